@@ -1,0 +1,1 @@
+"""Arguments in, one flow call, output and exit code."""

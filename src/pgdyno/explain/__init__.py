@@ -1,0 +1,1 @@
+"""From estimates to findings: claim, evidence, rival causes. Pure."""

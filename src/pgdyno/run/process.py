@@ -1,0 +1,185 @@
+"""Starts programs so that none of them can outlive pgdyno, not even after kill -9.
+
+Every long-lived child is wrapped in util-linux's `setpriv` (an essential package of Debian and Ubuntu), which sets the
+parent-death signal and, when pgdyno runs as root, drops to the unprivileged server user. Children get a session of
+their own, so that Ctrl-C reaches pgdyno alone and the order of the stop is pgdyno's.
+
+The parent-death signal follows the *thread* that started the child: start long-lived children from the main thread.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from pgdyno.errors import HostError, StepFailedError
+
+
+class ServerUser(msgspec.Struct, frozen=True, kw_only=True):
+    """The account that the server, the load generator and their files belong to."""
+
+    name: str
+    uid: int
+    gid: int
+
+    @property
+    def is_self(self) -> bool:
+        """Whether no change of user is needed."""
+        return self.uid == os.geteuid()
+
+
+class Completed(msgspec.Struct, frozen=True, kw_only=True):
+    """What a finished program left: its argv, exit code and both outputs, decoded with replacement."""
+
+    argv: tuple[str, ...]
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+def find_server_user(name: str | None = None) -> ServerUser:
+    """The unprivileged account to run PostgreSQL as: the caller's own, or for root `postgres`, else `nobody`.
+
+    Args:
+        name: An account named by the user; overrides the choice when pgdyno runs as root.
+
+    Raises:
+        HostError: The named account does not exist, or is root.
+    """
+    if os.geteuid() != 0:
+        return ServerUser(name=str(os.geteuid()), uid=os.geteuid(), gid=os.getegid())
+    for candidate in (name,) if name else ("postgres", "nobody"):
+        try:
+            entry = pwd.getpwnam(candidate)
+        except KeyError:
+            continue
+        if entry.pw_uid == 0:
+            break
+        return ServerUser(name=entry.pw_name, uid=entry.pw_uid, gid=entry.pw_gid)
+    raise HostError(
+        "no unprivileged account to run PostgreSQL as",
+        detail=f"looked for: {name or 'postgres, nobody'}",
+        hint="name one with --run-as USER; PostgreSQL refuses to run as root",
+    )
+
+
+def wrap(argv: Sequence[str], *, user: ServerUser | None, death_signal: str = "KILL") -> list[str]:
+    """The argv that runs `argv` as `user` and ends it with `death_signal` when pgdyno dies.
+
+    Args:
+        argv: The program and its arguments.
+        user: The account to drop to; None keeps the caller's.
+        death_signal: Signal name without SIG.
+
+    Raises:
+        HostError: `setpriv` is not installed.
+    """
+    setpriv = shutil.which("setpriv") or "/usr/bin/setpriv"
+    if not Path(setpriv).exists():
+        raise HostError("setpriv is missing", detail=setpriv, hint="install the package util-linux")
+    head = [setpriv, f"--pdeathsig={death_signal}"]
+    if user is not None and not user.is_self:
+        head += [f"--reuid={user.uid}", f"--regid={user.gid}", "--clear-groups"]
+    return [*head, "--", *argv]
+
+
+def start(
+    argv: Sequence[str],
+    *,
+    user: ServerUser | None = None,
+    death_signal: str = "KILL",
+    stdin: int | IO[bytes] = subprocess.DEVNULL,
+    stdout: int | IO[bytes] = subprocess.DEVNULL,
+    stderr: int | IO[bytes] = subprocess.DEVNULL,
+    cwd: Path | str = "/",
+    env: Mapping[str, str] | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start a long-lived program that dies with pgdyno. Call it from the main thread.
+
+    Raises:
+        HostError: The program is missing or may not be run.
+        RuntimeError: Called from another thread, whose end would kill the child.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        raise RuntimeError("long-lived children are started from the main thread")
+    try:
+        return subprocess.Popen(
+            wrap(argv, user=user, death_signal=death_signal),
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            cwd=cwd,
+            env=dict(env) if env is not None else clean_environment(),
+            start_new_session=True,
+        )
+    except OSError as exc:
+        raise HostError(f"cannot start {argv[0]}", detail=str(exc)) from exc
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    user: ServerUser | None = None,
+    timeout_s: float | None = 60.0,
+    cwd: Path | str = "/",
+    env: Mapping[str, str] | None = None,
+) -> Completed:
+    """Run a short program to its end and return what it said; a non-zero exit code is the caller's to judge.
+
+    Raises:
+        HostError: The program is missing or may not be run.
+        StepFailedError: It did not end within `timeout_s`.
+    """
+    try:
+        done = subprocess.run(
+            wrap(argv, user=user),
+            check=False,
+            capture_output=True,
+            timeout=timeout_s,
+            cwd=cwd,
+            env=dict(env) if env is not None else clean_environment(),
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+        )
+    except subprocess.TimeoutExpired as exc:
+        raise StepFailedError(
+            f"{Path(argv[0]).name} did not end within {timeout_s:g} s", detail=" ".join(argv)
+        ) from exc
+    except OSError as exc:
+        raise HostError(f"cannot start {argv[0]}", detail=str(exc)) from exc
+    return Completed(
+        argv=tuple(argv),
+        exit_code=done.returncode,
+        stdout=done.stdout.decode(errors="replace"),
+        stderr=done.stderr.decode(errors="replace"),
+    )
+
+
+def stop(process: subprocess.Popen[bytes], *, first: signal.Signals = signal.SIGTERM, patience_s: float = 5.0) -> int:
+    """End a program that `start` made: ask with `first`, insist with SIGKILL after `patience_s`. Returns its exit code."""
+    if process.poll() is None:
+        process.send_signal(first)
+        try:
+            process.wait(timeout=patience_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    return process.returncode
+
+
+def clean_environment() -> dict[str, str]:
+    """The environment for children: the caller's without PG* variables, which would redirect clients, and LC_ALL=C.
+
+    The C locale keeps the tools' messages parsable.
+    """
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("PG") and not key.startswith("LC_")}
+    return {**kept, "LC_ALL": "C", "LANG": "C"}
