@@ -1,0 +1,147 @@
+"""Reads study files. Every error names the file, the line and the key, and what would be right.
+
+Refuses unknown keys (with the nearest known one), wrong types and values out of range; reads nothing but TOML.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from pathlib import Path
+
+import msgspec
+
+from pgdyno.errors import SpecError
+from pgdyno.spec.study import BUILTIN_SCRIPTS, DataSpec, ServerSpec, Study, TrialsSpec, WorkloadSpec
+
+_KEYS = sorted(
+    {field for table in (Study, ServerSpec, DataSpec, WorkloadSpec, TrialsSpec) for field in table.__struct_fields__}
+)
+_UNKNOWN = re.compile(r"unknown field `(?P<key>[^`]*)`")
+_PATH = re.compile(r" - at `\$(?P<path>[^`]*)`$")
+
+
+def read_study(path: Path) -> Study:
+    """Read a study file; scripts that are files become absolute paths.
+
+    Raises:
+        SpecError: The file cannot be read, is no TOML, or says something pgdyno does not understand.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as exc:
+        raise SpecError(
+            f"cannot read the study {path}",
+            detail=exc.strerror or str(exc),
+            hint="`pgdyno run studies/tpcb-like.toml` runs a shipped one",
+        ) from exc
+    except UnicodeDecodeError as exc:
+        raise SpecError(f"{path} is not UTF-8 text", detail=str(exc), hint="a study is a TOML file") from exc
+    return parse_study(text, source=str(path), folder=path.parent)
+
+
+def parse_study(text: str, *, source: str, folder: Path) -> Study:
+    """Parse a study's text.
+
+    Args:
+        text: TOML.
+        source: What errors call it.
+        folder: Where script files are looked up.
+
+    Raises:
+        SpecError: As for `read_study`.
+    """
+    try:
+        raw = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as exc:
+        raise SpecError(
+            f"{source} is not valid TOML", detail=str(exc), hint='strings need quotes: duration = "30s"'
+        ) from exc
+    try:
+        study = msgspec.convert(raw, Study)
+    except msgspec.ValidationError as exc:
+        raise _spec_error(str(exc), text=text, source=source) from exc
+    return msgspec.structs.replace(study, workload=tuple(_resolve_scripts(w, folder) for w in study.workload))
+
+
+def format_study(study: Study) -> str:
+    """The study as TOML, only with what differs from the defaults; `parse_study` gives the same study back."""
+    return msgspec.toml.encode(_without_defaults(study)).decode()
+
+
+def _without_defaults(value: object) -> object:
+    if isinstance(value, msgspec.Struct):
+        kept = {}
+        for field in msgspec.structs.fields(value):
+            item = getattr(value, field.name)
+            if item is not None and (field.required or item != field.default):
+                kept[field.name] = _without_defaults(item)
+        return kept
+    if isinstance(value, tuple):
+        return [_without_defaults(item) for item in value]
+    return msgspec.to_builtins(value)
+
+
+def _resolve_scripts(workload: WorkloadSpec, folder: Path) -> WorkloadSpec:
+    resolved = []
+    for name, weight in workload.weighted_scripts:
+        if name in BUILTIN_SCRIPTS:
+            resolved.append(f"{name}@{weight}")
+            continue
+        script = (folder / name).absolute()
+        if not script.is_file():
+            nearest = difflib.get_close_matches(name, BUILTIN_SCRIPTS, n=1)
+            raise SpecError(
+                f"workload {workload.name}: there is no script {name}",
+                detail=f"looked for {script}; built-in are {', '.join(BUILTIN_SCRIPTS)}",
+                hint=f"did you mean {nearest[0]}?"
+                if nearest
+                else "a script's path counts from the study file's folder",
+            )
+        resolved.append(f"{script}@{weight}")
+    return msgspec.structs.replace(workload, scripts=tuple(resolved))
+
+
+def _spec_error(message: str, *, text: str, source: str) -> SpecError:
+    path_match = _PATH.search(message)
+    path = path_match["path"].lstrip(".") if path_match else ""
+    fact = _PATH.sub("", message)
+    hint = "studies/template.toml explains every key"
+    unknown = _UNKNOWN.search(fact)
+    if unknown:
+        path = f"{path}.{unknown['key']}".lstrip(".")
+        fact = f"unknown key {unknown['key']}"
+        nearest = difflib.get_close_matches(unknown["key"], _KEYS, n=1)
+        hint = f"did you mean {nearest[0]}?" if nearest else hint
+    line = find_line(text, path)
+    where = f"{source}, line {line}" if line else source
+    detail = f"key {path}" if path else ""
+    return SpecError(f"{where}: {fact[:1].lower()}{fact[1:]}", detail=detail, hint=hint)
+
+
+def find_line(text: str, path: str) -> int | None:
+    """The 1-based line of a dotted key such as `workload[1].clients` in a TOML text; its table's when it has none.
+
+    Reads plain `[table]`, `[[table]]` and `key =` lines, which is how studies are written; None when nothing matches.
+    """
+    parts = re.sub(r"\[\.\.\.\]", "[0]", path).split(".") if path else []
+    if not parts:
+        return None
+    head = re.fullmatch(r"([^\[]*)(?:\[(\d+)\])?", parts[0])
+    name, index = (head[1], int(head[2] or 0)) if head else (parts[0], 0)
+    key = parts[1].split("[")[0] if len(parts) > 1 else name
+    table, table_line = "", None
+    count: dict[str, int] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        header = re.match(r"\s*\[{1,2}\s*([^\]\s.]+)", line)
+        if header:
+            table = header[1]
+            count[table] = count.get(table, -1) + 1
+            if table == name and count[table] == index:
+                table_line = number
+            continue
+        here = table == name and count[table] == index if len(parts) > 1 else not table
+        if here and re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=", line):
+            return number
+    return table_line

@@ -1,0 +1,242 @@
+"""What a study file may say, as types: one field for each key, checked while it is read.
+
+Values keep the user's own notation (`duration = "90s"`); properties give them in pgdyno's units. A key that is absent
+stays None: what is chosen for it, and why, is `plan/`'s to say. Nothing here looks at a machine.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+
+import msgspec
+
+from pgdyno.units import parse_seconds
+
+BUILTIN_SCRIPTS = ("tpcb-like", "simple-update", "select-only")
+
+# Source: pgbench.c of PostgreSQL 15 to 18: scale is an int32, and 21474 is where aid outgrows int4 (then bigint is used).
+MAX_SCALE = 1_000_000
+
+
+def _split_weight(text: str) -> tuple[str, int]:
+    name, at, weight = text.rpartition("@")
+    if not at:
+        return text, 1
+    if not weight.isdigit() or not name:
+        raise ValueError(f"script {text!r}: what follows @ is a weight, a whole number")
+    return name, int(weight)
+
+
+def _check_range(name: str, value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise ValueError(f"{name} {value} is not within {low} to {high}")
+
+
+class QueryMode(enum.Enum):
+    """How pgbench sends queries (its -M)."""
+
+    SIMPLE = "simple"
+    EXTENDED = "extended"
+    PREPARED = "prepared"
+
+
+class CacheState(enum.Enum):
+    """What the caches hold when a trial begins."""
+
+    WARM = "warm"
+    COLD = "cold"
+
+
+class ServerKind(enum.Enum):
+    """Where PostgreSQL comes from. pgdyno always makes a cluster of its own."""
+
+    EMBEDDED = "embedded"
+    LOCAL = "local"
+
+
+class PartitionMethod(enum.Enum):
+    """How pgbench partitions pgbench_accounts."""
+
+    RANGE = "range"
+    HASH = "hash"
+
+
+class GenerateAt(enum.Enum):
+    """Which side generates pgbench's rows."""
+
+    CLIENT = "client"
+    SERVER = "server"
+
+
+class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of a study file."""
+
+
+class ServerSpec(_Table, frozen=True, kw_only=True):
+    """The PostgreSQL to put on the bench.
+
+    Attributes:
+        kind: `embedded` is the one pgdyno brings; `local` is installed on this machine.
+        version: Major version of a local installation, such as 15; found in the distributions' usual places.
+        bindir: Folder with postgres, initdb and pgbench; stronger than `version`.
+        port: Also listen on 127.0.0.1 at this port, so that one can look on; absent: a private socket only.
+        settings: postgresql.conf settings on top of the server's defaults.
+    """
+
+    kind: ServerKind = ServerKind.EMBEDDED
+    version: int | None = None
+    bindir: str | None = None
+    port: int | None = None
+    settings: dict[str, str | int | float | bool] = {}
+
+    def __post_init__(self) -> None:
+        """Refuse combinations that cannot be meant."""
+        if self.kind is ServerKind.LOCAL and self.version is None and self.bindir is None:
+            raise ValueError('kind = "local" needs version or bindir')
+        if self.kind is ServerKind.EMBEDDED and self.bindir is not None:
+            raise ValueError('bindir goes with kind = "local"')
+        if self.port is not None and not 1024 <= self.port <= 65535:
+            raise ValueError(f"port {self.port} is not within 1024 to 65535")
+
+
+class DataSpec(_Table, frozen=True, kw_only=True):
+    """The pgbench tables to load.
+
+    Attributes:
+        scale: pgbench's scale factor: 100,000 accounts, about 15 MB, each; absent: chosen from the machine.
+        fillfactor: Of the tables, in percent.
+        partitions: Of pgbench_accounts; 0 is none.
+        partition_method: Used when `partitions` is above 0.
+        foreign_keys: Whether to make them.
+        generate: Which side generates the rows.
+    """
+
+    scale: int | None = None
+    fillfactor: int = 100
+    partitions: int = 0
+    partition_method: PartitionMethod = PartitionMethod.RANGE
+    foreign_keys: bool = False
+    generate: GenerateAt = GenerateAt.CLIENT
+
+    def __post_init__(self) -> None:
+        """Check ranges."""
+        if self.scale is not None:
+            _check_range("scale", self.scale, 1, MAX_SCALE)
+        # Source: pgbench's own range for --fillfactor.
+        _check_range("fillfactor", self.fillfactor, 10, 100)
+        _check_range("partitions", self.partitions, 0, 100_000)
+
+
+class WorkloadSpec(_Table, frozen=True, kw_only=True):
+    """A load: what to run, by how many, how fast.
+
+    Attributes:
+        name: What reports call it.
+        scripts: Built-in names or script files, each with an optional weight as pgbench writes it: `pay.sql@3`.
+            Absent: the built-in of the workload's name. Files are looked up beside the study file.
+        mode: How queries are sent.
+        clients: Connections; absent: chosen from the machine.
+        threads: pgbench's threads; absent: chosen from the machine and the clients.
+        rate_tps: Open loop: transactions are scheduled at this rate, latency counts from the scheduled start.
+        latency_limit: Transactions slower than this are counted; with `rate_tps`, hopeless ones are skipped.
+        max_tries: How often a transaction that failed by serialization or deadlock is tried.
+    """
+
+    name: str
+    scripts: tuple[str, ...] = ()
+    mode: QueryMode = QueryMode.SIMPLE
+    clients: int | None = None
+    threads: int | None = None
+    rate_tps: float | None = None
+    latency_limit: str | None = None
+    max_tries: int = 1
+
+    def __post_init__(self) -> None:
+        """Check ranges and the scripts' form."""
+        if not self.name.strip():
+            raise ValueError("name is empty")
+        if not self.scripts and self.name not in BUILTIN_SCRIPTS:
+            raise ValueError(f"workload {self.name!r} has no scripts and is none of {', '.join(BUILTIN_SCRIPTS)}")
+        if self.clients is not None:
+            _check_range("clients", self.clients, 1, 10_000)
+        if self.threads is not None:
+            _check_range("threads", self.threads, 1, 1_000)
+        if self.rate_tps is not None and not (math.isfinite(self.rate_tps) and self.rate_tps > 0):
+            raise ValueError(f"rate_tps {self.rate_tps:g} is not above 0")
+        if self.latency_limit is not None and parse_seconds(self.latency_limit) <= 0:
+            raise ValueError(f"latency_limit {self.latency_limit} is not above 0")
+        _check_range("max_tries", self.max_tries, 1, 1_000)
+        for script in self.weighted_scripts:
+            _check_range(f"weight of {script[0]}", script[1], 1, 1_000_000)
+
+    @property
+    def weighted_scripts(self) -> tuple[tuple[str, int], ...]:
+        """Each script's name or path with its weight.
+
+        Raises:
+            ValueError: What follows the last `@` is not a whole number.
+        """
+        return tuple(_split_weight(text) for text in self.scripts or (self.name,))
+
+    @property
+    def latency_limit_ms(self) -> float | None:
+        """The latency limit in milliseconds."""
+        return None if self.latency_limit is None else parse_seconds(self.latency_limit) * 1000.0
+
+
+class TrialsSpec(_Table, frozen=True, kw_only=True):
+    """How each workload is tried.
+
+    Attributes:
+        rounds: Trials of each workload; the workloads' order is drawn anew in each round.
+        duration: Length of the measured load of one trial.
+        warm_up: Length of the load before it, which is not measured.
+        cache: `warm`: tables and indexes are read before the load. `cold`: their pages are dropped from the caches.
+        seed: Of everything drawn at random; absent: 1.
+    """
+
+    rounds: int = 3
+    duration: str = "30s"
+    warm_up: str = "5s"
+    cache: CacheState = CacheState.WARM
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        """Check ranges."""
+        _check_range("rounds", self.rounds, 1, 1_000)
+        # pgbench's -T takes whole seconds from 1.
+        if not 1 <= self.duration_s <= 7 * 86_400 or self.duration_s != int(self.duration_s):
+            raise ValueError(f"duration {self.duration} is not a whole number of seconds from 1s to 7d")
+        if not 0 <= self.warm_up_s <= 86_400 or self.warm_up_s != int(self.warm_up_s):
+            raise ValueError(f"warm_up {self.warm_up} is not a whole number of seconds from 0s to 1d")
+        _check_range("seed", self.seed, 0, 2**31 - 1)
+
+    @property
+    def duration_s(self) -> float:
+        """Seconds of measured load."""
+        return parse_seconds(self.duration)
+
+    @property
+    def warm_up_s(self) -> float:
+        """Seconds of load before it."""
+        return parse_seconds(self.warm_up)
+
+
+class Study(_Table, frozen=True, kw_only=True):
+    """A question, a server, its data, its workloads and how they are tried."""
+
+    question: str = ""
+    server: ServerSpec = ServerSpec()
+    data: DataSpec = DataSpec()
+    workload: tuple[WorkloadSpec, ...] = ()
+    trials: TrialsSpec = TrialsSpec()
+
+    def __post_init__(self) -> None:
+        """Refuse a study without a load, and two loads of one name."""
+        names = [workload.name for workload in self.workload]
+        if not names:
+            raise ValueError("no [[workload]]: nothing to measure")
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        if repeated:
+            raise ValueError(f"several workloads are named {', '.join(repeated)}")
