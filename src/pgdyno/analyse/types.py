@@ -1,0 +1,117 @@
+"""What analysis gives: estimates with their doubt, series for charts, events. Recomputed from the record, never stored in it.
+
+Times named `t_s` count from the start of the trial's measured load. Values keep full precision.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from pgdyno.analyse.estimate import Estimate
+from pgdyno.record.types import Gap, TrialRecord
+
+
+class Series(msgspec.Struct, frozen=True, kw_only=True):
+    """A metric over time. `metric` is its name in facts/metrics.toml; None marks a moment without an observation."""
+
+    metric: str
+    label: str
+    unit: str
+    t_s: tuple[float, ...]
+    values: tuple[float | None, ...]
+
+
+class ChartKind(enum.Enum):
+    """The charts of a trial, in the order of the report. Each is a tuple of series on one axis."""
+
+    TPS = "tps"
+    LATENCY = "latency"
+    WAITS = "waits"
+    """Average active client backends by wait class, stacked; `CPU` is running, not waiting."""
+    CPU = "cpu"
+    """Share of all CPUs by kind, stacked, and the busiest core."""
+    DISK_IOPS = "disk_iops"
+    DISK_THROUGHPUT = "disk_throughput"
+    DISK_LATENCY = "disk_latency"
+    DIRTY_MEMORY = "dirty_memory"
+    WAL = "wal"
+    PRESSURE = "pressure"
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happened at a moment, or from `t_s` until `until_s`."""
+
+    kind: str
+    """`checkpoint`, `autovacuum`, `error`, `level shift`."""
+    t_s: float
+    until_s: float | None
+    text: str
+
+
+class Percentile(msgspec.Struct, frozen=True, kw_only=True):
+    """A latency percentile of one trial; None with the reason where the trial has too few transactions beyond it."""
+
+    name: str
+    """p50, p90, p95, p99, p99.9, max."""
+    value_ms: float | None
+    reason: str | None = None
+
+
+class StatementTime(msgspec.Struct, frozen=True, kw_only=True):
+    """A statement of a script and its mean latency over the trial."""
+
+    script: str
+    statement: str
+    latency_ms: float
+    failures: int | None = None
+
+
+class TrialAnalysis(msgspec.Struct, frozen=True, kw_only=True):
+    """One trial. Numbers are None when the trial failed; `record.error` then says why."""
+
+    record: TrialRecord
+    tps: float | None
+    """Of the steady part, from the transactions' own time stamps."""
+    latency_mean_ms: float | None
+    percentiles: tuple[Percentile, ...]
+    transactions_count: int | None
+    failed_count: int | None
+    skipped_count: int | None
+    late_count: int | None
+    steady_from_s: float | None
+    """Start of the steady part (MSER-5)."""
+    charts: dict[ChartKind, tuple[Series, ...]]
+    events: tuple[Event, ...]
+    counts_per_transaction: dict[str, float | None]
+    """Counter (name in facts/metrics.toml) per transaction, such as wal_bytes."""
+    shares: dict[str, float | None]
+    """Means over the steady part that explain a result: cpu_busy_ratio, cpu_steal_ratio, cpu_busiest_core_ratio,
+    load_generator_thread_ratio (its busiest thread), disk_util_ratio, cache_hit_ratio."""
+    statements: tuple[StatementTime, ...]
+    unknown_lines: tuple[str, ...]
+    """What pgbench printed and pgdyno did not understand."""
+    gaps: tuple[Gap, ...]
+
+
+class WorkloadAnalysis(msgspec.Struct, frozen=True, kw_only=True):
+    """One workload over all its finished trials. The trial is the unit of every estimate."""
+
+    name: str
+    tps: Estimate
+    latency_ms: dict[str, Estimate]
+    """By name: mean, p50, p90, p95, p99, p99.9, max."""
+    trials: tuple[TrialAnalysis, ...]
+
+    @property
+    def representative(self) -> TrialAnalysis | None:
+        """The finished trial with the median TPS: the one whose charts a report shows first."""
+        finished = sorted((t for t in self.trials if t.tps is not None), key=lambda t: t.tps or 0.0)
+        return finished[len(finished) // 2] if finished else None
+
+
+class StudyAnalysis(msgspec.Struct, frozen=True, kw_only=True):
+    """All workloads of a study, in the study's order."""
+
+    workloads: tuple[WorkloadAnalysis, ...]

@@ -1,0 +1,242 @@
+"""Turns a study and the machine's size into concrete steps: what runs, in which order, for how long, and why so.
+
+Pure: the same study, machine and seed give the same plan. What the user left open is chosen here, each choice with
+its reason. Nothing here promises what a run will show; predicted seconds are for people who wait.
+"""
+
+from __future__ import annotations
+
+import enum
+import random
+
+import msgspec
+
+from pgdyno.errors import HostError, SpecError
+from pgdyno.spec.study import QueryMode, Study, WorkloadSpec
+
+# Source: sizes of pgbench tables at fillfactor 100, PostgreSQL 15 to 18: 13.4 MB of accounts and 2.2 MB of its key
+# for each unit of scale.
+BYTES_PER_SCALE = 15_700_000
+# Reserved beside pgbench's own connections: superuser_reserved_connections (3) and pgdyno's two.
+RESERVED_CONNECTIONS = 5
+DEFAULT_MAX_CONNECTIONS = 100
+# WAL that a trial may keep (max_wal_size is a soft limit of 1 GB), and room for logs and records.
+_DISK_SLACK_BYTES = 3_000_000_000
+# Conservative rates for the prediction of waiting time: what small cloud volumes do.
+_LOAD_BYTES_PER_S = 80_000_000
+_COPY_BYTES_PER_S = 800_000_000
+_START_STOP_S = 3.0
+_NICE_SCALES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
+
+
+class Machine(msgspec.Struct, frozen=True, kw_only=True):
+    """What a plan must know of the machine: what this process may use, not what the hardware has."""
+
+    cpu_count: float
+    memory_bytes: int
+    disk_free_bytes: int
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """Something the study left open, what was chosen, and why."""
+
+    name: str
+    value: str
+    reason: str
+
+
+class PlannedWorkload(msgspec.Struct, frozen=True, kw_only=True):
+    """A load with nothing left open."""
+
+    name: str
+    scripts: tuple[tuple[str, int], ...]
+    mode: QueryMode
+    clients: int
+    threads: int
+    rate_tps: float | None
+    latency_limit_ms: float | None
+    max_tries: int
+
+
+class PlannedTrial(msgspec.Struct, frozen=True, kw_only=True):
+    """One load run from a known state. `number` counts from 1 in the order of running, `round` from 1."""
+
+    number: int
+    round: int
+    workload: str
+    seed: int
+    warm_up_s: float
+    duration_s: float
+
+
+class StepKind(enum.Enum):
+    """What a step does."""
+
+    CHECK = "check"
+    LOAD = "load"
+    TRIAL = "trial"
+    REPORT = "report"
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """One step of a study with its predicted length."""
+
+    kind: StepKind
+    predicted_s: float
+    trial: PlannedTrial | None = None
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """All that will be done."""
+
+    scale: int
+    dataset_bytes: int
+    workloads: tuple[PlannedWorkload, ...]
+    steps: tuple[Step, ...]
+    choices: tuple[Choice, ...]
+
+    @property
+    def predicted_s(self) -> float:
+        """Seconds that all steps together are expected to take."""
+        return sum(step.predicted_s for step in self.steps)
+
+    @property
+    def trials(self) -> tuple[PlannedTrial, ...]:
+        """The trials in their order."""
+        return tuple(step.trial for step in self.steps if step.trial is not None)
+
+    def find_workload(self, name: str) -> PlannedWorkload:
+        """The workload of that name."""
+        return next(workload for workload in self.workloads if workload.name == name)
+
+
+def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -> Plan:
+    """Decide everything that a study leaves open and order its trials.
+
+    Args:
+        study: What was asked for.
+        machine: What may be used.
+        load_budget_s: How long loading may take when the scale is chosen here.
+
+    Raises:
+        SpecError: The study asks for what the server's settings cannot serve.
+        HostError: The data do not fit on the disk.
+    """
+    choices: list[Choice] = []
+    workloads = tuple(_plan_workload(workload, machine, choices) for workload in study.workload)
+    scale = study.data.scale or _choose_scale(workloads, machine, load_budget_s, choices)
+    dataset_bytes = round(scale * BYTES_PER_SCALE * 100 / study.data.fillfactor)
+    _check_connections(study, workloads)
+    _check_disk(dataset_bytes, scale, machine)
+    trials = _order_trials(study, workloads)
+    restore_s = dataset_bytes / _COPY_BYTES_PER_S + _START_STOP_S
+    steps = (
+        Step(kind=StepKind.CHECK, predicted_s=2.0),
+        Step(kind=StepKind.LOAD, predicted_s=3.0 + dataset_bytes / _LOAD_BYTES_PER_S),
+        *(
+            Step(kind=StepKind.TRIAL, predicted_s=restore_s + trial.warm_up_s + trial.duration_s, trial=trial)
+            for trial in trials
+        ),
+        Step(kind=StepKind.REPORT, predicted_s=3.0),
+    )
+    return Plan(scale=scale, dataset_bytes=dataset_bytes, workloads=workloads, steps=steps, choices=tuple(choices))
+
+
+def _plan_workload(workload: WorkloadSpec, machine: Machine, choices: list[Choice]) -> PlannedWorkload:
+    clients = workload.clients
+    if clients is None:
+        clients = max(4, round(4 * machine.cpu_count))
+        choices.append(
+            Choice(
+                name=f"clients of {workload.name}",
+                value=str(clients),
+                reason=f"4 for each of {machine.cpu_count:g} CPUs: enough to keep them and the disk busy",
+            )
+        )
+    threads = workload.threads
+    if threads is None:
+        threads = max(1, min(clients, int(machine.cpu_count)))
+    elif threads > clients:
+        raise SpecError(
+            f"workload {workload.name}: {threads} threads for {clients} clients",
+            hint="pgbench serves several clients from a thread, never the other way round: lower threads",
+        )
+    return PlannedWorkload(
+        name=workload.name,
+        scripts=workload.weighted_scripts,
+        mode=workload.mode,
+        clients=clients,
+        threads=threads,
+        rate_tps=workload.rate_tps,
+        latency_limit_ms=workload.latency_limit_ms,
+        max_tries=workload.max_tries,
+    )
+
+
+def _choose_scale(
+    workloads: tuple[PlannedWorkload, ...], machine: Machine, load_budget_s: float, choices: list[Choice]
+) -> int:
+    # Below scale = clients, every tpcb-like client waits for the row of another one's branch.
+    # Source: PostgreSQL 18 manual, pgbench, "Good Practices".
+    least = 2 * max(workload.clients for workload in workloads)
+    by_memory = machine.memory_bytes // 8 // BYTES_PER_SCALE
+    by_time = round(load_budget_s * _LOAD_BYTES_PER_S / BYTES_PER_SCALE)
+    wanted = min(by_memory, by_time)
+    scale = max(least, max((nice for nice in _NICE_SCALES if nice <= wanted), default=1))
+    limit = "it loads in about" if by_time <= by_memory else "an eighth of memory, loads in about"
+    choices.append(
+        Choice(
+            name="scale",
+            value=str(scale),
+            reason=(
+                f"{limit} {scale * BYTES_PER_SCALE / _LOAD_BYTES_PER_S:.0f} s, fits in memory,"
+                f" and is at least twice the clients, so that branch rows are not the bottleneck"
+            ),
+        )
+    )
+    return scale
+
+
+def _check_connections(study: Study, workloads: tuple[PlannedWorkload, ...]) -> None:
+    allowed = int(study.server.settings.get("max_connections", DEFAULT_MAX_CONNECTIONS))
+    for workload in workloads:
+        if workload.clients + RESERVED_CONNECTIONS > allowed:
+            raise SpecError(
+                f"workload {workload.name}: {workload.clients} clients do not fit into max_connections = {allowed}",
+                detail=f"{RESERVED_CONNECTIONS} connections are kept for administration and sampling",
+                hint=f"lower clients, or set max_connections = {workload.clients + 2 * RESERVED_CONNECTIONS}",
+            )
+
+
+def _check_disk(dataset_bytes: int, scale: int, machine: Machine) -> None:
+    # The loaded template and one working copy exist side by side.
+    needed = 2 * dataset_bytes + _DISK_SLACK_BYTES
+    if needed > machine.disk_free_bytes:
+        fits = max(0, (machine.disk_free_bytes - _DISK_SLACK_BYTES) // (2 * BYTES_PER_SCALE))
+        raise HostError(
+            f"scale {scale} does not fit on the disk",
+            detail=f"needs {needed / 1e9:.1f} GB (template, working copy, WAL); free are {machine.disk_free_bytes / 1e9:.1f} GB",
+            hint=f"use a scale of at most {fits}, or put the work elsewhere with --home"
+            if fits
+            else "free some space, or put the work elsewhere with --home",
+        )
+
+
+def _order_trials(study: Study, workloads: tuple[PlannedWorkload, ...]) -> tuple[PlannedTrial, ...]:
+    # Workloads in random order within each round: drift of the machine then falls on all alike.
+    # Source: Abedi & Brecht 2017, doi:10.1145/3030207.3030229 (randomised multiple interleaved trials).
+    draw = random.Random(study.trials.seed)  # noqa: S311 - a seed makes the plan repeatable; nothing is secret
+    trials: list[PlannedTrial] = []
+    for round_number in range(1, study.trials.rounds + 1):
+        for workload in draw.sample(workloads, k=len(workloads)):
+            trials.append(
+                PlannedTrial(
+                    number=len(trials) + 1,
+                    round=round_number,
+                    workload=workload.name,
+                    seed=draw.randrange(1, 2**31),
+                    warm_up_s=study.trials.warm_up_s,
+                    duration_s=study.trials.duration_s,
+                )
+            )
+    return tuple(trials)

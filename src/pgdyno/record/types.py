@@ -1,0 +1,180 @@
+"""What was seen in a study, as immutable types; `record.json` and each `trial.json` are these, in JSON.
+
+Raw values in the unit their source gave them. Absent is None, with the reason in `absent` where there is one.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from pgdyno.plan.plan import Plan, PlannedTrial
+from pgdyno.spec.study import Study
+
+FORMAT_VERSION = 1
+
+
+class DiskFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The file system that holds the data directory, and the block device below it."""
+
+    path: str
+    device: str
+    """As the mount table names it, such as /dev/nvme1n1."""
+    block_device: str | None
+    """The whole device's kernel name, such as nvme1n1; None where there is none (tmpfs, overlay)."""
+    filesystem: str
+    mount_options: str
+    size_bytes: int
+    free_bytes: int
+    scheduler: str | None = None
+    is_rotational: bool | None = None
+    read_ahead_kb: int | None = None
+
+
+class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the machine is.
+
+    `cpu_count` and `memory_bytes` are the hardware's; the `_limit` fields are this process's cgroup's, None without one.
+    """
+
+    os_name: str
+    kernel: str
+    architecture: str
+    cpu_model: str
+    cpu_count: int
+    cpu_limit: float | None
+    memory_bytes: int
+    memory_limit_bytes: int | None
+    swap_bytes: int
+    virtualization: str | None
+    clock_source: str | None
+    transparent_huge_pages: str | None
+    governor: str | None
+    load_average_1min: float
+    data_disk: DiskFacts
+    absent: dict[str, str] = {}
+
+    @property
+    def usable_cpu_count(self) -> float:
+        """CPUs this process may use."""
+        return min(self.cpu_count, self.cpu_limit or self.cpu_count)
+
+    @property
+    def usable_memory_bytes(self) -> int:
+        """Memory this process may use."""
+        return min(self.memory_bytes, self.memory_limit_bytes or self.memory_bytes)
+
+
+class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Which PostgreSQL it was."""
+
+    version: str
+    """As `postgres --version` says after the program's name, such as `18.6` or `15.18 (Debian ...)`."""
+    version_num: int
+    """As server_version_num, such as 180006."""
+    bindir: str
+    configure: str | None = None
+    """Options of its build, from pg_config; None where that program is missing."""
+
+    @property
+    def major(self) -> int:
+        """The major version."""
+        return self.version_num // 10_000
+
+
+class SettingFact(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of pg_settings whose value is not the built-in default."""
+
+    name: str
+    value: str
+    unit: str | None
+    boot_value: str | None
+    source: str
+
+
+class RelationFact(msgspec.Struct, frozen=True, kw_only=True):
+    """A table or index of the dataset."""
+
+    name: str
+    kind: str
+    bytes: int
+    pages: int
+    rows: float | None
+
+
+class Dataset(msgspec.Struct, frozen=True, kw_only=True):
+    """The data that every trial begins with, and what loading them took."""
+
+    scale: int
+    relations: tuple[RelationFact, ...]
+    total_bytes: int
+    init_argv: tuple[str, ...]
+    init_steps_s: dict[str, float]
+    """pgbench's own names of its steps, to seconds."""
+    init_total_s: float
+    is_reused: bool
+    """Whether an earlier study had loaded it; the times are then that study's."""
+
+
+class ErrorFact(msgspec.Struct, frozen=True, kw_only=True):
+    """An error that ended a trial, in the three parts of `errors.PgdynoError`."""
+
+    fact: str
+    detail: str = ""
+    hint: str = ""
+
+
+class Gap(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that was to be observed and was not, with the reason."""
+
+    source: str
+    reason: str
+
+
+class TrialStatus(enum.Enum):
+    """How a trial ended; every member is final. A trial without one was cut short and is run again."""
+
+    FINISHED = "finished"
+    FAILED = "failed"
+
+
+class TrialRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One trial: `trial.json`, written last, when all else of the trial is on disk.
+
+    Times ending in `_monotonic_s` are CLOCK_MONOTONIC; add `clock_offset_s` for seconds since the epoch.
+    """
+
+    planned: PlannedTrial
+    status: TrialStatus
+    error: ErrorFact | None
+    argv: tuple[str, ...]
+    """Of pgbench for the measured load."""
+    clock_offset_s: float
+    restore_s: float
+    load_start_monotonic_s: float | None
+    load_end_monotonic_s: float | None
+    load_cpu_s: float | None
+    """CPU seconds of pgbench."""
+    log_sampling_rate: float
+    settings: tuple[SettingFact, ...]
+    counters_before: dict[str, float | None]
+    counters_after: dict[str, float | None]
+    gaps: tuple[Gap, ...]
+
+
+class StudyRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """`record.json`: all that holds for the whole study."""
+
+    format_version: int
+    name: str
+    started_at: str
+    """ISO 8601 with offset."""
+    command: tuple[str, ...]
+    tool_versions: dict[str, str]
+    study: Study
+    plan: Plan
+    host: HostFacts
+    server: ServerFacts
+    dataset: Dataset | None
+    """None until the data are loaded."""
