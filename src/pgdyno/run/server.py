@@ -1,0 +1,266 @@
+"""A PostgreSQL cluster of pgdyno's own: initdb, start, stop, and its death noticed at once.
+
+The postmaster is a direct child: its end is seen by wait, not guessed from a socket, and it ends with pgdyno. Nothing
+here connects to a database that pgdyno did not make.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pgdyno.errors import HostError, SpecError, StepFailedError
+from pgdyno.record.serverlog import LOG_SETTINGS
+from pgdyno.run import process
+from pgdyno.run.home import DYNAMIC_SEGMENTS, Home, free_shared_memory
+from pgdyno.run.installation import Installation
+
+if TYPE_CHECKING:
+    import psycopg
+
+SUPERUSER = "pgdyno"
+DATABASE = "pgdyno"
+_OWN_SETTINGS = "pgdyno.conf"
+_START_PATIENCE_S = 60.0
+# A fast shutdown writes all dirty buffers first: minutes on slow disks.
+_STOP_PATIENCE_S = 600.0
+_LOG_TAIL_LINES = 12
+# Only names the private socket, so any number does; tools know this one.
+_SOCKET_PORT = 5432
+_REFUSED_SETTING = re.compile(
+    r"unrecognized configuration parameter|invalid value for parameter|is outside the valid range|parameter \"[^\"]+\" requires"
+)
+
+
+class Server:
+    """One cluster in a home's work folder.
+
+    Args:
+        installation: Which PostgreSQL.
+        home: Whose `data` and `sockets` it uses.
+        log_path: Where the server's log is appended to, byte for byte.
+        port: Of the socket; with `listen`, also of 127.0.0.1.
+    """
+
+    def __init__(self, *, installation: Installation, home: Home, log_path: Path, port: int | None = None) -> None:
+        self.installation = installation
+        self.home = home
+        self.log_path = log_path
+        self.port = port if port is not None else _SOCKET_PORT
+        self._listens = port is not None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def initdb(self) -> None:
+        """Make an empty cluster with checksums.
+
+        Raises:
+            StepFailedError: initdb failed, with its own words.
+        """
+        argv = [
+            self.installation.program("initdb"),
+            f"--pgdata={self.home.data}",
+            f"--username={SUPERUSER}",
+            "--auth=trust",
+            "--encoding=UTF8",
+            "--no-locale",
+            "--data-checksums",
+            "--no-instructions",
+        ]
+        done = process.run(argv, user=self.home.user, timeout_s=300.0)
+        if done.exit_code != 0:
+            raise StepFailedError("initdb failed", detail=done.stderr.strip(), hint=hint_for(done.stderr))
+        with (self.home.data / "postgresql.conf").open("a", encoding="utf-8") as config:
+            config.write(f"include '{_OWN_SETTINGS}'\n")
+
+    def start(self, settings: Mapping[str, str | int | float | bool]) -> None:
+        """Start the cluster with `settings` and wait until it answers.
+
+        Raises:
+            SpecError: The server refused a setting.
+            HostError: The port is taken, or the cluster is of another version.
+            StepFailedError: It did not come up, or took a setting differently.
+        """
+        self._check_version()
+        self._check_port()
+        self._write_settings(settings)
+        with self.log_path.open("ab") as log:
+            log_start = log.tell()
+            self._process = process.start(
+                [self.installation.program("postgres"), "-D", str(self.home.data)],
+                user=self.home.user,
+                # Immediate shutdown: backends end and shared memory is freed at once; the cluster is disposable.
+                death_signal="QUIT",
+                stdout=log,
+                stderr=log,
+                cwd=self.home.data,
+            )
+        self._wait_until_ready(log_start)
+        self._remember_segments()
+        self._verify_settings(settings)
+
+    def stop(self) -> None:
+        """Stop it with a fast shutdown (a checkpoint included), or what it takes; does nothing when it is not running."""
+        if self._process is None:
+            return
+        process.stop(self._process, first=signal.SIGINT, patience_s=_STOP_PATIENCE_S)
+        self._process = None
+        free_shared_memory(self.home.data, self.home.work / DYNAMIC_SEGMENTS)
+
+    def abandon(self) -> None:
+        """End it at once, without a checkpoint: for a cluster that nobody will read again."""
+        if self._process is None:
+            return
+        process.stop(self._process, first=signal.SIGQUIT, patience_s=10.0)
+        self._process = None
+        free_shared_memory(self.home.data, self.home.work / DYNAMIC_SEGMENTS)
+
+    @property
+    def pid(self) -> int:
+        """The postmaster's process id.
+
+        Raises:
+            RuntimeError: The server was not started.
+        """
+        if self._process is None:
+            raise RuntimeError("the server is not running")
+        return self._process.pid
+
+    def find_failure(self) -> StepFailedError | None:
+        """None while the postmaster lives; else the error to raise, with the end of its log."""
+        if self._process is None or self._process.poll() is None:
+            return None
+        code = self._process.returncode
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        return StepFailedError(
+            f"the server {how}", detail=self.log_tail(), hint="what was finished is kept; `pgdyno resume` goes on"
+        )
+
+    def log_tail(self, lines: int = _LOG_TAIL_LINES) -> str:
+        """The last lines of the server's log."""
+        try:
+            text = self.log_path.read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            return ""
+        return "\n".join(text.splitlines()[-lines:])
+
+    def connect(self, *, database: str = DATABASE, application_name: str = "pgdyno") -> psycopg.Connection:
+        """A connection in autocommit mode.
+
+        Raises:
+            StepFailedError: The server does not take it.
+        """
+        import psycopg  # noqa: PLC0415 - costs 40 ms that --help need not pay
+
+        try:
+            return psycopg.connect(
+                host=str(self.home.sockets),
+                port=self.port,
+                user=SUPERUSER,
+                dbname=database,
+                application_name=application_name,
+                autocommit=True,
+                connect_timeout=10,
+            )
+        except psycopg.Error as exc:
+            raise StepFailedError("the server refused a connection", detail=str(exc).strip()) from exc
+
+    def _check_version(self) -> None:
+        found = (self.home.data / "PG_VERSION").read_text(encoding="utf-8").strip()
+        if found != str(self.installation.facts.major):
+            raise HostError(
+                f"the data folder is of PostgreSQL {found}, the server is {self.installation.facts.major}",
+                detail=str(self.home.data),
+                hint="remove it with `pgdyno clean`; it is loaded anew",
+            )
+
+    def _check_port(self) -> None:
+        if not self._listens:
+            return
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", self.port))
+            except OSError as exc:
+                raise HostError(
+                    f"port {self.port} is in use",
+                    detail=str(exc),
+                    hint="leave port out: pgdyno then needs none, only a private socket",
+                ) from exc
+
+    def _write_settings(self, settings: Mapping[str, str | int | float | bool]) -> None:
+        own = {
+            **LOG_SETTINGS,
+            "unix_socket_directories": str(self.home.sockets),
+            "listen_addresses": "127.0.0.1" if self._listens else "",
+            "port": self.port,
+            "logging_collector": "off",
+            **settings,
+        }
+        lines = [f"{name} = {_quote(value)}" for name, value in own.items()]
+        (self.home.data / _OWN_SETTINGS).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    def _wait_until_ready(self, log_start: int) -> None:
+        deadline = time.monotonic() + _START_PATIENCE_S
+        while time.monotonic() < deadline:
+            if self._process is not None and self._process.poll() is not None:
+                self._raise_refusal(log_start)
+            try:
+                self.connect(database="postgres").close()
+            except StepFailedError:
+                time.sleep(0.05)
+            else:
+                return
+        tail = self.log_tail()
+        self.abandon()
+        raise StepFailedError(f"the server did not answer within {_START_PATIENCE_S:g} s", detail=tail)
+
+    def _raise_refusal(self, log_start: int) -> None:
+        said = self.log_path.read_bytes()[log_start:].decode(errors="replace").strip()
+        self._process = None
+        if _REFUSED_SETTING.search(said):
+            raise SpecError(
+                "the server refuses a setting",
+                detail=said,
+                hint=f"PostgreSQL {self.installation.facts.major} does not take it; mend [server.settings] or --set",
+            )
+        raise StepFailedError("the server does not start", detail=said, hint=hint_for(said))
+
+    def _remember_segments(self) -> None:
+        maps = Path(f"/proc/{self.pid}/maps").read_text(encoding="utf-8")
+        segments = sorted(set(re.findall(r"/dev/shm/PostgreSQL\.\d+", maps)))  # noqa: S108 - PostgreSQL's own place
+        (self.home.work / DYNAMIC_SEGMENTS).write_text("\n".join(segments), encoding="utf-8")
+
+    def _verify_settings(self, settings: Mapping[str, str | int | float | bool]) -> None:
+        with self.connect(database="postgres") as connection:
+            rows = connection.execute(
+                "SELECT name, error FROM pg_file_settings WHERE NOT applied AND name = ANY(%s)"
+                " AND NOT EXISTS (SELECT FROM pg_file_settings later WHERE later.name = pg_file_settings.name"
+                " AND later.applied)",
+                [[name.lower() for name in settings]],
+            ).fetchall()
+        if rows:
+            told = "; ".join(f"{name}: {error or 'not applied'}" for name, error in rows)
+            raise StepFailedError("the server took a setting differently", detail=told)
+
+
+def hint_for(words: str) -> str:
+    """What to try about a failure that PostgreSQL's tools describe in `words`; empty where nothing is known."""
+    if "No space left on device" in words:
+        return "the disk is full: free some space, use a smaller scale, or put the work elsewhere with --home"
+    if "could not map anonymous shared memory" in words or "Cannot allocate memory" in words:
+        return "lower shared_buffers or give the machine more memory"
+    if "Permission denied" in words:
+        return "the server's user must be able to reach pgdyno's home; choose another with --home"
+    return ""
+
+
+def _quote(value: str | float | bool) -> str:  # noqa: FBT001 - a setting's value may be a boolean
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "'" + str(value).replace("\\", "\\\\").replace("'", "''") + "'"
