@@ -53,6 +53,8 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     governor: str | None
     load_average_1min: float
     data_disk: DiskFacts
+    cpu_busy_before_ratio: float | None = None
+    """Share of all CPUs in use over half a second before the first step."""
     absent: dict[str, str] = {}
 
     @property

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import platform
+import time
 from pathlib import Path
 
 from pgdyno.errors import HostError
@@ -14,6 +15,7 @@ from pgdyno.record.types import DiskFacts, HostFacts
 
 # cgroup v1 writes "no limit" as a number near 2^63, rounded to pages.
 _NO_LIMIT_BYTES = 1 << 60
+_CPU_LOOK_S = 0.5
 
 
 def read_host_facts(data_dir: Path, *, root: Path = Path("/")) -> HostFacts:
@@ -56,6 +58,7 @@ def read_host_facts(data_dir: Path, *, root: Path = Path("/")) -> HostFacts:
         governor=read("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         load_average_1min=os.getloadavg()[0],
         data_disk=read_disk_facts(data_dir, root=root),
+        cpu_busy_before_ratio=_read_cpu_busy_ratio(root),
         absent=absent,
     )
 
@@ -85,6 +88,18 @@ def read_disk_facts(path: Path, *, root: Path = Path("/")) -> DiskFacts:
         is_rotational=None if (spins := _read_optional(queue, "rotational")) is None else spins == "1",
         read_ahead_kb=None if (ahead := _read_optional(queue, "read_ahead_kb")) is None else int(ahead),
     )
+
+
+def _read_cpu_busy_ratio(root: Path) -> float | None:
+    def ticks() -> tuple[int, int]:
+        # Source: proc_stat(5): user nice system idle iowait irq softirq steal; guest times are within user.
+        spent = [int(field) for field in (root / "proc/stat").read_text(encoding="utf-8").split("\n")[0].split()[1:9]]
+        return sum(spent), spent[3] + spent[4]
+
+    total, idle = ticks()
+    time.sleep(_CPU_LOOK_S)
+    later_total, later_idle = ticks()
+    return None if later_total == total else 1.0 - (later_idle - idle) / (later_total - total)
 
 
 def _whole_device(root: Path, major_minor: str) -> str | None:

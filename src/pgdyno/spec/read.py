@@ -58,6 +58,21 @@ def parse_study(text: str, *, source: str, folder: Path) -> Study:
         raise SpecError(
             f"{source} is not valid TOML", detail=str(exc), hint='strings need quotes: duration = "30s"'
         ) from exc
+    return make_study(raw, source=source, folder=folder, text=text)
+
+
+def make_study(raw: dict[str, object], *, source: str, folder: Path, text: str = "") -> Study:
+    """Make a study of a TOML document's tables, or of what a command line said in their place.
+
+    Args:
+        raw: Tables and keys.
+        source: What errors call it.
+        folder: Where script files are looked up.
+        text: The TOML text, so that errors can name lines.
+
+    Raises:
+        SpecError: Something in it is not understood.
+    """
     try:
         study = msgspec.convert(raw, Study)
     except msgspec.ValidationError as exc:

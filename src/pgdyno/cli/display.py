@@ -1,0 +1,135 @@
+"""How progress looks: a live bar with predicted time on a terminal, a line for each step elsewhere. Always on stderr.
+
+Colours and movement end where NO_COLOR, a pipe or a dumb terminal say so; that is rich's own decision.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import AbstractContextManager
+from types import TracebackType
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from pgdyno.plan.plan import Plan
+from pgdyno.run.clock import monotonic_s
+
+# Drawing costs CPU that the load could use; twice a second is what eyes need.
+_REFRESH_PER_S = 2
+
+
+class Display(AbstractContextManager["Display"]):
+    """The progress of a study on stderr; implements `flow.ui.Ui`.
+
+    Args:
+        quiet: Show nothing but what `say` says.
+        assume_yes: Do not ask.
+    """
+
+    def __init__(self, *, quiet: bool = False, assume_yes: bool = False) -> None:
+        self._assume_yes = assume_yes
+        self.console = Console(stderr=True, highlight=False)
+        self._quiet = quiet
+        self._progress: Progress | None = None
+        self._task: TaskID | None = None
+        self._done_s = 0.0
+        self._total_s = 0.0
+        self._title = ""
+        self._predicted_s = 0.0
+        self._began_s = 0.0
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Leave the terminal as it was."""
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = None
+
+    def show_plan(self, plan: Plan, *, record_dir: str, remaining_s: float) -> None:
+        """Print the plan and start the bar."""
+        self._total_s = remaining_s
+        if self._quiet:
+            return
+        for line in describe_plan(plan):
+            self.console.print(escape(line), soft_wrap=True)
+        self.console.print(
+            f"[bold]about {format_minutes(remaining_s)}[/bold]; record: {escape(record_dir)}", soft_wrap=True
+        )
+        if self.console.is_terminal:
+            self._progress = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=24),
+                TimeRemainingColumn(compact=True, elapsed_when_finished=True),
+                TextColumn("{task.fields[live]}"),
+                console=self.console,
+                refresh_per_second=_REFRESH_PER_S,
+                transient=True,
+            )
+            self._task = self._progress.add_task("", total=max(remaining_s, 1.0), live="")
+            self._progress.start()
+
+    def begin_step(self, title: str, *, predicted_s: float) -> None:
+        """Name the step."""
+        self._title, self._predicted_s, self._began_s = title, predicted_s, monotonic_s()
+        self._update(live="")
+
+    def show_activity(self, text: str) -> None:
+        """Show what the step does."""
+        self._update(live=text)
+
+    def show_load(self, *, tps: float, latency_ms: float | None) -> None:
+        """Show the load of the last second."""
+        latency = "" if latency_ms is None else f" · {latency_ms:.3g} ms"
+        self._update(live=f"{tps:,.0f} tps{latency}")
+
+    def end_step(self, result: str) -> None:
+        """Print the step's line."""
+        elapsed_s = monotonic_s() - self._began_s
+        self._done_s += self._predicted_s
+        self._predicted_s, self._began_s = 0.0, monotonic_s()
+        self._update(live="")
+        if not self._quiet:
+            self.console.print(f"{escape(self._title):<34} {elapsed_s:6.1f} s   {escape(result)}", soft_wrap=True)
+
+    def say(self, text: str) -> None:
+        """Print a remark."""
+        self.console.print(f"[yellow]note:[/yellow] {escape(text)}", soft_wrap=True)
+
+    def confirm(self, question: str) -> bool:
+        """Ask on a terminal, unless --yes answered already."""
+        if self._assume_yes or not (self.console.is_terminal and sys.stdin.isatty()):
+            return True
+        return self.console.input(f"{escape(question)} [y/N] ").strip().lower() in {"y", "yes"}
+
+    def _update(self, *, live: str) -> None:
+        if self._progress is None or self._task is None:
+            return
+        # A step that outlasts its prediction must not run the bar ahead of the steps to come.
+        within_s = min(monotonic_s() - self._began_s, self._predicted_s)
+        self._progress.update(self._task, description=self._title, completed=self._done_s + within_s, live=live)
+
+
+def describe_plan(plan: Plan) -> list[str]:
+    """The plan in a few lines."""
+    trials = plan.trials
+    rounds = max((trial.round for trial in trials), default=0)
+    lines = [
+        f"scale {plan.scale} ({plan.dataset_bytes / 1e9:.2g} GB), {rounds} rounds of {len(plan.workloads)} workloads:"
+    ]
+    for workload in plan.workloads:
+        trial = next(t for t in trials if t.workload == workload.name)
+        rate = f", {workload.rate_tps:g} tps scheduled" if workload.rate_tps else ""
+        lines.append(
+            f"  {workload.name}: {workload.clients} clients, {workload.threads} threads, {workload.mode.value} mode{rate},"
+            f" {trial.warm_up_s:g} s warm-up + {trial.duration_s:g} s measured"
+        )
+    lines += [f"  chosen: {choice.name} = {choice.value}: {choice.reason}" for choice in plan.choices]
+    return lines
+
+
+def format_minutes(seconds: float) -> str:
+    """`45 s` or `12 min`."""
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"

@@ -1,0 +1,240 @@
+"""What a reader must know before trusting a study's figures: the machine, the trials and the load, rule by rule.
+
+Each rule is one small function that looks at what was recorded and yields findings. A rule that lacks its evidence is
+silent; what could not be observed is reported as a gap, not guessed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from pgdyno.analyse.types import StudyAnalysis, TrialAnalysis, WorkloadAnalysis
+from pgdyno.explain.finding import Finding, Severity
+from pgdyno.record.types import HostFacts, StudyRecord
+
+# Source: Linux Documentation/virt and PostgreSQL 18 manual, pg_test_timing: these are read without a system call.
+_FAST_CLOCKS = frozenset({"tsc", "kvm-clock", "arch_sys_counter"})
+# Source: our methods: above 1 % of stolen time, neighbours show in the figures.
+_STEAL_RATIO = 0.01
+# A pgbench thread this busy is the bottleneck itself.
+_LOAD_THREAD_RATIO = 0.9
+_NEARLY_FULL_RATIO = 0.9
+_BUSY_BEFORE_RATIO = 0.1
+_UNSAFE_SETTINGS = ("fsync", "full_page_writes", "synchronous_commit")
+
+
+def find_doubts(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Finding, ...]:
+    """Everything that weakens the figures of a study, worst first."""
+    findings = [finding for rule in _RULES for finding in rule(record, analysis)]
+    order = list(Severity)
+    return tuple(sorted(findings, key=lambda finding: order.index(finding.severity)))
+
+
+def _failed_trials(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
+    for workload, trial in _trials(analysis):
+        if trial.record.error is not None:
+            error = trial.record.error
+            yield Finding(
+                severity=Severity.CRITICAL,
+                claim=f"Trial {trial.record.planned.number} failed: {error.fact}.",
+                evidence=error.detail,
+                advice=error.hint,
+                workload=workload.name,
+            )
+    done = sum(1 for _, trial in _trials(analysis) if trial.tps is not None)
+    planned = len(record.plan.trials)
+    if done < planned:
+        yield Finding(
+            severity=Severity.WARNING,
+            claim=f"The study is not complete: {done} of {planned} trials are finished.",
+            evidence="estimates rest on the finished ones",
+            advice="`pgdyno resume` runs the others.",
+        )
+
+
+def _durability(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
+    for workload in analysis.workloads:
+        off = sorted(
+            {
+                setting.name
+                for trial in workload.trials
+                for setting in trial.record.settings
+                if setting.name in _UNSAFE_SETTINGS and setting.value == "off"
+            }
+        )
+        if off:
+            yield Finding(
+                severity=Severity.CRITICAL,
+                claim=f"Durability is given up: {', '.join(off)} off.",
+                evidence="a crash can lose committed transactions, or the whole cluster",
+                advice="Never compare these figures with those of a durable server.",
+                workload=workload.name,
+            )
+
+
+def _few_trials(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
+    for workload in analysis.workloads:
+        if workload.tps.n == 1:
+            yield Finding(
+                severity=Severity.WARNING,
+                claim="One trial has no error bar.",
+                evidence="n = 1; run-to-run noise is unknown",
+                advice="Ask for more --rounds.",
+                workload=workload.name,
+            )
+
+
+def _steal(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
+    yield from _share_above(
+        analysis,
+        "cpu_steal_ratio",
+        _STEAL_RATIO,
+        claim="The hypervisor took CPU time away.",
+        advice="Neighbours are in the figures; compare interleaved trials only, or use a dedicated host.",
+    )
+
+
+def _load_generator(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
+    yield from _share_above(
+        analysis,
+        "load_generator_thread_ratio",
+        _LOAD_THREAD_RATIO,
+        claim="pgbench itself is at its limit: its busiest thread had no time left.",
+        advice="Raise --threads, or the server may be faster than shown.",
+    )
+
+
+def _branches(record: StudyRecord, _: StudyAnalysis) -> Iterator[Finding]:
+    for workload in record.plan.workloads:
+        is_writing_branches = any(script == "tpcb-like" for script, _ in workload.scripts)
+        if is_writing_branches and record.plan.scale < workload.clients:
+            yield Finding(
+                severity=Severity.WARNING,
+                claim="There are fewer branches than clients, so clients wait for each other's rows.",
+                evidence=f"scale {record.plan.scale}, {workload.clients} clients",
+                advice="Use a scale of at least the clients, or what is measured is lock waiting.",
+                workload=workload.name,
+            )
+
+
+def _unsteady(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
+    for workload, trial in _trials(analysis):
+        for event in trial.events:
+            if event.kind == "level shift":
+                yield Finding(
+                    severity=Severity.WARNING,
+                    claim=f"Throughput changed its level within trial {trial.record.planned.number}.",
+                    evidence=event.text,
+                    advice="Its average mixes two states; look at the chart, and run longer.",
+                    workload=workload.name,
+                )
+
+
+def _no_checkpoint(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
+    for workload in analysis.workloads:
+        wrote = any((t.counts_per_transaction.get("wal_bytes") or 0.0) > 100.0 for t in workload.trials)
+        seen = any(event.kind == "checkpoint" for trial in workload.trials for event in trial.events)
+        if wrote and not seen and any(t.tps is not None for t in workload.trials):
+            yield Finding(
+                severity=Severity.NOTE,
+                claim="No checkpoint fell into any trial.",
+                evidence="each begins just after one; the cost of checkpoints and of what follows is not in the figures",
+                advice="A --duration above checkpoint_timeout, or a smaller max_wal_size, brings it in.",
+                workload=workload.name,
+            )
+
+
+def _machine(record: StudyRecord, _: StudyAnalysis) -> Iterator[Finding]:
+    host = record.host
+    for is_so, severity, claim, evidence, advice in _machine_rules(host):
+        if is_so:
+            yield Finding(severity=severity, claim=claim, evidence=evidence, advice=advice)
+
+
+def _machine_rules(host: HostFacts) -> Iterator[tuple[bool, Severity, str, str, str]]:
+    busy_ratio = host.cpu_busy_before_ratio
+    yield (
+        busy_ratio is not None and busy_ratio > _BUSY_BEFORE_RATIO,
+        Severity.WARNING,
+        "Something else was running when the study began.",
+        f"CPUs {busy_ratio or 0.0:.0%} busy before the first step",
+        "Stop it, or wait, and measure again.",
+    )
+    yield (
+        host.clock_source is not None and host.clock_source not in _FAST_CLOCKS,
+        Severity.WARNING,
+        "The clock source is slow to read, which makes timing itself a load.",
+        f"{host.clock_source}; fast ones are {', '.join(sorted(_FAST_CLOCKS))}",
+        "Choose another in /sys/devices/system/clocksource/clocksource0/current_clocksource.",
+    )
+    yield (
+        host.transparent_huge_pages == "always",
+        Severity.NOTE,
+        "Transparent huge pages are set to always, which can stall a server while memory is compacted.",
+        "/sys/kernel/mm/transparent_hugepage/enabled",
+        "Set madvise.",
+    )
+    yield (
+        host.governor not in {None, "performance"},
+        Severity.WARNING,
+        "The CPU's frequency is not held at its highest.",
+        f"governor {host.governor}",
+        "Set the governor performance for the time of measuring.",
+    )
+    yield (
+        host.usable_cpu_count < host.cpu_count or host.usable_memory_bytes < host.memory_bytes,
+        Severity.NOTE,
+        "A control group gives pgdyno less than the machine has.",
+        f"{host.usable_cpu_count:g}/{host.cpu_count} CPUs, {host.usable_memory_bytes / 1e9:.1f}/{host.memory_bytes / 1e9:.1f} GB",
+        "",
+    )
+    used_ratio = 1.0 - host.data_disk.free_bytes / max(host.data_disk.size_bytes, 1)
+    yield (
+        used_ratio > _NEARLY_FULL_RATIO,
+        Severity.WARNING,
+        "The disk is nearly full, which slows file systems and SSDs.",
+        f"{used_ratio:.0%} of {host.data_disk.size_bytes / 1e9:.0f} GB in use",
+        "Free some space.",
+    )
+    yield (
+        host.data_disk.filesystem in {"tmpfs", "ramfs", "overlay"},
+        Severity.CRITICAL,
+        f"The data lie on {host.data_disk.filesystem}: this is no disk.",
+        host.data_disk.path,
+        "Put pgdyno's home on a real disk with --home.",
+    )
+
+
+def _share_above(
+    analysis: StudyAnalysis, share: str, threshold_ratio: float, *, claim: str, advice: str
+) -> Iterator[Finding]:
+    for workload in analysis.workloads:
+        seen = [value for trial in workload.trials if (value := trial.shares.get(share)) is not None]
+        above = [value for value in seen if value > threshold_ratio]
+        if above:
+            yield Finding(
+                severity=Severity.WARNING,
+                claim=claim,
+                evidence=f"up to {max(above):.1%} in {len(above)} of {len(seen)} trials (limit {threshold_ratio:.0%})",
+                advice=advice,
+                workload=workload.name,
+            )
+
+
+def _trials(analysis: StudyAnalysis) -> Iterator[tuple[WorkloadAnalysis, TrialAnalysis]]:
+    for workload in analysis.workloads:
+        for trial in workload.trials:
+            yield workload, trial
+
+
+_RULES: tuple[Callable[[StudyRecord, StudyAnalysis], Iterator[Finding]], ...] = (
+    _failed_trials,
+    _durability,
+    _few_trials,
+    _steal,
+    _load_generator,
+    _branches,
+    _unsteady,
+    _no_checkpoint,
+    _machine,
+)

@@ -1,0 +1,149 @@
+"""`pgdyno list`, `plan` and `clean`: looking at what is there and what would be, and clearing up."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import msgspec
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from pgdyno.errors import SpecError
+from pgdyno.flow.study import Place, machine_of
+from pgdyno.flow.ui import Ui
+from pgdyno.plan.plan import Plan, plan_study
+from pgdyno.record.store import find_records
+from pgdyno.run.home import open_home
+from pgdyno.run.host import read_host_facts
+from pgdyno.run.process import find_server_user
+from pgdyno.spec.study import Study
+
+
+class RecordLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A record in a list; `problem` says why the rest is not known."""
+
+    path: str
+    started_at: str | None = None
+    question: str | None = None
+    server: str | None = None
+    trials_finished_count: int | None = None
+    trials_planned_count: int | None = None
+    problem: str | None = None
+
+
+class RecordList(msgspec.Struct, frozen=True, kw_only=True):
+    """The records of a folder."""
+
+    folder: str
+    records: tuple[RecordLine, ...]
+
+    def to_json(self) -> bytes:
+        """As JSON."""
+        return msgspec.json.encode(self)
+
+    def to_terminal(self) -> RenderableType:
+        """As a table."""
+        if not self.records:
+            return Text(f"no records in {self.folder}; `pgdyno bench --quick` makes one")
+        table = Table(box=None, pad_edge=False)
+        for heading in ("record", "started", "PostgreSQL", "trials", "question"):
+            table.add_column(heading, overflow="fold")
+        for line in self.records:
+            trials = f"{line.trials_finished_count}/{line.trials_planned_count}"
+            cells = (
+                (line.started_at, line.server, trials, line.question)
+                if line.problem is None
+                else ("", "", "", line.problem)
+            )
+            table.add_row(line.path, *(Text(cell or "") for cell in cells))
+        return table
+
+
+class PlanView(msgspec.Struct, frozen=True, kw_only=True):
+    """A plan to look at."""
+
+    plan: Plan
+
+    def to_json(self) -> bytes:
+        """As JSON."""
+        return msgspec.json.encode({"predicted_s": self.plan.predicted_s, "plan": self.plan})
+
+    def to_terminal(self) -> RenderableType:
+        """As a table of steps with predicted seconds."""
+        table = Table(
+            box=None, pad_edge=False, caption=f"{self.plan.predicted_s / 60:.1f} minutes in all", caption_justify="left"
+        )
+        table.add_column("step")
+        table.add_column("seconds", justify="right")
+        table.add_column("what")
+        for step in self.plan.steps:
+            what = f"scale {self.plan.scale}" if step.trial is None and step.kind.value == "load" else ""
+            if step.trial is not None:
+                workload = self.plan.find_workload(step.trial.workload)
+                what = f"{step.trial.number}: {workload.name}, {workload.clients} clients, round {step.trial.round}"
+            table.add_row(step.kind.value, f"{step.predicted_s:.0f}", what)
+        for choice in self.plan.choices:
+            table.add_row("chosen", "", f"{choice.name} = {choice.value}: {choice.reason}")
+        return table
+
+
+class Cleaned(msgspec.Struct, frozen=True, kw_only=True):
+    """What `clean` removed."""
+
+    home: str
+    removed: tuple[str, ...]
+    freed_bytes: int
+
+    def to_json(self) -> bytes:
+        """As JSON."""
+        return msgspec.json.encode(self)
+
+    def to_terminal(self) -> RenderableType:
+        """In a line."""
+        if not self.removed:
+            return Text(f"nothing to remove in {self.home}")
+        return Text(
+            f"removed {len(self.removed)} loaded clusters from {self.home}: {self.freed_bytes / 1e9:.1f} GB freed"
+        )
+
+
+def view_records(folder: Path) -> RecordList:
+    """The records directly below a folder; a damaged one is listed with what is wrong."""
+    lines = []
+    for store in find_records(folder):
+        try:
+            record = store.read_record()
+            lines.append(
+                RecordLine(
+                    path=str(store.path),
+                    started_at=record.started_at,
+                    question=record.study.question,
+                    server=record.server.version,
+                    trials_finished_count=len(store.finished_numbers()),
+                    trials_planned_count=len(record.plan.trials),
+                )
+            )
+        except SpecError as error:
+            lines.append(RecordLine(path=str(store.path), problem=f"{error.fact}: {error.detail}"))
+    return RecordList(folder=str(folder), records=tuple(lines))
+
+
+def view_plan(study: Study, *, place: Place) -> PlanView:
+    """What a study would do here."""
+    there = next(folder for folder in (place.home, *place.home.parents) if folder.exists())
+    return PlanView(plan=plan_study(study, machine_of(read_host_facts(there))))
+
+
+def clean_home(place: Place, *, ui: Ui) -> Cleaned:
+    """Remove every loaded cluster of a home, after asking."""
+    with open_home(place.home, find_server_user(place.run_as)) as home:
+        templates = sorted(home.templates.iterdir())
+        size = sum(path.stat().st_size for folder in templates for path in folder.rglob("*") if path.is_file())
+        names = tuple(folder.name for folder in templates)
+        if not templates or not ui.confirm(f"remove {', '.join(names)} ({size / 1e9:.1f} GB)?"):
+            return Cleaned(home=str(home.root), removed=(), freed_bytes=0)
+        for folder in templates:
+            shutil.rmtree(folder)
+        return Cleaned(home=str(home.root), removed=names, freed_bytes=size)

@@ -1,0 +1,181 @@
+"""A study from question to report: what `bench`, `run` and `resume` share."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from pgdyno import __version__
+from pgdyno.errors import HostError, InterruptedStudyError, SpecError
+from pgdyno.flow.report import StudyReport, write_reports
+from pgdyno.flow.ui import Ui
+from pgdyno.plan.plan import Machine, Plan, Step, StepKind, plan_study
+from pgdyno.record.store import RecordStore, find_records, open_record
+from pgdyno.record.types import FORMAT_VERSION, HostFacts, StudyRecord
+from pgdyno.run.clock import local_now
+from pgdyno.run.home import Home, default_home, open_home
+from pgdyno.run.host import read_host_facts
+from pgdyno.run.installation import Installation, find_installation
+from pgdyno.run.process import find_server_user
+from pgdyno.run.template import prepare_template
+from pgdyno.run.trial import TrialStage, run_trial
+from pgdyno.spec.read import format_study
+from pgdyno.spec.study import Study
+
+# Past this, a person is asked first.
+_ASK_ABOVE_S = 3600.0
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a study works and writes, and as whom."""
+
+    home: Path
+    out: Path | None
+    run_as: str | None
+
+    @classmethod
+    def make(cls, *, home: Path | None, out: Path | None, run_as: str | None) -> Place:
+        """Fill in the default home."""
+        return cls(home=home.absolute() if home else default_home(), out=out, run_as=run_as)
+
+
+def run_study(study: Study, *, name: str, place: Place, ui: Ui, load_budget_s: float = 20.0) -> StudyReport:
+    """Plan a study, run it, and write its report."""
+    with _bench_ready(study, place) as (home, installation, host):
+        plan = plan_study(study, machine_of(host), load_budget_s=load_budget_s)
+        store = RecordStore(place.out or Path("pgdyno-records") / f"{local_now():%Y%m%d-%H%M%S}-{name}")
+        ui.show_plan(plan, record_dir=str(store.path), remaining_s=plan.predicted_s)
+        if plan.predicted_s > _ASK_ABOVE_S and not ui.confirm(f"run for {plan.predicted_s / 3600:.1f} hours?"):
+            raise InterruptedStudyError("not started")
+        record = StudyRecord(
+            format_version=FORMAT_VERSION,
+            name=name,
+            started_at=local_now().isoformat(timespec="seconds"),
+            command=("pgdyno", *sys.argv[1:]),
+            tool_versions={"pgdyno": __version__, "python": platform.python_version()},
+            study=study,
+            plan=plan,
+            host=host,
+            server=installation.facts,
+            dataset=None,
+        )
+        store.create(record, study_toml=format_study(study))
+        _run_steps(store, record, home=home, installation=installation, ui=ui)
+    return write_reports(store)
+
+
+def resume_study(store: RecordStore, *, place: Place, ui: Ui) -> StudyReport:
+    """Run the trials of a record that are not finished, and write its report."""
+    record = store.read_record()
+    with _bench_ready(record.study, place) as (home, installation, host):
+        _check_same(record, host, installation)
+        ui.show_plan(record.plan, record_dir=str(store.path), remaining_s=_remaining_s(record.plan, store))
+        _run_steps(store, record, home=home, installation=installation, ui=ui)
+    return write_reports(store)
+
+
+def find_record(named: Path | None, records: Path) -> RecordStore:
+    """The record a user named, or the newest of a folder.
+
+    Raises:
+        SpecError: There is none.
+    """
+    if named is not None:
+        return open_record(named)
+    found = find_records(records)
+    if not found:
+        raise SpecError(f"there are no records in {records}", hint="`pgdyno bench --quick` makes one")
+    return found[-1]
+
+
+def machine_of(host: HostFacts) -> Machine:
+    """What a plan must know of the machine."""
+    return Machine(
+        cpu_count=host.usable_cpu_count,
+        memory_bytes=host.usable_memory_bytes,
+        disk_free_bytes=host.data_disk.free_bytes,
+    )
+
+
+@contextmanager
+def _bench_ready(study: Study, place: Place) -> Iterator[tuple[Home, Installation, HostFacts]]:
+    user = find_server_user(place.run_as)
+    with open_home(place.home, user) as home:
+        installation = find_installation(study.server, user=user, software_dir=home.software)
+        yield home, installation, read_host_facts(home.root)
+
+
+def _run_steps(store: RecordStore, record: StudyRecord, *, home: Home, installation: Installation, ui: Ui) -> None:
+    finished = store.finished_numbers()
+    stage: TrialStage | None = None
+    try:
+        for step in record.plan.steps:
+            if step.kind is StepKind.LOAD:
+                ui.begin_step(f"load scale {record.plan.scale}", predicted_s=step.predicted_s)
+                template = prepare_template(
+                    installation=installation,
+                    home=home,
+                    data=record.study.data,
+                    scale=record.plan.scale,
+                    output_dir=store.init_dir,
+                    on_activity=ui.show_activity,
+                )
+                if record.dataset is None:
+                    record = msgspec.structs.replace(record, dataset=template.dataset)
+                    store.write_record(record)
+                stage = TrialStage(
+                    installation=installation, home=home, template=template, study=record.study, plan=record.plan
+                )
+                ui.end_step(
+                    "reused" if template.dataset.is_reused else f"loaded in {template.dataset.init_total_s:.1f} s"
+                )
+            elif step.trial is not None and step.trial.number not in finished and stage is not None:
+                _run_trial_step(step, store=store, stage=stage, ui=ui)
+    except KeyboardInterrupt as exc:
+        kept = len(store.finished_numbers())
+        raise InterruptedStudyError(
+            f"stopped after {kept} of {len(record.plan.trials)} trials",
+            detail=f"what was finished is kept in {store.path}; nothing was left running",
+            hint=f"`pgdyno resume {store.path}` goes on",
+        ) from exc
+
+
+def _run_trial_step(step: Step, *, store: RecordStore, stage: TrialStage, ui: Ui) -> None:
+    trial = step.trial
+    if trial is None:
+        return
+    ui.begin_step(f"trial {trial.number}/{len(stage.plan.trials)} {trial.workload}", predicted_s=step.predicted_s)
+    folder = store.begin_trial(trial.number)
+    outcome = run_trial(stage, trial, folder=folder, on_activity=ui.show_activity, on_load=ui.show_load)
+    store.write_trial(outcome.record)
+    if outcome.error is not None:
+        raise outcome.error
+    for gap in outcome.record.gaps:
+        ui.say(f"trial {trial.number}: {gap.source}: {gap.reason}")
+    ui.end_step(outcome.headline)
+
+
+def _check_same(record: StudyRecord, host: HostFacts, installation: Installation) -> None:
+    if installation.facts.version_num != record.server.version_num:
+        raise HostError(
+            f"the record was made with PostgreSQL {record.server.version}, here is {installation.facts.version}",
+            hint="install that version again, or begin a new study",
+        )
+    then = (record.host.cpu_model, record.host.cpu_count, record.host.memory_bytes, record.host.kernel)
+    now = (host.cpu_model, host.cpu_count, host.memory_bytes, host.kernel)
+    if then != now:
+        raise HostError(
+            "the record was made on another machine, or under another kernel",
+            detail=f"then {then}\nnow  {now}",
+            hint="trials of two machines do not belong in one estimate: begin a new study",
+        )
+
+
+def _remaining_s(plan: Plan, store: RecordStore) -> float:
+    finished = store.finished_numbers()
+    return sum(step.predicted_s for step in plan.steps if step.trial is None or step.trial.number not in finished)

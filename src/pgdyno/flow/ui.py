@@ -1,0 +1,32 @@
+"""What a flow tells whoever waits: a small protocol, so that flows neither print nor know a terminal."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from pgdyno.plan.plan import Plan
+
+
+class Ui(Protocol):
+    """Receives what happens. Seconds count from the start of the step."""
+
+    def show_plan(self, plan: Plan, *, record_dir: str, remaining_s: float) -> None:
+        """The plan is made; `remaining_s` of it are still to be done."""
+
+    def begin_step(self, title: str, *, predicted_s: float) -> None:
+        """A step begins."""
+
+    def show_activity(self, text: str) -> None:
+        """What the step is doing now."""
+
+    def show_load(self, *, tps: float, latency_ms: float | None) -> None:
+        """A second of load under way, in transactions per second and their mean latency."""
+
+    def end_step(self, result: str) -> None:
+        """The step ended; `result` in a few words."""
+
+    def say(self, text: str) -> None:
+        """Something the user should know, which is no error."""
+
+    def confirm(self, question: str) -> bool:
+        """Ask before something long; yes where nobody can be asked."""

@@ -1,0 +1,161 @@
+"""Loaded clusters, kept: each trial begins with a copy of one, so that all begin alike and nothing is loaded twice.
+
+A template is a stopped cluster with its dataset's facts beside it. It takes its name when it is whole and on disk;
+what carries the name is never changed. Copies share blocks where the file system can (reflink), else they are copies.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from pgdyno.errors import StepFailedError
+from pgdyno.record.store import write_durably
+from pgdyno.record.types import Dataset
+from pgdyno.run import process, sql
+from pgdyno.run.clock import monotonic_s
+from pgdyno.run.home import Home
+from pgdyno.run.installation import Installation
+from pgdyno.run.load import InitRun, run_init
+from pgdyno.run.server import DATABASE, Server, hint_for
+from pgdyno.spec.study import DataSpec
+
+_FACTS_FILE = "dataset.json"
+# WAL of loading is checkpointed less often; the figures of the init steps are then the disk's, not the checkpointer's.
+_LOAD_SETTINGS = {"max_wal_size": "4GB", "maintenance_work_mem": "256MB"}
+
+
+class Template(msgspec.Struct, frozen=True, kw_only=True):
+    """A loaded cluster in a home's templates."""
+
+    data_dir: Path
+    dataset: Dataset
+
+
+def template_name(installation: Installation, data: DataSpec, scale: int) -> str:
+    """What a template is called: all that makes its content differ from another one's."""
+    parts = [f"pg{installation.facts.version_num}", f"scale{scale}", f"fillfactor{data.fillfactor}"]
+    if data.partitions:
+        parts.append(f"{data.partition_method.value}{data.partitions}")
+    if data.foreign_keys:
+        parts.append("fk")
+    return "-".join([*parts, data.generate.value])
+
+
+def prepare_template(
+    *,
+    installation: Installation,
+    home: Home,
+    data: DataSpec,
+    scale: int,
+    output_dir: Path,
+    on_activity: Callable[[str], None],
+) -> Template:
+    """The loaded cluster that a study wants; made if there is none.
+
+    Args:
+        installation: Which PostgreSQL.
+        home: Whose templates.
+        data: What to load.
+        scale: pgbench's scale.
+        output_dir: Where the outputs of loading are kept.
+        on_activity: Told what loading does now.
+
+    Raises:
+        StepFailedError: Loading failed; nothing half-made stays.
+    """
+    folder = home.templates / template_name(installation, data, scale)
+    if (folder / _FACTS_FILE).exists():
+        dataset = msgspec.json.decode((folder / _FACTS_FILE).read_bytes(), type=Dataset)
+        return Template(data_dir=folder / "data", dataset=msgspec.structs.replace(dataset, is_reused=True))
+    server = Server(installation=installation, home=home, log_path=output_dir / "server.log")
+    try:
+        on_activity("initdb")
+        server.initdb()
+        server.start(_LOAD_SETTINGS)
+        dataset = _load(server, data=data, scale=scale, output_dir=output_dir, on_activity=on_activity)
+        on_activity("writing to disk")
+        server.stop()
+    except BaseException:
+        server.abandon()
+        raise
+    return _keep(folder, dataset, home)
+
+
+def restore_template(template: Template, home: Home) -> float:
+    """Make the home's working cluster a fresh copy of a template, all of it on disk. Returns the seconds it took.
+
+    Raises:
+        StepFailedError: Copying failed, for want of space say.
+    """
+    began_s = monotonic_s()
+    shutil.rmtree(home.data, ignore_errors=True)
+    for argv in (
+        ["cp", "--archive", "--reflink=auto", str(template.data_dir), str(home.data)],
+        # Write-back of the copy must be over before the load begins.
+        ["sync", "--file-system", str(home.data)],
+    ):
+        done = process.run(argv, user=home.user, timeout_s=3600.0)
+        if done.exit_code != 0:
+            raise StepFailedError(
+                "cannot copy the loaded cluster", detail=done.stderr.strip(), hint=hint_for(done.stderr)
+            )
+    return monotonic_s() - began_s
+
+
+def drop_file_cache(folder: Path) -> None:
+    """Ask the kernel to forget the pages of every file below `folder`; needs no root and leaves other files alone.
+
+    Source: posix_fadvise(2), POSIX_FADV_DONTNEED; dirty pages stay, so write them first.
+    """
+    for path in folder.rglob("*"):
+        if path.is_file():
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(descriptor)
+
+
+def _load(
+    server: Server, *, data: DataSpec, scale: int, output_dir: Path, on_activity: Callable[[str], None]
+) -> Dataset:
+    with server.connect(database="postgres") as connection:
+        sql.create_database(connection, DATABASE)
+    init = InitRun(
+        scale=scale,
+        fillfactor=data.fillfactor,
+        partitions=data.partitions,
+        partition_method=data.partition_method.value if data.partitions else None,
+        foreign_keys=data.foreign_keys,
+        generate=data.generate.value,
+        address=server.address,
+    )
+    done = run_init(init, installation=server.installation, directory=output_dir, on_activity=on_activity)
+    with server.connect() as connection:
+        relations = sql.read_dataset(connection)
+        sql.checkpoint(connection)
+    return Dataset(
+        scale=scale,
+        relations=relations,
+        total_bytes=sum(relation.bytes for relation in relations),
+        init_argv=done.argv,
+        init_steps_s=done.steps_s,
+        init_total_s=done.total_s,
+        is_reused=False,
+    )
+
+
+def _keep(folder: Path, dataset: Dataset, home: Home) -> Template:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    os.chown(folder, home.user.uid, home.user.gid)
+    home.data.rename(folder / "data")
+    process.run(["sync", "--file-system", str(folder)], timeout_s=3600.0)
+    write_durably(folder / _FACTS_FILE, msgspec.json.encode(dataset))
+    return Template(data_dir=folder / "data", dataset=dataset)
