@@ -12,7 +12,7 @@ import random
 import msgspec
 
 from pgdyno.errors import HostError, SpecError
-from pgdyno.spec.study import QueryMode, Study, WorkloadSpec
+from pgdyno.spec.study import CacheState, QueryMode, Study, WorkloadSpec
 
 # Source: sizes of pgbench tables at fillfactor 100, PostgreSQL 15 to 18: 13.4 MB of accounts and 2.2 MB of its key
 # for each unit of scale.
@@ -128,7 +128,8 @@ def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -
     dataset_bytes = round(scale * BYTES_PER_SCALE * 100 / study.data.fillfactor)
     _check_connections(study, workloads)
     _check_disk(dataset_bytes, scale, machine)
-    trials = _order_trials(study, workloads)
+    warm_up_s = _plan_warm_up(study, choices)
+    trials = _order_trials(study, workloads, warm_up_s)
     restore_s = dataset_bytes / _COPY_BYTES_PER_S + _START_STOP_S
     steps = (
         Step(kind=StepKind.CHECK, predicted_s=2.0),
@@ -222,7 +223,14 @@ def _check_disk(dataset_bytes: int, scale: int, machine: Machine) -> None:
         )
 
 
-def _order_trials(study: Study, workloads: tuple[PlannedWorkload, ...]) -> tuple[PlannedTrial, ...]:
+def _plan_warm_up(study: Study, choices: list[Choice]) -> float:
+    if study.trials.cache is CacheState.WARM or study.trials.warm_up_s == 0:
+        return study.trials.warm_up_s
+    choices.append(Choice(name="warm-up", value="none", reason="the cache is to be cold when the measured load begins"))
+    return 0.0
+
+
+def _order_trials(study: Study, workloads: tuple[PlannedWorkload, ...], warm_up_s: float) -> tuple[PlannedTrial, ...]:
     # Workloads in random order within each round: drift of the machine then falls on all alike.
     # Source: Abedi & Brecht 2017, doi:10.1145/3030207.3030229 (randomised multiple interleaved trials).
     draw = random.Random(study.trials.seed)  # noqa: S311 - a seed makes the plan repeatable; nothing is secret
@@ -235,7 +243,7 @@ def _order_trials(study: Study, workloads: tuple[PlannedWorkload, ...]) -> tuple
                     round=round_number,
                     workload=workload.name,
                     seed=draw.randrange(1, 2**31),
-                    warm_up_s=study.trials.warm_up_s,
+                    warm_up_s=warm_up_s,
                     duration_s=study.trials.duration_s,
                 )
             )

@@ -6,6 +6,7 @@ Refuses unknown keys (with the nearest known one), wrong types and values out of
 from __future__ import annotations
 
 import difflib
+import enum
 import re
 import tomllib
 from pathlib import Path
@@ -15,9 +16,13 @@ import msgspec
 from pgdyno.errors import SpecError
 from pgdyno.spec.study import BUILTIN_SCRIPTS, DataSpec, ServerSpec, Study, TrialsSpec, WorkloadSpec
 
-_KEYS = sorted(
-    {field for table in (Study, ServerSpec, DataSpec, WorkloadSpec, TrialsSpec) for field in table.__struct_fields__}
-)
+_FIELDS = [
+    field
+    for table in (Study, ServerSpec, DataSpec, WorkloadSpec, TrialsSpec)
+    for field in msgspec.structs.fields(table)
+]
+_KEYS = sorted({field.name for field in _FIELDS})
+_ENUMS = {f.name: f.type for f in _FIELDS if isinstance(f.type, type) and issubclass(f.type, enum.Enum)}
 _UNKNOWN = re.compile(r"unknown field `(?P<key>[^`]*)`")
 _PATH = re.compile(r" - at `\$(?P<path>[^`]*)`$")
 
@@ -129,6 +134,9 @@ def _spec_error(message: str, *, text: str, source: str) -> SpecError:
         fact = f"unknown key {unknown['key']}"
         nearest = difflib.get_close_matches(unknown["key"], _KEYS, n=1)
         hint = f"did you mean {nearest[0]}?" if nearest else hint
+    chosen = _ENUMS.get(path.rpartition(".")[2])
+    if chosen is not None:
+        hint = f"one of {', '.join(member.value for member in chosen)}"
     line = find_line(text, path)
     where = f"{source}, line {line}" if line else source
     detail = f"key {path}" if path else ""

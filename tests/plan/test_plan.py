@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pgdyno.errors import HostError, SpecError
+from pgdyno.plan.plan import BYTES_PER_SCALE, Machine, StepKind, plan_study
+from pgdyno.spec.read import make_study
+from pgdyno.spec.study import Study
+
+MACHINE = Machine(cpu_count=2, memory_bytes=24 << 30, disk_free_bytes=80_000_000_000)
+
+
+def study(**tables: object) -> Study:
+    raw = {"workload": [{"name": "tpcb-like"}, {"name": "select-only"}], **tables}
+    return make_study(raw, source="test", folder=Path())
+
+
+def test_what_is_left_open_is_chosen_with_a_reason() -> None:
+    plan = plan_study(study(), MACHINE)
+    assert {choice.name for choice in plan.choices} == {"clients of tpcb-like", "clients of select-only", "scale"}
+    assert all(choice.reason for choice in plan.choices)
+    assert plan.scale >= 2 * max(workload.clients for workload in plan.workloads)
+    assert plan_study(study(data={"scale": 7}), MACHINE).scale == 7
+
+
+def test_each_round_holds_each_workload_once_in_an_order_of_its_own() -> None:
+    plan = plan_study(study(trials={"rounds": 40}), MACHINE)
+    orders = [tuple(t.workload for t in plan.trials if t.round == r) for r in range(1, 41)]
+    assert all(sorted(order) == ["select-only", "tpcb-like"] for order in orders)
+    assert len(set(orders)) == 2
+    assert [t.number for t in plan.trials] == list(range(1, 81))
+    assert len({t.seed for t in plan.trials}) == 80
+
+
+@given(seed=st.integers(0, 2**31 - 1), rounds=st.integers(1, 5))
+def test_same_question_same_plan(seed: int, rounds: int) -> None:
+    asked = study(trials={"seed": seed, "rounds": rounds})
+    plan = plan_study(asked, MACHINE)
+    assert plan == plan_study(asked, MACHINE)
+    assert msgspec.json.decode(msgspec.json.encode(plan), type=type(plan)) == plan
+    assert plan.predicted_s == sum(step.predicted_s for step in plan.steps)
+    assert [step.kind for step in plan.steps][:2] == [StepKind.CHECK, StepKind.LOAD]
+
+
+def test_more_clients_than_connections() -> None:
+    load = [{"name": "tpcb-like", "clients": 96}]
+    with pytest.raises(SpecError, match="do not fit into max_connections = 100") as caught:
+        plan_study(study(workload=load), MACHINE)
+    assert "max_connections = 106" in caught.value.hint
+    plan_study(study(workload=load, server={"settings": {"max_connections": 106}}), MACHINE)
+
+
+def test_more_threads_than_clients() -> None:
+    with pytest.raises(SpecError, match="3 threads for 2 clients"):
+        plan_study(study(workload=[{"name": "tpcb-like", "clients": 2, "threads": 3}]), MACHINE)
+
+
+def test_a_scale_that_does_not_fit_says_which_would() -> None:
+    with pytest.raises(HostError, match="scale 10000 does not fit on the disk") as caught:
+        plan_study(study(data={"scale": 10_000}), MACHINE)
+    fits = int(caught.value.hint.split("at most ")[1].split(",")[0])
+    plan_study(study(data={"scale": fits}), MACHINE)
+    with pytest.raises(HostError):
+        plan_study(study(data={"scale": fits + 1}), MACHINE)
+
+
+def test_a_cold_cache_has_no_warm_up() -> None:
+    plan = plan_study(study(trials={"cache": "cold"}), MACHINE)
+    assert {trial.warm_up_s for trial in plan.trials} == {0.0}
+    assert any(choice.name == "warm-up" for choice in plan.choices)
+
+
+def test_the_dataset_size_follows_the_fillfactor() -> None:
+    plan = plan_study(study(data={"scale": 10, "fillfactor": 50}), MACHINE)
+    assert plan.dataset_bytes == 20 * BYTES_PER_SCALE
