@@ -1,0 +1,44 @@
+"""What every room's tests share: golden files, and the rule that CI never skips the tests on a real server."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="write golden files anew instead of comparing")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[Path, str], None]:
+    """Compares a text with a golden file, or writes that file under --update-golden."""
+
+    def compare(path: Path, text: str) -> None:
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        assert text == path.read_text(encoding="utf-8"), f"differs from {path.name}; --update-golden accepts it"
+
+    return compare
+
+
+def _is_ci() -> bool:
+    return os.environ.get("CI") == "true"
+
+
+def pytest_deselected(items: Sequence[pytest.Item]) -> None:
+    if _is_ci() and any(item.get_closest_marker("cluster") for item in items):
+        raise pytest.UsageError("CI may not leave out the tests on a real server")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> object:
+    report = yield
+    if _is_ci() and report.skipped and not hasattr(report, "wasxfail") and item.get_closest_marker("cluster"):
+        report.outcome = "failed"
+        report.longrepr = f"CI may not skip a test on a real server: {report.longrepr}"
+    return report
