@@ -13,16 +13,15 @@ import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import msgspec
 
 from pgdyno.errors import HostError, SpecError, StepFailedError
 from pgdyno.record.serverlog import LOG_SETTINGS
-from pgdyno.run import process
+from pgdyno.run import process, sql
 from pgdyno.run.home import DYNAMIC_SEGMENTS, Home, free_shared_memory
 from pgdyno.run.installation import Installation
-
-if TYPE_CHECKING:
-    import psycopg
+from pgdyno.run.sql import Address
 
 SUPERUSER = "pgdyno"
 DATABASE = "pgdyno"
@@ -149,26 +148,18 @@ class Server:
             return ""
         return "\n".join(text.splitlines()[-lines:])
 
-    def connect(self, *, database: str = DATABASE, application_name: str = "pgdyno") -> psycopg.Connection:
-        """A connection in autocommit mode.
+    @property
+    def address(self) -> Address:
+        """Where its own database is reached."""
+        return Address(socket_dir=str(self.home.sockets), port=self.port, user=SUPERUSER, dbname=DATABASE)
+
+    def connect(self, *, database: str = DATABASE) -> sql.Connection:
+        """A connection in autocommit mode that gives rows as dicts.
 
         Raises:
             StepFailedError: The server does not take it.
         """
-        import psycopg  # noqa: PLC0415 - costs 40 ms that --help need not pay
-
-        try:
-            return psycopg.connect(
-                host=str(self.home.sockets),
-                port=self.port,
-                user=SUPERUSER,
-                dbname=database,
-                application_name=application_name,
-                autocommit=True,
-                connect_timeout=10,
-            )
-        except psycopg.Error as exc:
-            raise StepFailedError("the server refused a connection", detail=str(exc).strip()) from exc
+        return sql.connect(msgspec.structs.replace(self.address, dbname=database))
 
     def _check_version(self) -> None:
         found = (self.home.data / "PG_VERSION").read_text(encoding="utf-8").strip()
@@ -238,15 +229,9 @@ class Server:
 
     def _verify_settings(self, settings: Mapping[str, str | int | float | bool]) -> None:
         with self.connect(database="postgres") as connection:
-            rows = connection.execute(
-                "SELECT name, error FROM pg_file_settings WHERE NOT applied AND name = ANY(%s)"
-                " AND NOT EXISTS (SELECT FROM pg_file_settings later WHERE later.name = pg_file_settings.name"
-                " AND later.applied)",
-                [[name.lower() for name in settings]],
-            ).fetchall()
-        if rows:
-            told = "; ".join(f"{name}: {error or 'not applied'}" for name, error in rows)
-            raise StepFailedError("the server took a setting differently", detail=told)
+            told = sql.find_unapplied_settings(connection, [*settings])
+        if told:
+            raise StepFailedError("the server took a setting differently", detail="; ".join(told))
 
 
 def hint_for(words: str) -> str:

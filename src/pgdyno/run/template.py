@@ -20,7 +20,8 @@ from pgdyno.run import process, sql
 from pgdyno.run.clock import monotonic_s
 from pgdyno.run.home import Home
 from pgdyno.run.installation import Installation
-from pgdyno.run.load import InitRun, run_init
+from pgdyno.run.load import Pgbench
+from pgdyno.run.load_argv import InitRun
 from pgdyno.run.server import DATABASE, Server, hint_for
 from pgdyno.spec.study import DataSpec
 
@@ -127,16 +128,17 @@ def _load(
 ) -> Dataset:
     with server.connect(database="postgres") as connection:
         sql.create_database(connection, DATABASE)
-    init = InitRun(
+    run = InitRun(
+        address=server.address,
         scale=scale,
         fillfactor=data.fillfactor,
         partitions=data.partitions,
-        partition_method=data.partition_method.value if data.partitions else None,
+        partition_method=data.partition_method,
         foreign_keys=data.foreign_keys,
-        generate=data.generate.value,
-        address=server.address,
+        generate=data.generate,
     )
-    done = run_init(init, installation=server.installation, directory=output_dir, on_activity=on_activity)
+    pgbench = Pgbench(installation=server.installation, user=server.home.user)
+    done = pgbench.run_init(run, directory=output_dir, on_activity=on_activity, should_abort=server.find_failure)
     with server.connect() as connection:
         relations = sql.read_dataset(connection)
         sql.checkpoint(connection)
