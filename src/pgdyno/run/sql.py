@@ -183,11 +183,6 @@ def find_unapplied_settings(connection: Connection, names: list[str]) -> tuple[s
     return tuple(f"{row['name']}: {row['reason']}" for row in rows)
 
 
-def create_database(connection: Connection, name: str) -> None:
-    """Create an empty database."""
-    _execute(connection, compose.SQL("CREATE DATABASE {}").format(compose.Identifier(name)))
-
-
 def read_dataset(connection: Connection) -> tuple[RelationFact, ...]:
     """The tables of pgbench in the connected database, each followed by its indexes."""
     return tuple(msgspec.convert(row, RelationFact) for row in _rows(connection, DATASET))
