@@ -151,13 +151,20 @@ def _run_trial_step(step: Step, *, store: RecordStore, stage: TrialStage, ui: Ui
         return
     ui.begin_step(f"trial {trial.number}/{len(stage.plan.trials)} {trial.workload}", predicted_s=step.predicted_s)
     folder = store.begin_trial(trial.number)
-    outcome = run_trial(stage, trial, folder=folder, on_activity=ui.show_activity, on_load=ui.show_load)
+    outcome = run_trial(
+        stage,
+        trial,
+        folder=folder,
+        on_activity=ui.show_activity,
+        on_load=lambda second: ui.show_load(tps=second.tps, latency_ms=second.latency_average_ms),
+    )
     store.write_trial(outcome.record)
     if outcome.error is not None:
         raise outcome.error
     for gap in outcome.record.gaps:
         ui.say(f"trial {trial.number}: {gap.source}: {gap.reason}")
-    ui.end_step(outcome.headline)
+    latency = "" if outcome.latency_ms is None else f", mean latency {outcome.latency_ms:.3g} ms"
+    ui.end_step(f"{outcome.tps:,.0f} tps{latency}" if outcome.tps is not None else "no result")
 
 
 def _check_same(record: StudyRecord, host: HostFacts, installation: Installation) -> None:

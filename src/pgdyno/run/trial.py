@@ -1,0 +1,258 @@
+"""One trial: from a restored cluster to outputs, samples and counters on disk. It measures and never judges.
+
+The order is the method: copy, start, checkpoint, warm or cold, warm-up, checkpoint, counters, load with samplers and
+log reader beside it, counters, end. The cluster is thrown away; the next trial begins with a new copy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from pgdyno.errors import PgdynoError, StepFailedError
+from pgdyno.plan.plan import Plan, PlannedTrial, PlannedWorkload
+from pgdyno.record.pgbench import Progress
+from pgdyno.record.samples import pack_samples
+from pgdyno.record.txparse import LogColumns
+from pgdyno.record.types import ErrorFact, Gap, SettingFact, TrialRecord, TrialStatus
+from pgdyno.run import sql
+from pgdyno.run.clock import wall_clock_offset_s
+from pgdyno.run.home import Home
+from pgdyno.run.installation import Installation
+from pgdyno.run.load import LoadOutcome, Pgbench
+from pgdyno.run.load_argv import LoadRun
+from pgdyno.run.logstream import LogStream, start_log_stream
+from pgdyno.run.samplers import LOAD_LABEL, Samplers
+from pgdyno.run.server import DATABASE, Server
+from pgdyno.run.template import Template, drop_file_cache, restore_template
+from pgdyno.spec.study import CacheState, Study
+
+WARM_UP_DIR = "warm-up"
+TRANSACTIONS_DIR = "transactions"
+SERVER_LOG = "server.log"
+LOG_READER_LABEL = "log_reader"
+
+
+class TrialStage(msgspec.Struct, frozen=True, kw_only=True):
+    """What all trials of a study share."""
+
+    installation: Installation
+    home: Home
+    template: Template
+    study: Study
+    plan: Plan
+
+
+class TrialOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """A trial's record, with the error that ended it if one did."""
+
+    record: TrialRecord
+    error: PgdynoError | None
+    tps: float | None
+    """As pgbench printed it; for the progress display only."""
+    latency_ms: float | None
+
+
+class _Seen(msgspec.Struct):
+    """What a trial has seen so far; becomes its record however it ends."""
+
+    restore_s: float = 0.0
+    settings: tuple[SettingFact, ...] = ()
+    counters_before: dict[str, float | None] = {}
+    counters_after: dict[str, float | None] = {}
+    gaps: tuple[Gap, ...] = ()
+    load: LoadOutcome | None = None
+
+
+def run_trial(
+    stage: TrialStage,
+    trial: PlannedTrial,
+    *,
+    folder: Path,
+    on_activity: Callable[[str], None],
+    on_load: Callable[[Progress], None],
+) -> TrialOutcome:
+    """Run one trial into an empty folder of the record. Use it from the main thread.
+
+    Returns:
+        Its record, also when it failed; interruption by the user is not caught.
+    """
+    seen = _Seen()
+    error: PgdynoError | None = None
+    try:
+        _measure(stage, trial, seen, folder=folder, on_activity=on_activity, on_load=on_load)
+        pack_samples(folder)
+    except PgdynoError as caught:
+        error = caught
+    summary = seen.load.summary if seen.load is not None else None
+    return TrialOutcome(
+        record=_make_record(trial, seen, error),
+        error=error,
+        tps=summary.tps if summary is not None else None,
+        latency_ms=summary.latency_average_ms if summary is not None else None,
+    )
+
+
+def _measure(
+    stage: TrialStage,
+    trial: PlannedTrial,
+    seen: _Seen,
+    *,
+    folder: Path,
+    on_activity: Callable[[str], None],
+    on_load: Callable[[Progress], None],
+) -> None:
+    on_activity("restoring")
+    seen.restore_s = restore_template(stage.template, stage.home)
+    workload = stage.plan.find_workload(trial.workload)
+    with _running_server(stage, folder) as server:
+        on_activity("preparing caches")
+        _prepare_caches(server, stage)
+        if trial.warm_up_s > 0:
+            on_activity("warming up")
+            warm_up = _load_run(server, workload, trial, stage, duration_s=trial.warm_up_s)
+            _pgbench(stage).run_load(warm_up, directory=folder / WARM_UP_DIR, should_abort=server.find_failure)
+        with server.connect() as connection:
+            sql.checkpoint(connection)
+            seen.settings = sql.read_settings(connection)
+            seen.counters_before = sql.read_counters(connection, watched_database=DATABASE)
+        on_activity("measuring")
+        _load_observed(server, workload, trial, stage, seen, folder=folder, on_load=on_load)
+        with server.connect() as connection:
+            seen.counters_after = sql.read_counters(connection, watched_database=DATABASE)
+
+
+def _load_observed(
+    server: Server,
+    workload: PlannedWorkload,
+    trial: PlannedTrial,
+    stage: TrialStage,
+    seen: _Seen,
+    *,
+    folder: Path,
+    on_load: Callable[[Progress], None],
+) -> None:
+    limit_ms = workload.latency_limit_ms
+    stream = start_log_stream(
+        folder / TRANSACTIONS_DIR,
+        user=stage.home.user,
+        columns=_log_columns(workload),
+        latency_limit_us=None if limit_ms is None else round(limit_ms * 1000),
+    )
+    with contextlib.closing(_Closing(stream)):
+        run = _load_run(server, workload, trial, stage, duration_s=trial.duration_s)
+        run = msgspec.structs.replace(run, log_prefix=stream.log_prefix)
+        samplers = Samplers(directory=folder, address=server.address)
+
+        def find_failure() -> StepFailedError | None:
+            stream.poll()
+            return server.find_failure()
+
+        def follow(pid: int) -> None:
+            samplers.follow(LOAD_LABEL, pid)
+            samplers.follow(LOG_READER_LABEL, stream.pid)
+
+        with samplers:
+            seen.load = _pgbench(stage).run_load(
+                run, directory=folder, on_progress=on_load, on_start=follow, should_abort=find_failure
+            )
+        outcome = stream.finish()
+    gaps = [Gap(source=gap.source, reason=gap.reason) for gap in samplers.gaps]
+    if outcome.reason is not None:
+        gaps.append(Gap(source="transaction log", reason=outcome.reason))
+    gaps += [Gap(source="transaction log", reason=note) for note in outcome.notes]
+    seen.gaps = tuple(gaps)
+
+
+class _Closing:
+    """Gives a log stream the name that `contextlib.closing` calls."""
+
+    def __init__(self, stream: LogStream) -> None:
+        self.close = stream.discard
+
+
+@contextlib.contextmanager
+def _running_server(stage: TrialStage, folder: Path) -> Iterator[Server]:
+    server = Server(
+        installation=stage.installation,
+        home=stage.home,
+        log_path=folder / SERVER_LOG,
+        port=stage.study.server.port,
+    )
+    try:
+        server.start(stage.study.server.settings)
+        yield server
+        if (failure := server.find_failure()) is not None:
+            raise failure
+    finally:
+        # Nobody reads this cluster again: no checkpoint, no waiting.
+        server.abandon()
+
+
+def _prepare_caches(server: Server, stage: TrialStage) -> None:
+    with server.connect() as connection:
+        if stage.study.trials.cache is CacheState.WARM:
+            sql.warm_dataset(connection)
+            return
+        sql.checkpoint(connection)
+    # Its own buffers are empty after a start; what the start has read into the kernel's cache goes too.
+    server.stop()
+    drop_file_cache(stage.home.data)
+    server.start(stage.study.server.settings)
+
+
+def _pgbench(stage: TrialStage) -> Pgbench:
+    return Pgbench(installation=stage.installation, user=stage.home.user, script_directory=stage.home.work)
+
+
+def _load_run(
+    server: Server, workload: PlannedWorkload, trial: PlannedTrial, stage: TrialStage, *, duration_s: float
+) -> LoadRun:
+    return LoadRun(
+        address=server.address,
+        scripts=workload.scripts,
+        mode=workload.mode,
+        clients=workload.clients,
+        threads=workload.threads,
+        duration_s=duration_s,
+        rate_tps=workload.rate_tps,
+        latency_limit_ms=workload.latency_limit_ms,
+        max_tries=workload.max_tries,
+        random_seed=trial.seed,
+        scale=stage.plan.scale,
+    )
+
+
+def _log_columns(workload: PlannedWorkload) -> LogColumns:
+    match workload.rate_tps is not None, workload.max_tries != 1:
+        case True, True:
+            return LogColumns.LAG_AND_RETRIES
+        case True, False:
+            return LogColumns.LAG
+        case False, True:
+            return LogColumns.RETRIES
+        case _:
+            return LogColumns.PLAIN
+
+
+def _make_record(trial: PlannedTrial, seen: _Seen, error: PgdynoError | None) -> TrialRecord:
+    load = seen.load
+    return TrialRecord(
+        planned=trial,
+        status=TrialStatus.FINISHED if error is None else TrialStatus.FAILED,
+        error=None if error is None else ErrorFact(fact=error.fact, detail=error.detail, hint=error.hint),
+        argv=() if load is None else load.argv,
+        clock_offset_s=wall_clock_offset_s(),
+        restore_s=seen.restore_s,
+        load_start_monotonic_s=None if load is None else load.start_monotonic_s,
+        load_end_monotonic_s=None if load is None else load.end_monotonic_s,
+        load_cpu_s=None if load is None else load.cpu_s,
+        log_sampling_rate=1.0,
+        settings=seen.settings,
+        counters_before=seen.counters_before,
+        counters_after=seen.counters_after,
+        gaps=seen.gaps,
+    )
