@@ -67,7 +67,7 @@ def read_disk_facts(path: Path, *, root: Path = Path("/")) -> DiskFacts:
     """The file system that holds `path` and the whole block device below it."""
     path = path.resolve()
     mounts = [line.split() for line in (root / "proc/self/mountinfo").read_text(encoding="utf-8").splitlines()]
-    device_id = os.stat(path).st_dev  # noqa: PTH116 - the device number, not the file
+    device_id = path.stat().st_dev
     major_minor = f"{os.major(device_id)}:{os.minor(device_id)}"
     # The longest mount point above the path wins; the device number decides between mounts over one another.
     above = [m for m in mounts if path == Path(m[4]) or Path(m[4]) in path.parents]

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pgdyno.errors import HostError
+from pgdyno.run.host import read_disk_facts, read_host_facts
+
+
+def write(root: Path, files: dict[str, str]) -> Path:
+    for name, content in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    return root
+
+
+def machine(root: Path, tmp_path: Path, files: dict[str, str]) -> Path:
+    """A tree like a small cloud machine's, with the file system of `tmp_path` on an NVMe partition."""
+    device = tmp_path.stat().st_dev
+    numbers = f"{os.major(device)}:{os.minor(device)}"
+    base = {
+        "proc/meminfo": "MemTotal:       16000000 kB\nSwapTotal:        100 kB\n",
+        "proc/cpuinfo": "processor\t: 0\nmodel name\t: Graviton: fast\n",
+        "proc/stat": "cpu  10 0 10 80 0 0 0 0 0 0\n",
+        "proc/self/cgroup": "0::/box\n",
+        "proc/self/mountinfo": f"21 1 {numbers} / / rw,relatime shared:1 - xfs /dev/nvme0n1p1 rw,noquota\n",
+        "etc/os-release": 'NAME=x\nPRETTY_NAME="Debian GNU/Linux 13"\n',
+        "sys/kernel/mm/transparent_hugepage/enabled": "[always] madvise never\n",
+        "sys/devices/system/clocksource/clocksource0/current_clocksource": "hpet\n",
+        "sys/block/nvme0n1/nvme0n1p1/partition": "1\n",
+        "sys/block/nvme0n1/queue/scheduler": "none [mq-deadline] kyber\n",
+        "sys/block/nvme0n1/queue/rotational": "0\n",
+        "sys/block/nvme0n1/queue/read_ahead_kb": "128\n",
+    }
+    write(root, {**base, **files})
+    link = root / "sys/dev/block" / numbers
+    link.parent.mkdir(parents=True)
+    link.symlink_to(root / "sys/block/nvme0n1/nvme0n1p1")
+    return root
+
+
+@pytest.mark.parametrize(
+    ("files", "cpus", "memory_bytes"),
+    [
+        ({}, None, None),
+        ({"sys/fs/cgroup/box/cpu.max": "150000 100000\n"}, 1.5, None),
+        ({"sys/fs/cgroup/box/cpu.max": "max 100000\n", "sys/fs/cgroup/box/memory.max": "1073741824\n"}, None, 1 << 30),
+        # A parent's limit binds as well, and the tightest one wins.
+        ({"sys/fs/cgroup/box/memory.max": "max\n", "sys/fs/cgroup/memory.max": "2147483648\n"}, None, 2 << 30),
+        (
+            {
+                "proc/self/cgroup": "4:cpu,cpuacct:/docker/a\n3:memory:/docker/a\n0::/\n",
+                "sys/fs/cgroup/cpu,cpuacct/docker/a/cpu.cfs_quota_us": "50000\n",
+                "sys/fs/cgroup/cpu,cpuacct/docker/a/cpu.cfs_period_us": "100000\n",
+                "sys/fs/cgroup/memory/docker/a/memory.limit_in_bytes": "536870912\n",
+                "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
+            },
+            0.5,
+            1 << 29,
+        ),
+    ],
+)
+def test_limits_of_control_groups(
+    tmp_path: Path, files: dict[str, str], cpus: float | None, memory_bytes: int | None
+) -> None:
+    facts = read_host_facts(tmp_path, root=machine(tmp_path / "root", tmp_path, files))
+    assert facts.cpu_limit == cpus
+    assert facts.memory_limit_bytes == memory_bytes
+    assert facts.memory_bytes == 16_000_000 * 1024
+    assert facts.usable_memory_bytes == (memory_bytes or facts.memory_bytes)
+
+
+def test_a_small_cloud_machine(tmp_path: Path) -> None:
+    facts = read_host_facts(tmp_path, root=machine(tmp_path / "root", tmp_path, {}))
+    assert facts.cpu_model == "Graviton: fast"
+    assert facts.os_name == "Debian GNU/Linux 13"
+    assert facts.transparent_huge_pages == "always"
+    assert facts.clock_source == "hpet"
+    assert facts.governor is None
+    assert any("scaling_governor" in path for path in facts.absent)
+    disk = facts.data_disk
+    assert (disk.device, disk.block_device, disk.filesystem) == ("/dev/nvme0n1p1", "nvme0n1", "xfs")
+    assert disk.mount_options == "rw,relatime,noquota"
+    assert (disk.scheduler, disk.is_rotational, disk.read_ahead_kb) == ("mq-deadline", False, 128)
+
+
+def test_this_machine() -> None:
+    facts = read_host_facts(Path("/var/tmp"))
+    assert facts.memory_bytes == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert facts.cpu_count == len(os.sched_getaffinity(0))
+    assert facts.cpu_busy_before_ratio is not None
+    assert 0.0 <= facts.cpu_busy_before_ratio <= 1.0
+    assert facts.data_disk.size_bytes > facts.data_disk.free_bytes > 0
+
+
+def test_memory_is_no_disk() -> None:
+    disk = read_disk_facts(Path("/dev/shm"))
+    assert disk.filesystem == "tmpfs"
+    assert disk.block_device is None
+
+
+def test_without_proc(tmp_path: Path) -> None:
+    with pytest.raises(HostError, match="/proc is not readable"):
+        read_host_facts(tmp_path, root=tmp_path)

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from pgdyno.errors import HostError, StepFailedError
+from pgdyno.run import process
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_run_gives_outputs_and_exit_code() -> None:
+    done = process.run(["sh", "-c", "echo out; echo err >&2; exit 3"])
+    assert (done.exit_code, done.stdout, done.stderr) == (3, "out\n", "err\n")
+
+
+def test_run_takes_no_pg_variables_and_no_foreign_locale(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGHOST", "production.example")
+    monkeypatch.setenv("LC_MESSAGES", "de_DE.UTF-8")
+    said = process.run(["env"]).stdout
+    assert "PGHOST" not in said
+    assert "LC_MESSAGES" not in said
+    assert "LC_ALL=C\n" in said
+
+
+def test_what_does_not_end_is_ended() -> None:
+    with pytest.raises(StepFailedError, match=r"did not end within 0\.2 s"):
+        process.run(["sleep", "60"], timeout_s=0.2)
+
+
+def test_a_missing_program() -> None:
+    assert process.run(["/no/such/program"]).exit_code != 0
+
+
+@pytest.mark.parametrize("user", [None, process.find_server_user()])
+def test_a_child_dies_with_its_owner(user: process.ServerUser | None) -> None:
+    program = (
+        "import sys, time; from pgdyno.run import process;"
+        f"user = {None if user is None else f'process.ServerUser(name={user.name!r}, uid={user.uid}, gid={user.gid})'};"
+        "child = process.start(['sleep', '600'], user=user, death_signal='TERM');"
+        "print(child.pid, flush=True); time.sleep(600)"
+    )
+    owner = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert owner.stdout is not None
+    with owner.stdout:
+        child = int(owner.stdout.readline())
+    # The program has replaced setpriv, which set the signal, when the name is its own.
+    while Path(f"/proc/{child}/comm").read_text().strip() != "sleep":
+        assert is_alive(child)
+    assert Path(f"/proc/{child}").stat().st_uid == (os.geteuid() if user is None else user.uid)
+    owner.kill()
+    owner.wait()
+    deadline = time.monotonic() + 10
+    while is_alive(child) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not is_alive(child)
+
+
+def test_children_are_out_of_reach_of_ctrl_c() -> None:
+    child = process.start(["sleep", "600"])
+    assert os.getsid(child.pid) == child.pid
+    assert process.stop(child) == -signal.SIGTERM
+
+
+def test_stop_insists() -> None:
+    child = process.start(["sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.1; done"], stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    with child.stdout:
+        assert child.stdout.readline() == b"ready\n"
+        assert process.stop(child, patience_s=0.2) == -signal.SIGKILL
+
+
+def test_long_lived_children_come_from_the_main_thread() -> None:
+    raised: list[BaseException] = []
+
+    def start() -> None:
+        try:
+            process.start(["sleep", "1"])
+        except RuntimeError as exc:
+            raised.append(exc)
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    thread.join()
+    assert "main thread" in str(raised[0])
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root chooses an account")
+@pytest.mark.parametrize("name", ["root", "no-such-account"])
+def test_root_never_runs_the_server(name: str) -> None:
+    with pytest.raises(HostError, match="no unprivileged account"):
+        process.find_server_user(name)
