@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from pgdyno.analyse.estimate import (
+    Estimate,
+    estimate_geometric_mean,
+    estimate_mean_of_trials,
+    smallest_detectable_effect,
+)
+
+positive = st.lists(st.floats(1e-3, 1e6), min_size=2, max_size=20)
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 10, 40])
+@pytest.mark.parametrize("confidence", [0.8, 0.95, 0.99])
+def test_mean_is_that_of_scipy(n: int, confidence: float) -> None:
+    values = np.random.default_rng(n).normal(100, 10, n)
+    found = estimate_mean_of_trials(values.tolist(), unit="tps", confidence=confidence)
+    low, high = stats.t.interval(confidence, n - 1, loc=values.mean(), scale=stats.sem(values))
+    assert (found.value, found.low, found.high) == pytest.approx((values.mean(), low, high))
+    assert (found.n, found.unit, found.confidence, found.reason) == (n, "tps", confidence, None)
+
+
+def test_geometric_mean_is_that_of_scipy() -> None:
+    values = np.random.default_rng(1).lognormal(3, 0.2, 12)
+    found = estimate_geometric_mean(values.tolist(), unit="tps")
+    test = stats.ttest_1samp(np.log(values), 0).confidence_interval(0.95)
+    assert found.value == pytest.approx(stats.gmean(values))
+    assert (found.low, found.high) == pytest.approx((math.exp(test.low), math.exp(test.high)))
+
+
+@pytest.mark.parametrize("estimate", [estimate_mean_of_trials, estimate_geometric_mean])
+def test_one_trial_has_no_interval_and_none_has_no_value(estimate: object) -> None:
+    assert estimate([7.0], unit="ms") == Estimate(  # type: ignore[operator]
+        value=pytest.approx(7.0), low=None, high=None, n=1, unit="ms", reason="one trial has no interval"
+    )
+    empty = estimate([], unit="ms")  # type: ignore[operator]
+    assert (empty.value, empty.low, empty.high, empty.n, empty.reason) == (None, None, None, 0, "no trials")
+
+
+def test_values_that_cannot_be_estimated_are_refused() -> None:
+    for values in ([1.0, math.nan], [1.0, math.inf]):
+        with pytest.raises(ValueError, match="finite"):
+            estimate_mean_of_trials(values, unit="tps")
+    with pytest.raises(ValueError, match="positive"):
+        estimate_geometric_mean([1.0, 0.0], unit="tps")
+
+
+@given(positive, st.floats(0.01, 100))
+def test_geometric_mean_scales_with_its_values(values: list[float], factor: float) -> None:
+    plain = estimate_geometric_mean(values, unit="tps")
+    scaled = estimate_geometric_mean([factor * value for value in values], unit="tps")
+    for name in ("value", "low", "high"):
+        assert getattr(scaled, name) == pytest.approx(factor * getattr(plain, name), rel=1e-6)
+
+
+@given(positive, st.randoms())
+def test_order_of_trials_does_not_matter(values: list[float], random: object) -> None:
+    shuffled = list(values)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    for estimate in (estimate_mean_of_trials, estimate_geometric_mean):
+        first, second = estimate(values, unit="ms"), estimate(shuffled, unit="ms")
+        assert first.value == pytest.approx(second.value)
+        assert first.low == pytest.approx(second.low, rel=1e-6, abs=1e-6)
+
+
+@given(positive)
+def test_mean_shifts_with_its_values(values: list[float]) -> None:
+    plain = estimate_mean_of_trials(values, unit="ms")
+    moved = estimate_mean_of_trials([value + 5 for value in values], unit="ms")
+    assert plain.low is not None
+    assert moved.low == pytest.approx(plain.low + 5, rel=1e-6, abs=1e-6)
+
+
+@pytest.mark.parametrize("n", [3, 5, 10])
+def test_intervals_hold_the_truth_as_often_as_they_say(n: int) -> None:
+    random = np.random.default_rng(20)
+    repeats = 4000
+    normal = random.normal(50, 5, (repeats, n))
+    lognormal = random.lognormal(math.log(50), 0.1, (repeats, n))
+    covered = [0, 0]
+    for index in range(repeats):
+        for kind, found in enumerate(
+            (
+                estimate_mean_of_trials(normal[index].tolist(), unit="tps"),
+                estimate_geometric_mean(lognormal[index].tolist(), unit="tps"),
+            )
+        ):
+            assert found.low is not None
+            assert found.high is not None
+            covered[kind] += found.low <= 50 <= found.high
+    # Three binomial standard errors around 95 %.
+    for count in covered:
+        assert 0.95 - 0.0104 <= count / repeats <= 0.95 + 0.0104
+
+
+def test_smallest_detectable_effect_has_its_power() -> None:
+    random = np.random.default_rng(8)
+    for n in (5, 10, 20):
+        effect = smallest_detectable_effect(n, 0.04)
+        assert effect is not None
+        pairs = random.normal(effect, 0.04, (4000, n))
+        p_values = stats.ttest_1samp(pairs, 0, axis=1).pvalue
+        assert np.mean(p_values < 0.05) == pytest.approx(0.8, abs=0.04)
+
+
+@pytest.mark.parametrize(("cov", "expected"), [(0.02, 0.028), (0.047, 0.066)])
+def test_smallest_detectable_effect_at_ten_pairs(cov: float, expected: float) -> None:
+    # Two trials of this coefficient of variation make a pair.
+    assert smallest_detectable_effect(10, cov * math.sqrt(2)) == pytest.approx(expected, abs=0.001)
+
+
+def test_one_pair_shows_nothing() -> None:
+    assert smallest_detectable_effect(1, 0.1) is None
