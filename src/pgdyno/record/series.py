@@ -1,0 +1,278 @@
+"""Makes rates, shares and gauges of the OS sampler's counters, each at its true time.
+
+Rates are differences over the measured time between two samples and stand at its middle. What was not observed is NaN,
+a counter that went backwards (a restart, a reset) makes NaN for that interval, and a source that never was is absent
+with its reason. It refuses to smooth, resample or fill.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from pgdyno.facts.metrics import find_metric
+from pgdyno.record.samples import OsSamples
+
+Floats = npt.NDArray[np.float64]
+
+# Source: Linux Documentation/admin-guide/iostats.rst: a sector is 512 bytes whatever the device.
+SECTOR_BYTES = 512
+_KB = 1024
+# Source: Linux Documentation/filesystems/proc.rst section 1.8: guest time is part of user time already.
+CPU_KINDS = ("user", "nice", "system", "irq", "softirq", "iowait", "steal", "idle")
+_NOT_BUSY = ("iowait", "steal", "idle")
+
+
+class Sampled(msgspec.Struct, frozen=True, kw_only=True):
+    """A metric over time.
+
+    `metric` is its name in facts/metrics.toml, `label` says which one of several. `monotonic_s` (seconds on
+    CLOCK_MONOTONIC) and `values` have one element for each sample or interval; NaN is a moment without an observation.
+    With `absent`, the reason, both are empty.
+    """
+
+    metric: str
+    label: str
+    monotonic_s: Floats
+    values: Floats
+    absent: str | None = None
+
+    @property
+    def unit(self) -> str:
+        """As facts/metrics.toml has it."""
+        return find_metric(self.metric).unit
+
+
+def absent_series(metric: str, label: str, reason: str) -> Sampled:
+    """A series that could not be observed."""
+    return Sampled(metric=metric, label=label, monotonic_s=np.empty(0), values=np.empty(0), absent=reason)
+
+
+def difference(frame: pl.DataFrame, column: str) -> Floats:
+    """What a cumulative counter grew by in each interval; NaN where it is absent or went backwards."""
+    if column not in frame.columns:
+        return np.full(max(0, frame.height - 1), np.nan)
+    # In the column's own type: counters above 2**53 would lose their last digits as floats.
+    grown = frame[column].diff().slice(1).cast(pl.Float64).to_numpy().copy()
+    grown[grown < 0] = np.nan
+    return grown
+
+
+def gauge(frame: pl.DataFrame, column: str) -> Floats:
+    """A column as it is, NaN where absent."""
+    if column not in frame.columns:
+        return np.full(frame.height, np.nan)
+    return frame[column].cast(pl.Float64).to_numpy()
+
+
+def intervals(times_s: Floats) -> tuple[Floats, Floats]:
+    """The middle and the length of each interval between samples."""
+    return (times_s[1:] + times_s[:-1]) / 2, np.diff(times_s)
+
+
+def list_cpus(samples: OsSamples) -> tuple[str, ...]:
+    """The CPUs seen, as `cpu0`."""
+    return _list_sources(samples, "cpu", "user")
+
+
+def list_disks(samples: OsSamples) -> tuple[str, ...]:
+    """The whole block devices that did any I/O, by kernel name."""
+    return tuple(name.removeprefix("disk.") for name in _list_sources(samples, "disk.", "reads"))
+
+
+def cpu_shares(samples: OsSamples) -> tuple[Sampled, ...]:
+    """Shares of all CPUs' time by kind, `CPU_KINDS`; together they make 1."""
+    by_kind, _ = _cpu_ticks(samples)
+    total = sum(by_kind.values(), start=np.zeros(1))
+    return tuple(_os_rate(samples, f"cpu_{kind}_ratio", kind, _divide(ticks, total)) for kind, ticks in by_kind.items())
+
+
+def cpu_busy(samples: OsSamples) -> Sampled:
+    """Share of all CPUs' time that was neither idle, waiting for I/O nor stolen."""
+    by_kind, _ = _cpu_ticks(samples)
+    total = sum(by_kind.values(), start=np.zeros(1))
+    idle = sum((by_kind[kind] for kind in _NOT_BUSY), start=np.zeros(1))
+    return _os_rate(samples, "cpu_busy_ratio", "busy", 1 - _divide(idle, total))
+
+
+def busiest_core(samples: OsSamples) -> Sampled:
+    """Busy share of whichever CPU was busiest in each interval."""
+    _, busy = _cpu_ticks(samples)
+    values = np.fmax.reduce(busy) if busy else np.empty(0)
+    return _os_rate(samples, "cpu_busiest_core_ratio", "busiest core", values)
+
+
+def steal(samples: OsSamples) -> Sampled:
+    """Share of all CPUs' time that the hypervisor gave to others."""
+    return next(series for series in cpu_shares(samples) if series.label == "steal")
+
+
+def busiest_thread(samples: OsSamples, label: str = "load") -> Sampled:
+    """CPU share of whichever thread of the process followed as `label` was busiest in each interval."""
+    threads = _list_sources(samples, f"thread.{label}.", "run_ns")
+    _, steps_s = _os_intervals(samples)
+    shares = [_divide(difference(samples.frame, f"{thread}/run_ns") / 1e9, steps_s) for thread in threads]
+    if not shares:
+        return absent_series("load_generator_thread_ratio", label, f"no process was followed as {label}")
+    return _os_rate(samples, "load_generator_thread_ratio", label, np.fmax.reduce(shares))
+
+
+def process_cpu(samples: OsSamples, label: str) -> Sampled:
+    """CPU time of the process followed as `label` and its threads, in CPUs."""
+    threads = _list_sources(samples, f"thread.{label}.", "run_ns")
+    _, steps_s = _os_intervals(samples)
+    if not threads:
+        return absent_series("process_cpu_ratio", label, f"no process was followed as {label}")
+    grown = np.array([difference(samples.frame, f"{thread}/run_ns") for thread in threads])
+    seconds = np.where(np.isnan(grown).all(axis=0), np.nan, np.nansum(grown, axis=0)) / 1e9
+    return _os_rate(samples, "process_cpu_ratio", label, _divide(seconds, steps_s))
+
+
+def run_queue(samples: OsSamples) -> Sampled:
+    """Tasks running or ready to run at each sample, the sampler itself included."""
+    return _os_gauge(samples, "run_queue_count", "run queue", "sched/procs_running")
+
+
+def blocked(samples: OsSamples) -> Sampled:
+    """Tasks blocked on I/O at each sample."""
+    return _os_gauge(samples, "blocked_count", "blocked", "sched/procs_blocked")
+
+
+def context_switches(samples: OsSamples) -> Sampled:
+    """Context switches per second."""
+    return _os_per_second(samples, "context_switches_per_s", "context switches", "sched/ctxt")
+
+
+def dirty(samples: OsSamples) -> Sampled:
+    """File data that the disk does not have yet."""
+    return _os_gauge(samples, "dirty_bytes", "dirty", "mem/Dirty", factor=_KB)
+
+
+def writeback(samples: OsSamples) -> Sampled:
+    """File data on the way to the disk."""
+    return _os_gauge(samples, "writeback_bytes", "writeback", "mem/Writeback", factor=_KB)
+
+
+def memory_available(samples: OsSamples) -> Sampled:
+    """Memory that programs could still get without swapping."""
+    return _os_gauge(samples, "memory_available_bytes", "available", "mem/MemAvailable", factor=_KB)
+
+
+def pressure(samples: OsSamples, resource: str) -> tuple[Sampled, Sampled]:
+    """Share of time in which some, and in which all, tasks waited for `cpu`, `memory` or `io`."""
+    some, full = (
+        _os_per_second(
+            samples, f"pressure_{kind}_ratio", f"{resource} {kind}", f"psi.{resource}/{kind}_total_us", factor=1e-6
+        )
+        for kind in ("some", "full")
+    )
+    return some, full
+
+
+def cgroup_throttled(samples: OsSamples) -> Sampled:
+    """Share of scheduling periods in which the CPU quota ran out; NaN while no quota is enforced."""
+    throttled = difference(samples.frame, "cgroup_cpu/nr_throttled")
+    periods = difference(samples.frame, "cgroup_cpu/nr_periods")
+    return _os_rate(
+        samples, "cgroup_throttled_ratio", "throttled", _divide(throttled, periods), columns=("cgroup_cpu/nr_periods",)
+    )
+
+
+def disk_series(samples: OsSamples, device: str) -> dict[str, Sampled]:
+    """All series of a block device, by metric name.
+
+    Await is NaN in an interval without a completed request. Source: iostat(1) for await, aqu-sz and %util.
+    """
+    _, steps_s = _os_intervals(samples)
+    grown = {name: difference(samples.frame, f"disk.{device}/{name}") for name in _disk_fields(samples)}
+    values = {
+        "disk_read_iops": grown["reads"] / steps_s,
+        "disk_write_iops": grown["writes"] / steps_s,
+        "disk_flush_iops": grown["flushes"] / steps_s,
+        "disk_read_bytes_per_s": grown["sectors_read"] * SECTOR_BYTES / steps_s,
+        "disk_write_bytes_per_s": grown["sectors_written"] * SECTOR_BYTES / steps_s,
+        "disk_read_await_ms": _divide(grown["read_ms"], grown["reads"]),
+        "disk_write_await_ms": _divide(grown["write_ms"], grown["writes"]),
+        "disk_flush_await_ms": _divide(grown["flush_ms"], grown["flushes"]),
+        "disk_queue_count": grown["weighted_io_ms"] / 1000 / steps_s,
+        # The kernel's clock ticks between our samples, so that a full interval can come out a little above 1.
+        "disk_util_ratio": np.minimum(grown["io_ms"] / 1000 / steps_s, 1.0),
+    }
+    return {
+        metric: _os_rate(samples, metric, device, series, columns=(f"disk.{device}/reads",))
+        for metric, series in values.items()
+    }
+
+
+def _disk_fields(samples: OsSamples) -> tuple[str, ...]:
+    return samples.header.fields["disk"] if samples.header else ()
+
+
+def _list_sources(samples: OsSamples, prefix: str, field: str) -> tuple[str, ...]:
+    columns = (name.rpartition("/") for name in samples.frame.columns)
+    return tuple(source for source, _, name in columns if source.startswith(prefix) and name == field)
+
+
+def _cpu_ticks(samples: OsSamples) -> tuple[dict[str, Floats], list[Floats]]:
+    """Ticks of all CPUs by kind, and the busy share of each CPU. A CPU that was off counts for nothing."""
+    by_kind = {kind: np.zeros(max(0, samples.frame.height - 1)) for kind in CPU_KINDS}
+    busy = []
+    for cpu in list_cpus(samples):
+        ticks = {kind: _cpu_difference(samples.frame, f"{cpu}/{kind}") for kind in CPU_KINDS}
+        for kind, values in ticks.items():
+            by_kind[kind] += np.nan_to_num(values)
+        total = sum(ticks.values(), start=np.zeros(1))
+        busy.append(1 - _divide(sum((ticks[kind] for kind in _NOT_BUSY), start=np.zeros(1)), total))
+    return by_kind, busy
+
+
+def _cpu_difference(frame: pl.DataFrame, column: str) -> Floats:
+    # Idle and iowait may go back a tick by design, which is no reset. Source: proc_stat(5), iowait.
+    grown: Floats = frame[column].diff().slice(1).cast(pl.Float64).to_numpy()
+    return np.maximum(grown, 0.0)
+
+
+def _divide(part: Floats, whole: Floats) -> Floats:
+    quotient = np.full(np.broadcast_shapes(part.shape, whole.shape), np.nan)
+    np.divide(part, whole, out=quotient, where=whole > 0)
+    return quotient
+
+
+def _os_intervals(samples: OsSamples) -> tuple[Floats, Floats]:
+    return intervals(gauge(samples.frame, "t_s"))
+
+
+def _why_absent(samples: OsSamples, columns: Iterable[str]) -> str | None:
+    if samples.header is None or samples.frame.height < 2:
+        return samples.end or "the OS sampler saw too little"
+    for column in columns:
+        if column not in samples.frame.columns or samples.frame[column].null_count() == samples.frame.height:
+            source = column.rpartition("/")[0]
+            reasons = samples.header.absent
+            return reasons.get(source, reasons.get(source.partition(".")[0], f"this kernel does not report {column}"))
+    return None
+
+
+def _os_gauge(samples: OsSamples, metric: str, label: str, column: str, *, factor: float = 1) -> Sampled:
+    reason = _why_absent(samples, (column,))
+    if reason:
+        return absent_series(metric, label, reason)
+    times_s, values = gauge(samples.frame, "t_s"), gauge(samples.frame, column) * factor
+    return Sampled(metric=metric, label=label, monotonic_s=times_s, values=values)
+
+
+def _os_per_second(samples: OsSamples, metric: str, label: str, column: str, *, factor: float = 1) -> Sampled:
+    _, steps_s = _os_intervals(samples)
+    return _os_rate(samples, metric, label, difference(samples.frame, column) * factor / steps_s, columns=(column,))
+
+
+def _os_rate(samples: OsSamples, metric: str, label: str, values: Floats, *, columns: Iterable[str] = ()) -> Sampled:
+    reason = _why_absent(samples, columns)
+    if reason:
+        return absent_series(metric, label, reason)
+    middles_s, _ = _os_intervals(samples)
+    return Sampled(metric=metric, label=label, monotonic_s=middles_s, values=values)

@@ -1,0 +1,220 @@
+"""Makes rates and wait counts of the server sampler's counters, each at its true time.
+
+The same rules as in `series.py`. A counter that this version of PostgreSQL does not have, or that a setting kept at 0,
+is absent with that reason. Backends report their counters about once a second, at their own times, so that one-second
+rates of transactions and pages are smeared by as much; the WAL position is exact.
+
+Source: PostgreSQL 18 src/backend/utils/activity/pgstat.c, PGSTAT_MIN_INTERVAL.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+
+import numpy as np
+
+from pgdyno.facts.views import (
+    Absent,
+    Counter,
+    FromIo,
+    server_counters,
+)
+from pgdyno.record.samples import ServerHeader, ServerSamples
+from pgdyno.record.series import Floats, Sampled, absent_series, difference, gauge, intervals
+
+RUNNING = "CPU"
+"""The class of active backends that wait for nothing."""
+IDLE_IN_TRANSACTION = "idle in transaction"
+_IDLE_BACKGROUND = "Activity"
+_ACTIVE_STATES = {"active", "fastpath function call"}
+_CLIENT_TYPES = {"client backend", "parallel worker"}
+_WRITERS = {"checkpointer", "background writer"}
+
+
+class Backends(enum.Enum):
+    """Whose waits: those of clients (with their parallel workers), or of the server's own processes."""
+
+    CLIENT = "client"
+    BACKGROUND = "background"
+
+
+def counter_rate(samples: ServerSamples, name: str, *, metric: str, factor: float = 1) -> Sampled:
+    """A counter's growth per second.
+
+    Args:
+        samples: What the sampler saw.
+        name: The counter's canonical name.
+        metric: What the rate is called.
+        factor: To multiply with, such as bytes of a page.
+    """
+    reason = _why_absent(samples, name)
+    if reason:
+        return absent_series(metric, name, reason)
+    return _per_second(samples, metric, name, _grown(samples, name) * factor)
+
+
+def counter_steps(samples: ServerSamples, name: str) -> Sampled:
+    """A counter's growth in each interval, for things that happen seldom, such as checkpoints."""
+    reason = _why_absent(samples, name)
+    if reason:
+        return absent_series(name, name, reason)
+    middles_s, _ = _intervals(samples)
+    return Sampled(metric=name, label=name, monotonic_s=middles_s, values=_grown(samples, name))
+
+
+def tps(samples: ServerSamples) -> Sampled:
+    """Commits per second of the watched database, as its backends report them."""
+    return counter_rate(samples, "xact_commit_count", metric="server_tps")
+
+
+def wal_bytes(samples: ServerSamples) -> Sampled:
+    """WAL generated per second, from the insert position."""
+    return counter_rate(samples, "wal_insert_lsn_bytes", metric="wal_bytes_per_s")
+
+
+def wal_full_page_images(samples: ServerSamples) -> Sampled:
+    """Full-page images per second."""
+    return counter_rate(samples, "wal_fpi_count", metric="wal_fpi_per_s")
+
+
+def checkpoints(samples: ServerSamples) -> tuple[Sampled, Sampled]:
+    """Checkpoints begun in each interval: timed and requested."""
+    return counter_steps(samples, "checkpoints_timed_count"), counter_steps(samples, "checkpoints_requested_count")
+
+
+def written_pages(samples: ServerSamples) -> tuple[Sampled, Sampled, Sampled]:
+    """Bytes of shared_buffers written per second by the checkpointer, the background writer, and all others.
+
+    The others' pages include those they add to files, in every version.
+    """
+    page_bytes = float(samples.header.block_bytes) if samples.header else np.nan
+    checkpointer, bgwriter = (
+        counter_rate(samples, f"{who}_written_pages", metric=f"{who}_written_bytes_per_s", factor=page_bytes)
+        for who in ("checkpointer", "bgwriter")
+    )
+    others = counter_rate(samples, "backend_written_pages", metric="backend_written_bytes_per_s", factor=page_bytes)
+    if others.absent and samples.header and samples.frame.height > 1:
+        others = _per_second(samples, others.metric, others.label, _written_by_others(samples))
+    return checkpointer, bgwriter, others
+
+
+def page_accesses(samples: ServerSamples) -> tuple[Sampled, Sampled]:
+    """Pages per second that shared_buffers did not hold, and that it did."""
+    return (
+        counter_rate(samples, "blks_read_pages", metric="blks_read_per_s"),
+        counter_rate(samples, "blks_hit_pages", metric="blks_hit_per_s"),
+    )
+
+
+def temporary_bytes(samples: ServerSamples) -> Sampled:
+    """Bytes per second written to temporary files."""
+    return counter_rate(samples, "temp_bytes", metric="temp_bytes_per_s")
+
+
+def deadlocks(samples: ServerSamples) -> Sampled:
+    """Deadlocks in each interval."""
+    return counter_steps(samples, "deadlocks_count")
+
+
+def wait_classes(samples: ServerSamples, backends: Backends = Backends.CLIENT) -> tuple[Sampled, ...]:
+    """Mean number of backends in each class of wait, over the looks of each second.
+
+    Classes are PostgreSQL's wait_event_type, `CPU` for active backends that wait for nothing, and `idle in transaction`.
+    Idle clients, and background processes that wait for work (class Activity), belong to none.
+    """
+    return _waits(samples, backends, _wait_class)
+
+
+def wait_events(samples: ServerSamples, backends: Backends = Backends.CLIENT) -> tuple[Sampled, ...]:
+    """Mean number of backends in each wait event, as `Class:Event`, over the looks of each second; see `wait_classes`."""
+
+    def name(backend_type: str, state: str, kind: str, event: str) -> str | None:
+        wait_class = _wait_class(backend_type, state, kind, event)
+        return f"{wait_class}:{event}" if wait_class == kind else wait_class
+
+    return _waits(samples, backends, name)
+
+
+def _waits(
+    samples: ServerSamples, backends: Backends, name: Callable[[str, str, str, str], str | None]
+) -> tuple[Sampled, ...]:
+    if samples.header is None or not samples.frame.height:
+        return ()
+    sums: dict[str, Floats] = {}
+    for column in samples.frame.columns:
+        source, *key = column.split("/", 4)
+        if source != "wait" or (key[0] in _CLIENT_TYPES) is not (backends is Backends.CLIENT):
+            continue
+        label = name(*key)
+        if label is not None:
+            sums[label] = sums.get(label, np.zeros(samples.frame.height)) + gauge(samples.frame, column)
+    times_s, looks = gauge(samples.frame, "t_s"), gauge(samples.frame, "n")
+    # The looks of a row lie in the interval before it; the first row's in none.
+    middles_s, _ = intervals(times_s)
+    return tuple(
+        Sampled(
+            metric="wait_backends_count",
+            label=label,
+            monotonic_s=middles_s,
+            values=np.divide(counts, looks, out=np.full(counts.shape, np.nan), where=looks > 0)[1:],
+        )
+        for label, counts in sorted(sums.items())
+    )
+
+
+def _wait_class(backend_type: str, state: str, kind: str, _event: str) -> str | None:
+    if backend_type in _CLIENT_TYPES and state not in _ACTIVE_STATES:
+        return IDLE_IN_TRANSACTION if state.startswith(IDLE_IN_TRANSACTION) else None
+    return None if kind == _IDLE_BACKGROUND else kind or RUNNING
+
+
+def _intervals(samples: ServerSamples) -> tuple[Floats, Floats]:
+    # The counters were read at some moment between these two; the middle errs least.
+    return intervals((gauge(samples.frame, "t_s") + gauge(samples.frame, "until_s")) / 2)
+
+
+def _per_second(samples: ServerSamples, metric: str, label: str, grown: Floats) -> Sampled:
+    middles_s, steps_s = _intervals(samples)
+    return Sampled(metric=metric, label=label, monotonic_s=middles_s, values=grown / steps_s)
+
+
+def _find_counter(header: ServerHeader, name: str) -> Counter:
+    facts = server_counters(header.version_num // 10_000)
+    return next(counter for counter in facts.counters if counter.name == name)
+
+
+def _why_absent(samples: ServerSamples, name: str) -> str | None:
+    if samples.header is None or samples.frame.height < 2:
+        return samples.end or "the server sampler saw too little"
+    counter = _find_counter(samples.header, name)
+    if isinstance(counter.source, Absent):
+        return counter.source.reason
+    if counter.needs is not None and not samples.header.settings[counter.needs]:
+        return f"{counter.needs} is off"
+    return None
+
+
+def _grown(samples: ServerSamples, name: str) -> Floats:
+    source = _find_counter(samples.header, name).source if samples.header else None
+    if isinstance(source, FromIo):
+        io_object = source.object
+        return _sum_io(samples, source.column, lambda _, of: of == io_object)
+    return difference(samples.frame, f"counter/{name}")
+
+
+def _written_by_others(samples: ServerSamples) -> Floats:
+    def is_other(backend_type: str, io_object: str) -> bool:
+        return backend_type not in _WRITERS and io_object == "relation"
+
+    return _sum_io(samples, "io_write_bytes", is_other) + _sum_io(samples, "io_extend_bytes", is_other)
+
+
+def _sum_io(samples: ServerSamples, name: str, wanted: Callable[[str, str], bool]) -> Floats:
+    """The growth of an I/O column over the rows wanted. A row that appears later began at 0: only then is it shown."""
+    total = np.zeros(samples.frame.height - 1)
+    for column in samples.frame.columns:
+        source, *key = column.split("/")
+        if source == "io" and key[-1] == name and wanted(key[0], key[1]):
+            total += difference(samples.frame.with_columns(samples.frame[column].fill_null(0)), column)
+    return total
