@@ -129,8 +129,9 @@ import os, sys
 fit = sys.implementation.name == "cpython" and (3, int(sys.argv[1])) <= sys.version_info[:2] <= (3, int(sys.argv[2]))
 state = "ready" if fit else "unfit"
 try:
-    import ctypes, ensurepip, ssl, venv, zlib
-except ImportError:
+    import ensurepip, ssl, venv, zlib
+    ensurepip.version()  # fails where the wheel of pip is packaged apart and missing
+except Exception:
     state = "bare" if fit else "unfit"
 path = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
 print(state, "%d.%d" % sys.version_info[:2], path)
@@ -171,7 +172,8 @@ install_packages() {
     fail_with_log "apt-get could not install $*" "try it by hand"
 }
 
-# look_for STATE: the newest Python of that state, on PATH or where distributions put theirs. Shims that do not run fall out.
+# look_for STATE: the newest Python of that state, on PATH or where distributions put theirs. A shim that does not run is
+# passed over.
 look_for() {
   minor=$newest_minor
   names=

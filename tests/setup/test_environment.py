@@ -1,0 +1,222 @@
+"""./pgdyno sets itself up once, wherever it lies and whatever ended the run before."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from .conftest import Clone, make_clone
+
+IS_ROOT = os.geteuid() == 0
+NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--") if IS_ROOT else ()
+
+
+def test_first_run_says_what_it_does_and_passes_arguments_on(
+    first: tuple[Clone, subprocess.CompletedProcess[str]],
+) -> None:
+    clone, said = first
+    assert said.returncode == 0, said.stderr
+    assert said.stdout.splitlines() == [str(clone.path / "src"), "['show', 'a b', '']"]
+    assert "making the virtual environment" in said.stderr
+    assert "ready after" in said.stderr
+    assert len(said.stderr.splitlines()) == 3
+
+
+def test_moved_clone_runs_its_own_source_without_another_set_up(ready: Clone) -> None:
+    said = ready.run()
+    assert (said.returncode, said.stderr) == (0, "")
+    assert said.stdout.splitlines()[0] == str(ready.path / "src")
+
+
+def test_next_run_costs_a_few_milliseconds(ready: Clone) -> None:
+    def took_s(*argv: str | Path) -> float:
+        began = time.perf_counter()
+        subprocess.run(argv, check=True, capture_output=True, cwd="/")
+        return time.perf_counter() - began
+
+    python = ready.venv / "bin" / "python"
+    extra_s = [took_s(ready.path / "pgdyno") - took_s(python, "-I", "-m", "pgdyno") for _ in range(15)]
+    assert statistics.median(extra_s) < 0.02
+
+
+def test_link_to_the_program_from_elsewhere(ready: Clone, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "dyno").symlink_to("../moved clone/pgdyno")
+    (tmp_path / "again").symlink_to("bin/dyno")
+    assert ready.run(program=tmp_path / "again").stdout.splitlines()[0] == str(ready.path / "src")
+
+
+def test_callers_python_settings_do_not_leak_in(ready: Clone, tmp_path: Path) -> None:
+    (tmp_path / "annotated_doc.py").write_text("raise SystemExit('wrong module')")
+    said = ready.run(PYTHONPATH=str(tmp_path), PYTHONHOME="/nonexistent")
+    assert (said.returncode, said.stderr) == (0, "")
+
+
+def test_closed_folder(ready: Clone) -> None:
+    ready.path.parent.chmod(0o700)
+    assert ready.run().returncode == 0
+
+
+def test_another_lock_file_makes_the_environment_anew(ready: Clone) -> None:
+    stray = ready.venv / "lib" / "stray"
+    stray.touch()
+    lock = ready.path / "requirements.lock"
+    lock.write_text(lock.read_text() + "# newer\n")
+    said = ready.run()
+    assert said.returncode == 0, said.stderr
+    assert "making the virtual environment" in said.stderr
+    assert not stray.exists()
+    assert ready.run().stderr == ""
+
+
+def test_python_that_went_away_makes_the_environment_anew(ready: Clone) -> None:
+    for link in (ready.venv / "bin").glob("python*"):
+        link.unlink()
+        link.symlink_to("/nonexistent/python3")
+    said = ready.run()
+    assert said.returncode == 0, said.stderr
+    assert "making the virtual environment" in said.stderr
+
+
+def wait_for(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_interrupted_and_killed_set_ups_are_started_afresh(fresh: Callable[[], Clone]) -> None:
+    clone = fresh()
+    run = clone.start()
+    wait_for((clone.venv / "pyvenv.cfg").exists)
+    os.killpg(run.pid, signal.SIGINT)
+    _, said = run.communicate(timeout=60)
+    assert run.returncode == 130
+    assert "the next run starts it afresh" in said
+    run = clone.start()
+    wait_for(lambda: "Collecting" in (clone.venv / "setup.log").read_text())
+    os.killpg(run.pid, signal.SIGKILL)
+    run.communicate(timeout=60)
+    assert not (clone.venv / "requirements.lock").exists()
+    again = clone.run()
+    assert again.returncode == 0, again.stderr
+    assert not (clone.venv / "tmp").exists()
+
+
+def test_two_first_runs_at_once_make_one_environment(fresh: Callable[[], Clone]) -> None:
+    clone = fresh()
+    runs = [clone.start(), clone.start()]
+    said = [run.communicate(timeout=120)[1] for run in runs]
+    assert [run.returncode for run in runs] == [0, 0], said
+    assert sum("making the virtual environment" in words for words in said) == 1
+    assert sum("waiting for another pgdyno" in words for words in said) == 1
+
+
+def test_environment_is_not_remade_while_a_run_uses_it(ready: Clone) -> None:
+    run = ready.start("nap")
+    assert run.stdout is not None
+    run.stdout.readline()
+    lock = ready.path / "requirements.lock"
+    lock.write_text(lock.read_text() + "# newer\n")
+    later = ready.start()
+    assert later.stderr is not None
+    assert "waiting for another pgdyno" in later.stderr.readline()
+    assert (ready.venv / "bin" / "python").exists()
+    assert later.poll() is None
+    run.communicate("", timeout=60)
+    _, said = later.communicate(timeout=120)
+    assert later.returncode == 0, said
+    assert "ready after" in said
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that other users may enter, unlike pytest's."""
+    path = Path(tempfile.mkdtemp())
+    path.chmod(0o755)
+    yield path
+    for folder in path.rglob("*"):
+        with contextlib.suppress(OSError):
+            if folder.is_dir() and not folder.is_symlink():
+                folder.chmod(0o755)
+    shutil.rmtree(path)
+
+
+def test_clone_that_is_not_ours_to_write_gets_its_environment_in_the_cache(open_folder: Path) -> None:
+    clone = make_clone(open_folder / "read only")
+    home = open_folder / "home"
+    home.mkdir()
+    if IS_ROOT:
+        os.chown(home, 65534, 65534)
+    clone.path.chmod(0o555)
+    said = clone.run("show", head=NOBODY, HOME=str(home))
+    assert said.returncode == 0, said.stderr
+    assert said.stdout.splitlines()[0] == str(clone.path / "src")
+    assert not clone.venv.exists()
+    (venv,) = (home / ".cache" / "pgdyno").iterdir()
+    assert (venv / "requirements.lock").exists()
+    again = clone.run(head=NOBODY, HOME=str(home))
+    assert (again.returncode, again.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("home", [None, "/nonexistent"])
+def test_no_place_at_all(open_folder: Path, home: str | None) -> None:
+    clone = make_clone(open_folder / "read only")
+    clone.path.chmod(0o555)
+    said = clone.run(head=NOBODY, HOME=home)
+    assert said.returncode == 3
+    assert "pgdyno: no place for the virtual environment" in said.stderr
+    assert "XDG_CACHE_HOME" in said.stderr
+
+
+def test_environment_of_another_tool_is_left_alone(fresh: Callable[[], Clone]) -> None:
+    clone = fresh()
+    (clone.venv / "bin").mkdir(parents=True)
+    said = clone.run()
+    assert said.returncode == 3
+    assert "was not made by pgdyno" in said.stderr
+    assert list(clone.venv.iterdir()) == [clone.venv / "bin"]
+
+
+def test_no_network(fresh: Callable[[], Clone]) -> None:
+    clone = fresh()
+    said = clone.run(PIP_INDEX_URL="http://127.0.0.1:9/simple", PIP_RETRIES="0", PIP_NO_CACHE_DIR="1")
+    assert said.returncode == 3
+    assert "the packages of requirements.lock could not be installed" in said.stderr
+    assert "No matching distribution found for annotated-doc" in said.stderr
+    assert "hint: needs the package index" in said.stderr
+    assert not (clone.venv / "requirements.lock").exists()
+
+
+def test_no_python_of_a_suitable_version(fresh: Callable[[], Clone]) -> None:
+    clone = fresh()
+    script = clone.path / "tools" / "environment.sh"
+    script.write_text(script.read_text().replace("oldest_minor=11", "oldest_minor=98").replace("=13 ", "=99 "))
+    said = clone.run("--yes")
+    assert said.returncode == 3
+    assert "pgdyno needs Python 3.98 to 3.99; found 3." in said.stderr
+
+
+@pytest.mark.skipif(
+    not IS_ROOT or not Path("/usr/lib/python3.11/ensurepip").is_dir(), reason="hides Debian 12's ensurepip, as root"
+)
+def test_debian_without_ensurepip_is_told_the_one_command(open_folder: Path) -> None:
+    clone, theirs = make_clone(open_folder / "clone"), make_clone(open_folder / "theirs")
+    hide = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /usr/lib/python3.11/ensurepip && exec "$@"', "sh")
+    said = clone.run(head=hide, PATH="/usr/bin:/bin")
+    assert said.returncode == 3, said.stderr
+    assert said.stderr.endswith("  hint: apt-get update && apt-get install -y python3-venv (or give --yes)\n")
+    os.chown(theirs.path, 65534, 65534)
+    said = theirs.run("--yes", head=(*hide, *NOBODY), PATH="/usr/bin:/bin")
+    assert said.returncode == 3, said.stderr
+    assert said.stderr.endswith("  hint: sudo apt-get update && sudo apt-get install -y python3-venv\n")

@@ -1,0 +1,129 @@
+"""The project's own gates bite: each is shown something that it must refuse."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from .conftest import TREE, environment, read_lock
+
+IMPURE = (
+    "import subprocess",
+    "from socket import create_connection",
+    "import time\ntime.time()",
+    "from time import monotonic",
+    "import os\nos.environ['HOME']",
+    "import os\nos.getenv('HOME')",
+    "import datetime\ndatetime.datetime.now(datetime.UTC)",
+    "import psycopg",
+)
+
+
+def ruff_codes(source: str, path: str) -> set[str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "ruff", "check", "--output-format=concise", "--stdin-filename", path, "-"],
+        input=source,
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=TREE,
+    )
+    return set(re.findall(r": ([A-Z]+\d+)", done.stdout))
+
+
+@pytest.mark.parametrize("source", IMPURE)
+def test_only_run_may_touch_the_world(source: str) -> None:
+    assert "TID251" in ruff_codes(source, "src/pgdyno/analyse/x.py")
+    assert "TID251" not in ruff_codes(source, "src/pgdyno/run/x.py")
+
+
+@pytest.mark.parametrize(
+    ("room", "imported"),
+    [
+        ("facts", "spec"),
+        ("run", "report"),
+        ("report", "run"),
+        ("run", "analyse"),
+        ("units", "errors"),
+        ("new_room", ""),
+    ],
+)
+def test_rooms_import_backwards_only(tmp_path: Path, room: str, imported: str) -> None:
+    shutil.copytree(TREE / "src" / "pgdyno", tmp_path / "pgdyno", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(TREE / "pyproject.toml", tmp_path)
+    lint = [sys.executable, str(Path(sysconfig.get_path("scripts")) / "lint-imports"), "--no-cache"]
+    env = environment(PYTHONPATH=str(tmp_path))
+    before = subprocess.run(lint, check=False, capture_output=True, text=True, cwd=tmp_path, env=env)
+    assert before.returncode == 0, before.stdout
+    module = tmp_path / "pgdyno" / f"{room}.py"
+    if (tmp_path / "pgdyno" / room).is_dir():
+        module = tmp_path / "pgdyno" / room / "wrong.py"
+    with module.open("a") as file:
+        file.write(f"\nimport pgdyno.{imported}\n" if imported else "")
+    after = subprocess.run(lint, check=False, capture_output=True, text=True, cwd=tmp_path, env=env)
+    assert after.returncode == 1, after.stdout
+
+
+CLUSTER_TEST = """
+import pytest
+@pytest.mark.cluster
+def test_server():
+    {}
+def test_pure():
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("ci", "body", "arguments", "exit_code"),
+    [
+        ("true", "pass", (), 0),
+        ("true", "pytest.skip('no server')", (), 1),
+        ("true", "pass", ("-m", "not cluster"), 4),
+        ("true", "pass", ("-n", "1", "-m", "not cluster"), 4),
+        ("true", "pass", ("-n", "1"), 0),
+        (None, "pytest.skip('no server')", (), 0),
+        (None, "pass", ("-m", "not cluster"), 0),
+    ],
+)
+def test_ci_never_skips_the_tests_on_a_real_server(
+    tmp_path: Path, ci: str | None, body: str, arguments: tuple[str, ...], exit_code: int
+) -> None:
+    shutil.copy(TREE / "tests" / "conftest.py", tmp_path)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = cluster\n")
+    (tmp_path / "test_it.py").write_text(CLUSTER_TEST.format(body))
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", *arguments],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment(CI=ci),
+    )
+    assert done.returncode == exit_code, done.stdout + done.stderr
+
+
+def test_check_refuses_its_fast_ring_in_ci() -> None:
+    done = subprocess.run(
+        [TREE / "check", "--fast"], check=False, capture_output=True, text=True, env=environment(CI="true")
+    )
+    assert done.returncode == 3
+    assert "CI may not skip" in done.stderr
+
+
+def test_locks_hold_versions_and_hashes_and_nothing_else() -> None:
+    line = re.compile(r"[a-z0-9-]+==[\w.]+ \\|    --hash=sha256:[0-9a-f]{64}( \\)?")
+    for name in ("requirements.lock", "requirements-dev.lock"):
+        lines = (TREE / name).read_text().splitlines()
+        assert [text for text in lines if not line.fullmatch(text)] == []
+
+
+def test_development_has_the_versions_that_users_get() -> None:
+    runtime, development = read_lock("requirements.lock"), read_lock("requirements-dev.lock")
+    assert {name: development.get(name) for name in runtime} == runtime
