@@ -16,6 +16,7 @@ from pgdyno.errors import PgdynoError, StepFailedError
 from pgdyno.plan.plan import Plan, PlannedTrial, PlannedWorkload
 from pgdyno.record.pgbench import Progress
 from pgdyno.record.samples import pack_samples
+from pgdyno.record.trial_data import SERVER_LOG, TRANSACTIONS_DIR
 from pgdyno.record.txparse import LogColumns
 from pgdyno.record.types import ErrorFact, Gap, SettingFact, TrialRecord, TrialStatus
 from pgdyno.run import sql
@@ -31,8 +32,6 @@ from pgdyno.run.template import Template, drop_file_cache, restore_template
 from pgdyno.spec.study import CacheState, Study
 
 WARM_UP_DIR = "warm-up"
-TRANSACTIONS_DIR = "transactions"
-SERVER_LOG = "server.log"
 LOG_READER_LABEL = "log_reader"
 
 

@@ -1,0 +1,74 @@
+"""Everything a trial left, read back from its folder: the raw material of every analysis.
+
+What is missing or damaged becomes a gap with its reason; one broken file never hides the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from pgdyno.errors import PgdynoError
+from pgdyno.record.pgbench import PgbenchSummary, parse_summary
+from pgdyno.record.samples import OsSamples, ServerSamples, read_os_samples, read_server_samples
+from pgdyno.record.serverlog import AnyLogEvent, read_serverlog
+from pgdyno.record.txlog import TransactionSummary
+from pgdyno.record.txpack import read_summary
+from pgdyno.record.types import Gap, TrialRecord
+
+STDOUT_FILE = "pgbench.stdout"
+TRANSACTIONS_DIR = "transactions"
+SERVER_LOG = "server.log"
+
+_T = TypeVar("_T")
+
+
+class TrialData(msgspec.Struct, frozen=True, kw_only=True):
+    """A trial's record and all that was seen beside it; None where it is missing, with the reason in `gaps`."""
+
+    record: TrialRecord
+    pgbench: PgbenchSummary | None
+    transactions: TransactionSummary | None
+    os: OsSamples | None
+    server: ServerSamples | None
+    log: tuple[AnyLogEvent, ...]
+    gaps: tuple[Gap, ...]
+
+    @property
+    def load_start_epoch_s(self) -> float | None:
+        """When the measured load began, in seconds since the epoch; None when it never did."""
+        start_s = self.record.load_start_monotonic_s
+        return None if start_s is None else start_s + self.record.clock_offset_s
+
+
+def read_trial_data(folder: Path, record: TrialRecord) -> TrialData:
+    """Read all files of a trial.
+
+    Args:
+        folder: The trial's folder in the record.
+        record: Its `trial.json`.
+    """
+    gaps = list(record.gaps)
+
+    def attempt(source: str, read: Callable[[], _T]) -> _T | None:
+        try:
+            return read()
+        except (PgdynoError, OSError, ValueError) as exc:
+            if not any(gap.source == source for gap in gaps):
+                reason = f"{exc.fact}: {exc.detail}" if isinstance(exc, PgdynoError) else str(exc)
+                gaps.append(Gap(source=source, reason=reason))
+            return None
+
+    return TrialData(
+        record=record,
+        pgbench=attempt("pgbench", lambda: parse_summary((folder / STDOUT_FILE).read_text(errors="replace"))),
+        transactions=attempt("transaction log", lambda: read_summary(folder / TRANSACTIONS_DIR)),
+        os=attempt("os sampler", lambda: read_os_samples(folder)),
+        server=attempt("server sampler", lambda: read_server_samples(folder)),
+        log=attempt("server log", lambda: read_serverlog(folder / SERVER_LOG, clock_offset_s=record.clock_offset_s))
+        or (),
+        gaps=tuple(gaps),
+    )
