@@ -19,7 +19,7 @@ from pgdyno.run.installation import find_installation, read_server_facts
 from pgdyno.run.process import find_server_user
 from pgdyno.run.server import Server
 from pgdyno.spec.study import ServerKind, ServerSpec
-from tests.run.homes import SPECS, installation_of, reachable_folder, some_home
+from tests.homes import SPECS, installation_of, reachable_folder, some_home
 
 pytestmark = pytest.mark.cluster
 

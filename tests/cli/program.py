@@ -1,0 +1,113 @@
+"""The whole program, as a user runs it, in a folder and a home of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.homes import reachable_folder
+
+SMALL = ("--scale", "2", "--clients", "4", "--duration", "2s", "--warm-up", "1s", "--rounds", "1")
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A folder with a home in it; records go to `folder/pgdyno-records`."""
+
+    folder: Path
+
+    @property
+    def home(self) -> Path:
+        return self.folder / "home"
+
+    @property
+    def records(self) -> list[Path]:
+        return sorted((self.folder / "pgdyno-records").glob("*"))
+
+    @property
+    def record(self) -> Path:
+        (only,) = self.records
+        return only
+
+    def argv(self, *arguments: str) -> list[str]:
+        needs_home = arguments[0] in {"bench", "run", "resume", "plan", "clean"}
+        return [sys.executable, "-m", "pgdyno", *arguments, *(("--home", str(self.home)) if needs_home else ())]
+
+    def run(self, *arguments: str, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.argv(*arguments),
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "COLUMNS": "200"},
+        )
+
+    def json(self, *arguments: str, timeout_s: float = 120) -> dict[str, Any]:
+        done = self.run(*arguments, "--json", timeout_s=timeout_s)
+        assert done.returncode == 0, done.stderr
+        document: dict[str, Any] = json.loads(done.stdout)
+        return document
+
+    @contextlib.contextmanager
+    def started(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+        process = subprocess.Popen(
+            self.argv(*arguments),
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "COLUMNS": "200"},
+        )
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
+    def processes(self) -> list[tuple[int, str]]:
+        """Every process that has this folder in its command line or works in it, but pgdyno itself."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit() or int(entry.name) == os.getpid():
+                continue
+            with contextlib.suppress(OSError):
+                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+                cwd = str((entry / "cwd").readlink())
+                if state != "Z" and (str(self.folder) in command or str(self.folder) in cwd):
+                    found.append((int(entry.name), command))
+        return found
+
+    def assert_nothing_runs(self, *, within_s: float = 15) -> None:
+        assert wait_until(lambda: not self.processes(), seconds=within_s), self.processes()
+
+    def find_process(self, words: str) -> int | None:
+        return next((pid for pid, command in self.processes() if words in command and "-m pgdyno" not in command), None)
+
+
+@contextlib.contextmanager
+def some_bench() -> Iterator[Bench]:
+    with reachable_folder() as folder:
+        yield Bench(folder)
+
+
+def wait_until(condition: Callable[[], bool], *, seconds: float = 30) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return condition()

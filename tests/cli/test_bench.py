@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.program import SMALL, Bench, some_bench, wait_until
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    with some_bench() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def loaded() -> Iterator[Bench]:
+    """A bench whose data are loaded, for tests that are about what comes after."""
+    with some_bench() as made:
+        assert made.run("bench", "--workload", "select-only", *SMALL, "--out", "first").returncode == 0
+        yield made
+
+
+@pytest.mark.parametrize("server", ["embedded", "15"])
+def test_three_workloads_give_four_reports(bench: Bench, server: str) -> None:
+    done = bench.run("bench", "--server", server, *SMALL)
+    assert done.returncode == 0, done.stderr
+    for workload in ("tpcb-like", "simple-update", "select-only"):
+        assert workload in done.stdout
+    report = json.loads((bench.record / "report.json").read_text())
+    assert len(report["workloads"]) == 3
+    assert (bench.record / "report.md").read_text().startswith("#")
+    html = (bench.record / "report.html").read_text()
+    assert len(html.encode()) < 5_000_000
+    bench.assert_nothing_runs()
+    # Nothing of the record is lost by rendering it again, and rendering gives the same.
+    before = {name: (bench.record / name).read_bytes() for name in ("report.md", "report.json")}
+    assert bench.run("report").returncode == 0
+    assert before == {name: (bench.record / name).read_bytes() for name in before}
+    assert bench.run("show").stdout == bench.run("show", str(bench.record)).stdout
+    assert "3/3" in bench.run("list").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("--workload", "tpcb"), 2, "there is no script tpcb"),
+        (("--clients", "200"), 2, "do not fit into max_connections"),
+        (("--duration", "-3s"), 2, "not a whole number of seconds"),
+        (("--duration", "3kB"), 2, "not one of us, ms, s"),
+        (("--mode", "fast"), 2, "one of simple, extended, prepared"),
+        (("--scale", "900000"), 3, "does not fit on the disk"),
+        (("--set", "shared_bufers=1GB"), 2, "unrecognized configuration parameter"),
+        (("--set", "shared_buffers"), 2, "NAME=VALUE"),
+        (("--server", "17"), 3, "PostgreSQL 17 is not installed"),
+        (("--server", "new"), 2, "neither `embedded` nor a major version"),
+        (("--no-such-option",), 2, "No such option"),
+    ],
+)
+def test_what_cannot_be_meant(loaded: Bench, arguments: tuple[str, ...], code: int, words: str) -> None:
+    done = loaded.run("bench", "--out", f"wrong-{abs(hash(arguments))}", *SMALL, *arguments)
+    assert done.returncode == code, done.stderr
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    loaded.assert_nothing_runs()
+
+
+def test_a_failing_script_is_told_in_pgbenchs_words(loaded: Bench) -> None:
+    script = loaded.folder / "broken.sql"
+    script.write_text("SELECT no_such_column FROM pgbench_accounts;\n")
+    done = loaded.run("bench", "--workload", str(script), *SMALL, "--out", "failing")
+    assert done.returncode == 4
+    assert 'column "no_such_column" does not exist' in done.stderr
+    loaded.assert_nothing_runs()
+    trial = json.loads((loaded.folder / "failing" / "trials" / "0001" / "trial.json").read_text())
+    assert trial["status"] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("victim", "words"),
+    [("bin/postgres -D", "the server was killed by SIGKILL"), ("bin/pgbench --no-vacuum", "it was ended by SIGKILL")],
+)
+def test_a_killed_program_is_told_and_the_next_command_works(loaded: Bench, victim: str, words: str) -> None:
+    out = f"killed-{victim.split('/')[1].split(maxsplit=1)[0]}"
+    long = ("--workload", "tpcb-like", "--rounds", "2", "--duration", "4s", "--warm-up", "0s")
+    with loaded.started("bench", *SMALL, *long, "--out", out) as process:
+        first = loaded.folder / out / "trials" / "0001" / "trial.json"
+        second = loaded.folder / out / "trials" / "0002" / "os.jsonl"
+        assert wait_until(lambda: first.exists() and second.exists() and second.read_bytes().count(b"\n") > 2)
+        pid = loaded.find_process(victim)
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 4, stderr
+    assert words in stderr
+    loaded.assert_nothing_runs()
+    kept = first.read_bytes()
+    done = loaded.run("resume", out)
+    assert done.returncode == 0, done.stderr
+    assert first.read_bytes() == kept
+    assert len(json.loads((loaded.folder / out / "report.json").read_text())["workloads"][0]["trials"]) == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "stage", ["home/work/data", "out/init/pgbench.stderr", "out/trials/0001/warm-up", "out/trials/0001/os.jsonl"]
+)
+def test_a_stop_at_each_stage_leaves_nothing_and_resumes(bench: Bench, stage: str, number: signal.Signals) -> None:
+    with bench.started("bench", "--workload", "select-only", *SMALL, "--out", "out") as process:
+        assert wait_until((bench.folder / stage).exists)
+        process.send_signal(number)
+        _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    assert "Traceback" not in stderr
+    bench.assert_nothing_runs()
+    assert not (bench.home / "work" / "data").exists()
+    assert not list(Path("/dev/shm").glob(f"pgdyno-log-{process.pid}-*"))
+    assert "pgdyno resume out" in stderr
+    done = bench.run("resume", "out")
+    assert done.returncode == 0, done.stderr
+
+
+def test_two_at_once(loaded: Bench) -> None:
+    with loaded.started("bench", *SMALL, "--out", "one"):
+        assert wait_until((loaded.folder / "one" / "record.json").exists)
+        done = loaded.run("bench", *SMALL, "--out", "two")
+        assert done.returncode == 3
+        assert "another pgdyno is at work" in done.stderr
+        assert not (loaded.folder / "two").exists()
+    loaded.assert_nothing_runs()
+
+
+def test_errors_are_json_when_asked_for(loaded: Bench) -> None:
+    done = loaded.run("bench", "--scale", "0", "--json")
+    assert done.returncode == 2
+    error = json.loads(done.stdout)["error"]
+    assert error["exit_code"] == 2
+    assert "scale 0" in error["fact"]
+
+
+def test_plan_list_and_clean(loaded: Bench) -> None:
+    study = Path(__file__).parents[2] / "studies" / "tpcb-like.toml"
+    plan = loaded.json("plan", str(study))
+    assert plan["predicted_s"] > 300
+    assert len([step for step in plan["plan"]["steps"] if step["kind"] == "trial"]) == 5
+    assert loaded.json("list", "--records", ".")["records"]
+    assert "no records" in loaded.run("list", "--records", "nowhere").stdout
+    cleaned = loaded.json("clean", "--yes")
+    assert cleaned["removed"]
+    assert cleaned["freed_bytes"] > 10_000_000
+    assert loaded.json("clean", "--yes")["removed"] == []
