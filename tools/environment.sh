@@ -55,7 +55,9 @@ make_environment() {
   case $venv in /nonexistent/*) false ;; *) mkdir -p "$venv" 2>/dev/null ;; esac ||
     fail "no place for the virtual environment" "$here is not yours to write to, and $venv cannot be made" \
       "set XDG_CACHE_HOME to a folder that you can write to"
-  if [ ! -e "$venv/$holder" ] && [ -n "$(ls -A "$venv")" ]; then
+  # Listed before the mark is looked for: another first run may make the mark at any moment.
+  content=$(ls -A "$venv")
+  if [ -n "$content" ] && [ ! -e "$venv/$holder" ]; then
     fail "$venv was not made by pgdyno" "" "move it away; pgdyno makes its own there"
   fi
   : >>"$venv/$holder"
