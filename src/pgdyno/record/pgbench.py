@@ -1,0 +1,277 @@
+"""Reads what pgbench of PostgreSQL 15 to 18 prints about a load: its summary and its progress lines.
+
+Every line is taken by name; a line that no name fits is kept in `unknown_lines`, to be shown, never dropped. Numbers
+keep pgbench's own units and digits. What pgbench prints as NaN, or leaves out, is None. Percentages are not kept:
+they follow from the counts, which pgbench prints whole.
+
+Source: printResults, printProgressReport and printVersion of src/bin/pgbench/pgbench.c. PostgreSQL 18 split the line
+of a script's transactions in two and counts skipped and failed ones in the first (`attempted_count`); 15 to 17 agree.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TypeVar
+
+import msgspec
+
+
+class StatementResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One command of a script (pgbench's -r), identified by its first line."""
+
+    text: str
+    latency_average_ms: float | None
+    """To 1 us. None for an SQL command printed as 0.000: it never ran."""
+    failure_count: int
+    retry_count: int | None
+    """None unless more than one try was allowed."""
+
+
+class _Counts(msgspec.Struct, frozen=True, kw_only=True):
+    """What pgbench prints of the whole run and of each script alike."""
+
+    transaction_count: int | None = None
+    """Transactions that ran to their end: neither failed nor skipped."""
+    failed_count: int | None = None
+    """By serialization failure or deadlock, after the last try; every other error ends the client."""
+    serialization_failure_count: int | None = None
+    deadlock_failure_count: int | None = None
+    retried_count: int | None = None
+    """Transactions tried more than once. None unless more than one try was allowed."""
+    retry_count: int | None = None
+    skipped_count: int | None = None
+    """Never started, as hopelessly late. None unless a rate and a latency limit were given."""
+    latency_average_ms: float | None = None
+    latency_stddev_ms: float | None = None
+    tps: float | None = None
+    statements: tuple[StatementResult, ...] = ()
+
+
+class ScriptResult(_Counts, frozen=True, kw_only=True):
+    """The section of one script, which pgbench prints when there are several.
+
+    With several threads its counts are a little low: they add to them without a lock.
+    Source: processXactStats of src/bin/pgbench/pgbench.c, "could use a mutex here, but we choose not to".
+    """
+
+    number: int
+    """From 1, in the order of the command line."""
+    name: str
+    """The file's path as given, or `<builtin: ...>`."""
+    weight: int | None = None
+    attempted_count: int | None = None
+    """With skipped and failed ones; printed since PostgreSQL 18."""
+
+
+class PgbenchSummary(_Counts, frozen=True, kw_only=True):
+    """All that pgbench prints on stdout. `statements` is that of a single script; several have theirs in `scripts`."""
+
+    pgbench_version: str | None = None
+    server_version: str | None = None
+    """None when it is pgbench's own."""
+    transaction_type: str | None = None
+    scale: int | None = None
+    """1 for script files unless it was given: pgbench counts branches for its built-in scripts only."""
+    partition_method: str | None = None
+    partition_count: int | None = None
+    query_mode: str | None = None
+    client_count: int | None = None
+    thread_count: int | None = None
+    max_tries_count: int | None = None
+    """None: without limit."""
+    duration_s: float | None = None
+    transactions_per_client_count: int | None = None
+    planned_transaction_count: int | None = None
+    latency_limit_ms: float | None = None
+    above_limit_count: int | None = None
+    latency_includes_failures: bool = False
+    """Whether the average latency was computed from the run time, failed transactions among it."""
+    schedule_lag_average_ms: float | None = None
+    schedule_lag_max_ms: float | None = None
+    initial_connection_time_ms: float | None = None
+    average_connection_time_ms: float | None = None
+    """With a connection for each transaction (-C): `tps` then includes connecting."""
+    scripts: tuple[ScriptResult, ...] = ()
+    unknown_lines: tuple[str, ...] = ()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether pgbench reached the end of its summary's first part."""
+        return self.tps is not None
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """One interval of a running load, from a `progress:` line (-P). Latencies are means over the interval.
+
+    Latencies and lag are None in an interval that ended no transaction.
+    """
+
+    elapsed_s: float
+    """Since the load began."""
+    tps: float
+    latency_average_ms: float | None
+    latency_stddev_ms: float | None
+    failed_count: int
+    lag_average_ms: float | None = None
+    skipped_count: int | None = None
+    retried_count: int | None = None
+    retry_count: int | None = None
+
+
+# PostgreSQL's own printf writes NaN and Infinity so.
+_NUMBER = r"(?:-?\d+(?:\.\d+)?|NaN|-?Infinity)"
+_PERCENT = rf"\({_NUMBER}%\)"
+_NOT_FINITE = {"NaN", "Infinity", "-Infinity"}
+
+_COMMON_LINES = (
+    rf"number of failed transactions: (?P<failed_count>\d+) {_PERCENT}",
+    rf"number of serialization failures: (?P<serialization_failure_count>\d+) {_PERCENT}",
+    rf"number of deadlock failures: (?P<deadlock_failure_count>\d+) {_PERCENT}",
+    rf"number of transactions retried: (?P<retried_count>\d+) {_PERCENT}",
+    r"total number of retries: (?P<retry_count>\d+)",
+    rf"number of transactions skipped: (?P<skipped_count>\d+) {_PERCENT}",
+    rf"latency average = (?P<latency_average_ms>{_NUMBER}) ms",
+    rf"latency stddev = (?P<latency_stddev_ms>{_NUMBER}) ms",
+)
+_RUN_LINES = tuple(
+    re.compile(pattern)
+    for pattern in (
+        *_COMMON_LINES,
+        r"pgbench \((?P<pgbench_version>.+?)(?:, server (?P<server_version>.+))?\)",
+        r"transaction type: (?P<transaction_type>.+)",
+        r"scaling factor: (?P<scale>\d+)",
+        r"partition method: (?P<partition_method>\w+)",
+        r"partitions: (?P<partition_count>\d+)",
+        r"query mode: (?P<query_mode>\w+)",
+        r"number of clients: (?P<client_count>\d+)",
+        r"number of threads: (?P<thread_count>\d+)",
+        r"maximum number of tries: (?P<max_tries_count>\d+)",
+        r"number of transactions per client: (?P<transactions_per_client_count>\d+)",
+        r"duration: (?P<duration_s>\d+) s",
+        r"number of transactions actually processed: (?P<transaction_count>\d+)(?:/(?P<planned_transaction_count>\d+))?",
+        (
+            rf"number of transactions above the (?P<latency_limit_ms>{_NUMBER}) ms latency limit:"
+            rf" (?P<above_limit_count>\d+)/\d+ {_PERCENT}"
+        ),
+        rf"latency average = (?P<latency_average_ms>{_NUMBER}) ms(?P<latency_includes_failures> \(including failures\))",
+        (
+            rf"rate limit schedule lag: avg (?P<schedule_lag_average_ms>{_NUMBER})"
+            rf" \(max (?P<schedule_lag_max_ms>{_NUMBER})\) ms"
+        ),
+        rf"average connection time = (?P<average_connection_time_ms>{_NUMBER}) ms",
+        rf"initial connection time = (?P<initial_connection_time_ms>{_NUMBER}) ms",
+        rf"tps = (?P<tps>{_NUMBER}) \((?:without initial connection time|including reconnection times)\)",
+    )
+)
+_SCRIPT_LINES = tuple(
+    re.compile(f" - {pattern}")
+    for pattern in (
+        *_COMMON_LINES,
+        rf"weight: (?P<weight>\d+) \(targets {_NUMBER}% of total\)",
+        rf"(?P<transaction_count>\d+) transactions \({_NUMBER}% of total, tps = (?P<tps>{_NUMBER})\)",
+        rf"(?P<attempted_count>\d+) transactions \({_NUMBER}% of total\)",
+        rf"number of transactions actually processed: (?P<transaction_count>\d+) \(tps = (?P<tps>{_NUMBER})\)",
+    )
+)
+_SCRIPT_BEGIN = re.compile(r"SQL script (?P<number>\d+): (?P<name>.+)")
+_STATEMENTS_BEGIN = re.compile(
+    r"(?: - )?statement latencies in milliseconds(?P<columns> and failures|, failures and retries):"
+)
+_STATEMENT = re.compile(rf" +(?P<latency_average_ms>{_NUMBER}) +(?P<failure_count>\d+) +(?P<text>\S.*)")
+_STATEMENT_WITH_RETRIES = re.compile(
+    rf" +(?P<latency_average_ms>{_NUMBER}) +(?P<failure_count>\d+) +(?P<retry_count>\d+) +(?P<text>\S.*)"
+)
+# One decimal of the seconds: a progress line of --progress-timestamp has three and is not taken for one of these.
+_PROGRESS = re.compile(
+    rf"progress: (?P<elapsed_s>\d+\.\d) s, (?P<tps>\d+\.\d) tps,"
+    rf" lat (?P<latency_average_ms>{_NUMBER}) ms stddev (?P<latency_stddev_ms>{_NUMBER}), (?P<failed_count>\d+) failed"
+    rf"(?:, lag (?P<lag_average_ms>{_NUMBER}) ms(?:, (?P<skipped_count>\d+) skipped)?)?"
+    r"(?:, (?P<retried_count>\d+) retried, (?P<retry_count>\d+) retries)?"
+)
+_Result = TypeVar("_Result", PgbenchSummary, ScriptResult)
+
+
+class _Section:
+    """Lines read so far of the run or of one script."""
+
+    def __init__(self, patterns: tuple[re.Pattern[str], ...], values: dict[str, str]) -> None:
+        self.patterns = patterns
+        self.values: dict[str, object] = dict(values)
+        self.statements: list[StatementResult] = []
+        self.statement_pattern: re.Pattern[str] | None = None
+
+    def read(self, line: str) -> bool:
+        """Take a line by its name; False when it has none, or says again what was said before."""
+        if self.statement_pattern is not None:
+            match = self.statement_pattern.fullmatch(line)
+            if match is not None:
+                self.statements.append(_parse_statement(match))
+            return match is not None
+        if begin := _STATEMENTS_BEGIN.fullmatch(line):
+            has_retries = "retries" in begin["columns"]
+            self.statement_pattern = _STATEMENT_WITH_RETRIES if has_retries else _STATEMENT
+            return True
+        for pattern in self.patterns:
+            if match := pattern.fullmatch(line):
+                found = {name: value for name, value in match.groupdict().items() if value is not None}
+                if self.values.keys() & found.keys():
+                    return False
+                self.values |= found
+                return True
+        return False
+
+    def build(self, kind: type[_Result], **more: object) -> _Result:
+        """The values read, with their types."""
+        values = {name: value for name, value in self.values.items() if value not in _NOT_FINITE}
+        if "latency_includes_failures" in values:
+            values["latency_includes_failures"] = True
+        return msgspec.convert({**values, "statements": tuple(self.statements), **more}, kind, strict=False)
+
+
+def parse_summary(text: str) -> PgbenchSummary:
+    """Read the stdout of a load.
+
+    Args:
+        text: All of it, or as much as there is; a last line that does not end is not trusted, but kept as unknown.
+    """
+    *lines, rest = text.split("\n")
+    run = section = _Section(_RUN_LINES, {})
+    scripts: list[_Section] = []
+    unknown: list[str] = []
+    for line in filter(None, lines):
+        if begin := _SCRIPT_BEGIN.fullmatch(line):
+            section = _Section(_SCRIPT_LINES, begin.groupdict())
+            scripts.append(section)
+        elif not section.read(line):
+            unknown.append(line)
+    if rest:
+        unknown.append(rest)
+    return run.build(
+        PgbenchSummary,
+        scripts=tuple(script.build(ScriptResult) for script in scripts),
+        unknown_lines=tuple(unknown),
+    )
+
+
+def _parse_statement(match: re.Match[str]) -> StatementResult:
+    values: dict[str, object] = {"retry_count": None, **match.groupdict()}
+    latency = match["latency_average_ms"]
+    # pgbench prints 0.000 for a command without a measurement; only its own backslash commands are ever that fast.
+    never_ran = float(latency) == 0 and not match["text"].startswith("\\")
+    if never_ran or latency in _NOT_FINITE:
+        values["latency_average_ms"] = None
+    return msgspec.convert(values, StatementResult, strict=False)
+
+
+def parse_progress(line: str) -> Progress | None:
+    """What one `progress:` line of stderr says; None for any other line."""
+    match = _PROGRESS.fullmatch(line.rstrip("\n"))
+    if match is None:
+        return None
+    values: dict[str, object] = {
+        name: None if value in _NOT_FINITE else value for name, value in match.groupdict().items()
+    }
+    if float(match["tps"]) == 0 and float(match["latency_average_ms"]) == 0:
+        # printProgressReport writes zeros when no transaction ended.
+        values |= {"latency_average_ms": None, "latency_stddev_ms": None, "lag_average_ms": None}
+    return msgspec.convert(values, Progress, strict=False)

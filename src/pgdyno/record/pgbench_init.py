@@ -1,0 +1,115 @@
+"""Reads what `pgbench -i` of PostgreSQL 15 to 18 prints on stderr: its steps, its rows so far, the time of each step.
+
+Pure text to values. It does not judge whether loading was fast, and it invents no time for a step that pgbench did
+not name.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+# Source: initDropTables, initCreateTables, createPartitions, initGenerateData*, initVacuum, initCreatePKeys and
+# initCreateFKeys of src/bin/pgbench/pgbench.c, the same in 15 to 18; the values are runInitSteps' names of the steps.
+_STEP_ANNOUNCEMENTS = {
+    "dropping old tables...": "drop tables",
+    "creating tables...": "create tables",
+    "generating data (client-side)...": "client-side generate",
+    "generating data (server-side)...": "server-side generate",
+    "vacuuming...": "vacuum",
+    "creating primary keys...": "primary keys",
+    "creating foreign keys...": "foreign keys",
+}
+_PARTITIONS = re.compile(r"creating \d+ partitions\.\.\.")
+# The table's name came with PostgreSQL 17.
+_ROWS = re.compile(
+    r"(?P<row_count>\d+) of (?P<total_row_count>\d+) tuples \(\d+%\)(?: of (?P<table>\S+))? done"
+    r" \(elapsed (?P<elapsed_s>\d+\.\d+) s, remaining (?P<remaining_s>\d+\.\d+) s\)"
+)
+_DONE = re.compile(r"done in (?P<total_s>\d+\.\d+) s \((?P<steps>[^()]*)\)\.")
+_STEP_TIME = re.compile(r"(?P<name>\D+) (?P<duration_s>\d+\.\d+) s")
+
+
+class InitStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A step of loading under pgbench's own name for it, such as `client-side generate`, to 10 ms."""
+
+    name: str
+    duration_s: float
+
+
+class InitSteps(msgspec.Struct, frozen=True, kw_only=True):
+    """The steps in the order in which they ran; a step asked for twice is here twice."""
+
+    total_s: float
+    steps: tuple[InitStep, ...]
+
+    @property
+    def step_durations_s(self) -> dict[str, float]:
+        """Seconds by name; of a step that ran more than once, their sum."""
+        durations_s: dict[str, float] = {}
+        for step in self.steps:
+            durations_s[step.name] = durations_s.get(step.name, 0.0) + step.duration_s
+        return durations_s
+
+
+class InitProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far loading has come: a step that began, or rows of client-side generation.
+
+    Rows count what pgbench has sent. A server that refuses them (disk full) is heard of only after the last one.
+    """
+
+    step: str
+    table: str | None = None
+    """The table being filled; None for a step's beginning, and before PostgreSQL 17, where it is pgbench_accounts."""
+    row_count: int | None = None
+    total_row_count: int | None = None
+    elapsed_s: float | None = None
+    remaining_s: float | None = None
+    """pgbench's own estimate for this table."""
+
+    @property
+    def percent(self) -> float | None:
+        """Share of the table's rows that are sent; None for a step's beginning."""
+        if self.row_count is None or not self.total_row_count:
+            return None
+        return 100.0 * self.row_count / self.total_row_count
+
+
+def parse_init(text: str) -> InitSteps | None:
+    """The times of all steps from the stderr of a `pgbench -i` that ended well; None when it has no such line."""
+    done = [match for line in split_lines(text) if (match := _DONE.fullmatch(line))]
+    if not done:
+        return None
+    steps = [_STEP_TIME.fullmatch(part) for part in done[-1]["steps"].split(", ")]
+    return InitSteps(
+        total_s=float(done[-1]["total_s"]),
+        steps=tuple(InitStep(name=step["name"], duration_s=float(step["duration_s"])) for step in steps if step),
+    )
+
+
+def parse_init_progress(line: str) -> InitProgress | None:
+    r"""What one line of `pgbench -i` says of its progress; None for a line that says something else.
+
+    Args:
+        line: One line, or one part of a line that `\r` overwrites, as on a terminal; see `split_lines`.
+    """
+    line = line.strip()
+    if (step := _STEP_ANNOUNCEMENTS.get(line)) is not None:
+        return InitProgress(step=step)
+    if _PARTITIONS.fullmatch(line):
+        return InitProgress(step="create partitions")
+    match = _ROWS.fullmatch(line)
+    if match is None:
+        return None
+    return msgspec.convert({"step": "client-side generate", **match.groupdict()}, InitProgress, strict=False)
+
+
+def is_init_line(line: str) -> bool:
+    """Whether a line is part of loading that goes well."""
+    return parse_init_progress(line) is not None or _DONE.fullmatch(line.strip()) is not None
+
+
+def split_lines(text: str) -> list[str]:
+    r"""Lines of pgbench's stderr without blank ones, where `\r` ends a line too: on a terminal it overwrites its progress."""
+    return [line for line in re.split(r"[\r\n]", text) if line.strip()]

