@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from pgdyno.analyse.estimate import estimate_geometric_mean
+from pgdyno.analyse.types import Event, StudyAnalysis, TrialAnalysis, WorkloadAnalysis
+from pgdyno.explain.doubts import find_doubts
+from pgdyno.explain.finding import Severity
+from pgdyno.record.types import SettingFact, StudyRecord, TrialStatus
+from tests.record.test_store import make_record, make_trial
+
+
+def make_trial_analysis(study: StudyRecord, number: int, /, **changes: object) -> TrialAnalysis:
+    quiet = TrialAnalysis(
+        record=make_trial(study, number, TrialStatus.FINISHED),
+        tps=1000.0,
+        latency_mean_ms=8.0,
+        percentiles=(),
+        transactions_count=1000,
+        failed_count=0,
+        skipped_count=None,
+        late_count=None,
+        steady_from_s=0.0,
+        charts={},
+        events=(Event(kind="checkpoint", t_s=1.0, until_s=2.0, text="checkpoint"),),
+        counts_per_transaction={"wal_bytes": 2000.0},
+        shares={"cpu_steal_ratio": 0.0, "load_generator_thread_ratio": 0.3},
+        statements=(),
+        unknown_lines=(),
+        gaps=(),
+    )
+    return msgspec.structs.replace(quiet, **changes)
+
+
+def analysis_of(study: StudyRecord, /, **changes: object) -> StudyAnalysis:
+    trials = tuple(make_trial_analysis(study, n, **changes) for n in (1, 2, 3))
+    tps = estimate_geometric_mean([1000.0, 1010.0, 990.0], unit="tps")
+    return StudyAnalysis(workloads=(WorkloadAnalysis(name="tpcb-like", tps=tps, latency_ms={}, trials=trials),))
+
+
+@pytest.fixture
+def record() -> StudyRecord:
+    return make_record_without_limits()
+
+
+def make_record_without_limits() -> StudyRecord:
+    made = make_record()
+    host = msgspec.structs.replace(made.host, cpu_limit=None, cpu_busy_before_ratio=0.02)
+    return msgspec.structs.replace(made, host=host)
+
+
+def test_a_quiet_study_raises_no_doubt(record: StudyRecord) -> None:
+    assert find_doubts(record, analysis_of(record)) == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words", "severity"),
+    [
+        ({"shares": {"cpu_steal_ratio": 0.03}}, "hypervisor", Severity.WARNING),
+        ({"shares": {"load_generator_thread_ratio": 0.97}}, "pgbench itself", Severity.WARNING),
+        ({"events": (Event(kind="level shift", t_s=9.0, until_s=None, text="-30 %"),)}, "its level", Severity.WARNING),
+        ({"events": ()}, "No checkpoint", Severity.NOTE),
+    ],
+)
+def test_what_trials_show(record: StudyRecord, changes: dict[str, object], words: str, severity: Severity) -> None:
+    found = [finding for finding in find_doubts(record, analysis_of(record, **changes)) if words in finding.claim]
+    assert found
+    assert {finding.severity for finding in found} == {severity}
+    assert {finding.workload for finding in found} == {"tpcb-like"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"cpu_busy_before_ratio": 0.5}, "Something else was running"),
+        ({"clock_source": "hpet"}, "clock source"),
+        ({"transparent_huge_pages": "always"}, "huge pages"),
+        ({"governor": "powersave"}, "frequency"),
+        ({"cpu_limit": 1.5}, "control group"),
+        ({"memory_limit_bytes": 4}, "control group"),
+    ],
+)
+def test_what_the_machine_shows(record: StudyRecord, changes: dict[str, object], words: str) -> None:
+    worse = msgspec.structs.replace(record, host=msgspec.structs.replace(record.host, **changes))
+    assert [finding for finding in find_doubts(worse, analysis_of(record)) if words in finding.claim]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"), [({"filesystem": "tmpfs"}, "no disk"), ({"free_bytes": 0}, "nearly full")]
+)
+def test_what_the_disk_shows(record: StudyRecord, changes: dict[str, object], words: str) -> None:
+    disk = msgspec.structs.replace(record.host.data_disk, **changes)
+    worse = msgspec.structs.replace(record, host=msgspec.structs.replace(record.host, data_disk=disk))
+    assert [finding for finding in find_doubts(worse, analysis_of(record)) if words in finding.claim]
+
+
+@pytest.mark.parametrize("name", ["fsync", "full_page_writes", "synchronous_commit"])
+def test_durability_given_up_leads(record: StudyRecord, name: str) -> None:
+    off = SettingFact(name=name, value="off", unit=None, boot_value="on", source="configuration file")
+    trial = msgspec.structs.replace(make_trial(record, 1, TrialStatus.FINISHED), settings=(off,))
+    first = find_doubts(record, analysis_of(record, record=trial))[0]
+    assert first.severity is Severity.CRITICAL
+    assert name in first.claim
+
+
+def test_a_failed_trial_and_the_missing_ones_are_told(record: StudyRecord) -> None:
+    failed = make_trial_analysis(record, 3, record=make_trial(record, 3, TrialStatus.FAILED), tps=None)
+    whole = analysis_of(record)
+    trials = (*whole.workloads[0].trials[:2], failed)
+    broken = StudyAnalysis(workloads=(msgspec.structs.replace(whole.workloads[0], trials=trials),))
+    claims = [finding.claim for finding in find_doubts(record, broken)]
+    assert claims[0] == "Trial 3 failed: the server ended."
+    assert any("2 of 3 trials" in claim for claim in claims)
+
+
+def test_fewer_branches_than_clients(record: StudyRecord) -> None:
+    small = msgspec.structs.replace(record, plan=msgspec.structs.replace(record.plan, scale=1))
+    assert [f for f in find_doubts(small, analysis_of(record)) if "fewer branches" in f.claim]
