@@ -5,6 +5,7 @@ Run as a user who may own a server: capture_serverlog.py BINDIR OUTPUT
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -58,10 +59,8 @@ def connect(folder: str) -> psycopg.Connection:
 
 
 def attempt(connection: psycopg.Connection, query: str) -> None:
-    try:
+    with contextlib.suppress(psycopg.Error):
         connection.execute(query)
-    except psycopg.Error as exc:
-        print(exc)
 
 
 def provoke(folder: str) -> None:
@@ -79,10 +78,8 @@ def provoke(folder: str) -> None:
     one.execute("RESET log_min_duration_statement")
     one.execute("SET work_mem = '64kB'")
     one.execute("SELECT count(*) FROM (SELECT * FROM busy ORDER BY filler) s")
-    try:
+    with contextlib.suppress(psycopg.OperationalError):
         psycopg.connect(host=folder, user="pgdyno", dbname="nowhere")
-    except psycopg.OperationalError as exc:
-        print(exc)
     deadlock(one, two)
     time.sleep(36)
     os.kill(two.info.backend_pid, signal.SIGKILL)

@@ -24,7 +24,7 @@ from pgdyno.record.samples import ServerHeader, ServerSamples
 from pgdyno.record.series import Floats, Sampled, absent_series, difference, gauge, intervals
 
 RUNNING = "CPU"
-"""The class of active backends that wait for nothing."""
+"""The class of backends that wait for nothing."""
 IDLE_IN_TRANSACTION = "idle in transaction"
 _IDLE_BACKGROUND = "Activity"
 _ACTIVE_STATES = {"active", "fastpath function call"}
@@ -120,8 +120,9 @@ def deadlocks(samples: ServerSamples) -> Sampled:
 def wait_classes(samples: ServerSamples, backends: Backends = Backends.CLIENT) -> tuple[Sampled, ...]:
     """Mean number of backends in each class of wait, over the looks of each second.
 
-    Classes are PostgreSQL's wait_event_type, `CPU` for active backends that wait for nothing, and `idle in transaction`.
-    Idle clients, and background processes that wait for work (class Activity), belong to none.
+    Classes are PostgreSQL's wait_event_type, `CPU` for backends that wait for nothing, and `idle in transaction` for
+    those that wait for their client inside one. Clients that wait for their client outside a transaction, and
+    background processes that wait for work (class Activity), belong to none.
     """
     return _waits(samples, backends, _wait_class)
 
@@ -164,7 +165,9 @@ def _waits(
 
 
 def _wait_class(backend_type: str, state: str, kind: str, _event: str) -> str | None:
-    if backend_type in _CLIENT_TYPES and state not in _ACTIVE_STATES:
+    # PostgreSQL copies all states and then reads the wait events, so that a fast backend's two may not fit together.
+    # The event is the later, and says more: what waits for a lock or a disk is at work whatever its state was.
+    if kind == "Client" and backend_type in _CLIENT_TYPES and state not in _ACTIVE_STATES:
         return IDLE_IN_TRANSACTION if state.startswith(IDLE_IN_TRANSACTION) else None
     return None if kind == _IDLE_BACKGROUND else kind or RUNNING
 

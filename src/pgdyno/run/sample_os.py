@@ -182,10 +182,8 @@ class Cgroup:
     Where a group above is the one with the limit, that one is read: the limit holds for all below it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, folders: dict[str, list[str]]) -> None:
         self.files: dict[str, PseudoFile] = {}
-        self._is_v2 = False
-        folders = cgroup_folders()
         self._open("cgroup_cpu", folders, {"": "cpu.max", "cpu": "cpu.cfs_quota_us"})
         self._open("cgroup_memory", folders, {"": "memory.max", "memory": "memory.limit_in_bytes"})
 
@@ -282,7 +280,7 @@ class Sampler:
             Table("vm", "/proc/vmstat", VM_FIELDS, b""),
             Pressure(),
             Disks(),
-            Cgroup(),
+            Cgroup(cgroup_folders(read_text("/proc/self/cgroup"), read_text("/proc/self/mountinfo"))),
         )
         self._processes: list[Process] = []
         self._last: dict[bytes, bytes] = {}
@@ -340,36 +338,33 @@ def limit_number(text: bytes | None) -> bytes:
     return b"null" if word in {b"max", b"-1"} or int(word) >= NO_MEMORY_LIMIT else word
 
 
-def cgroup_folders() -> dict[str, list[str]]:
-    """For each version 1 controller, and "" for version 2, this program's folders from its own group up to the mount."""
-    try:
-        groups = open_text("/proc/self/cgroup").splitlines()
-        mounts = open_text("/proc/self/mountinfo").splitlines()
-    except OSError:
-        return {}
+def cgroup_folders(groups: str, mounts: str) -> dict[str, list[str]]:
+    """For each version 1 controller, and "" for version 2, the folders from a process's own group up to the mount.
+
+    `groups` and `mounts` are the texts of its /proc files cgroup and mountinfo.
+    """
     found: dict[str, list[str]] = {}
-    for line in mounts:
+    for line in mounts.splitlines():
         before, _, after = line.partition(" - ")
         root, mount = before.split()[3:5]
         kind, _, options = after.split(None, 2)
-        for group in groups:
+        for group in groups.splitlines():
             _, names, path = group.split(":", 2)
-            is_mine = kind == "cgroup2" if not names else kind == "cgroup" and names in options.split(",")
-            if kind not in {"cgroup", "cgroup2"} or not is_mine:
+            controllers = set(names.split(",")) if names else set()
+            if kind != ("cgroup" if names else "cgroup2") or not controllers <= set(options.split(",")):
                 continue
             inside = path[len(root.rstrip("/")) :] if path.startswith(root) else "/"
             folders = [mount + inside.rstrip("/")]
-            while folders[-1] != mount:
+            while len(folders[-1]) > len(mount):
                 folders.append(os.path.dirname(folders[-1]))  # noqa: PTH120
             for name in names.split(","):
                 found.setdefault(name, folders)
     return found
 
 
-def open_text(path: str) -> str:
-    """The whole text of a small file."""
-    with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123
-        return file.read()
+def read_text(path: str) -> str:
+    """The whole text of a small file; empty where there is none."""
+    return (PseudoFile(path).read() or b"").decode(errors="replace")
 
 
 def write(data: bytes) -> None:

@@ -1,0 +1,270 @@
+from __future__ import annotations
+
+import ast
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pgdyno.run import sample_os
+
+PROGRAM = [sys.executable, "-S", "-I", sample_os.__file__]
+BUSY = [sys.executable, "-S", "-c", "while True: pass"]
+
+
+@pytest.fixture
+def busy() -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(BUSY)
+    yield process
+    process.kill()
+    process.wait()
+
+
+def start(*arguments: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [*PROGRAM, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+
+
+def finish(process: subprocess.Popen[bytes]) -> list[dict[str, Any]]:
+    """Close its stdin, and return all its lines."""
+    out, err = process.communicate(timeout=10)
+    assert err == b""
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def read_lines(process: subprocess.Popen[bytes], count: int) -> list[dict[str, Any]]:
+    assert process.stdout is not None
+    return [json.loads(process.stdout.readline()) for _ in range(count)]
+
+
+def proc_stat() -> dict[str, list[int]]:
+    lines = Path("/proc/stat").read_text().splitlines()
+    return {name: [int(v) for v in values] for name, *values in map(str.split, lines) if name[3:].isdigit()}
+
+
+def test_it_says_what_the_kernel_says() -> None:
+    before = proc_stat()
+    process = start("--interval", "0.2")
+    header, first = read_lines(process, 2)
+    after = proc_stat()
+    last = finish(process)[-1]
+    cpus = [name for name in first if name.startswith("cpu")]
+    assert cpus == list(before)
+    for cpu in cpus:
+        kinds = list(zip(header["fields"]["cpu"], before[cpu], first[cpu], after[cpu], strict=True))
+        assert all(low <= seen <= high for kind, low, seen, high in kinds if kind not in {"idle", "iowait"})
+    memory = dict(zip(header["fields"]["mem"], first["mem"], strict=True))
+    total = next(
+        line.split()[1] for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemTotal")
+    )
+    assert memory["MemTotal"] == int(total)
+    assert 0 <= memory["MemFree"] <= memory["MemTotal"]
+    assert abs(header["wall_s"] - header["monotonic_s"] - (time.time() - time.monotonic())) < 0.1
+    assert header["monotonic_s"] <= first["t"] <= time.monotonic()
+    assert last["end"] == "stdin closed"
+
+
+def test_what_does_not_change_is_left_out_and_what_does_keeps_growing() -> None:
+    process = start("--interval", "0.05")
+    _, first, *later = read_lines(process, 12)
+    finish(process)
+    assert {"mem", "vm", "sched", "load"} <= set(first)
+    assert all("load" not in line for line in later[1:]) or os.getloadavg()[0] != first["load"][0]
+    assert any("psi.memory" not in line for line in later)
+    switches = [line["sched"][0] for line in (first, *later) if "sched" in line]
+    assert switches == sorted(switches)
+    times = [line["t"] for line in (first, *later)]
+    assert all(0.02 < b - a < 2 for a, b in itertools.pairwise(times))
+
+
+def test_whole_devices_are_read_and_partitions_are_not() -> None:
+    process = start()
+    header, first = read_lines(process, 2)
+    finish(process)
+    whole = {path.name for path in Path("/sys/block").iterdir()}
+    disks = {name.removeprefix("disk."): values for name, values in first.items() if name.startswith("disk.")}
+    rows = {fields[2]: fields[3:] for fields in map(str.split, Path("/proc/diskstats").read_text().splitlines())}
+    assert set(disks) == {name for name, row in rows.items() if name in whole and (int(row[0]) or int(row[4]))}
+    for name, values in disks.items():
+        assert len(values) <= len(header["fields"]["disk"])
+        assert values[0] <= int(rows[name][0])
+
+
+def test_a_process_named_on_stdin_is_followed_thread_by_thread(busy: subprocess.Popen[bytes]) -> None:
+    process = start("--interval", "0.1")
+    assert process.stdin is not None
+    read_lines(process, 2)
+    process.stdin.write(f"load={busy.pid}\n".encode())
+    process.stdin.flush()
+    lines = read_lines(process, 8)
+    busy.kill()
+    busy.wait()
+    lines += read_lines(process, 3)
+    finish(process)
+    key = f"thread.load.{busy.pid}"
+    seen = [(line["t"], line[key][0]) for line in lines if line.get(key)]
+    (t0, ns0), (t1, ns1) = seen[0], seen[-1]
+    # It burns a CPU, and shares it at worst with a few others on this machine.
+    assert 0.1 < (ns1 - ns0) / 1e9 / (t1 - t0) < 1.1
+    assert next(line["process.load"][0] for line in lines if line.get("process.load")) == busy.pid
+    # Gone is null, once.
+    assert [line[key] for line in lines if key in line][-1] is None
+    assert sum(line.get(key, 0) is None for line in lines) == 1
+
+
+def test_a_request_it_does_not_understand_is_answered_and_survived() -> None:
+    process = start("--interval", "0.05")
+    assert process.stdin is not None
+    process.stdin.write(b"load=me\n")
+    process.stdin.flush()
+    read_lines(process, 4)
+    _, err = process.communicate(timeout=10)
+    assert err.decode() == "not LABEL=PID: 'load=me'\n"
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_with_a_last_line(number: signal.Signals) -> None:
+    process = start("--interval", "5")
+    read_lines(process, 2)
+    process.send_signal(number)
+    assert process.wait(timeout=5) == 0
+    assert json.loads(finish_output(process)[-1])["end"] == f"signal {number.value}"
+
+
+def finish_output(process: subprocess.Popen[bytes]) -> list[bytes]:
+    return process.communicate()[0].splitlines()
+
+
+def test_it_ends_when_its_parent_dies(tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    # The shell holds the sampler's stdin open through a sleeping sibling, so that only the parent's death can end it.
+    line = f"sleep 20 | {' '.join(PROGRAM)} --interval 0.1 >{output} & echo $! >{tmp_path}/pid; sleep 0.7; kill -9 $$"
+    subprocess.run(["sh", "-c", line], check=False)
+    deadline = time.monotonic() + 5
+    while b'"end"' not in output.read_bytes() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert json.loads(output.read_bytes().splitlines()[-1])["end"] == "parent gone"
+
+
+def test_a_full_disk_ends_it_with_one_line_and_no_traceback() -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            PROGRAM, check=False, stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE, timeout=10
+        )
+    assert done.returncode == 1
+    assert done.stderr.decode().splitlines() == ["the OS sampler cannot go on: [Errno 28] No space left on device"]
+
+
+def test_a_sample_costs_at_most_one_and_a_half_milliseconds_of_cpu() -> None:
+    process = start("--interval", "0.05")
+    lines = read_lines(process, 32)[2:]
+    finish(process)
+    cost_s = (lines[-1]["cost_s"] - lines[0]["cost_s"]) / (len(lines) - 1)
+    assert 0 < cost_s <= 0.0015
+
+
+def test_it_is_python_3_9_and_the_standard_library_alone() -> None:
+    tree = ast.parse(Path(sample_os.__file__).read_text(), feature_version=(3, 9))
+    imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert imported <= sys.stdlib_module_names
+    match_statements = [node for node in ast.walk(tree) if isinstance(node, ast.Match)]
+    assert not match_statements
+
+
+# Captured from Debian 12 (systemd, version 2), a Docker container on version 1, and a host with both.
+V2_MOUNT = "35 24 0:30 / /sys/fs/cgroup rw,nosuid,nodev,noexec,relatime shared:9 - cgroup2 cgroup2 rw,nsdelegate"
+DOCKER_V1_MOUNT = "1053 1042 0:33 /docker/f1e2 /sys/fs/cgroup/cpu,cpuacct ro,nosuid,nodev,noexec,relatime master:15 - cgroup cgroup rw,cpu,cpuacct"
+V1_MOUNT = "32 31 0:29 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory"
+
+
+@pytest.mark.parametrize(
+    ("groups", "mounts", "expected"),
+    [
+        (
+            "0::/user.slice/session-1.scope",
+            V2_MOUNT,
+            {"": ["/sys/fs/cgroup/user.slice/session-1.scope", "/sys/fs/cgroup/user.slice", "/sys/fs/cgroup"]},
+        ),
+        ("0::/", V2_MOUNT, {"": ["/sys/fs/cgroup"]}),
+        (
+            "4:cpu,cpuacct:/docker/f1e2",
+            DOCKER_V1_MOUNT,
+            {name: ["/sys/fs/cgroup/cpu,cpuacct"] for name in ("cpu", "cpuacct")},
+        ),
+        (
+            "9:name=systemd:/\n4:memory:/a/b\n0::/",
+            V1_MOUNT,
+            {"memory": [f"/sys/fs/cgroup/memory{p}" for p in ("/a/b", "/a", "")]},
+        ),
+        ("", "", {}),
+    ],
+)
+def test_the_folders_of_its_own_control_group_are_found(
+    groups: str, mounts: str, expected: dict[str, list[str]]
+) -> None:
+    assert sample_os.cgroup_folders(groups, mounts) == expected
+
+
+def write_group(folder: Path, **files: str) -> str:
+    folder.mkdir(parents=True)
+    for name, text in files.items():
+        (folder / name.replace("__", ".")).write_text(text)
+    return str(folder)
+
+
+def test_version_2_limits_are_read_from_the_group_that_has_them(tmp_path: Path) -> None:
+    top = write_group(
+        tmp_path / "a",
+        cpu__max="150000 100000\n",
+        cpu__stat="usage_usec 9\nnr_periods 20\nnr_throttled 7\nthrottled_usec 1234\n",
+        memory__max="max\n",
+        memory__current="4096\n",
+    )
+    own = write_group(
+        tmp_path / "a" / "b",
+        cpu__max="max 100000\n",
+        cpu__stat="usage_usec 5\nnr_periods 0\nnr_throttled 0\nthrottled_usec 0\n",
+        memory__max="1073741824\n",
+        memory__current="2048\n",
+    )
+    out: dict[bytes, bytes] = {}
+    sample_os.Cgroup({"": [own, top]}).read(out)
+    assert out == {b"cgroup_cpu": b"[150000,100000,20,7,1234]", b"cgroup_memory": b"[1073741824,2048]"}
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or not Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us").exists(),
+    reason="needs root and a version 1 cpu controller",
+)
+def test_version_1_throttling_of_a_real_group_is_seen() -> None:
+    group = Path(f"/sys/fs/cgroup/cpu/pgdyno-test-{os.getpid()}")
+    group.mkdir()
+    try:
+        (group / "cpu.cfs_quota_us").write_text("20000")
+        (group / "cpu.cfs_period_us").write_text("100000")
+        enter = f"echo $$ >{group}/cgroup.procs; {' '.join(BUSY[:3])} 'while True: pass' & exec {' '.join(PROGRAM)} --interval 0.2"
+        process = subprocess.Popen(["sh", "-c", enter], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        _, first, *later = read_lines(process, 5)
+        for pid in (group / "cgroup.procs").read_text().split():
+            os.kill(int(pid), signal.SIGKILL)
+        process.communicate()
+        assert first["cgroup_cpu"][:2] == [20000, 100000]
+        assert later[-1]["cgroup_cpu"][3] > first["cgroup_cpu"][3]
+        assert later[-1]["cgroup_cpu"][4] > first["cgroup_cpu"][4]
+    finally:
+        for _ in range(100):
+            if not (group / "cgroup.procs").read_text():
+                break
+            time.sleep(0.02)
+        group.rmdir()
