@@ -9,7 +9,7 @@ import enum
 
 import msgspec
 
-from pgdyno.analyse.estimate import Estimate
+from pgdyno.analyse.estimate import Doubt, Estimate
 from pgdyno.record.types import Gap, TrialRecord
 
 
@@ -93,6 +93,8 @@ class TrialAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     unknown_lines: tuple[str, ...]
     """What pgbench printed and pgdyno did not understand."""
     gaps: tuple[Gap, ...]
+    doubts: tuple[Doubt, ...] = ()
+    """Checks of the trial's numbers against each other that failed."""
 
 
 class WorkloadAnalysis(msgspec.Struct, frozen=True, kw_only=True):

@@ -130,6 +130,18 @@ def _unsteady(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
                 )
 
 
+def _numbers_disagree(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
+    for workload, trial in _trials(analysis):
+        for doubt in trial.doubts:
+            yield Finding(
+                severity=Severity.WARNING,
+                claim=f"The numbers of trial {trial.record.planned.number} do not fit together ({doubt.kind.value}).",
+                evidence=doubt.text,
+                advice="Treat this trial with care; more clients than CPUs can serve, or a lost log, look like this.",
+                workload=workload.name,
+            )
+
+
 def _no_checkpoint(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
     for workload in analysis.workloads:
         wrote = any((t.counts_per_transaction.get("wal_bytes") or 0.0) > 100.0 for t in workload.trials)
@@ -235,6 +247,7 @@ _RULES: tuple[Callable[[StudyRecord, StudyAnalysis], Iterator[Finding]], ...] = 
     _load_generator,
     _branches,
     _unsteady,
+    _numbers_disagree,
     _no_checkpoint,
     _machine,
 )

@@ -1,0 +1,172 @@
+"""A whole study: each trial by itself, then each workload over its trials."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from pgdyno.analyse.charts import chart_trial, list_events
+from pgdyno.analyse.latency import PERCENTILES, estimate_latencies, measure_mean_ms, measure_percentiles
+from pgdyno.analyse.steady import describe_shifts
+from pgdyno.analyse.throughput import PgbenchClaim, TrialThroughput, estimate_tps, measure_throughput
+from pgdyno.analyse.types import (
+    Event,
+    Percentile,
+    StatementTime,
+    StudyAnalysis,
+    TrialAnalysis,
+    WorkloadAnalysis,
+)
+from pgdyno.plan.plan import PlannedWorkload
+from pgdyno.record import series
+from pgdyno.record.pgbench import PgbenchSummary
+from pgdyno.record.series import Sampled
+from pgdyno.record.trial_data import TrialData
+from pgdyno.record.types import StudyRecord, TrialStatus
+
+
+def analyse_study(record: StudyRecord, trials: Sequence[TrialData]) -> StudyAnalysis:
+    """Analyse all trials of a study that ended, in the order of the study's workloads."""
+    return StudyAnalysis(
+        workloads=tuple(
+            _analyse_workload(record, workload, [t for t in trials if t.record.planned.workload == workload.name])
+            for workload in record.plan.workloads
+        )
+    )
+
+
+def _analyse_workload(record: StudyRecord, workload: PlannedWorkload, trials: Sequence[TrialData]) -> WorkloadAnalysis:
+    analysed = tuple(_analyse_trial(record, workload, data) for data in trials)
+    finished = [trial for trial in analysed if trial.record.status is TrialStatus.FINISHED]
+    return WorkloadAnalysis(
+        name=workload.name,
+        tps=estimate_tps([trial.tps for trial in finished]),
+        latency_ms=estimate_latencies(
+            [trial.percentiles for trial in finished], [trial.latency_mean_ms for trial in finished]
+        ),
+        trials=analysed,
+    )
+
+
+def _analyse_trial(record: StudyRecord, workload: PlannedWorkload, data: TrialData) -> TrialAnalysis:
+    is_finished = data.record.status is TrialStatus.FINISHED
+    throughput = _throughput(workload, data) if is_finished else None
+    latency = None if throughput is None else throughput.latency
+    start_s = data.load_start_epoch_s
+    from_s = None if throughput is None or start_s is None else throughput.from_epoch_s
+    return TrialAnalysis(
+        record=data.record,
+        tps=None if throughput is None else throughput.tps,
+        latency_mean_ms=None if latency is None else measure_mean_ms(latency),
+        percentiles=_no_percentiles(data) if latency is None else measure_percentiles(latency),
+        transactions_count=_count(data, "transaction_count"),
+        failed_count=_count(data, "failed_count"),
+        skipped_count=_count(data, "skipped_count"),
+        late_count=_count(data, "above_limit_count"),
+        # A steady part that begins with the first whole second has nothing before it.
+        steady_from_s=None if from_s is None or start_s is None else max(0.0, from_s - start_s),
+        charts=chart_trial(data, disk=record.host.data_disk.block_device),
+        events=(*list_events(data), *_shifts(data, throughput)),
+        counts_per_transaction=_counts_per_transaction(data),
+        shares=_shares(record, data),
+        statements=tuple(_statements(data.pgbench)),
+        unknown_lines=() if data.pgbench is None else data.pgbench.unknown_lines,
+        gaps=data.gaps,
+        doubts=() if throughput is None else throughput.doubts,
+    )
+
+
+def _throughput(workload: PlannedWorkload, data: TrialData) -> TrialThroughput | None:
+    if data.transactions is None:
+        return None
+    claim = PgbenchClaim(
+        clients=workload.clients,
+        is_closed_loop=workload.rate_tps is None,
+        tps=None if data.pgbench is None else data.pgbench.tps,
+        transactions_count=_count(data, "transaction_count"),
+    )
+    return measure_throughput(data.transactions, claim)
+
+
+def _no_percentiles(data: TrialData) -> tuple[Percentile, ...]:
+    error = data.record.error
+    reason = error.fact if error is not None else next((gap.reason for gap in data.gaps), "no transactions")
+    return tuple(Percentile(name=name, value_ms=None, reason=reason) for name in PERCENTILES)
+
+
+def _count(data: TrialData, field: str) -> int | None:
+    if data.pgbench is None or not data.pgbench.is_complete:
+        return None
+    count: int | None = getattr(data.pgbench, field)
+    return count
+
+
+def _shifts(data: TrialData, throughput: TrialThroughput | None) -> tuple[Event, ...]:
+    start_s = data.load_start_epoch_s
+    if throughput is None or throughput.steady is None or throughput.from_epoch_s is None or start_s is None:
+        return ()
+    first_s = throughput.from_epoch_s - throughput.steady.start - start_s
+    return describe_shifts(throughput.steady, first_s + np.arange(throughput.steady.stop, dtype=np.float64))
+
+
+def _counts_per_transaction(data: TrialData) -> dict[str, float | None]:
+    count = _count(data, "transaction_count")
+    before, after = data.record.counters_before, data.record.counters_after
+    per_transaction: dict[str, float | None] = {}
+    for name, later in after.items():
+        earlier = before.get(name)
+        has_both = later is not None and earlier is not None and bool(count)
+        per_transaction[name] = (later - earlier) / count if has_both else None  # type: ignore[operator]
+    return per_transaction
+
+
+def _shares(record: StudyRecord, data: TrialData) -> dict[str, float | None]:
+    shares: dict[str, float | None] = {"cache_hit_ratio": _cache_hit_ratio(data)}
+    if data.os is None:
+        return shares
+    disk = record.host.data_disk.block_device
+    observed = {
+        "cpu_busy_ratio": series.cpu_busy(data.os),
+        "cpu_busiest_core_ratio": series.busiest_core(data.os),
+        "cpu_steal_ratio": series.steal(data.os),
+        "load_generator_thread_ratio": series.busiest_thread(data.os),
+    }
+    if disk is not None and disk in series.list_disks(data.os):
+        observed["disk_util_ratio"] = series.disk_series(data.os, disk)["disk_util_ratio"]
+    return {**shares, **{name: _mean_within(data, line) for name, line in observed.items()}}
+
+
+def _cache_hit_ratio(data: TrialData) -> float | None:
+    grown = []
+    for name in ("blks_hit_pages", "blks_read_pages"):
+        before, after = data.record.counters_before.get(name), data.record.counters_after.get(name)
+        if before is None or after is None:
+            return None
+        grown.append(after - before)
+    total = sum(grown)
+    return grown[0] / total if total else None
+
+
+def _mean_within(data: TrialData, line: Sampled) -> float | None:
+    start_s, end_s = data.record.load_start_monotonic_s, data.record.load_end_monotonic_s
+    if line.absent is not None or start_s is None or end_s is None:
+        return None
+    values = line.values[(line.monotonic_s >= start_s) & (line.monotonic_s <= end_s)]
+    values = values[np.isfinite(values)]
+    return float(values.mean()) if len(values) else None
+
+
+def _statements(summary: PgbenchSummary | None) -> Iterator[StatementTime]:
+    if summary is None:
+        return
+    sections = [(script.name, script.statements) for script in summary.scripts]
+    for script, statements in sections or [(summary.transaction_type or "", summary.statements)]:
+        for statement in statements:
+            if statement.latency_average_ms is not None:
+                yield StatementTime(
+                    script=script,
+                    statement=statement.text,
+                    latency_ms=statement.latency_average_ms,
+                    failures=statement.failure_count,
+                )

@@ -1,0 +1,186 @@
+"""TPS of a trial's steady part from the transactions' own time stamps, and whether the trial's numbers fit together.
+
+Three checks, each giving a typed doubt and never a correction: the log holds exactly the transactions pgbench counted,
+both give the same TPS over the whole run, and in a closed loop the clients are TPS times latency (Little's law).
+
+Only whole seconds count: the first and the last second of a run lie partly outside it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from pgdyno.analyse.estimate import Doubt, DoubtKind, Estimate, estimate_geometric_mean
+from pgdyno.analyse.steady import SteadyPart, find_steady_part
+from pgdyno.record.histogram import LatencyHistogram
+from pgdyno.record.txlog import TransactionSummary
+
+_TOLERANCE_RATIO = 0.01
+_SAMPLING_SIGMAS = 3.0
+
+
+class PgbenchClaim(msgspec.Struct, frozen=True, kw_only=True):
+    """What pgbench itself printed of the run, and how it was asked to load."""
+
+    clients: int
+    is_closed_loop: bool
+    """Whether each client starts its next transaction when the last one ends: no `--rate`."""
+    tps: float | None
+    transactions_count: int | None
+
+
+class TrialThroughput(msgspec.Struct, frozen=True, kw_only=True):
+    """TPS of one trial.
+
+    `from_epoch_s` and `until_epoch_s` bound the steady part, in whole seconds since the Unix epoch; `latency` holds its
+    transactions. `tps` is scaled up by the sampling rate; it and the rest are None, with the reason, when the run holds
+    no whole second.
+    """
+
+    tps: float | None
+    from_epoch_s: int | None = None
+    until_epoch_s: int | None = None
+    steady: SteadyPart | None = None
+    latency: LatencyHistogram | None = None
+    doubts: tuple[Doubt, ...] = ()
+    reason: str | None = None
+
+
+def measure_throughput(summary: TransactionSummary, claim: PgbenchClaim) -> TrialThroughput:
+    """TPS of the steady part, with the doubts that the checks leave."""
+    checks = [_check_count(summary, claim), _check_tps(summary, claim)]
+    series = summary.series()
+    first = int(series.epoch_s[0]) + 1 if len(series.epoch_s) else 0
+    tps = series.tps[1:-1]
+    if not len(tps):
+        reason = "the log holds no whole second"
+        return TrialThroughput(tps=None, reason=reason, doubts=_only(checks))
+    steady = find_steady_part(tps)
+    start, stop = first + steady.start, first + steady.stop
+    latency = summary.window(start, stop)
+    mean_tps = float(tps[steady.start : steady.stop].mean())
+    is_complete = not series.failed_per_s[1:-1].any() and not series.skipped_per_s[1:-1].any()
+    if claim.is_closed_loop and is_complete and latency.mean_us is not None:
+        checks.append(
+            check_littles_law(
+                clients=claim.clients,
+                tps=mean_tps,
+                latency_mean_us=latency.mean_us,
+                seen_count=latency.count,
+                sampling_rate=summary.sampling_rate,
+            )
+        )
+    return TrialThroughput(
+        tps=mean_tps,
+        from_epoch_s=start,
+        until_epoch_s=stop,
+        steady=steady,
+        latency=latency,
+        doubts=_only(checks),
+    )
+
+
+def check_littles_law(
+    *, clients: int, tps: float, latency_mean_us: float, seen_count: int, sampling_rate: float
+) -> Doubt | None:
+    """In a closed loop every client is always inside a transaction: clients = TPS x latency, within 1 %.
+
+    Not to be asked where transactions failed, whose time the log does not tell, nor in an open loop. A sampled log
+    adds its own noise to the tolerance.
+
+    Args:
+        clients: pgbench's `--client`.
+        tps: Of the steady part.
+        latency_mean_us: Of the same transactions.
+        seen_count: How many of them were logged.
+        sampling_rate: Which share was logged.
+
+    Source: Little 1961, "A proof for the queuing formula L = lambda W", Operations Research 9,
+    doi:10.1287/opre.9.3.383.
+    """
+    busy = tps * latency_mean_us / 1e6
+    tolerance = _TOLERANCE_RATIO + _sampling_noise(seen_count, sampling_rate)
+    if abs(busy / clients - 1) <= tolerance:
+        return None
+    if busy < clients:
+        text = (
+            f"{1 - busy / clients:.1%} of the clients' time lies between transactions: "
+            "pgbench was busy itself or waited for a CPU"
+        )
+    else:
+        text = f"the log holds {busy / clients - 1:.1%} more time than the clients had: a clock or a count is wrong"
+    return Doubt(
+        kind=DoubtKind.LITTLES_LAW, observed=busy, expected=float(clients), tolerance_ratio=tolerance, text=text
+    )
+
+
+def estimate_tps(trials: Sequence[float | None]) -> Estimate:
+    """TPS over trials, as a geometric mean; trials without a number are left out, and named in the reason."""
+    return estimate_over_trials(trials, unit="tps")
+
+
+def estimate_over_trials(trials: Sequence[float | None], *, unit: str, missing: str = "no number") -> Estimate:
+    """A geometric mean over the trials that have a number.
+
+    Args:
+        trials: One value for each trial, None where it has none.
+        unit: Their unit.
+        missing: What those without one lack, for the reason.
+    """
+    known = [value for value in trials if value is not None]
+    if any(value <= 0 for value in known):
+        reason = "a trial has 0, which has no geometric mean"
+        return Estimate(value=None, low=None, high=None, n=len(known), unit=unit, reason=reason)
+    estimate = estimate_geometric_mean(known, unit=unit)
+    if len(known) == len(trials):
+        return estimate
+    reason = f"{len(trials) - len(known)} of {len(trials)} trials: {missing}"
+    return msgspec.structs.replace(estimate, reason="; ".join(filter(None, (reason, estimate.reason))))
+
+
+def _check_count(summary: TransactionSummary, claim: PgbenchClaim) -> Doubt | None:
+    """An unsampled log must hold every transaction."""
+    expected = claim.transactions_count
+    if summary.sampling_rate < 1 or not expected or summary.ok_count == expected:
+        return None
+    damage = summary.malformed_lines_count + summary.cut_lines_count
+    text = f"the log holds {summary.ok_count} transactions, pgbench counted {expected}; {damage} lines were unreadable"
+    return Doubt(
+        kind=DoubtKind.COUNT_MISMATCH,
+        observed=float(summary.ok_count),
+        expected=float(expected),
+        tolerance_ratio=0.0,
+        text=text,
+    )
+
+
+def _check_tps(summary: TransactionSummary, claim: PgbenchClaim) -> Doubt | None:
+    """Both clocks give the same TPS, but for the transactions under way at either end, and for sampling."""
+    if summary.span_s is None or not claim.tps:
+        return None
+    seen = (summary.ok_count - 1) / summary.sampling_rate / summary.span_s
+    mean_us = summary.latency().mean_us or 0.0
+    ends = 2 * mean_us / 1e6 / summary.span_s
+    tolerance = _TOLERANCE_RATIO + ends + _sampling_noise(summary.ok_count, summary.sampling_rate)
+    if abs(seen / claim.tps - 1) <= tolerance:
+        return None
+    text = f"the log's time stamps give {seen:.6g} TPS, pgbench reported {claim.tps:.6g}"
+    return Doubt(kind=DoubtKind.TPS_MISMATCH, observed=seen, expected=claim.tps, tolerance_ratio=tolerance, text=text)
+
+
+def _sampling_noise(seen_count: int, sampling_rate: float) -> float:
+    """Three standard errors of a total scaled up from a sample, relative; its values' own spread taken as their mean.
+
+    Source: Horvitz-Thompson estimator under Bernoulli sampling: relative variance (1-p)/n (1 + cv^2), with cv = 1.
+    """
+    if not seen_count:
+        return math.inf
+    return _SAMPLING_SIGMAS * float(np.sqrt(2 * (1 - sampling_rate) / seen_count))
+
+
+def _only(checks: Sequence[Doubt | None]) -> tuple[Doubt, ...]:
+    return tuple(doubt for doubt in checks if doubt is not None)

@@ -1,0 +1,70 @@
+"""From a record to its reports: read, analyse, find doubts, render. Nothing is measured, and nothing in the record changes.
+
+`report.html`, `report.md` and `report.json` lie beside the record; rendering again replaces them.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from rich.console import RenderableType
+
+from pgdyno.analyse.study import analyse_study
+from pgdyno.errors import SpecError
+from pgdyno.explain.doubts import find_doubts
+from pgdyno.record.store import RecordStore, write_durably
+from pgdyno.record.trial_data import read_trial_data
+from pgdyno.report.input import ReportInput
+
+HTML_FILE = "report.html"
+MARKDOWN_FILE = "report.md"
+JSON_FILE = "report.json"
+
+
+class StudyReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A report ready to be shown."""
+
+    report: ReportInput
+
+    def to_json(self) -> bytes:
+        """As report.json has it."""
+        from pgdyno.report.jsonreport import render_json  # noqa: PLC0415 - each form loads what it needs
+
+        return render_json(self.report)
+
+    def to_terminal(self) -> RenderableType:
+        """As a person reads it."""
+        from pgdyno.report.terminal import render_terminal  # noqa: PLC0415 - each form loads what it needs
+
+        return render_terminal(self.report)
+
+
+def compose_report(store: RecordStore) -> StudyReport:
+    """Read and analyse a record.
+
+    Raises:
+        SpecError: It holds no trial that ended.
+    """
+    record = store.read_record()
+    trials = [read_trial_data(store.trial_dir(trial.planned.number), trial) for trial in store.read_trials()]
+    if not trials:
+        raise SpecError(
+            f"{store.path} has no trial that ended: there is nothing to report",
+            hint=f"`pgdyno resume {store.path}` runs them",
+        )
+    analysis = analyse_study(record, trials)
+    findings = find_doubts(record, analysis)
+    return StudyReport(
+        report=ReportInput(record=record, analysis=analysis, findings=findings, record_dir=str(store.path))
+    )
+
+
+def write_reports(store: RecordStore) -> StudyReport:
+    """Write all files of a record's report, and give it."""
+    from pgdyno.report.html import render_html  # noqa: PLC0415 - only writing needs charts
+    from pgdyno.report.markdown import render_markdown  # noqa: PLC0415
+
+    composed = compose_report(store)
+    write_durably(store.path / HTML_FILE, render_html(composed.report).encode())
+    write_durably(store.path / MARKDOWN_FILE, render_markdown(composed.report).encode())
+    write_durably(store.path / JSON_FILE, composed.to_json())
+    return composed
