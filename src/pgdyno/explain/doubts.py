@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from pgdyno.analyse.estimate import Doubt, DoubtKind
 from pgdyno.analyse.types import StudyAnalysis, TrialAnalysis, WorkloadAnalysis
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.record.types import HostFacts, StudyRecord
@@ -18,6 +19,7 @@ _FAST_CLOCKS = frozenset({"tsc", "kvm-clock", "arch_sys_counter"})
 _STEAL_RATIO = 0.01
 # A pgbench thread this busy is the bottleneck itself.
 _LOAD_THREAD_RATIO = 0.9
+_BETWEEN_RATIO = 0.05
 _NEARLY_FULL_RATIO = 0.9
 _BUSY_BEFORE_RATIO = 0.1
 _UNSAFE_SETTINGS = ("fsync", "full_page_writes", "synchronous_commit")
@@ -131,15 +133,32 @@ def _unsteady(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
 
 
 def _numbers_disagree(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
-    for workload, trial in _trials(analysis):
-        for doubt in trial.doubts:
-            yield Finding(
-                severity=Severity.WARNING,
-                claim=f"The numbers of trial {trial.record.planned.number} do not fit together ({doubt.kind.value}).",
-                evidence=doubt.text,
-                advice="Treat this trial with care; more clients than CPUs can serve, or a lost log, look like this.",
-                workload=workload.name,
-            )
+    for workload in analysis.workloads:
+        for kind in DoubtKind:
+            doubts = [doubt for trial in workload.trials for doubt in trial.doubts if doubt.kind is kind]
+            if doubts:
+                worst = max(doubts, key=lambda doubt: abs(doubt.excess_ratio))
+                is_between = kind is DoubtKind.LITTLES_LAW and worst.excess_ratio < 0
+                yield Finding(
+                    severity=_severity_between(worst) if is_between else Severity.WARNING,
+                    claim=(
+                        "Clients spent part of their time in pgbench, not in a transaction."
+                        if is_between
+                        else "The numbers of a trial do not fit together."
+                    ),
+                    evidence=f"{worst.text} (in {len(doubts)} of {len(workload.trials)} trials, the worst is told)",
+                    advice=(
+                        "With pgbench on the server's own CPUs this is its share; more --threads or another host lowers it."
+                        if is_between
+                        else "Look at the trial's files before using its figures."
+                    ),
+                    workload=workload.name,
+                )
+
+
+def _severity_between(doubt: Doubt) -> Severity:
+    # Source: our ADR 0006.
+    return Severity.WARNING if -doubt.excess_ratio > _BETWEEN_RATIO else Severity.NOTE
 
 
 def _no_checkpoint(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
