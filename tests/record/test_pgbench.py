@@ -1,8 +1,8 @@
 """The parser against what pgbench 15, 16 and 18 really printed, and against its printf formats for 17.
 
-No pgbench 17 was at hand to be captured. Its printResults and printProgressReport were read: they print what 16's do,
-the sections of the scripts included, and 18's were the next to change. So 17 is proven as far as `render_summary`
-below, which writes those formats, is a true copy of them; no byte of a real 17 has been read.
+No pgbench 17 was at hand to be captured; no byte of a real one has been read. Sources of about that version print what
+16 prints, the sections of the scripts included. So 17 is proven only as far as `render_summary` below, which writes
+those formats, is what it prints.
 """
 
 from __future__ import annotations
@@ -279,7 +279,7 @@ def render_statements(of_part: PgbenchSummary | ScriptResult, *, has_retries: bo
 def render_summary(summary: PgbenchSummary) -> str:
     """What printResults of PostgreSQL 15 to 17 prints.
 
-    Source: src/bin/pgbench/pgbench.c, REL_17_STABLE.
+    Source: src/bin/pgbench/pgbench.c, and the captures of 15 and 16.
     """
     has_retries = summary.max_tries_count != 1
     server = "" if summary.server_version is None else f", server {summary.server_version}"
