@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from pgdyno.facts.views import server_counters
+from pgdyno.run import sql
+from tests.facts.clusters import VERSIONS, Cluster, made_cluster
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture(params=[15, 18], scope="module")
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    with made_cluster(request.param) as made:
+        made.start(fsync="off")
+        with sql.connect(made.address) as connection:
+            sql.create_database(connection, "watched")
+        yield made
+
+
+def start(cluster: Cluster, *arguments: str) -> subprocess.Popen[bytes]:
+    address = cluster.address
+    argv = [
+        *(sys.executable, "-P", "-m", "pgdyno.run.sample_server", "--socket-dir", address.socket_dir),
+        *("--port", str(address.port), "--user", address.user, "--watched-database", "watched", *arguments),
+    ]
+    return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def read_lines(process: subprocess.Popen[bytes], count: int) -> list[dict[str, Any]]:
+    assert process.stdout is not None
+    return [json.loads(process.stdout.readline()) for _ in range(count)]
+
+
+def finish(process: subprocess.Popen[bytes]) -> list[dict[str, Any]]:
+    process.terminate()
+    out, err = process.communicate(timeout=10)
+    assert err == b""
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def connect_watched(cluster: Cluster) -> psycopg.Connection[dict[str, Any]]:
+    return psycopg.connect(
+        host=str(cluster.root), user="postgres", dbname="watched", autocommit=True, row_factory=psycopg.rows.dict_row
+    )
+
+
+def test_counters_waits_and_what_it_costs(cluster: Cluster) -> None:
+    process = start(cluster, "--interval", "0.5", "--looks", "5")
+    header, first = read_lines(process, 2)
+    with connect_watched(cluster) as worker, connect_watched(cluster) as sleeper:
+        for _ in range(40):
+            worker.execute("SELECT 1")
+        nap = threading.Thread(target=sleeper.execute, args=("SELECT pg_sleep(1.6)",))
+        nap.start()
+        sleeper_lines = read_lines(process, 3)
+        nap.join()
+    # The two are gone, and have reported what they did.
+    after_lines = read_lines(process, 3)
+    last = finish(process)
+    names = header["counters"]
+    assert names == [c.name for c in server_counters(header["version_num"] // 10_000).direct]
+    lines = [first, *sleeper_lines, *after_lines]
+    commits = [line["c"][names.index("xact_commit_count")] for line in lines]
+    # Forty, the sleep, and the two sign-ons; the sampler's own fourteen a second are in another database.
+    assert 41 <= commits[-1] - commits[0] <= 45
+    lsn = [line["c"][names.index("wal_insert_lsn_bytes")] for line in lines]
+    assert lsn == sorted(lsn)
+    full = sleeper_lines[1]
+    assert full["n"] == 5
+    seen = {tuple(key): count for *key, count in full["waits"]}
+    assert seen["client backend", "active", "Timeout", "PgSleep"] == 5
+    assert seen["checkpointer", None, "Activity", "CheckpointerMain"] >= 3
+    # The sleeper, and the worker that waits idle; not the sampler's own backend.
+    assert sum(count for key, count in seen.items() if key[0] == "client backend") == 10
+    assert full["t"] <= full["until"]
+    costs = [line["cost_s"] for line in lines]
+    assert costs == sorted(costs)
+    assert last[-1]["end"] == "signal 15"
+
+
+def test_a_lock_waiter_is_seen_as_one(cluster: Cluster) -> None:
+    with connect_watched(cluster) as holder, connect_watched(cluster) as waiter:
+        holder.execute("CREATE TABLE IF NOT EXISTS held (i int)")
+        holder.execute("BEGIN")
+        holder.execute("LOCK TABLE held")
+        wait = threading.Thread(target=waiter.execute, args=("SELECT count(*) FROM held",))
+        wait.start()
+        process = start(cluster, "--interval", "0.3", "--looks", "3")
+        lines = read_lines(process, 4)
+        finish(process)
+        holder.execute("COMMIT")
+        wait.join()
+    seen = {tuple(key): count for *key, count in lines[-1]["waits"]}
+    assert seen["client backend", "active", "Lock", "relation"] == 3
+    assert seen["client backend", "idle in transaction", "Client", "ClientRead"] == 3
+
+
+def test_rows_of_io_are_sent_when_they_change(cluster: Cluster) -> None:
+    process = start(cluster, "--interval", "0.2", "--looks", "1")
+    header, first, *_ = read_lines(process, 4)
+    if header["version_num"] < 160_000:
+        finish(process)
+        assert first["io"] == []
+        return
+    with connect_watched(cluster) as worker:
+        worker.execute("CREATE TABLE IF NOT EXISTS filled AS SELECT generate_series(1, 20000) i")
+    changed = [row for line in read_lines(process, 8) for row in line["io"]]
+    finish(process)
+    extended = [row for row in changed if row[:3] == ["client backend", "relation", "bulkwrite"]]
+    before = [row for row in first["io"] if row[:3] == ["client backend", "relation", "bulkwrite"]]
+    grown = extended[-1][header["io"].index("io_extend_bytes")] - (
+        before[0][header["io"].index("io_extend_bytes")] if before else 0
+    )
+    assert grown >= 20_000 * 28
+    assert len(changed) < 8 * len(first["io"])
+
+
+def test_a_lost_server_is_its_last_word_and_no_traceback() -> None:
+    with made_cluster(18) as cluster:
+        cluster.start(fsync="off")
+        with sql.connect(cluster.address) as connection:
+            sql.create_database(connection, "watched")
+        process = start(cluster, "--interval", "0.3", "--looks", "3")
+        read_lines(process, 3)
+        cluster.kill()
+        out, err = process.communicate(timeout=10)
+    last = json.loads(out.splitlines()[-1])
+    assert last["end"].startswith("failed: ")
+    assert err == b""
+    assert process.returncode == 1
+
+
+def test_no_server_is_its_only_word(cluster: Cluster) -> None:
+    argv = [sys.executable, "-P", "-m", "pgdyno.run.sample_server", "--socket-dir", "/nowhere", "--port", "1"]
+    done = subprocess.run(
+        [*argv, "--user", "postgres", "--watched-database", "watched"], check=False, capture_output=True, timeout=20
+    )
+    (line,) = done.stdout.splitlines()
+    assert json.loads(line)["end"].startswith("failed: cannot connect to the server")
+    assert done.stderr == b""
+    assert done.returncode == 1
+
+
+def test_a_database_that_goes_away_leaves_empty_counters(cluster: Cluster) -> None:
+    with sql.connect(cluster.address) as connection:
+        connection.execute("CREATE DATABASE fleeting")
+        process = start(cluster, "--interval", "0.2", "--looks", "1", "--watched-database", "fleeting")
+        _, first = read_lines(process, 2)
+        connection.execute("DROP DATABASE fleeting")
+        lines = read_lines(process, 5)
+    finish(process)
+    assert first["c"]
+    assert lines[-1]["c"] == []
+
+
+@pytest.mark.parametrize("major", [version for version in VERSIONS if version.values[0] in {16, 17}])
+def test_it_runs_on_the_other_versions_too(major: int) -> None:
+    with made_cluster(major) as cluster:
+        cluster.start(fsync="off")
+        process = start(cluster, "--interval", "0.2", "--looks", "2", "--watched-database", "postgres")
+        began_s = time.monotonic()
+        header, *lines = read_lines(process, 4)
+        last = finish(process)
+    assert header["version_num"] // 10_000 == major
+    assert all(len(line["c"]) == len(header["counters"]) and None not in line["c"] for line in lines)
+    assert header["io"][3:]
+    assert last[-1]["t"] - began_s < 20

@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pgdyno.record.samples import find_missed, read_os_samples, read_server_samples
+from pgdyno.record.series import busiest_thread, process_cpu
+from pgdyno.record.server_series import tps
+from pgdyno.run.samplers import (
+    BACKEND_LABEL,
+    LOAD_LABEL,
+    OS,
+    SERVER,
+    SERVER_SAMPLER_LABEL,
+    SamplerGap,
+    Samplers,
+)
+from pgdyno.run.sql import Address
+from tests.facts.clusters import Cluster, made_cluster
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with made_cluster(18) as made:
+        made.start(fsync="off")
+        yield made
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def run_samplers(cluster: Cluster, folder: Path, during: Callable[[Samplers], None]) -> tuple[SamplerGap, ...]:
+    with Samplers(directory=folder, address=cluster.address, interval_s=0.2) as samplers:
+        during(samplers)
+    assert not any(is_running(pid) for pid in pids_of(folder).values())
+    return samplers.gaps
+
+
+def pids_of(folder: Path) -> dict[str, int]:
+    """The processes that the OS sampler followed, by label."""
+    frame = read_os_samples(folder).frame
+    columns = [name for name in frame.columns if name.startswith("process.") and name.endswith("/pid")]
+    return {name.split(".")[1].split("/")[0]: frame[name].drop_nulls()[0] for name in columns}
+
+
+def test_both_watch_a_load_and_themselves_and_leave_nothing_behind(cluster: Cluster, tmp_path: Path) -> None:
+    def during(samplers: Samplers) -> None:
+        load = subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"])
+        samplers.follow(LOAD_LABEL, load.pid)
+        time.sleep(1.5)
+        load.kill()
+        load.wait()
+
+    began_s = time.monotonic()
+    assert run_samplers(cluster, tmp_path, during) == ()
+    seen = read_os_samples(tmp_path)
+    assert set(pids_of(tmp_path)) == {"sampler_os", SERVER_SAMPLER_LABEL, BACKEND_LABEL, LOAD_LABEL}
+    assert 0.2 < np.nanmean(busiest_thread(seen).values) < 1.1
+    for label in ("sampler_os", SERVER_SAMPLER_LABEL, BACKEND_LABEL):
+        # Five times as often as in a trial: still a small part of a CPU.
+        assert 0 < np.nanmean(process_cpu(seen, label).values) < 0.2
+    server = read_server_samples(tmp_path)
+    assert seen.end == server.end == f"signal {signal.SIGTERM.value}"
+    assert seen.frame.height >= 6
+    assert server.frame.height >= 6
+    assert began_s < seen.frame["t_s"][0] < seen.frame["t_s"][-1] < time.monotonic()
+    assert np.nanmin(tps(server).values) >= 0
+
+
+@pytest.mark.parametrize(("label", "source"), [("sampler_os", OS), (SERVER_SAMPLER_LABEL, SERVER)])
+def test_a_killed_sampler_is_a_gap_until_the_end_and_the_other_goes_on(
+    cluster: Cluster, tmp_path: Path, label: str, source: str
+) -> None:
+    killed_s = 0.0
+
+    def during(_: Samplers) -> None:
+        nonlocal killed_s
+        time.sleep(0.5)
+        os.kill(pids_of(tmp_path)[label], signal.SIGKILL)
+        killed_s = time.monotonic()
+        time.sleep(0.6)
+
+    (gap,) = run_samplers(cluster, tmp_path, during)
+    assert gap.source == source
+    assert gap.reason == "ended by signal 9"
+    assert gap.from_s <= killed_s < killed_s + 0.6 <= gap.to_s
+    files = {OS: read_server_samples, SERVER: read_os_samples}
+    assert files[source](tmp_path).frame["t_s"][-1] > killed_s
+
+
+def test_samples_that_were_missed_are_a_gap(cluster: Cluster, tmp_path: Path) -> None:
+    def during(_: Samplers) -> None:
+        time.sleep(0.5)
+        pid = pids_of(tmp_path)["sampler_os"]
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(1)
+        os.kill(pid, signal.SIGCONT)
+        time.sleep(0.5)
+
+    gaps = [gap for gap in run_samplers(cluster, tmp_path, during) if gap.source == OS]
+    assert any(gap.to_s - gap.from_s > 0.9 and gap.reason == "came too late for its samples" for gap in gaps)
+    # After the pause it goes on at its pace and does not make up for what is lost.
+    steps = np.diff(read_os_samples(tmp_path).frame["t_s"].to_numpy())
+    assert (steps > 0.05).all()
+    assert len(find_missed(read_os_samples(tmp_path))) == len(gaps)
+
+
+def test_a_server_that_dies_is_a_gap_in_the_servers_words(tmp_path: Path) -> None:
+    with made_cluster(18) as cluster:
+        cluster.start(fsync="off")
+
+        def during(_: Samplers) -> None:
+            time.sleep(0.5)
+            cluster.kill()
+            time.sleep(0.5)
+
+        (gap,) = run_samplers(cluster, tmp_path, during)
+    assert gap.source == SERVER
+    assert gap.reason.startswith("failed: ")
+    assert read_os_samples(tmp_path).end == "signal 15"
+
+
+def test_no_server_at_all_is_a_gap_of_the_whole_time(cluster: Cluster, tmp_path: Path) -> None:
+    nowhere = Address(socket_dir="/nowhere", port=1, user="postgres")
+    with Samplers(directory=tmp_path, address=nowhere, interval_s=0.2) as samplers:
+        time.sleep(0.5)
+    (gap,) = samplers.gaps
+    assert gap.source == SERVER
+    assert "cannot connect to the server" in gap.reason
+    assert gap.to_s - gap.from_s > 0.5
+    assert read_server_samples(tmp_path).header is None
+
+
+def test_an_error_in_the_block_still_stops_both(cluster: Cluster, tmp_path: Path) -> None:
+    def fail(_: Samplers) -> None:
+        time.sleep(0.3)
+        raise KeyError("stop")
+
+    with pytest.raises(KeyError):
+        run_samplers(cluster, tmp_path, fail)
+    assert not any(is_running(pid) for pid in pids_of(tmp_path).values())
