@@ -39,7 +39,7 @@ from pgdyno.run.load import Pgbench
 from pgdyno.run.load_argv import LoadRun
 from pgdyno.run.logstream import LogStream, start_log_stream
 from pgdyno.run.process import find_server_user
-from pgdyno.run.samplers import LOAD_LABEL, Samplers
+from pgdyno.run.samplers import BACKEND_LABEL, LOAD_LABEL, Samplers
 from pgdyno.run.server import Server
 from pgdyno.run.template import prepare_template, restore_template
 from pgdyno.spec.study import DataSpec, QueryMode, ServerSpec
@@ -55,16 +55,15 @@ class Watched:
     """The processes that watch: both samplers, their backend, the log reader."""
 
     def __init__(self, samplers: Samplers, stream: LogStream) -> None:
-        sampler_pids = samplers.pids
-        self.stoppable = [*sampler_pids.values(), stream.pid]
-        self.named = {**sampler_pids, "log reader": stream.pid}
-        if samplers.backend_pid is not None:
-            self.named["sampler's backend"] = samplers.backend_pid
+        self.named = {**samplers.pids, "log reader": stream.pid}
+        self.stoppable = [pid for name, pid in self.named.items() if name != BACKEND_LABEL]
 
     def cpu_s(self) -> dict[str, float]:
+        """CPU seconds of each so far."""
         return {name: process_cpu_s(pid) for name, pid in self.named.items()}
 
     def send(self, number: signal.Signals) -> None:
+        """Stop them or let them go on; the backend waits by itself when nobody asks."""
         for pid in self.stoppable:
             os.kill(pid, number)
 

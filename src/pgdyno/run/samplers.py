@@ -110,6 +110,7 @@ class Samplers:
         self._interval_s = interval_s
         self._children: list[_Child] = []
         self._gaps: tuple[SamplerGap, ...] = ()
+        self._backend_pid: int | None = None
 
     def __enter__(self) -> Self:
         self._children = [
@@ -136,6 +137,12 @@ class Samplers:
     def gaps(self) -> tuple[SamplerGap, ...]:
         """What was not seen; complete after the `with` block."""
         return self._gaps
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Process ids of the samplers that run, and of the server's backend that answers one, by name."""
+        running = {child.source: child.process.pid for child in self._children if child.process is not None}
+        return running if self._backend_pid is None else {**running, BACKEND_LABEL: self._backend_pid}
 
     def follow(self, label: str, pid: int) -> None:
         """Have the OS sampler follow one more process and its threads, as `label`; `LOAD_LABEL` for the load generator."""
@@ -166,9 +173,9 @@ class Samplers:
             self.follow(SERVER_SAMPLER_LABEL, child.process.pid)
         if child.has_lines(1):
             first_line = child.path.read_bytes().partition(b"\n")[0]
-            backend_pid = msgspec.json.decode(first_line).get("backend_pid")
-            if backend_pid is not None:
-                self.follow(BACKEND_LABEL, backend_pid)
+            self._backend_pid = msgspec.json.decode(first_line).get("backend_pid")
+            if self._backend_pid is not None:
+                self.follow(BACKEND_LABEL, self._backend_pid)
 
 
 def _find_gaps(
