@@ -37,6 +37,23 @@ _LEAST_BATCHES = 10
 _LEAST_OBSERVATIONS = 20
 _EDGE_RATIO = 0.1
 _LEAST_EDGE = 5
+_MOST_CORRELATION = 0.97
+
+
+class _Critical(msgspec.Struct, frozen=True, kw_only=True):
+    """The critical value base + slope / m for so many shifts, where m is the effective number of observations.
+
+    Source of `base`: Andrews 1993, Econometrica 61, doi:10.2307/2951764, Table I (near 10 for one shift), and Bai &
+    Perron 2003, Econometrics Journal 6, doi:10.1111/1368-423X.00102 (16 for two). That it must grow as 1 / m, because
+    the correlation is itself estimated, and how fast, was found by simulation; so was the rest of the second base.
+    """
+
+    shifts: int
+    base: float
+    slope: float
+
+
+_CRITICAL = (_Critical(shifts=1, base=10.0, slope=300.0), _Critical(shifts=2, base=20.0, slope=1500.0))
 
 
 class LevelShift(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,54 +138,55 @@ def truncation_point(values: NDArray[np.float64]) -> int:
 
 
 def _find_edges(values: NDArray[np.float64], offset: int) -> list[int]:
-    """First indexes of new levels, by binary segmentation: the strongest shift, then what lies on either side."""
-    if len(values) < _LEAST_OBSERVATIONS:
+    """First indexes of new levels, by binary segmentation: the strongest shift, then what lies on either side.
+
+    Two shifts at once are tried where one alone is not seen: a step down and up again (a checkpoint, a neighbour)
+    looks like correlated noise to any single split.
+    """
+    if len(values) < _LEAST_OBSERVATIONS or not np.ptp(values):
         return []
-    at = _strongest_shift(values)
-    if at is None:
-        return []
-    return [*_find_edges(values[:at], offset), offset + at, *_find_edges(values[at:], offset + at)]
+    for critical in _CRITICAL:
+        found = _test_shifts(values, critical)
+        if found:
+            edges = [0, *found, len(values)]
+            within = [_find_edges(values[a:b], offset + a) for a, b in itertools.pairwise(edges)]
+            return sorted([*(offset + at for at in found), *itertools.chain(*within)])
+    return []
 
 
-def _strongest_shift(values: NDArray[np.float64]) -> int | None:
-    """The index of the most likely shift of the mean, or None when AR(1) noise explains it.
+def _test_shifts(values: NDArray[np.float64], critical: _Critical) -> list[int]:
+    """Where the mean shifts `critical.shifts` times; nothing when AR(1) noise explains the series.
 
-    The lag-1 correlation is estimated around the two means of the best split, because a shift would inflate it, and
-    corrected for the bias of that. The innovations x_t - phi x_{t-1} are then white, and a shift in them is tested by
-    its F statistic, maximised over the split.
+    The lag-1 correlation is estimated around the means of the best split, because a shift would inflate it, and
+    corrected for the bias of that. The innovations x_t - phi x_{t-1} are then white, and shifts in them are tested by
+    their F statistic, maximised over the split.
 
     Sources: Shi, Gallagher, Lund & Killick 2022, "A comparison of single and multiple changepoint techniques for time
-    series data", CSDA 170, doi:10.1016/j.csda.2022.107433, for testing innovations; Andrews 1993, Econometrica 61,
-    doi:10.2307/2951764, Table I, for the critical value near 10 of the maximum; Kendall 1954, Biometrika 41,
-    doi:10.1093/biomet/41.3-4.403, for the bias. That the critical value must grow as 1/m in the effective number of
-    observations m = n (1 - phi) / (1 + phi), because phi is not known, was found by simulation.
+    series data", CSDA 170, doi:10.1016/j.csda.2022.107433, for testing innovations; Kendall 1954, Biometrika 41,
+    doi:10.1093/biomet/41.3-4.403, for the bias, (1 + 3 phi) / n for each mean.
     """
-    n = len(values)
-    if not np.ptp(values):
-        return None
+    n, levels = len(values), critical.shifts + 1
     edge = max(_LEAST_EDGE, int(_EDGE_RATIO * n))
-    around = _around_two_means(values, _best_split(values, edge))
+    around = _around_means(values, _best_split(values, edge, critical.shifts))
     variance = float(np.square(around).sum())
-    if not variance:
-        return _best_split(values, edge)
-    raw = float((around[1:] * around[:-1]).sum()) / variance
-    phi = min(max((n * raw + 2) / (n - 6), 0.0), 0.97)
+    raw = float((around[1:] * around[:-1]).sum()) / variance if variance else 0.0
+    phi = min(max((n * raw + levels) / (n - 3 * levels), 0.0), _MOST_CORRELATION)
     innovations = values[1:] - phi * values[:-1]
-    split = _best_split(innovations, edge)
-    within = float(np.square(_around_two_means(innovations, split)).sum())
+    split = _best_split(innovations, edge, critical.shifts)
+    within = float(np.square(_around_means(innovations, split)).sum())
     between = float(np.square(innovations - innovations.mean()).sum()) - within
     effective = n * (1 - phi) / (1 + phi)
-    critical = 10.0 + 200.0 / effective
-    return split + 1 if between * (n - 3) > critical * within else None
+    is_seen = between * (n - 1 - levels) > (critical.base + critical.slope / effective) * within
+    return [at + 1 for at in split] if is_seen else []
 
 
-def _best_split(values: NDArray[np.float64], edge: int) -> int:
+def _best_split(values: NDArray[np.float64], edge: int, shifts: int) -> list[int]:
     import ruptures  # noqa: PLC0415  # half a second, and only some commands analyse
 
     search = ruptures.Binseg(model="l2", min_size=edge, jump=1).fit(values)
-    return int(search.predict(n_bkps=1)[0])
+    return [int(at) for at in search.predict(n_bkps=shifts)[:-1]]
 
 
-def _around_two_means(values: NDArray[np.float64], split: int) -> NDArray[np.float64]:
-    first, second = values[:split], values[split:]
-    return np.concatenate((first - first.mean(), second - second.mean()))
+def _around_means(values: NDArray[np.float64], split: list[int]) -> NDArray[np.float64]:
+    parts = np.split(values, split)
+    return np.concatenate([part - part.mean() for part in parts])

@@ -1,0 +1,253 @@
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pgdyno.analyse.throughput import PgbenchClaim, measure_throughput
+from pgdyno.errors import StepFailedError
+from pgdyno.record.txlog import summarise_logs
+from pgdyno.record.txpack import read_packed, read_summary, summarise_packed
+from pgdyno.record.txparse import LogColumns
+from pgdyno.run import logstream, sql
+from pgdyno.run.home import Home
+from pgdyno.run.load import Pgbench
+from pgdyno.run.load_argv import LoadRun
+from pgdyno.run.logstream import MEMORY_FOLDER, LogStream, remove_stale_logs, start_log_stream
+from pgdyno.run.process import find_server_user
+from pgdyno.run.server import Server
+from pgdyno.spec.study import QueryMode
+from tests.homes import installation_of, reachable_folder, some_home
+
+DATA = Path(__file__).parent.parent / "data" / "txlog" / "18"
+LINE = b"0 1 1342 0 1795231027 972349\n"
+
+
+def own_logs() -> set[str]:
+    return {path.name for path in MEMORY_FOLDER.glob(f"pgdyno-log-{os.getpid()}-*")}
+
+
+@contextlib.contextmanager
+def stream_to(folder: Path, columns: LogColumns = LogColumns.PLAIN, **settings: object) -> Iterator[LogStream]:
+    stream = start_log_stream(folder, user=find_server_user(), columns=columns, **settings)  # type: ignore[arg-type]
+    try:
+        yield stream
+    finally:
+        stream.discard()
+
+
+def wait_until(condition: Callable[[], bool], *, seconds: float = 10.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_growing_logs_are_read_packed_and_deleted(tmp_path: Path) -> None:
+    sources = [DATA / "all.log", DATA / "all.log.1"]
+    with stream_to(tmp_path / "t", LogColumns.LAG_AND_RETRIES, latency_limit_us=5000) as stream:
+        folder = stream.log_prefix.parent
+        assert folder.parent == MEMORY_FOLDER
+        outs = [(folder / name).open("wb", buffering=0) for name in ("pgbench.77", "pgbench.77.1")]
+        for out, source in zip(outs, sources, strict=True):
+            text = source.read_bytes()
+            out.write(text[:5003])
+        assert stream.poll()
+        time.sleep(1.2)
+        for out, source in zip(outs, sources, strict=True):
+            out.write(source.read_bytes()[5003:])
+            out.close()
+        outcome = stream.finish()
+    expected = summarise_logs(sources, columns=LogColumns.LAG_AND_RETRIES, latency_limit_us=5000)
+    assert outcome.summary == expected == read_summary(tmp_path / "t")
+    assert outcome.packed is not None
+    assert outcome.packed.transactions_count == 621
+    assert outcome.reason is None
+    assert outcome.notes == ()
+    assert outcome.log_bytes == sum(path.stat().st_size for path in sources)
+    assert outcome.cpu_s is not None
+    assert outcome.cpu_s > 0
+    assert outcome.peak_memory_bytes is not None
+    assert outcome.peak_memory_bytes < 300e6
+    assert not folder.exists()
+
+
+def test_what_was_read_is_freed_while_the_log_grows(tmp_path: Path) -> None:
+    with stream_to(tmp_path / "t") as stream:
+        path = stream.log_prefix.with_name("pgbench.1")
+        with path.open("wb", buffering=0) as out:
+            out.write(LINE * 200_000)
+            assert path.stat().st_blocks * 512 >= 200_000 * len(LINE)
+            assert wait_until(lambda: path.stat().st_blocks * 512 <= 4096)
+            assert path.stat().st_size == 200_000 * len(LINE)
+            out.write(LINE * 10)
+        outcome = stream.finish()
+    assert outcome.summary is not None
+    assert outcome.summary.ok_count == 200_010
+    assert outcome.summary.malformed_lines_count == 0
+
+
+def test_cut_line_of_a_killed_pgbench_is_counted(tmp_path: Path) -> None:
+    with stream_to(tmp_path / "t") as stream:
+        stream.log_prefix.with_name("pgbench.1").write_bytes(LINE * 3 + LINE[:12])
+        outcome = stream.finish()
+    assert outcome.summary is not None
+    assert (outcome.summary.ok_count, outcome.summary.cut_lines_count) == (3, 1)
+
+
+def test_run_without_a_transaction_gives_an_empty_summary(tmp_path: Path) -> None:
+    with stream_to(tmp_path / "t") as stream:
+        outcome = stream.finish()
+    assert outcome.summary is not None
+    assert outcome.summary.ok_count == 0
+    assert outcome.packed is not None
+    assert outcome.packed.parts_count == 0
+
+
+def test_dead_reader_is_a_gap_and_its_log_cannot_grow_into_the_memory(tmp_path: Path) -> None:
+    with stream_to(tmp_path / "t") as stream:
+        path = stream.log_prefix.with_name("pgbench.1")
+        with path.open("wb", buffering=0) as out:
+            out.write(LINE)
+            os.kill(stream.pid, signal.SIGKILL)
+            assert wait_until(lambda: not stream.poll())
+            out.write(LINE * 100_000)
+            stream.poll()
+            assert path.stat().st_blocks == 0
+        outcome = stream.finish()
+    assert outcome.summary is None
+    assert outcome.reason == "the log reader ended with exit code -9: it said nothing"
+    assert own_logs() == set()
+
+
+def test_log_is_deleted_after_an_error_of_the_caller(tmp_path: Path) -> None:
+    streams = []
+
+    def work() -> None:
+        with stream_to(tmp_path / "t") as stream:
+            streams.append(stream)
+            stream.log_prefix.with_name("pgbench.1").write_bytes(LINE)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert own_logs() == set()
+    assert not Path("/proc", str(streams[0].pid)).exists()
+
+
+def test_reader_that_cannot_write_the_record_does_not_start(tmp_path: Path) -> None:
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t" / "part-00000.parquet").touch()
+    with pytest.raises(StepFailedError) as caught, stream_to(tmp_path / "t"):
+        pass
+    assert "already holds packed transactions" in caught.value.detail
+    assert own_logs() == set()
+
+
+def test_full_disk_of_the_record_costs_the_packed_form_and_not_the_summary(tmp_path: Path) -> None:
+    with stream_to(tmp_path / "t") as stream:
+        stream.log_prefix.with_name("pgbench.1").write_bytes(LINE * 1000)
+        time.sleep(1.5)
+        (tmp_path / "t").rmdir()
+        (tmp_path / "t").write_text("a file where the folder was")
+        outcome = stream.finish()
+    assert outcome.packed is None
+    assert outcome.reason is not None
+    assert outcome.reason.startswith("the packed transactions could not be written: ")
+    assert outcome.summary is not None
+    assert outcome.summary.ok_count == 1000
+
+
+def test_killed_pgdyno_leaves_a_whole_record_and_no_log(tmp_path: Path) -> None:
+    program = f"""
+import os, signal, sys, time
+from pathlib import Path
+from pgdyno.record.txparse import LogColumns
+from pgdyno.run.logstream import start_log_stream
+from pgdyno.run.process import find_server_user
+stream = start_log_stream(Path({str(tmp_path / "t")!r}), user=find_server_user(), columns=LogColumns.PLAIN)
+stream.log_prefix.with_name("pgbench.1").write_bytes({LINE!r} * 5000)
+print(stream.log_prefix.parent, stream.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    folder, pid = done.stdout.split()
+    assert wait_until(lambda: not Path(folder).exists())
+    assert wait_until((tmp_path / "t" / "summary.json").exists)
+    assert read_summary(tmp_path / "t").ok_count == 5000
+    assert sum(len(batch) for batch in read_packed(tmp_path / "t")) == 5000
+    assert wait_until(lambda: not Path("/proc", pid).exists() or "Z" in Path("/proc", pid, "stat").read_text())
+
+
+def test_no_room_in_memory_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    with stream_to(tmp_path / "t", memory_folder=tmp_path / "missing") as stream:
+        assert stream.log_prefix.parent.parent == tmp_path
+        (note,) = stream.finish().notes
+    assert "missing cannot be used (No such file or directory)" in note
+    monkeypatch.setattr(logstream, "ROOM_BYTES", 1 << 60)
+    with stream_to(tmp_path / "u") as stream:
+        (note,) = stream.finish().notes
+    assert "/dev/shm has" in note
+
+
+def test_logs_of_a_pgdyno_that_is_gone_are_deleted_and_others_kept(tmp_path: Path) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    for name in (f"pgdyno-log-{gone.pid}-aa", f"pgdyno-log-{os.getpid()}-bb", "pgdyno-log-x", "other"):
+        (tmp_path / name).mkdir()
+    remove_stale_logs(tmp_path)
+    assert {p.name for p in tmp_path.iterdir()} == {f"pgdyno-log-{os.getpid()}-bb", "pgdyno-log-x", "other"}
+
+
+@pytest.fixture(scope="module")
+def home() -> Iterator[Home]:
+    with some_home() as made:
+        yield made
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("major", [18, 15])
+def test_log_of_a_real_run_holds_what_pgbench_counted(major: int, home: Home, tmp_path: Path) -> None:
+    shutil.rmtree(home.data, ignore_errors=True)
+    installation = installation_of(major, home)
+    server = Server(installation=installation, home=home, log_path=tmp_path / "server.log")
+    server.initdb()
+    with reachable_folder() as folder, contextlib.ExitStack() as stack:
+        stack.callback(server.abandon)
+        server.start({})
+        with server.connect(database="postgres") as connection:
+            sql.create_database(connection, server.address.dbname)
+        script = folder / "one.sql"
+        script.write_text("select 1;\n")
+        stream = stack.enter_context(stream_to(tmp_path / "t"))
+        run = LoadRun(
+            address=server.address,
+            scripts=((str(script), 1),),
+            mode=QueryMode.SIMPLE,
+            clients=4,
+            threads=2,
+            duration_s=3.0,
+            log_prefix=stream.log_prefix,
+        )
+        loaded = Pgbench(installation=installation, user=home.user).run_load(run, directory=folder / "load")
+        outcome = stream.finish()
+    assert outcome.summary is not None
+    assert outcome.summary.ok_count == loaded.summary.transaction_count
+    assert summarise_packed(tmp_path / "t", columns=LogColumns.PLAIN) == outcome.summary
+    claim = PgbenchClaim(
+        clients=4, is_closed_loop=False, tps=loaded.summary.tps, transactions_count=loaded.summary.transaction_count
+    )
+    assert measure_throughput(outcome.summary, claim).doubts == ()
