@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pgdyno.facts.metrics import find_metric
+from pgdyno.record import series
+from pgdyno.record.samples import OS_FILE, OsSamples, read_os_samples
+from pgdyno.record.series import Sampled
+
+DATA = Path(__file__).parent.parent / "data" / "samples"
+
+
+@pytest.fixture(params=["pg15", "pg18"])
+def samples(request: pytest.FixtureRequest) -> OsSamples:
+    return read_os_samples(DATA / request.param)
+
+
+def write(folder: Path, times: list[float], absent: dict[str, str] | None = None, **sources: list[Any]) -> OsSamples:
+    """Samples with the real header, and at each time the values of some sources."""
+    header = json.loads((DATA / "pg18" / OS_FILE).read_text().splitlines()[0])
+    rows = [
+        {"t": t, "cost_s": 0.0, **{key.replace("__", "."): values[i] for key, values in sources.items()}}
+        for i, t in enumerate(times)
+    ]
+    path = folder / OS_FILE
+    path.write_text("".join(json.dumps(line) + "\n" for line in ({**header, "absent": absent or {}}, *rows)))
+    return read_os_samples(path)
+
+
+def all_series(samples: OsSamples) -> list[Sampled]:
+    return [
+        *series.cpu_shares(samples),
+        *(function(samples) for function in (
+            series.cpu_busy, series.busiest_core, series.steal, series.run_queue, series.blocked,
+            series.context_switches, series.dirty, series.writeback, series.memory_available, series.busiest_thread,
+            series.cgroup_throttled,
+        )),
+        *(one for resource in ("cpu", "memory", "io") for one in series.pressure(samples, resource)),
+        *(one for disk in series.list_disks(samples) for one in series.disk_series(samples, disk).values()),
+        *(series.process_cpu(samples, label) for label in ("load", "sampler_os", "sampler_server", "sampler_backend")),
+    ]  # fmt: skip
+
+
+def test_every_series_is_a_known_metric_within_its_range(samples: OsSamples) -> None:
+    assert len(all_series(samples)) > 30
+    for one in all_series(samples):
+        metric = find_metric(one.metric)
+        assert one.unit == metric.unit
+        assert one.monotonic_s.shape == one.values.shape
+        assert one.absent is None, one
+        seen = one.values[~np.isnan(one.values)]
+        assert (seen >= (metric.low or 0)).all()
+        # A clock tick of rounding at half-second samples is 2 % of a CPU.
+        assert (seen <= (metric.high if metric.high is not None else np.inf) + 0.03).all()
+        inside = (one.monotonic_s >= samples.frame["t_s"][0]) & (one.monotonic_s <= samples.frame["t_s"][-1])
+        assert inside.all()
+
+
+def test_shares_of_all_kinds_make_one(samples: OsSamples) -> None:
+    total = sum(one.values for one in series.cpu_shares(samples))
+    assert total == pytest.approx(np.ones(samples.frame.height - 1))
+    parts = {one.label: one.values for one in series.cpu_shares(samples)}
+    busy = 1 - parts["idle"] - parts["iowait"] - parts["steal"]
+    assert series.cpu_busy(samples).values == pytest.approx(busy)
+
+
+def test_rates_agree_with_a_slow_and_obvious_reading_of_the_lines(
+    samples: OsSamples, request: pytest.FixtureRequest
+) -> None:
+    version = request.node.callspec.params["samples"]
+    _, *lines, _ = [json.loads(line) for line in (DATA / version / OS_FILE).read_text().splitlines()]
+    now: dict[str, Any] = {}
+    rows = []
+    for line in lines:
+        now = {**now, **line}
+        rows.append(now)
+    slow: dict[str, list[float]] = {"switches": [], "busiest": [], "thread": [], "written": [], "psi": []}
+    for old, new in itertools.pairwise(rows):
+        step = new["t"] - old["t"]
+        slow["switches"].append((new["sched"][0] - old["sched"][0]) / step)
+        shares = []
+        for cpu in ("cpu0", "cpu1"):
+            ticks = [max(b - a, 0) for a, b in zip(old[cpu][:8], new[cpu][:8], strict=True)]
+            shares.append(1 - (ticks[3] + ticks[4] + ticks[7]) / sum(ticks))
+        slow["busiest"].append(max(shares))
+        threads = [key for key in new if key.startswith("thread.load.")]
+        known = [key for key in threads if key in old and old[key] and new[key]]
+        slow["thread"].append(max((new[k][0] - old[k][0]) / 1e9 / step for k in known) if known else np.nan)
+        slow["written"].append((new["disk.vda"][6] - old["disk.vda"][6]) * 512 / step)
+        slow["psi"].append((new["psi.io"][1] - old["psi.io"][1]) / 1e6 / step)
+    assert series.context_switches(samples).values == pytest.approx(slow["switches"])
+    assert series.busiest_core(samples).values == pytest.approx(slow["busiest"])
+    assert series.busiest_thread(samples).values == pytest.approx(slow["thread"], nan_ok=True)
+    disk = series.disk_series(samples, "vda")
+    assert disk["disk_write_bytes_per_s"].values == pytest.approx(slow["written"])
+    assert series.pressure(samples, "io")[0].values == pytest.approx(slow["psi"])
+
+
+def test_true_time_steps_make_the_rates_and_middles_their_times(tmp_path: Path) -> None:
+    samples = write(tmp_path, [10.0, 11.0, 14.0], sched=[[0, 0, 3, 1], [500, 0, 4, 0], [2000, 0, 5, 0]])
+    rate = series.context_switches(samples)
+    assert rate.values.tolist() == [500.0, 500.0]
+    assert rate.monotonic_s.tolist() == [10.5, 12.5]
+    queue = series.run_queue(samples)
+    assert queue.values.tolist() == [3, 4, 5]
+    assert queue.monotonic_s.tolist() == [10.0, 11.0, 14.0]
+
+
+def test_a_counter_that_goes_back_or_away_is_a_hole_and_never_a_number(tmp_path: Path) -> None:
+    switches = [[100, 0, 1, 0], [200, 0, 1, 0], [50, 0, 1, 0], None, [70, 0, 1, 0], [90, 0, 1, 0]]
+    rate = series.context_switches(write(tmp_path, [1, 2, 3, 4, 5, 6], sched=switches)).values
+    assert np.array_equal(rate, [100, np.nan, np.nan, np.nan, 20], equal_nan=True)
+
+
+def test_iowait_may_step_back_by_the_kernels_own_account(tmp_path: Path) -> None:
+    ticks = [[0, 0, 0, 0, 50, 0, 0, 0, 0, 0], [60, 0, 0, 40, 49, 0, 0, 0, 0, 0]]
+    shares = {one.label: one.values for one in series.cpu_shares(write(tmp_path, [1, 2], cpu0=ticks))}
+    assert shares["user"].tolist() == [0.6]
+    assert shares["iowait"].tolist() == [0.0]
+
+
+def test_await_queue_and_utilisation_of_a_disk(tmp_path: Path) -> None:
+    #          reads, merged, sectors, ms, writes, merged, sectors, ms, in flight, io ms, weighted, discards..., flushes, ms
+    before = [100, 0, 800, 50, 10, 0, 80, 20, 0, 1000, 70, 0, 0, 0, 0, 5, 10]
+    after = [300, 0, 2400, 150, 10, 0, 80, 20, 2, 1500, 1070, 0, 0, 0, 0, 25, 50]
+    disk = series.disk_series(write(tmp_path, [1.0, 2.0], disk__sda=[before, after]), "sda")
+    assert {name: one.values.tolist() for name, one in disk.items() if not np.isnan(one.values).any()} == {
+        "disk_read_iops": [200.0],
+        "disk_write_iops": [0.0],
+        "disk_flush_iops": [20.0],
+        "disk_read_bytes_per_s": [819200.0],
+        "disk_write_bytes_per_s": [0.0],
+        "disk_read_await_ms": [0.5],
+        "disk_flush_await_ms": [2.0],
+        "disk_queue_count": [1.0],
+        "disk_util_ratio": [0.5],
+    }
+    assert np.isnan(disk["disk_write_await_ms"].values).all()
+
+
+def test_old_kernels_with_fewer_fields_leave_what_they_lack_absent(tmp_path: Path) -> None:
+    rows = [[1, 0, 8, 1, 1, 0, 8, 1, 0, 1, 1], [2, 0, 16, 2, 2, 0, 16, 2, 0, 2, 2]]
+    disk = series.disk_series(write(tmp_path, [1.0, 2.0], disk__sda=rows), "sda")
+    assert disk["disk_read_iops"].values.tolist() == [1.0]
+    assert np.isnan(disk["disk_flush_iops"].values).all()
+
+
+def test_a_source_that_is_not_there_is_absent_with_the_kernels_reason(tmp_path: Path) -> None:
+    samples = write(
+        tmp_path, [1.0, 2.0], absent={"psi.cpu": "Operation not supported"}, sched=[[1, 0, 1, 0], [2, 0, 1, 0]]
+    )
+    some, full = series.pressure(samples, "cpu")
+    assert some.absent == full.absent == "Operation not supported"
+    assert some.values.size == 0
+    assert series.busiest_thread(samples).absent == "no process was followed as load"
+    assert series.dirty(samples).absent == "this kernel does not report mem/Dirty"
+
+
+def test_a_single_sample_gives_no_rates_and_says_so(tmp_path: Path) -> None:
+    samples = write(tmp_path, [1.0], sched=[[1, 0, 1, 0]])
+    assert series.context_switches(samples).absent == "the OS sampler saw too little"
