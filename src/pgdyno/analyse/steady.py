@@ -7,17 +7,18 @@ that never was.
 
 Seconds of throughput follow each other, and plain change-point methods take that for shifts. The guard therefore
 works on the innovations of a first-order autoregression. Simulated with the whole of `find_steady_part`, 1000 series of
-AR(1) noise each; a step down by 20 % after two thirds, with a coefficient of variation of 5 % (10 %):
+AR(1) noise for the false alarms; 200 with a coefficient of variation of 5 % and a step down by 20 %, once for good
+after two thirds, once for the middle third only:
 
-    seconds  lag-1 correlation  false alarms  step seen
-         30                 .5         2.1 %  58 % (28 %)
-         30                 .9         3.4 %  14 % (11 %)
-         60                 .5         1.1 %  94 % (52 %)
-         60                 .9         4.6 %  18 % (17 %)
-        120                 .5         1.4 %  all  (96 %)
-        120                 .9         2.6 %  35 % (17 %)
-        300                 .5         1.5 %  all  (all)
-        300                 .9         0.6 %  86 % (44 %)
+    seconds  lag-1 correlation  false alarms  step seen  dent seen
+         30                 .5         1.5 %       51 %       19 %
+         30                 .9         3.2 %       23 %       20 %
+         60                  0         0.0 %        all       99 %
+         60                 .5         0.7 %       90 %       39 %
+         60                 .7         1.3 %       59 %       20 %
+         60                 .9         2.9 %       21 %        4 %
+        120                 .5         0.5 %        all       94 %
+        120                 .7         0.8 %       95 %       40 %
 
 It refuses to judge fewer than 20 seconds, and says so; it never corrects a level.
 """

@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pgdyno.analyse.estimate import DoubtKind
+from pgdyno.analyse.latency import PERCENTILES, estimate_latencies, measure_mean_ms, measure_percentiles
+from pgdyno.analyse.throughput import PgbenchClaim, check_littles_law, estimate_tps, measure_throughput
+from pgdyno.record.histogram import LatencyHistogram
+from pgdyno.record.txlog import TransactionSummary, TransactionTally, summarise_logs
+from pgdyno.record.txparse import LogColumns, Outcome, TransactionBatch
+
+DATA = Path(__file__).parent.parent / "data" / "txlog"
+
+
+def closed_loop(
+    *,
+    clients: int = 4,
+    seconds: int = 60,
+    latency_us: int = 2000,
+    gap_us: int = 0,
+    sampling_rate: float = 1.0,
+    failed_ratio: float = 0.0,
+    slow_from_s: float | None = None,
+) -> TransactionSummary:
+    """Clients that start their next transaction `gap_us` after the last one ended, as pgbench would log them."""
+    random = np.random.default_rng(11)
+    tally = TransactionTally(columns=LogColumns.PLAIN, sampling_rate=sampling_rate)
+    for client in range(clients):
+        count = int(seconds * 1e6 / (latency_us + gap_us) * 1.5)
+        latency = np.maximum(random.exponential(latency_us, count).astype(np.int64), 1)
+        stamps = np.cumsum(latency + gap_us)
+        if slow_from_s is not None:
+            latency = np.where(stamps > slow_from_s * 1e6, 2 * latency, latency)
+            stamps = np.cumsum(latency + gap_us)
+        kept = (stamps < seconds * 1e6) & (random.random(count) < sampling_rate)
+        outcome = np.where(random.random(count) < failed_ratio, Outcome.FAILED, Outcome.OK).astype(np.uint8)
+        n = int(kept.sum())
+        tally.add(
+            TransactionBatch(
+                client=np.full(n, client),
+                number=np.flatnonzero(kept),
+                latency_us=np.where(outcome == Outcome.OK, latency, 0)[kept],
+                outcome=outcome[kept],
+                script=np.zeros(n, dtype=np.int64),
+                stamp_us=1_700_000_000_400_000 + stamps[kept],
+            )
+        )
+    return tally.summary()
+
+
+def claim(*, clients: int = 4, tps: float | None = None, count: int | None = None, closed: bool = True) -> PgbenchClaim:
+    return PgbenchClaim(clients=clients, is_closed_loop=closed, tps=tps, transactions_count=count)
+
+
+def kinds(found: object) -> list[DoubtKind]:
+    return [doubt.kind for doubt in found.doubts]  # type: ignore[attr-defined]
+
+
+def test_sound_closed_loop_has_no_doubts() -> None:
+    summary = closed_loop()
+    found = measure_throughput(summary, claim(tps=2000.0, count=summary.ok_count))
+    assert found.doubts == ()
+    assert found.tps == pytest.approx(2000, rel=0.02)
+    assert found.latency is not None
+    assert found.latency.mean_us == pytest.approx(2000, rel=0.02)
+
+
+def test_only_whole_seconds_of_the_steady_part_count() -> None:
+    summary = closed_loop()
+    found = measure_throughput(summary, claim())
+    assert found.steady is not None
+    assert found.from_epoch_s == 1_700_000_001 + found.steady.start
+    assert found.until_epoch_s == 1_700_000_060
+    window = summary.window(found.from_epoch_s, found.until_epoch_s)
+    assert found.latency == window
+    assert found.tps == pytest.approx(window.count / (found.until_epoch_s - found.from_epoch_s))
+
+
+def test_time_between_transactions_breaks_littles_law() -> None:
+    found = measure_throughput(closed_loop(gap_us=100), claim())
+    (doubt,) = found.doubts
+    assert doubt.kind is DoubtKind.LITTLES_LAW
+    assert doubt.excess_ratio == pytest.approx(-0.048, abs=0.005)
+    assert "between transactions" in doubt.text
+    assert kinds(measure_throughput(closed_loop(gap_us=10), claim())) == []
+
+
+def test_littles_law_is_not_asked_in_an_open_loop_or_after_failures() -> None:
+    assert kinds(measure_throughput(closed_loop(gap_us=500), claim(closed=False))) == []
+    assert kinds(measure_throughput(closed_loop(failed_ratio=0.1), claim())) == []
+
+
+def test_more_time_than_the_clients_had_is_said() -> None:
+    doubt = check_littles_law(clients=4, tps=2000, latency_mean_us=2100, seen_count=100_000, sampling_rate=1.0)
+    assert doubt is not None
+    assert "more time than the clients had" in doubt.text
+    assert check_littles_law(clients=4, tps=2000, latency_mean_us=2019, seen_count=9, sampling_rate=1.0) is None
+    assert check_littles_law(clients=4, tps=2000, latency_mean_us=1979, seen_count=9, sampling_rate=1.0) is not None
+
+
+def test_sampling_scales_tps_and_widens_the_tolerance() -> None:
+    summary = closed_loop(sampling_rate=0.1)
+    found = measure_throughput(summary, claim(tps=2000.0, count=120_000))
+    assert found.doubts == ()
+    assert found.tps == pytest.approx(2000, rel=0.05)
+    noisy = check_littles_law(clients=4, tps=2000, latency_mean_us=2060, seen_count=5000, sampling_rate=0.1)
+    assert noisy is None
+    assert check_littles_law(clients=4, tps=2000, latency_mean_us=2060, seen_count=5000, sampling_rate=1.0) is not None
+
+
+def test_sampling_rarely_breaks_littles_law_by_itself() -> None:
+    random = np.random.default_rng(12)
+    latency = random.exponential(2000, 20_000)
+    span_s = latency.sum() / 4 / 1e6
+    broken = 0
+    for _ in range(300):
+        kept = latency[random.random(len(latency)) < 0.05]
+        broken += (
+            check_littles_law(
+                clients=4,
+                tps=len(kept) / 0.05 / span_s,
+                latency_mean_us=float(kept.mean()),
+                seen_count=len(kept),
+                sampling_rate=0.05,
+            )
+            is not None
+        )
+    assert broken <= 3
+
+
+def test_counts_and_clocks_are_compared_with_pgbench() -> None:
+    summary = closed_loop()
+    assert kinds(measure_throughput(summary, claim(count=summary.ok_count + 1))) == [DoubtKind.COUNT_MISMATCH]
+    assert kinds(measure_throughput(summary, claim(tps=2100.0))) == [DoubtKind.TPS_MISMATCH]
+
+
+def test_level_shift_is_left_in_view() -> None:
+    found = measure_throughput(closed_loop(seconds=90, slow_from_s=60.0), claim())
+    assert found.steady is not None
+    assert found.steady.shifts is not None
+    (shift,) = found.steady.shifts
+    assert shift.size_ratio == pytest.approx(-0.5, abs=0.05)
+
+
+@pytest.mark.parametrize("version", ["15", "18"])
+def test_real_run_of_less_than_a_second_has_no_steady_part(version: str) -> None:
+    summary = summarise_logs([DATA / version / "plain.log"], columns=LogColumns.PLAIN)
+    found = measure_throughput(summary, claim(clients=2, count=120))
+    assert (found.tps, found.reason, found.doubts) == (None, "the log holds no whole second", ())
+
+
+def test_empty_log_has_no_throughput() -> None:
+    empty = TransactionTally(columns=LogColumns.PLAIN).summary()
+    found = measure_throughput(empty, claim(tps=0.0, count=0))
+    assert (found.tps, found.latency, found.reason) == (None, None, "the log holds no whole second")
+
+
+def test_tps_over_trials_is_a_geometric_mean_that_names_what_is_missing() -> None:
+    whole = estimate_tps([100.0, 400.0])
+    assert (whole.value, whole.n, whole.unit, whole.reason) == (pytest.approx(200), 2, "tps", None)
+    partly = estimate_tps([100.0, None, 400.0])
+    assert (partly.value, partly.n, partly.reason) == (pytest.approx(200), 2, "1 of 3 trials: no number")
+    assert estimate_tps([None]).reason == "1 of 1 trials: no number; no trials"
+    assert estimate_tps([100.0, 0.0]).value is None
+
+
+def histogram_of(values: np.ndarray) -> LatencyHistogram:
+    histogram = LatencyHistogram()
+    histogram.add(values)
+    return histogram
+
+
+def test_percentiles_are_those_of_numpy_in_milliseconds() -> None:
+    values = np.random.default_rng(3).integers(100, 50_000, 40_000)
+    found = measure_percentiles(histogram_of(values))
+    assert [p.name for p in found] == list(PERCENTILES)
+    for percentile, q in zip(found, PERCENTILES.values(), strict=True):
+        expected = np.quantile(values, q, method="inverted_cdf") / 1000
+        assert percentile.value_ms == pytest.approx(expected, rel=0.004)
+    assert measure_mean_ms(histogram_of(values)) == pytest.approx(values.mean() / 1000)
+
+
+def test_percentile_with_too_few_transactions_says_so() -> None:
+    found = {p.name: p for p in measure_percentiles(histogram_of(np.arange(500)))}
+    assert found["p99.9"].value_ms is None
+    assert found["p99.9"].reason == "too few transactions for p99.9: 500 of the 10000 it needs"
+    assert found["max"].value_ms == pytest.approx(0.499)
+    assert measure_mean_ms(LatencyHistogram()) is None
+
+
+def test_latencies_over_trials_rest_on_the_trials_that_have_them() -> None:
+    few, many = histogram_of(np.arange(1, 5001)), histogram_of(np.arange(1, 20_001))
+    trials = [few, many, many]
+    found = estimate_latencies([measure_percentiles(t) for t in trials], [measure_mean_ms(t) for t in trials])
+    assert list(found) == ["mean", *PERCENTILES]
+    assert found["p99.9"].n == 2
+    assert found["p99.9"].reason == "1 of 3 trials: too few transactions for p99.9: 5000 of the 10000 it needs"
+    assert found["p99.9"].value == pytest.approx(20, rel=0.01)
+    assert found["max"].value == pytest.approx((5 * 20 * 20) ** (1 / 3), rel=0.01)
+    assert found["mean"].low is not None
