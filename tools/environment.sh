@@ -51,10 +51,16 @@ choose_cache_place() {
   venv=${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}/pgdyno/venv-${sum%% *}
 }
 
+# Root could make even a home that does not exist.
+is_place() { [ "${venv#/nonexistent/}" = "$venv" ]; }
+
 make_environment() {
-  case $venv in /nonexistent/*) false ;; *) mkdir -p "$venv" 2>/dev/null ;; esac ||
+  # The environment must be readable by the account that the server runs as, whatever root's umask.
+  old_umask=$(umask)
+  if ! { is_place && mkdir -p "${venv%/*}" && umask 022 && mkdir -p "$venv"; } 2>/dev/null; then
     fail "no place for the virtual environment" "$here is not yours to write to, and $venv cannot be made" \
       "set XDG_CACHE_HOME to a folder that you can write to"
+  fi
   # Listed before the mark is looked for: another first run may make the mark at any moment.
   content=$(ls -A "$venv")
   if [ -n "$content" ] && [ ! -e "$venv/$holder" ]; then
@@ -66,29 +72,28 @@ make_environment() {
     say "waiting for another pgdyno that uses or makes $venv (Ctrl-C gives up)"
     flock --exclusive 9
   fi
-  if is_whole; then
-    flock --shared 9
-    return
-  fi
+  if ! is_whole; then fill_environment; fi
+  umask "$old_umask"
+  flock --shared 9
+}
+
+fill_environment() {
   trap 'say "set-up interrupted; the next run starts it afresh"; exit 130' INT TERM HUP
   log=$venv/setup.log
   : >"$log"
   began=$(date +%s)
-  # The environment's files must be readable by the account that the server runs as, whatever root's umask.
-  old_umask=$(umask)
-  umask 022
   if [ "$lock" != requirements.lock ] && [ -x "$venv/bin/python" ] &&
     cmp -s "$here/requirements.lock" "$venv/requirements.lock" && [ ! -e "$venv/$lock" ]; then
     say "adding the development tools to $venv (once, about 20 s)"
     rm -f "$venv/requirements.lock"
   else
+    # First of all, so that a half removed environment never looks whole.
+    rm -f "$venv/requirements.lock" "$venv/requirements-dev.lock"
     create_environment
   fi
   install_lock
-  umask "$old_umask"
   trap - INT TERM HUP
   say "ready after $(($(date +%s) - began)) s"
-  flock --shared 9
 }
 
 create_environment() {
@@ -174,7 +179,7 @@ install_packages() {
     fail_with_log "apt-get could not install $*" "try it by hand"
 }
 
-# look_for STATE: the newest Python of that state, on PATH or where distributions put theirs. A shim that does not run is
+# look_for STATE: the newest Python of that state, on PATH or where distributions put theirs. Shims that do not run are
 # passed over.
 look_for() {
   minor=$newest_minor

@@ -103,9 +103,9 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Clone]:
 
 @pytest.fixture(scope="session")
 def first(fresh: Callable[[], Clone]) -> tuple[Clone, subprocess.CompletedProcess[str]]:
-    """A clone that was run once, and what that run said."""
+    """A clone that was run once, under a umask that closes files to others, and what that run said."""
     clone = fresh()
-    return clone, clone.run("show", "a b", "")
+    return clone, clone.run("show", "a b", "", head=("sh", "-c", 'umask 077 && exec "$@"', "sh"))
 
 
 @pytest.fixture

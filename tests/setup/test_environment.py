@@ -31,6 +31,12 @@ def test_first_run_says_what_it_does_and_passes_arguments_on(
     assert len(said.stderr.splitlines()) == 3
 
 
+def test_environment_is_open_to_the_account_of_the_server(first: tuple[Clone, object]) -> None:
+    venv = first[0].venv
+    closed = [path for path in (venv, *venv.rglob("*")) if not path.is_symlink() and not path.stat().st_mode & 0o004]
+    assert closed == []
+
+
 def test_moved_clone_runs_its_own_source_without_another_set_up(ready: Clone) -> None:
     said = ready.run()
     assert (said.returncode, said.stderr) == (0, "")
