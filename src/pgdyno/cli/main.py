@@ -266,7 +266,7 @@ def clean(
 
 def main() -> None:
     """The program's entry point."""
-    app()
+    app(prog_name="pgdyno")
 
 
 def _given(**options: object) -> dict[str, object]:

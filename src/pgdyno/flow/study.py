@@ -129,7 +129,12 @@ def _run_steps(store: RecordStore, record: StudyRecord, *, home: Home, installat
                     record = msgspec.structs.replace(record, dataset=template.dataset)
                     store.write_record(record)
                 stage = TrialStage(
-                    installation=installation, home=home, template=template, study=record.study, plan=record.plan
+                    installation=installation,
+                    home=home,
+                    template=template,
+                    study=record.study,
+                    plan=record.plan,
+                    cpu_count=record.host.usable_cpu_count,
                 )
                 ui.end_step(
                     "reused" if template.dataset.is_reused else f"loaded in {template.dataset.init_total_s:.1f} s"

@@ -71,7 +71,9 @@ def read_disk_facts(path: Path, *, root: Path = Path("/")) -> DiskFacts:
     major_minor = f"{os.major(device_id)}:{os.minor(device_id)}"
     # The longest mount point above the path wins; the device number decides between mounts over one another.
     above = [m for m in mounts if path == Path(m[4]) or Path(m[4]) in path.parents]
-    mount = max(above, key=lambda m: (m[2] == major_minor, len(m[4])))
+    # In a plain chroot no mount covers the path: the device number is then all there is to go by.
+    unknown = ["", "", major_minor, "", "", "", "-", "unknown", "unknown", ""]
+    mount = max(above or [unknown], key=lambda m: (m[2] == major_minor, len(m[4])))
     separator = mount.index("-")
     usage = os.statvfs(path)
     block = _whole_device(root, mount[2])
@@ -81,7 +83,7 @@ def read_disk_facts(path: Path, *, root: Path = Path("/")) -> DiskFacts:
         device=mount[separator + 2],
         block_device=block,
         filesystem=mount[separator + 1],
-        mount_options=",".join(dict.fromkeys([*mount[5].split(","), *mount[separator + 3].split(",")])),
+        mount_options=",".join(dict.fromkeys(filter(None, f"{mount[5]},{mount[separator + 3]}".split(",")))),
         size_bytes=usage.f_blocks * usage.f_frsize,
         free_bytes=usage.f_bavail * usage.f_frsize,
         scheduler=_bracketed(_read_optional(queue, "scheduler")),

@@ -74,6 +74,8 @@ def prepare_template(
         dataset = msgspec.json.decode((folder / _FACTS_FILE).read_bytes(), type=Dataset)
         return Template(data_dir=folder / "data", dataset=msgspec.structs.replace(dataset, is_reused=True))
     server = Server(installation=installation, home=home, log_path=output_dir / "server.log")
+    # What the last trial worked on.
+    shutil.rmtree(home.data, ignore_errors=True)
     try:
         on_activity("initdb")
         server.initdb()

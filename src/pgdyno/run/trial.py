@@ -32,6 +32,8 @@ from pgdyno.run.template import Template, drop_file_cache, restore_template
 from pgdyno.spec.study import CacheState, Study
 
 WARM_UP_DIR = "warm-up"
+# Source: benchmarks/observer.py: a logged transaction costs pgbench and the reader about 1 us of CPU time.
+_LOGGED_PER_CPU_S = 10_000
 LOG_READER_LABEL = "log_reader"
 
 
@@ -43,6 +45,8 @@ class TrialStage(msgspec.Struct, frozen=True, kw_only=True):
     template: Template
     study: Study
     plan: Plan
+    cpu_count: float
+    """That this process may use."""
 
 
 class TrialOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +63,7 @@ class _Seen(msgspec.Struct):
     """What a trial has seen so far; becomes its record however it ends."""
 
     restore_s: float = 0.0
+    log_sampling_rate: float = 1.0
     settings: tuple[SettingFact, ...] = ()
     counters_before: dict[str, float | None] = {}
     counters_after: dict[str, float | None] = {}
@@ -95,6 +100,19 @@ def run_trial(
     )
 
 
+def choose_sampling_rate(tps: float | None, cpu_count: float) -> float:
+    """The share of transactions to log, so that writing and reading the log stays below 1 % of the CPUs.
+
+    Args:
+        tps: Of the warm-up; None where there was none, and everything is logged.
+        cpu_count: CPUs that load, server and log reader share.
+    """
+    if not tps:
+        return 1.0
+    # Below 1 in 100 a second would hold too few for its percentiles.
+    return min(1.0, max(0.01, round(_LOGGED_PER_CPU_S * cpu_count / tps, 2)))
+
+
 def _measure(
     stage: TrialStage,
     trial: PlannedTrial,
@@ -113,7 +131,8 @@ def _measure(
         if trial.warm_up_s > 0:
             on_activity("warming up")
             warm_up = _load_run(server, workload, trial, stage, duration_s=trial.warm_up_s)
-            _pgbench(stage).run_load(warm_up, directory=folder / WARM_UP_DIR, should_abort=server.find_failure)
+            warmed = _pgbench(stage).run_load(warm_up, directory=folder / WARM_UP_DIR, should_abort=server.find_failure)
+            seen.log_sampling_rate = choose_sampling_rate(warmed.summary.tps, stage.cpu_count)
         with server.connect() as connection:
             sql.checkpoint(connection)
             seen.settings = sql.read_settings(connection)
@@ -139,11 +158,12 @@ def _load_observed(
         folder / TRANSACTIONS_DIR,
         user=stage.home.user,
         columns=_log_columns(workload),
+        sampling_rate=seen.log_sampling_rate,
         latency_limit_us=None if limit_ms is None else round(limit_ms * 1000),
     )
     with contextlib.closing(_Closing(stream)):
         run = _load_run(server, workload, trial, stage, duration_s=trial.duration_s)
-        run = msgspec.structs.replace(run, log_prefix=stream.log_prefix)
+        run = msgspec.structs.replace(run, log_prefix=stream.log_prefix, sampling_rate=seen.log_sampling_rate)
         samplers = Samplers(directory=folder, address=server.address)
 
         def find_failure() -> StepFailedError | None:
@@ -249,7 +269,7 @@ def _make_record(trial: PlannedTrial, seen: _Seen, error: PgdynoError | None) ->
         load_start_monotonic_s=None if load is None else load.start_monotonic_s,
         load_end_monotonic_s=None if load is None else load.end_monotonic_s,
         load_cpu_s=None if load is None else load.cpu_s,
-        log_sampling_rate=1.0,
+        log_sampling_rate=seen.log_sampling_rate,
         settings=seen.settings,
         counters_before=seen.counters_before,
         counters_after=seen.counters_after,
