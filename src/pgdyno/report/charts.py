@@ -1,0 +1,405 @@
+"""The definitions of the report's charts, as Vega-Lite: the page draws them, and so do SVG and PNG.
+
+A chart is a specification without data and its data apart, so that a page with many trials holds each shape once.
+The specifications are plain dictionaries: building one through altair takes longer than drawing it, and altair's own
+schema checks them in the tests. Thinning is for the display alone; the record keeps every sample.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from pgdyno.analyse.types import ChartKind, Event, Series, TrialAnalysis, WorkloadAnalysis
+from pgdyno.report import palette, thin
+from pgdyno.report.format import format_number, format_seconds
+
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+# From here on an axis in minutes reads better than one in seconds.
+_MINUTES_FROM_S = 180.0
+# Where the largest value is that many times the smallest, a linear axis would show the largest alone.
+_LOG_FROM_RATIO = 25.0
+_TICK_STEPS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14_400, 28_800, 86_400)
+_MOST_TICKS = 8
+_STACKED = frozenset({ChartKind.WAITS, ChartKind.CPU})
+_WIDE = frozenset({ChartKind.TPS, ChartKind.LATENCY})
+# Beside the stack of all CPUs this one is a line: its 100 % is one core's.
+_OVERLAY_METRIC = "cpu_busiest_core_ratio"
+_TITLES = {
+    ChartKind.TPS: "Transactions per second",
+    ChartKind.LATENCY: "Latency",
+    ChartKind.WAITS: "Active client backends by wait class",
+    ChartKind.CPU: "CPU",
+    ChartKind.DISK_IOPS: "Disk operations",
+    ChartKind.DISK_THROUGHPUT: "Disk throughput",
+    ChartKind.DISK_LATENCY: "Disk latency",
+    ChartKind.DIRTY_MEMORY: "Dirty memory",
+    ChartKind.WAL: "WAL written",
+    ChartKind.PRESSURE: "Pressure stall (PSI)",
+}
+# One hue for one meaning, whatever else a chart shows.
+_HUES = {
+    "cpu": "green", "lwlock": "vermilion", "lock": "purple", "io": "blue", "ipc": "amber", "client": "brown",
+    "timeout": "brown", "bufferpin": "indigo", "extension": "olive", "activity": "slate", "idle in transaction": "slate",
+    "user": "blue", "system": "vermilion", "iowait": "amber", "steal": "purple", "irq": "brown", "softirq": "indigo",
+    "nice": "sky", "other": "slate", "p50": "sky", "p90": "green", "p95": "blue", "p99": "vermilion",
+    "p99.9": "purple", "max": "slate", "mean": "green",
+    "read": "blue", "reads": "blue", "write": "vermilion", "writes": "vermilion", "written": "vermilion",
+    "flush": "green", "flushes": "green",
+}  # fmt: skip
+
+
+_NUMBER = "abs(datum.value) >= 1e6 ? format(datum.value, '~s') : format(datum.value, ',~g')"
+
+
+class Theme(msgspec.Struct, frozen=True, kw_only=True):
+    """How a colour's name becomes a colour, and whether the chart itself must explain its hues."""
+
+    colour: Callable[[str], str]
+    has_legend: bool
+
+
+CSS_THEME = Theme(colour=lambda name: f"var(--{name})", has_legend=False)
+"""For the page: its style sheet gives the colours, by day, by night and on paper; its own legend wraps."""
+PICTURE_THEME = Theme(colour=lambda name: palette.LIGHT[name], has_legend=True)
+"""For SVG and PNG, which stand alone."""
+
+
+class LegendEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A series' name, the name of its hue, and its field in the data."""
+
+    label: str
+    hue: str
+    field: str
+    is_line: bool
+
+
+class Chart(msgspec.Struct, frozen=True, kw_only=True):
+    """A chart: what it shows, in words and as Vega-Lite, and its data."""
+
+    kind: str
+    title: str
+    unit: str
+    alt: str
+    """What a reader who does not see it should know."""
+    note: str
+    """What was done to the data for the display; empty where nothing was."""
+    is_wide: bool
+    legend: tuple[LegendEntry, ...]
+    spec: dict[str, Any]
+    """Reads three datasets by name: `series`, `spans` and `moments`."""
+    columns: tuple[dict[str, list[float | None]], ...]
+    """`series`, by column: `t` and the fields of the legend; one group for each set of sampling times."""
+    marks: dict[str, list[dict[str, Any]]]
+    """`spans` and `moments`."""
+
+
+def trial_charts(trial: TrialAnalysis, *, theme: Theme, points: int | None = None) -> tuple[Chart, ...]:
+    """All charts of a trial in the report's order; those without data are left out.
+
+    Args:
+        trial: What analysis made of it.
+        theme: Where the colours come from.
+        points: How many moments a series may show; None: all.
+    """
+    charts = []
+    for kind in ChartKind:
+        series = tuple(one for one in trial.charts.get(kind, ()) if any(value is not None for value in one.values))
+        if series:
+            charts.append(_time_chart(kind, series, trial, theme, points))
+    return tuple(charts)
+
+
+def strip_chart(workload: WorkloadAnalysis, *, theme: Theme) -> Chart | None:
+    """Every trial's TPS as a dot above the mean with its interval; None for less than two finished trials."""
+    trials = [(trial.record.planned.number, trial.tps) for trial in workload.trials if trial.tps is not None]
+    if len(trials) < 2:
+        return None
+    estimate = workload.tps
+    x = {"type": "quantitative", "scale": {"zero": False, "nice": True}, "axis": {"title": None, "tickCount": 5}}
+    layers: list[dict[str, Any]] = []
+    if estimate.low is not None and estimate.high is not None:
+        layers.append(
+            {
+                "data": {"name": "spans"},
+                "mark": {"type": "bar", "height": 10, "color": theme.colour("blue"), "opacity": 0.28},
+                "encoding": {"x": {"field": "from", **x}, "x2": {"field": "until"}, "y": {"value": 34}},
+            }
+        )
+    layers += [
+        {
+            "data": {"name": "moments"},
+            "mark": {"type": "tick", "orient": "vertical", "size": 18, "thickness": 2, "color": theme.colour("blue")},
+            "encoding": {"x": {"field": "at", **x}, "y": {"value": 34}},
+        },
+        {
+            "data": {"name": "series"},
+            "mark": {"type": "circle", "size": 64, "color": theme.colour("ink"), "opacity": 0.75},
+            "encoding": {"x": {"field": "t", **x}, "y": {"value": 14}},
+        },
+    ]
+    values = ", ".join(f"{format_number(tps)} (trial {number})" for number, tps in trials)
+    return Chart(
+        kind="strip",
+        title="TPS of each trial",
+        unit="tps",
+        alt=f"TPS of {len(trials)} trials: {values}.",
+        note="",
+        is_wide=True,
+        legend=(),
+        spec={"width": "container", "height": 48, "layer": layers, "config": _config(theme)},
+        columns=({"t": [tps for _, tps in trials]},),
+        marks={
+            "spans": [{"from": estimate.low, "until": estimate.high}] if estimate.low is not None else [],
+            "moments": [{"at": estimate.value}] if estimate.value is not None else [],
+        },
+    )
+
+
+def to_vega_lite(chart: Chart, *, width: int, title: str = "", subtitle: str = "") -> dict[str, Any]:
+    """The chart as one Vega-Lite specification with its data in it, for drawing without the page."""
+    data = {"series": _rows(chart.columns), **chart.marks}
+    named = title or (f"{chart.title} ({chart.unit})" if chart.unit else chart.title)
+    return {
+        **chart.spec,
+        "width": width,
+        "title": {"text": named, "subtitle": subtitle, "anchor": "start"},
+        "layer": [{**layer, "data": {"values": data[layer["data"]["name"]]}} for layer in chart.spec["layer"]],
+    }
+
+
+def _rows(groups: Sequence[Mapping[str, list[float | None]]]) -> list[dict[str, float | None]]:
+    return [dict(zip(group, row, strict=True)) for group in groups for row in zip(*group.values(), strict=True)]
+
+
+def _time_chart(
+    kind: ChartKind, series: tuple[Series, ...], trial: TrialAnalysis, theme: Theme, points: int | None
+) -> Chart:
+    factor, unit = _scale_unit(series)
+    legend = _legend(kind, series)
+    is_stacked = kind in _STACKED
+    columns, step = thin.to_columns(series, factor=factor, points=points, is_stacked=is_stacked)
+    note = ""
+    if step > 1:
+        shown = "their mean" if is_stacked else "their lowest and highest value"
+        note = f"Each step of {step} samples is drawn as {shown}; the record keeps all."
+    until_s = max(trial.record.planned.duration_s, *(one.t_s[-1] for one in series if one.t_s))
+    is_log = kind is ChartKind.LATENCY and _wants_log(series)
+    return Chart(
+        kind=kind.value,
+        title=_TITLES[kind],
+        unit=f"{unit}, log scale" if is_log else unit,
+        alt=_describe(kind, series, trial, factor, unit),
+        note=note,
+        is_wide=kind in _WIDE,
+        legend=legend,
+        spec=_time_spec(legend, theme, until_s=until_s, y=_y_axis(kind, series, factor=factor, is_log=is_log),
+                        height=190 if kind in _WIDE else 140),
+        columns=columns,
+        marks=_marks(trial, until_s),
+    )  # fmt: skip
+
+
+def _scale_unit(series: tuple[Series, ...]) -> tuple[float, str]:
+    unit = series[0].unit
+    if unit == "ratio":
+        return 100.0, "%"
+    base, _, per = unit.partition("/")
+    if base == "bytes":
+        largest = max(abs(value) for one in series for value in one.values if value is not None)
+        size, name = next(((s, n) for s, n in ((1024**3, "GB"), (1024**2, "MB")) if largest >= s), (1024, "kB"))
+        return 1 / size, f"{name}/{per}" if per else name
+    return 1.0, {"/s": "per second", "count": ""}.get(unit, unit)
+
+
+def _legend(kind: ChartKind, series: tuple[Series, ...]) -> tuple[LegendEntry, ...]:
+    spare = [hue for hue in palette.SERIES if hue not in {_HUES.get(one.label.lower()) for one in series}]
+    entries = []
+    for index, one in enumerate(series):
+        is_line = kind not in _STACKED or one.metric == _OVERLAY_METRIC
+        hue = "ink" if is_line and kind in _STACKED else _HUES.get(one.label.lower())
+        if hue is None:
+            hue = spare.pop(0) if spare else palette.SERIES[index % len(palette.SERIES)]
+        entries.append(LegendEntry(label=one.label, hue=hue, field=f"s{index}", is_line=is_line))
+    return tuple(entries)
+
+
+def _wants_log(series: tuple[Series, ...]) -> bool:
+    values = [value for one in series for value in one.values if value is not None]
+    return min(values) > 0 and max(values) / min(values) >= _LOG_FROM_RATIO
+
+
+def _y_axis(kind: ChartKind, series: tuple[Series, ...], *, factor: float, is_log: bool) -> dict[str, Any]:
+    values = [value * factor for one in series for value in one.values if value is not None]
+    if is_log:
+        low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
+        ticks = [10.0**exponent for exponent in range(low, high + 1)]
+        return {"scale": {"type": "log", "domain": [ticks[0], ticks[-1]]}, "axis": {"values": ticks}}
+    if kind is ChartKind.CPU:
+        return {"scale": {"domain": [0, 100]}}
+    # An axis over nothing but zeros has no upper end of its own.
+    return {"scale": {"zero": True, "nice": True} if any(values) else {"domain": [0, 1]}}
+
+
+def _time_spec(
+    legend: tuple[LegendEntry, ...], theme: Theme, *, until_s: float, y: dict[str, Any], height: int
+) -> dict[str, Any]:
+    label = "datum.value + ' s'"
+    if until_s >= _MINUTES_FROM_S:
+        label = "floor(datum.value / 60) + ':' + format(datum.value % 60, '02')"
+    step_s = next((step for step in _TICK_STEPS_S if until_s / step <= _MOST_TICKS), until_s)
+    ticks = [number * step_s for number in range(int(until_s / step_s) + 1)]
+    axis = {"title": None, "grid": False, "labelExpr": label, "labelFlush": True, "values": ticks}
+    x = {"field": "t", "type": "quantitative", "scale": {"domain": [0, until_s], "nice": False}, "axis": axis}
+    layers = _mark_layers(theme)
+    has_legend = theme.has_legend and len(legend) > 1
+    for is_line in (False, True):
+        entries = [entry for entry in legend if entry.is_line is is_line]
+        if entries:
+            layers.append(_series_layer(entries, legend, theme, x=x, y=y, is_line=is_line, has_legend=has_legend))
+            has_legend = False
+    return {
+        "width": "container",
+        "height": height,
+        "layer": layers,
+        "resolve": {"scale": {"color": "independent"}},
+        "config": _config(theme),
+    }
+
+
+def _series_layer(
+    entries: list[LegendEntry],
+    legend: tuple[LegendEntry, ...],
+    theme: Theme,
+    *,
+    x: dict[str, Any],
+    y: dict[str, Any],
+    is_line: bool,
+    has_legend: bool,
+) -> dict[str, Any]:
+    names = {entry.field: entry.label for entry in legend}
+    colour: dict[str, Any] = {
+        "field": "field",
+        "type": "nominal",
+        "scale": {"domain": list(names), "range": [theme.colour(entry.hue) for entry in legend]},
+        "legend": None,
+    }
+    if has_legend:
+        colour["legend"] = {
+            "title": None,
+            "orient": "top",
+            "labelExpr": f"({msgspec.json.encode(names).decode()})[datum.value]",
+        }
+    # A gap in the observation is a gap in the line, never a bridge over it and never a zero.
+    mark = {"type": "line", "strokeWidth": 1.5} if is_line else {"type": "area", "opacity": 0.85, "line": False}
+    return {
+        "data": {"name": "series"},
+        "transform": [
+            {"fold": [entry.field for entry in entries], "as": ["field", "value"]},
+            # Series with other sampling times have no value here at all; null is a gap.
+            {"filter": "isDefined(datum.value)"},
+        ],
+        "mark": {**mark, "interpolate": "linear", "invalid": "break-paths-filter-domains", "clip": True},
+        "encoding": {
+            "x": x,
+            "y": {
+                "field": "value",
+                "type": "quantitative",
+                "scale": y["scale"],
+                "stack": None if is_line else "zero",
+                "axis": {"title": None, "tickCount": 4, "labelExpr": _NUMBER, **y.get("axis", {})},
+            },
+            "color": colour,
+            "order": {"field": "t" if is_line else "field"},
+        },
+    }
+
+
+def _mark_layers(theme: Theme) -> list[dict[str, Any]]:
+    hues = {"unsteady": "shade", "checkpoint": "amber", "error": "critical", "level shift": "purple"}
+    colour = {
+        "field": "kind",
+        "type": "nominal",
+        "scale": {"domain": list(hues), "range": [theme.colour(hue) for hue in hues.values()]},
+        "legend": None,
+    }
+    position = {"field": "from", "type": "quantitative"}
+    return [
+        {
+            "data": {"name": "spans"},
+            "mark": {"type": "rect", "opacity": 0.13, "clip": True},
+            "encoding": {"x": position, "x2": {"field": "until"}, "color": colour},
+        },
+        {
+            "data": {"name": "moments"},
+            "mark": {"type": "rule", "strokeWidth": 1, "strokeDash": [3, 2], "clip": True},
+            "encoding": {"x": position, "color": colour},
+        },
+    ]
+
+
+def _marks(trial: TrialAnalysis, until_s: float) -> dict[str, list[dict[str, Any]]]:
+    spans: list[dict[str, Any]] = []
+    if trial.steady_from_s:
+        spans.append({"kind": "unsteady", "from": 0, "until": trial.steady_from_s})
+    moments = []
+    for event in marked_events(trial):
+        start = max(0.0, event.t_s)
+        if event.until_s is not None:
+            spans.append({"kind": event.kind, "from": start, "until": min(until_s, event.until_s)})
+        moments.append({"kind": event.kind, "from": start})
+    return {"spans": spans, "moments": moments}
+
+
+def marked_events(trial: TrialAnalysis) -> tuple[Event, ...]:
+    """Events that charts mark: autovacuums are too many and lie in the list of events alone."""
+    return tuple(event for event in trial.events if event.kind in {"checkpoint", "error", "level shift"})
+
+
+def _describe(kind: ChartKind, series: tuple[Series, ...], trial: TrialAnalysis, factor: float, unit: str) -> str:
+    parts = []
+    for one in series:
+        values = [value * factor for value in one.values if value is not None]
+        mean, low, high = math.fsum(values) / len(values), min(values), max(values)
+        parts.append(f"{one.label} mean {format_number(mean)}, {format_number(low)} to {format_number(high)}")
+    marks = [f"{event.kind} at {format_seconds(max(0.0, event.t_s))}" for event in marked_events(trial)]
+    text = f"{_TITLES[kind]} over time in {unit}, trial {trial.record.planned.number}: {'; '.join(parts)}."
+    return f"{text} Marked: {', '.join(marks)}." if marks else text
+
+
+def _config(theme: Theme) -> dict[str, Any]:
+    muted, grid = theme.colour("muted"), theme.colour("grid")
+    return {
+        "background": theme.colour("paper") if theme.has_legend else "transparent",
+        "font": FONT,
+        "padding": 2 if not theme.has_legend else 12,
+        # The figure around the chart carries its description; hundreds of parts would only be noise.
+        "aria": False,
+        "autosize": {"type": "fit-x", "contains": "padding"},
+        "view": {"stroke": None},
+        "title": {
+            "color": theme.colour("ink"),
+            "fontSize": 14,
+            "fontWeight": 600,
+            "offset": 8,
+            "subtitleColor": muted,
+            "subtitleFontSize": 12,
+            "subtitlePadding": 4,
+        },
+        "legend": {"labelColor": theme.colour("ink"), "symbolType": "square"},
+        "axis": {
+            "labelColor": muted,
+            "labelFontSize": 11,
+            "gridColor": grid,
+            "domainColor": grid,
+            "tickColor": grid,
+            "tickSize": 4,
+            "labelPadding": 4,
+            "domain": False,
+        },
+        "axisX": {"ticks": True, "domain": True},
+        "axisY": {"ticks": False, "minExtent": 38},
+    }

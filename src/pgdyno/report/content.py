@@ -1,0 +1,208 @@
+"""What the report says before its tables: headline, cards, durability, commands. Shared by every form.
+
+Words only: nothing here lays out a page, and nothing is concluded that analysis or findings have not concluded.
+"""
+
+from __future__ import annotations
+
+import shlex
+
+import msgspec
+
+from pgdyno.analyse.types import TrialAnalysis
+from pgdyno.explain.finding import Finding, Severity
+from pgdyno.plan.plan import PlannedWorkload
+from pgdyno.record.types import TrialStatus
+from pgdyno.report.format import (
+    EstimateText,
+    format_bytes,
+    format_confidence,
+    format_estimate,
+    format_number,
+    format_seconds,
+)
+from pgdyno.report.input import ReportInput
+
+HOW_TO_READ = """\
+The trial is the unit: each starts from the same restored data and gives one number, and n counts trials, never seconds \
+or transactions.
+[low – high] is the 95 % confidence interval of the trials' geometric mean: how well this machine repeated itself; a \
+number without one comes from a single trial.
+One report measures and gives no verdict: two configurations are compared by trials of both in random order, never by \
+laying two reports side by side.
+""".splitlines()
+SIZES_REMARK = "kB, MB and GB are PostgreSQL's: powers of 1024."
+# Source: PostgreSQL 18 manual, 19.5 and 29.1: each of these, when off, trades committed data or the cluster for speed.
+_DURABILITY_SETTINGS = ("fsync", "full_page_writes", "synchronous_commit")
+_NAMED_WORKLOADS = 4
+
+
+class Card(msgspec.Struct, frozen=True, kw_only=True):
+    """A workload's figures that everybody reads."""
+
+    name: str
+    load: str
+    """Such as `8 clients, simple protocol`."""
+    tps: EstimateText
+    p99: EstimateText
+    confidence: str
+    durability: tuple[str, ...]
+
+
+def describe_study(report: ReportInput) -> str:
+    """The report's first sentence: what was measured on what."""
+    record = report.record
+    host = record.host
+    workloads = record.plan.workloads
+    names = _join([workload.name for workload in workloads])
+    if len(workloads) > _NAMED_WORKLOADS:
+        names = f"{len(workloads)} workloads"
+    trials = record.study.trials
+    times = "one trial" if trials.rounds == 1 else f"{trials.rounds} trials"
+    each = "" if len(workloads) == 1 and trials.rounds == 1 else " each"
+    clients = sorted({workload.clients for workload in workloads})
+    by = f"{clients[0]:,}" if len(clients) == 1 else f"{clients[0]:,} to {clients[-1]:,}"
+    disk = host.data_disk
+    return (
+        f"{names}: {times} of {format_seconds(trials.duration_s)}{each} by {by} pgbench"
+        f" {'client' if clients[-1] == 1 else 'clients'} at scale {record.plan.scale:,},"
+        f" on PostgreSQL {record.server.version} with {_describe_cpus(host.usable_cpu_count)} ({host.cpu_model}),"
+        f" {format_bytes(host.usable_memory_bytes)} of memory and data on {disk.filesystem}"
+        f" ({disk.block_device or disk.device})."
+    )
+
+
+def title_report(report: ReportInput) -> str:
+    """The report's title: the study's question, if it asks one."""
+    return report.record.study.question or f"PostgreSQL {report.record.server.version} on the bench"
+
+
+def find_durability_given_up(report: ReportInput) -> tuple[str, ...]:
+    """Settings with which a crash may lose committed transactions or the cluster, as `fsync = off`."""
+    given_up: dict[str, str] = {}
+    for workload in report.analysis.workloads:
+        for trial in workload.trials:
+            given_up |= {
+                fact.name: fact.value for fact in trial.record.settings if is_durability_given_up(fact.name, fact.value)
+            }
+    for name, value in report.record.study.server.settings.items():
+        shown = ("on" if value else "off") if isinstance(value, bool) else str(value)
+        if is_durability_given_up(name, shown):
+            given_up[name] = shown
+    return tuple(f"{name} = {given_up[name]}" for name in _DURABILITY_SETTINGS if name in given_up)
+
+
+def is_durability_given_up(name: str, value: str) -> bool:
+    """Whether a setting's value gives up durability."""
+    return name in _DURABILITY_SETTINGS and value.lower() in {"off", "false", "no", "0"}
+
+
+def make_cards(report: ReportInput) -> tuple[Card, ...]:
+    """One card for each workload."""
+    durability = find_durability_given_up(report)
+    return tuple(
+        Card(
+            name=workload.name,
+            load=describe_load(report.record.plan.find_workload(workload.name)),
+            tps=format_estimate(workload.tps),
+            p99=format_estimate(workload.latency_ms["p99"]),
+            confidence=format_confidence(workload.tps),
+            durability=durability,
+        )
+        for workload in report.analysis.workloads
+    )
+
+
+def describe_load(workload: PlannedWorkload) -> str:
+    """How a workload loads the server, in a line."""
+    parts = [
+        f"{workload.clients:,} {'client' if workload.clients == 1 else 'clients'}",
+        f"{workload.mode.value} protocol",
+    ]
+    if workload.rate_tps is not None:
+        parts.append(f"open loop at {format_number(workload.rate_tps)} tps")
+    if workload.latency_limit_ms is not None:
+        parts.append(f"limit {format_number(workload.latency_limit_ms)} ms")
+    return ", ".join(parts)
+
+
+class FindingText(msgspec.Struct, frozen=True, kw_only=True):
+    """A finding, once for all workloads that it holds for; none is the whole study."""
+
+    severity: Severity
+    claim: str
+    evidence: str
+    advice: str
+    workloads: tuple[str, ...]
+
+
+def list_findings(report: ReportInput) -> tuple[FindingText, ...]:
+    """Findings, the gravest first; what several workloads share is said once."""
+    workloads: dict[Finding, list[str]] = {}
+    for severity in Severity:
+        for finding in report.findings:
+            if finding.severity is severity:
+                of = workloads.setdefault(msgspec.structs.replace(finding, workload=None), [])
+                of += [finding.workload] if finding.workload is not None else []
+    return tuple(
+        FindingText(
+            severity=finding.severity,
+            claim=finding.claim,
+            evidence=finding.evidence,
+            advice=finding.advice,
+            workloads=tuple(dict.fromkeys(of)),
+        )
+        for finding, of in workloads.items()
+    )
+
+
+def name_trial(trial: TrialAnalysis) -> str:
+    """What the report calls a trial: by its number in the order of running."""
+    return f"trial {trial.record.planned.number}"
+
+
+def describe_trial(trial: TrialAnalysis) -> str:
+    """A trial in a line: its place, and its figures or why it has none."""
+    where = f"round {trial.record.planned.round}"
+    if trial.record.status is TrialStatus.FAILED:
+        return f"{where}, failed: {trial.record.error.fact if trial.record.error else 'no reason recorded'}"
+    parts = [where]
+    if trial.tps is not None:
+        parts.append(f"{format_number(trial.tps)} tps")
+    parts += [
+        f"p99 {format_number(p.value_ms)} ms" for p in trial.percentiles if p.name == "p99" and p.value_ms is not None
+    ]
+    return ", ".join(parts)
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True):
+    """A command line and what it is for."""
+
+    purpose: str
+    line: str
+
+
+def list_commands(report: ReportInput) -> tuple[Command, ...]:
+    """The exact commands: to measure again, to write the report again, and what pgdyno itself ran."""
+    record = report.record
+    commands = [
+        Command(purpose="Measure again", line=shlex.join(["pgdyno", "run", f"{report.record_dir}/study.toml"])),
+        Command(purpose="Write this report again", line=shlex.join(["pgdyno", "report", report.record_dir])),
+        Command(purpose="What was typed", line=shlex.join(record.command)),
+    ]
+    if record.dataset is not None:
+        commands.append(Command(purpose="What loaded the data", line=shlex.join(record.dataset.init_argv)))
+    for workload in report.analysis.workloads:
+        trial = workload.representative or next(iter(workload.trials), None)
+        if trial is not None:
+            purpose = f"What loaded the server in {name_trial(trial)}, {workload.name}"
+            commands.append(Command(purpose=purpose, line=shlex.join(trial.record.argv)))
+    return tuple(commands)
+
+
+def _describe_cpus(count: float) -> str:
+    return f"{count:g} {'CPU' if count == 1 else 'CPUs'}"
+
+
+def _join(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,0 +1,123 @@
+"""Numbers as people read them: the only place of pgdyno that rounds.
+
+A number never shows more digits than its interval supports. Nothing here decides what a number means.
+"""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from pgdyno.analyse.estimate import Estimate
+
+ABSENT = "—"
+# Digits of a number whose doubt is not known: one run of pgbench repeats to some percent, never to a thousandth.
+_LONE_DIGITS = 3
+# Source: JCGM 100:2008 (GUM) 7.2.6: a standard uncertainty is quoted to at most two significant digits.
+_DOUBT_DIGITS = 2
+# PostgreSQL's own notation: kB, MB, GB and TB are powers of 1024.
+_BYTES = ((1024**4, "TB"), (1024**3, "GB"), (1024**2, "MB"), (1024, "kB"))
+
+
+class EstimateText(msgspec.Struct, frozen=True, kw_only=True):
+    """An estimate in words: its value, its interval, and the reason where one of them is absent."""
+
+    value: str
+    interval: str
+    """Such as `[3,100 – 3,750]`; `n = 1: no interval` where there is none; empty where the value is absent too."""
+    n: str
+    reason: str | None
+
+
+def format_number(value: float, *, digits: int = _LONE_DIGITS) -> str:
+    """Round to significant digits, with thousands separators: 3412.3 is `3,410`, 0.012345 is `0.0123`."""
+    if value == 0 or not math.isfinite(value):
+        return "0" if value == 0 else ABSENT
+    return _with_decimals(value, digits - 1 - _exponent(value))
+
+
+def format_count(value: float) -> str:
+    """Format a whole number exactly: 204812 is `204,812`."""
+    return f"{value:,.0f}"
+
+
+def format_estimate(estimate: Estimate) -> EstimateText:
+    """Round an estimate and its interval to the same place, which the interval's width decides."""
+    n = f"n = {estimate.n}"
+    if estimate.value is None:
+        return EstimateText(value=ABSENT, interval="", n=n, reason=estimate.reason)
+    if estimate.low is None or estimate.high is None:
+        interval = f"{n}: no interval"
+        return EstimateText(value=format_number(estimate.value), interval=interval, n=n, reason=estimate.reason)
+    half_width = (estimate.high - estimate.low) / 2
+    decimals = (
+        _DOUBT_DIGITS - 1 - _exponent(half_width) if half_width > 0 else _LONE_DIGITS - 1 - _exponent(estimate.value)
+    )
+    value, low, high = (_with_doubt(one, decimals) for one in (estimate.value, estimate.low, estimate.high))
+    return EstimateText(value=value, interval=f"[{low} – {high}]", n=n, reason=estimate.reason)
+
+
+def format_confidence(estimate: Estimate) -> str:
+    """Name the confidence of an interval: `95 %`."""
+    return f"{estimate.confidence * 100:.3g} %"
+
+
+def format_bytes(value: float) -> str:
+    """Format a size in PostgreSQL's notation, where a kB is 1024 bytes."""
+    for size, name in _BYTES:
+        if abs(value) >= size:
+            return f"{_trim(value / size)} {name}"
+    return f"{value:,.0f} B"
+
+
+def format_seconds(value: float) -> str:
+    """Format a duration: `0.45 ms`, `12.3 s`, `60 s`, `3 min 20 s`, `2 h 5 min`."""
+    if 0 < abs(value) < 0.1:
+        return f"{_trim(value * 1000)} ms"
+    if value < 120:
+        return f"{_trim(value)} s"
+    minutes, seconds = divmod(round(value), 60)
+    if minutes < 120:
+        return f"{minutes} min {seconds} s" if seconds else f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+
+
+def format_percent(ratio: float) -> str:
+    """Format a ratio in percent, to three digits and never finer than a hundredth: 0.123456 is `12.3 %`."""
+    percent = ratio * 100
+    return (
+        f"{percent:,.0f} %"
+        if percent in {0, 100}
+        else f"{_with_decimals(percent, min(2, _LONE_DIGITS - 1 - _exponent(percent)))} %"
+    )
+
+
+def format_value(value: float, unit: str) -> str:
+    """Format a value in a unit of facts/metrics.toml with the unit that people read."""
+    if unit == "ratio":
+        return format_percent(value)
+    if unit == "bytes":
+        return format_bytes(value) if value >= 10 else f"{format_number(value)} B"
+    return format_number(value) if unit in {"", "count"} else f"{format_number(value)} {unit}"
+
+
+def _trim(value: float) -> str:
+    # What is whole is exact, such as a duration that was asked for: zeros after its point would only be noise.
+    return format_count(value) if value == round(value) and abs(value) < 1000 else format_number(value)
+
+
+def _exponent(value: float) -> int:
+    # Of the number as it will look once rounded: 9.996 has the digits of 10.0.
+    return int(f"{value:.{_LONE_DIGITS - 1}e}".partition("e")[2])
+
+
+def _with_doubt(value: float, decimals: int) -> str:
+    # A wide interval of a geometric mean lies far to one side: its low end would be rounded to 0, which it is not.
+    return _with_decimals(value, max(decimals, _DOUBT_DIGITS - 1 - _exponent(value)))
+
+
+def _with_decimals(value: float, decimals: int) -> str:
+    text = f"{round(value, decimals):,.{max(0, decimals)}f}"
+    return text.removeprefix("-") if float(text.replace(",", "")) == 0 else text

@@ -1,0 +1,19 @@
+"""What every form of the report is made from: one value, so that the four forms cannot tell different stories."""
+
+from __future__ import annotations
+
+import msgspec
+
+from pgdyno.analyse.types import StudyAnalysis
+from pgdyno.explain.finding import Finding
+from pgdyno.record.types import StudyRecord
+
+
+class ReportInput(msgspec.Struct, frozen=True, kw_only=True):
+    """A study's record, what analysis made of it, and what was found."""
+
+    record: StudyRecord
+    analysis: StudyAnalysis
+    findings: tuple[Finding, ...]
+    record_dir: str
+    """As the user would type it; for the lines that say where things lie and how to repeat them."""

@@ -1,0 +1,173 @@
+"""The report for programs: one JSON document of a published, versioned form, at full precision.
+
+Its schema is `report.schema.json` beside this module. A field is never renamed, never changes its unit and never goes
+without a new `version`; fields may be added. Series over time are not in it: the record holds every sample.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+
+from pgdyno.analyse.estimate import Doubt, Estimate
+from pgdyno.analyse.types import Event, Percentile, StatementTime, TrialAnalysis, WorkloadAnalysis
+from pgdyno.explain.finding import Finding
+from pgdyno.plan.plan import Choice, PlannedWorkload
+from pgdyno.record.types import Dataset, ErrorFact, Gap, HostFacts, ServerFacts, SettingFact, TrialStatus
+from pgdyno.report.content import describe_study, find_durability_given_up
+from pgdyno.report.input import ReportInput
+from pgdyno.spec.study import Study
+
+REPORT_VERSION = 1
+SCHEMA_FILE = "report.schema.json"
+
+
+def _says(description: str) -> msgspec.Meta:
+    return msgspec.Meta(description=description)
+
+
+class TrialDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """One trial."""
+
+    number: Annotated[int, _says("From 1, in the order of running.")]
+    round: int
+    status: TrialStatus
+    is_representative: Annotated[bool, _says("Whether it is the finished trial with the median TPS.")]
+    error: ErrorFact | None
+    seed: int
+    warm_up_s: float
+    duration_s: float
+    argv: Annotated[tuple[str, ...], _says("Of pgbench.")]
+    tps: Annotated[float | None, _says("Of the steady part.")]
+    latency_mean_ms: float | None
+    percentiles: tuple[Percentile, ...]
+    transactions_count: int | None
+    failed_count: int | None
+    skipped_count: int | None
+    late_count: Annotated[int | None, _says("Transactions above the latency limit.")]
+    steady_from_s: Annotated[float | None, _says("Start of the steady part, after the start of the load.")]
+    log_sampling_rate: float
+    restore_s: float
+    load_cpu_s: Annotated[float | None, _says("CPU seconds of pgbench.")]
+    counts_per_transaction: dict[str, float | None]
+    shares: dict[str, float | None]
+    statements: tuple[StatementTime, ...]
+    events: tuple[Event, ...]
+    settings: Annotated[tuple[SettingFact, ...], _says("Those that are not the built-in default.")]
+    unknown_lines: Annotated[tuple[str, ...], _says("What pgbench printed and pgdyno did not understand.")]
+    gaps: tuple[Gap, ...]
+    doubts: tuple[Doubt, ...]
+
+
+class WorkloadDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """One workload over its trials. Every estimate has its interval, its confidence and its n, which counts trials."""
+
+    name: str
+    planned: PlannedWorkload
+    tps: Estimate
+    latency_ms: Annotated[dict[str, Estimate], _says("By name: mean, p50, p90, p95, p99, p99.9, max.")]
+    trials: tuple[TrialDocument, ...]
+
+
+class ReportDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A report of pgdyno. Absent is null, with the reason beside it where there is one; never 0."""
+
+    format: Annotated[str, _says("Always pgdyno-report.")]
+    version: Annotated[int, _says("Of this form.")]
+    name: str
+    summary: Annotated[str, _says("What was measured on what, in a sentence.")]
+    started_at: Annotated[str, _says("ISO 8601 with offset.")]
+    record_dir: str
+    command: tuple[str, ...]
+    tool_versions: dict[str, str]
+    durability_given_up: Annotated[
+        tuple[str, ...], _says("Settings with which a crash may lose committed transactions.")
+    ]
+    findings: tuple[Finding, ...]
+    workloads: tuple[WorkloadDocument, ...]
+    dataset: Dataset | None
+    choices: Annotated[tuple[Choice, ...], _says("What the study left open, what was chosen, and why.")]
+    server: ServerFacts
+    host: HostFacts
+    study: Study
+
+
+def render_json(report: ReportInput) -> bytes:
+    """Render the report as JSON."""
+    return msgspec.json.format(msgspec.json.encode(make_document(report)), indent=1) + b"\n"
+
+
+def make_document(report: ReportInput) -> ReportDocument:
+    """The report as its document."""
+    record = report.record
+    return ReportDocument(
+        format="pgdyno-report",
+        version=REPORT_VERSION,
+        name=record.name,
+        summary=describe_study(report),
+        started_at=record.started_at,
+        record_dir=report.record_dir,
+        command=record.command,
+        tool_versions=record.tool_versions,
+        durability_given_up=find_durability_given_up(report),
+        findings=report.findings,
+        workloads=tuple(
+            WorkloadDocument(
+                name=workload.name,
+                planned=record.plan.find_workload(workload.name),
+                tps=workload.tps,
+                latency_ms=workload.latency_ms,
+                trials=tuple(_make_trial(workload, trial) for trial in workload.trials),
+            )
+            for workload in report.analysis.workloads
+        ),
+        dataset=record.dataset,
+        choices=record.plan.choices,
+        server=record.server,
+        host=record.host,
+        study=record.study,
+    )
+
+
+def make_schema() -> dict[str, Any]:
+    """The JSON schema of the document."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"pgdyno report, version {REPORT_VERSION}",
+        **msgspec.json.schema(ReportDocument),
+    }
+
+
+def _make_trial(workload: WorkloadAnalysis, trial: TrialAnalysis) -> TrialDocument:
+    record, planned = trial.record, trial.record.planned
+    return TrialDocument(
+        number=planned.number,
+        round=planned.round,
+        status=record.status,
+        is_representative=trial is workload.representative,
+        error=record.error,
+        seed=planned.seed,
+        warm_up_s=planned.warm_up_s,
+        duration_s=planned.duration_s,
+        argv=record.argv,
+        tps=trial.tps,
+        latency_mean_ms=trial.latency_mean_ms,
+        percentiles=trial.percentiles,
+        transactions_count=trial.transactions_count,
+        failed_count=trial.failed_count,
+        skipped_count=trial.skipped_count,
+        late_count=trial.late_count,
+        steady_from_s=trial.steady_from_s,
+        log_sampling_rate=record.log_sampling_rate,
+        restore_s=record.restore_s,
+        load_cpu_s=record.load_cpu_s,
+        counts_per_transaction=trial.counts_per_transaction,
+        shares=trial.shares,
+        statements=trial.statements,
+        events=trial.events,
+        settings=record.settings,
+        unknown_lines=trial.unknown_lines,
+        gaps=tuple(dict.fromkeys((*record.gaps, *trial.gaps))),
+        doubts=trial.doubts,
+    )

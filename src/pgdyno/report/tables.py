@@ -1,0 +1,355 @@
+"""The report's tables: each a pure function of the report's input. Rounded here, laid out elsewhere."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+
+from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
+from pgdyno.facts.metrics import all_metrics
+from pgdyno.record.types import Dataset, Gap, SettingFact, TrialStatus
+from pgdyno.report.content import SIZES_REMARK, is_durability_given_up, name_trial
+from pgdyno.report.format import (
+    format_bytes,
+    format_confidence,
+    format_count,
+    format_estimate,
+    format_number,
+    format_percent,
+    format_seconds,
+    format_value,
+)
+from pgdyno.report.input import ReportInput
+from pgdyno.report.table import Cell, Table, absent, code, columns, text
+
+# Source: PostgreSQL 15 to 18, guc_tables.c: shared_buffers has the built-in value of 16384 pages of 8 kB.
+_DEFAULT_SHARED_BUFFERS_BYTES = 128 * 1024**2
+_MEMORY_UNITS = {"B": 1, "kB": 1024, "MB": 1024**2, "GB": 1024**3}
+# Source: PostgreSQL 18 manual, pg_settings: these values come from the server, not from files, commands or users.
+_OWN_SOURCES = frozenset({"default", "override"})
+_NOT_OBSERVED = "not observed; the reason is under “Not observed”"
+# Counts that explain most of a result, whatever the noise.
+_KEY_COUNTS = (
+    "wal_bytes", "wal_fpi_count", "wal_sync_count", "blks_hit_pages", "blks_read_pages", "io_write_bytes", "backend_written_pages",
+)  # fmt: skip
+_SHARES = {
+    "cpu_busy_ratio": "CPU busy",
+    "cpu_busiest_core_ratio": "Busiest core",
+    "cpu_steal_ratio": "CPU taken by the hypervisor",
+    "load_generator_thread_ratio": "Busiest pgbench thread",
+    "disk_util_ratio": "Disk busy",
+    "cache_hit_ratio": "Page accesses served by shared_buffers",
+}
+
+
+def result_table(workload: WorkloadAnalysis) -> Table:
+    """TPS and latency of a workload over its trials."""
+    rows = []
+    for name, estimate in (("TPS", workload.tps), *workload.latency_ms.items()):
+        label = "mean latency" if name == "mean" else name
+        shown = format_estimate(estimate)
+        unit = "" if estimate.value is None or name == "TPS" else f" {estimate.unit}"
+        rows.append(
+            (
+                text(label),
+                Cell(
+                    text=f"{shown.value}{unit}", note=shown.reason if estimate.value is None else None, is_strong=True
+                ),
+                Cell(text=shown.interval or "—", note=shown.reason if estimate.low is None else None),
+                text(str(estimate.n)),
+            )
+        )
+    heading = f"{format_confidence(workload.tps)} interval"
+    return Table(
+        caption="Result over all trials",
+        columns=columns("", "Geometric mean", heading, "n", numbers_from=1),
+        rows=tuple(rows),
+    )
+
+
+def trials_table(workload: WorkloadAnalysis) -> Table:
+    """One row for each trial."""
+    names = list(dict.fromkeys(p.name for trial in workload.trials for p in trial.percentiles))
+    has_skipped = any(trial.skipped_count for trial in workload.trials)
+    has_late = any(trial.late_count is not None for trial in workload.trials)
+    titles = ["Trial", "TPS", "mean ms", *(f"{name} ms" for name in names), "transactions", "failed"]
+    titles += ["skipped"] * has_skipped + ["above limit"] * has_late + ["steady from"]
+    rows = []
+    for trial in workload.trials:
+        reason = _failure(trial)
+        percentiles = {p.name: p for p in trial.percentiles}
+        cells = [
+            text(_title_trial(workload, trial)),
+            _number(trial.tps, format_number, reason),
+            _number(trial.latency_mean_ms, format_number, reason),
+        ]
+        for name in names:
+            seen = percentiles.get(name)
+            cells.append(_number(seen.value_ms if seen else None, format_number, (seen and seen.reason) or reason))
+        cells.append(_number(trial.transactions_count, format_count, reason))
+        cells.append(_number(trial.failed_count, format_count, reason))
+        cells += [_number(trial.skipped_count, format_count, reason)] * has_skipped
+        cells += [_number(trial.late_count, format_count, reason)] * has_late
+        cells.append(_number(trial.steady_from_s, format_seconds, reason))
+        rows.append(tuple(cells))
+    return Table(caption="Each trial", columns=columns(*titles, numbers_from=1), rows=tuple(rows))
+
+
+def counts_table(workload: WorkloadAnalysis) -> Table | None:
+    """What a transaction cost, in the counts that explain most."""
+    return _counts_table("Per transaction", workload, _KEY_COUNTS)
+
+
+def all_counts_table(workload: WorkloadAnalysis) -> Table | None:
+    """What a transaction cost, in every other counter that moved."""
+    moved = dict.fromkeys(n for trial in workload.trials for n, value in trial.counts_per_transaction.items() if value)
+    others = [name for name in moved if name not in _KEY_COUNTS]
+    return _counts_table("Every other counter that moved, per transaction", workload, others)
+
+
+def shares_table(workload: WorkloadAnalysis) -> Table | None:
+    """Where the machine stood."""
+    trials = [trial for trial in workload.trials if trial.shares]
+    rows = tuple(
+        (
+            text(_SHARES.get(name, name)),
+            *(_number(trial.shares.get(name), format_percent, _NOT_OBSERVED) for trial in trials),
+        )
+        for name in (*_SHARES, *dict.fromkeys(n for trial in trials for n in trial.shares if n not in _SHARES))
+        if any(name in trial.shares for trial in trials)
+    )
+    titles = columns("", *(_title_trial(workload, trial) for trial in trials), numbers_from=1)
+    return Table(caption="Means over the load", columns=titles, rows=rows) if rows else None
+
+
+def statements_table(workload: WorkloadAnalysis) -> Table | None:
+    """Mean latency of each statement of the scripts."""
+    trials = [trial for trial in workload.trials if trial.statements]
+    if not trials:
+        return None
+    has_failures = any(one.failures is not None for trial in trials for one in trial.statements)
+    has_scripts = len({one.script for trial in trials for one in trial.statements}) > 1
+    rows = []
+    for position, one in enumerate(trials[0].statements):
+        label = f"{one.script}: {one.statement}" if has_scripts else one.statement
+        cells = [code(label)]
+        same = [trial.statements[position] if position < len(trial.statements) else None for trial in trials]
+        cells += [_number(each.latency_ms if each else None, format_number, None) for each in same]
+        if has_failures:
+            cells.append(text(format_count(sum(each.failures or 0 for each in same if each))))
+        rows.append(tuple(cells))
+    titles = ["Statement", *(f"{_title_trial(workload, trial)}, ms" for trial in trials), *["failures"] * has_failures]
+    return Table(caption="Mean latency of each statement", columns=columns(*titles, numbers_from=1), rows=tuple(rows))
+
+
+def relations_table(dataset: Dataset) -> Table:
+    """Tables and indexes of the dataset, the largest first."""
+    rows = tuple(
+        (
+            code(one.name),
+            text(one.kind),
+            text(format_bytes(one.bytes)),
+            text(format_count(one.pages)),
+            _number(one.rows, format_count, "an index has no rows of its own" if "index" in one.kind else "not known"),
+        )
+        for one in sorted(dataset.relations, key=lambda one: -one.bytes)
+    )
+    return Table(
+        caption="Relations", columns=columns("Name", "Kind", "Size", "Pages", "Rows", numbers_from=2), rows=rows,
+        remark=SIZES_REMARK,
+    )  # fmt: skip
+
+
+def dataset_table(report: ReportInput, dataset: Dataset) -> Table:
+    """Size of the dataset against the caches."""
+    shared_buffers = shared_buffers_bytes(report)
+    memory = report.record.host.usable_memory_bytes
+    rows = (
+        (text("Scale"), text(f"{dataset.scale:,}")),
+        (text("Size"), text(format_bytes(dataset.total_bytes))),
+        (text("Against shared_buffers"), text(f"{format_number(dataset.total_bytes / shared_buffers)} × {format_bytes(shared_buffers)}")),
+        (text("Against memory"), text(f"{format_number(dataset.total_bytes / memory)} × {format_bytes(memory)}")),
+    )  # fmt: skip
+    return Table(caption="Size", columns=columns("", "Value", numbers_from=1), rows=rows)
+
+
+def init_table(dataset: Dataset) -> Table:
+    """What loading took, step by step."""
+    rows = [(text(name), text(format_seconds(seconds))) for name, seconds in dataset.init_steps_s.items()]
+    rows.append((text("all"), Cell(text=format_seconds(dataset.init_total_s), is_strong=True)))
+    remark = "Loaded by an earlier study; the times are of then." if dataset.is_reused else ""
+    return Table(
+        caption="Loading (pgbench -i)", columns=columns("Step", "Time", numbers_from=1), rows=tuple(rows), remark=remark
+    )
+
+
+def settings_table(report: ReportInput) -> Table | None:
+    """Settings that somebody set to what is not the built-in default."""
+    caption = "Settings that are not the built-in default"
+    return _settings_table(caption, report, lambda fact: fact.source not in _OWN_SOURCES)
+
+
+def server_settings_table(report: ReportInput) -> Table | None:
+    """Values that the server itself computed: nobody set them."""
+    caption = "Values that the server computed itself"
+    return _settings_table(caption, report, lambda fact: fact.source in _OWN_SOURCES)
+
+
+def host_table(report: ReportInput) -> Table:
+    """What the machine is."""
+    host = report.record.host
+    disk = host.data_disk
+    limit = None if host.cpu_limit is None else f"{host.cpu_limit:g} of {host.cpu_count} (cgroup limit)"
+    memory = format_bytes(host.memory_bytes)
+    if host.memory_limit_bytes is not None:
+        memory = f"{format_bytes(host.memory_limit_bytes)} of {memory} (cgroup limit)"
+    optional = {"virtualization": "Virtualization", "clock_source": "Clock source", "governor": "CPU governor",
+                "transparent_huge_pages": "Transparent huge pages"}  # fmt: skip
+    kinds = {True: "rotating", False: "solid state", None: None}
+    facts: list[tuple[str, Cell]] = [
+        ("System", text(f"{host.os_name}, Linux {host.kernel}, {host.architecture}")),
+        ("CPU", text(host.cpu_model)),
+        ("CPUs", text(limit or str(host.cpu_count))),
+        ("Memory", text(memory)),
+        ("Swap", text(format_bytes(host.swap_bytes) if host.swap_bytes else "none")),
+        *((title, text(getattr(host, name), note=None if getattr(host, name) else host.absent.get(name, "not found"))) for name, title in optional.items()),
+        ("Load average at the start", text(format_number(host.load_average_1min))),
+        ("Data directory", code(disk.path)),
+        ("Disk", text(", ".join(filter(None, (disk.device, disk.block_device, kinds[disk.is_rotational]))))),
+        ("File system", text(f"{disk.filesystem} ({disk.mount_options})")),
+        ("Disk space", text(f"{format_bytes(disk.free_bytes)} free of {format_bytes(disk.size_bytes)}")),
+        ("I/O scheduler", text(disk.scheduler, note=None if disk.scheduler else host.absent.get("scheduler", "not found"))),
+        ("Read-ahead", text(f"{disk.read_ahead_kb} kB" if disk.read_ahead_kb is not None else None,
+                            note=None if disk.read_ahead_kb is not None else host.absent.get("read_ahead_kb", "not found"))),
+    ]  # fmt: skip
+    rows = tuple((text(name), cell) for name, cell in facts)
+    return Table(caption="The machine", columns=columns("", "Value"), rows=rows, remark=SIZES_REMARK)
+
+
+def choices_table(report: ReportInput) -> Table | None:
+    """What the study left open."""
+    rows = tuple((text(one.name), text(one.value), text(one.reason)) for one in report.record.plan.choices)
+    return Table(caption="Chosen by pgdyno", columns=columns("What", "Value", "Why"), rows=rows) if rows else None
+
+
+def gaps_table(report: ReportInput) -> Table | None:
+    """What was to be observed and was not."""
+    seen: dict[Gap, list[int]] = {}
+    trials = [trial for workload in report.analysis.workloads for trial in workload.trials]
+    for trial in trials:
+        for gap in dict.fromkeys((*trial.record.gaps, *trial.gaps)):
+            seen.setdefault(gap, []).append(trial.record.planned.number)
+    rows = tuple(
+        (text(gap.source), text(gap.reason), text("all trials" if len(where) == len(trials) else _list_trials(where)))
+        for gap, where in seen.items()
+    )
+    return Table(caption="Not observed", columns=columns("What", "Why", "Where"), rows=rows) if rows else None
+
+
+def versions_table(report: ReportInput) -> Table:
+    """Which programs made the numbers."""
+    record = report.record
+    rows = [(text("PostgreSQL"), text(f"{record.server.version}, from {record.server.bindir}"))]
+    rows += [(text(name), text(version)) for name, version in record.tool_versions.items()]
+    if record.server.configure:
+        rows.append((text("PostgreSQL's build"), code(record.server.configure)))
+    return Table(caption="Versions", columns=columns("Program", "Version"), rows=tuple(rows))
+
+
+def events_table(trial: TrialAnalysis) -> Table | None:
+    """What happened during a trial."""
+    rows = tuple(
+        (
+            text(format_seconds(max(0.0, event.t_s))),
+            text("" if event.until_s is None else format_seconds(event.until_s - event.t_s)),
+            text(event.kind),
+            text(event.text),
+        )
+        for event in trial.events
+    )
+    return (
+        Table(caption="Events", columns=columns("At", "Took", "Event", "Words of the source"), rows=rows)
+        if rows
+        else None
+    )
+
+
+def shared_buffers_bytes(report: ReportInput) -> int:
+    """Size of shared_buffers in the study's trials."""
+    for workload in report.analysis.workloads:
+        for trial in workload.trials:
+            for fact in trial.record.settings:
+                size = _memory_bytes(fact.value, fact.unit) if fact.name == "shared_buffers" else None
+                if size:
+                    return size
+    return _DEFAULT_SHARED_BUFFERS_BYTES
+
+
+def format_setting(value: str, unit: str | None) -> str:
+    """A row of pg_settings as one would write it: `16384` in units of `8kB` is `128 MB`."""
+    size = _memory_bytes(value, unit)
+    if size is not None and size > 0:
+        return format_bytes(size)
+    is_counted = unit is not None and re.fullmatch(r"\d+(\.\d+)?", value) and value != "0"
+    return f"{value} {unit}" if is_counted and size is None else value or "''"
+
+
+def _memory_bytes(value: str, unit: str | None) -> int | None:
+    match = re.fullmatch(r"(\d*)(B|kB|MB|GB)", unit or "")
+    if match is None or not value.isdigit():
+        return None
+    return int(value) * int(match[1] or 1) * _MEMORY_UNITS[match[2]]
+
+
+def _settings_table(caption: str, report: ReportInput, is_shown: Callable[[SettingFact], bool]) -> Table | None:
+    # Where trials differ, each value stands with its trials.
+    seen: dict[SettingFact, list[int]] = {}
+    trials = [trial for workload in report.analysis.workloads for trial in workload.trials if trial.record.settings]
+    for trial in trials:
+        for fact in filter(is_shown, trial.record.settings):
+            seen.setdefault(fact, []).append(trial.record.planned.number)
+    rows = []
+    for fact, where in sorted(seen.items(), key=lambda item: (item[0].name, item[0].value)):
+        notes = ["durability given up"] if is_durability_given_up(fact.name, fact.value) else []
+        notes += [f"in {_list_trials(where)} only"] if len(where) < len(trials) else []
+        value = Cell(text=format_setting(fact.value, fact.unit), note="; ".join(notes) or None, is_strong=True)
+        boot = None if fact.boot_value is None else format_setting(fact.boot_value, fact.unit)
+        rows.append((code(fact.name), value, text(boot), text(fact.source)))
+    titles = columns("Setting", "Value", "Built-in default", "Source")
+    return Table(caption=caption, columns=titles, rows=tuple(rows)) if rows else None
+
+
+def _counts_table(caption: str, workload: WorkloadAnalysis, names: Iterable[str]) -> Table | None:
+    trials = [trial for trial in workload.trials if trial.counts_per_transaction]
+    metrics = all_metrics()
+    rows = []
+    for name in names:
+        values = [trial.counts_per_transaction.get(name) for trial in trials]
+        if all(value is None for value in values):
+            continue
+        metric = metrics.get(name)
+        unit = metric.unit if metric else ""
+        cells = (absent(_NOT_OBSERVED) if value is None else text(format_value(value, unit)) for value in values)
+        rows.append((code(name), *cells, text(metric.meaning if metric else None)))
+    titles = columns("", *(_title_trial(workload, trial) for trial in trials), numbers_from=1)
+    return Table(caption=caption, columns=(*titles, *columns("Meaning")), rows=tuple(rows)) if rows else None
+
+
+def _title_trial(workload: WorkloadAnalysis, trial: TrialAnalysis) -> str:
+    is_median = len(workload.trials) > 1 and trial is workload.representative
+    return f"{name_trial(trial)} (median)" if is_median else name_trial(trial)
+
+
+def _failure(trial: TrialAnalysis) -> str | None:
+    if trial.record.status is not TrialStatus.FAILED:
+        return None
+    return f"{name_trial(trial)} failed: {trial.record.error.fact if trial.record.error else 'no reason recorded'}"
+
+
+def _number(value: float | None, formatted: Callable[[float], str], reason: str | None) -> Cell:
+    return absent(reason) if value is None else text(formatted(value))
+
+
+def _list_trials(numbers: Iterable[int]) -> str:
+    ordered = sorted(set(numbers))
+    return f"{'trial' if len(ordered) == 1 else 'trials'} {', '.join(map(str, ordered))}"

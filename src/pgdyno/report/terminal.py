@@ -1,0 +1,67 @@
+"""The end of a bench on the terminal: each workload's figures in two lines, what to doubt, where the report lies.
+
+Fits 80 columns and says nothing by colour alone.
+"""
+
+from __future__ import annotations
+
+from rich.cells import cell_len
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from pgdyno.analyse.types import WorkloadAnalysis
+from pgdyno.explain.finding import Severity
+from pgdyno.report import content
+from pgdyno.report.format import format_confidence, format_estimate
+from pgdyno.report.input import ReportInput
+
+# Leaves room for the figures on a line of 80; a longer name pushes its own line alone.
+_MOST_NAME = 34
+_SHOWN_PERCENTILES = ("p50", "p95", "p99")
+_STYLES = {Severity.CRITICAL: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "bold"}
+
+
+def render_terminal(report: ReportInput) -> RenderableType:
+    """Render the summary of a report."""
+    workloads = report.analysis.workloads
+    names = min(_MOST_NAME, max(cell_len(workload.name) for workload in workloads))
+    lines: list[RenderableType] = [line for workload in workloads for line in _figures(workload, names=names)]
+    durability = content.find_durability_given_up(report)
+    if durability:
+        lines += ["", Text(f"durability given up: {', '.join(durability)}", style="bold red")]
+    findings = content.list_findings(report)
+    if findings:
+        lines.append("")
+    for finding in findings:
+        of = f" ({', '.join(finding.workloads)})" if finding.workloads else ""
+        claim = Text.assemble((f"{finding.severity.value}: ", _STYLES[finding.severity]), finding.claim, of)
+        lines.append(claim)
+        if finding.severity is not Severity.NOTE:
+            lines += [
+                Padding(Text(words), (0, 0, 0, 2), expand=False)
+                for words in (finding.evidence, finding.advice)
+                if words
+            ]
+    # A path is to be copied: it may pass the margin, and never breaks.
+    lines += ["", Text(f"report: {report.record_dir}/report.html", no_wrap=True, overflow="ignore")]
+    return Group(*lines)
+
+
+def _figures(workload: WorkloadAnalysis, *, names: int) -> tuple[Text, ...]:
+    tps = format_estimate(workload.tps)
+    name = f"{workload.name}{' ' * (names - cell_len(workload.name))}"
+    if not tps.interval:
+        return (_plain(f"{name}  no figure: {tps.reason}"),)
+    doubt = tps.interval
+    if doubt.startswith("["):
+        doubt = f"{doubt} {format_confidence(workload.tps)}, n={workload.tps.n}"
+    shown = []
+    for percentile in _SHOWN_PERCENTILES:
+        latency = format_estimate(workload.latency_ms[percentile])
+        shown.append(f"{percentile} {latency.value}{' ms' if latency.interval else ''}")
+    return _plain(f"{name}  {tps.value} tps  {doubt}"), _plain(f"{' ' * names}  {'  '.join(shown)}")
+
+
+def _plain(words: str) -> Text:
+    return Text(words, no_wrap=True, overflow="fold")

@@ -1,0 +1,143 @@
+"""A real browser for tests: headless Chromium, driven over its DevTools pipe, and everything that a page asks for."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+_PATIENCE_S = 30.0
+_FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--hide-scrollbars",
+    "--remote-debugging-pipe",
+)
+
+
+class Browser(AbstractContextManager["Browser"]):
+    """A browser with one page. The pipe is file descriptors 3 (commands) and 4 (answers), messages end in NUL."""
+
+    def __init__(self) -> None:
+        assert CHROMIUM is not None
+        self._profile = tempfile.TemporaryDirectory(prefix="pgdyno-browser-", ignore_cleanup_errors=True)
+        read_commands, self._commands = os.pipe()
+        self._answers, write_answers = os.pipe()
+        # The shell puts the ends where Chromium looks for them.
+        line = f'exec "$@" 3<&{read_commands} 4>&{write_answers}'
+        self._process = subprocess.Popen(
+            ["bash", "-c", line, "bash", CHROMIUM, *_FLAGS, f"--user-data-dir={self._profile.name}", "about:blank"],
+            pass_fds=(read_commands, write_answers),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        os.close(read_commands)
+        os.close(write_answers)
+        self._received = b""
+        self._number = 0
+        self.requests: list[str] = []
+        self.complaints: list[str] = []
+        targets = self._call("Target.getTargets", session=None)["targetInfos"]
+        page = next(target for target in targets if target["type"] == "page")
+        attached = self._call("Target.attachToTarget", session=None, targetId=page["targetId"], flatten=True)
+        self._session: str = attached["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.call(f"{domain}.enable")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        os.close(self._commands)
+        os.close(self._answers)
+        try:
+            self._process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._profile.cleanup()
+
+    def call(self, method: str, **params: Any) -> dict[str, Any]:
+        """One DevTools command to the page."""
+        return self._call(method, session=self._session, **params)
+
+    def open(self, path: Path, *, width: int = 1280, height: int = 900, scheme: str = "light") -> None:
+        """Show a file and wait until its charts are drawn."""
+        self.requests.clear()
+        self.complaints.clear()
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        self.call("Page.navigate", url=path.as_uri())
+        deadline_s = time.monotonic() + _PATIENCE_S
+        while not self.evaluate("document.documentElement?.dataset.drawn !== undefined"):
+            assert time.monotonic() < deadline_s, f"no charts after {_PATIENCE_S:.0f} s: {self.complaints}"
+            time.sleep(0.05)
+
+    def evaluate(self, expression: str) -> Any:
+        """The value of a JavaScript expression in the page."""
+        answer = self.call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
+        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
+        return answer["result"].get("value")
+
+    def screenshot(self, *, is_full: bool = True) -> bytes:
+        """The page as PNG."""
+        answer = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=is_full)
+        return base64.b64decode(answer["data"])
+
+    def print_pdf(self) -> bytes:
+        """The page as it would be printed on A4."""
+        answer = self.call(
+            "Page.printToPDF", printBackground=False, paperWidth=8.27, paperHeight=11.69, preferCSSPageSize=True
+        )
+        return base64.b64decode(answer["data"])
+
+    def _call(self, method: str, *, session: str | None, **params: Any) -> dict[str, Any]:
+        self._number += 1
+        message = {"id": self._number, "method": method, "params": params}
+        if session is not None:
+            message["sessionId"] = session
+        os.write(self._commands, json.dumps(message).encode() + b"\0")
+        while True:
+            answer = self._receive()
+            if answer.get("id") == self._number:
+                assert "error" not in answer, answer["error"]
+                result: dict[str, Any] = answer["result"]
+                return result
+            self._notice(answer)
+
+    def _receive(self) -> dict[str, Any]:
+        while b"\0" not in self._received:
+            chunk = os.read(self._answers, 1 << 20)
+            assert chunk, "the browser ended"
+            self._received += chunk
+        message, _, self._received = self._received.partition(b"\0")
+        answer: dict[str, Any] = json.loads(message)
+        return answer
+
+    def _notice(self, event: dict[str, Any]) -> None:
+        params = event.get("params", {})
+        match event.get("method"):
+            case "Network.requestWillBeSent":
+                self.requests.append(params["request"]["url"])
+            case "Log.entryAdded":
+                self.complaints.append(params["entry"]["text"])
+            case "Runtime.exceptionThrown":
+                details = params["exceptionDetails"]
+                self.complaints.append(details.get("exception", {}).get("description", details["text"]))
+            case "Runtime.consoleAPICalled" if params["type"] in {"error", "warning"}:
+                self.complaints.append(str(params["args"]))

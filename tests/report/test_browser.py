@@ -1,0 +1,136 @@
+"""The page in a real browser: drawn, quiet, narrow, dark, printed, and asking nobody for anything."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pgdyno.report.html import render_html
+from tests.report.browser import CHROMIUM, Browser
+from tests.report.build import build_report
+
+DRAWN = "[...document.querySelectorAll('figure.chart')].filter(f => !f.closest('details:not([open])')).map(f => f.querySelectorAll('svg').length)"
+LEFT_OF_PAGE = """[...document.querySelectorAll('body *')].filter(e => {
+  const box = e.getBoundingClientRect();
+  return box.width > 0 && box.right > innerWidth + 1 && !e.closest('.scroll') && !e.closest('svg') && !e.closest('.unseen');
+}).map(e => e.outerHTML.slice(0, 80))"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if CHROMIUM is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail("CI may not skip the browser: no chromium is installed")
+        pytest.skip("no chromium is installed")
+    with Browser() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("pages")
+    reports = {
+        "plain": build_report(),
+        "hard": build_report(names=("tpcb-like", '<script>alert("x")</script> Grüße'), failed=(2,), is_hard=True),
+        "bare": build_report(names=("select-only",), rounds=1, is_bare=True),
+    }
+    for name, report in reports.items():
+        (folder / f"{name}.html").write_text(render_html(report), encoding="utf-8")
+    return {name: folder / f"{name}.html" for name in reports}
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "scheme"),
+    [
+        ("plain", 1280, "light"),
+        ("plain", 375, "dark"),
+        ("hard", 768, "dark"),
+        ("hard", 375, "light"),
+        ("bare", 375, "light"),
+    ],
+)
+def test_drawn_quiet_and_within_its_width(
+    browser: Browser, pages: dict[str, Path], name: str, width: int, scheme: str
+) -> None:
+    browser.open(pages[name], width=width, scheme=scheme)
+    assert browser.complaints == []
+    assert browser.requests == [pages[name].as_uri()]
+    drawn = browser.evaluate(DRAWN)
+    assert set(drawn) <= {1}
+    assert len(drawn) == {"plain": 33, "hard": 20, "bare": 0}[name]
+    assert browser.evaluate("document.documentElement.scrollWidth") <= width
+    assert browser.evaluate(LEFT_OF_PAGE) == []
+
+
+def test_the_dark_reaches_page_and_charts(browser: Browser, pages: dict[str, Path]) -> None:
+    seen = {}
+    for scheme in ("light", "dark"):
+        browser.open(pages["plain"], scheme=scheme)
+        seen[scheme] = browser.evaluate(
+            "[getComputedStyle(document.body).backgroundColor,"
+            " getComputedStyle(document.querySelector('.mark-line path')).stroke,"
+            " getComputedStyle(document.querySelector('.role-axis-label text')).fill]"
+        )
+    assert seen["light"][0] == "rgb(255, 255, 255)"
+    assert all(light != dark for light, dark in zip(seen["light"], seen["dark"], strict=True))
+
+
+def test_charts_follow_the_windows_width(browser: Browser, pages: dict[str, Path]) -> None:
+    browser.open(pages["plain"], width=1280)
+    browser.call("Emulation.setDeviceMetricsOverride", width=500, height=900, deviceScaleFactor=1, mobile=False)
+    browser.evaluate("new Promise(done => setTimeout(done, 500))")
+    widths = browser.evaluate(
+        "[...document.querySelectorAll('.plot svg')].map(svg => svg.getBoundingClientRect().width)"
+    )
+    assert len(widths) == 33
+    assert all(300 < width <= 468 for width in widths)
+
+
+def test_the_pointer_shows_the_same_moment_in_all_charts_of_a_trial(browser: Browser, pages: dict[str, Path]) -> None:
+    browser.open(pages["plain"])
+    browser.evaluate(
+        "document.documentElement.style.scrollBehavior = 'auto', document.querySelector('.trial').scrollIntoView()"
+    )
+    left, top, width = browser.evaluate(
+        "(box => [box.left, box.top, box.width])(document.querySelector('.trial .plot').getBoundingClientRect())"
+    )
+    browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=left + width / 2, y=top + 60)
+    shown = browser.evaluate(
+        "[...document.querySelector('.trial').querySelectorAll('output')].map(one => one.textContent)"
+    )
+    assert len(shown) == 27
+    assert all(shown)
+    assert browser.evaluate("document.querySelectorAll('.cursor:not([hidden])').length") == 10
+
+
+def test_opening_another_trial_draws_its_charts(browser: Browser, pages: dict[str, Path]) -> None:
+    browser.open(pages["plain"])
+    browser.evaluate("document.querySelector('details.trial').open = true")
+    browser.evaluate("new Promise(done => setTimeout(done, 800))")
+    drawn = browser.evaluate(DRAWN)
+    assert (len(drawn), set(drawn)) == (43, {1})
+
+
+def test_paper_has_every_chart_in_daylight(browser: Browser, pages: dict[str, Path], tmp_path: Path) -> None:
+    browser.open(pages["plain"], scheme="dark", width=1000)
+    pdf = tmp_path / "report.pdf"
+    pdf.write_bytes(browser.print_pdf())
+    assert browser.complaints == []
+    assert pdf.read_bytes().count(b"/Type /Page\n") + pdf.read_bytes().count(b"/Type /Page ") >= 4
+    assert browser.evaluate("document.querySelectorAll('details[data-print][open]').length") == 0
+    if shutil.which("pdftotext") is None:
+        return
+    words = subprocess.run(["pdftotext", str(pdf), "-"], capture_output=True, text=True, check=True).stdout
+    for expected in ("PostgreSQL 18.6 on the bench", "Pressure stall (PSI)", "How to read this", "--with-icu"):
+        assert expected in words
+
+
+def test_printing_at_once_draws_what_was_not_drawn_yet(browser: Browser, pages: dict[str, Path]) -> None:
+    browser.open(pages["plain"])
+    browser.evaluate("document.querySelector('details.trial').open = true, dispatchEvent(new Event('beforeprint'))")
+    assert set(browser.evaluate(DRAWN)) == {1}

@@ -1,0 +1,137 @@
+"""Charts: valid Vega-Lite, thinned without losing a stall or a spike, gaps left open, the same for page and picture."""
+
+from __future__ import annotations
+
+import altair as alt
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pgdyno.analyse.types import ChartKind, Series
+from pgdyno.report import palette
+from pgdyno.report.charts import CSS_THEME, PICTURE_THEME, strip_chart, to_vega_lite, trial_charts
+from pgdyno.report.picture import make_picture, render_png, render_svg
+from pgdyno.report.thin import to_columns
+from tests.report.build import build_report
+
+
+def _trial(**options: object) -> object:
+    return build_report(names=("tpcb-like",), **options).analysis.workloads[0].trials[0]
+
+
+def _series(values: list[float | None], label: str = "a") -> Series:
+    t_s = tuple(float(second) for second in range(len(values)))
+    return Series(metric="tps", label=label, unit="tps", t_s=t_s, values=tuple(values))
+
+
+@pytest.mark.parametrize("is_hard", [False, True])
+@pytest.mark.parametrize("theme", [CSS_THEME, PICTURE_THEME])
+def test_every_chart_is_valid_vega_lite(theme: object, is_hard: bool) -> None:
+    charts = trial_charts(_trial(is_hard=is_hard), theme=theme)
+    assert [chart.kind for chart in charts] == [
+        kind.value for kind in ChartKind if not (is_hard and kind is ChartKind.PRESSURE)
+    ]
+    strip = strip_chart(build_report().analysis.workloads[0], theme=theme)
+    for chart in (*charts, strip):
+        alt.Chart.from_dict(to_vega_lite(chart, width=600), validate=True)
+
+
+def test_the_schema_check_can_fail() -> None:
+    spec = to_vega_lite(trial_charts(_trial(), theme=CSS_THEME)[0], width=600)
+    spec["layer"][0]["mark"] = {"type": "no such mark"}
+    with pytest.raises(jsonschema.ValidationError):
+        alt.Chart.from_dict(spec, validate=True)
+
+
+def test_all_points_are_drawn_unless_there_are_too_many() -> None:
+    for points, shown, note in ((None, 720, ""), (1000, 720, ""), (360, 360, "4 samples")):
+        chart = trial_charts(_trial(duration_s=720), theme=CSS_THEME, points=points)[0]
+        assert len(chart.columns[0]["t"]) == shown
+        assert note in chart.note
+        assert bool(note) == bool(chart.note)
+
+
+@given(st.lists(st.one_of(st.none(), st.floats(0, 1e6)), min_size=3, max_size=400), st.integers(2, 100))
+def test_thinned_lines_keep_their_lowest_and_highest_value(values: list[float | None], points: int) -> None:
+    (group,), step = to_columns([_series(values)], factor=1.0, points=points, is_stacked=False)
+    drawn = [value for value in group["s0"] if value is not None]
+    seen = [float(f"{value:.4g}") for value in values if value is not None]
+    assert len(group["t"]) == len(group["s0"]) <= max(points + 1, len(values) if step == 1 else 0)
+    assert (min(drawn, default=None), max(drawn, default=None)) == (min(seen, default=None), max(seen, default=None))
+    assert group["t"] == sorted(group["t"])
+
+
+def test_thinned_stacks_keep_their_mean_and_a_step_without_samples_stays_a_gap() -> None:
+    (group,), step = to_columns([_series([1.0, 3.0, None, 5.0, None, None])], factor=10.0, points=3, is_stacked=True)
+    assert step == 2
+    assert group == {"t": [0.5, 2.5, 4.5], "s0": [20.0, 50.0, None]}
+
+
+def test_series_with_other_sampling_times_stand_in_a_group_of_their_own() -> None:
+    late = Series(metric="tps", label="b", unit="tps", t_s=(0.5, 1.5), values=(1.0, 2.0))
+    groups, _ = to_columns([_series([1.0, 2.0]), late], factor=1.0, points=None, is_stacked=False)
+    assert groups == ({"t": [0.0, 1.0], "s0": [1.0, 2.0]}, {"t": [0.5, 1.5], "s1": [1.0, 2.0]})
+
+
+def test_a_gap_in_the_observation_is_null_in_the_data() -> None:
+    chart = trial_charts(_trial(is_hard=True), theme=CSS_THEME)[0]
+    assert chart.columns[0]["s0"][20:24] == [None, None, None, chart.columns[0]["s0"][23]]
+
+
+def test_marks_carry_the_checkpoint_and_the_part_that_is_not_steady() -> None:
+    marks = trial_charts(_trial(duration_s=60), theme=CSS_THEME)[0].marks
+    assert marks["spans"] == [
+        {"kind": "unsteady", "from": 0, "until": pytest.approx(4.8)},
+        {"kind": "checkpoint", "from": pytest.approx(24.0), "until": pytest.approx(43.2)},
+    ]
+    assert [mark["kind"] for mark in marks["moments"]] == ["checkpoint"]
+
+
+def test_a_chart_says_in_words_what_it_shows() -> None:
+    charts = {chart.kind: chart for chart in trial_charts(_trial(), theme=CSS_THEME)}
+    assert charts["tps"].alt.startswith(
+        "Transactions per second over time in tps, trial 1: TPS mean 2,870, 1,840 to 3,520."
+    )
+    assert "checkpoint at 24 s" in charts["cpu"].alt
+    assert (charts["cpu"].unit, charts["disk_throughput"].unit, charts["latency"].unit) == (
+        "%",
+        "MB/s",
+        "ms, log scale",
+    )
+
+
+def test_no_strip_for_a_single_trial() -> None:
+    assert strip_chart(build_report(rounds=1).analysis.workloads[0], theme=CSS_THEME) is None
+
+
+def _contrast(one: str, other: str) -> float:
+    """Source: WCAG 2.2, definitions of relative luminance and contrast ratio."""
+
+    def luminance(colour: str) -> float:
+        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    high, low = sorted((luminance(one), luminance(other)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("colours", [palette.LIGHT, palette.DARK])
+def test_text_and_hues_stand_out(colours: dict[str, str]) -> None:
+    assert palette.LIGHT.keys() == palette.DARK.keys()
+    for ground in ("paper", "panel"):
+        for words in ("ink", "muted", "accent", "critical", "warning", "note"):
+            assert _contrast(colours[words], colours[ground]) >= 4.5, (words, ground)
+    for hue in palette.SERIES:
+        assert _contrast(colours[hue], colours["paper"]) >= 3, hue
+
+
+def test_the_headline_is_a_picture_of_the_same_charts() -> None:
+    report = build_report()
+    svg = render_svg(report)
+    assert "simple-update" in svg
+    assert "3,510 tps [3,360 – 3,670] 95 %, n = 3" in svg
+    assert "var(--" not in svg
+    assert render_png(report, scale=1.0).startswith(b"\x89PNG")
+    assert len(make_picture(build_report(is_bare=True))["vconcat"]) == 0

@@ -1,0 +1,124 @@
+"""Terminal, Markdown and JSON: golden texts, a published schema, and no number that the others do not have."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import jsonschema
+import pytest
+from rich.console import Console
+
+import pgdyno.report
+from pgdyno.report.input import ReportInput
+from pgdyno.report.jsonreport import SCHEMA_FILE, make_schema, render_json
+from pgdyno.report.markdown import escape, render_markdown
+from pgdyno.report.tables import format_setting
+from pgdyno.report.terminal import render_terminal
+from tests.report.build import BUILTIN, HOSTILE, build_report
+
+GOLDEN = Path(__file__).parent / "golden"
+CASES = {
+    "plain": {},
+    "hard": {"names": ("tpcb-like", HOSTILE.replace("/", "")), "failed": (2,), "is_hard": True},
+    "one-trial": {"names": ("select-only",), "rounds": 1},
+    "all-failed": {"names": ("tpcb-like",), "rounds": 1, "failed": (1,)},
+    "bare": {"names": ("select-only",), "is_bare": True},
+}
+
+
+@pytest.fixture(params=CASES)
+def case(request: pytest.FixtureRequest) -> tuple[str, ReportInput]:
+    return request.param, build_report(**CASES[request.param])
+
+
+def _print(report: ReportInput) -> str:
+    out = io.StringIO()
+    Console(file=out, width=80, highlight=False, no_color=True, legacy_windows=False).print(render_terminal(report))
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+
+
+def test_terminal(case: tuple[str, ReportInput], golden: Callable[[Path, str], None]) -> None:
+    name, report = case
+    shown = _print(report)
+    golden(GOLDEN / f"{name}.txt", shown)
+    assert max(len(line) for line in shown.splitlines()) <= 80
+
+
+def test_ten_workloads_fit_a_terminal() -> None:
+    shown = _print(build_report(names=(*BUILTIN, *(f"workload-of-some-length-{number}" for number in range(7)))))
+    assert max(len(line) for line in shown.splitlines()) <= 80
+
+
+def test_markdown(case: tuple[str, ReportInput], golden: Callable[[Path, str], None]) -> None:
+    name, report = case
+    golden(GOLDEN / f"{name}.md", render_markdown(report))
+
+
+def test_markdown_tables_are_whole(case: tuple[str, ReportInput]) -> None:
+    rows = [line for line in render_markdown(case[1]).splitlines() if line.startswith("|")]
+    assert rows
+    for line, following in itertools.pairwise(rows):
+        if set(following) <= set("|-:"):
+            assert len(re.findall(r"(?<!\\)\|", line)) == following.count("|")
+
+
+def test_markdown_takes_no_markup_from_others() -> None:
+    text = render_markdown(build_report(**CASES["hard"]))
+    outside = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    assert not re.search(r"(?<!\\)<", outside)
+    assert (
+        escape("a|b *c* `d` _e_ f_g [h](i) &amp; & [1 – 2]") == r"a\|b \*c\* \`d\` \_e\_ f_g [h\](i) \&amp; & [1 – 2]"
+    )
+
+
+def test_json_follows_its_schema(case: tuple[str, ReportInput]) -> None:
+    document = json.loads(render_json(case[1]))
+    jsonschema.Draft202012Validator(make_schema()).validate(document)
+    assert (document["format"], document["version"]) == ("pgdyno-report", 1)
+
+
+def test_json_keeps_full_precision_and_says_why_something_is_absent() -> None:
+    report = build_report(**CASES["hard"])
+    document = json.loads(render_json(report))
+    assert document["workloads"][0]["tps"]["value"] == report.analysis.workloads[0].tps.value
+    trial = document["workloads"][0]["trials"][0]
+    assert next(p for p in trial["percentiles"] if p["name"] == "p99.9") == {
+        "name": "p99.9", "value_ms": None, "reason": "too few transactions: 7 above it, 10 are needed"
+    }  # fmt: skip
+    assert trial["counts_per_transaction"]["blks_read_pages"] is None
+    assert document["durability_given_up"] == ["fsync = off", "synchronous_commit = off"]
+
+
+def test_the_schema_refuses_a_wrong_document() -> None:
+    document = json.loads(render_json(build_report()))
+    document["workloads"][0]["tps"]["value"] = "fast"
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.Draft202012Validator(make_schema()).validate(document)
+
+
+def test_the_published_schema_is_the_one_in_use(golden: Callable[[Path, str], None]) -> None:
+    schema = make_schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    golden(Path(pgdyno.report.__file__).parent / SCHEMA_FILE, json.dumps(schema, indent=1) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "shown"),
+    [
+        ("16384", "8kB", "128 MB"), ("1024", "MB", "1 GB"), ("200", "ms", "200 ms"), ("-1", "ms", "-1"), ("0", "s", "0"),
+        ("-1", "8kB", "-1"), ("on", None, "on"), ("", None, "''"), ("0.9", None, "0.9"), ("65536", "B", "64 kB"),
+    ],
+)  # fmt: skip
+def test_settings_are_shown_as_one_would_write_them(value: str, unit: str | None, shown: str) -> None:
+    assert format_setting(value, unit) == shown
+
+
+def test_a_setting_that_differs_between_trials_names_them() -> None:
+    text = render_markdown(build_report(names=("tpcb-like",), failed=(2,), is_hard=True))
+    assert "durability given up" in text
+    assert "only" not in text.split("## Settings")[1].split("**Chosen")[0]

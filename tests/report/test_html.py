@@ -1,0 +1,139 @@
+"""The page: what it holds, what it escapes, what it may run, how big it is."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html.parser
+import itertools
+import json
+import re
+
+import pytest
+
+from pgdyno.report.html import choose_points, render_html
+from tests.report.build import BUILTIN, HOSTILE, build_report
+
+NAME = 'Umsätze <script>alert("x")</script>'
+
+
+class _Page(html.parser.HTMLParser):
+    """Headings, ids, links, scripts and text of a page."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.headings: list[int] = []
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.loads: list[str] = []
+        self.scripts: list[str] = []
+        self.styles: list[str] = []
+        self.text = ""
+        self.policy = ""
+        self._within = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        self._within = tag if tag in {"script", "style"} and given.get("type") != "application/json" else ""
+        if self._within:
+            getattr(self, f"{tag}s").append("")
+        if re.fullmatch(r"h\d", tag):
+            self.headings.append(int(tag[1]))
+        if "id" in given:
+            self.ids.append(given["id"] or "")
+        if tag == "a":
+            self.links.append(given["href"] or "")
+        elif given.get("href") or given.get("src"):
+            self.loads.append(given.get("href") or given.get("src") or "")
+        if given.get("http-equiv") == "Content-Security-Policy":
+            self.policy = given["content"] or ""
+
+    def handle_endtag(self, tag: str) -> None:
+        self._within = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._within:
+            getattr(self, f"{self._within}s")[-1] += data
+        else:
+            self.text += data
+
+
+@pytest.fixture(scope="module")
+def hard() -> str:
+    return render_html(build_report(names=("tpcb-like", NAME), failed=(2,), is_hard=True))
+
+
+def test_words_of_others_stay_words(hard: str) -> None:
+    page = _Page(hard)
+    assert len(page.scripts) == 2
+    assert not any("alert(" in script for script in page.scripts[1:])
+    for words in (HOSTILE, NAME, "number of <script>moons</script>: 2", "the server stopped during the load"):
+        assert words in page.text
+
+
+def test_only_the_pages_own_scripts_and_style_may_run(hard: str) -> None:
+    page = _Page(hard)
+    assert page.policy.startswith("default-src 'none'; script-src 'sha256-")
+    assert "unsafe" not in page.policy
+    for source in (*page.scripts, *page.styles):
+        assert base64.b64encode(hashlib.sha256(source.encode()).digest()).decode() in page.policy
+    assert page.loads == ["data:,"]
+
+
+def test_headings_descend_by_one_ids_are_unique_and_links_lead_somewhere(hard: str) -> None:
+    page = _Page(hard)
+    assert page.headings[0] == 1
+    assert page.headings.count(1) == 1
+    assert all(after - before <= 1 for before, after in itertools.pairwise(page.headings))
+    assert len(page.ids) == len(set(page.ids))
+    assert {link.removeprefix("#") for link in page.links} <= set(page.ids)
+
+
+def test_durability_is_labelled_and_absence_has_its_reason(hard: str) -> None:
+    text = _Page(hard).text
+    assert "Durability given up: fsync = off, synchronous_commit = off." in text
+    for reason in (
+        "too few transactions: 7 above it, 10 are needed",
+        "the kernel was started without psi=1",
+        "no cpufreq in this virtual machine",
+        "pg_stat_database was <not> readable",
+    ):
+        assert reason in text
+
+
+def test_every_trial_is_reachable_and_its_charts_have_data(hard: str) -> None:
+    report = build_report(names=("tpcb-like", NAME), failed=(2,), is_hard=True)
+    page = _Page(hard)
+    drawings = json.loads(hard.partition('id="drawings">')[2].partition("</script>")[0])
+    for number, workload in enumerate(report.analysis.workloads, start=1):
+        for trial in workload.trials:
+            part = f"w{number}-t{trial.record.planned.number}"
+            assert part in page.ids
+            charts = [name for name in drawings["charts"] if name.startswith(f"{part}-")]
+            assert len(charts) == len(trial.charts)
+            assert set(charts) <= set(page.ids)
+    assert len(drawings["specs"]) < len(drawings["charts"])
+
+
+def test_a_large_study_stays_below_five_megabytes_and_says_that_it_is_thinned() -> None:
+    report = build_report(names=(*BUILTIN, *(f"extra-{number}" for number in range(7))), duration_s=720)
+    page = render_html(report)
+    assert choose_points(report) < 720
+    assert len(page.encode()) <= 5_000_000
+    assert "the record keeps all" in page
+
+
+def test_a_long_study_of_the_default_shape_is_not_thinned() -> None:
+    assert choose_points(build_report(duration_s=60)) >= 60
+    assert choose_points(build_report(rounds=1, duration_s=720)) >= 720
+
+
+def test_the_same_input_gives_the_same_page(hard: str) -> None:
+    assert render_html(build_report(names=("tpcb-like", NAME), failed=(2,), is_hard=True)) == hard
+
+
+def test_a_study_without_data_still_has_a_page() -> None:
+    text = _Page(render_html(build_report(names=("select-only",), rounds=1, is_bare=True))).text
+    assert "Nothing was sampled in this trial" in text
+    assert "n = 1: no interval" in text
