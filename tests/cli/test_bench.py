@@ -43,7 +43,7 @@ def test_three_workloads_give_four_reports(bench: Bench, server: str) -> None:
     before = {name: (bench.record / name).read_bytes() for name in ("report.md", "report.json")}
     assert bench.run("report").returncode == 0
     assert before == {name: (bench.record / name).read_bytes() for name in before}
-    assert bench.run("show").stdout == bench.run("show", str(bench.record)).stdout
+    assert bench.run("show").stdout == bench.run("show", str(bench.record.relative_to(bench.folder))).stdout
     assert "3/3" in bench.run("list").stdout
 
 
