@@ -115,7 +115,7 @@ def describe_shifts(steady: SteadyPart, t_s: NDArray[np.float64]) -> tuple[Event
             kind="level shift",
             t_s=float(t_s[shift.at]),
             until_s=None,
-            text=f"{shift.before:.4g} to {shift.after:.4g} TPS ({shift.size_ratio:+.1%}) at {t_s[shift.at]:.0f} s",
+            text=f"{shift.before:.4g} to {shift.after:.4g} TPS ({shift.size_ratio * 100:+.1f} %) at {t_s[shift.at]:.0f} s",
         )
         for shift in steady.shifts or ()
     )

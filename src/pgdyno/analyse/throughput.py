@@ -108,11 +108,11 @@ def check_littles_law(
         return None
     if busy < clients:
         text = (
-            f"{1 - busy / clients:.1%} of the clients' time lies between transactions: "
+            f"{(1 - busy / clients) * 100:.1f} % of the clients' time lies between transactions: "
             "pgbench was busy itself or waited for a CPU"
         )
     else:
-        text = f"the log holds {busy / clients - 1:.1%} more time than the clients had: a clock or a count is wrong"
+        text = f"the log holds {(busy / clients - 1) * 100:.1f} % more time than the clients had: a clock or a count is wrong"
     return Doubt(
         kind=DoubtKind.LITTLES_LAW, observed=busy, expected=float(clients), tolerance_ratio=tolerance, text=text
     )

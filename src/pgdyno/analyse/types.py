@@ -87,7 +87,7 @@ class TrialAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     counts_per_transaction: dict[str, float | None]
     """Counter (name in facts/metrics.toml) per transaction, such as wal_bytes."""
     shares: dict[str, float | None]
-    """Means over the steady part that explain a result: cpu_busy_ratio, cpu_steal_ratio, cpu_busiest_core_ratio,
+    """Means over the load that explain a result: cpu_busy_ratio, cpu_steal_ratio, cpu_busiest_core_ratio,
     load_generator_thread_ratio (its busiest thread), disk_util_ratio, cache_hit_ratio."""
     statements: tuple[StatementTime, ...]
     unknown_lines: tuple[str, ...]

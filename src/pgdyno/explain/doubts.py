@@ -188,7 +188,7 @@ def _machine_rules(host: HostFacts) -> Iterator[tuple[bool, Severity, str, str, 
         busy_ratio is not None and busy_ratio > _BUSY_BEFORE_RATIO,
         Severity.WARNING,
         "Something else was running when the study began.",
-        f"CPUs {busy_ratio or 0.0:.0%} busy before the first step",
+        f"CPUs {(busy_ratio or 0.0) * 100:.0f} % busy before the first step",
         "Stop it, or wait, and measure again.",
     )
     yield (
@@ -224,7 +224,7 @@ def _machine_rules(host: HostFacts) -> Iterator[tuple[bool, Severity, str, str, 
         used_ratio > _NEARLY_FULL_RATIO,
         Severity.WARNING,
         "The disk is nearly full, which slows file systems and SSDs.",
-        f"{used_ratio:.0%} of {host.data_disk.size_bytes / 1e9:.0f} GB in use",
+        f"{used_ratio * 100:.0f} % of {host.data_disk.size_bytes / 1e9:.0f} GB in use",
         "Free some space.",
     )
     yield (
@@ -246,7 +246,7 @@ def _share_above(
             yield Finding(
                 severity=Severity.WARNING,
                 claim=claim,
-                evidence=f"up to {max(above):.1%} in {len(above)} of {len(seen)} trials (limit {threshold_ratio:.0%})",
+                evidence=f"up to {max(above) * 100:.1f} % in {len(above)} of {len(seen)} trials (limit {threshold_ratio * 100:.0f} %)",
                 advice=advice,
                 workload=workload.name,
             )
