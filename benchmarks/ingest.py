@@ -1,7 +1,8 @@
 """What it costs to turn transaction logs into percentiles and per-second series: rate, memory, growth, CPU beside a load.
 
 The log is made of real lines (select-only, PostgreSQL 18, from tests/data) whose stamps advance by a second for each
-50 000 of them. Each reading runs in a process of its own, from the text to percentiles and series, both included.
+50 000 of them. Each reading runs in a process of its own, with the environment of pgdyno's log reader, from the text to
+percentiles and series, both included.
 
 Usage: python benchmarks/ingest.py [--quick]
 """
@@ -12,6 +13,7 @@ import argparse
 import itertools
 import json
 import math
+import os
 import resource
 import subprocess
 import sys
@@ -26,13 +28,14 @@ from figures import say
 from pgdyno.analyse.estimate import Estimate, estimate_geometric_mean
 from pgdyno.record.txlog import TransactionSummary, TransactionTally
 from pgdyno.record.txparse import BLOCK_BYTES, LineCutter, LogColumns, parse_block
-from pgdyno.run.logstream import MEMORY_FOLDER, start_log_stream
+from pgdyno.run.logstream import MEMORY_FOLDER, READER_ENVIRONMENT, start_log_stream
 from pgdyno.run.process import find_server_user
 
 REAL_LOG = Path(__file__).parent.parent / "tests" / "data" / "txlog" / "18" / "sampled.log"
 LINES_PER_S = 50_000
 FIRST_EPOCH_S = 1_800_000_000
 REPEATS = 5
+READER = {**os.environ, **READER_ENVIRONMENT}
 
 
 def main() -> None:
@@ -155,16 +158,19 @@ def make_seconds(count: int) -> Iterator[bytes]:
 
 
 def run_reader(path: str) -> dict[str, float]:
-    return json.loads(
-        subprocess.run([sys.executable, __file__, "--read", path], capture_output=True, check=True).stdout
-    )
+    argv = [sys.executable, __file__, "--read", path]
+    return json.loads(subprocess.run(argv, capture_output=True, check=True, env=READER).stdout)
 
 
 def run_reader_on_pipe(count: int) -> dict[str, float]:
     print(f"reading {count / 1e6:g} M transactions through a pipe", flush=True)
     with subprocess.Popen([sys.executable, __file__, "--generate", str(count)], stdout=subprocess.PIPE) as generator:
         done = subprocess.run(
-            [sys.executable, __file__, "--read", "-"], stdin=generator.stdout, capture_output=True, check=True
+            [sys.executable, __file__, "--read", "-"],
+            stdin=generator.stdout,
+            capture_output=True,
+            check=True,
+            env=READER,
         )
     seen = json.loads(done.stdout)
     if seen["count"] != count:

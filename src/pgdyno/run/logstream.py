@@ -46,14 +46,14 @@ _FOLDER_MARK = "pgdyno-log-"
 _PAGE_BYTES = 4096
 _READY = b"ready\n"
 
-# One thread each: the load needs the cores. The allocator keeps its memory: giving it back after every block and
-# faulting it in again cost a third of the reader's CPU time.
-_CHILD_ENVIRONMENT = {
+READER_ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",
     "POLARS_MAX_THREADS": "1",
     "MALLOC_MMAP_THRESHOLD_": str(64 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(128 << 20),
 }
+"""One thread each: the load needs the cores. The allocator keeps its memory: giving it back after every block and
+faulting it in again cost a third of the reader's CPU time."""
 
 
 class LogTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -178,7 +178,7 @@ def start_log_stream(
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env={**process.clean_environment(), **_CHILD_ENVIRONMENT},
+            env={**process.clean_environment(), **READER_ENVIRONMENT},
         )
         stream = LogStream(child=child, folder=folder, notes=notes)
         _await_ready(child)
