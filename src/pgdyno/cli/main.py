@@ -228,7 +228,9 @@ def report(
         show(write_reports(find_record(record, records)))
 
 
-@app.command()
+@app.command(
+    epilog="Examples:\n\n`pgdyno show` · the newest record here\n\n`pgdyno show pgdyno-records/20261121-093000-bench --json`"
+)
 def show(
     record: RecordArgument = None,
     *,
@@ -243,7 +245,7 @@ def show(
         show_result(compose_report(find_record(record, records)))
 
 
-@app.command("list")
+@app.command("list", epilog="Example:\n\n`pgdyno list --records results`")
 def list_records(*, records: RecordsOption = DEFAULT_RECORDS, json: JsonOption = False) -> None:
     """List the records of a folder."""
     with _session(json=json, quiet=True, yes=True) as (_, show):
@@ -252,7 +254,7 @@ def list_records(*, records: RecordsOption = DEFAULT_RECORDS, json: JsonOption =
         show(view_records(records))
 
 
-@app.command()
+@app.command(epilog="Example:\n\n`pgdyno clean --yes`")
 def clean(
     *, home: HomeOption = None, run_as: RunAsOption = None, json: JsonOption = False, yes: YesOption = False
 ) -> None:

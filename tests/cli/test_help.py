@@ -1,0 +1,57 @@
+"""What each command says of itself; changed only on purpose, with --update-golden."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pgdyno import __version__
+
+COMMANDS = ["bench", "run", "plan", "resume", "report", "show", "list", "clean"]
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def say(*arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "pgdyno", *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "COLUMNS": "100", "TERMINAL_WIDTH": "100", "NO_COLOR": "1", "TERM": "dumb"},
+    )
+    return "\n".join(line.rstrip() for line in done.stdout.splitlines()) + "\n"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of(command: str, golden: Callable[[Path, str], None]) -> None:
+    text = say(command, "--help")
+    golden(GOLDEN / f"{command}.txt", text)
+    assert "Example" in text
+
+
+def test_help(golden: Callable[[Path, str], None]) -> None:
+    text = say("--help")
+    golden(GOLDEN / "pgdyno.txt", text)
+    assert all(command in text for command in COMMANDS)
+    assert say("-h") == text
+
+
+def test_version() -> None:
+    assert say("--version") == f"pgdyno {__version__}\n"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion(shell: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pgdyno", "--show-completion", shell],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"},
+    )
+    assert "pgdyno" in done.stdout
