@@ -14,6 +14,7 @@ It judges nothing about the latencies.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import resource
@@ -42,6 +43,7 @@ _NICENESS = 10
 _PERIOD_S = 1.0
 _READY_TIMEOUT_S = 30.0
 _DRAIN_TIMEOUT_S = 120.0
+_LAST_WORDS_S = 5.0
 _FOLDER_MARK = "pgdyno-log-"
 _PAGE_BYTES = 4096
 _READY = b"ready\n"
@@ -217,8 +219,11 @@ def _await_ready(child: subprocess.Popen[bytes]) -> None:
     said = b""
     if select.select([child.stdout], [], [], _READY_TIMEOUT_S)[0]:
         said = child.stdout.readline()
-    if said == _READY:
-        return
+        if said == _READY:
+            return
+        # It is telling why it ends; what it says arrives piece by piece.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(_LAST_WORDS_S)
     child.kill()
     rest = child.stdout.read()
     raise StepFailedError("the log reader did not start", detail=(said + rest).decode(errors="replace").strip())
