@@ -117,7 +117,8 @@ def describe_plan(plan: Plan) -> list[str]:
     trials = plan.trials
     rounds = max((trial.round for trial in trials), default=0)
     lines = [
-        f"scale {plan.scale} ({plan.dataset_bytes / 1e9:.2g} GB), {rounds} rounds of {len(plan.workloads)} workloads:"
+        f"scale {plan.scale} ({plan.dataset_bytes / 1e9:.2g} GB), {_count(rounds, 'round')} of"
+        f" {_count(len(plan.workloads), 'workload')}:"
     ]
     for workload in plan.workloads:
         trial = next(t for t in trials if t.workload == workload.name)
@@ -128,6 +129,10 @@ def describe_plan(plan: Plan) -> list[str]:
         )
     lines += [f"  chosen: {choice.name} = {choice.value}: {choice.reason}" for choice in plan.choices]
     return lines
+
+
+def _count(number: int, name: str) -> str:
+    return f"{number} {name}{'' if number == 1 else 's'}"
 
 
 def format_minutes(seconds: float) -> str:

@@ -175,14 +175,20 @@ def _no_checkpoint(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]
             )
 
 
-def _machine(record: StudyRecord, _: StudyAnalysis) -> Iterator[Finding]:
-    host = record.host
-    for is_so, severity, claim, evidence, advice in _machine_rules(host):
-        if is_so:
-            yield Finding(severity=severity, claim=claim, evidence=evidence, advice=advice)
+def find_host_doubts(host: HostFacts) -> tuple[Finding, ...]:
+    """What the machine itself would do to any figure measured on it."""
+    return tuple(
+        Finding(severity=severity, claim=claim, evidence=evidence, advice=advice)
+        for is_so, severity, claim, evidence, advice in _host_rules(host)
+        if is_so
+    )
 
 
-def _machine_rules(host: HostFacts) -> Iterator[tuple[bool, Severity, str, str, str]]:
+def _host(record: StudyRecord, _: StudyAnalysis) -> Iterator[Finding]:
+    yield from find_host_doubts(record.host)
+
+
+def _host_rules(host: HostFacts) -> Iterator[tuple[bool, Severity, str, str, str]]:
     busy_ratio = host.cpu_busy_before_ratio
     yield (
         busy_ratio is not None and busy_ratio > _BUSY_BEFORE_RATIO,
@@ -268,5 +274,5 @@ _RULES: tuple[Callable[[StudyRecord, StudyAnalysis], Iterator[Finding]], ...] = 
     _unsteady,
     _numbers_disagree,
     _no_checkpoint,
-    _machine,
+    _host,
 )

@@ -12,9 +12,10 @@ import msgspec
 
 from pgdyno import __version__
 from pgdyno.errors import HostError, InterruptedStudyError, SpecError
-from pgdyno.flow.report import StudyReport, write_reports
+from pgdyno.explain.doubts import find_host_doubts
+from pgdyno.flow.report import HTML_FILE, StudyReport, write_reports
 from pgdyno.flow.ui import Ui
-from pgdyno.plan.plan import Machine, Plan, Step, StepKind, plan_study
+from pgdyno.plan.plan import CHECK_S, REPORT_S, Machine, Plan, Step, StepKind, plan_study
 from pgdyno.record.store import RecordStore, find_records, open_record
 from pgdyno.record.types import FORMAT_VERSION, HostFacts, StudyRecord
 from pgdyno.run.clock import local_now
@@ -46,7 +47,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 def run_study(study: Study, *, name: str, place: Place, ui: Ui, load_budget_s: float = 20.0) -> StudyReport:
     """Plan a study, run it, and write its report."""
-    with _bench_ready(study, place) as (home, installation, host):
+    with _bench_ready(study, place, ui) as (home, installation, host):
         plan = plan_study(study, machine_of(host), load_budget_s=load_budget_s)
         store = RecordStore(place.out or Path("pgdyno-records") / f"{local_now():%Y%m%d-%H%M%S}-{name}")
         ui.show_plan(plan, record_dir=str(store.path), remaining_s=plan.predicted_s)
@@ -66,17 +67,17 @@ def run_study(study: Study, *, name: str, place: Place, ui: Ui, load_budget_s: f
         )
         store.create(record, study_toml=format_study(study))
         _run_steps(store, record, home=home, installation=installation, ui=ui)
-    return write_reports(store)
+    return _report(store, ui)
 
 
 def resume_study(store: RecordStore, *, place: Place, ui: Ui) -> StudyReport:
     """Run the trials of a record that are not finished, and write its report."""
     record = store.read_record()
-    with _bench_ready(record.study, place) as (home, installation, host):
+    with _bench_ready(record.study, place, ui) as (home, installation, host):
         _check_same(record, host, installation)
         ui.show_plan(record.plan, record_dir=str(store.path), remaining_s=_remaining_s(record.plan, store))
         _run_steps(store, record, home=home, installation=installation, ui=ui)
-    return write_reports(store)
+    return _report(store, ui)
 
 
 def find_record(named: Path | None, records: Path) -> RecordStore:
@@ -103,11 +104,27 @@ def machine_of(host: HostFacts) -> Machine:
 
 
 @contextmanager
-def _bench_ready(study: Study, place: Place) -> Iterator[tuple[Home, Installation, HostFacts]]:
+def _bench_ready(study: Study, place: Place, ui: Ui) -> Iterator[tuple[Home, Installation, HostFacts]]:
+    ui.begin_step("check", predicted_s=CHECK_S)
     user = find_server_user(place.run_as)
     with open_home(place.home, user) as home:
+        for left_over in home.left_overs:
+            ui.say(f"ended what an earlier run had left behind: {left_over}")
         installation = find_installation(study.server, user=user, software_dir=home.software)
-        yield home, installation, read_host_facts(home.root)
+        host = read_host_facts(home.root)
+        cpus = f"{host.usable_cpu_count:g} CPUs, {host.usable_memory_bytes / 2**30:.1f} GB"
+        disk = f"{host.data_disk.filesystem} on {host.data_disk.device}"
+        ui.end_step(f"PostgreSQL {installation.facts.version}, {cpus}, data on {disk}")
+        for finding in find_host_doubts(host):
+            ui.say(f"{finding.claim} {finding.evidence}. {finding.advice}")
+        yield home, installation, host
+
+
+def _report(store: RecordStore, ui: Ui) -> StudyReport:
+    ui.begin_step("report", predicted_s=REPORT_S)
+    report = write_reports(store)
+    ui.end_step(str(store.path / HTML_FILE))
+    return report
 
 
 def _run_steps(store: RecordStore, record: StudyRecord, *, home: Home, installation: Installation, ui: Ui) -> None:

@@ -26,6 +26,8 @@ _DISK_SLACK_BYTES = 3_000_000_000
 _LOAD_BYTES_PER_S = 80_000_000
 _COPY_BYTES_PER_S = 800_000_000
 _START_STOP_S = 3.0
+CHECK_S = 2.0
+REPORT_S = 3.0
 _NICE_SCALES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 
 
@@ -132,13 +134,13 @@ def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -
     trials = _order_trials(study, workloads, warm_up_s)
     restore_s = dataset_bytes / _COPY_BYTES_PER_S + _START_STOP_S
     steps = (
-        Step(kind=StepKind.CHECK, predicted_s=2.0),
+        Step(kind=StepKind.CHECK, predicted_s=CHECK_S),
         Step(kind=StepKind.LOAD, predicted_s=3.0 + dataset_bytes / _LOAD_BYTES_PER_S),
         *(
             Step(kind=StepKind.TRIAL, predicted_s=restore_s + trial.warm_up_s + trial.duration_s, trial=trial)
             for trial in trials
         ),
-        Step(kind=StepKind.REPORT, predicted_s=3.0),
+        Step(kind=StepKind.REPORT, predicted_s=REPORT_S),
     )
     return Plan(scale=scale, dataset_bytes=dataset_bytes, workloads=workloads, steps=steps, choices=tuple(choices))
 

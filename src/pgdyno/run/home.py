@@ -35,6 +35,8 @@ class Home:
         self.work = root / "work"
         self.data = self.work / "data"
         self.sockets = self.work / "sockets"
+        self.left_overs: list[str] = []
+        """What an earlier pgdyno had left running here, and was ended when this one began."""
 
     def prepare(self) -> None:
         """Make the folders; those of the server belong to the server's user and are closed to others.
@@ -128,7 +130,7 @@ def open_home(root: Path, user: ServerUser) -> Iterator[Home]:
         lock.truncate(0)
         lock.write(f"pid {os.getpid()}\n")
         lock.flush()
-        home.end_left_overs()
+        home.left_overs = home.end_left_overs()
         try:
             yield home
         finally:
