@@ -117,8 +117,10 @@ def describe_plan(plan: Plan) -> list[str]:
     trials = plan.trials
     rounds = max((trial.round for trial in trials), default=0)
     lines = [
-        f"scale {plan.scale} ({plan.dataset_bytes / 1e9:.2g} GB), {_count(rounds, 'round')} of"
-        f" {_count(len(plan.workloads), 'workload')}:"
+        (
+            f"scale {plan.scale} ({plan.dataset_bytes / 1e9:.2g} GB), {_count(rounds, 'round')} of"
+            f" {_count(len(plan.workloads), 'workload')}:"
+        )
     ]
     for workload in plan.workloads:
         trial = next(t for t in trials if t.workload == workload.name)
