@@ -87,7 +87,12 @@ def test_what_the_machine_shows(record: StudyRecord, changes: dict[str, object],
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"), [({"filesystem": "tmpfs"}, "no disk"), ({"free_bytes": 0}, "nearly full")]
+    ("changes", "words"),
+    [
+        ({"filesystem": "tmpfs"}, "no disk"),
+        ({"filesystem": "overlay"}, "container's layer"),
+        ({"free_bytes": 0}, "nearly full"),
+    ],
 )
 def test_what_the_disk_shows(record: StudyRecord, changes: dict[str, object], words: str) -> None:
     disk = msgspec.structs.replace(record.host.data_disk, **changes)

@@ -78,3 +78,33 @@ def test_a_cold_cache_has_no_warm_up() -> None:
 def test_the_dataset_size_follows_the_fillfactor() -> None:
     plan = plan_study(study(data={"scale": 10, "fillfactor": 50}), MACHINE)
     assert plan.dataset_bytes == 20 * BYTES_PER_SCALE
+
+
+def test_a_large_machine_gets_as_many_clients_as_may_connect() -> None:
+    plan = plan_study(study(), msgspec.structs.replace(MACHINE, cpu_count=64))
+    assert {workload.clients for workload in plan.workloads} == {95}
+    assert "max_connections" in plan.choices[0].reason
+    more = plan_study(
+        study(server={"settings": {"max_connections": 500}}), msgspec.structs.replace(MACHINE, cpu_count=64)
+    )
+    assert {workload.clients for workload in more.workloads} == {256}
+
+
+def test_a_small_disk_gets_a_small_scale() -> None:
+    plan = plan_study(study(), msgspec.structs.replace(MACHINE, disk_free_bytes=4_000_000_000))
+    assert plan.scale == 20
+    assert "disk" in next(choice.reason for choice in plan.choices if choice.name == "scale")
+
+
+def test_data_that_are_loaded_need_neither_time_nor_room_again() -> None:
+    tight = msgspec.structs.replace(MACHINE, disk_free_bytes=5_000_000_000)
+    asked = study(data={"scale": 100})
+    with pytest.raises(HostError):
+        plan_study(asked, tight)
+    loaded = plan_study(asked, msgspec.structs.replace(tight, loaded_scales=frozenset({100})))
+    assert next(step.predicted_s for step in loaded.steps if step.kind is StepKind.LOAD) == 0.0
+
+
+def test_max_connections_that_is_no_number() -> None:
+    with pytest.raises(SpecError, match="max_connections = many is not a whole number"):
+        plan_study(study(server={"settings": {"max_connections": "many"}}), MACHINE)

@@ -49,7 +49,7 @@ class Display(AbstractContextManager["Display"]):
             self._progress = None
 
     def show_plan(self, plan: Plan, *, record_dir: str, remaining_s: float) -> None:
-        """Print the plan and start the bar."""
+        """Print the plan; the bar starts with the next step, so that a question can come before it."""
         self._total_s = remaining_s
         if self._quiet:
             return
@@ -58,22 +58,12 @@ class Display(AbstractContextManager["Display"]):
         self.console.print(
             f"[bold]about {format_minutes(remaining_s)}[/bold]; record: {escape(record_dir)}", soft_wrap=True
         )
-        if self.console.is_terminal:
-            self._progress = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(bar_width=24),
-                TimeRemainingColumn(compact=True, elapsed_when_finished=True),
-                TextColumn("{task.fields[live]}"),
-                console=self.console,
-                refresh_per_second=_REFRESH_PER_S,
-                transient=True,
-            )
-            self._task = self._progress.add_task("", total=max(remaining_s, 1.0), live="")
-            self._progress.start()
 
     def begin_step(self, title: str, *, predicted_s: float) -> None:
         """Name the step."""
         self._title, self._predicted_s, self._began_s = title, predicted_s, monotonic_s()
+        if self._total_s and self._progress is None and self.console.is_terminal and not self._quiet:
+            self._start_bar()
         self._update(live="")
 
     def show_activity(self, text: str) -> None:
@@ -98,11 +88,26 @@ class Display(AbstractContextManager["Display"]):
         """Print a remark."""
         self.console.print(f"[yellow]note:[/yellow] {escape(text)}", soft_wrap=True)
 
-    def confirm(self, question: str) -> bool:
-        """Ask on a terminal, unless --yes answered already."""
-        if self._assume_yes or not (self.console.is_terminal and sys.stdin.isatty()):
+    def confirm(self, question: str, *, default: bool) -> bool:
+        """Ask on a terminal, unless --yes answered already; where nobody can be asked, `default` is the answer."""
+        if self._assume_yes:
             return True
+        if not (self.console.is_terminal and sys.stdin.isatty()):
+            return default
         return self.console.input(f"{escape(question)} [y/N] ").strip().lower() in {"y", "yes"}
+
+    def _start_bar(self) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TimeRemainingColumn(compact=True, elapsed_when_finished=True),
+            TextColumn("{task.fields[live]}"),
+            console=self.console,
+            refresh_per_second=_REFRESH_PER_S,
+            transient=True,
+        )
+        self._task = self._progress.add_task("", total=max(self._total_s, 1.0), live="")
+        self._progress.start()
 
     def _update(self, *, live: str) -> None:
         if self._progress is None or self._task is None:

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from pgdyno import __version__
-from pgdyno.errors import ExitCode, InterruptedStudyError, PgdynoError, SpecError
+from pgdyno.errors import ExitCode, HostError, InterruptedStudyError, PgdynoError, SpecError
 
 app = typer.Typer(
     name="pgdyno",
@@ -141,17 +141,17 @@ def bench(
     quiet: QuietOption = False,
 ) -> None:
     """Measure this machine's PostgreSQL: check, load, warm up, trials, report."""
-    given = {
-        "server": _server_table(server=server, bindir=pg_bindir, port=port, settings=settings or []),
-        "data": _given(scale=scale),
-        "trials": _given(rounds=rounds, duration=duration, warm_up=warm_up, cache=cache, seed=seed),
-    }
     load = _given(clients=clients, threads=threads, mode=mode, rate_tps=rate, latency_limit=latency_limit)
     with _session(json=json, quiet=quiet, yes=yes) as (ui, show):
         from pgdyno.flow.bench import bench as run_bench
         from pgdyno.flow.bench import compose_study
         from pgdyno.flow.study import Place
 
+        given = {
+            "server": _server_table(server=server, bindir=pg_bindir, port=port, settings=settings or []),
+            "data": _given(scale=scale),
+            "trials": _given(rounds=rounds, duration=duration, warm_up=warm_up, cache=cache, seed=seed),
+        }
         study = compose_study(workloads=workload or [], load=load, tables=given, is_quick=quick, folder=Path.cwd())
         show(run_bench(study, place=Place.make(out=out, home=home, run_as=run_as), is_quick=quick, ui=ui))
 
@@ -282,10 +282,7 @@ def _server_table(
     for text in settings:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
-            _fail(
-                SpecError(f"--set {text}: not of the form NAME=VALUE", hint="for example --set shared_buffers=2GB"),
-                json=False,
-            )
+            raise SpecError(f"--set {text}: not of the form NAME=VALUE", hint="for example --set shared_buffers=2GB")
         pairs[name.strip()] = value.strip()
     table = _given(port=port, settings=pairs or None)
     if bindir is not None:
@@ -293,10 +290,7 @@ def _server_table(
     if server is None or server == "embedded":
         return table
     if not server.isdigit():
-        _fail(
-            SpecError(f"--server {server}: neither `embedded` nor a major version", hint="for example --server 15"),
-            json=False,
-        )
+        raise SpecError(f"--server {server}: neither `embedded` nor a major version", hint="for example --server 15")
     return {**table, "kind": "local", "version": int(server)}
 
 
@@ -307,7 +301,9 @@ def _session(*, json: bool, quiet: bool, yes: bool) -> Iterator[tuple[Any, Any]]
     from pgdyno.cli.output import show_result
 
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
+        # nohup has it ignored, and means it.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _interrupt)
     try:
         with Display(quiet=quiet or json, assume_yes=yes) as ui:
             yield ui, lambda result: show_result(result, as_json=json)
@@ -318,6 +314,9 @@ def _session(*, json: bool, quiet: bool, yes: bool) -> Iterator[tuple[Any, Any]]
     except BrokenPipeError:
         sys.stderr.close()
         raise SystemExit(ExitCode.STEP) from None
+    except OSError as error:
+        # The last net: a file or folder that this account may not read or write, or a full disk.
+        _fail(HostError(f"the machine refuses: {error.strerror or error}", detail=str(error)), json=json)
 
 
 def _interrupt(number: int, _frame: object) -> None:

@@ -234,11 +234,18 @@ def _host_rules(host: HostFacts) -> Iterator[tuple[bool, Severity, str, str, str
         "Free some space.",
     )
     yield (
-        host.data_disk.filesystem in {"tmpfs", "ramfs", "overlay"},
+        host.data_disk.filesystem in {"tmpfs", "ramfs"},
         Severity.CRITICAL,
-        f"The data lie on {host.data_disk.filesystem}: this is no disk.",
-        host.data_disk.path,
+        "The data lie in memory: no disk was measured, and nothing is durable.",
+        f"{host.data_disk.filesystem} at {host.data_disk.path}",
         "Put pgdyno's home on a real disk with --home.",
+    )
+    yield (
+        host.data_disk.filesystem == "overlay",
+        Severity.WARNING,
+        "The data lie on a container's layer, which is slower than the disk below it.",
+        f"overlay at {host.data_disk.path}",
+        "Mount a volume and put pgdyno's home there with --home.",
     )
 
 

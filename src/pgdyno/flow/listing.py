@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 from pathlib import Path
 
 import msgspec
@@ -18,6 +18,7 @@ from pgdyno.record.store import find_records
 from pgdyno.run.home import open_home
 from pgdyno.run.host import read_host_facts
 from pgdyno.run.process import find_server_user
+from pgdyno.run.template import remove_template
 from pgdyno.spec.study import Study
 
 
@@ -132,7 +133,7 @@ def view_records(folder: Path) -> RecordList:
 
 def view_plan(study: Study, *, place: Place) -> PlanView:
     """What a study would do here."""
-    there = next(folder for folder in (place.home, *place.home.parents) if folder.exists())
+    there = next(folder for folder in (place.home, *place.home.parents) if os.access(folder, os.R_OK | os.X_OK))
     return PlanView(plan=plan_study(study, machine_of(read_host_facts(there))))
 
 
@@ -142,8 +143,11 @@ def clean_home(place: Place, *, ui: Ui) -> Cleaned:
         templates = sorted(home.templates.iterdir())
         size = sum(path.stat().st_size for folder in templates for path in folder.rglob("*") if path.is_file())
         names = tuple(folder.name for folder in templates)
-        if not templates or not ui.confirm(f"remove {', '.join(names)} ({size / 1e9:.1f} GB)?"):
+        question = f"remove {', '.join(names)} ({size / 1e9:.1f} GB)?"
+        if templates and not ui.confirm(question, default=False):
+            raise SpecError("nothing was removed", detail=question, hint="say yes, or add --yes")
+        if not templates:
             return Cleaned(home=str(home.root), removed=(), freed_bytes=0)
         for folder in templates:
-            shutil.rmtree(folder)
+            remove_template(folder)
         return Cleaned(home=str(home.root), removed=names, freed_bytes=size)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from pgdyno import __version__
-from pgdyno.errors import HostError, InterruptedStudyError, SpecError
+from pgdyno.errors import HostError, InterruptedStudyError, SpecError, StepFailedError
 from pgdyno.explain.doubts import find_host_doubts
 from pgdyno.flow.report import HTML_FILE, StudyReport, write_reports
 from pgdyno.flow.ui import Ui
@@ -23,35 +24,41 @@ from pgdyno.run.home import Home, default_home, open_home
 from pgdyno.run.host import read_host_facts
 from pgdyno.run.installation import Installation, find_installation
 from pgdyno.run.process import find_server_user
-from pgdyno.run.template import prepare_template
+from pgdyno.run.template import prepare_template, template_name
 from pgdyno.run.trial import TrialStage, run_trial
 from pgdyno.spec.read import format_study
-from pgdyno.spec.study import Study
+from pgdyno.spec.study import DataSpec, Study
 
 # Past this, a person is asked first.
 _ASK_ABOVE_S = 3600.0
+_MEMORY_TOLERANCE_RATIO = 0.01
+_SCALE_IN_NAME = re.compile(r"-scale(\d+)-")
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
     """Where a study works and writes, and as whom."""
 
     home: Path
+    is_home_named: bool
     out: Path | None
     run_as: str | None
 
     @classmethod
     def make(cls, *, home: Path | None, out: Path | None, run_as: str | None) -> Place:
         """Fill in the default home."""
-        return cls(home=home.absolute() if home else default_home(), out=out, run_as=run_as)
+        chosen = home.absolute() if home else default_home()
+        return cls(home=chosen, is_home_named=home is not None, out=out, run_as=run_as)
 
 
 def run_study(study: Study, *, name: str, place: Place, ui: Ui, load_budget_s: float = 20.0) -> StudyReport:
     """Plan a study, run it, and write its report."""
     with _bench_ready(study, place, ui) as (home, installation, host):
-        plan = plan_study(study, machine_of(host), load_budget_s=load_budget_s)
+        scales = _loaded_scales(home, installation, study.data)
+        plan = plan_study(study, machine_of(host, scales), load_budget_s=load_budget_s)
         store = RecordStore(place.out or Path("pgdyno-records") / f"{local_now():%Y%m%d-%H%M%S}-{name}")
         ui.show_plan(plan, record_dir=str(store.path), remaining_s=plan.predicted_s)
-        if plan.predicted_s > _ASK_ABOVE_S and not ui.confirm(f"run for {plan.predicted_s / 3600:.1f} hours?"):
+        question = f"run for {plan.predicted_s / 3600:.1f} hours?"
+        if plan.predicted_s > _ASK_ABOVE_S and not ui.confirm(question, default=True):
             raise InterruptedStudyError("not started")
         record = StudyRecord(
             format_version=FORMAT_VERSION,
@@ -73,6 +80,9 @@ def run_study(study: Study, *, name: str, place: Place, ui: Ui, load_budget_s: f
 def resume_study(store: RecordStore, *, place: Place, ui: Ui) -> StudyReport:
     """Run the trials of a record that are not finished, and write its report."""
     record = store.read_record()
+    if not place.is_home_named:
+        # The disk that was measured, not the one a default would choose today.
+        place = msgspec.structs.replace(place, home=Path(record.host.data_disk.path))
     with _bench_ready(record.study, place, ui) as (home, installation, host):
         _check_same(record, host, installation)
         ui.show_plan(record.plan, record_dir=str(store.path), remaining_s=_remaining_s(record.plan, store))
@@ -91,15 +101,16 @@ def find_record(named: Path | None, records: Path) -> RecordStore:
     found = find_records(records)
     if not found:
         raise SpecError(f"there are no records in {records}", hint="`pgdyno bench --quick` makes one")
-    return found[-1]
+    return max(found, key=lambda store: store.read_record().started_at)
 
 
-def machine_of(host: HostFacts) -> Machine:
-    """What a plan must know of the machine."""
+def machine_of(host: HostFacts, scales: frozenset[int] = frozenset()) -> Machine:
+    """What a plan must know of the machine, and of what lies loaded on it."""
     return Machine(
         cpu_count=host.usable_cpu_count,
         memory_bytes=host.usable_memory_bytes,
         disk_free_bytes=host.data_disk.free_bytes,
+        loaded_scales=scales,
     )
 
 
@@ -129,6 +140,8 @@ def _report(store: RecordStore, ui: Ui) -> StudyReport:
 
 def _run_steps(store: RecordStore, record: StudyRecord, *, home: Home, installation: Installation, ui: Ui) -> None:
     finished = store.finished_numbers()
+    if len(finished) == len(record.plan.trials):
+        return
     stage: TrialStage | None = None
     try:
         for step in record.plan.steps:
@@ -158,6 +171,11 @@ def _run_steps(store: RecordStore, record: StudyRecord, *, home: Home, installat
                 )
             elif step.trial is not None and step.trial.number not in finished and stage is not None:
                 _run_trial_step(step, store=store, stage=stage, ui=ui)
+    except StepFailedError as error:
+        if store.finished_numbers():
+            write_reports(store)
+            error.hint = f"{error.hint}; the finished trials are reported in {store.path}".removeprefix("; ")
+        raise
     except KeyboardInterrupt as exc:
         kept = len(store.finished_numbers())
         raise InterruptedStudyError(
@@ -195,14 +213,25 @@ def _check_same(record: StudyRecord, host: HostFacts, installation: Installation
             f"the record was made with PostgreSQL {record.server.version}, here is {installation.facts.version}",
             hint="install that version again, or begin a new study",
         )
-    then = (record.host.cpu_model, record.host.cpu_count, record.host.memory_bytes, record.host.kernel)
-    now = (host.cpu_model, host.cpu_count, host.memory_bytes, host.kernel)
-    if then != now:
+    then, now = _identity(record.host), _identity(host)
+    memory_ratio = host.memory_bytes / record.host.memory_bytes
+    # The kernel keeps a little more or less of it for itself at each boot.
+    if then != now or abs(memory_ratio - 1.0) > _MEMORY_TOLERANCE_RATIO:
         raise HostError(
-            "the record was made on another machine, or under another kernel",
-            detail=f"then {then}\nnow  {now}",
+            "the record was made on another machine, disk or kernel",
+            detail=f"then {then}, {record.host.memory_bytes} bytes\nnow  {now}, {host.memory_bytes} bytes",
             hint="trials of two machines do not belong in one estimate: begin a new study",
         )
+
+
+def _identity(host: HostFacts) -> tuple[str, int, str, str | None, str]:
+    disk = host.data_disk
+    return host.cpu_model, host.cpu_count, host.kernel, disk.block_device, disk.filesystem
+
+
+def _loaded_scales(home: Home, installation: Installation, data: DataSpec) -> frozenset[int]:
+    numbers = (int(found[1]) for folder in home.templates.iterdir() if (found := _SCALE_IN_NAME.search(folder.name)))
+    return frozenset(n for n in numbers if (home.templates / template_name(installation, data, n)).exists())
 
 
 def _remaining_s(plan: Plan, store: RecordStore) -> float:

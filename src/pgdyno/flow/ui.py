@@ -28,5 +28,5 @@ class Ui(Protocol):
     def say(self, text: str) -> None:
         """Something the user should know, which is no error."""
 
-    def confirm(self, question: str) -> bool:
-        """Ask before something long; yes where nobody can be asked."""
+    def confirm(self, question: str, *, default: bool) -> bool:
+        """Ask before something long or something that deletes; `default` where nobody can be asked."""

@@ -37,6 +37,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     cpu_count: float
     memory_bytes: int
     disk_free_bytes: int
+    loaded_scales: frozenset[int] = frozenset()
+    """Scales whose data lie loaded already for this study's server: they need no time and no room any more."""
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,17 +127,17 @@ def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -
         HostError: The data do not fit on the disk.
     """
     choices: list[Choice] = []
-    workloads = tuple(_plan_workload(workload, machine, choices) for workload in study.workload)
+    allowed_clients = _max_connections(study) - RESERVED_CONNECTIONS
+    workloads = tuple(_plan_workload(workload, machine, allowed_clients, choices) for workload in study.workload)
     scale = study.data.scale or _choose_scale(workloads, machine, load_budget_s, choices)
     dataset_bytes = round(scale * BYTES_PER_SCALE * 100 / study.data.fillfactor)
-    _check_connections(study, workloads)
     _check_disk(dataset_bytes, scale, machine)
-    warm_up_s = _plan_warm_up(study, choices)
-    trials = _order_trials(study, workloads, warm_up_s)
+    trials = _order_trials(study, workloads, _plan_warm_up(study, choices))
+    load_s = 0.0 if scale in machine.loaded_scales else 3.0 + dataset_bytes / _LOAD_BYTES_PER_S
     restore_s = dataset_bytes / _COPY_BYTES_PER_S + _START_STOP_S
     steps = (
         Step(kind=StepKind.CHECK, predicted_s=CHECK_S),
-        Step(kind=StepKind.LOAD, predicted_s=3.0 + dataset_bytes / _LOAD_BYTES_PER_S),
+        Step(kind=StepKind.LOAD, predicted_s=load_s),
         *(
             Step(kind=StepKind.TRIAL, predicted_s=restore_s + trial.warm_up_s + trial.duration_s, trial=trial)
             for trial in trials
@@ -145,16 +147,16 @@ def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -
     return Plan(scale=scale, dataset_bytes=dataset_bytes, workloads=workloads, steps=steps, choices=tuple(choices))
 
 
-def _plan_workload(workload: WorkloadSpec, machine: Machine, choices: list[Choice]) -> PlannedWorkload:
-    clients = workload.clients
-    if clients is None:
-        clients = max(4, round(4 * machine.cpu_count))
-        choices.append(
-            Choice(
-                name=f"clients of {workload.name}",
-                value=str(clients),
-                reason=f"4 for each of {machine.cpu_count:g} CPUs: enough to keep them and the disk busy",
-            )
+def _plan_workload(
+    workload: WorkloadSpec, machine: Machine, allowed_clients: int, choices: list[Choice]
+) -> PlannedWorkload:
+    clients = workload.clients or _choose_clients(workload.name, machine, allowed_clients, choices)
+    if clients > allowed_clients:
+        raise SpecError(
+            f"workload {workload.name}: {clients} clients do not fit into max_connections ="
+            f" {allowed_clients + RESERVED_CONNECTIONS}",
+            detail=f"{RESERVED_CONNECTIONS} connections are kept for administration and sampling",
+            hint=f"lower clients, or set max_connections = {clients + 2 * RESERVED_CONNECTIONS}",
         )
     threads = workload.threads
     if threads is None:
@@ -176,52 +178,60 @@ def _plan_workload(workload: WorkloadSpec, machine: Machine, choices: list[Choic
     )
 
 
+def _choose_clients(name: str, machine: Machine, allowed_clients: int, choices: list[Choice]) -> int:
+    wanted = max(4, round(4 * machine.cpu_count))
+    clients = max(1, min(wanted, allowed_clients))
+    reason = f"4 for each of {machine.cpu_count:g} CPUs: enough to keep them and the disk busy"
+    if clients < wanted:
+        reason = f"as many as max_connections lets in; {wanted} would be 4 for each CPU"
+    choices.append(Choice(name=f"clients of {name}", value=str(clients), reason=reason))
+    return clients
+
+
 def _choose_scale(
     workloads: tuple[PlannedWorkload, ...], machine: Machine, load_budget_s: float, choices: list[Choice]
 ) -> int:
     # Below scale = clients, every tpcb-like client waits for the row of another one's branch.
     # Source: PostgreSQL 18 manual, pgbench, "Good Practices".
     least = 2 * max(workload.clients for workload in workloads)
-    by_memory = machine.memory_bytes // 8 // BYTES_PER_SCALE
-    by_time = round(load_budget_s * _LOAD_BYTES_PER_S / BYTES_PER_SCALE)
-    wanted = min(by_memory, by_time)
-    scale = max(least, max((nice for nice in _NICE_SCALES if nice <= wanted), default=1))
-    limit = "it loads in about" if by_time <= by_memory else "an eighth of memory, loads in about"
-    choices.append(
-        Choice(
-            name="scale",
-            value=str(scale),
-            reason=(
-                f"{limit} {scale * BYTES_PER_SCALE / _LOAD_BYTES_PER_S:.0f} s, fits in memory,"
-                f" and is at least twice the clients, so that branch rows are not the bottleneck"
-            ),
-        )
-    )
+    limits = {
+        f"loading takes about {load_budget_s:.0f} s": round(load_budget_s * _LOAD_BYTES_PER_S / BYTES_PER_SCALE),
+        "the data fit into an eighth of memory": machine.memory_bytes // 8 // BYTES_PER_SCALE,
+        "the disk has room for them": (machine.disk_free_bytes - _DISK_SLACK_BYTES) // (2 * BYTES_PER_SCALE),
+    }
+    binding = min(limits, key=lambda reason: limits[reason])
+    scale = max((nice for nice in _NICE_SCALES if nice <= limits[binding]), default=1)
+    reason = f"the largest round one at which {binding}"
+    if scale < least:
+        scale, reason = least, "twice the clients: with fewer branches they would wait for each other's rows"
+    choices.append(Choice(name="scale", value=str(scale), reason=reason))
     return scale
 
 
-def _check_connections(study: Study, workloads: tuple[PlannedWorkload, ...]) -> None:
-    allowed = int(study.server.settings.get("max_connections", DEFAULT_MAX_CONNECTIONS))
-    for workload in workloads:
-        if workload.clients + RESERVED_CONNECTIONS > allowed:
-            raise SpecError(
-                f"workload {workload.name}: {workload.clients} clients do not fit into max_connections = {allowed}",
-                detail=f"{RESERVED_CONNECTIONS} connections are kept for administration and sampling",
-                hint=f"lower clients, or set max_connections = {workload.clients + 2 * RESERVED_CONNECTIONS}",
-            )
+def _max_connections(study: Study) -> int:
+    asked = study.server.settings.get("max_connections", DEFAULT_MAX_CONNECTIONS)
+    try:
+        return int(asked)
+    except ValueError:
+        raise SpecError(
+            f"max_connections = {asked} is not a whole number", hint="for example max_connections = 200"
+        ) from None
 
 
 def _check_disk(dataset_bytes: int, scale: int, machine: Machine) -> None:
-    # The loaded template and one working copy exist side by side.
-    needed = 2 * dataset_bytes + _DISK_SLACK_BYTES
+    # The loaded template and one working copy lie side by side.
+    copies = 1 if scale in machine.loaded_scales else 2
+    needed = copies * dataset_bytes + _DISK_SLACK_BYTES
     if needed > machine.disk_free_bytes:
-        fits = max(0, (machine.disk_free_bytes - _DISK_SLACK_BYTES) // (2 * BYTES_PER_SCALE))
+        fits = max(0, (machine.disk_free_bytes - _DISK_SLACK_BYTES) // (copies * BYTES_PER_SCALE))
+        what = f"use a scale of at most {fits}" if fits else "free some space"
         raise HostError(
             f"scale {scale} does not fit on the disk",
-            detail=f"needs {needed / 1e9:.1f} GB (template, working copy, WAL); free are {machine.disk_free_bytes / 1e9:.1f} GB",
-            hint=f"use a scale of at most {fits}, or put the work elsewhere with --home"
-            if fits
-            else "free some space, or put the work elsewhere with --home",
+            detail=(
+                f"needs {needed / 1e9:.1f} GB (template, working copy, WAL);"
+                f" free are {machine.disk_free_bytes / 1e9:.1f} GB"
+            ),
+            hint=f"{what}, or put the work elsewhere with --home",
         )
 
 

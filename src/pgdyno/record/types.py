@@ -35,7 +35,8 @@ class DiskFacts(msgspec.Struct, frozen=True, kw_only=True):
 class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What the machine is.
 
-    `cpu_count` and `memory_bytes` are the hardware's; the `_limit` fields are this process's cgroup's, None without one.
+    `memory_bytes` is the hardware's, `cpu_count` the CPUs this process may be scheduled on (an affinity mask narrows them);
+    the `_limit` fields are its control groups', None without one.
     """
 
     os_name: str

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import math
+import re
 
 import msgspec
 
@@ -18,6 +19,31 @@ BUILTIN_SCRIPTS = ("tpcb-like", "simple-update", "select-only")
 # Source: pgbench.c of PostgreSQL 15 to 18: scale is an int32, and 21474 is where aid outgrows int4 (then bigint is used).
 MAX_SCALE = 1_000_000
 
+# pgdyno's own: with them a study could reach another cluster, or take away what pgdyno watches it by.
+_RESERVED_SETTINGS = frozenset(
+    {
+        "config_file",
+        "data_directory",
+        "external_pid_file",
+        "hba_file",
+        "ident_file",
+        "include",
+        "include_dir",
+        "include_if_exists",
+        "listen_addresses",
+        "log_destination",
+        "log_line_prefix",
+        "logging_collector",
+        "port",
+        "unix_socket_directories",
+        "unix_socket_group",
+        "unix_socket_permissions",
+    }
+)
+# They may hold a password, and what a study says is kept in its record.
+_SECRET_SETTINGS = frozenset({"primary_conninfo", "ssl_passphrase_command"})
+_SETTING_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*(\.[A-Za-z_][A-Za-z0-9_$]*)?")
+
 
 def _split_weight(text: str) -> tuple[str, int]:
     name, at, weight = text.rpartition("@")
@@ -26,6 +52,15 @@ def _split_weight(text: str) -> tuple[str, int]:
     if not weight.isdigit() or not name:
         raise ValueError(f"script {text!r}: what follows @ is a weight, a whole number")
     return name, int(weight)
+
+
+def _check_setting_name(name: str) -> None:
+    if not _SETTING_NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is no name of a setting")
+    if name.lower() in _RESERVED_SETTINGS:
+        raise ValueError(f"the setting {name} is pgdyno's own: its clusters are private")
+    if name.lower() in _SECRET_SETTINGS:
+        raise ValueError(f"the setting {name} may hold a password, which must not get into a record")
 
 
 def _check_range(name: str, value: int, low: int, high: int) -> None:
@@ -79,7 +114,7 @@ class ServerSpec(_Table, frozen=True, kw_only=True):
     Attributes:
         kind: `embedded` is the one pgdyno brings; `local` is installed on this machine.
         version: Major version of a local installation, such as 15; found in the distributions' usual places.
-        bindir: Folder with postgres, initdb and pgbench; stronger than `version`.
+        bindir: Folder with postgres, initdb and pgbench of a local installation.
         port: Also listen on 127.0.0.1 at this port, so that one can look on; absent: a private socket only.
         settings: postgresql.conf settings on top of the server's defaults.
     """
@@ -94,8 +129,12 @@ class ServerSpec(_Table, frozen=True, kw_only=True):
         """Refuse combinations that cannot be meant."""
         if self.kind is ServerKind.LOCAL and self.version is None and self.bindir is None:
             raise ValueError('kind = "local" needs version or bindir')
-        if self.kind is ServerKind.EMBEDDED and self.bindir is not None:
-            raise ValueError('bindir goes with kind = "local"')
+        if self.kind is ServerKind.EMBEDDED and (self.bindir is not None or self.version is not None):
+            raise ValueError('version and bindir go with kind = "local"')
+        if self.version is not None and self.bindir is not None:
+            raise ValueError("version and bindir name the same thing: give one")
+        for name in self.settings:
+            _check_setting_name(name)
         if self.port is not None and not 1024 <= self.port <= 65535:
             raise ValueError(f"port {self.port} is not within 1024 to 65535")
 
