@@ -93,6 +93,8 @@ class TrialAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     unknown_lines: tuple[str, ...]
     """What pgbench printed and pgdyno did not understand."""
     gaps: tuple[Gap, ...]
+    pgbench_tps: float | None = None
+    """Of the whole load, as pgbench printed it."""
     doubts: tuple[Doubt, ...] = ()
     """Checks of the trial's numbers against each other that failed."""
 

@@ -44,6 +44,11 @@ class Display(AbstractContextManager["Display"]):
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Leave the terminal as it was."""
+        self.close()
+
+    def close(self) -> None:
+        """Take the bar away, before anything else is printed."""
+        self._total_s = 0.0
         if self._progress is not None:
             self._progress.stop()
             self._progress = None

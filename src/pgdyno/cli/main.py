@@ -6,6 +6,7 @@ Results go to stdout, everything else to stderr; `--json` makes stdout one JSON 
 # ruff: noqa: PLC0415 - flows are imported when their command runs, which keeps --help quick
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -298,7 +299,7 @@ def _server_table(
 def _session(*, json: bool, quiet: bool, yes: bool) -> Iterator[tuple[Any, Any]]:
     """The display and the function that shows a result; errors become their words and their exit code."""
     from pgdyno.cli.display import Display
-    from pgdyno.cli.output import show_result
+    from pgdyno.cli.output import Result, show_result
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         # nohup has it ignored, and means it.
@@ -306,13 +307,19 @@ def _session(*, json: bool, quiet: bool, yes: bool) -> Iterator[tuple[Any, Any]]
             signal.signal(number, _interrupt)
     try:
         with Display(quiet=quiet or json, assume_yes=yes) as ui:
-            yield ui, lambda result: show_result(result, as_json=json)
+
+            def show(result: Result) -> None:
+                ui.close()
+                show_result(result, as_json=json)
+
+            yield ui, show
     except PgdynoError as error:
         _fail(error, json=json)
     except KeyboardInterrupt:
         _fail(InterruptedStudyError("stopped"), json=json)
     except BrokenPipeError:
-        sys.stderr.close()
+        # Whoever read our output has seen enough; Python must not complain of it while it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(ExitCode.STEP) from None
     except OSError as error:
         # The last net: a file or folder that this account may not read or write, or a full disk.

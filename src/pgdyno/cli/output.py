@@ -10,6 +10,8 @@ from rich.markup import escape
 
 from pgdyno.errors import PgdynoError
 
+_UNWRAPPED_WIDTH = 200
+
 
 @runtime_checkable
 class Result(Protocol):
@@ -27,7 +29,11 @@ def show_result(result: Result, *, as_json: bool) -> None:
     if as_json:
         sys.stdout.buffer.write(result.to_json().rstrip() + b"\n")
         return
-    Console(highlight=False, soft_wrap=False).print(result.to_terminal())
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        # Whoever reads a file or a pipe has no edge of the screen.
+        console.width = _UNWRAPPED_WIDTH
+    console.print(result.to_terminal())
 
 
 def show_error(error: PgdynoError, *, as_json: bool) -> None:

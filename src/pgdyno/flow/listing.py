@@ -15,6 +15,7 @@ from pgdyno.flow.study import Place, machine_of
 from pgdyno.flow.ui import Ui
 from pgdyno.plan.plan import Plan, plan_study
 from pgdyno.record.store import find_records
+from pgdyno.record.types import TrialStatus
 from pgdyno.run.home import open_home
 from pgdyno.run.host import read_host_facts
 from pgdyno.run.process import find_server_user
@@ -31,6 +32,7 @@ class RecordLine(msgspec.Struct, frozen=True, kw_only=True):
     server: str | None = None
     trials_finished_count: int | None = None
     trials_planned_count: int | None = None
+    has_failed: bool = False
     problem: str | None = None
 
 
@@ -49,15 +51,13 @@ class RecordList(msgspec.Struct, frozen=True, kw_only=True):
         if not self.records:
             return Text(f"no records in {self.folder}; `pgdyno bench --quick` makes one")
         table = Table(box=None, pad_edge=False)
-        for heading in ("record", "started", "PostgreSQL", "trials", "question"):
+        table.add_column("record", no_wrap=True)
+        for heading in ("trials", "PostgreSQL", "question"):
             table.add_column(heading, overflow="fold")
         for line in self.records:
             trials = f"{line.trials_finished_count}/{line.trials_planned_count}"
-            cells = (
-                (line.started_at, line.server, trials, line.question)
-                if line.problem is None
-                else ("", "", "", line.problem)
-            )
+            status = f"{trials} failed" if line.has_failed else trials
+            cells = (status, line.server, line.question) if line.problem is None else ("", "", line.problem)
             table.add_row(line.path, *(Text(cell or "") for cell in cells))
         return table
 
@@ -124,6 +124,7 @@ def view_records(folder: Path) -> RecordList:
                     server=record.server.version,
                     trials_finished_count=len(store.finished_numbers()),
                     trials_planned_count=len(record.plan.trials),
+                    has_failed=any(trial.status is TrialStatus.FAILED for trial in store.read_trials()),
                 )
             )
         except SpecError as error:

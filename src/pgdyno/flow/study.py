@@ -80,6 +80,9 @@ def run_study(study: Study, *, name: str, place: Place, ui: Ui, load_budget_s: f
 def resume_study(store: RecordStore, *, place: Place, ui: Ui) -> StudyReport:
     """Run the trials of a record that are not finished, and write its report."""
     record = store.read_record()
+    if len(store.finished_numbers()) == len(record.plan.trials):
+        ui.say(f"all {len(record.plan.trials)} trials are finished: only the report is written again")
+        return _report(store, ui)
     if not place.is_home_named:
         # The disk that was measured, not the one a default would choose today.
         place = msgspec.structs.replace(place, home=Path(record.host.data_disk.path))
@@ -140,8 +143,6 @@ def _report(store: RecordStore, ui: Ui) -> StudyReport:
 
 def _run_steps(store: RecordStore, record: StudyRecord, *, home: Home, installation: Installation, ui: Ui) -> None:
     finished = store.finished_numbers()
-    if len(finished) == len(record.plan.trials):
-        return
     stage: TrialStage | None = None
     try:
         for step in record.plan.steps:

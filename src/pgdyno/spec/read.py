@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import enum
+import os
 import re
 import tomllib
 from pathlib import Path
@@ -23,6 +24,8 @@ _FIELDS = [
 ]
 _KEYS = sorted({field.name for field in _FIELDS})
 _ENUMS = {f.name: f.type for f in _FIELDS if isinstance(f.type, type) and issubclass(f.type, enum.Enum)}
+# Options of the command line that are not called as their key is.
+_OPTIONS = {"rate_tps": "--rate", "settings": "--set", "scripts": "--workload", "name": "--workload", "": "bench"}
 _UNKNOWN = re.compile(r"unknown field `(?P<key>[^`]*)`")
 _PATH = re.compile(r" - at `\$(?P<path>[^`]*)`$")
 
@@ -110,14 +113,12 @@ def _resolve_scripts(workload: WorkloadSpec, folder: Path) -> WorkloadSpec:
             resolved.append(f"{name}@{weight}")
             continue
         script = (folder / name).absolute()
-        if not script.is_file():
+        if not os.path.isfile(script):  # noqa: PTH113 - False, not an error, in a folder that is closed to us
             nearest = difflib.get_close_matches(name, BUILTIN_SCRIPTS, n=1)
             raise SpecError(
                 f"workload {workload.name}: there is no script {name}",
                 detail=f"looked for {script}; built-in are {', '.join(BUILTIN_SCRIPTS)}",
-                hint=f"did you mean {nearest[0]}?"
-                if nearest
-                else "a script's path counts from the study file's folder",
+                hint=f"did you mean {nearest[0]}?" if nearest else "a relative path counts from the folder named above",
             )
         resolved.append(f"{script}@{weight}")
     return msgspec.structs.replace(workload, scripts=tuple(resolved))
@@ -134,9 +135,18 @@ def _spec_error(message: str, *, text: str, source: str) -> SpecError:
         fact = f"unknown key {unknown['key']}"
         nearest = difflib.get_close_matches(unknown["key"], _KEYS, n=1)
         hint = f"did you mean {nearest[0]}?" if nearest else hint
-    chosen = _ENUMS.get(path.rpartition(".")[2])
-    if chosen is not None:
-        hint = f"one of {', '.join(member.value for member in chosen)}"
+    # What a value is checked for begins with its key; msgspec names only the table.
+    first = fact.split(maxsplit=1)[0]
+    if first in _KEYS and path.rpartition(".")[2] != first:
+        path = f"{path}.{first}".lstrip(".")
+    key = path.rpartition(".")[2]
+    if key in _ENUMS:
+        hint = f"one of {', '.join(member.value for member in _ENUMS[key])}"
+    if not text:
+        option = _OPTIONS.get(key, f"--{key.replace('_', '-')}")
+        said = fact.removeprefix(f"{key} ")
+        hint = hint if key in _ENUMS else "`pgdyno bench --help` explains every option"
+        return SpecError(f"{option}: {said[:1].lower()}{said[1:]}", hint=hint)
     line = find_line(text, path)
     where = f"{source}, line {line}" if line else source
     detail = f"key {path}" if path else ""

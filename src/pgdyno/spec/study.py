@@ -45,22 +45,29 @@ _SECRET_SETTINGS = frozenset({"primary_conninfo", "ssl_passphrase_command"})
 _SETTING_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*(\.[A-Za-z_][A-Za-z0-9_$]*)?")
 
 
+def _seconds(key: str, text: str) -> float:
+    try:
+        return parse_seconds(text)
+    except ValueError as exc:
+        raise ValueError(f"{key} {exc}") from exc
+
+
 def _split_weight(text: str) -> tuple[str, int]:
     name, at, weight = text.rpartition("@")
     if not at:
         return text, 1
     if not weight.isdigit() or not name:
-        raise ValueError(f"script {text!r}: what follows @ is a weight, a whole number")
+        raise ValueError(f"scripts {text!r}: what follows @ is a weight, a whole number")
     return name, int(weight)
 
 
 def _check_setting_name(name: str) -> None:
     if not _SETTING_NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is no name of a setting")
+        raise ValueError(f"settings {name!r} is no name of a setting")
     if name.lower() in _RESERVED_SETTINGS:
-        raise ValueError(f"the setting {name} is pgdyno's own: its clusters are private")
+        raise ValueError(f"settings {name} is pgdyno's own: its clusters are private")
     if name.lower() in _SECRET_SETTINGS:
-        raise ValueError(f"the setting {name} may hold a password, which must not get into a record")
+        raise ValueError(f"settings {name} may hold a password, which must not get into a record")
 
 
 def _check_range(name: str, value: int, low: int, high: int) -> None:
@@ -203,7 +210,7 @@ class WorkloadSpec(_Table, frozen=True, kw_only=True):
             _check_range("threads", self.threads, 1, 1_000)
         if self.rate_tps is not None and not (math.isfinite(self.rate_tps) and self.rate_tps > 0):
             raise ValueError(f"rate_tps {self.rate_tps:g} is not above 0")
-        if self.latency_limit is not None and parse_seconds(self.latency_limit) <= 0:
+        if self.latency_limit_ms is not None and self.latency_limit_ms <= 0:
             raise ValueError(f"latency_limit {self.latency_limit} is not above 0")
         _check_range("max_tries", self.max_tries, 1, 1_000)
         for script in self.weighted_scripts:
@@ -221,7 +228,7 @@ class WorkloadSpec(_Table, frozen=True, kw_only=True):
     @property
     def latency_limit_ms(self) -> float | None:
         """The latency limit in milliseconds."""
-        return None if self.latency_limit is None else parse_seconds(self.latency_limit) * 1000.0
+        return None if self.latency_limit is None else _seconds("latency_limit", self.latency_limit) * 1000.0
 
 
 class TrialsSpec(_Table, frozen=True, kw_only=True):
@@ -254,12 +261,12 @@ class TrialsSpec(_Table, frozen=True, kw_only=True):
     @property
     def duration_s(self) -> float:
         """Seconds of measured load."""
-        return parse_seconds(self.duration)
+        return _seconds("duration", self.duration)
 
     @property
     def warm_up_s(self) -> float:
         """Seconds of load before it."""
-        return parse_seconds(self.warm_up)
+        return _seconds("warm_up", self.warm_up)
 
 
 class Study(_Table, frozen=True, kw_only=True):
