@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Annotated, Any
 import typer
 
 from pgdyno import __version__
-from pgdyno.errors import ExitCode, HostError, InterruptedStudyError, PgdynoError, SpecError
+from pgdyno.errors import ExitCode, HostError, InterruptedStudyError, PgdynoError, SpecError, StepFailedError
 
 app = typer.Typer(
     name="pgdyno",
@@ -324,6 +325,18 @@ def _session(*, json: bool, quiet: bool, yes: bool) -> Iterator[tuple[Any, Any]]
     except OSError as error:
         # The last net: a file or folder that this account may not read or write, or a full disk.
         _fail(HostError(f"the machine refuses: {error.strerror or error}", detail=str(error)), json=json)
+    except Exception as error:  # noqa: BLE001 - a user gets words and an exit code, and we get the place
+        _fail(_describe_bug(error), json=json)
+
+
+def _describe_bug(error: Exception) -> StepFailedError:
+    ours = [frame for frame in traceback.extract_tb(error.__traceback__) if "pgdyno" in frame.filename]
+    places = "\n".join(f"{Path(frame.filename).name}:{frame.lineno} in {frame.name}" for frame in ours)
+    return StepFailedError(
+        f"pgdyno has a bug: {type(error).__name__}: {error}",
+        detail=places,
+        hint="please report these lines; what was finished is kept, and `pgdyno resume` goes on",
+    )
 
 
 def _interrupt(number: int, _frame: object) -> None:

@@ -9,7 +9,7 @@ import msgspec
 from rich.console import RenderableType
 
 from pgdyno.analyse.study import analyse_study
-from pgdyno.errors import SpecError
+from pgdyno.errors import HostError, SpecError
 from pgdyno.explain.doubts import find_doubts
 from pgdyno.record.store import RecordStore, write_durably
 from pgdyno.record.trial_data import read_trial_data
@@ -64,7 +64,14 @@ def write_reports(store: RecordStore) -> StudyReport:
     from pgdyno.report.markdown import render_markdown  # noqa: PLC0415
 
     composed = compose_report(store)
-    write_durably(store.path / HTML_FILE, render_html(composed.report).encode())
-    write_durably(store.path / MARKDOWN_FILE, render_markdown(composed.report).encode())
-    write_durably(store.path / JSON_FILE, composed.to_json())
+    try:
+        write_durably(store.path / HTML_FILE, render_html(composed.report).encode())
+        write_durably(store.path / MARKDOWN_FILE, render_markdown(composed.report).encode())
+        write_durably(store.path / JSON_FILE, composed.to_json())
+    except OSError as exc:
+        raise HostError(
+            f"cannot write the report into {store.path}",
+            detail=str(exc),
+            hint=f"`pgdyno show {store.path}` shows it without writing",
+        ) from exc
     return composed
