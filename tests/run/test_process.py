@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -40,8 +41,20 @@ def test_what_does_not_end_is_ended() -> None:
         process.run(["sleep", "60"], timeout_s=0.2)
 
 
-def test_a_missing_program() -> None:
-    assert process.run(["/no/such/program"]).exit_code != 0
+@pytest.mark.parametrize("begin", [process.run, process.start])
+@pytest.mark.parametrize("program", ["/no/such/program", "no-such-program", "/etc/passwd"])
+def test_a_program_that_is_missing_or_none(begin: Callable[[list[str]], object], program: str) -> None:
+    with pytest.raises(HostError, match=f"cannot start {program}"):
+        begin([program])
+
+
+def test_programs_are_looked_for_where_the_child_would(tmp_path: Path) -> None:
+    program = tmp_path / "only-here"
+    program.write_text("#!/bin/sh\necho found\n")
+    program.chmod(0o755)
+    assert process.run(["only-here"], env={"PATH": f"{tmp_path}:/bin"}).stdout == "found\n"
+    with pytest.raises(HostError):
+        process.run(["only-here"])
 
 
 @pytest.mark.parametrize("user", [None, process.find_server_user()])

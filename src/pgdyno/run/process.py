@@ -111,6 +111,8 @@ def start(
     """
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError("long-lived children are started from the main thread")
+    environment = dict(env) if env is not None else clean_environment()
+    _require_program(argv[0], environment)
     try:
         return subprocess.Popen(
             wrap(argv, user=user, death_signal=death_signal),
@@ -118,7 +120,7 @@ def start(
             stdout=stdout,
             stderr=stderr,
             cwd=cwd,
-            env=dict(env) if env is not None else clean_environment(),
+            env=environment,
             start_new_session=True,
         )
     except OSError as exc:
@@ -139,6 +141,8 @@ def run(
         HostError: The program is missing or may not be run.
         StepFailedError: It did not end within `timeout_s`.
     """
+    environment = dict(env) if env is not None else clean_environment()
+    _require_program(argv[0], environment)
     try:
         done = subprocess.run(
             wrap(argv, user=user),
@@ -146,7 +150,7 @@ def run(
             capture_output=True,
             timeout=timeout_s,
             cwd=cwd,
-            env=dict(env) if env is not None else clean_environment(),
+            env=environment,
             start_new_session=True,
             stdin=subprocess.DEVNULL,
         )
@@ -174,6 +178,16 @@ def stop(process: subprocess.Popen[bytes], *, first: signal.Signals = signal.SIG
             process.kill()
             process.wait()
     return process.returncode
+
+
+def _require_program(program: str, environment: Mapping[str, str]) -> None:
+    # setpriv itself always starts: what it then cannot execute would look like the program's own exit code.
+    if shutil.which(program, path=environment.get("PATH")) is None:
+        raise HostError(
+            f"cannot start {program}",
+            detail="there is no such program, or it may not be run",
+            hint="install the package that has it",
+        )
 
 
 def clean_environment() -> dict[str, str]:
