@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from pgdyno.errors import ExitCode, HostError, SpecError
+from pgdyno.errors import ExitCode, HostError, SpecError, StepFailedError
 from pgdyno.plan.plan import Machine, plan_study
 from pgdyno.record.store import RecordStore, find_records, open_record
 from pgdyno.record.types import (
@@ -135,3 +140,116 @@ def test_a_newer_format_is_refused_an_unknown_file_too(store: RecordStore) -> No
     (store.path / "record.json").unlink()
     with pytest.raises(SpecError, match="is not a record"):
         open_record(store.path)
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 400 kB."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a file system of its own")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "none", str(disk)], check=True)
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_full_disk_is_an_error_in_words_and_leaves_the_record_whole(full_disk: Path) -> None:
+    store = RecordStore(full_disk / "record")
+    store.create(make_record(), study_toml="")
+    folder = store.begin_trial(1)
+    room = (full_disk / "filler").open("wb", buffering=0)
+    with room, contextlib.suppress(OSError):
+        while room.write(bytes(4096)):
+            pass
+    larger = msgspec.structs.replace(make_record(), name="x" * 400_000)
+    for write in (
+        lambda: store.write_record(larger),
+        lambda: store.write_trial(make_trial(larger, 1, TrialStatus.FINISHED)),
+        lambda: RecordStore(full_disk / "other").create(larger, study_toml=""),
+    ):
+        with pytest.raises(StepFailedError) as caught:
+            write()
+        assert "No space left on device" in caught.value.detail
+        assert caught.value.hint == "the disk of the record is full: free some space; `pgdyno resume` goes on"
+    assert store.read_record() == make_record()
+    assert list(folder.iterdir()) == []
+    assert not list(store.path.glob(".*.partial"))
+
+
+def test_all_files_and_folders_of_a_trial_are_on_disk_before_it_is_part_of_the_record(
+    store: RecordStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[Path] = []
+    really = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        order.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+        really(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    folder = store.begin_trial(1)
+    inner = folder / "transactions"
+    inner.mkdir()
+    (inner / "part").write_text("rows")
+    store.write_trial(make_trial(store.read_record(), 1, TrialStatus.FINISHED))
+    last = order.index(folder / ".trial.json.partial")
+    assert {inner, inner / "part"} <= set(order[:last])
+    assert {folder, folder.parent} <= set(order[last:])
+    order.clear()
+    path = store.path.parent / "new" / "deep"
+    RecordStore(path).create(make_record(), study_toml="")
+    assert {path, path.parent, path.parent.parent} <= set(order)
+
+
+def test_trials_with_five_digits_count_and_come_in_their_order(store: RecordStore) -> None:
+    numbers = (9999, 10_000, 123_456)
+    first = make_trial(store.read_record(), 1, TrialStatus.FINISHED)
+    for number in reversed(numbers):
+        store.begin_trial(number)
+        store.write_trial(msgspec.structs.replace(first, planned=msgspec.structs.replace(first.planned, number=number)))
+    store.begin_trial(10_000)
+    assert (store.path / "trials" / "10000.cut-1" / "trial.json").exists()
+    assert [trial.planned.number for trial in store.read_trials()] == [9999, 123_456]
+
+
+def test_one_pgdyno_at_a_time_works_on_a_record(store: RecordStore) -> None:
+    program = f"""
+from pathlib import Path
+from pgdyno.record.store import RecordStore
+with RecordStore(Path({str(store.path)!r})).locked():
+    print("locked", flush=True)
+    input()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "locked\n"
+        with pytest.raises(HostError, match="another pgdyno is at work on this record"), store.locked():
+            pass
+        other.communicate("\n", timeout=20)
+    assert other.returncode == 0
+    with store.locked():
+        pass
+
+
+def test_scripts_are_kept_once_and_run_as_they_were(store: RecordStore, tmp_path: Path) -> None:
+    scripts = [tmp_path / name / "load.sql" for name in ("a", "b")]
+    for script in scripts:
+        script.parent.mkdir()
+        script.write_text(f"select '{script.parent.name}';\n")
+    workload = {"name": "mixed", "scripts": [*map(str, scripts), "select-only"]}
+    study = make_study({"workload": [workload]}, source="test", folder=tmp_path)
+    plan = plan_study(study, Machine(cpu_count=2, memory_bytes=8 << 30, disk_free_bytes=10**12))
+    kept = store.keep_scripts(plan)
+    assert list(kept) == [str(script) for script in scripts]
+    assert {copy.name for copy in kept.values()} == {"load.sql"}
+    scripts[0].write_text("select 'edited';\n")
+    scripts[1].unlink()
+    assert store.keep_scripts(plan) == kept
+    assert [copy.read_text() for copy in kept.values()] == ["select 'a';\n", "select 'b';\n"]
+    with pytest.raises(SpecError, match="cannot read script file"):
+        RecordStore(tmp_path / "elsewhere").keep_scripts(plan)

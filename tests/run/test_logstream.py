@@ -41,7 +41,7 @@ def stream_to(folder: Path, columns: LogColumns = LogColumns.PLAIN, **settings: 
     try:
         yield stream
     finally:
-        stream.discard()
+        stream.close()
 
 
 def wait_until(condition: Callable[[], bool], *, seconds: float = 10.0) -> bool:
@@ -127,6 +127,41 @@ def test_dead_reader_is_a_gap_and_its_log_cannot_grow_into_the_memory(tmp_path: 
         outcome = stream.finish()
     assert outcome.summary is None
     assert outcome.reason == "the log reader ended with exit code -9: it said nothing"
+    assert own_logs() == set()
+
+
+def end_by_signal(stream: LogStream) -> None:
+    os.kill(stream.pid, signal.SIGTERM)
+
+
+def end_by_exception(stream: LogStream) -> None:
+    nothing = stream.log_prefix.with_name("pgbench.1.1")
+    nothing.symlink_to("missing")
+    assert wait_until(lambda: "Z" in Path("/proc", str(stream.pid), "stat").read_text())
+    nothing.unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("end", "reason"),
+    [(end_by_signal, "was told to stop before the load had ended"), (end_by_exception, "No such file or directory")],
+)
+def test_reader_that_ends_early_leaves_the_log_to_its_parent(
+    tmp_path: Path, end: Callable[[LogStream], None], reason: str
+) -> None:
+    with stream_to(tmp_path / "t") as stream:
+        path = stream.log_prefix.with_name("pgbench.1")
+        with path.open("wb", buffering=0) as out:
+            out.write(LINE * 10)
+            end(stream)
+            assert wait_until(lambda: not stream.poll())
+            out.write(LINE * 100_000)
+            assert not stream.poll()
+            # An unlinked file would keep its blocks until pgbench ends.
+            assert os.fstat(out.fileno()).st_nlink == 1
+            assert os.fstat(out.fileno()).st_blocks == 0
+        outcome = stream.finish()
+    assert outcome.reason is not None
+    assert reason in outcome.reason
     assert own_logs() == set()
 
 

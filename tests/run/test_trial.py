@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from pgdyno.analyse.study import analyse_study
@@ -15,7 +19,7 @@ from pgdyno.record.types import FORMAT_VERSION, StudyRecord, TrialStatus
 from pgdyno.run.home import Home
 from pgdyno.run.host import read_host_facts
 from pgdyno.run.template import Template, prepare_template
-from pgdyno.run.trial import TrialStage, choose_sampling_rate, run_trial
+from pgdyno.run.trial import TrialOutcome, TrialStage, choose_sampling_rate, run_trial
 from pgdyno.spec.read import make_study
 from tests.homes import installation_of, some_home
 
@@ -36,8 +40,40 @@ def try_once(
     *,
     cpu_count: float = 2.0,
     trials: dict[str, object] | None = None,
+    on_load: Callable[[Path], None] = lambda _: None,
     **load: object,
 ) -> tuple[StudyRecord, TrialData, TrialAnalysis]:
+    stage = make_stage(home, folder, major, cpu_count=cpu_count, trials=trials, **load)
+    trial = folder / "trial"
+    outcome = run_first(stage, trial, on_load=on_load)
+    assert outcome.error is None, (outcome.error.fact, outcome.error.detail)
+    assert outcome.record.status is TrialStatus.FINISHED
+    record = StudyRecord(
+        format_version=FORMAT_VERSION,
+        name="test",
+        started_at="",
+        command=(),
+        tool_versions={},
+        study=stage.study,
+        plan=stage.plan,
+        host=read_host_facts(home.root),
+        server=stage.installation.facts,
+        dataset=stage.template.dataset,
+    )
+    data = read_trial_data(trial, outcome.record)
+    (analysed,) = analyse_study(record, [data]).workloads[0].trials
+    return record, data, analysed
+
+
+def make_stage(
+    home: Home,
+    folder: Path,
+    major: int = 18,
+    *,
+    cpu_count: float = 2.0,
+    trials: dict[str, object] | None = None,
+    **load: object,
+) -> TrialStage:
     raw = {
         "data": {"scale": 4},
         "workload": [{"clients": 4, "mode": "prepared", **load}],
@@ -55,29 +91,16 @@ def try_once(
         output_dir=folder / "init",
         on_activity=lambda _: None,
     )
-    stage = TrialStage(
+    return TrialStage(
         installation=installation, home=home, template=template, study=study, plan=plan, cpu_count=cpu_count
     )
-    trial = folder / "trial"
-    trial.mkdir()
-    outcome = run_trial(stage, plan.trials[0], folder=trial, on_activity=lambda _: None, on_load=lambda _: None)
-    assert outcome.error is None, (outcome.error.fact, outcome.error.detail)
-    assert outcome.record.status is TrialStatus.FINISHED
-    record = StudyRecord(
-        format_version=FORMAT_VERSION,
-        name="test",
-        started_at="",
-        command=(),
-        tool_versions={},
-        study=study,
-        plan=plan,
-        host=read_host_facts(home.root),
-        server=installation.facts,
-        dataset=template.dataset,
+
+
+def run_first(stage: TrialStage, folder: Path, on_load: Callable[[Path], None] = lambda _: None) -> TrialOutcome:
+    folder.mkdir()
+    return run_trial(
+        stage, stage.plan.trials[0], folder=folder, on_activity=lambda _: None, on_load=lambda _: on_load(folder)
     )
-    data = read_trial_data(trial, outcome.record)
-    (analysed,) = analyse_study(record, [data]).workloads[0].trials
-    return record, data, analysed
 
 
 @pytest.mark.parametrize("major", [18, 15])
@@ -153,6 +176,79 @@ def test_a_cold_trial_reads_from_the_disk(home: Home, tmp_path: Path) -> None:
     # All of the accounts and their index fit into shared_buffers: only the cold trial has to fetch them.
     assert pages_read(cold) > 1000
     assert pages_read(warm) < pages_read(cold) / 10
+
+
+def test_samples_that_cannot_be_packed_fail_no_trial(home: Home, tmp_path: Path) -> None:
+    def damage(folder: Path) -> None:
+        with (folder / "os.jsonl").open("a") as samples:
+            samples.write("damage\n")
+
+    _, data, analysed = try_once(home, tmp_path, 18, trials={"duration": "3s"}, on_load=damage, name="select-only")
+    assert analysed.tps is not None
+    assert data.os is None
+    assert {gap.source for gap in data.gaps} == {"samples", "os sampler"}
+    assert "damage\n" in (tmp_path / "trial" / "os.jsonl").read_text()
+
+
+def test_a_full_disk_of_the_record_is_an_error_in_words(home: Home, tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a file system of its own")
+    stage = make_stage(home, tmp_path, name="select-only")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=100k", "none", str(disk)], check=True)
+    try:
+        (disk / "filler").write_bytes(bytes(88 << 10))
+        outcome = run_first(stage, disk / "trial")
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+    assert outcome.error is not None
+    assert "No space left on device" in outcome.error.detail
+    assert "free some space" in outcome.error.hint
+
+
+def test_what_a_failed_trial_did_not_see_is_kept(home: Home, tmp_path: Path) -> None:
+    def kill_sampler_then_server(_: Path) -> None:
+        pattern = f"pgdyno.run.sample_server.*{home.sockets}"
+        found = subprocess.run(["pgrep", "-f", pattern], capture_output=True, text=True, check=False)
+        for pid in (*found.stdout.split(), postmaster_of(home)):
+            os.kill(int(pid), signal.SIGKILL)
+
+    outcome = run_first(make_stage(home, tmp_path, name="select-only"), tmp_path / "trial", kill_sampler_then_server)
+    assert outcome.record.status is TrialStatus.FAILED
+    assert [(gap.source, gap.reason) for gap in outcome.record.gaps] == [("server sampler", "ended by signal 9")]
+
+
+def postmaster_of(home: Home) -> int:
+    return int((home.data / "postmaster.pid").read_text().split()[0])
+
+
+def test_a_server_that_dies_between_loads_is_told_by_its_log(home: Home, tmp_path: Path) -> None:
+    stage = make_stage(home, tmp_path, name="select-only")
+
+    def kill(activity: str) -> None:
+        if activity == "preparing caches":
+            os.kill(postmaster_of(home), signal.SIGKILL)
+
+    (tmp_path / "trial").mkdir()
+    outcome = run_trial(
+        stage, stage.plan.trials[0], folder=tmp_path / "trial", on_activity=kill, on_load=lambda _: None
+    )
+    assert outcome.error is not None
+    assert outcome.error.fact == "the server was killed by SIGKILL"
+    assert "ready to accept connections" in outcome.error.detail
+
+
+def test_script_files_run_from_the_copies_given_and_leave_none_behind(home: Home, tmp_path: Path) -> None:
+    original, kept = tmp_path / "one.sql", tmp_path / "kept.sql"
+    original.write_text("this is no SQL;\n")
+    kept.write_text("select 1;\n")
+    stage = make_stage(home, tmp_path, name="one", scripts=[str(original)], trials={"duration": "2s", "warm_up": "1s"})
+    stage = msgspec.structs.replace(stage, scripts={str(original): kept})
+    outcome = run_first(stage, tmp_path / "trial")
+    assert outcome.error is None, outcome.error.detail
+    assert (tmp_path / "trial" / "script-1-kept.sql").read_text() == "select 1;\n"
+    assert list(home.work.rglob("*.sql")) == []
 
 
 @pytest.mark.parametrize(

@@ -2,21 +2,33 @@
 
 `record.json` is replaced as a whole, atomically. A trial's folder is written while it runs and becomes part of the
 record with its `trial.json`, written last; a folder without one, or of a failed trial, is set aside, never deleted.
+Script files are copied into `scripts/` before the first trial, so that all trials run the same text.
+
+What cannot be written is a StepFailedError: the record as it was before stays whole.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import fcntl
+import hashlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
-from pgdyno.errors import HostError, SpecError
+from pgdyno.errors import HostError, SpecError, StepFailedError
+from pgdyno.plan.plan import Plan
 from pgdyno.record.types import FORMAT_VERSION, StudyRecord, TrialRecord, TrialStatus
+from pgdyno.spec.study import BUILTIN_SCRIPTS
 
 RECORD_FILE = "record.json"
 STUDY_FILE = "study.toml"
 TRIAL_FILE = "trial.json"
+_LOCK_FILE = ".lock"
+_FULL_DISK = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class RecordStore:
@@ -39,7 +51,11 @@ class RecordStore:
 
         Raises:
             HostError: It exists already or cannot be made.
+            StepFailedError: It cannot be written.
         """
+        # Each folder made here is an entry of the one above it.
+        parents = list(self.path.absolute().parents)
+        made_count = sum(1 for parent in parents if not parent.exists())
         try:
             self.path.mkdir(parents=True)
             self.init_dir.mkdir()
@@ -54,9 +70,66 @@ class RecordStore:
             ) from exc
         write_durably(self.path / STUDY_FILE, study_toml.encode())
         self.write_record(record)
+        with _writing(self.path):
+            for parent in parents[: made_count + 1]:
+                _fsync(parent)
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep every other pgdyno from writing into this record.
+
+        Raises:
+            HostError: Another one is at work on it.
+            StepFailedError: The lock file cannot be written.
+        """
+        with _writing(self.path):
+            lock = (self.path / _LOCK_FILE).open("w", encoding="utf-8")
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as exc:
+                raise HostError(
+                    "another pgdyno is at work on this record", detail=str(self.path), hint="wait for it"
+                ) from exc
+            yield
+
+    def keep_scripts(self, plan: Plan) -> dict[str, Path]:
+        """Copy the script files of a plan into the record, once: what is kept already stays as it was.
+
+        Returns:
+            For each script file, by its name in the plan, the copy that trials are to run.
+
+        Raises:
+            SpecError: A script file cannot be read.
+            StepFailedError: The record cannot be written.
+        """
+        names = {name for workload in plan.workloads for name, _ in workload.scripts}
+        return {name: self._keep_script(Path(name)) for name in sorted(names.difference(BUILTIN_SCRIPTS))}
+
+    def _keep_script(self, source: Path) -> Path:
+        # Two scripts may have the same name; a folder for each lets reports call it by its own.
+        copy = self.path / "scripts" / hashlib.sha256(str(source).encode()).hexdigest()[:12] / source.name
+        if copy.exists():
+            return copy
+        try:
+            content = source.read_bytes()
+        except OSError as exc:
+            raise SpecError(
+                f"cannot read script file {source}", detail=str(exc), hint="mend scripts in the study"
+            ) from exc
+        with _writing(copy):
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            _fsync(copy.parent.parent)
+            _fsync(self.path)
+        write_durably(copy, content)
+        return copy
 
     def write_record(self, record: StudyRecord) -> None:
-        """Replace `record.json`."""
+        """Replace `record.json`.
+
+        Raises:
+            StepFailedError: It cannot be written; the old one stays.
+        """
         write_durably(self.path / RECORD_FILE, msgspec.json.format(msgspec.json.encode(record), indent=1))
 
     def read_record(self) -> StudyRecord:
@@ -88,22 +161,32 @@ class RecordStore:
         return self.path / "trials" / f"{number:04d}"
 
     def begin_trial(self, number: int) -> Path:
-        """An empty folder for a trial; what an earlier try left is set aside as `NNNN.cut-K`."""
+        """An empty folder for a trial; what an earlier try left is set aside as `NNNN.cut-K`.
+
+        Raises:
+            StepFailedError: It cannot be made.
+        """
         folder = self.trial_dir(number)
-        if folder.exists():
-            tries = sum(1 for _ in folder.parent.glob(f"{folder.name}.cut-*"))
-            folder.rename(folder.with_name(f"{folder.name}.cut-{tries + 1}"))
-        folder.mkdir()
+        with _writing(folder):
+            if folder.exists():
+                tries = sum(1 for _ in folder.parent.glob(f"{folder.name}.cut-*"))
+                folder.rename(folder.with_name(f"{folder.name}.cut-{tries + 1}"))
+            folder.mkdir()
         return folder
 
     def write_trial(self, trial: TrialRecord) -> None:
-        """Make a trial part of the record: all its files first, then its `trial.json`."""
+        """Make a trial part of the record: all its files and folders first, then its `trial.json`.
+
+        Raises:
+            StepFailedError: It cannot be written; the trial is then no part of the record.
+        """
         folder = self.trial_dir(trial.planned.number)
-        for path in folder.rglob("*"):
-            if path.is_file():
+        with _writing(folder):
+            for path in folder.rglob("*"):
                 _fsync(path)
         write_durably(folder / TRIAL_FILE, msgspec.json.format(msgspec.json.encode(trial), indent=1))
-        _fsync(folder.parent)
+        with _writing(folder):
+            _fsync(folder.parent)
 
     def read_trials(self) -> tuple[TrialRecord, ...]:
         """The trials that ended, by number; those under way or cut short are not among them.
@@ -112,7 +195,8 @@ class RecordStore:
             SpecError: A `trial.json` is damaged.
         """
         trials = []
-        for path in sorted(self.path.glob(f"trials/[0-9][0-9][0-9][0-9]/{TRIAL_FILE}")):
+        paths = [path for path in self.path.glob(f"trials/*/{TRIAL_FILE}") if path.parent.name.isdecimal()]
+        for path in sorted(paths, key=lambda path: int(path.parent.name)):
             try:
                 trials.append(msgspec.json.decode(path.read_bytes(), type=TrialRecord))
             except msgspec.DecodeError as exc:
@@ -145,14 +229,33 @@ def find_records(folder: Path) -> tuple[RecordStore, ...]:
 
 
 def write_durably(path: Path, content: bytes) -> None:
-    """Replace a file so that after a crash it holds either its old or its new content, whole."""
+    """Replace a file so that after a crash it holds either its old or its new content, whole.
+
+    Raises:
+        StepFailedError: It cannot be written; the old content stays.
+    """
     partial = path.with_name(f".{path.name}.partial")
-    with partial.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
-    _fsync(path.parent)
+    with _writing(path):
+        try:
+            with partial.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(path)
+        finally:
+            # On a full disk its rest would take the room that others need.
+            partial.unlink(missing_ok=True)
+        _fsync(path.parent)
+
+
+@contextlib.contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as exc:
+        is_full = exc.errno in _FULL_DISK
+        hint = "the disk of the record is full: free some space; `pgdyno resume` goes on" if is_full else ""
+        raise StepFailedError(f"cannot write {path}", detail=str(exc), hint=hint) from exc
 
 
 def _fsync(path: Path) -> None:

@@ -22,6 +22,8 @@ from pgdyno.record.types import Gap, TrialRecord
 STDOUT_FILE = "pgbench.stdout"
 TRANSACTIONS_DIR = "transactions"
 SERVER_LOG = "server.log"
+TRANSACTION_LOG = "transaction log"
+"""The source of gaps in the transactions."""
 
 _T = TypeVar("_T")
 
@@ -65,7 +67,7 @@ def read_trial_data(folder: Path, record: TrialRecord) -> TrialData:
     return TrialData(
         record=record,
         pgbench=attempt("pgbench", lambda: parse_summary((folder / STDOUT_FILE).read_text(errors="replace"))),
-        transactions=attempt("transaction log", lambda: read_summary(folder / TRANSACTIONS_DIR)),
+        transactions=attempt(TRANSACTION_LOG, lambda: read_summary(folder / TRANSACTIONS_DIR)),
         os=attempt("os sampler", lambda: read_os_samples(folder)),
         server=attempt("server sampler", lambda: read_server_samples(folder)),
         log=attempt("server log", lambda: read_serverlog(folder / SERVER_LOG, clock_offset_s=record.clock_offset_s))

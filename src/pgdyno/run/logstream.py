@@ -6,9 +6,10 @@ that a run of any length holds a few seconds of log.
 
 A child and not a thread: its 0.17 CPU seconds a million transactions then contend with nothing in pgdyno but the
 scheduler, at a lower priority; a fault in it costs the latencies, not the trial; and it outlives a killed pgdyno by the
-moment it takes to save what there is. Its imports (0.25 CPU seconds, 60 MB) are over before it says it is ready.
+moment it takes to save what there is and to delete the log. Its imports (0.25 CPU seconds, 60 MB) are over before it says it is ready.
 
-When the child dies, the trial goes on: `LogStream.poll` empties the files from then on, and `finish` gives the reason.
+When the child dies, the trial goes on: it leaves the files to its parent, who empties them from then on
+(`LogStream.poll`) and gives the reason (`finish`). A deleted file would grow on unseen until pgbench ends.
 It judges nothing about the latencies.
 """
 
@@ -61,6 +62,7 @@ faulting it in again cost a third of the reader's CPU time."""
 class LogTask(msgspec.Struct, frozen=True, kw_only=True):
     """What the child is told: where the log grows, where the packed form goes, and what pgbench was asked to log."""
 
+    parent_pid: int
     log_folder: str
     record_folder: str
     columns: LogColumns
@@ -71,7 +73,8 @@ class LogTask(msgspec.Struct, frozen=True, kw_only=True):
 class LogOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What became of the log.
 
-    `summary` is None when the reader died, `packed` when the record could not be written; `reason` says why. `cpu_s`,
+    `summary` is None when the reader died, `packed` when the record could not be written, and both end early when the
+    reader was told to stop before the load had ended; `reason` says why. `cpu_s`,
     `peak_memory_bytes`, `log_bytes` and `backlog_bytes` (the most that waited to be read) are the reader's own account,
     None when it died. `notes` are circumstances a report should mention.
     """
@@ -121,10 +124,10 @@ class LogStream:
         except subprocess.TimeoutExpired:
             outcome = LogOutcome(reason=f"the log reader did not end within {_DRAIN_TIMEOUT_S:g} s")
         finally:
-            self.discard()
+            self.close()
         return msgspec.structs.replace(outcome, notes=(*self._notes, *outcome.notes))
 
-    def discard(self) -> None:
+    def close(self) -> None:
         """End the reader if it still runs, and delete the log."""
         if self._child.poll() is None:
             self._child.kill()
@@ -165,6 +168,7 @@ def start_log_stream(
     if not user.is_self:
         os.chown(folder, user.uid, user.gid)
     task = LogTask(
+        parent_pid=os.getpid(),
         log_folder=str(folder),
         record_folder=str(record_folder.absolute()),
         columns=columns,
@@ -186,7 +190,7 @@ def start_log_stream(
         _await_ready(child)
     except BaseException:
         if stream is not None:
-            stream.discard()
+            stream.close()
         shutil.rmtree(folder, ignore_errors=True)
         raise
     return stream
@@ -352,14 +356,20 @@ def main() -> None:
         os.write(1, _READY)
         while not is_asked_to_stop and not select.select([0], [], [], _PERIOD_S)[0]:
             reader.sweep()
+        outcome = reader.finish()
+        if is_asked_to_stop:
+            why = "the log reader was told to stop before the load had ended: what came later is missing"
+            outcome = msgspec.structs.replace(outcome, reason="; ".join(filter(None, (why, outcome.reason))))
         outcome = msgspec.structs.replace(
-            reader.finish(),
+            outcome,
             cpu_s=_cpu_s(),
             startup_cpu_s=startup_cpu_s,
             peak_memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         )
     finally:
-        shutil.rmtree(task.log_folder, ignore_errors=True)
+        # A living parent empties and deletes the log itself; pgbench may still be writing it.
+        if os.getppid() != task.parent_pid:
+            shutil.rmtree(task.log_folder, ignore_errors=True)
     sys.stdout.buffer.write(msgspec.json.encode(outcome))
 
 

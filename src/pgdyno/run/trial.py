@@ -7,7 +7,8 @@ log reader beside it, counters, end. The cluster is thrown away; the next trial 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -16,7 +17,7 @@ from pgdyno.errors import PgdynoError, StepFailedError
 from pgdyno.plan.plan import Plan, PlannedTrial, PlannedWorkload
 from pgdyno.record.pgbench import Progress
 from pgdyno.record.samples import pack_samples
-from pgdyno.record.trial_data import SERVER_LOG, TRANSACTIONS_DIR
+from pgdyno.record.trial_data import SERVER_LOG, TRANSACTION_LOG, TRANSACTIONS_DIR
 from pgdyno.record.txparse import LogColumns
 from pgdyno.record.types import ErrorFact, Gap, SettingFact, TrialRecord, TrialStatus
 from pgdyno.run import sql
@@ -25,9 +26,9 @@ from pgdyno.run.home import Home
 from pgdyno.run.installation import Installation
 from pgdyno.run.load import LoadOutcome, Pgbench
 from pgdyno.run.load_argv import LoadRun
-from pgdyno.run.logstream import LogStream, start_log_stream
+from pgdyno.run.logstream import LogOutcome, start_log_stream
 from pgdyno.run.samplers import LOAD_LABEL, Samplers
-from pgdyno.run.server import DATABASE, Server
+from pgdyno.run.server import DATABASE, Server, hint_for
 from pgdyno.run.template import Template, drop_file_cache, restore_template
 from pgdyno.spec.study import CacheState, Study
 
@@ -47,6 +48,8 @@ class TrialStage(msgspec.Struct, frozen=True, kw_only=True):
     plan: Plan
     cpu_count: float
     """That this process may use."""
+    scripts: Mapping[str, Path] = {}
+    """Script files, by their names in the plan, to the copies to run; others are read where they lie."""
 
 
 class TrialOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,9 +91,13 @@ def run_trial(
     error: PgdynoError | None = None
     try:
         _measure(stage, trial, seen, folder=folder, on_activity=on_activity, on_load=on_load)
-        pack_samples(folder)
+        _pack(folder, seen)
     except PgdynoError as caught:
         error = caught
+    except OSError as caught:
+        error = StepFailedError(
+            "a file of the trial cannot be read or written", detail=str(caught), hint=hint_for(str(caught))
+        )
     summary = seen.load.summary if seen.load is not None else None
     return TrialOutcome(
         record=_make_record(trial, seen, error),
@@ -98,6 +105,14 @@ def run_trial(
         tps=summary.tps if summary is not None else None,
         latency_ms=summary.latency_average_ms if summary is not None else None,
     )
+
+
+def _pack(folder: Path, seen: _Seen) -> None:
+    """Samples that cannot be packed stay as they are: the trial's own figures do not depend on them."""
+    try:
+        pack_samples(folder)
+    except PgdynoError as exc:
+        seen.gaps = (*seen.gaps, Gap(source="samples", reason=f"not packed: {exc.fact}: {exc.detail}"))
 
 
 def choose_sampling_rate(tps: float | None, cpu_count: float) -> float:
@@ -131,7 +146,8 @@ def _measure(
         if trial.warm_up_s > 0:
             on_activity("warming up")
             warm_up = _load_run(server, workload, trial, stage, duration_s=trial.warm_up_s)
-            warmed = _pgbench(stage).run_load(warm_up, directory=folder / WARM_UP_DIR, should_abort=server.find_failure)
+            with _pgbench(stage) as pgbench:
+                warmed = pgbench.run_load(warm_up, directory=folder / WARM_UP_DIR, should_abort=server.find_failure)
             seen.log_sampling_rate = choose_sampling_rate(warmed.summary.tps, stage.cpu_count)
         with server.connect() as connection:
             sql.checkpoint(connection)
@@ -161,7 +177,7 @@ def _load_observed(
         sampling_rate=seen.log_sampling_rate,
         latency_limit_us=None if limit_ms is None else round(limit_ms * 1000),
     )
-    with contextlib.closing(_Closing(stream)):
+    with contextlib.closing(stream):
         run = _load_run(server, workload, trial, stage, duration_s=trial.duration_s)
         run = msgspec.structs.replace(run, log_prefix=stream.log_prefix, sampling_rate=seen.log_sampling_rate)
         samplers = Samplers(directory=folder, address=server.address)
@@ -174,23 +190,20 @@ def _load_observed(
             samplers.follow(LOAD_LABEL, pid)
             samplers.follow(LOG_READER_LABEL, stream.pid)
 
-        with samplers:
-            seen.load = _pgbench(stage).run_load(
-                run, directory=folder, on_progress=on_load, on_start=follow, should_abort=find_failure
-            )
-        outcome = stream.finish()
-    gaps = [Gap(source=gap.source, reason=gap.reason) for gap in samplers.gaps]
-    if outcome.reason is not None:
-        gaps.append(Gap(source="transaction log", reason=outcome.reason))
-    gaps += [Gap(source="transaction log", reason=note) for note in outcome.notes]
-    seen.gaps = tuple(gaps)
+        log_gaps: tuple[Gap, ...] = ()
+        try:
+            with samplers, _pgbench(stage) as pgbench:
+                seen.load = pgbench.run_load(
+                    run, directory=folder, on_progress=on_load, on_start=follow, should_abort=find_failure
+                )
+            log_gaps = _log_gaps(stream.finish())
+        finally:
+            seen.gaps = (*(Gap(source=gap.source, reason=gap.reason) for gap in samplers.gaps), *log_gaps)
 
 
-class _Closing:
-    """Gives a log stream the name that `contextlib.closing` calls."""
-
-    def __init__(self, stream: LogStream) -> None:
-        self.close = stream.discard
+def _log_gaps(outcome: LogOutcome) -> tuple[Gap, ...]:
+    reasons = (*(() if outcome.reason is None else (outcome.reason,)), *outcome.notes)
+    return tuple(Gap(source=TRANSACTION_LOG, reason=reason) for reason in reasons)
 
 
 @contextlib.contextmanager
@@ -206,6 +219,11 @@ def _running_server(stage: TrialStage, folder: Path) -> Iterator[Server]:
         yield server
         if (failure := server.find_failure()) is not None:
             raise failure
+    except PgdynoError as exc:
+        # A dead server explains whatever failed; its log has the reason.
+        if (failure := server.find_failure()) is None:
+            raise
+        raise failure from exc
     finally:
         # Nobody reads this cluster again: no checkpoint, no waiting.
         server.abandon()
@@ -223,8 +241,16 @@ def _prepare_caches(server: Server, stage: TrialStage) -> None:
     server.start(stage.study.server.settings)
 
 
-def _pgbench(stage: TrialStage) -> Pgbench:
-    return Pgbench(installation=stage.installation, user=stage.home.user, script_directory=stage.home.work)
+@contextlib.contextmanager
+def _pgbench(stage: TrialStage) -> Iterator[Pgbench]:
+    """pgbench, with a folder for copies of scripts that its account can read."""
+    copies = stage.home.work / "scripts"
+    copies.mkdir(exist_ok=True)
+    copies.chmod(0o755)
+    try:
+        yield Pgbench(installation=stage.installation, user=stage.home.user, script_directory=copies)
+    finally:
+        shutil.rmtree(copies, ignore_errors=True)
 
 
 def _load_run(
@@ -232,7 +258,7 @@ def _load_run(
 ) -> LoadRun:
     return LoadRun(
         address=server.address,
-        scripts=workload.scripts,
+        scripts=tuple((str(stage.scripts.get(name, name)), weight) for name, weight in workload.scripts),
         mode=workload.mode,
         clients=workload.clients,
         threads=workload.threads,
