@@ -25,7 +25,7 @@ def test_seconds(text: str, expected: float) -> None:
 @pytest.mark.parametrize("text", ["30", "", "s", "3 parsecs", "3kb", "3 MB MB", "1e", "--1s", "3m"])
 def test_what_is_no_quantity(text: str) -> None:
     for parse in (parse_bytes, parse_seconds):
-        with pytest.raises(ValueError, match="B, kB, MB, GB, TB|us, ms, s, min, h, d"):
+        with pytest.raises(ValueError, match=r"B, kB, MB, GB, TB|us, ms, s, min, h, d"):
             parse(text)
 
 
