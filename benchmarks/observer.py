@@ -126,7 +126,7 @@ def watched_load(
     clock_offset_s = time.time() - time.monotonic()
     with ExitStack() as stack:
         stream = start_log_stream(folder / "transactions", user=server.home.user, columns=LogColumns.PLAIN)
-        stack.callback(stream.discard)
+        stack.callback(stream.close)
         samplers = stack.enter_context(Samplers(directory=folder, address=server.address))
         watched = Watched(samplers, stream)
         state = {"until": 0.0, "on": True, "queue": []}
