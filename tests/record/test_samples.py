@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -175,3 +178,51 @@ def test_missed_samples_are_found_where_the_step_is_too_long(folder: Path) -> No
     write_os(folder, *(sample(t) for t in (11.0, 12.1, 13.0, 16.0, 17.0)))
     (missed,) = find_missed(read_os_samples(folder))
     assert (missed.from_s, missed.to_s) == (13.0, 16.0)
+
+
+def test_a_full_disk_keeps_the_lines_and_leaves_no_draft(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a file system of its own")
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=60k", "none", str(tmp_path)], check=True)
+    try:
+        shutil.copytree(DATA / "pg18", tmp_path, dirs_exist_ok=True)
+        before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+        with (tmp_path / "filler").open("wb", buffering=0) as filler, contextlib.suppress(OSError):
+            while filler.write(bytes(4096)):
+                pass
+        with pytest.raises(StepFailedError, match="samples cannot be packed") as caught:
+            pack_samples(tmp_path)
+        assert "No space left on device" in caught.value.detail
+        (tmp_path / "filler").unlink()
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+@pytest.mark.parametrize(
+    ("lines", "name"),
+    [
+        ('{"t":11,"cost_s":0,"load":[1,2,3]}\n', OS_FILE),
+        ('{"fields":[]}\n', OS_FILE),
+        ("7\n", SERVER_FILE),
+        (json.dumps(HEADER) + '\n{"t":11}\n', OS_FILE),
+        (json.dumps(HEADER) + '\n{"t":11,"cost_s":0,"never":[1]}\n', OS_FILE),
+        (json.dumps(HEADER) + '\n{"t":"x","cost_s":0}\n', OS_FILE),
+        (json.dumps(HEADER) + "\n[1]\n7\n", OS_FILE),
+    ],
+)
+def test_lines_that_no_sampler_writes_are_damage(folder: Path, lines: str, name: str) -> None:
+    (folder / name).write_text(lines)
+    with pytest.raises(StepFailedError, match="a samples file is damaged"):
+        (read_os_samples if name == OS_FILE else read_server_samples)(folder)
+
+
+def test_a_frame_that_lacks_its_times_is_damage(folder: Path) -> None:
+    write_os(folder, sample(11, load=[1, 2, 3]))
+    pack_samples(folder)
+    path = folder / "os.parquet"
+    metadata = {key: text for key, text in pl.read_parquet_metadata(path).items() if key == "pgdyno"}
+    pl.read_parquet(path).drop("t_s").write_parquet(path, metadata=metadata)
+    with pytest.raises(StepFailedError, match="a samples file is damaged") as caught:
+        read_os_samples(folder)
+    assert "t_s" in caught.value.detail

@@ -47,7 +47,8 @@ def is_running(pid: int) -> bool:
 def run_samplers(cluster: Cluster, folder: Path, during: Callable[[Samplers], None]) -> tuple[SamplerGap, ...]:
     with Samplers(directory=folder, address=cluster.address, interval_s=0.2) as samplers:
         during(samplers)
-    assert not any(is_running(pid) for pid in pids_of(folder).values())
+        pids = samplers.pids
+    assert not any(is_running(pid) for pid in pids.values())
     return samplers.gaps
 
 
@@ -114,9 +115,10 @@ def test_samples_that_were_missed_are_a_gap(cluster: Cluster, tmp_path: Path) ->
 
     gaps = [gap for gap in run_samplers(cluster, tmp_path, during) if gap.source == OS]
     assert any(gap.to_s - gap.from_s > 0.9 and gap.reason == "came too late for its samples" for gap in gaps)
-    # After the pause it goes on at its pace and does not make up for what is lost.
+    # After the pause it goes on at its pace and does not make up for what is lost: one sample comes late, and the next
+    # in time, however soon that is.
     steps = np.diff(read_os_samples(tmp_path).frame["t_s"].to_numpy())
-    assert (steps > 0.05).all()
+    assert (steps < 0.1).sum() <= 1
     assert len(find_missed(read_os_samples(tmp_path))) == len(gaps)
 
 
@@ -133,6 +135,15 @@ def test_a_server_that_dies_is_a_gap_in_the_servers_words(tmp_path: Path) -> Non
     assert gap.source == SERVER
     assert gap.reason.startswith("failed: ")
     assert read_os_samples(tmp_path).end == "signal 15"
+
+
+@pytest.mark.parametrize("damage", ["damage\n", '{"t":1}\n', "[1]\n"])
+def test_lines_that_no_sampler_wrote_are_a_gap_of_the_whole_time(cluster: Cluster, tmp_path: Path, damage: str) -> None:
+    for name in ("os.jsonl", "server.jsonl"):
+        (tmp_path / name).write_text(damage)
+    gaps = run_samplers(cluster, tmp_path, lambda _: time.sleep(0.3))
+    assert [gap.source for gap in gaps] == [OS, SERVER]
+    assert all(gap.reason.startswith("a samples file is damaged") for gap in gaps)
 
 
 def test_no_server_at_all_is_a_gap_of_the_whole_time(cluster: Cluster, tmp_path: Path) -> None:

@@ -2,11 +2,14 @@
 
 A frame has one row for each sample and one column for each value, named `source/field`, raw and cumulative as the
 kernel or PostgreSQL gave it; null is what was not there. `series.py` makes rates of them. This module refuses to guess
-at damage: only a last line that a crash cut short is tolerated, and it is reported.
+at damage: only a last line that a crash cut short is tolerated, and it is reported. Whatever else a damaged file makes
+its decoders say is a StepFailedError.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
 import itertools
 import os
 from collections.abc import Iterable, Iterator
@@ -24,6 +27,18 @@ SERVER_FILE = "server.jsonl"
 MISSED_AFTER_INTERVALS = 1.5
 """A step between samples of more than this many intervals means that at least one was missed."""
 _METADATA_KEY = "pgdyno"
+_OS_COLUMNS = frozenset({"t_s", "cost_s"})
+_SERVER_COLUMNS = frozenset({"t_s", "until_s", "cost_s", "n"})
+# What lines and Parquet files raise that hold something else than a sampler or `pack_samples` wrote. A damaged page can
+# make polars panic, which is no Exception.
+_DAMAGE = (
+    pl.exceptions.PolarsError,
+    pl.exceptions.PanicException,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+)
 
 
 class OsHeader(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,34 +126,37 @@ def read_os_samples(path: Path) -> OsSamples:
     """The OS samples at `path`: `os.jsonl`, its packed form beside it, or the folder of either.
 
     Raises:
-        StepFailedError: There is no such file, or a line within it is damaged.
+        StepFailedError: There is no such file, or it is damaged.
         HostError: A newer pgdyno wrote it.
     """
     found = _locate(path, OS_FILE)
-    if found.suffix == ".parquet":
-        packed, frame = _unpack(found)
-        return OsSamples(header=_header(packed.header, OsHeader), frame=frame, end=packed.end, torn=packed.torn)
-    lines, end, torn = _read_lines(found)
-    header = _header(next(lines, None), OsHeader)
-    frame = _frame(_os_rows(lines, header)) if header else pl.DataFrame()
-    return OsSamples(header=header, frame=frame, end=end, torn=torn)
+    with _damage_told(found):
+        if found.suffix == ".parquet":
+            packed, frame = _unpack(found, _OS_COLUMNS)
+            return OsSamples(header=_header(packed.header, OsHeader), frame=frame, end=packed.end, torn=packed.torn)
+        lines, end, torn = _read_lines(found)
+        header = _header(next(lines, None), OsHeader)
+        frame = _frame(_os_rows(lines, header)) if header else pl.DataFrame()
+        return OsSamples(header=header, frame=frame, end=end, torn=torn)
 
 
 def read_server_samples(path: Path) -> ServerSamples:
     """The server samples at `path`: `server.jsonl`, its packed form beside it, or the folder of either.
 
     Raises:
-        StepFailedError: There is no such file, or a line within it is damaged.
+        StepFailedError: There is no such file, or it is damaged.
         HostError: A newer pgdyno wrote it.
     """
     found = _locate(path, SERVER_FILE)
-    if found.suffix == ".parquet":
-        packed, frame = _unpack(found)
-        return ServerSamples(header=_header(packed.header, ServerHeader), frame=frame, end=packed.end, torn=packed.torn)
-    lines, end, torn = _read_lines(found)
-    header = _header(next(lines, None), ServerHeader)
-    frame = _frame(_server_rows(lines, header), zero="wait/") if header else pl.DataFrame()
-    return ServerSamples(header=header, frame=frame, end=end, torn=torn)
+    with _damage_told(found):
+        if found.suffix == ".parquet":
+            packed, frame = _unpack(found, _SERVER_COLUMNS)
+            header = _header(packed.header, ServerHeader)
+            return ServerSamples(header=header, frame=frame, end=packed.end, torn=packed.torn)
+        lines, end, torn = _read_lines(found)
+        header = _header(next(lines, None), ServerHeader)
+        frame = _frame(_server_rows(lines, header), zero="wait/") if header else pl.DataFrame()
+        return ServerSamples(header=header, frame=frame, end=end, torn=torn)
 
 
 def find_missed(samples: OsSamples | ServerSamples) -> tuple[Missed, ...]:
@@ -157,7 +175,7 @@ def pack_samples(folder: Path) -> tuple[Path, ...]:
         The Parquet files written; files already packed, or never written, are left alone.
 
     Raises:
-        StepFailedError: What was written does not read back the same; the JSON lines are kept.
+        StepFailedError: They are damaged, or cannot be written, or do not read back the same; they are kept.
     """
     written = []
     for name, read in ((OS_FILE, read_os_samples), (SERVER_FILE, read_server_samples)):
@@ -167,10 +185,16 @@ def pack_samples(folder: Path) -> tuple[Path, ...]:
             source.unlink(missing_ok=True)
             continue
         samples = read(source)
-        _pack(samples, draft)
-        if not _unpack(draft)[1].equals(samples.frame):
-            raise StepFailedError("packed samples do not read back the same", detail=str(draft))
-        _replace(draft, target)
+        try:
+            _pack(samples, draft)
+            if not _unpack(draft)[1].equals(samples.frame):
+                raise StepFailedError("packed samples do not read back the same", detail=str(draft))
+            _replace(draft, target)
+        except (pl.exceptions.PolarsError, OSError) as exc:
+            raise StepFailedError("samples cannot be packed", detail=f"{target}: {exc}") from exc
+        finally:
+            # On a full disk its rest would take the room that others need.
+            draft.unlink(missing_ok=True)
         source.unlink()
         written.append(target)
     return tuple(written)
@@ -184,13 +208,19 @@ def _locate(path: Path, name: str) -> Path:
     raise StepFailedError("there are no samples", detail=str(base), hint="the sampler may never have started")
 
 
+@contextlib.contextmanager
+def _damage_told(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except _DAMAGE as exc:
+        detail = f"{path}: {type(exc).__name__}: {exc}"
+        raise StepFailedError("a samples file is damaged", detail=detail) from exc
+
+
 def _read_lines(path: Path) -> tuple[Iterator[dict[str, Any]], str | None, str]:
     """The decoded lines without the last words, the sampler's reason for ending, and a torn last line."""
     *complete, last = path.read_bytes().split(b"\n")
-    try:
-        decoded = [msgspec.json.decode(line) for line in complete]
-    except msgspec.DecodeError as exc:
-        raise StepFailedError("a samples file is damaged", detail=f"{path}: {exc}") from exc
+    decoded = [msgspec.json.decode(line) for line in complete]
     end = decoded.pop()["end"] if decoded and "end" in decoded[-1] else None
     return iter(decoded), end, last.decode(errors="replace")
 
@@ -256,13 +286,20 @@ def _frame(rows: Iterable[dict[str, Any]], zero: str | None = None) -> pl.DataFr
 def _pack(samples: OsSamples | ServerSamples, path: Path) -> None:
     rest = {"header": samples.header, "end": samples.end, "torn": samples.torn}
     metadata = {_METADATA_KEY: msgspec.json.encode(rest).decode()}
+    # In memory first: polars 2.1 says nothing when the disk has no room for the end of a file.
+    content = io.BytesIO()
     # Statistics serve queries over many files and would be most of this one.
-    samples.frame.write_parquet(path, compression="zstd", statistics=False, metadata=metadata)
+    samples.frame.write_parquet(content, compression="zstd", statistics=False, metadata=metadata)
+    path.write_bytes(content.getbuffer())
 
 
-def _unpack(path: Path) -> tuple[_Packed, pl.DataFrame]:
+def _unpack(path: Path, needed: frozenset[str] = frozenset()) -> tuple[_Packed, pl.DataFrame]:
     metadata = pl.read_parquet_metadata(path)[_METADATA_KEY]
-    return msgspec.json.decode(metadata, type=_Packed), pl.read_parquet(path)
+    frame = pl.read_parquet(path)
+    # A sampler that saw nothing leaves a frame without columns.
+    if frame.width and (lost := needed.difference(frame.columns)):
+        raise KeyError(*lost)
+    return msgspec.json.decode(metadata, type=_Packed), frame
 
 
 def _replace(source: Path, target: Path) -> None:

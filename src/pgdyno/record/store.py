@@ -68,7 +68,8 @@ class RecordStore:
             raise HostError(
                 f"cannot write a record to {self.path}", detail=str(exc), hint="name another place with --out"
             ) from exc
-        write_durably(self.path / STUDY_FILE, study_toml.encode())
+        with _writing(self.path / STUDY_FILE):
+            write_durably(self.path / STUDY_FILE, study_toml.encode())
         self.write_record(record)
         with _writing(self.path):
             for parent in parents[: made_count + 1]:
@@ -121,7 +122,7 @@ class RecordStore:
             copy.parent.mkdir(parents=True, exist_ok=True)
             _fsync(copy.parent.parent)
             _fsync(self.path)
-        write_durably(copy, content)
+            write_durably(copy, content)
         return copy
 
     def write_record(self, record: StudyRecord) -> None:
@@ -130,7 +131,8 @@ class RecordStore:
         Raises:
             StepFailedError: It cannot be written; the old one stays.
         """
-        write_durably(self.path / RECORD_FILE, msgspec.json.format(msgspec.json.encode(record), indent=1))
+        with _writing(self.path / RECORD_FILE):
+            write_durably(self.path / RECORD_FILE, msgspec.json.format(msgspec.json.encode(record), indent=1))
 
     def read_record(self) -> StudyRecord:
         """Read `record.json`.
@@ -181,11 +183,10 @@ class RecordStore:
             StepFailedError: It cannot be written; the trial is then no part of the record.
         """
         folder = self.trial_dir(trial.planned.number)
-        with _writing(folder):
+        with _writing(folder / TRIAL_FILE):
             for path in folder.rglob("*"):
                 _fsync(path)
-        write_durably(folder / TRIAL_FILE, msgspec.json.format(msgspec.json.encode(trial), indent=1))
-        with _writing(folder):
+            write_durably(folder / TRIAL_FILE, msgspec.json.format(msgspec.json.encode(trial), indent=1))
             _fsync(folder.parent)
 
     def read_trials(self) -> tuple[TrialRecord, ...]:
@@ -232,20 +233,19 @@ def write_durably(path: Path, content: bytes) -> None:
     """Replace a file so that after a crash it holds either its old or its new content, whole.
 
     Raises:
-        StepFailedError: It cannot be written; the old content stays.
+        OSError: It cannot be written; the old content stays.
     """
     partial = path.with_name(f".{path.name}.partial")
-    with _writing(path):
-        try:
-            with partial.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            partial.replace(path)
-        finally:
-            # On a full disk its rest would take the room that others need.
-            partial.unlink(missing_ok=True)
-        _fsync(path.parent)
+    try:
+        with partial.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        # On a full disk its rest would take the room that others need.
+        partial.unlink(missing_ok=True)
+    _fsync(path.parent)
 
 
 @contextlib.contextmanager

@@ -67,10 +67,18 @@ def read_trial_data(folder: Path, record: TrialRecord) -> TrialData:
     return TrialData(
         record=record,
         pgbench=attempt("pgbench", lambda: parse_summary((folder / STDOUT_FILE).read_text(errors="replace"))),
-        transactions=attempt(TRANSACTION_LOG, lambda: read_summary(folder / TRANSACTIONS_DIR)),
+        transactions=attempt(TRANSACTION_LOG, lambda: _read_transactions(folder)),
         os=attempt("os sampler", lambda: read_os_samples(folder)),
         server=attempt("server sampler", lambda: read_server_samples(folder)),
         log=attempt("server log", lambda: read_serverlog(folder / SERVER_LOG, clock_offset_s=record.clock_offset_s))
         or (),
         gaps=tuple(gaps),
     )
+
+
+def _read_transactions(folder: Path) -> TransactionSummary:
+    summary = read_summary(folder / TRANSACTIONS_DIR)
+    # Histograms are unpacked when they are asked for; a damaged one is to be found here and not in an analysis.
+    summary.latency()
+    summary.series()
+    return summary

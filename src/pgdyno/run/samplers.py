@@ -6,6 +6,7 @@ load's own figures stand. Nothing is judged or computed here; the children write
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import time
@@ -45,6 +46,10 @@ class SamplerGap(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     from_s: float
     to_s: float
+
+
+class _FirstLine(msgspec.Struct):
+    backend_pid: int | None = None
 
 
 class _Child:
@@ -173,7 +178,9 @@ class Samplers:
             self.follow(SERVER_SAMPLER_LABEL, child.process.pid)
         if child.has_lines(1):
             first_line = child.path.read_bytes().partition(b"\n")[0]
-            self._backend_pid = msgspec.json.decode(first_line).get("backend_pid")
+            # A first line that is none is told as a gap when all is read.
+            with contextlib.suppress(msgspec.DecodeError):
+                self._backend_pid = msgspec.json.decode(first_line, type=_FirstLine).backend_pid
             if self._backend_pid is not None:
                 self.follow(BACKEND_LABEL, self._backend_pid)
 
@@ -183,8 +190,9 @@ def _find_gaps(
 ) -> tuple[SamplerGap, ...]:
     try:
         samples = read(child.path)
-    except PgdynoError as exc:
-        reason = child.failure or f"{exc.fact}: {exc.detail}"
+    except (PgdynoError, OSError) as exc:
+        what = f"{exc.fact}: {exc.detail}" if isinstance(exc, PgdynoError) else str(exc)
+        reason = child.failure or what
         return (SamplerGap(source=child.source, reason=reason, from_s=child.started_s, to_s=stopped_s),)
     gaps = [
         SamplerGap(source=child.source, reason="came too late for its samples", from_s=missed.from_s, to_s=missed.to_s)
