@@ -1,7 +1,8 @@
 """Finds a PostgreSQL installation: the embedded one, or one that the distribution or the user put on this machine.
 
 The server runs as an unprivileged user, who may not be able to read the virtual environment (a clone below /root, say).
-The programs are then copied, once for each build, into pgdyno's home. Nothing here starts a server.
+The embedded programs, whose layout is known, are then copied, once for each build, into pgdyno's home. Nobody else's
+files are ever copied or opened to others. Nothing here starts a server.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
 
     bindir: Path
     facts: ServerFacts
+    kind: ServerKind = ServerKind.LOCAL
 
     def program(self, name: str) -> str:
         """The absolute path of one of its programs."""
@@ -48,7 +50,7 @@ def find_installation(spec: ServerSpec, *, user: ServerUser, software_dir: Path)
 
     Raises:
         SpecError: The folder named is no PostgreSQL, or of a version pgdyno does not know.
-        HostError: No such version is installed, or a program of it is missing.
+        HostError: No such version is installed, a program of it is missing, or `user` cannot run a local one.
     """
     bindir = _find_bindir(spec)
     missing = [name for name in _PROGRAMS if not (bindir / name).is_file()]
@@ -58,8 +60,14 @@ def find_installation(spec: ServerSpec, *, user: ServerUser, software_dir: Path)
             hint="install the server's package with its client programs (Debian: postgresql-N, which has pgbench)",
         )
     if not _can_run(bindir / "postgres", user):
+        if spec.kind is not ServerKind.EMBEDDED:
+            raise HostError(
+                f"the user {user.name} cannot run {bindir / 'postgres'}",
+                detail="each folder above it must be open to that user",
+                hint="open the folders above it, or name another account with --run-as",
+            )
         bindir = _copy_software(bindir, user=user, software_dir=software_dir)
-    return Installation(bindir=bindir, facts=read_server_facts(bindir))
+    return Installation(bindir=bindir, facts=read_server_facts(bindir), kind=spec.kind)
 
 
 def read_server_facts(bindir: Path) -> ServerFacts:
