@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -11,14 +12,13 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from pgdyno.errors import HostError, SpecError, StepFailedError
-from pgdyno.run.home import DYNAMIC_SEGMENTS, Home, open_home
-from pgdyno.run.installation import find_installation, read_server_facts
-from pgdyno.run.process import find_server_user
+from pgdyno.run.home import Home, open_home
+from pgdyno.run.process import ServerUser, find_server_user, start, stop
 from pgdyno.run.server import Server
-from pgdyno.spec.study import ServerKind, ServerSpec
 from tests.homes import SPECS, installation_of, reachable_folder, some_home
 
 pytestmark = pytest.mark.cluster
@@ -46,11 +46,18 @@ def shared_memory() -> set[str]:
 
 
 def shared_memory_of(home: Home) -> set[str]:
-    """What the server now running in a home holds, by PostgreSQL's own pid file and what pgdyno noted."""
-    system_v = (home.data / "postmaster.pid").read_text().splitlines()[6].split()[1]
-    posix = [Path(line).name for line in (home.work / DYNAMIC_SEGMENTS).read_text().splitlines()]
+    """What the server now running in a home holds, by PostgreSQL's own pid file and what its processes have mapped."""
+    lines = (home.data / "postmaster.pid").read_text().splitlines()
+    postmaster = lines[0]
+    posix: set[str] = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if process.name == postmaster or f"PPid:\t{postmaster}\n" in (process / "status").read_text():
+                posix |= set(re.findall(r"/dev/shm/(PostgreSQL\.\d+)", (process / "maps").read_text()))
+        except (FileNotFoundError, ProcessLookupError):
+            continue
     assert posix
-    return {system_v, *posix}
+    return {lines[6].split()[1], *posix}
 
 
 def wait_until(condition: Callable[[], bool], *, seconds: float = 15.0) -> bool:
@@ -105,6 +112,135 @@ def test_a_killed_postmaster_is_noticed_and_nothing_stays(server: Server, home: 
     found = home.end_left_overs()
     assert all("postgres" in name for name in found)
     assert not own & shared_memory()
+
+
+def test_a_postmaster_killed_under_load_leaves_no_shared_memory(server: Server, home: Home) -> None:
+    server.start({"parallel_setup_cost": 0, "parallel_tuple_cost": 0, "min_parallel_table_scan_size": 0})
+    idle = shared_memory_of(home)
+    # What is left of a dead server cannot be committed, which leaving the connection itself as a context would.
+    with contextlib.closing(server.connect(database="postgres")) as connection:
+        connection.execute("CREATE TABLE slow AS SELECT generate_series(1, 100000) AS number")
+        connection.execute("ALTER TABLE slow SET (parallel_workers = 4)")
+        connection.execute("ANALYZE slow")
+        connection.pgconn.send_query(b"SELECT count(*) FROM slow WHERE pg_sleep(0.001) IS NOT NULL AND number > 0")
+        # The segment through which a query and its workers talk lives as long as they do.
+        assert wait_until(lambda: shared_memory_of(home) > idle)
+        busy = shared_memory_of(home)
+        os.kill(server.pid, signal.SIGKILL)
+        assert wait_until(lambda: server.find_failure() is not None)
+        server.abandon()
+    assert busy > idle
+    assert not busy & shared_memory()
+
+
+def test_a_postmaster_killed_after_it_began_anew_leaves_no_shared_memory(server: Server, home: Home) -> None:
+    server.start({})
+    first = shared_memory_of(home)
+    with server.connect(database="postgres") as connection:
+        os.kill(connection.info.backend_pid, signal.SIGKILL)
+    assert wait_until(lambda: server.log_tail(100).count("ready to accept connections") == 2)
+    second = shared_memory_of(home)
+    assert second - first
+    os.kill(server.pid, signal.SIGKILL)
+    server.abandon()
+    assert not (first | second) & shared_memory()
+
+
+def test_a_server_that_was_killed_has_not_stopped(server: Server) -> None:
+    server.start({})
+    os.kill(server.pid, signal.SIGKILL)
+    with pytest.raises(StepFailedError, match="was killed by SIGKILL") as caught:
+        server.stop()
+    assert "ready to accept connections" in caught.value.detail
+
+
+@pytest.fixture
+def foreign(server: Server) -> Iterator[Path]:
+    """Another cluster that the server's account can read."""
+    copy = server.home.work / "foreign"
+    subprocess.run(["cp", "-a", str(server.home.data), str(copy)], check=True)
+    yield copy
+    shutil.rmtree(copy)
+
+
+def test_what_keeps_a_cluster_private_stands_above_the_users_settings(
+    server: Server, foreign: Path, tmp_path: Path
+) -> None:
+    meant = {
+        "data_directory": str(foreign),
+        "hba_file": str(tmp_path / "hba"),
+        "ident_file": str(tmp_path / "ident"),
+        "Port": 7777,
+        "listen_addresses": "*",
+        "unix_socket_directories": str(tmp_path),
+        "logging_collector": True,
+        "log_line_prefix": "",
+        "log_destination": "csvlog",
+        "log_autovacuum_min_duration": "5s",
+    }
+    server.start(meant)
+    with server.connect(database="postgres") as connection:
+        shown = {name.lower(): connection.execute(f"SHOW {name}").fetchone()[name.lower()] for name in meant}
+    assert shown == {
+        "data_directory": str(server.home.data),
+        "hba_file": str(server.home.data / "pg_hba.conf"),
+        "ident_file": str(server.home.data / "pg_ident.conf"),
+        "port": "5432",
+        "listen_addresses": "",
+        "unix_socket_directories": str(server.home.sockets),
+        "logging_collector": "off",
+        "log_line_prefix": "%n|%p|%b|%e|",
+        "log_destination": "stderr",
+        "log_autovacuum_min_duration": "5s",
+    }
+
+
+def test_a_server_of_another_data_folder_is_ended(server: Server, foreign: Path) -> None:
+    with (server.home.data / "postgresql.conf").open("a") as config:
+        config.write(f"data_directory = '{foreign}'\n")
+    with pytest.raises(StepFailedError, match="serves another data folder") as caught:
+        server.start({})
+    assert str(foreign) in caught.value.detail
+    assert server.home.end_servers() == []
+    with pytest.raises(StepFailedError, match="cannot connect"):
+        server.connect(database="postgres")
+
+
+@pytest.mark.parametrize("major", SPECS)
+def test_who_comes_through_the_port_needs_the_password(home: Home, tmp_path: Path, major: int) -> None:
+    shutil.rmtree(home.data, ignore_errors=True)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    server = Server(installation=installation_of(major, home), home=home, log_path=tmp_path / "log", port=port)
+    server.initdb()
+    server.start({"password_encryption": "md5"})
+    try:
+        password_file = home.work / "password"
+        assert server.looking_on == f"PGPASSFILE={password_file} psql -h 127.0.0.1 -p {port} -U pgdyno pgdyno"
+        assert password_file.stat().st_mode & 0o777 == 0o600
+        assert password_file.stat().st_uid == os.geteuid()
+        reach = f"host=127.0.0.1 port={port} user=pgdyno dbname=postgres"
+        with pytest.raises(psycopg.OperationalError, match="no password supplied"):
+            psycopg.connect(f"{reach} passfile=/nowhere")
+        with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
+            psycopg.connect(f"{reach} password=guess")
+        with psycopg.connect(f"{reach} passfile={password_file}") as connection:
+            assert connection.execute("SELECT current_user").fetchone() == ("pgdyno",)
+        before = password_file.read_text()
+        assert before.rpartition(":")[2].strip() not in server.log_tail(100)
+        server.stop()
+        assert not password_file.exists()
+        server.start({})
+        assert password_file.read_text() != before
+    finally:
+        server.abandon()
+
+
+def test_without_a_port_there_is_nothing_to_look_on(server: Server, home: Home) -> None:
+    server.start({})
+    assert server.looking_on is None
+    assert not (home.work / "password").exists()
 
 
 def test_a_port_in_use(home: Home, tmp_path: Path) -> None:
@@ -182,44 +318,44 @@ def test_two_in_one_home() -> None:
     assert f"pid {os.getpid()}" in caught.value.detail
 
 
-def test_programs_out_of_the_servers_reach_are_copied(home: Home, tmp_path: Path) -> None:
-    if home.user.is_self:
-        pytest.skip("only root runs the server as somebody else")
-    # pytest's folders are closed to other users, as a clone below /root is.
-    source = installation_of(18, home).bindir.parent.parent
-    shutil.copytree(source, tmp_path / source.name, symlinks=True)
-    shutil.copytree(f"{source}.libs", tmp_path / f"{source.name}.libs")
-    closed = ServerSpec(kind=ServerKind.LOCAL, bindir=str(tmp_path / source.name / "pginstall" / "bin"))
-    found = find_installation(closed, user=home.user, software_dir=home.software)
-    assert found.bindir.is_relative_to(home.software)
-    assert find_installation(closed, user=home.user, software_dir=home.software) == found
-
-
-def test_what_is_not_installed(home: Home, tmp_path: Path) -> None:
-    missing = ServerSpec(kind=ServerKind.LOCAL, version=17)
-    with pytest.raises(HostError, match="PostgreSQL 17 is not installed") as caught:
-        find_installation(missing, user=home.user, software_dir=home.software)
-    assert "15 (/usr/lib/postgresql/15/bin)" in caught.value.detail
-    empty = ServerSpec(kind=ServerKind.LOCAL, bindir=str(tmp_path))
-    with pytest.raises(SpecError, match="there is no postgres in"):
-        find_installation(empty, user=home.user, software_dir=home.software)
-
-
-@pytest.mark.parametrize("major", SPECS)
-def test_facts_of_the_programs(home: Home, major: int) -> None:
-    facts = read_server_facts(installation_of(major, home).bindir)
-    assert facts.major == major
-    assert re.fullmatch(rf"{major}\.\d+.*", facts.version)
-    assert facts.configure
+def test_only_postgres_of_its_own_account_is_ended() -> None:
+    with some_home() as home:
+        program = home.software / "postgres"
+        shutil.copy(shutil.which("sleep") or "", program)
+        home.data.mkdir()
+        home.work.chmod(0o755)
+        begun = [
+            start(["sleep", "600"], user=home.user, cwd=home.data),
+            start([str(program), "600"], user=home.user, cwd=home.data),
+        ]
+        if not home.user.is_self:
+            other = ServerUser(name="nobody", uid=65534, gid=65534)
+            begun.append(start([str(program), "600"], user=other, cwd=home.data))
+        try:
+            for child, name in zip(begun, ("sleep", "postgres", "postgres"), strict=False):
+                comm = Path(f"/proc/{child.pid}/comm")
+                while comm.read_text().strip() != name:
+                    assert child.poll() is None
+            assert home.end_left_overs() == [f"postgres (pid {begun[1].pid})"]
+            assert [child.poll() for child in begun] == [None, -signal.SIGQUIT, None][: len(begun)]
+        finally:
+            for child in begun:
+                stop(child)
 
 
 def test_a_home_that_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(HostError, match="cannot use"), open_home(tmp_path / "file" / "home", find_server_user()):
         pass
-    deep = tmp_path / ("d" * 90)
-    with pytest.raises(HostError, match="too long for a socket"), open_home(deep, find_server_user()):
-        pass
+    # 60 letters of two bytes each are longer than a socket's address allows.
+    for deep in ("d" * 90, "\u00fc" * 60):
+        root = Path("/var/tmp", deep)
+        with pytest.raises(HostError, match="too long for a socket"), open_home(root, find_server_user()):
+            pass
+    with reachable_folder() as folder:
+        (folder / "lock").mkdir()
+        with pytest.raises(HostError, match="cannot lock"), open_home(folder, find_server_user()):
+            pass
     user = find_server_user()
     if not user.is_self:
         with pytest.raises(HostError, match=f"the user {user.name} cannot reach"), open_home(tmp_path / "home", user):

@@ -7,21 +7,34 @@ running in it is found by its working directory and ended before anything new st
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import os
 import shutil
 import signal
+import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 from pgdyno.errors import HostError
 from pgdyno.run.process import ServerUser, run
 
 # Source: Linux sun_path is 108 bytes (unix(7)); the socket's own name takes up to 22.
 _MAX_SOCKET_DIR = 85
-DYNAMIC_SEGMENTS = "dynamic-shared-memory"
-"""File in the work folder that names the POSIX segments of the running server, a path a line."""
+_PROGRAM = "postgres"
+_SEGMENT_DIR = Path("/dev/shm")  # noqa: S108 - PostgreSQL's own place
+# Source: PGShmemHeader in src/include/storage/pg_shmem.h: magic, creator's pid, total size, free offset, dsm_control.
+_SHMEM_HEADER = struct.Struct("=iiQQI")
+_SHMEM_MAGIC = 679834894
+# Source: Linux shmat(2), include/uapi/linux/shm.h.
+_SHM_RDONLY = 0o10000
+# Source: dsm_control_header and dsm_control_item in src/backend/storage/ipc/dsm.c, the same in versions 15 to 18 where
+# pointers have 64 bits: magic, nitems, maxitems, padding; handle, refcnt, first_page, npages, private handle, pinned.
+_DSM_HEADER = struct.Struct("=III4x")
+_DSM_MAGIC = 0x9A503D32
+_DSM_ITEM = struct.Struct("=IIQQQ?7x")
 
 
 class Home:
@@ -44,10 +57,11 @@ class Home:
         Raises:
             HostError: A folder cannot be made, or the server's user cannot reach it.
         """
-        if len(str(self.sockets)) > _MAX_SOCKET_DIR:
+        path_bytes = len(os.fsencode(self.sockets))
+        if path_bytes > _MAX_SOCKET_DIR:
             raise HostError(
                 f"the path {self.sockets} is too long for a socket",
-                detail=f"{len(str(self.sockets))} bytes; PostgreSQL allows {_MAX_SOCKET_DIR}",
+                detail=f"{path_bytes} bytes; PostgreSQL allows {_MAX_SOCKET_DIR}",
                 hint="choose a shorter one with --home",
             )
         try:
@@ -69,23 +83,71 @@ class Home:
             )
 
     def end_left_overs(self) -> list[str]:
-        """End every process that works in this home's cluster, free its shared memory, remove the cluster.
+        """End every process of this home's cluster, free its shared memory, remove the cluster and its sockets.
 
         Returns:
             What was found and ended, in words, for the report.
         """
-        found = [f"{name} (pid {pid})" for pid, name in _processes_in(self.work)]
+        found = self.end_servers()
+        shutil.rmtree(self.data, ignore_errors=True)
+        for socket in self.sockets.iterdir():
+            # Another account could not open the lock file of a socket that a killed server left.
+            socket.unlink(missing_ok=True)
+        return found
+
+    def end_servers(self) -> list[str]:
+        """End every process of this home's cluster and free its shared memory.
+
+        Returns:
+            What was found and ended, in words.
+        """
+        found = [f"{_PROGRAM} (pid {pid})" for pid in self._server_pids()]
         for sign in (signal.SIGQUIT, signal.SIGKILL):
-            pids = [pid for pid, _ in _processes_in(self.work)]
+            pids = list(self._server_pids())
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, sign)
             deadline = time.monotonic() + 10.0
-            while pids and time.monotonic() < deadline and any(True for _ in _processes_in(self.work)):
+            while pids and time.monotonic() < deadline and any(True for _ in self._server_pids()):
                 time.sleep(0.05)
-        free_shared_memory(self.data, self.work / DYNAMIC_SEGMENTS)
-        shutil.rmtree(self.data, ignore_errors=True)
+        self._free_shared_memory()
         return found
+
+    def _server_pids(self) -> Iterator[int]:
+        # Every PostgreSQL process changes to its data directory; that identifies ours without trusting recorded pids.
+        # A shell or an editor that somebody has opened there is not ours.
+        inside = f"{self.work.resolve()}/"
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            try:
+                cwd = str((entry / "cwd").readlink())
+                status = (entry / "status").read_text(encoding="utf-8", errors="replace")
+            except OSError:
+                continue
+            facts = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+            is_ours = facts["Name"] == _PROGRAM and int(facts["Uid"].split()[0]) == self.user.uid
+            if is_ours and cwd.startswith(inside):
+                yield int(entry.name)
+
+    def _free_shared_memory(self) -> None:
+        # A server that could end in its own way has removed postmaster.pid after its shared memory.
+        # Source: miscadmin.h, LOCK_FILE_LINE_SHMEM_KEY: the 7th line of postmaster.pid is `key id`.
+        try:
+            lines = (self.data / "postmaster.pid").read_text(encoding="utf-8").splitlines()
+        except OSError:
+            return
+        if len(lines) < 7 or len(fields := lines[6].split()) != 2:
+            return
+        control = _read_dsm_control(int(fields[1]))
+        if control is not None:
+            for handle in (*_read_dsm_handles(_segment_path(control)), control):
+                path = _segment_path(handle)
+                with contextlib.suppress(FileNotFoundError):
+                    if path.stat().st_uid == self.user.uid:
+                        path.unlink()
+        # As the server's user, who can remove nobody else's; fails harmlessly when the segment is gone already.
+        run(["ipcrm", "-m", fields[1]], user=self.user)
 
 
 def default_home() -> Path:
@@ -117,7 +179,7 @@ def open_home(root: Path, user: ServerUser) -> Iterator[Home]:
     """
     home = Home(root, user)
     home.prepare()
-    with (root / "lock").open("a+", encoding="utf-8") as lock:
+    with _open_lock(root / "lock") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as exc:
@@ -137,32 +199,50 @@ def open_home(root: Path, user: ServerUser) -> Iterator[Home]:
             home.end_left_overs()
 
 
-def free_shared_memory(data_dir: Path, segments_file: Path) -> None:
-    """Remove the shared memory of a server in `data_dir` that was killed before it could do so itself.
-
-    Source: PostgreSQL's miscadmin.h, LOCK_FILE_LINE_SHMEM_KEY: the 7th line of postmaster.pid is `key id`.
-    """
-    with contextlib.suppress(FileNotFoundError, PermissionError):
-        lines = (data_dir / "postmaster.pid").read_text(encoding="utf-8").splitlines()
-        if len(lines) >= 7 and len(fields := lines[6].split()) == 2:
-            # Fails harmlessly when the segment is gone already.
-            run(["ipcrm", "-m", fields[1]])
-    with contextlib.suppress(FileNotFoundError):
-        for segment in segments_file.read_text(encoding="utf-8").splitlines():
-            Path(segment).unlink(missing_ok=True)
-        segments_file.unlink()
+def _open_lock(path: Path) -> IO[str]:
+    try:
+        return path.open("a+", encoding="utf-8")
+    except OSError as exc:
+        raise HostError(
+            f"cannot lock {path.parent}",
+            detail=str(exc),
+            hint="it is the home of another account: choose another folder with --home",
+        ) from exc
 
 
-def _processes_in(folder: Path) -> Iterator[tuple[int, str]]:
-    # Every PostgreSQL process changes to its data directory; that identifies ours without trusting recorded pids.
-    inside = f"{folder.resolve()}/"
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
-            continue
-        try:
-            cwd = str((entry / "cwd").readlink())
-            name = (entry / "comm").read_text(encoding="utf-8").strip()
-        except OSError:
-            continue
-        if cwd.startswith(inside):
-            yield int(entry.name), name
+def _segment_path(handle: int) -> Path:
+    return _SEGMENT_DIR / f"PostgreSQL.{handle}"
+
+
+def _read_dsm_control(shmid: int) -> int | None:
+    """The handle of the segment that lists all others of a server, from its System V segment; None where there is none."""
+    libc = ctypes.CDLL(None)
+    libc.shmat.restype = ctypes.c_void_p
+    libc.shmat.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_int)
+    libc.shmdt.argtypes = (ctypes.c_void_p,)
+    address = libc.shmat(shmid, None, _SHM_RDONLY)
+    if address in {None, ctypes.c_void_p(-1).value}:
+        return None
+    try:
+        magic, _, total_bytes, _, control = _SHMEM_HEADER.unpack(ctypes.string_at(address, _SHMEM_HEADER.size))
+    finally:
+        libc.shmdt(address)
+    return control if magic == _SHMEM_MAGIC and total_bytes >= _SHMEM_HEADER.size and control != 0 else None
+
+
+def _read_dsm_handles(control: Path) -> list[int]:
+    """Handles of the segments in use that a control segment lists; those within the main shared memory have no file."""
+    try:
+        content = control.read_bytes()
+    except OSError:
+        return []
+    if len(content) < _DSM_HEADER.size:
+        return []
+    magic, item_count, _ = _DSM_HEADER.unpack_from(content)
+    room_count = (len(content) - _DSM_HEADER.size) // _DSM_ITEM.size
+    if magic != _DSM_MAGIC or item_count > room_count:
+        return []
+    end = _DSM_HEADER.size + item_count * _DSM_ITEM.size
+    items = _DSM_ITEM.iter_unpack(content[_DSM_HEADER.size : end])
+    # Source: dsm.c, is_main_region_dsm_handle: odd handles.
+    return [handle for handle, reference_count, *_ in items if reference_count > 0 and handle % 2 == 0]

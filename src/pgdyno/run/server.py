@@ -1,12 +1,15 @@
 """A PostgreSQL cluster of pgdyno's own: initdb, start, stop, and its death noticed at once.
 
 The postmaster is a direct child: its end is seen by wait, not guessed from a socket, and it ends with pgdyno. Nothing
-here connects to a database that pgdyno did not make.
+here connects to a database that pgdyno did not make. Its own folder is the key to its socket; who comes through a port
+needs a password, since every account of the machine can reach that.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import secrets
 import signal
 import socket
 import subprocess
@@ -15,17 +18,21 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
+import psycopg
 
-from pgdyno.errors import HostError, SpecError, StepFailedError
+from pgdyno.errors import HostError, PgdynoError, SpecError, StepFailedError
 from pgdyno.record.serverlog import LOG_SETTINGS
 from pgdyno.run import process, sql
-from pgdyno.run.home import DYNAMIC_SEGMENTS, Home, free_shared_memory
+from pgdyno.run.home import Home
 from pgdyno.run.installation import Installation
 from pgdyno.run.sql import Address
 
 SUPERUSER = "pgdyno"
 DATABASE = "pgdyno"
 _OWN_SETTINGS = "pgdyno.conf"
+_LISTEN_ADDRESS = "127.0.0.1"
+# What pgdyno and the log's reader rely on; the rest of LOG_SETTINGS a study may change.
+_FIXED_LOG_SETTINGS = ("log_destination", "log_line_prefix", "lc_messages")
 _START_PATIENCE_S = 60.0
 # A fast shutdown writes all dirty buffers first: minutes on slow disks.
 _STOP_PATIENCE_S = 600.0
@@ -65,7 +72,8 @@ class Server:
             self.installation.program("initdb"),
             f"--pgdata={self.home.data}",
             f"--username={SUPERUSER}",
-            "--auth=trust",
+            "--auth-local=trust",
+            "--auth-host=scram-sha-256",
             "--encoding=UTF8",
             "--no-locale",
             "--data-checksums",
@@ -83,7 +91,7 @@ class Server:
         Raises:
             SpecError: The server refused a setting.
             HostError: The port is taken, or the cluster is of another version.
-            StepFailedError: It did not come up, or took a setting differently.
+            StepFailedError: It did not come up, serves another data folder, or took a setting differently.
         """
         self._check_version()
         self._check_port()
@@ -100,24 +108,34 @@ class Server:
                 cwd=self.home.data,
             )
         self._wait_until_ready(log_start)
-        self._remember_segments()
-        self._verify_settings(settings)
+        try:
+            self._verify(settings)
+            if self._listens:
+                self._set_password()
+        except PgdynoError:
+            self.abandon()
+            raise
 
     def stop(self) -> None:
-        """Stop it with a fast shutdown (a checkpoint included), or what it takes; does nothing when it is not running."""
+        """Stop it with a fast shutdown, a checkpoint included; does nothing when it is not running.
+
+        Raises:
+            StepFailedError: It did not end in order, so what is on disk is not whole.
+        """
         if self._process is None:
             return
-        process.stop(self._process, first=signal.SIGINT, patience_s=_STOP_PATIENCE_S)
-        self._process = None
-        free_shared_memory(self.home.data, self.home.work / DYNAMIC_SEGMENTS)
+        exit_code = process.stop(self._process, first=signal.SIGINT, patience_s=_STOP_PATIENCE_S)
+        failure = self.find_failure() if exit_code != 0 else None
+        self._clear_up()
+        if failure is not None:
+            raise failure
 
     def abandon(self) -> None:
         """End it at once, without a checkpoint: for a cluster that nobody will read again."""
         if self._process is None:
             return
         process.stop(self._process, first=signal.SIGQUIT, patience_s=10.0)
-        self._process = None
-        free_shared_memory(self.home.data, self.home.work / DYNAMIC_SEGMENTS)
+        self._clear_up()
 
     @property
     def pid(self) -> int:
@@ -153,6 +171,13 @@ class Server:
         """Where its own database is reached."""
         return Address(socket_dir=str(self.home.sockets), port=self.port, user=SUPERUSER, dbname=DATABASE)
 
+    @property
+    def looking_on(self) -> str | None:
+        """The command with which the account that runs pgdyno can look on; None without a port."""
+        if not self._listens:
+            return None
+        return f"PGPASSFILE={self._password_path} psql -h {_LISTEN_ADDRESS} -p {self.port} -U {SUPERUSER} {DATABASE}"
+
     def connect(self, *, database: str = DATABASE) -> sql.Connection:
         """A connection in autocommit mode that gives rows as dicts.
 
@@ -176,7 +201,7 @@ class Server:
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
-                probe.bind(("127.0.0.1", self.port))
+                probe.bind((_LISTEN_ADDRESS, self.port))
             except OSError as exc:
                 raise HostError(
                     f"port {self.port} is in use",
@@ -185,16 +210,24 @@ class Server:
                 ) from exc
 
     def _write_settings(self, settings: Mapping[str, str | int | float | bool]) -> None:
-        own = {
-            **LOG_SETTINGS,
-            "unix_socket_directories": str(self.home.sockets),
-            "listen_addresses": "127.0.0.1" if self._listens else "",
-            "port": self.port,
+        # Of a name that comes twice PostgreSQL takes the last line.
+        own: Mapping[str, str | int | float | bool] = {
+            **{name: LOG_SETTINGS[name] for name in _FIXED_LOG_SETTINGS},
             "logging_collector": "off",
-            **settings,
+            "data_directory": str(self.home.data),
+            "hba_file": str(self.home.data / "pg_hba.conf"),
+            "ident_file": str(self.home.data / "pg_ident.conf"),
+            "unix_socket_directories": str(self.home.sockets),
+            "listen_addresses": _LISTEN_ADDRESS if self._listens else "",
+            "port": self.port,
         }
-        lines = [f"{name} = {_quote(value)}" for name, value in own.items()]
-        (self.home.data / _OWN_SETTINGS).write_text("\n".join(lines) + "\n", encoding="utf-8")
+        lines = [
+            f"{name} = {_quote(value)}" for layer in (LOG_SETTINGS, settings, own) for name, value in layer.items()
+        ]
+        path = self.home.data / _OWN_SETTINGS
+        _write_anew(path, "\n".join(lines) + "\n")
+        if not self.home.user.is_self:
+            os.chown(path, self.home.user.uid, self.home.user.gid, follow_symlinks=False)
 
     def _wait_until_ready(self, log_start: int) -> None:
         deadline = time.monotonic() + _START_PATIENCE_S
@@ -222,16 +255,34 @@ class Server:
             )
         raise StepFailedError("the server does not start", detail=said, hint=hint_for(said))
 
-    def _remember_segments(self) -> None:
-        maps = Path(f"/proc/{self.pid}/maps").read_text(encoding="utf-8")
-        segments = sorted(set(re.findall(r"/dev/shm/PostgreSQL\.\d+", maps)))  # noqa: S108 - PostgreSQL's own place
-        (self.home.work / DYNAMIC_SEGMENTS).write_text("\n".join(segments), encoding="utf-8")
-
-    def _verify_settings(self, settings: Mapping[str, str | int | float | bool]) -> None:
+    def _verify(self, settings: Mapping[str, str | int | float | bool]) -> None:
         with self.connect(database="postgres") as connection:
+            shown = {fact.name: fact.value for fact in sql.read_settings(connection)}["data_directory"]
             told = sql.find_unapplied_settings(connection, [*settings])
+        if Path(shown).resolve() != self.home.data.resolve():
+            raise StepFailedError("the server serves another data folder", detail=f"{shown}, not {self.home.data}")
         if told:
             raise StepFailedError("the server took a setting differently", detail="; ".join(told))
+
+    @property
+    def _password_path(self) -> Path:
+        return self.home.work / "password"
+
+    def _set_password(self) -> None:
+        password = secrets.token_urlsafe(24)
+        _write_anew(self._password_path, f"{_LISTEN_ADDRESS}:{self.port}:*:{SUPERUSER}:{password}\n")
+        address = msgspec.structs.replace(self.address, dbname="postgres")
+        with sql.connect(address, options="-c password_encryption=scram-sha-256") as connection:
+            try:
+                connection.pgconn.change_password(SUPERUSER.encode(), password.encode())
+            except psycopg.Error as exc:
+                raise StepFailedError("cannot set the server's password", detail=str(exc).strip()) from exc
+
+    def _clear_up(self) -> None:
+        self._process = None
+        self._password_path.unlink(missing_ok=True)
+        # What a killed postmaster leaves: backends on their way out, and all shared memory.
+        self.home.end_servers()
 
 
 def hint_for(words: str) -> str:
@@ -243,6 +294,14 @@ def hint_for(words: str) -> str:
     if "Permission denied" in words:
         return "the server's user must be able to reach pgdyno's home; choose another with --home"
     return ""
+
+
+def _write_anew(path: Path, text: str) -> None:
+    # Its folder is the server's account's: a link that somebody put there must not lead root's pen elsewhere.
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
 
 
 def _quote(value: str | float | bool) -> str:  # noqa: FBT001 - a setting's value may be a boolean
