@@ -6,6 +6,7 @@ what carries the name is never changed. Copies share blocks where the file syste
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from pgdyno.errors import StepFailedError
+from pgdyno.errors import HostError, PgdynoError, StepFailedError
 from pgdyno.record.store import write_durably
 from pgdyno.record.types import Dataset
 from pgdyno.run import process, sql
@@ -23,7 +24,7 @@ from pgdyno.run.installation import Installation
 from pgdyno.run.load import Pgbench
 from pgdyno.run.load_argv import InitRun
 from pgdyno.run.server import DATABASE, Server, hint_for
-from pgdyno.spec.study import DataSpec
+from pgdyno.spec.study import DataSpec, ServerKind
 
 _FACTS_FILE = "dataset.json"
 # WAL of loading is checkpointed less often; the figures of the init steps are then the disk's, not the checkpointer's.
@@ -39,7 +40,10 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
 
 def template_name(installation: Installation, data: DataSpec, scale: int) -> str:
     """What a template is called: all that makes its content differ from another one's."""
-    parts = [f"pg{installation.facts.version_num}", f"scale{scale}", f"fillfactor{data.fillfactor}"]
+    # Builds of one version can differ in what they write, its block size say.
+    place = str(installation.bindir) if installation.kind is ServerKind.LOCAL else ""
+    build = hashlib.sha256(f"{installation.facts.configure}\n{place}".encode()).hexdigest()[:8]
+    parts = [f"pg{installation.facts.version_num}", build, f"scale{scale}", f"fillfactor{data.fillfactor}"]
     if data.partitions:
         parts.append(f"{data.partition_method.value}{data.partitions}")
     if data.foreign_keys:
@@ -67,15 +71,16 @@ def prepare_template(
         on_activity: Told what loading does now.
 
     Raises:
-        StepFailedError: Loading failed; nothing half-made stays.
+        StepFailedError: Loading failed, or the server did not end in order; nothing half-made stays.
+        HostError: An old folder cannot be removed.
     """
     folder = home.templates / template_name(installation, data, scale)
-    if (folder / _FACTS_FILE).exists():
+    if (folder / _FACTS_FILE).exists() and (folder / "data/PG_VERSION").exists():
         dataset = msgspec.json.decode((folder / _FACTS_FILE).read_bytes(), type=Dataset)
         return Template(data_dir=folder / "data", dataset=msgspec.structs.replace(dataset, is_reused=True))
     server = Server(installation=installation, home=home, log_path=output_dir / "server.log")
     # What the last trial worked on.
-    shutil.rmtree(home.data, ignore_errors=True)
+    _remove_folder(home.data)
     try:
         on_activity("initdb")
         server.initdb()
@@ -83,6 +88,13 @@ def prepare_template(
         dataset = _load(server, data=data, scale=scale, output_dir=output_dir, on_activity=on_activity)
         on_activity("writing to disk")
         server.stop()
+    except PgdynoError as exc:
+        # A dead server explains what failed without it.
+        failure = server.find_failure()
+        server.abandon()
+        if failure is not None:
+            raise failure from exc
+        raise
     except BaseException:
         server.abandon()
         raise
@@ -94,20 +106,30 @@ def restore_template(template: Template, home: Home) -> float:
 
     Raises:
         StepFailedError: Copying failed, for want of space say.
+        HostError: The last trial's folder cannot be removed.
     """
     began_s = monotonic_s()
-    shutil.rmtree(home.data, ignore_errors=True)
-    for argv in (
-        ["cp", "--archive", "--reflink=auto", str(template.data_dir), str(home.data)],
-        # Write-back of the copy must be over before the load begins.
-        ["sync", "--file-system", str(home.data)],
-    ):
-        done = process.run(argv, user=home.user, timeout_s=3600.0)
-        if done.exit_code != 0:
-            raise StepFailedError(
-                "cannot copy the loaded cluster", detail=done.stderr.strip(), hint=hint_for(done.stderr)
-            )
+    _remove_folder(home.data)
+    _copy(["cp", "--archive", "--reflink=auto", "--no-target-directory", str(template.data_dir), str(home.data)])
+    if not home.user.is_self:
+        # The template stays with the account that loaded it, which may be another one.
+        _copy(["chown", "--recursive", "--no-dereference", f"{home.user.uid}:{home.user.gid}", str(home.data)])
+    # Write-back of the copy must be over before the load begins.
+    _copy(["sync", "--file-system", str(home.data)])
     return monotonic_s() - began_s
+
+
+def remove_template(folder: Path) -> None:
+    """Remove a template; when that is broken off, what stays is no template any more.
+
+    Raises:
+        HostError: Something in it cannot be removed.
+    """
+    try:
+        (folder / _FACTS_FILE).unlink(missing_ok=True)
+    except OSError as exc:
+        raise _removal_error(folder, exc) from exc
+    _remove_folder(folder)
 
 
 def drop_file_cache(folder: Path) -> None:
@@ -156,10 +178,33 @@ def _load(
 
 
 def _keep(folder: Path, dataset: Dataset, home: Home) -> Template:
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    os.chown(folder, home.user.uid, home.user.gid)
-    home.data.rename(folder / "data")
-    process.run(["sync", "--file-system", str(folder)], timeout_s=3600.0)
-    write_durably(folder / _FACTS_FILE, msgspec.json.encode(dataset))
+    remove_template(folder)
+    try:
+        folder.mkdir()
+        os.chown(folder, home.user.uid, home.user.gid)
+        home.data.rename(folder / "data")
+        _copy(["sync", "--file-system", str(folder)])
+        write_durably(folder / _FACTS_FILE, msgspec.json.encode(dataset))
+    except OSError as exc:
+        raise StepFailedError("cannot keep the loaded cluster", detail=str(exc), hint=hint_for(str(exc))) from exc
     return Template(data_dir=folder / "data", dataset=dataset)
+
+
+def _copy(argv: list[str]) -> None:
+    done = process.run(argv, timeout_s=3600.0)
+    if done.exit_code != 0:
+        raise StepFailedError("cannot copy the loaded cluster", detail=done.stderr.strip(), hint=hint_for(done.stderr))
+
+
+def _remove_folder(folder: Path) -> None:
+    # A process that is ending may remove a file first; what counts is that nothing is left.
+    shutil.rmtree(folder, ignore_errors=True)
+    if os.path.lexists(folder):
+        try:
+            shutil.rmtree(folder)
+        except OSError as exc:
+            raise _removal_error(folder, exc) from exc
+
+
+def _removal_error(folder: Path, exc: OSError) -> HostError:
+    return HostError(f"cannot remove {folder}", detail=str(exc), hint="remove it by hand, or use another --home")

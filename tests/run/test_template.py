@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import os
+import pwd
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pgdyno.errors import HostError, StepFailedError
+from pgdyno.run.home import Home
+from pgdyno.run.process import ServerUser
+from pgdyno.run.server import Server
+from pgdyno.run.template import Template, prepare_template, remove_template, restore_template, template_name
+from pgdyno.spec.study import DataSpec, ServerKind
+from tests.homes import installation_of, some_home
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def home() -> Iterator[Home]:
+    with some_home() as made:
+        yield made
+
+
+def prepare(home: Home, output_dir: Path, on_activity: Callable[[str], None] = lambda _: None) -> Template:
+    return prepare_template(
+        installation=installation_of(18, home),
+        home=home,
+        data=DataSpec(),
+        scale=1,
+        output_dir=output_dir,
+        on_activity=on_activity,
+    )
+
+
+def kill_postmaster_at(home: Home, activity: str) -> Callable[[str], None]:
+    killed: list[int] = []
+
+    def kill(now: str) -> None:
+        if now.startswith(activity) and not killed:
+            pid = int((home.data / "postmaster.pid").read_text().split()[0])
+            killed.append(pid)
+            os.kill(pid, signal.SIGKILL)
+            while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+                time.sleep(0.01)
+
+    return kill
+
+
+@pytest.mark.parametrize("activity", ["writing to disk", "primary keys"])
+def test_what_did_not_end_in_order_is_no_template(home: Home, tmp_path: Path, activity: str) -> None:
+    with pytest.raises(StepFailedError, match="the server was killed by SIGKILL") as caught:
+        prepare(home, tmp_path, kill_postmaster_at(home, activity))
+    assert "ready to accept connections" in caught.value.detail
+    assert list(home.templates.iterdir()) == []
+
+
+def test_a_template_is_used_again_and_made_anew_when_part_of_it_is_missing(home: Home, tmp_path: Path) -> None:
+    first = prepare(home, tmp_path)
+    assert not first.dataset.is_reused
+    assert prepare(home, tmp_path).dataset.is_reused
+    (first.data_dir / "PG_VERSION").unlink()
+    assert not prepare(home, tmp_path).dataset.is_reused
+    assert (first.data_dir / "PG_VERSION").exists()
+    remove_template(first.data_dir.parent)
+    assert list(home.templates.iterdir()) == []
+
+
+def test_what_cannot_be_removed_is_no_template_any_more(home: Home) -> None:
+    elsewhere = home.work / "elsewhere"
+    elsewhere.mkdir()
+    folder = home.templates / "some"
+    folder.symlink_to(elsewhere)
+    (folder / "dataset.json").write_text("{}")
+    with pytest.raises(HostError, match=f"cannot remove {folder}"):
+        remove_template(folder)
+    assert not (folder / "dataset.json").exists()
+
+
+def test_an_old_folder_in_the_way(home: Home, tmp_path: Path) -> None:
+    template = prepare(home, tmp_path)
+    elsewhere = home.work / "elsewhere"
+    elsewhere.mkdir(mode=0o777)
+    elsewhere.chmod(0o777)
+    home.data.symlink_to(elsewhere)
+    with pytest.raises(HostError, match=f"cannot remove {home.data}"):
+        restore_template(template, home)
+    assert list(elsewhere.iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root works for two accounts")
+def test_a_template_serves_another_account(home: Home, tmp_path: Path) -> None:
+    template = prepare(home, tmp_path)
+    entry = next(pwd.getpwnam(name) for name in ("nobody", "daemon") if pwd.getpwnam(name).pw_uid != home.user.uid)
+    other = Home(home.root, ServerUser(name=entry.pw_name, uid=entry.pw_uid, gid=entry.pw_gid))
+    other.prepare()
+    restore_template(template, other)
+    assert {path.lstat().st_uid for path in [other.data, *other.data.rglob("*")]} == {other.user.uid}
+    assert {path.lstat().st_uid for path in template.data_dir.rglob("*")} == {home.user.uid}
+    server = Server(installation=installation_of(18, home), home=other, log_path=tmp_path / "log")
+    server.start({})
+    with server.connect() as connection:
+        assert connection.execute("SELECT count(*) AS n FROM pgbench_accounts").fetchone() == {"n": 100_000}
+    server.stop()
+
+
+def test_builds_do_not_share_templates(home: Home) -> None:
+    embedded = installation_of(18, home)
+    other_blocks = msgspec.structs.replace(
+        embedded, facts=msgspec.structs.replace(embedded.facts, configure="'--with-blocksize=16'")
+    )
+    local = msgspec.structs.replace(embedded, kind=ServerKind.LOCAL)
+    moved = msgspec.structs.replace(local, bindir=Path("/elsewhere/bin"))
+    builds = (embedded, other_blocks, local, moved)
+    assert len({template_name(build, DataSpec(), 1) for build in builds}) == len(builds)
+    unpacked_elsewhere = msgspec.structs.replace(embedded, bindir=Path("/elsewhere/bin"))
+    assert template_name(unpacked_elsewhere, DataSpec(), 1) == template_name(embedded, DataSpec(), 1)
