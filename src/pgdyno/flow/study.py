@@ -73,7 +73,8 @@ def run_study(study: Study, *, name: str, place: Place, ui: Ui, load_budget_s: f
             dataset=None,
         )
         store.create(record, study_toml=format_study(study))
-        _run_steps(store, record, home=home, installation=installation, ui=ui)
+        with store.locked():
+            _run_steps(store, record, home=home, installation=installation, ui=ui)
     return _report(store, ui)
 
 
@@ -89,7 +90,8 @@ def resume_study(store: RecordStore, *, place: Place, ui: Ui) -> StudyReport:
     with _bench_ready(record.study, place, ui) as (home, installation, host):
         _check_same(record, host, installation)
         ui.show_plan(record.plan, record_dir=str(store.path), remaining_s=_remaining_s(record.plan, store))
-        _run_steps(store, record, home=home, installation=installation, ui=ui)
+        with store.locked():
+            _run_steps(store, record, home=home, installation=installation, ui=ui)
     return _report(store, ui)
 
 
@@ -143,6 +145,8 @@ def _report(store: RecordStore, ui: Ui) -> StudyReport:
 
 def _run_steps(store: RecordStore, record: StudyRecord, *, home: Home, installation: Installation, ui: Ui) -> None:
     finished = store.finished_numbers()
+    # Copies in the record: all trials run the same text, also when the file is edited meanwhile.
+    scripts = store.keep_scripts(record.plan)
     stage: TrialStage | None = None
     try:
         for step in record.plan.steps:
@@ -166,6 +170,7 @@ def _run_steps(store: RecordStore, record: StudyRecord, *, home: Home, installat
                     study=record.study,
                     plan=record.plan,
                     cpu_count=record.host.usable_cpu_count,
+                    scripts=scripts,
                 )
                 ui.end_step(
                     "reused" if template.dataset.is_reused else f"loaded in {template.dataset.init_total_s:.1f} s"
