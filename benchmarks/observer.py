@@ -88,6 +88,7 @@ def running(home: Home, installation: Installation, folder: Path) -> Iterator[Se
         home=home,
         data=DataSpec(),
         scale=SCALE,
+        settings={},
         output_dir=folder,
         on_activity=lambda _: None,
     )

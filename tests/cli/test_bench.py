@@ -126,6 +126,36 @@ def test_a_stop_at_each_stage_leaves_nothing_and_resumes(bench: Bench, stage: st
     assert done.returncode == 0, done.stderr
 
 
+def test_a_refused_setting_is_heard_of_before_loading(bench: Bench) -> None:
+    done = bench.run("bench", *SMALL, "--set", "shared_bufers=1GB", "--out", "out")
+    assert done.returncode == 2
+    assert "unrecognized configuration parameter" in done.stderr
+    assert not (bench.folder / "out" / "init" / "pgbench.stderr").exists()
+
+
+def test_a_setting_that_is_ours_is_refused(loaded: Bench) -> None:
+    done = loaded.run("bench", *SMALL, "--set", "data_directory=/var/lib/postgresql/15/main")
+    assert done.returncode == 2
+    assert "--set: data_directory is pgdyno's own" in done.stderr
+
+
+def test_a_finished_record_is_only_reported_again(loaded: Bench) -> None:
+    done = loaded.run("resume", "first")
+    assert done.returncode == 0
+    assert "all 1 trials are finished" in done.stderr
+
+
+def test_a_script_is_run_as_it_was_when_the_study_began(loaded: Bench) -> None:
+    script = loaded.folder / "mine.sql"
+    script.write_text("SELECT 1;\n")
+    long = ("--workload", str(script), "--rounds", "2", "--out", "scripted")
+    with loaded.started("bench", *SMALL, *long) as process:
+        assert wait_until((loaded.folder / "scripted" / "trials" / "0001" / "os.jsonl").exists)
+        script.write_text("SELECT no_such_column;\n")
+        _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 0, stderr
+
+
 def test_two_at_once(loaded: Bench) -> None:
     with loaded.started("bench", *SMALL, "--out", "one"):
         assert wait_until((loaded.folder / "one" / "record.json").exists)

@@ -33,6 +33,7 @@ def prepare(home: Home, output_dir: Path, on_activity: Callable[[str], None] = l
         home=home,
         data=DataSpec(),
         scale=1,
+        settings={},
         output_dir=output_dir,
         on_activity=on_activity,
     )

@@ -88,6 +88,7 @@ def make_stage(
         home=home,
         data=study.data,
         scale=plan.scale,
+        settings={},
         output_dir=folder / "init",
         on_activity=lambda _: None,
     )

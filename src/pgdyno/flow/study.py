@@ -157,6 +157,7 @@ def _run_steps(store: RecordStore, record: StudyRecord, *, home: Home, installat
                     home=home,
                     data=record.study.data,
                     scale=record.plan.scale,
+                    settings=record.study.server.settings,
                     output_dir=store.init_dir,
                     on_activity=ui.show_activity,
                 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -57,6 +57,7 @@ def prepare_template(
     home: Home,
     data: DataSpec,
     scale: int,
+    settings: Mapping[str, str | int | float | bool],
     output_dir: Path,
     on_activity: Callable[[str], None],
 ) -> Template:
@@ -67,10 +68,13 @@ def prepare_template(
         home: Whose templates.
         data: What to load.
         scale: pgbench's scale.
+        settings: What trials will run with. The empty cluster is started with them first, because a setting that the
+            server refuses is better heard of before loading than after it.
         output_dir: Where the outputs of loading are kept.
         on_activity: Told what loading does now.
 
     Raises:
+        SpecError: The server refuses a setting.
         StepFailedError: Loading failed, or the server did not end in order; nothing half-made stays.
         HostError: An old folder cannot be removed.
     """
@@ -84,6 +88,8 @@ def prepare_template(
     try:
         on_activity("initdb")
         server.initdb()
+        server.start(settings)
+        server.stop()
         server.start(_LOAD_SETTINGS)
         dataset = _load(server, data=data, scale=scale, output_dir=output_dir, on_activity=on_activity)
         on_activity("writing to disk")
