@@ -7,7 +7,14 @@ import pytest
 
 from pgdyno.analyse.estimate import DoubtKind
 from pgdyno.analyse.latency import PERCENTILES, estimate_latencies, measure_mean_ms, measure_percentiles
-from pgdyno.analyse.throughput import PgbenchClaim, check_littles_law, estimate_tps, measure_throughput
+from pgdyno.analyse.throughput import (
+    PgbenchClaim,
+    check_clock,
+    check_littles_law,
+    claim_throughput,
+    estimate_tps,
+    measure_throughput,
+)
 from pgdyno.record.histogram import LatencyHistogram
 from pgdyno.record.txlog import TransactionSummary, TransactionTally, summarise_logs
 from pgdyno.record.txparse import LogColumns, Outcome, TransactionBatch
@@ -164,7 +171,12 @@ def test_tps_over_trials_is_a_geometric_mean_that_names_what_is_missing() -> Non
     partly = estimate_tps([100.0, None, 400.0])
     assert (partly.value, partly.n, partly.reason) == (pytest.approx(200), 2, "1 of 3 trials: no number")
     assert estimate_tps([None]).reason == "1 of 1 trials: no number; no trials"
-    assert estimate_tps([100.0, 0.0]).value is None
+    zero = estimate_tps([100.0, 0.0, None])
+    assert (zero.value, zero.n, zero.unit) == (50.0, 2, "tps")
+    assert zero.high == pytest.approx(50 + 12.7062 * 50)
+    assert zero.reason == (
+        "1 of 3 trials: no number; a trial has 0, which has no geometric mean: this is the arithmetic one"
+    )
 
 
 def histogram_of(values: np.ndarray) -> LatencyHistogram:
@@ -201,3 +213,40 @@ def test_latencies_over_trials_rest_on_the_trials_that_have_them() -> None:
     assert found["p99.9"].value == pytest.approx(20, rel=0.01)
     assert found["max"].value == pytest.approx((5 * 20 * 20) ** (1 / 3), rel=0.01)
     assert found["mean"].low is not None
+
+
+def test_transactions_faster_than_an_answer_can_be_are_told() -> None:
+    real = np.random.default_rng(4).integers(20, 90, 1000)
+    quick = histogram_of(np.concatenate([real, np.resize([0, 1, 2], 250)]))
+    doubt = check_clock(quick)
+    assert doubt is not None
+    assert doubt.kind is DoubtKind.STALE_CLOCK
+    assert doubt.observed == pytest.approx(0.2)
+    assert doubt.excess_ratio > 0
+    assert doubt.text.startswith("pgbench timed 20 % of the transactions as 0 to 2 us: ")
+    assert check_clock(histogram_of(np.concatenate([real, np.zeros(10, dtype=np.int64)]))) is None
+    assert check_clock(histogram_of(np.concatenate([real, np.full(250, 3)]))) is None
+    assert check_clock(LatencyHistogram()) is None
+
+
+def test_stale_stamps_are_a_doubt_of_the_trial() -> None:
+    found = measure_throughput(closed_loop(latency_us=60, seconds=5, clients=1), claim(clients=1))
+    # An exponential distribution of this mean has 4 % at or below 2 us.
+    assert DoubtKind.STALE_CLOCK in kinds(found)
+    assert DoubtKind.STALE_CLOCK not in kinds(measure_throughput(closed_loop(), claim()))
+
+
+def test_a_percentile_of_0_is_a_value() -> None:
+    stale = histogram_of(np.concatenate([np.zeros(900, dtype=np.int64), np.arange(1, 101)]))
+    found = estimate_latencies([measure_percentiles(stale)] * 3, [measure_mean_ms(stale)] * 3)
+    assert (found["p50"].value, found["p50"].low, found["p50"].high, found["p50"].n) == (0.0, 0.0, 0.0, 3)
+    assert found["mean"].value == pytest.approx(0.00505)
+
+
+def test_without_a_log_there_is_pgbenchs_own_tps() -> None:
+    found = claim_throughput(claim(tps=812.0, count=9000))
+    assert found is not None
+    assert (found.tps, found.latency) == (812.0, None)
+    assert kinds(found) == [DoubtKind.NO_LOG]
+    assert found.doubts[0].excess_ratio == -1.0
+    assert claim_throughput(claim()) is None

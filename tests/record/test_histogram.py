@@ -169,3 +169,16 @@ def test_damaged_bytes_are_refused() -> None:
 
 def test_one_second_of_the_record_is_small() -> None:
     assert len(histogram_of(skewed(20_000)).to_bytes()) < 2500
+
+
+@given(st.lists(st.integers(0, 5000), max_size=200), st.integers(-1, 255))
+def test_count_at_most_is_exact_where_values_are(values: list[int], us: int) -> None:
+    histogram = LatencyHistogram()
+    histogram.add(np.array(values, dtype=np.int64))
+    assert histogram.count_at_most(us) == sum(value <= us for value in values)
+
+
+def test_count_at_most_counts_whole_buckets_above() -> None:
+    histogram = LatencyHistogram()
+    histogram.add(np.array([256, 257, 258, 1000]))
+    assert [histogram.count_at_most(us) for us in (255, 256, 258, 2**41 - 1)] == [0, 2, 3, 4]

@@ -36,6 +36,10 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
 class DoubtKind(enum.Enum):
     """What a check of a trial found wrong."""
 
+    NO_LOG = "no log"
+    """The transaction log is missing: TPS is pgbench's own over the whole load, and there are no latencies."""
+    STALE_CLOCK = "stale clock"
+    """Transactions take less time than an answer needs: pgbench read its clock before the answer came."""
     LITTLES_LAW = "littles law"
     """Clients are not TPS times latency: time passes that no transaction accounts for, or a clock or count is wrong."""
     COUNT_MISMATCH = "count mismatch"

@@ -9,7 +9,13 @@ import numpy as np
 from pgdyno.analyse.charts import chart_trial, list_events
 from pgdyno.analyse.latency import PERCENTILES, estimate_latencies, measure_mean_ms, measure_percentiles
 from pgdyno.analyse.steady import describe_shifts
-from pgdyno.analyse.throughput import PgbenchClaim, TrialThroughput, estimate_tps, measure_throughput
+from pgdyno.analyse.throughput import (
+    PgbenchClaim,
+    TrialThroughput,
+    claim_throughput,
+    estimate_tps,
+    measure_throughput,
+)
 from pgdyno.analyse.types import (
     Event,
     Percentile,
@@ -22,7 +28,7 @@ from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record import series
 from pgdyno.record.pgbench import PgbenchSummary
 from pgdyno.record.series import Sampled
-from pgdyno.record.trial_data import TrialData
+from pgdyno.record.trial_data import TRANSACTION_LOG, TrialData
 from pgdyno.record.types import StudyRecord, TrialStatus
 
 
@@ -59,7 +65,7 @@ def _analyse_trial(record: StudyRecord, workload: PlannedWorkload, data: TrialDa
         record=data.record,
         tps=None if throughput is None else throughput.tps,
         latency_mean_ms=None if latency is None else measure_mean_ms(latency),
-        percentiles=_no_percentiles(data) if latency is None else measure_percentiles(latency),
+        percentiles=_no_percentiles(data, throughput) if latency is None else measure_percentiles(latency),
         transactions_count=_count(data, "transaction_count"),
         failed_count=_count(data, "failed_count"),
         skipped_count=_count(data, "skipped_count"),
@@ -73,25 +79,29 @@ def _analyse_trial(record: StudyRecord, workload: PlannedWorkload, data: TrialDa
         statements=tuple(_statements(data.pgbench)),
         unknown_lines=() if data.pgbench is None else data.pgbench.unknown_lines,
         gaps=data.gaps,
+        pgbench_tps=None if data.pgbench is None else data.pgbench.tps,
         doubts=() if throughput is None else throughput.doubts,
     )
 
 
 def _throughput(workload: PlannedWorkload, data: TrialData) -> TrialThroughput | None:
-    if data.transactions is None:
-        return None
     claim = PgbenchClaim(
         clients=workload.clients,
         is_closed_loop=workload.rate_tps is None,
         tps=None if data.pgbench is None else data.pgbench.tps,
         transactions_count=_count(data, "transaction_count"),
     )
-    return measure_throughput(data.transactions, claim)
+    return claim_throughput(claim) if data.transactions is None else measure_throughput(data.transactions, claim)
 
 
-def _no_percentiles(data: TrialData) -> tuple[Percentile, ...]:
-    error = data.record.error
-    reason = error.fact if error is not None else next((gap.reason for gap in data.gaps), "no transactions")
+def _no_percentiles(data: TrialData, throughput: TrialThroughput | None) -> tuple[Percentile, ...]:
+    reasons = (
+        None if data.record.error is None else data.record.error.fact,
+        None if throughput is None else throughput.reason,
+        next((gap.reason for gap in data.gaps if gap.source == TRANSACTION_LOG), None),
+        "no transactions",
+    )
+    reason = next(filter(None, reasons))
     return tuple(Percentile(name=name, value_ms=None, reason=reason) for name in PERCENTILES)
 
 

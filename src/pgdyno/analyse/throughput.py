@@ -1,7 +1,8 @@
 """TPS of a trial's steady part from the transactions' own time stamps, and whether the trial's numbers fit together.
 
-Three checks, each giving a typed doubt and never a correction: the log holds exactly the transactions pgbench counted,
-both give the same TPS over the whole run, and in a closed loop the clients are TPS times latency (Little's law).
+Four checks, each giving a typed doubt and never a correction: the log holds exactly the transactions pgbench counted,
+both give the same TPS over the whole run, no transaction is faster than an answer can be, and in a closed loop the
+clients are TPS times latency (Little's law). Without a log there is pgbench's own TPS, with a doubt and no latencies.
 
 Only whole seconds count: the first and the last second of a run lie partly outside it.
 """
@@ -14,13 +15,22 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from pgdyno.analyse.estimate import Doubt, DoubtKind, Estimate, estimate_geometric_mean
+from pgdyno.analyse.estimate import (
+    Doubt,
+    DoubtKind,
+    Estimate,
+    estimate_geometric_mean,
+    estimate_mean_of_trials,
+)
 from pgdyno.analyse.steady import SteadyPart, find_steady_part
 from pgdyno.record.histogram import LatencyHistogram
 from pgdyno.record.txlog import TransactionSummary
 
 _TOLERANCE_RATIO = 0.01
 _SAMPLING_SIGMAS = 3.0
+# Source: our ADR 0006: stale stamps come 0 to 2 us after the beginning; at 3 to 7 us there is next to nothing.
+_STALE_US = 2
+_STALE_RATIO = 0.01
 
 
 class PgbenchClaim(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +73,7 @@ def measure_throughput(summary: TransactionSummary, claim: PgbenchClaim) -> Tria
     start, stop = first + steady.start, first + steady.stop
     latency = summary.window(start, stop)
     mean_tps = float(tps[steady.start : steady.stop].mean())
+    checks.append(check_clock(latency))
     is_complete = not series.failed_per_s[1:-1].any() and not series.skipped_per_s[1:-1].any()
     if claim.is_closed_loop and is_complete and latency.mean_us is not None:
         checks.append(
@@ -81,6 +92,44 @@ def measure_throughput(summary: TransactionSummary, claim: PgbenchClaim) -> Tria
         steady=steady,
         latency=latency,
         doubts=_only(checks),
+    )
+
+
+def claim_throughput(claim: PgbenchClaim) -> TrialThroughput | None:
+    """What is left of a trial whose transaction log is missing: pgbench's own TPS, of all its seconds; None without one."""
+    if claim.tps is None:
+        return None
+    text = "the transaction log is missing: TPS is pgbench's own over the whole load, latencies are absent"
+    doubt = Doubt(
+        kind=DoubtKind.NO_LOG,
+        observed=0.0,
+        expected=float(claim.transactions_count or 1),
+        tolerance_ratio=0.0,
+        text=text,
+    )
+    return TrialThroughput(tps=claim.tps, doubts=(doubt,))
+
+
+def check_clock(latency: LatencyHistogram) -> Doubt | None:
+    """At most 1 % of the transactions took 0 to 2 us, which no round trip through a socket can.
+
+    Only a transaction whose last stamp fell right behind its first shows itself so; one with several statements loses
+    the time of the last of them, which nothing tells.
+
+    Source: PostgreSQL, pgbench.c, advanceConnectionState: the clock is read once a call, and the call goes on to the
+    end of the transaction when the answer is there already.
+    """
+    if not latency.count:
+        return None
+    stale_ratio = latency.count_at_most(_STALE_US) / latency.count
+    if stale_ratio <= _STALE_RATIO:
+        return None
+    text = (
+        f"pgbench timed {stale_ratio * 100:.0f} % of the transactions as 0 to {_STALE_US} us: it reads its clock before the "
+        "answer comes when the answer is quick; means and low percentiles are too low, TPS is right"
+    )
+    return Doubt(
+        kind=DoubtKind.STALE_CLOCK, observed=stale_ratio, expected=_STALE_RATIO, tolerance_ratio=0.0, text=text
     )
 
 
@@ -108,8 +157,8 @@ def check_littles_law(
         return None
     if busy < clients:
         text = (
-            f"{(1 - busy / clients) * 100:.1f} % of the clients' time lies between transactions: "
-            "pgbench was busy itself or waited for a CPU"
+            f"{(1 - busy / clients) * 100:.1f} % of the clients' time belongs to no transaction: pgbench was busy or "
+            "waited for a CPU between transactions, or read its clock before an answer came"
         )
     else:
         text = f"the log holds {(busy / clients - 1) * 100:.1f} % more time than the clients had: a clock or a count is wrong"
@@ -124,7 +173,7 @@ def estimate_tps(trials: Sequence[float | None]) -> Estimate:
 
 
 def estimate_over_trials(trials: Sequence[float | None], *, unit: str, missing: str = "no number") -> Estimate:
-    """A geometric mean over the trials that have a number.
+    """A geometric mean over the trials that have a number; an arithmetic one where a number is 0.
 
     Args:
         trials: One value for each trial, None where it has none.
@@ -132,14 +181,16 @@ def estimate_over_trials(trials: Sequence[float | None], *, unit: str, missing: 
         missing: What those without one lack, for the reason.
     """
     known = [value for value in trials if value is not None]
-    if any(value <= 0 for value in known):
-        reason = "a trial has 0, which has no geometric mean"
-        return Estimate(value=None, low=None, high=None, n=len(known), unit=unit, reason=reason)
-    estimate = estimate_geometric_mean(known, unit=unit)
-    if len(known) == len(trials):
-        return estimate
-    reason = f"{len(trials) - len(known)} of {len(trials)} trials: {missing}"
-    return msgspec.structs.replace(estimate, reason="; ".join(filter(None, (reason, estimate.reason))))
+    reasons = []
+    if len(known) < len(trials):
+        reasons.append(f"{len(trials) - len(known)} of {len(trials)} trials: {missing}")
+    if all(known):
+        estimate = estimate_geometric_mean(known, unit=unit)
+    else:
+        estimate = estimate_mean_of_trials(known, unit=unit)
+        reasons.append("a trial has 0, which has no geometric mean: this is the arithmetic one")
+    reasons += filter(None, [estimate.reason])
+    return msgspec.structs.replace(estimate, reason="; ".join(reasons) or None)
 
 
 def _check_count(summary: TransactionSummary, claim: PgbenchClaim) -> Doubt | None:

@@ -120,6 +120,13 @@ class LatencyHistogram:
     def __repr__(self) -> str:
         return f"LatencyHistogram(count={self.count}, min_us={self.min_us}, max_us={self.max_us})"
 
+    def count_at_most(self, us: int) -> int:
+        """Values of at most `us` microseconds; above 255 all values of its bucket count (see RELATIVE_ERROR)."""
+        if us < 0:
+            return 0
+        bucket = int(np.float64(us).view(np.int64)) >> _SHIFT
+        return int(self._counts[: max(bucket - (_ONE - 1), 0) + 1].sum())
+
     def add(self, values_us: NDArray[np.integer]) -> None:
         """Record whole microseconds.
 
