@@ -291,6 +291,7 @@ def _build_trial(planned: PlannedTrial, level_tps: float, *, is_hard: bool, is_b
         latency_mean_ms=p50_ms * 1.2,
         percentiles=percentiles,
         transactions_count=round(tps * planned.duration_s),
+        pgbench_tps=None if is_bare else tps * 0.97,
         failed_count=0,
         skipped_count=412 if is_hard else 0,
         late_count=97 if is_hard else None,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import altair as alt
 import jsonschema
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pgdyno.analyse.types import ChartKind, Series
 from pgdyno.report import palette
-from pgdyno.report.charts import CSS_THEME, PICTURE_THEME, strip_chart, to_vega_lite, trial_charts
+from pgdyno.report.charts import CSS_THEME, PICTURE_THEME, list_zeros, strip_chart, to_vega_lite, trial_charts
 from pgdyno.report.picture import make_picture, render_png, render_svg
 from pgdyno.report.thin import to_columns
 from tests.report.build import build_report
@@ -99,6 +100,14 @@ def test_a_chart_says_in_words_what_it_shows() -> None:
         "MB/s",
         "ms, log scale",
     )
+
+
+def test_a_chart_of_nothing_but_zeros_is_left_out_and_named_unless_it_is_of_the_load() -> None:
+    trial = _trial()
+    silent = Series(metric="tps", label="x", unit="count", t_s=(0.5, 1.5), values=(0.0, None))
+    still = msgspec.structs.replace(trial, charts=dict.fromkeys((ChartKind.TPS, ChartKind.WAL), (silent,)))
+    assert [chart.kind for chart in trial_charts(still, theme=CSS_THEME)] == ["tps"]
+    assert list_zeros(still) == ("WAL written",)
 
 
 def test_no_strip_for_a_single_trial() -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 
 import pytest
+import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgdyno.analyse.estimate import Estimate
+from pgdyno.analyse.estimate import Estimate, estimate_geometric_mean
 from pgdyno.report.format import (
     format_bytes,
     format_count,
@@ -18,6 +19,7 @@ from pgdyno.report.format import (
     format_seconds,
     format_value,
 )
+from pgdyno.report.precision import count_trials_needed
 
 
 def _estimate(
@@ -47,8 +49,7 @@ def test_a_lone_number_has_three_digits(value: float, shown: str) -> None:
         (3412.3, 3099.0, 3746.0, "3,410", "[3,100 – 3,750]"),
         (3412.34, 3412.11, 3412.57, "3,412.34", "[3,412.11 – 3,412.57]"),
         (2.14159, 2.0, 2.3, "2.14", "[2.00 – 2.30]"),
-        (35.2, 0.39, 3_120.0, "35", "[0.39 – 3,100]"),
-        (6.1, 0.99, 37.6, "6.1", "[0.99 – 38]"),
+        (6.1, 3.49, 10.1, "6.1", "[3.5 – 10.1]"),
         (12.0, -3.0, 27.0, "12", "[-3.0 – 27]"),
         (500.0, 500.0, 500.0, "500", "[500 – 500]"),
     ],
@@ -56,6 +57,41 @@ def test_a_lone_number_has_three_digits(value: float, shown: str) -> None:
 def test_the_interval_decides_the_digits(value: float, low: float, high: float, shown: str, interval: str) -> None:
     text = format_estimate(_estimate(value, low, high))
     assert (text.value, text.interval, text.n) == (shown, interval, "n = 3")
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "shown", "bounds"),
+    [
+        (35.2, 0.39, 3_120.0, "35", "[0.39 – 3,100]"),
+        (35.2, 1.2e-19, 1.03e22, "35", "[1.2e-19 – 1.0e+22]"),
+        (4312.0, 2000.0, 9300.0, "4,300", "[2,000 – 9,300]"),
+    ],
+)
+def test_an_interval_that_says_nothing_is_replaced_by_words(
+    value: float, low: float, high: float, shown: str, bounds: str
+) -> None:
+    text = format_estimate(_estimate(value, low, high))
+    assert (text.value, text.interval) == (shown, "3 trials are too few for a useful interval")
+    assert text.reason == f"the 95 % interval is {bounds}"
+
+
+def test_the_trials_needed_give_the_interval_that_was_asked_for() -> None:
+    log_sd = 0.2
+    seen = estimate_geometric_mean([math.exp(one * log_sd) for one in (-1.0, 0.0, 1.0)], unit="tps")
+    needed = count_trials_needed(seen)
+    assert needed is not None
+    half_widths = [_half_width(n, log_sd) for n in (needed - 1, needed)]
+    assert half_widths[1] <= math.log(1.1) < half_widths[0]
+
+
+def test_no_number_of_trials_is_named_where_none_would_do() -> None:
+    assert count_trials_needed(_estimate(35.2, 1.2e-19, 1.03e22)) is None
+    assert count_trials_needed(_estimate(35.2, None, None, n=1)) is None
+
+
+def _half_width(n: int, log_sd: float) -> float:
+    low, high = scipy.stats.t.interval(0.95, n - 1, scale=log_sd / math.sqrt(n))
+    return float(high - low) / 2
 
 
 def test_one_trial_has_no_interval_and_says_so() -> None:
@@ -68,7 +104,7 @@ def test_an_absent_estimate_is_a_dash_with_its_reason() -> None:
     assert (text.value, text.interval, text.reason) == ("—", "", "no trials")
 
 
-@given(st.floats(1e-6, 1e9), st.floats(1e-6, 0.9))
+@given(st.floats(1e-6, 1e9), st.floats(1e-6, 0.49))
 def test_an_interval_is_moved_by_less_than_a_twentieth_of_its_width(value: float, ratio: float) -> None:
     half_width = value * ratio
     text = format_estimate(_estimate(value, value - half_width, value + half_width))
@@ -77,7 +113,7 @@ def test_an_interval_is_moved_by_less_than_a_twentieth_of_its_width(value: float
     assert (low, high) == pytest.approx((value - half_width, value + half_width), abs=half_width / 19)
 
 
-@given(st.floats(1e-6, 1e9), st.floats(1.0001, 1e4))
+@given(st.floats(1e-6, 1e9), st.floats(1.0001, 1.7))
 def test_a_positive_bound_is_never_shown_as_zero(value: float, factor: float) -> None:
     text = format_estimate(_estimate(value, value / factor, value * factor))
     assert _read(text.interval.strip("[]").split(" – ")[0]) > 0

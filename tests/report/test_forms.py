@@ -10,14 +10,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import jsonschema
+import msgspec
 import pytest
 from rich.console import Console
 
 import pgdyno.report
+from pgdyno.explain.finding import Finding, Severity
+from pgdyno.plan.plan import Choice
+from pgdyno.report.content import FindingText, list_choices, list_findings
 from pgdyno.report.input import ReportInput
 from pgdyno.report.jsonreport import SCHEMA_FILE, make_schema, render_json
 from pgdyno.report.markdown import escape, render_markdown
-from pgdyno.report.tables import format_setting
+from pgdyno.report.tables import format_setting, host_table, key_settings_table
 from pgdyno.report.terminal import render_terminal
 from tests.report.build import BUILTIN, HOSTILE, build_report
 
@@ -39,7 +43,7 @@ def case(request: pytest.FixtureRequest) -> tuple[str, ReportInput]:
 def _print(report: ReportInput) -> str:
     out = io.StringIO()
     Console(file=out, width=80, highlight=False, no_color=True, legacy_windows=False).print(render_terminal(report))
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+    return out.getvalue()
 
 
 def test_terminal(case: tuple[str, ReportInput], golden: Callable[[Path, str], None]) -> None:
@@ -47,6 +51,69 @@ def test_terminal(case: tuple[str, ReportInput], golden: Callable[[Path, str], N
     shown = _print(report)
     golden(GOLDEN / f"{name}.txt", shown)
     assert max(len(line) for line in shown.splitlines()) <= 80
+
+
+@pytest.mark.parametrize("options", [{"width": 80}, {"width": 200}, {"width": 80, "soft_wrap": True}])
+def test_no_line_of_the_terminal_is_filled_with_blanks(case: tuple[str, ReportInput], options: dict[str, int]) -> None:
+    out = io.StringIO()
+    Console(file=out, no_color=True, legacy_windows=False, **options).print(render_terminal(case[1]))
+    lines = out.getvalue().splitlines()
+    assert lines == [line.rstrip() for line in lines]
+
+
+def _retell(*findings: Finding) -> tuple[FindingText, ...]:
+    return list_findings(msgspec.structs.replace(build_report(), findings=findings))
+
+
+def test_a_claim_that_workloads_share_is_made_once_at_its_worst() -> None:
+    note = Finding(severity=Severity.NOTE, claim="It waits.", evidence="2 %", advice="Look.", workload="a")
+    worse = msgspec.structs.replace(note, severity=Severity.WARNING, evidence="9 %", workload="b")
+    other = msgspec.structs.replace(note, claim="It runs.", severity=Severity.NOTE)
+    first, second = _retell(other, note, worse, msgspec.structs.replace(note, workload="c"))
+    assert (first.severity, first.claim, first.workloads) == (Severity.WARNING, "It waits.", ("b", "a", "c"))
+    assert first.evidence == ("b: 9 %", "a, c: 2 %")
+    assert (second.claim, second.evidence) == ("It runs.", ("2 %",))
+
+
+def test_choices_made_alike_are_one() -> None:
+    report = build_report()
+    alike = [Choice(name=f"clients of {name}", value="8", reason="4 for each CPU") for name in ("a", "b")]
+    choices = (
+        *alike,
+        Choice(name="clients of c", value="1", reason="asked"),
+        Choice(name="scale", value="5", reason="x"),
+    )
+    plan = msgspec.structs.replace(report.record.plan, choices=choices)
+    changed = msgspec.structs.replace(report, record=msgspec.structs.replace(report.record, plan=plan))
+    assert [(one.name, one.value) for one in list_choices(changed)] == [
+        ("clients (a, b)", "8"), ("clients (c)", "1"), ("scale", "5"),
+    ]  # fmt: skip
+
+
+def test_key_settings_are_shown_whether_or_not_anybody_set_them() -> None:
+    rows = {row[0].text: row for row in key_settings_table(build_report()).rows}
+    assert (rows["shared_buffers"][1].text, rows["shared_buffers"][1].is_strong) == ("4 GB", True)
+    assert (rows["checkpoint_timeout"][1].text, rows["checkpoint_timeout"][1].is_strong) == ("300 s", False)
+    unknown = {row[1].text for row in key_settings_table(build_report(is_bare=True)).rows}
+    assert unknown == {"—"}
+
+
+@pytest.mark.parametrize(
+    ("device", "block", "is_rotational", "shown"),
+    [
+        ("/dev/vda", "vda", True, "/dev/vda"), ("/dev/sda1", "sda", True, "/dev/sda1, on sda, rotating"),
+        ("/dev/sda", "sda", False, "/dev/sda, solid state"), ("overlay", None, None, "overlay"),
+    ],
+)  # fmt: skip
+def test_a_disk_is_named_once_and_a_virtual_one_has_no_kind(
+    device: str, block: str | None, is_rotational: bool | None, shown: str
+) -> None:
+    report = build_report()
+    host = report.record.host
+    disk = msgspec.structs.replace(host.data_disk, device=device, block_device=block, is_rotational=is_rotational)
+    host = msgspec.structs.replace(host, data_disk=disk, virtualization=None)
+    changed = msgspec.structs.replace(report, record=msgspec.structs.replace(report.record, host=host))
+    assert {row[0].text: row[1].text for row in host_table(changed).rows}["Disk"] == shown
 
 
 def test_ten_workloads_fit_a_terminal() -> None:

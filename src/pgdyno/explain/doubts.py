@@ -22,6 +22,8 @@ _LOAD_THREAD_RATIO = 0.9
 _BETWEEN_RATIO = 0.05
 _NEARLY_FULL_RATIO = 0.9
 _BUSY_BEFORE_RATIO = 0.1
+# PostgreSQL's: a power of 1024.
+_GB = 1024**3
 _UNSAFE_SETTINGS = ("fsync", "full_page_writes", "synchronous_commit")
 
 
@@ -49,7 +51,7 @@ def _failed_trials(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Fin
         yield Finding(
             severity=Severity.WARNING,
             claim=f"The study is not complete: {done} of {planned} trials are finished.",
-            evidence="estimates rest on the finished ones",
+            evidence="Estimates rest on the finished ones",
             advice="`pgdyno resume` runs the others.",
         )
 
@@ -68,7 +70,7 @@ def _durability(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
             yield Finding(
                 severity=Severity.CRITICAL,
                 claim=f"Durability is given up: {', '.join(off)} off.",
-                evidence="a crash can lose committed transactions, or the whole cluster",
+                evidence="A crash can lose committed transactions, or the whole cluster",
                 advice="Never compare these figures with those of a durable server.",
                 workload=workload.name,
             )
@@ -80,7 +82,7 @@ def _few_trials(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
             yield Finding(
                 severity=Severity.WARNING,
                 claim="One trial has no error bar.",
-                evidence="n = 1; run-to-run noise is unknown",
+                evidence="One trial (n = 1): run-to-run noise is unknown",
                 advice="Ask for more --rounds.",
                 workload=workload.name,
             )
@@ -113,7 +115,7 @@ def _branches(record: StudyRecord, _: StudyAnalysis) -> Iterator[Finding]:
             yield Finding(
                 severity=Severity.WARNING,
                 claim="There are fewer branches than clients, so clients wait for each other's rows.",
-                evidence=f"scale {record.plan.scale}, {workload.clients} clients",
+                evidence=f"Scale {record.plan.scale}, {workload.clients} clients",
                 advice="Use a scale of at least the clients, or what is measured is lock waiting.",
                 workload=workload.name,
             )
@@ -126,7 +128,7 @@ def _unsteady(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
                 yield Finding(
                     severity=Severity.WARNING,
                     claim=f"Throughput changed its level within trial {trial.record.planned.number}.",
-                    evidence=event.text,
+                    evidence=_sentence(event.text),
                     advice="Its average mixes two states; look at the chart, and run longer.",
                     workload=workload.name,
                 )
@@ -146,7 +148,8 @@ def _numbers_disagree(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Findi
                         if is_between
                         else "The numbers of a trial do not fit together."
                     ),
-                    evidence=f"{worst.text} (in {len(doubts)} of {len(workload.trials)} trials, the worst is told)",
+                    evidence=_sentence(worst.text)
+                    + (f" (worst of {len(workload.trials)} trials)" if len(workload.trials) > 1 else ""),
                     advice=(
                         "With pgbench on the server's own CPUs this is its share; more --threads or another host lowers it."
                         if is_between
@@ -169,7 +172,7 @@ def _no_checkpoint(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]
             yield Finding(
                 severity=Severity.NOTE,
                 claim="No checkpoint fell into any trial.",
-                evidence="each begins just after one; the cost of checkpoints and of what follows is not in the figures",
+                evidence="Each begins just after one; the cost of checkpoints and of what follows is not in the figures",
                 advice="A --duration above checkpoint_timeout, or a smaller max_wal_size, brings it in.",
                 workload=workload.name,
             )
@@ -201,28 +204,28 @@ def _host_rules(host: HostFacts) -> Iterator[tuple[bool, Severity, str, str, str
         host.clock_source is not None and host.clock_source not in _FAST_CLOCKS,
         Severity.WARNING,
         "The clock source is slow to read, which makes timing itself a load.",
-        f"{host.clock_source}; fast ones are {', '.join(sorted(_FAST_CLOCKS))}",
+        f"It is {host.clock_source}; fast ones are {', '.join(sorted(_FAST_CLOCKS))}",
         "Choose another in /sys/devices/system/clocksource/clocksource0/current_clocksource.",
     )
     yield (
         host.transparent_huge_pages == "always",
         Severity.NOTE,
         "Transparent huge pages are set to always, which can stall a server while memory is compacted.",
-        "/sys/kernel/mm/transparent_hugepage/enabled",
+        "Linux says so in /sys/kernel/mm/transparent_hugepage/enabled.",
         "Set madvise.",
     )
     yield (
         host.governor not in {None, "performance"},
         Severity.WARNING,
         "The CPU's frequency is not held at its highest.",
-        f"governor {host.governor}",
+        f"Governor {host.governor}",
         "Set the governor performance for the time of measuring.",
     )
     yield (
         host.usable_cpu_count < host.cpu_count or host.usable_memory_bytes < host.memory_bytes,
         Severity.NOTE,
         "A control group gives pgdyno less than the machine has.",
-        f"{host.usable_cpu_count:g}/{host.cpu_count} CPUs, {host.usable_memory_bytes / 1e9:.1f}/{host.memory_bytes / 1e9:.1f} GB",
+        f"{host.usable_cpu_count:g}/{host.cpu_count} CPUs, {host.usable_memory_bytes / _GB:.1f}/{host.memory_bytes / _GB:.1f} GB",
         "",
     )
     used_ratio = 1.0 - host.data_disk.free_bytes / max(host.data_disk.size_bytes, 1)
@@ -230,21 +233,21 @@ def _host_rules(host: HostFacts) -> Iterator[tuple[bool, Severity, str, str, str
         used_ratio > _NEARLY_FULL_RATIO,
         Severity.WARNING,
         "The disk is nearly full, which slows file systems and SSDs.",
-        f"{used_ratio * 100:.0f} % of {host.data_disk.size_bytes / 1e9:.0f} GB in use",
+        f"{used_ratio * 100:.0f} % of {host.data_disk.size_bytes / _GB:.0f} GB in use",
         "Free some space.",
     )
     yield (
         host.data_disk.filesystem in {"tmpfs", "ramfs"},
         Severity.CRITICAL,
         "The data lie in memory: no disk was measured, and nothing is durable.",
-        f"{host.data_disk.filesystem} at {host.data_disk.path}",
+        f"File system {host.data_disk.filesystem} at {host.data_disk.path}",
         "Put pgdyno's home on a real disk with --home.",
     )
     yield (
         host.data_disk.filesystem == "overlay",
         Severity.WARNING,
         "The data lie on a container's layer, which is slower than the disk below it.",
-        f"overlay at {host.data_disk.path}",
+        f"File system overlay at {host.data_disk.path}",
         "Mount a volume and put pgdyno's home there with --home.",
     )
 
@@ -259,10 +262,14 @@ def _share_above(
             yield Finding(
                 severity=Severity.WARNING,
                 claim=claim,
-                evidence=f"up to {max(above) * 100:.1f} % in {len(above)} of {len(seen)} trials (limit {threshold_ratio * 100:.0f} %)",
+                evidence=f"Up to {max(above) * 100:.1f} % in {len(above)} of {len(seen)} trials (limit {threshold_ratio * 100:.0f} %)",
                 advice=advice,
                 workload=workload.name,
             )
+
+
+def _sentence(words: str) -> str:
+    return words[:1].upper() + words[1:]
 
 
 def _trials(analysis: StudyAnalysis) -> Iterator[tuple[WorkloadAnalysis, TrialAnalysis]]:

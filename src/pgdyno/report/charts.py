@@ -24,6 +24,7 @@ _MINUTES_FROM_S = 180.0
 _LOG_FROM_RATIO = 25.0
 _TICK_STEPS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14_400, 28_800, 86_400)
 _MOST_TICKS = 8
+_TICKS = 4
 _STACKED = frozenset({ChartKind.WAITS, ChartKind.CPU})
 _WIDE = frozenset({ChartKind.TPS, ChartKind.LATENCY})
 # Beside the stack of all CPUs this one is a line: its 100 % is one core's.
@@ -31,7 +32,7 @@ _OVERLAY_METRIC = "cpu_busiest_core_ratio"
 _TITLES = {
     ChartKind.TPS: "Transactions per second",
     ChartKind.LATENCY: "Latency",
-    ChartKind.WAITS: "Active client backends by wait class",
+    ChartKind.WAITS: "Client backends by state and wait class",
     ChartKind.CPU: "CPU",
     ChartKind.DISK_IOPS: "Disk operations",
     ChartKind.DISK_THROUGHPUT: "Disk throughput",
@@ -40,13 +41,17 @@ _TITLES = {
     ChartKind.WAL: "WAL written",
     ChartKind.PRESSURE: "Pressure stall (PSI)",
 }
+_CAPTIONS = {
+    ChartKind.WAITS: "Sampled 10 times a second; on saturated CPUs the class CPU is underestimated, because the sampler "
+    "runs when a backend does not.",
+}
 # One hue for one meaning, whatever else a chart shows.
 _HUES = {
     "cpu": "green", "lwlock": "vermilion", "lock": "purple", "io": "blue", "ipc": "amber", "client": "brown",
     "timeout": "brown", "bufferpin": "indigo", "extension": "olive", "activity": "slate", "idle in transaction": "slate",
     "user": "blue", "system": "vermilion", "iowait": "amber", "steal": "purple", "irq": "brown", "softirq": "indigo",
-    "nice": "sky", "other": "slate", "p50": "sky", "p90": "green", "p95": "blue", "p99": "vermilion",
-    "p99.9": "purple", "max": "slate", "mean": "green",
+    "nice": "sky", "other": "slate", "p50": "green", "p90": "amber", "p95": "blue", "p99": "vermilion",
+    "p99.9": "purple", "max": "slate", "mean": "olive",
     "read": "blue", "reads": "blue", "write": "vermilion", "writes": "vermilion", "written": "vermilion",
     "flush": "green", "flushes": "green",
 }  # fmt: skip
@@ -87,6 +92,8 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
     """What a reader who does not see it should know."""
     note: str
     """What was done to the data for the display; empty where nothing was."""
+    caption: str
+    """What to know when reading it; empty where nothing is."""
     is_wide: bool
     legend: tuple[LegendEntry, ...]
     spec: dict[str, Any]
@@ -98,7 +105,7 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def trial_charts(trial: TrialAnalysis, *, theme: Theme, points: int | None = None) -> tuple[Chart, ...]:
-    """All charts of a trial in the report's order; those without data are left out.
+    """All charts of a trial in the report's order; those without data, or with nothing but zeros, are left out.
 
     Args:
         trial: What analysis made of it.
@@ -108,9 +115,20 @@ def trial_charts(trial: TrialAnalysis, *, theme: Theme, points: int | None = Non
     charts = []
     for kind in ChartKind:
         series = tuple(one for one in trial.charts.get(kind, ()) if any(value is not None for value in one.values))
-        if series:
+        if series and kind not in _zero_kinds(trial):
             charts.append(_time_chart(kind, series, trial, theme, points))
     return tuple(charts)
+
+
+def list_zeros(trial: TrialAnalysis) -> tuple[str, ...]:
+    """Titles of the charts that are left out because all their values are 0."""
+    return tuple(_TITLES[kind] for kind in ChartKind if kind in _zero_kinds(trial))
+
+
+def _zero_kinds(trial: TrialAnalysis) -> frozenset[ChartKind]:
+    # A load without a single transaction is no chart to leave out.
+    values = {kind: {value for one in lines for value in one.values} for kind, lines in trial.charts.items()}
+    return frozenset(kind for kind, seen in values.items() if kind is not ChartKind.TPS and seen - {None} == {0.0})
 
 
 def strip_chart(workload: WorkloadAnalysis, *, theme: Theme) -> Chart | None:
@@ -148,6 +166,7 @@ def strip_chart(workload: WorkloadAnalysis, *, theme: Theme) -> Chart | None:
         unit="tps",
         alt=f"TPS of {len(trials)} trials: {values}.",
         note="",
+        caption="",
         is_wide=True,
         legend=(),
         spec={"width": "container", "height": 48, "layer": layers, "config": _config(theme)},
@@ -194,6 +213,7 @@ def _time_chart(
         unit=f"{unit}, log scale" if is_log else unit,
         alt=_describe(kind, series, trial, factor, unit),
         note=note,
+        caption=_CAPTIONS.get(kind, ""),
         is_wide=kind in _WIDE,
         legend=legend,
         spec=_time_spec(legend, theme, until_s=until_s, y=_y_axis(kind, series, factor=factor, is_log=is_log),
@@ -240,8 +260,8 @@ def _y_axis(kind: ChartKind, series: tuple[Series, ...], *, factor: float, is_lo
         return {"scale": {"type": "log", "domain": [ticks[0], ticks[-1]]}, "axis": {"values": ticks}}
     if kind is ChartKind.CPU:
         return {"scale": {"domain": [0, 100]}}
-    # An axis over nothing but zeros has no upper end of its own.
-    return {"scale": {"zero": True, "nice": True} if any(values) else {"domain": [0, 1]}}
+    # Rounded up to a tick of its own, so that no line ends above the last; an axis over zeros has no end of its own.
+    return {"scale": {"zero": True, "nice": _TICKS} if any(values) else {"domain": [0, 1]}}
 
 
 def _time_spec(
@@ -310,7 +330,7 @@ def _series_layer(
                 "type": "quantitative",
                 "scale": y["scale"],
                 "stack": None if is_line else "zero",
-                "axis": {"title": None, "tickCount": 4, "labelExpr": _NUMBER, **y.get("axis", {})},
+                "axis": {"title": None, "tickCount": _TICKS, "labelExpr": _NUMBER, **y.get("axis", {})},
             },
             "color": colour,
             "order": {"field": "t" if is_line else "field"},

@@ -9,9 +9,9 @@ import shlex
 
 import msgspec
 
-from pgdyno.analyse.types import TrialAnalysis
+from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.explain.finding import Finding, Severity
-from pgdyno.plan.plan import PlannedWorkload
+from pgdyno.plan.plan import Choice, PlannedWorkload
 from pgdyno.record.types import TrialStatus
 from pgdyno.report.format import (
     EstimateText,
@@ -20,8 +20,10 @@ from pgdyno.report.format import (
     format_estimate,
     format_number,
     format_seconds,
+    is_too_wide,
 )
 from pgdyno.report.input import ReportInput
+from pgdyno.report.precision import WANTED_RATIO, count_trials_needed
 
 HOW_TO_READ = """\
 The trial is the unit: each starts from the same restored data and gives one number, and n counts trials, never seconds \
@@ -30,11 +32,14 @@ or transactions.
 number without one comes from a single trial.
 One report measures and gives no verdict: two configurations are compared by trials of both in random order, never by \
 laying two reports side by side.
+TPS and latencies, their maximum too, are of the steady part of each trial: the beginning is left out by MSER-5, which \
+cuts where what remains is known best. “pgbench says” is pgbench's own TPS over the whole load, so the two differ.
 """.splitlines()
 SIZES_REMARK = "kB, MB and GB are PostgreSQL's: powers of 1024."
 # Source: PostgreSQL 18 manual, 19.5 and 29.1: each of these, when off, trades committed data or the cluster for speed.
 _DURABILITY_SETTINGS = ("fsync", "full_page_writes", "synchronous_commit")
 _NAMED_WORKLOADS = 4
+_OF = " of "
 
 
 class Card(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,10 +71,38 @@ def describe_study(report: ReportInput) -> str:
     return (
         f"{names}: {times} of {format_seconds(trials.duration_s)}{each} by {by} pgbench"
         f" {'client' if clients[-1] == 1 else 'clients'} at scale {record.plan.scale:,},"
-        f" on PostgreSQL {record.server.version} with {_describe_cpus(host.usable_cpu_count)} ({host.cpu_model}),"
+        f" on PostgreSQL {record.server.version} with {describe_settings(report)},"
+        f" {_describe_cpus(host.usable_cpu_count)} ({host.cpu_model}),"
         f" {format_bytes(host.usable_memory_bytes)} of memory and data on {disk.filesystem}"
         f" ({disk.block_device or disk.device})."
     )
+
+
+def describe_settings(report: ReportInput) -> str:
+    """Whether anybody tuned the server."""
+    count = len(report.record.study.server.settings)
+    return f"{count} {'setting' if count == 1 else 'settings'} changed" if count else "default settings"
+
+
+def describe_bench(report: ReportInput) -> str:
+    """Server, machine and scale in a line."""
+    record, host = report.record, report.record.host
+    return (
+        f"PostgreSQL {record.server.version.partition(' ')[0]}, {describe_settings(report)};"
+        f" {_describe_cpus(host.usable_cpu_count)}, {format_bytes(host.usable_memory_bytes)} of memory,"
+        f" {host.data_disk.filesystem} on {host.data_disk.block_device or host.data_disk.device};"
+        f" scale {record.plan.scale:,}"
+    )
+
+
+def advise_trials(workload: WorkloadAnalysis) -> str | None:
+    """How many trials would do, where those seen are too few for an interval that is of use."""
+    if not is_too_wide(workload.tps):
+        return None
+    needed = count_trials_needed(workload.tps)
+    if needed is None:
+        return "These trials differ too much for more of them to help: look for what differs between them."
+    return f"If others vary as these did, --rounds {needed} would give about ±{WANTED_RATIO * 100:.0f} %."
 
 
 def title_report(report: ReportInput) -> str:
@@ -130,29 +163,42 @@ class FindingText(msgspec.Struct, frozen=True, kw_only=True):
     """A finding, once for all workloads that it holds for; none is the whole study."""
 
     severity: Severity
+    """The worst of theirs."""
     claim: str
-    evidence: str
+    evidence: tuple[str, ...]
+    """A line for all workloads, or one for each with its name before it where they differ."""
     advice: str
     workloads: tuple[str, ...]
 
 
 def list_findings(report: ReportInput) -> tuple[FindingText, ...]:
-    """Findings, the gravest first; what several workloads share is said once."""
-    workloads: dict[Finding, list[str]] = {}
+    """Findings, the gravest first; a claim that several workloads share is made once."""
+    shared: dict[tuple[str, str], list[Finding]] = {}
     for severity in Severity:
         for finding in report.findings:
             if finding.severity is severity:
-                of = workloads.setdefault(msgspec.structs.replace(finding, workload=None), [])
-                of += [finding.workload] if finding.workload is not None else []
+                shared.setdefault((finding.claim, finding.advice), []).append(finding)
     return tuple(
         FindingText(
-            severity=finding.severity,
-            claim=finding.claim,
-            evidence=finding.evidence,
-            advice=finding.advice,
-            workloads=tuple(dict.fromkeys(of)),
+            severity=findings[0].severity,
+            claim=claim,
+            evidence=_list_evidence(findings),
+            advice=advice,
+            workloads=_named(findings),
         )
-        for finding, of in workloads.items()
+        for (claim, advice), findings in shared.items()
+    )
+
+
+def list_choices(report: ReportInput) -> tuple[Choice, ...]:
+    """What the study left open; what was chosen alike for several workloads is said once."""
+    alike: dict[tuple[str, str, str], list[str]] = {}
+    for one in report.record.plan.choices:
+        name, _, workload = one.name.partition(_OF)
+        alike.setdefault((name, one.value, one.reason), []).append(workload)
+    return tuple(
+        Choice(name=f"{name} ({', '.join(of)})" if any(of) else name, value=value, reason=reason)
+        for (name, value, reason), of in alike.items()
     )
 
 
@@ -182,12 +228,25 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     line: str
 
 
+def describe_repeating(report: ReportInput) -> str:
+    """Where the study lies, and what it leaves to the machine that it runs on."""
+    where = "The study, with all that was asked for, is study.toml in the record."
+    chosen = "; ".join(f"{one.name} = {one.value}" for one in list_choices(report))
+    if not chosen:
+        return where
+    return (
+        f"{where} What it leaves open is chosen for each machine anew; here it was {chosen}, which the plan in the record"
+        " keeps. Write scale and clients into study.toml to have the same elsewhere."
+    )
+
+
 def list_commands(report: ReportInput) -> tuple[Command, ...]:
     """The exact commands: to measure again, to write the report again, and what pgdyno itself ran."""
     record = report.record
+    program = next(iter(record.command), "pgdyno")
     commands = [
-        Command(purpose="Measure again", line=shlex.join(["pgdyno", "run", f"{report.record_dir}/study.toml"])),
-        Command(purpose="Write this report again", line=shlex.join(["pgdyno", "report", report.record_dir])),
+        Command(purpose="Measure again", line=shlex.join([program, "run", f"{report.record_dir}/study.toml"])),
+        Command(purpose="Write this report again", line=shlex.join([program, "report", report.record_dir])),
         Command(purpose="What was typed", line=shlex.join(record.command)),
     ]
     if record.dataset is not None:
@@ -202,6 +261,20 @@ def list_commands(report: ReportInput) -> tuple[Command, ...]:
 
 def _describe_cpus(count: float) -> str:
     return f"{count:g} {'CPU' if count == 1 else 'CPUs'}"
+
+
+def _named(findings: list[Finding]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(finding.workload for finding in findings if finding.workload is not None))
+
+
+def _list_evidence(findings: list[Finding]) -> tuple[str, ...]:
+    seen: dict[str, list[Finding]] = {}
+    for finding in findings:
+        if finding.evidence:
+            seen.setdefault(finding.evidence, []).append(finding)
+    if len(seen) <= 1:
+        return tuple(seen)
+    return tuple(": ".join(filter(None, (", ".join(_named(of)), evidence))) for evidence, of in seen.items())
 
 
 def _join(names: list[str]) -> str:

@@ -16,6 +16,10 @@ ABSENT = "—"
 _LONE_DIGITS = 3
 # Source: JCGM 100:2008 (GUM) 7.2.6: a standard uncertainty is quoted to at most two significant digits.
 _DOUBT_DIGITS = 2
+# An interval whose ends are further apart than this factor tells nobody anything.
+_USEFUL_FACTOR = 3.0
+# Beyond these a number is all zeros, and none that anybody measured.
+_PLAIN_FROM, _PLAIN_BELOW = 1e-4, 1e7
 # PostgreSQL's own notation: kB, MB, GB and TB are powers of 1024.
 _BYTES = ((1024**4, "TB"), (1024**3, "GB"), (1024**2, "MB"), (1024, "kB"))
 
@@ -25,9 +29,10 @@ class EstimateText(msgspec.Struct, frozen=True, kw_only=True):
 
     value: str
     interval: str
-    """Such as `[3,100 – 3,750]`; `n = 1: no interval` where there is none; empty where the value is absent too."""
+    """Such as `[3,100 – 3,750]`; words where there is none or none that is of use; empty where the value is absent too."""
     n: str
     reason: str | None
+    """Why something is absent; the interval itself where it is too wide to be of use."""
 
 
 def format_number(value: float, *, digits: int = _LONE_DIGITS) -> str:
@@ -50,12 +55,25 @@ def format_estimate(estimate: Estimate) -> EstimateText:
     if estimate.low is None or estimate.high is None:
         interval = f"{n}: no interval"
         return EstimateText(value=format_number(estimate.value), interval=interval, n=n, reason=estimate.reason)
+    if is_too_wide(estimate):
+        bounds = " – ".join(_format_far(bound) for bound in (estimate.low, estimate.high))
+        return EstimateText(
+            value=format_number(estimate.value, digits=_DOUBT_DIGITS),
+            interval=f"{estimate.n} trials are too few for a useful interval",
+            n=n,
+            reason=f"the {format_confidence(estimate)} interval is [{bounds}]",
+        )
     half_width = (estimate.high - estimate.low) / 2
     decimals = (
         _DOUBT_DIGITS - 1 - _exponent(half_width) if half_width > 0 else _LONE_DIGITS - 1 - _exponent(estimate.value)
     )
     value, low, high = (_with_doubt(one, decimals) for one in (estimate.value, estimate.low, estimate.high))
     return EstimateText(value=value, interval=f"[{low} – {high}]", n=n, reason=estimate.reason)
+
+
+def is_too_wide(estimate: Estimate) -> bool:
+    """Whether an interval says nothing but that there are too few trials."""
+    return estimate.low is not None and estimate.high is not None and estimate.high > _USEFUL_FACTOR * estimate.low > 0
 
 
 def format_confidence(estimate: Estimate) -> str:
@@ -111,6 +129,12 @@ def _trim(value: float) -> str:
 def _exponent(value: float) -> int:
     # Of the number as it will look once rounded: 9.996 has the digits of 10.0.
     return int(f"{value:.{_LONE_DIGITS - 1}e}".partition("e")[2])
+
+
+def _format_far(value: float) -> str:
+    if _PLAIN_FROM <= value < _PLAIN_BELOW:
+        return format_number(value, digits=_DOUBT_DIGITS)
+    return f"{value:.1e}"
 
 
 def _with_doubt(value: float, decimals: int) -> str:

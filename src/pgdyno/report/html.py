@@ -19,7 +19,7 @@ from markupsafe import Markup
 
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.report import content, palette, tables
-from pgdyno.report.charts import CSS_THEME, Chart, marked_events, strip_chart, trial_charts
+from pgdyno.report.charts import CSS_THEME, Chart, list_zeros, marked_events, strip_chart, trial_charts
 from pgdyno.report.format import format_seconds
 from pgdyno.report.input import ReportInput
 from pgdyno.report.table import Table
@@ -49,6 +49,8 @@ class _TrialPart(msgspec.Struct, frozen=True, kw_only=True):
     keys: tuple[tuple[str, str], ...]
     """The marks on its charts: hue and meaning."""
     thinned: str
+    zeros: tuple[str, ...]
+    """Charts left out for want of anything but zeros."""
     events: Table | None
     unknown_lines: str
 
@@ -120,6 +122,7 @@ def render_html(report: ReportInput, *, vega_js: str | None = None) -> str:
             dataset=report.record.dataset,
             tables=tables,
             commands=content.list_commands(report),
+            repeating=content.describe_repeating(report),
             how_to_read=content.HOW_TO_READ,
             policy=_policy((vega, script), style),
             style=Markup(style),  # noqa: S704 - our own files, not a reader's or a study's words
@@ -176,7 +179,12 @@ def _make_trial(part_id: str, trial: TrialAnalysis, drawings: _Drawings, points:
     charts = trial_charts(trial, theme=CSS_THEME, points=points)
     kinds = {event.kind for event in marked_events(trial)}
     keys = (
-        [("shade", f"left out as not steady: the first {format_seconds(trial.steady_from_s)}")]
+        [
+            (
+                "shade",
+                f"left out as not steady: the first {format_seconds(trial.steady_from_s)} (points are whole seconds)",
+            )
+        ]
         if trial.steady_from_s
         else []
     )
@@ -193,6 +201,7 @@ def _make_trial(part_id: str, trial: TrialAnalysis, drawings: _Drawings, points:
         figures=tuple(drawings.add(f"{part_id}-{chart.kind}", chart) for chart in charts),
         keys=tuple(keys),
         thinned=next((chart.note for chart in charts if chart.note), ""),
+        zeros=list_zeros(trial),
         events=tables.events_table(trial),
         unknown_lines="\n".join(trial.unknown_lines),
     )

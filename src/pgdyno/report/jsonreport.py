@@ -40,6 +40,7 @@ class TrialDocument(msgspec.Struct, frozen=True, kw_only=True):
     duration_s: float
     argv: Annotated[tuple[str, ...], _says("Of pgbench.")]
     tps: Annotated[float | None, _says("Of the steady part.")]
+    pgbench_tps: Annotated[float | None, _says("Of the whole load, as pgbench printed it.")]
     latency_mean_ms: float | None
     percentiles: tuple[Percentile, ...]
     transactions_count: int | None
@@ -134,6 +135,7 @@ def make_schema() -> dict[str, Any]:
     """The JSON schema of the document."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": f"urn:pgdyno:report:{REPORT_VERSION}",
         "title": f"pgdyno report, version {REPORT_VERSION}",
         **msgspec.json.schema(ReportDocument),
     }
@@ -152,6 +154,7 @@ def _make_trial(workload: WorkloadAnalysis, trial: TrialAnalysis) -> TrialDocume
         duration_s=planned.duration_s,
         argv=record.argv,
         tps=trial.tps,
+        pgbench_tps=trial.pgbench_tps,
         latency_mean_ms=trial.latency_mean_ms,
         percentiles=trial.percentiles,
         transactions_count=trial.transactions_count,

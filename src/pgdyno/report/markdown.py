@@ -78,9 +78,15 @@ def _findings(report: ReportInput) -> Iterator[str]:
     lines = []
     for finding in findings:
         of = f" ({', '.join(finding.workloads)})" if finding.workloads else ""
-        words = " ".join(filter(None, (f"{finding.evidence}." if finding.evidence else "", finding.advice)))
+        lone = finding.evidence if len(finding.evidence) == 1 else ()
+        words = " ".join(filter(None, (*(_sentence(one) for one in lone), finding.advice)))
         lines.append(f"- **{finding.severity.value}**: {escape(finding.claim + of)} {escape(words)}".rstrip())
+        lines += [] if lone else [f"  - {escape(one)}" for one in finding.evidence]
     yield "\n".join(lines)
+
+
+def _sentence(words: str) -> str:
+    return words if words.endswith((".", "!", "?")) else f"{words}."
 
 
 def _workload(report: ReportInput, workload: WorkloadAnalysis) -> Iterator[str]:
@@ -107,6 +113,7 @@ def _surroundings(report: ReportInput) -> Iterator[str]:
         yield format_table(tables.init_table(dataset))
     yield "## Settings and machine"
     made = (
+        tables.key_settings_table(report),
         tables.settings_table(report),
         tables.choices_table(report),
         tables.host_table(report),
@@ -118,7 +125,7 @@ def _surroundings(report: ReportInput) -> Iterator[str]:
 
 def _repeat(report: ReportInput) -> Iterator[str]:
     yield "## Repeat it"
-    yield "The study, with all that was asked for, is `study.toml` in the record."
+    yield escape(content.describe_repeating(report))
     for command in content.list_commands(report):
         yield f"{escape(command.purpose)}:"
         yield _code_block(command.line)

@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterable
 
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.facts.metrics import all_metrics
-from pgdyno.record.types import Dataset, Gap, SettingFact, TrialStatus
-from pgdyno.report.content import SIZES_REMARK, is_durability_given_up, name_trial
+from pgdyno.facts.settings import key_settings
+from pgdyno.record.types import Dataset, DiskFacts, Gap, HostFacts, SettingFact, TrialStatus
+from pgdyno.report.content import SIZES_REMARK, advise_trials, is_durability_given_up, list_choices, name_trial
 from pgdyno.report.format import (
+    ABSENT,
     format_bytes,
     format_confidence,
     format_count,
@@ -27,6 +29,8 @@ _DEFAULT_SHARED_BUFFERS_BYTES = 128 * 1024**2
 _MEMORY_UNITS = {"B": 1, "kB": 1024, "MB": 1024**2, "GB": 1024**3}
 # Source: PostgreSQL 18 manual, pg_settings: these values come from the server, not from files, commands or users.
 _OWN_SOURCES = frozenset({"default", "override"})
+# Their drivers tell Linux whatever they like of the medium behind them.
+_VIRTUAL_DISKS = ("vd", "xvd", "nvme")
 _NOT_OBSERVED = "not observed; the reason is under “Not observed”"
 # Counts that explain most of a result, whatever the noise.
 _KEY_COUNTS = (
@@ -46,7 +50,7 @@ def result_table(workload: WorkloadAnalysis) -> Table:
     """TPS and latency of a workload over its trials."""
     rows = []
     for name, estimate in (("TPS", workload.tps), *workload.latency_ms.items()):
-        label = "mean latency" if name == "mean" else name
+        label = {"mean": "mean latency", "max": "max (steady part)"}.get(name, name)
         shown = format_estimate(estimate)
         unit = "" if estimate.value is None or name == "TPS" else f" {estimate.unit}"
         rows.append(
@@ -55,7 +59,7 @@ def result_table(workload: WorkloadAnalysis) -> Table:
                 Cell(
                     text=f"{shown.value}{unit}", note=shown.reason if estimate.value is None else None, is_strong=True
                 ),
-                Cell(text=shown.interval or "—", note=shown.reason if estimate.low is None else None),
+                Cell(text=shown.interval or "—", note=shown.reason),
                 text(str(estimate.n)),
             )
         )
@@ -64,6 +68,7 @@ def result_table(workload: WorkloadAnalysis) -> Table:
         caption="Result over all trials",
         columns=columns("", "Geometric mean", heading, "n", numbers_from=1),
         rows=tuple(rows),
+        remark=advise_trials(workload) or "",
     )
 
 
@@ -72,7 +77,10 @@ def trials_table(workload: WorkloadAnalysis) -> Table:
     names = list(dict.fromkeys(p.name for trial in workload.trials for p in trial.percentiles))
     has_skipped = any(trial.skipped_count for trial in workload.trials)
     has_late = any(trial.late_count is not None for trial in workload.trials)
-    titles = ["Trial", "TPS", "mean ms", *(f"{name} ms" for name in names), "transactions", "failed"]
+    has_claim = any(trial.pgbench_tps is not None for trial in workload.trials)
+    titles = ["Trial", "TPS", *["pgbench says"] * has_claim, "mean ms"]
+    titles += [f"{name} ms (steady part)" if name == "max" else f"{name} ms" for name in names]
+    titles += ["transactions", "failed"]
     titles += ["skipped"] * has_skipped + ["above limit"] * has_late + ["steady from"]
     rows = []
     for trial in workload.trials:
@@ -81,6 +89,7 @@ def trials_table(workload: WorkloadAnalysis) -> Table:
         cells = [
             text(_title_trial(workload, trial)),
             _number(trial.tps, format_number, reason),
+            *[_number(trial.pgbench_tps, format_number, reason)] * has_claim,
             _number(trial.latency_mean_ms, format_number, reason),
         ]
         for name in names:
@@ -92,7 +101,10 @@ def trials_table(workload: WorkloadAnalysis) -> Table:
         cells += [_number(trial.late_count, format_count, reason)] * has_late
         cells.append(_number(trial.steady_from_s, format_seconds, reason))
         rows.append(tuple(cells))
-    return Table(caption="Each trial", columns=columns(*titles, numbers_from=1), rows=tuple(rows))
+    remark = "TPS and latencies are of the steady part: the beginning is left out by MSER-5."
+    if has_claim:
+        remark += " “pgbench says” is pgbench's own TPS over the whole load."
+    return Table(caption="Each trial", columns=columns(*titles, numbers_from=1), rows=tuple(rows), remark=remark)
 
 
 def counts_table(workload: WorkloadAnalysis) -> Table | None:
@@ -155,9 +167,8 @@ def relations_table(dataset: Dataset) -> Table:
         for one in sorted(dataset.relations, key=lambda one: -one.bytes)
     )
     return Table(
-        caption="Relations", columns=columns("Name", "Kind", "Size", "Pages", "Rows", numbers_from=2), rows=rows,
-        remark=SIZES_REMARK,
-    )  # fmt: skip
+        caption="Relations", columns=columns("Name", "Kind", "Size", "Pages", "Rows", numbers_from=2), rows=rows
+    )
 
 
 def dataset_table(report: ReportInput, dataset: Dataset) -> Table:
@@ -183,6 +194,31 @@ def init_table(dataset: Dataset) -> Table:
     )
 
 
+def key_settings_table(report: ReportInput) -> Table:
+    """The settings that decide a result, whether or not anybody set them."""
+    trials = [trial for workload in report.analysis.workloads for trial in workload.trials if trial.record.settings]
+    rows = []
+    for setting in key_settings():
+        boot = setting.find_boot_value(report.record.server.major)
+        seen: dict[str, list[int]] = {}
+        for trial in trials:
+            fact = next((fact for fact in trial.record.settings if fact.name == setting.name), None)
+            # What is not among the recorded ones is built in.
+            value = fact.value if fact else boot
+            shown = "default" if value is None else format_setting(value, fact.unit if fact else setting.unit)
+            seen.setdefault(shown, []).append(trial.record.planned.number)
+        built_in = None if boot is None else format_setting(boot, setting.unit)
+        values = [one if len(seen) == 1 else f"{one} ({_list_trials(where)})" for one, where in seen.items()]
+        value_cell = Cell(
+            text="; ".join(values) or ABSENT,
+            note=None if values else "no trial recorded its settings",
+            is_strong=any(one not in {built_in, "default"} for one in seen),
+        )
+        rows.append((code(setting.name), value_cell, text(built_in), text(setting.meaning)))
+    titles = columns("Setting", "Value", "Built-in default", "Meaning")
+    return Table(caption="Settings that decide the result", columns=titles, rows=tuple(rows))
+
+
 def settings_table(report: ReportInput) -> Table | None:
     """Settings that somebody set to what is not the built-in default."""
     caption = "Settings that are not the built-in default"
@@ -205,7 +241,6 @@ def host_table(report: ReportInput) -> Table:
         memory = f"{format_bytes(host.memory_limit_bytes)} of {memory} (cgroup limit)"
     optional = {"virtualization": "Virtualization", "clock_source": "Clock source", "governor": "CPU governor",
                 "transparent_huge_pages": "Transparent huge pages"}  # fmt: skip
-    kinds = {True: "rotating", False: "solid state", None: None}
     facts: list[tuple[str, Cell]] = [
         ("System", text(f"{host.os_name}, Linux {host.kernel}, {host.architecture}")),
         ("CPU", text(host.cpu_model)),
@@ -215,7 +250,7 @@ def host_table(report: ReportInput) -> Table:
         *((title, text(getattr(host, name), note=None if getattr(host, name) else host.absent.get(name, "not found"))) for name, title in optional.items()),
         ("Load average at the start", text(format_number(host.load_average_1min))),
         ("Data directory", code(disk.path)),
-        ("Disk", text(", ".join(filter(None, (disk.device, disk.block_device, kinds[disk.is_rotational]))))),
+        ("Disk", text(_describe_disk(host, disk))),
         ("File system", text(f"{disk.filesystem} ({disk.mount_options})")),
         ("Disk space", text(f"{format_bytes(disk.free_bytes)} free of {format_bytes(disk.size_bytes)}")),
         ("I/O scheduler", text(disk.scheduler, note=None if disk.scheduler else host.absent.get("scheduler", "not found"))),
@@ -228,7 +263,7 @@ def host_table(report: ReportInput) -> Table:
 
 def choices_table(report: ReportInput) -> Table | None:
     """What the study left open."""
-    rows = tuple((text(one.name), text(one.value), text(one.reason)) for one in report.record.plan.choices)
+    rows = tuple((text(one.name), text(one.value), text(one.reason)) for one in list_choices(report))
     return Table(caption="Chosen by pgdyno", columns=columns("What", "Value", "Why"), rows=rows) if rows else None
 
 
@@ -292,6 +327,16 @@ def format_setting(value: str, unit: str | None) -> str:
         return format_bytes(size)
     is_counted = unit is not None and re.fullmatch(r"\d+(\.\d+)?", value) and value != "0"
     return f"{value} {unit}" if is_counted and size is None else value or "''"
+
+
+def _describe_disk(host: HostFacts, disk: DiskFacts) -> str:
+    parts = [disk.device]
+    if disk.block_device is not None and disk.block_device != disk.device.removeprefix("/dev/"):
+        parts.append(f"on {disk.block_device}")
+    is_virtual = (disk.block_device or "").startswith(_VIRTUAL_DISKS) or host.virtualization not in {None, "none"}
+    if disk.is_rotational is not None and not is_virtual:
+        parts.append("rotating" if disk.is_rotational else "solid state")
+    return ", ".join(parts)
 
 
 def _memory_bytes(value: str, unit: str | None) -> int | None:

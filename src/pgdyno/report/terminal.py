@@ -6,8 +6,7 @@ Fits 80 columns and says nothing by colour alone.
 from __future__ import annotations
 
 from rich.cells import cell_len
-from rich.console import Group, RenderableType
-from rich.padding import Padding
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
 from pgdyno.analyse.types import WorkloadAnalysis
@@ -17,16 +16,32 @@ from pgdyno.report.format import format_confidence, format_estimate
 from pgdyno.report.input import ReportInput
 
 # Leaves room for the figures on a line of 80; a longer name pushes its own line alone.
-_MOST_NAME = 34
+_MOST_NAME = 24
 _SHOWN_PERCENTILES = ("p50", "p95", "p99")
 _STYLES = {Severity.CRITICAL: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "bold"}
+
+
+class _Paragraph:
+    """Wrapped words with a left margin. Rich's own lines may end in blanks, which would land in files and pipes."""
+
+    def __init__(self, words: str | Text, *, by: int = 2) -> None:
+        self._words = Text(words) if isinstance(words, str) else words
+        self._margin = " " * by
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield its lines."""
+        room = max(1, options.max_width - len(self._margin))
+        for line in [self._words.copy()] if options.no_wrap else self._words.wrap(console, room):
+            line.rstrip()
+            yield Text(self._margin) + line
 
 
 def render_terminal(report: ReportInput) -> RenderableType:
     """Render the summary of a report."""
     workloads = report.analysis.workloads
     names = min(_MOST_NAME, max(cell_len(workload.name) for workload in workloads))
-    lines: list[RenderableType] = [line for workload in workloads for line in _figures(workload, names=names)]
+    lines: list[RenderableType] = [_Paragraph(content.describe_bench(report), by=0), ""]
+    lines += [line for workload in workloads for line in _figures(workload, names=names)]
     durability = content.find_durability_given_up(report)
     if durability:
         lines += ["", Text(f"durability given up: {', '.join(durability)}", style="bold red")]
@@ -36,19 +51,15 @@ def render_terminal(report: ReportInput) -> RenderableType:
     for finding in findings:
         of = f" ({', '.join(finding.workloads)})" if finding.workloads else ""
         claim = Text.assemble((f"{finding.severity.value}: ", _STYLES[finding.severity]), finding.claim, of)
-        lines.append(claim)
+        lines.append(_Paragraph(claim, by=0))
         if finding.severity is not Severity.NOTE:
-            lines += [
-                Padding(Text(words), (0, 0, 0, 2), expand=False)
-                for words in (finding.evidence, finding.advice)
-                if words
-            ]
+            lines += [_Paragraph(words) for words in (*finding.evidence, finding.advice) if words]
     # A path is to be copied: it may pass the margin, and never breaks.
     lines += ["", Text(f"report: {report.record_dir}/report.html", no_wrap=True, overflow="ignore")]
     return Group(*lines)
 
 
-def _figures(workload: WorkloadAnalysis, *, names: int) -> tuple[Text, ...]:
+def _figures(workload: WorkloadAnalysis, *, names: int) -> tuple[RenderableType, ...]:
     tps = format_estimate(workload.tps)
     name = f"{workload.name}{' ' * (names - cell_len(workload.name))}"
     if not tps.interval:
@@ -60,7 +71,12 @@ def _figures(workload: WorkloadAnalysis, *, names: int) -> tuple[Text, ...]:
     for percentile in _SHOWN_PERCENTILES:
         latency = format_estimate(workload.latency_ms[percentile])
         shown.append(f"{percentile} {latency.value}{' ms' if latency.interval else ''}")
-    return _plain(f"{name}  {tps.value} tps  {doubt}"), _plain(f"{' ' * names}  {'  '.join(shown)}")
+    advice = content.advise_trials(workload)
+    return (
+        _plain(f"{name}  {tps.value} tps  {doubt}"),
+        _plain(f"{' ' * names}  {'  '.join(shown)}"),
+        *([_Paragraph(advice, by=names + 2)] if advice else []),
+    )
 
 
 def _plain(words: str) -> Text:
