@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from pgdyno.record.trial_data import SERVER_LOG, TRANSACTION_LOG, TRANSACTIONS_D
 from pgdyno.record.txparse import LogColumns
 from pgdyno.record.types import ErrorFact, Gap, SettingFact, TrialRecord, TrialStatus
 from pgdyno.run import sql
-from pgdyno.run.clock import wall_clock_offset_s
+from pgdyno.run.clock import monotonic_s, wall_clock_offset_s
 from pgdyno.run.home import Home
 from pgdyno.run.installation import Installation
 from pgdyno.run.load import LoadOutcome, Pgbench
@@ -35,6 +36,7 @@ from pgdyno.spec.study import CacheState, Study
 WARM_UP_DIR = "warm-up"
 # Source: benchmarks/observer.py: a logged transaction costs pgbench and the reader about 1 us of CPU time.
 _LOGGED_PER_CPU_S = 10_000
+_DYING_S = 0.5
 LOG_READER_LABEL = "log_reader"
 
 
@@ -221,12 +223,20 @@ def _running_server(stage: TrialStage, folder: Path) -> Iterator[Server]:
             raise failure
     except PgdynoError as exc:
         # A dead server explains whatever failed; its log has the reason.
-        if (failure := server.find_failure()) is None:
+        if (failure := _await_failure(server)) is None:
             raise
         raise failure from exc
     finally:
         # Nobody reads this cluster again: no checkpoint, no waiting.
         server.abandon()
+
+
+def _await_failure(server: Server) -> StepFailedError | None:
+    """The server's failure, if it is dead or dying: its connections break a moment before its end can be seen."""
+    deadline_s = monotonic_s() + _DYING_S
+    while (failure := server.find_failure()) is None and monotonic_s() < deadline_s:
+        time.sleep(0.02)
+    return failure
 
 
 def _prepare_caches(server: Server, stage: TrialStage) -> None:
