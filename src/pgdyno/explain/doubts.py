@@ -269,7 +269,8 @@ def _share_above(
 
 
 def _sentence(words: str) -> str:
-    return words[:1].upper() + words[1:]
+    # A program keeps its name.
+    return words if words.startswith("pgbench") else words[:1].upper() + words[1:]
 
 
 def _trials(analysis: StudyAnalysis) -> Iterator[tuple[WorkloadAnalysis, TrialAnalysis]]:

@@ -20,6 +20,7 @@ from pgdyno.report.format import (
     format_percent,
     format_seconds,
     format_value,
+    is_too_wide,
 )
 from pgdyno.report.input import ReportInput
 from pgdyno.report.table import Cell, Table, absent, code, columns, text
@@ -59,7 +60,7 @@ def result_table(workload: WorkloadAnalysis) -> Table:
                 Cell(
                     text=f"{shown.value}{unit}", note=shown.reason if estimate.value is None else None, is_strong=True
                 ),
-                Cell(text=shown.interval or "—", note=shown.reason),
+                Cell(text="too few trials" if is_too_wide(estimate) else shown.interval or ABSENT, note=shown.reason),
                 text(str(estimate.n)),
             )
         )
