@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from pgdyno.analyse.estimate import DoubtKind
 from pgdyno.analyse.throughput import PgbenchClaim, measure_throughput
 from pgdyno.errors import StepFailedError
 from pgdyno.record.txlog import summarise_logs
@@ -285,4 +286,6 @@ def test_log_of_a_real_run_holds_what_pgbench_counted(major: int, home: Home, tm
     claim = PgbenchClaim(
         clients=4, is_closed_loop=False, tps=loaded.summary.tps, transactions_count=loaded.summary.transaction_count
     )
-    assert measure_throughput(outcome.summary, claim).doubts == ()
+    # Counts and clocks agree; a script without \set is what pgbench's own clock is stale for.
+    doubts = {doubt.kind for doubt in measure_throughput(outcome.summary, claim).doubts}
+    assert doubts <= {DoubtKind.STALE_CLOCK}

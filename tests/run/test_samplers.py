@@ -96,7 +96,8 @@ def test_a_killed_sampler_is_a_gap_until_the_end_and_the_other_goes_on(
         killed_s = time.monotonic()
         time.sleep(0.6)
 
-    (gap,) = run_samplers(cluster, tmp_path, during)
+    # A busy machine may make either late as well.
+    (gap,) = [gap for gap in run_samplers(cluster, tmp_path, during) if "too late" not in gap.reason]
     assert gap.source == source
     assert gap.reason == "ended by signal 9"
     assert gap.from_s <= killed_s < killed_s + 0.6 <= gap.to_s
