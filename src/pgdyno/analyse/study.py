@@ -76,7 +76,7 @@ def _analyse_trial(record: StudyRecord, workload: PlannedWorkload, data: TrialDa
         events=(*list_events(data), *_shifts(data, throughput)),
         counts_per_transaction=_counts_per_transaction(data),
         shares=_shares(record, data),
-        statements=tuple(_statements(data.pgbench)),
+        statements=tuple(_statements(data.warm_up)),
         unknown_lines=() if data.pgbench is None else data.pgbench.unknown_lines,
         gaps=data.gaps,
         pgbench_tps=None if data.pgbench is None else data.pgbench.tps,

@@ -60,7 +60,7 @@ class Percentile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StatementTime(msgspec.Struct, frozen=True, kw_only=True):
-    """A statement of a script and its mean latency over the trial."""
+    """A statement of a script and its mean latency over the warm-up; the measured load runs without timing statements."""
 
     script: str
     statement: str

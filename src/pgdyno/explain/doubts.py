@@ -138,30 +138,46 @@ def _numbers_disagree(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Findi
     for workload in analysis.workloads:
         for kind in DoubtKind:
             doubts = [doubt for trial in workload.trials for doubt in trial.doubts if doubt.kind is kind]
-            if doubts:
-                worst = max(doubts, key=lambda doubt: abs(doubt.excess_ratio))
-                is_between = kind is DoubtKind.LITTLES_LAW and worst.excess_ratio < 0
-                yield Finding(
-                    severity=_severity_between(worst) if is_between else Severity.WARNING,
-                    claim=(
-                        "Clients spent part of their time in pgbench, not in a transaction."
-                        if is_between
-                        else "The numbers of a trial do not fit together."
-                    ),
-                    evidence=_sentence(worst.text)
-                    + (f" (worst of {len(workload.trials)} trials)" if len(workload.trials) > 1 else ""),
-                    advice=(
-                        "With pgbench on the server's own CPUs this is its share; more --threads or another host lowers it."
-                        if is_between
-                        else "Look at the trial's files before using its figures."
-                    ),
-                    workload=workload.name,
-                )
+            if not doubts:
+                continue
+            worst = max(doubts, key=lambda doubt: abs(doubt.excess_ratio))
+            severity, claim, advice = _judge(worst)
+            of_trials = f" (worst of {len(workload.trials)} trials)" if len(workload.trials) > 1 else ""
+            yield Finding(
+                severity=severity,
+                claim=claim,
+                evidence=_sentence(worst.text) + of_trials,
+                advice=advice,
+                workload=workload.name,
+            )
 
 
-def _severity_between(doubt: Doubt) -> Severity:
+def _judge(doubt: Doubt) -> tuple[Severity, str, str]:
     # Source: our ADR 0006.
-    return Severity.WARNING if -doubt.excess_ratio > _BETWEEN_RATIO else Severity.NOTE
+    if doubt.kind is DoubtKind.LITTLES_LAW and doubt.excess_ratio < 0:
+        severity = Severity.WARNING if -doubt.excess_ratio > _BETWEEN_RATIO else Severity.NOTE
+        return (
+            severity,
+            "Part of the clients' time belongs to no transaction.",
+            "TPS is right; with pgbench on another host, or more --threads, the share is smaller.",
+        )
+    if doubt.kind is DoubtKind.STALE_CLOCK:
+        return (
+            Severity.WARNING,
+            "pgbench could not time the quickest transactions.",
+            "TPS is right; do not quote the mean and the low percentiles.",
+        )
+    if doubt.kind is DoubtKind.NO_LOG:
+        return (
+            Severity.WARNING,
+            "A trial lost its transaction log.",
+            "Its TPS is pgbench's own over the whole load; it has no latencies.",
+        )
+    return (
+        Severity.WARNING,
+        "The numbers of a trial do not fit together.",
+        "Look at the trial's files before using its figures.",
+    )
 
 
 def _no_checkpoint(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:

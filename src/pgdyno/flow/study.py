@@ -82,7 +82,7 @@ def resume_study(store: RecordStore, *, place: Place, ui: Ui) -> StudyReport:
     """Run the trials of a record that are not finished, and write its report."""
     record = store.read_record()
     if len(store.finished_numbers()) == len(record.plan.trials):
-        ui.say(f"all trials are finished: only the report is written again")
+        ui.say("all trials are finished: only the report is written again")
         return _report(store, ui)
     if not place.is_home_named:
         # The disk that was measured, not the one a default would choose today.

@@ -21,6 +21,7 @@ from pgdyno.record.types import Gap, TrialRecord
 
 STDOUT_FILE = "pgbench.stdout"
 TRANSACTIONS_DIR = "transactions"
+WARM_UP_DIR = "warm-up"
 SERVER_LOG = "server.log"
 TRANSACTION_LOG = "transaction log"
 """The source of gaps in the transactions."""
@@ -33,6 +34,8 @@ class TrialData(msgspec.Struct, frozen=True, kw_only=True):
 
     record: TrialRecord
     pgbench: PgbenchSummary | None
+    warm_up: PgbenchSummary | None
+    """Of the load before the measured one, in which statements were timed; None where there was none."""
     transactions: TransactionSummary | None
     os: OsSamples | None
     server: ServerSamples | None
@@ -66,7 +69,8 @@ def read_trial_data(folder: Path, record: TrialRecord) -> TrialData:
 
     return TrialData(
         record=record,
-        pgbench=attempt("pgbench", lambda: parse_summary((folder / STDOUT_FILE).read_text(errors="replace"))),
+        pgbench=attempt("pgbench", lambda: _read_summary(folder)),
+        warm_up=attempt("warm-up", lambda: _read_summary(folder / WARM_UP_DIR)) if record.planned.warm_up_s else None,
         transactions=attempt(TRANSACTION_LOG, lambda: _read_transactions(folder)),
         os=attempt("os sampler", lambda: read_os_samples(folder)),
         server=attempt("server sampler", lambda: read_server_samples(folder)),
@@ -82,3 +86,7 @@ def _read_transactions(folder: Path) -> TransactionSummary:
     summary.latency()
     summary.series()
     return summary
+
+
+def _read_summary(folder: Path) -> PgbenchSummary:
+    return parse_summary((folder / STDOUT_FILE).read_text(errors="replace"))

@@ -152,7 +152,11 @@ def statements_table(workload: WorkloadAnalysis) -> Table | None:
             cells.append(text(format_count(sum(each.failures or 0 for each in same if each))))
         rows.append(tuple(cells))
     titles = ["Statement", *(f"{_title_trial(workload, trial)}, ms" for trial in trials), *["failures"] * has_failures]
-    return Table(caption="Mean latency of each statement", columns=columns(*titles, numbers_from=1), rows=tuple(rows))
+    return Table(
+        caption="Mean latency of each statement, during the warm-up",
+        columns=columns(*titles, numbers_from=1),
+        rows=tuple(rows),
+    )
 
 
 def relations_table(dataset: Dataset) -> Table:

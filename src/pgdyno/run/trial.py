@@ -18,7 +18,7 @@ from pgdyno.errors import PgdynoError, StepFailedError
 from pgdyno.plan.plan import Plan, PlannedTrial, PlannedWorkload
 from pgdyno.record.pgbench import Progress
 from pgdyno.record.samples import pack_samples
-from pgdyno.record.trial_data import SERVER_LOG, TRANSACTION_LOG, TRANSACTIONS_DIR
+from pgdyno.record.trial_data import SERVER_LOG, TRANSACTION_LOG, TRANSACTIONS_DIR, WARM_UP_DIR
 from pgdyno.record.txparse import LogColumns
 from pgdyno.record.types import ErrorFact, Gap, SettingFact, TrialRecord, TrialStatus
 from pgdyno.run import sql
@@ -33,7 +33,6 @@ from pgdyno.run.server import DATABASE, Server, hint_for
 from pgdyno.run.template import Template, drop_file_cache, restore_template
 from pgdyno.spec.study import CacheState, Study
 
-WARM_UP_DIR = "warm-up"
 # Source: benchmarks/observer.py: a logged transaction costs pgbench and the reader about 1 us of CPU time.
 _LOGGED_PER_CPU_S = 10_000
 _DYING_S = 0.5
@@ -147,7 +146,7 @@ def _measure(
         _prepare_caches(server, stage)
         if trial.warm_up_s > 0:
             on_activity("warming up")
-            warm_up = _load_run(server, workload, trial, stage, duration_s=trial.warm_up_s)
+            warm_up = _load_run(server, workload, trial, stage, duration_s=trial.warm_up_s, reports_statements=True)
             with _pgbench(stage) as pgbench:
                 warmed = pgbench.run_load(warm_up, directory=folder / WARM_UP_DIR, should_abort=server.find_failure)
             seen.log_sampling_rate = choose_sampling_rate(warmed.summary.tps, stage.cpu_count)
@@ -180,7 +179,8 @@ def _load_observed(
         latency_limit_us=None if limit_ms is None else round(limit_ms * 1000),
     )
     with contextlib.closing(stream):
-        run = _load_run(server, workload, trial, stage, duration_s=trial.duration_s)
+        # Timing statements makes pgbench stamp quick transactions before their answers come: see ADR 0006.
+        run = _load_run(server, workload, trial, stage, duration_s=trial.duration_s, reports_statements=False)
         run = msgspec.structs.replace(run, log_prefix=stream.log_prefix, sampling_rate=seen.log_sampling_rate)
         samplers = Samplers(directory=folder, address=server.address)
 
@@ -264,7 +264,13 @@ def _pgbench(stage: TrialStage) -> Iterator[Pgbench]:
 
 
 def _load_run(
-    server: Server, workload: PlannedWorkload, trial: PlannedTrial, stage: TrialStage, *, duration_s: float
+    server: Server,
+    workload: PlannedWorkload,
+    trial: PlannedTrial,
+    stage: TrialStage,
+    *,
+    duration_s: float,
+    reports_statements: bool,
 ) -> LoadRun:
     return LoadRun(
         address=server.address,
@@ -278,6 +284,7 @@ def _load_run(
         max_tries=workload.max_tries,
         random_seed=trial.seed,
         scale=stage.plan.scale,
+        reports_statements=reports_statements,
     )
 
 
