@@ -171,7 +171,7 @@ def test_errors_are_json_when_asked_for(loaded: Bench) -> None:
     assert done.returncode == 2
     error = json.loads(done.stdout)["error"]
     assert error["exit_code"] == 2
-    assert "scale 0" in error["fact"]
+    assert error["fact"] == "--scale: 0 is not within 1 to 1000000"
 
 
 def test_plan_list_and_clean(loaded: Bench) -> None:

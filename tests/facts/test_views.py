@@ -128,7 +128,10 @@ def wait_for_growth(connection: sql.Connection, before: sql.Values) -> dict[str,
         after = sql.read_counters(connection, watched_database="postgres")
         grown = {name: (value or 0) - (before[name] or 0) for name, value in after.items()}
         has_settled = (
-            all(grown[name] > 0 for name in MOVED) and grown["wal_bytes"] > 0.96 * grown["wal_insert_lsn_bytes"]
+            all(grown[name] > 0 for name in MOVED)
+            # The checkpointer reports after it has answered whoever asked for a checkpoint.
+            and grown["checkpoints_requested_count"] >= 2
+            and grown["wal_bytes"] > 0.96 * grown["wal_insert_lsn_bytes"]
         )
         if has_settled or time.monotonic() > deadline:
             return grown

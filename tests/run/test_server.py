@@ -343,10 +343,11 @@ def test_only_postgres_of_its_own_account_is_ended() -> None:
                 stop(child)
 
 
-def test_a_home_that_cannot_be(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(HostError, match="cannot use"), open_home(tmp_path / "file" / "home", find_server_user()):
-        pass
+def test_a_home_that_cannot_be() -> None:
+    with reachable_folder() as folder:
+        (folder / "file").write_text("")
+        with pytest.raises(HostError, match="cannot use"), open_home(folder / "file" / "home", find_server_user()):
+            pass
     # 60 letters of two bytes each are longer than a socket's address allows.
     for deep in ("d" * 90, "\u00fc" * 60):
         root = Path("/var/tmp", deep)
@@ -358,5 +359,7 @@ def test_a_home_that_cannot_be(tmp_path: Path) -> None:
             pass
     user = find_server_user()
     if not user.is_self:
-        with pytest.raises(HostError, match=f"the user {user.name} cannot reach"), open_home(tmp_path / "home", user):
-            pass
+        with reachable_folder() as folder:
+            folder.chmod(0o700)
+            with pytest.raises(HostError, match=f"the user {user.name} cannot reach"), open_home(folder / "h", user):
+                pass

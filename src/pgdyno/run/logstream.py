@@ -364,13 +364,19 @@ def main() -> None:
             outcome,
             cpu_s=_cpu_s(),
             startup_cpu_s=startup_cpu_s,
-            peak_memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            peak_memory_bytes=_peak_memory_bytes(),
         )
     finally:
         # A living parent empties and deletes the log itself; pgbench may still be writing it.
         if os.getppid() != task.parent_pid:
             shutil.rmtree(task.log_folder, ignore_errors=True)
     sys.stdout.buffer.write(msgspec.json.encode(outcome))
+
+
+def _peak_memory_bytes() -> int:
+    # ru_maxrss would count the process that this one was forked from. Source: getrusage(2), proc_pid_status(5).
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) * 1024
 
 
 def _cpu_s() -> float:
