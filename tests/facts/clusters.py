@@ -105,7 +105,7 @@ def find_bindir(major: int, root: Path) -> Path:
     assert spec.origin is not None
     bindir = Path(spec.origin).parent / "pginstall" / "bin"
     user = process.find_server_user()
-    reached = process.run([str(bindir / "postgres"), "--version"], user=user)
+    reached = process.run(["test", "-x", str(bindir / "postgres")], user=user)
     if reached.exit_code == 0:
         return bindir
     # The environment lies in a folder that the server's account may not enter.
