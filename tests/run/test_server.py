@@ -18,7 +18,7 @@ import pytest
 from pgdyno.errors import HostError, SpecError, StepFailedError
 from pgdyno.run.home import Home, open_home
 from pgdyno.run.process import ServerUser, find_server_user, start, stop
-from pgdyno.run.server import Server
+from pgdyno.run.server import Server, looking_on
 from tests.homes import SPECS, installation_of, reachable_folder, some_home
 
 pytestmark = pytest.mark.cluster
@@ -217,7 +217,7 @@ def test_who_comes_through_the_port_needs_the_password(home: Home, tmp_path: Pat
     server.start({"password_encryption": "md5"})
     try:
         password_file = home.work / "password"
-        assert server.looking_on == f"PGPASSFILE={password_file} psql -h 127.0.0.1 -p {port} -U pgdyno pgdyno"
+        assert looking_on(server.home, port) == f"PGPASSFILE={password_file} psql -h 127.0.0.1 -p {port} -U pgdyno pgdyno"
         assert password_file.stat().st_mode & 0o777 == 0o600
         assert password_file.stat().st_uid == os.geteuid()
         reach = f"host=127.0.0.1 port={port} user=pgdyno dbname=postgres"
@@ -239,7 +239,6 @@ def test_who_comes_through_the_port_needs_the_password(home: Home, tmp_path: Pat
 
 def test_without_a_port_there_is_nothing_to_look_on(server: Server, home: Home) -> None:
     server.start({})
-    assert server.looking_on is None
     assert not (home.work / "password").exists()
 
 
@@ -281,7 +280,7 @@ import sys, time
 from pathlib import Path
 from pgdyno.run.home import open_home
 from pgdyno.run.process import find_server_user
-from pgdyno.run.server import Server
+from pgdyno.run.server import Server, looking_on
 from pgdyno.run.installation import find_installation
 from pgdyno.spec.study import ServerSpec
 root = Path(sys.argv[1])

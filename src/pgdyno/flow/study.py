@@ -24,6 +24,7 @@ from pgdyno.run.home import Home, default_home, open_home
 from pgdyno.run.host import read_host_facts
 from pgdyno.run.installation import Installation, find_installation
 from pgdyno.run.process import find_server_user
+from pgdyno.run.server import looking_on
 from pgdyno.run.template import prepare_template, template_name
 from pgdyno.run.trial import TrialStage, run_trial
 from pgdyno.spec.read import format_study
@@ -133,6 +134,8 @@ def _bench_ready(study: Study, place: Place, ui: Ui) -> Iterator[tuple[Home, Ins
         ui.end_step(f"PostgreSQL {installation.facts.version}, {cpus}, data on {disk}")
         for finding in find_host_doubts(host):
             ui.say(f"{finding.claim} {finding.evidence}. {finding.advice}")
+        if study.server.port is not None:
+            ui.say(f"while a trial runs, look on with: {looking_on(home, study.server.port)}")
         yield home, installation, host
 
 

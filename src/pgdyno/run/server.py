@@ -37,6 +37,7 @@ _START_PATIENCE_S = 60.0
 # A fast shutdown writes all dirty buffers first: minutes on slow disks.
 _STOP_PATIENCE_S = 600.0
 _LOG_TAIL_LINES = 12
+_PASSWORD_FILE = "password"
 # Only names the private socket, so any number does; tools know this one.
 _SOCKET_PORT = 5432
 _REFUSED_SETTING = re.compile(
@@ -171,13 +172,6 @@ class Server:
         """Where its own database is reached."""
         return Address(socket_dir=str(self.home.sockets), port=self.port, user=SUPERUSER, dbname=DATABASE)
 
-    @property
-    def looking_on(self) -> str | None:
-        """The command with which the account that runs pgdyno can look on; None without a port."""
-        if not self._listens:
-            return None
-        return f"PGPASSFILE={self._password_path} psql -h {_LISTEN_ADDRESS} -p {self.port} -U {SUPERUSER} {DATABASE}"
-
     def connect(self, *, database: str = DATABASE) -> sql.Connection:
         """A connection in autocommit mode that gives rows as dicts.
 
@@ -266,7 +260,7 @@ class Server:
 
     @property
     def _password_path(self) -> Path:
-        return self.home.work / "password"
+        return self.home.work / _PASSWORD_FILE
 
     def _set_password(self) -> None:
         password = secrets.token_urlsafe(24)
@@ -283,6 +277,12 @@ class Server:
         self._password_path.unlink(missing_ok=True)
         # What a killed postmaster leaves: backends on their way out, and all shared memory.
         self.home.end_servers()
+
+
+def looking_on(home: Home, port: int) -> str:
+    """The command with which the account that runs pgdyno can look on while a server listens at `port`."""
+    password_path = home.work / _PASSWORD_FILE
+    return f"PGPASSFILE={password_path} psql -h {_LISTEN_ADDRESS} -p {port} -U {SUPERUSER} {DATABASE}"
 
 
 def hint_for(words: str) -> str:

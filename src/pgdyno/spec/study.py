@@ -28,6 +28,7 @@ _RESERVED_SETTINGS = frozenset(
         "hba_file",
         "ident_file",
         "include",
+        "lc_messages",
         "include_dir",
         "include_if_exists",
         "listen_addresses",
