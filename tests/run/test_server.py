@@ -217,7 +217,9 @@ def test_who_comes_through_the_port_needs_the_password(home: Home, tmp_path: Pat
     server.start({"password_encryption": "md5"})
     try:
         password_file = home.work / "password"
-        assert looking_on(server.home, port) == f"PGPASSFILE={password_file} psql -h 127.0.0.1 -p {port} -U pgdyno pgdyno"
+        assert (
+            looking_on(server.home, port) == f"PGPASSFILE={password_file} psql -h 127.0.0.1 -p {port} -U pgdyno pgdyno"
+        )
         assert password_file.stat().st_mode & 0o777 == 0o600
         assert password_file.stat().st_uid == os.geteuid()
         reach = f"host=127.0.0.1 port={port} user=pgdyno dbname=postgres"

@@ -37,7 +37,7 @@ _START_PATIENCE_S = 60.0
 # A fast shutdown writes all dirty buffers first: minutes on slow disks.
 _STOP_PATIENCE_S = 600.0
 _LOG_TAIL_LINES = 12
-_PASSWORD_FILE = "password"
+_PGPASS_FILE = "password"
 # Only names the private socket, so any number does; tools know this one.
 _SOCKET_PORT = 5432
 _REFUSED_SETTING = re.compile(
@@ -260,7 +260,7 @@ class Server:
 
     @property
     def _password_path(self) -> Path:
-        return self.home.work / _PASSWORD_FILE
+        return self.home.work / _PGPASS_FILE
 
     def _set_password(self) -> None:
         password = secrets.token_urlsafe(24)
@@ -281,7 +281,7 @@ class Server:
 
 def looking_on(home: Home, port: int) -> str:
     """The command with which the account that runs pgdyno can look on while a server listens at `port`."""
-    password_path = home.work / _PASSWORD_FILE
+    password_path = home.work / _PGPASS_FILE
     return f"PGPASSFILE={password_path} psql -h {_LISTEN_ADDRESS} -p {port} -U {SUPERUSER} {DATABASE}"
 
 
