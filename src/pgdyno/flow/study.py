@@ -24,7 +24,7 @@ from pgdyno.run.home import Home, default_home, open_home
 from pgdyno.run.host import read_host_facts
 from pgdyno.run.installation import Installation, find_installation
 from pgdyno.run.process import find_server_user
-from pgdyno.run.server import looking_on
+from pgdyno.run.server import check_port, looking_on
 from pgdyno.run.template import prepare_template, template_name
 from pgdyno.run.trial import TrialStage, run_trial
 from pgdyno.spec.read import format_study
@@ -123,6 +123,8 @@ def machine_of(host: HostFacts, scales: frozenset[int] = frozenset()) -> Machine
 @contextmanager
 def _bench_ready(study: Study, place: Place, ui: Ui) -> Iterator[tuple[Home, Installation, HostFacts]]:
     ui.begin_step("check", predicted_s=CHECK_S)
+    if study.server.port is not None:
+        check_port(study.server.port)
     user = find_server_user(place.run_as)
     with open_home(place.home, user) as home:
         for left_over in home.left_overs:

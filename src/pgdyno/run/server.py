@@ -95,7 +95,8 @@ class Server:
             StepFailedError: It did not come up, serves another data folder, or took a setting differently.
         """
         self._check_version()
-        self._check_port()
+        if self._listens:
+            check_port(self.port)
         self._write_settings(settings)
         with self.log_path.open("ab") as log:
             log_start = log.tell()
@@ -189,20 +190,6 @@ class Server:
                 hint="remove it with `pgdyno clean`; it is loaded anew",
             )
 
-    def _check_port(self) -> None:
-        if not self._listens:
-            return
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((_LISTEN_ADDRESS, self.port))
-            except OSError as exc:
-                raise HostError(
-                    f"port {self.port} is in use",
-                    detail=str(exc),
-                    hint="leave port out: pgdyno then needs none, only a private socket",
-                ) from exc
-
     def _write_settings(self, settings: Mapping[str, str | int | float | bool]) -> None:
         # Of a name that comes twice PostgreSQL takes the last line.
         own: Mapping[str, str | int | float | bool] = {
@@ -277,6 +264,24 @@ class Server:
         self._password_path.unlink(missing_ok=True)
         # What a killed postmaster leaves: backends on their way out, and all shared memory.
         self.home.end_servers()
+
+
+def check_port(port: int) -> None:
+    """Make sure that a server can listen at `port`.
+
+    Raises:
+        HostError: Somebody else does.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((_LISTEN_ADDRESS, port))
+        except OSError as exc:
+            raise HostError(
+                f"port {port} is in use",
+                detail=str(exc),
+                hint="leave port out: pgdyno then needs none, only a private socket",
+            ) from exc
 
 
 def looking_on(home: Home, port: int) -> str:
