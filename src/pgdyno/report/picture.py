@@ -5,6 +5,7 @@ The charts are those of the page, drawn here by vl-convert instead of the reader
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 import vl_convert
@@ -16,6 +17,7 @@ from pgdyno.report.format import format_confidence, format_estimate
 from pgdyno.report.input import ReportInput
 
 _WIDTH = 860
+_LINE_LETTERS = 120  # of a line of the title's size that fit into the width
 
 
 def render_svg(report: ReportInput) -> str:
@@ -37,7 +39,7 @@ def make_picture(report: ReportInput) -> dict[str, Any]:
     return {
         "title": {
             "text": content.title_report(report),
-            "subtitle": content.describe_study(report).partition(": ")[2],
+            "subtitle": textwrap.wrap(content.describe_study(report).partition(": ")[2], _LINE_LETTERS),
             "anchor": "start",
             "fontSize": 18,
             "offset": 16,
