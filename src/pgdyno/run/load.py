@@ -21,13 +21,13 @@ from pgdyno.errors import HostError, PgdynoError, SpecError, StepFailedError
 from pgdyno.record.pgbench import PgbenchSummary, Progress, parse_progress, parse_summary
 from pgdyno.record.pgbench_failure import is_client_abort, parse_failure
 from pgdyno.record.pgbench_init import parse_init, parse_init_progress
+from pgdyno.record.trial_data import STDOUT_FILE
 from pgdyno.run import process
 from pgdyno.run.installation import Installation
 from pgdyno.run.load_argv import InitRun, LoadRun, build_argv, build_init_argv
 from pgdyno.run.load_process import (
     INVOCATION_FILE,
     STDERR_FILE,
-    STDOUT_FILE,
     Invocation,
     ShouldAbort,
     execute,

@@ -17,11 +17,11 @@ import msgspec
 
 from pgdyno.errors import PgdynoError
 from pgdyno.record.store import write_durably
+from pgdyno.record.trial_data import STDOUT_FILE
 from pgdyno.run import process
 from pgdyno.run.clock import monotonic_s
 from pgdyno.run.process import ServerUser
 
-STDOUT_FILE = "pgbench.stdout"
 STDERR_FILE = "pgbench.stderr"
 INVOCATION_FILE = "pgbench.json"
 _WAIT_S = 0.05
