@@ -42,7 +42,8 @@ from pgdyno.run.process import find_server_user
 from pgdyno.run.samplers import BACKEND_LABEL, LOAD_LABEL, Samplers
 from pgdyno.run.server import Server
 from pgdyno.run.template import prepare_template, restore_template
-from pgdyno.spec.study import DataSpec, QueryMode, ServerSpec
+from pgdyno.spec.study import DataSpec, ServerSpec
+from pgdyno.spec.table import QueryMode
 
 SCALE = 50
 CLIENTS = 8

@@ -27,7 +27,8 @@ from pgdyno.run.load_process import Invocation
 from pgdyno.run.process import find_server_user
 from pgdyno.run.server import Server
 from pgdyno.run.sql import Address
-from pgdyno.spec.study import GenerateAt, PartitionMethod, QueryMode
+from pgdyno.spec.study import GenerateAt, PartitionMethod
+from pgdyno.spec.table import QueryMode
 from tests.homes import installation_of, reachable_folder, some_home
 
 CAPTURES = Path(__file__).parent.parent / "data" / "pgbench"

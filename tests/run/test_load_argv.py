@@ -8,7 +8,8 @@ import pytest
 
 from pgdyno.run.load_argv import InitRun, LoadRun, build_argv, build_init_argv
 from pgdyno.run.sql import Address
-from pgdyno.spec.study import GenerateAt, PartitionMethod, QueryMode
+from pgdyno.spec.study import GenerateAt, PartitionMethod
+from pgdyno.spec.table import QueryMode
 
 GOLDEN = Path(__file__).parent.parent / "data" / "pgbench" / "expected"
 ADDRESS = Address(socket_dir="/run/pgdyno", port=5432, user="pgdyno", dbname="pgdyno")

@@ -25,7 +25,7 @@ from pgdyno.run.load_argv import LoadRun
 from pgdyno.run.logstream import MEMORY_FOLDER, LogStream, remove_stale_logs, start_log_stream
 from pgdyno.run.process import find_server_user
 from pgdyno.run.server import Server
-from pgdyno.spec.study import QueryMode
+from pgdyno.spec.table import QueryMode
 from tests.homes import installation_of, reachable_folder, some_home
 
 DATA = Path(__file__).parent.parent / "data" / "txlog" / "18"

@@ -12,7 +12,8 @@ import random
 import msgspec
 
 from pgdyno.errors import HostError, SpecError
-from pgdyno.spec.study import CacheState, QueryMode, Study, WorkloadSpec
+from pgdyno.spec.study import CacheState, Study, WorkloadSpec
+from pgdyno.spec.table import QueryMode
 
 # Source: sizes of pgbench tables at fillfactor 100, PostgreSQL 15 to 18: 13.4 MB of accounts and 2.2 MB of its key
 # for each unit of scale.

@@ -11,7 +11,8 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.run.sql import Address
-from pgdyno.spec.study import BUILTIN_SCRIPTS, GenerateAt, PartitionMethod, QueryMode
+from pgdyno.spec.study import BUILTIN_SCRIPTS, GenerateAt, PartitionMethod
+from pgdyno.spec.table import QueryMode
 
 # pgbench ends with its first client that gives up; before, it goes on with the others. Source: release notes of 17.
 _EXIT_ON_ABORT_SINCE = 17

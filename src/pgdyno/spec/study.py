@@ -8,42 +8,15 @@ from __future__ import annotations
 
 import enum
 import math
-import re
 
-import msgspec
-
+from pgdyno.spec.table import QueryMode, SettingValue, Table, check_range, check_setting_name
+from pgdyno.spec.variant import ExperimentSpec, SweepSpec, VariantSpec
 from pgdyno.units import parse_seconds
 
 BUILTIN_SCRIPTS = ("tpcb-like", "simple-update", "select-only")
 
 # Source: pgbench.c of PostgreSQL 15 to 18: scale is an int32, and 21474 is where aid outgrows int4 (then bigint is used).
 MAX_SCALE = 1_000_000
-
-# pgdyno's own: with them a study could reach another cluster, or take away what pgdyno watches it by.
-_RESERVED_SETTINGS = frozenset(
-    {
-        "config_file",
-        "data_directory",
-        "external_pid_file",
-        "hba_file",
-        "ident_file",
-        "include",
-        "lc_messages",
-        "include_dir",
-        "include_if_exists",
-        "listen_addresses",
-        "log_destination",
-        "log_line_prefix",
-        "logging_collector",
-        "port",
-        "unix_socket_directories",
-        "unix_socket_group",
-        "unix_socket_permissions",
-    }
-)
-# They may hold a password, and what a study says is kept in its record.
-_SECRET_SETTINGS = frozenset({"primary_conninfo", "ssl_passphrase_command"})
-_SETTING_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*(\.[A-Za-z_][A-Za-z0-9_$]*)?")
 
 
 def _seconds(key: str, text: str) -> float:
@@ -60,28 +33,6 @@ def _split_weight(text: str) -> tuple[str, int]:
     if not weight.isdigit() or not name:
         raise ValueError(f"scripts {text!r}: what follows @ is a weight, a whole number")
     return name, int(weight)
-
-
-def _check_setting_name(name: str) -> None:
-    if not _SETTING_NAME.fullmatch(name):
-        raise ValueError(f"settings {name!r} is no name of a setting")
-    if name.lower() in _RESERVED_SETTINGS:
-        raise ValueError(f"settings {name} is pgdyno's own: its clusters are private")
-    if name.lower() in _SECRET_SETTINGS:
-        raise ValueError(f"settings {name} may hold a password, which must not get into a record")
-
-
-def _check_range(name: str, value: int, low: int, high: int) -> None:
-    if not low <= value <= high:
-        raise ValueError(f"{name} {value} is not within {low} to {high}")
-
-
-class QueryMode(enum.Enum):
-    """How pgbench sends queries (its -M)."""
-
-    SIMPLE = "simple"
-    EXTENDED = "extended"
-    PREPARED = "prepared"
 
 
 class CacheState(enum.Enum):
@@ -112,11 +63,7 @@ class GenerateAt(enum.Enum):
     SERVER = "server"
 
 
-class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A table of a study file."""
-
-
-class ServerSpec(_Table, frozen=True, kw_only=True):
+class ServerSpec(Table, frozen=True, kw_only=True):
     """The PostgreSQL to put on the bench.
 
     Attributes:
@@ -131,7 +78,7 @@ class ServerSpec(_Table, frozen=True, kw_only=True):
     version: int | None = None
     bindir: str | None = None
     port: int | None = None
-    settings: dict[str, str | int | float | bool] = {}
+    settings: dict[str, SettingValue] = {}
 
     def __post_init__(self) -> None:
         """Refuse combinations that cannot be meant."""
@@ -142,12 +89,12 @@ class ServerSpec(_Table, frozen=True, kw_only=True):
         if self.version is not None and self.bindir is not None:
             raise ValueError("version and bindir name the same thing: give one")
         for name in self.settings:
-            _check_setting_name(name)
+            check_setting_name(name)
         if self.port is not None and not 1024 <= self.port <= 65535:
             raise ValueError(f"port {self.port} is not within 1024 to 65535")
 
 
-class DataSpec(_Table, frozen=True, kw_only=True):
+class DataSpec(Table, frozen=True, kw_only=True):
     """The pgbench tables to load.
 
     Attributes:
@@ -169,13 +116,13 @@ class DataSpec(_Table, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Check ranges."""
         if self.scale is not None:
-            _check_range("scale", self.scale, 1, MAX_SCALE)
+            check_range("scale", self.scale, 1, MAX_SCALE)
         # Source: pgbench's own range for --fillfactor.
-        _check_range("fillfactor", self.fillfactor, 10, 100)
-        _check_range("partitions", self.partitions, 0, 100_000)
+        check_range("fillfactor", self.fillfactor, 10, 100)
+        check_range("partitions", self.partitions, 0, 100_000)
 
 
-class WorkloadSpec(_Table, frozen=True, kw_only=True):
+class WorkloadSpec(Table, frozen=True, kw_only=True):
     """A load: what to run, by how many, how fast.
 
     Attributes:
@@ -206,16 +153,16 @@ class WorkloadSpec(_Table, frozen=True, kw_only=True):
         if not self.scripts and self.name not in BUILTIN_SCRIPTS:
             raise ValueError(f"workload {self.name!r} has no scripts and is none of {', '.join(BUILTIN_SCRIPTS)}")
         if self.clients is not None:
-            _check_range("clients", self.clients, 1, 10_000)
+            check_range("clients", self.clients, 1, 10_000)
         if self.threads is not None:
-            _check_range("threads", self.threads, 1, 1_000)
+            check_range("threads", self.threads, 1, 1_000)
         if self.rate_tps is not None and not (math.isfinite(self.rate_tps) and self.rate_tps > 0):
             raise ValueError(f"rate_tps {self.rate_tps:g} is not above 0")
         if self.latency_limit_ms is not None and self.latency_limit_ms <= 0:
             raise ValueError(f"latency_limit {self.latency_limit} is not above 0")
-        _check_range("max_tries", self.max_tries, 1, 1_000)
+        check_range("max_tries", self.max_tries, 1, 1_000)
         for script in self.weighted_scripts:
-            _check_range(f"weight of {script[0]}", script[1], 1, 1_000_000)
+            check_range(f"weight of {script[0]}", script[1], 1, 1_000_000)
 
     @property
     def weighted_scripts(self) -> tuple[tuple[str, int], ...]:
@@ -232,7 +179,7 @@ class WorkloadSpec(_Table, frozen=True, kw_only=True):
         return None if self.latency_limit is None else _seconds("latency_limit", self.latency_limit) * 1000.0
 
 
-class TrialsSpec(_Table, frozen=True, kw_only=True):
+class TrialsSpec(Table, frozen=True, kw_only=True):
     """How each workload is tried.
 
     Attributes:
@@ -251,13 +198,13 @@ class TrialsSpec(_Table, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Check ranges."""
-        _check_range("rounds", self.rounds, 1, 1_000)
+        check_range("rounds", self.rounds, 1, 1_000)
         # pgbench's -T takes whole seconds from 1.
         if not 1 <= self.duration_s <= 7 * 86_400 or self.duration_s != int(self.duration_s):
             raise ValueError(f"duration {self.duration} is not a whole number of seconds from 1s to 7d")
         if not 0 <= self.warm_up_s <= 86_400 or self.warm_up_s != int(self.warm_up_s):
             raise ValueError(f"warm_up {self.warm_up} is not a whole number of seconds from 0s to 1d")
-        _check_range("seed", self.seed, 0, 2**31 - 1)
+        check_range("seed", self.seed, 0, 2**31 - 1)
 
     @property
     def duration_s(self) -> float:
@@ -270,14 +217,17 @@ class TrialsSpec(_Table, frozen=True, kw_only=True):
         return _seconds("warm_up", self.warm_up)
 
 
-class Study(_Table, frozen=True, kw_only=True):
-    """A question, a server, its data, its workloads and how they are tried."""
+class Study(Table, frozen=True, kw_only=True):
+    """A question, a server, its data, its workloads and how they are tried; with variants or a sweep, what is compared."""
 
     question: str = ""
     server: ServerSpec = ServerSpec()
     data: DataSpec = DataSpec()
     workload: tuple[WorkloadSpec, ...] = ()
     trials: TrialsSpec = TrialsSpec()
+    variant: tuple[VariantSpec, ...] = ()
+    sweep: tuple[SweepSpec, ...] = ()
+    experiment: ExperimentSpec = ExperimentSpec()
 
     def __post_init__(self) -> None:
         """Refuse a study without a load, and two loads of one name."""
@@ -287,3 +237,14 @@ class Study(_Table, frozen=True, kw_only=True):
         repeated = sorted({name for name in names if names.count(name) > 1})
         if repeated:
             raise ValueError(f"several workloads are named {', '.join(repeated)}")
+        if self.variant and self.sweep:
+            raise ValueError("variant and sweep exclude each other: a sweep makes its variants itself")
+        if len(self.variant) == 1:
+            raise ValueError("variant comes once: a comparison needs two, of which the first is the reference")
+        if len(self.sweep) > 2:
+            raise ValueError(f"sweep has {len(self.sweep)} axes: two are the most")
+
+    @property
+    def is_comparison(self) -> bool:
+        """Whether it asks for verdicts."""
+        return bool(self.variant or self.sweep)

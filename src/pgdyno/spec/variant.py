@@ -1,0 +1,138 @@
+"""What is compared: variants, sweeps and how sure the answer must be, as tables of a study file.
+
+A variant says only what differs from the study's own server, data and workloads. The first one is the reference that
+the others are compared with. Nothing here knows what changing a setting costs: `facts/` does, and `plan/` uses it.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+
+from pgdyno.spec.table import QueryMode, SettingValue, Table, check_range, check_setting_name, check_share
+
+_SYSCTL_NAME = re.compile(r"[a-z0-9_]+([./][A-Za-z0-9_.:-]+)+")
+_LARGEST_SWEEP = 200
+
+
+class VariantSpec(Table, frozen=True, kw_only=True):
+    """A named set of settings under test.
+
+    Attributes:
+        name: What reports call it; absent: made of what it sets.
+        settings: postgresql.conf settings on top of `[server.settings]`.
+        sysctl: Kernel settings, such as `vm.dirty_background_bytes`.
+        server: Another PostgreSQL: `embedded`, a major version, or a folder with its programs.
+        scale: Another pgbench scale.
+        mode: How queries are sent.
+        clients: Connections.
+        threads: pgbench's threads.
+    """
+
+    name: str | None = None
+    settings: dict[str, SettingValue] = {}
+    sysctl: dict[str, str | int] = {}
+    server: str | int | None = None
+    scale: int | None = None
+    mode: QueryMode | None = None
+    clients: int | None = None
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check names and ranges."""
+        if self.name is not None and not self.name.strip():
+            raise ValueError("name is empty")
+        for name in self.settings:
+            check_setting_name(name)
+        for name in self.sysctl:
+            if not _SYSCTL_NAME.fullmatch(name):
+                raise ValueError(f"sysctl {name!r} is no name of a kernel setting")
+        if self.scale is not None:
+            check_range("scale", self.scale, 1, 1_000_000)
+        if self.clients is not None:
+            check_range("clients", self.clients, 1, 10_000)
+        if self.threads is not None:
+            check_range("threads", self.threads, 1, 1_000)
+
+    @property
+    def title(self) -> str:
+        """Its name, or what it sets."""
+        if self.name is not None:
+            return self.name
+        said = {
+            "server": self.server,
+            "scale": self.scale,
+            "mode": None if self.mode is None else self.mode.value,
+            "clients": self.clients,
+            "threads": self.threads,
+            **self.settings,
+            **self.sysctl,
+        }
+        return ", ".join(f"{key}={_show(value)}" for key, value in said.items() if value is not None) or "as it is"
+
+
+class SweepSpec(Table, frozen=True, kw_only=True):
+    """One axis of a sweep: a setting, sysctl, `clients`, `threads`, `mode`, `scale` or `server`, and its levels.
+
+    Attributes:
+        name: What is varied.
+        levels: Its values; the first is the reference.
+    """
+
+    name: str
+    levels: tuple[SettingValue, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse what is no sweep."""
+        if len(self.levels) < 2:
+            raise ValueError(f"levels of {self.name}: a sweep needs at least two")
+        if len(self.levels) > _LARGEST_SWEEP:
+            raise ValueError(f"levels of {self.name}: {len(self.levels)} are more than {_LARGEST_SWEEP}")
+        if len(set(map(str, self.levels))) < len(self.levels):
+            raise ValueError(f"levels of {self.name}: a level comes twice")
+
+
+class DesignKind(enum.Enum):
+    """How variants are compared."""
+
+    SWITCHBACK = "switchback"
+    """Settings alternate in short slices under one continuous load."""
+    PAIRED = "paired"
+    """A trial of each variant in turn, each from the same restored state."""
+
+
+class ExperimentSpec(Table, frozen=True, kw_only=True):
+    """How sure the answer must be, and what it may cost.
+
+    Attributes:
+        minutes: The longest it may take, loading included; it ends as soon as everything is decided.
+        detect: The smallest difference that matters; two variants closer than this are called equivalent.
+        confidence: One minus the share of false verdicts.
+        design: Absent: chosen by what changing the settings costs.
+    """
+
+    minutes: float = 15.0
+    detect: str = "3%"
+    confidence: str = "95%"
+    design: DesignKind | None = None
+
+    def __post_init__(self) -> None:
+        """Check ranges."""
+        if not 0.5 <= self.minutes <= 14 * 24 * 60:
+            raise ValueError(f"minutes {self.minutes:g} is not within 0.5 to 20160")
+        check_share("detect", self.detect, 0.001, 1.0)
+        check_share("confidence", self.confidence, 0.5, 0.9999)
+
+    @property
+    def detect_ratio(self) -> float:
+        """The smallest difference that matters, as a share."""
+        return check_share("detect", self.detect, 0.001, 1.0)
+
+    @property
+    def alpha(self) -> float:
+        """The share of false verdicts that is allowed."""
+        return 1.0 - check_share("confidence", self.confidence, 0.5, 0.9999)
+
+
+def _show(value: SettingValue | None) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
