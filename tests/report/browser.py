@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
@@ -82,11 +83,20 @@ class Browser(AbstractContextManager["Browser"]):
         self.complaints.clear()
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        # Else the page shown so far could pass for the one to come.
+        self.evaluate("delete document.documentElement.dataset.drawn")
         self.call("Page.navigate", url=path.as_uri())
+        self.wait_for("document.documentElement?.dataset.drawn !== undefined", bool)
+
+    def wait_for(self, expression: str, is_reached: Callable[[Any], bool]) -> Any:
+        """The value of a JavaScript expression as soon as it is what is waited for; a busy machine takes its time."""
         deadline_s = time.monotonic() + _PATIENCE_S
-        while not self.evaluate("document.documentElement?.dataset.drawn !== undefined"):
-            assert time.monotonic() < deadline_s, f"no charts after {_PATIENCE_S:.0f} s: {self.complaints}"
+        while not is_reached(seen := self.evaluate(expression)):
+            assert time.monotonic() < deadline_s, (
+                f"after {_PATIENCE_S:.0f} s {expression} is still {seen}; complaints: {self.complaints}"
+            )
             time.sleep(0.05)
+        return seen
 
     def evaluate(self, expression: str) -> Any:
         """The value of a JavaScript expression in the page."""

@@ -83,12 +83,10 @@ def test_the_dark_reaches_page_and_charts(browser: Browser, pages: dict[str, Pat
 def test_charts_follow_the_windows_width(browser: Browser, pages: dict[str, Path]) -> None:
     browser.open(pages["plain"], width=1280)
     browser.call("Emulation.setDeviceMetricsOverride", width=500, height=900, deviceScaleFactor=1, mobile=False)
-    browser.evaluate("new Promise(done => setTimeout(done, 500))")
-    widths = browser.evaluate(
-        "[...document.querySelectorAll('.plot svg')].map(svg => svg.getBoundingClientRect().width)"
+    browser.wait_for(
+        "[...document.querySelectorAll('.plot svg')].map(svg => svg.getBoundingClientRect().width)",
+        lambda widths: len(widths) == 33 and all(300 < width <= 468 for width in widths),
     )
-    assert len(widths) == 33
-    assert all(300 < width <= 468 for width in widths)
 
 
 def test_the_pointer_shows_the_same_moment_in_all_charts_of_a_trial(browser: Browser, pages: dict[str, Path]) -> None:
@@ -100,20 +98,17 @@ def test_the_pointer_shows_the_same_moment_in_all_charts_of_a_trial(browser: Bro
         "(box => [box.left, box.top, box.width])(document.querySelector('.trial .plot').getBoundingClientRect())"
     )
     browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=left + width / 2, y=top + 60)
-    shown = browser.evaluate(
-        "[...document.querySelector('.trial').querySelectorAll('output')].map(one => one.textContent)"
+    browser.wait_for(
+        "[...document.querySelector('.trial').querySelectorAll('output')].map(one => one.textContent)",
+        lambda shown: len(shown) == 27 and all(shown),
     )
-    assert len(shown) == 27
-    assert all(shown)
     assert browser.evaluate("document.querySelectorAll('.cursor:not([hidden])').length") == 10
 
 
 def test_opening_another_trial_draws_its_charts(browser: Browser, pages: dict[str, Path]) -> None:
     browser.open(pages["plain"])
     browser.evaluate("document.querySelector('details.trial').open = true")
-    browser.evaluate("new Promise(done => setTimeout(done, 800))")
-    drawn = browser.evaluate(DRAWN)
-    assert (len(drawn), set(drawn)) == (43, {1})
+    browser.wait_for(DRAWN, lambda drawn: (len(drawn), set(drawn)) == (43, {1}))
 
 
 def test_paper_has_every_chart_in_daylight(browser: Browser, pages: dict[str, Path], tmp_path: Path) -> None:
@@ -122,7 +117,9 @@ def test_paper_has_every_chart_in_daylight(browser: Browser, pages: dict[str, Pa
     pdf.write_bytes(browser.print_pdf())
     assert browser.complaints == []
     assert pdf.read_bytes().count(b"/Type /Page\n") + pdf.read_bytes().count(b"/Type /Page ") >= 4
-    assert browser.evaluate("document.querySelectorAll('details[data-print][open]').length") == 0
+    browser.wait_for(
+        "document.querySelectorAll('details[data-print][open]').length", lambda still_open: still_open == 0
+    )
     if shutil.which("pdftotext") is None:
         return
     words = subprocess.run(["pdftotext", str(pdf), "-"], capture_output=True, text=True, check=True).stdout
