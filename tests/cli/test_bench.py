@@ -71,15 +71,34 @@ def test_what_cannot_be_meant(loaded: Bench, arguments: tuple[str, ...], code: i
     loaded.assert_nothing_runs()
 
 
-def test_a_failing_script_is_told_in_pgbenchs_words(loaded: Bench) -> None:
-    script = loaded.folder / "broken.sql"
-    script.write_text("SELECT no_such_column FROM pgbench_accounts;\n")
+def test_a_wrong_script_is_told_before_loading(bench: Bench) -> None:
+    (bench.folder / "broken.sql").write_text("SELECT no_such_column FROM pgbench_accounts;\n")
+    done = bench.run("bench", "--workload", "broken.sql", "--workload", "tpcb-like", *SMALL, "--out", "out")
+    assert done.returncode == 2, done.stderr
+    assert f"script {bench.folder}/broken.sql fails" in done.stderr
+    assert 'column "no_such_column" does not exist' in done.stderr
+    assert not (bench.folder / "out").exists()
+    assert not list((bench.home / "templates").iterdir())
+    bench.assert_nothing_runs()
+
+
+def test_a_script_that_fails_on_the_data_is_told_in_pgbenchs_words(loaded: Bench) -> None:
+    script = loaded.folder / "failing.sql"
+    script.write_text("SELECT 1 / (2 - count(*)) FROM pgbench_branches;\n")
     done = loaded.run("bench", "--workload", str(script), *SMALL, "--out", "failing")
     assert done.returncode == 4
-    assert 'column "no_such_column" does not exist' in done.stderr
+    assert "division by zero" in done.stderr
     loaded.assert_nothing_runs()
     trial = json.loads((loaded.folder / "failing" / "trials" / "0001" / "trial.json").read_text())
     assert trial["status"] == "failed"
+
+
+def test_a_record_is_never_overwritten_and_that_is_said_at_once(loaded: Bench) -> None:
+    before = (loaded.folder / "first" / "record.json").read_bytes()
+    done = loaded.run("bench", *SMALL, "--out", "first")
+    assert done.returncode == 3
+    assert done.stderr.startswith("error: first exists already")
+    assert (loaded.folder / "first" / "record.json").read_bytes() == before
 
 
 @pytest.mark.parametrize(

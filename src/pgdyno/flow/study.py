@@ -24,6 +24,7 @@ from pgdyno.run.home import Home, default_home, open_home
 from pgdyno.run.host import read_host_facts
 from pgdyno.run.installation import Installation, find_installation
 from pgdyno.run.process import find_server_user
+from pgdyno.run.script_check import SCRIPT_CHECK_S, check_scripts, has_script_files
 from pgdyno.run.server import check_port, looking_on
 from pgdyno.run.template import prepare_template, template_name
 from pgdyno.run.trial import TrialStage, run_trial
@@ -53,6 +54,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 def run_study(study: Study, *, name: str, place: Place, ui: Ui, load_budget_s: float = 20.0) -> StudyReport:
     """Plan a study, run it, and write its report."""
+    if place.out is not None:
+        RecordStore(place.out).check_new()
     with _bench_ready(study, place, ui) as (home, installation, host):
         scales = _loaded_scales(home, installation, study.data)
         plan = plan_study(study, machine_of(host, scales), load_budget_s=load_budget_s)
@@ -61,6 +64,7 @@ def run_study(study: Study, *, name: str, place: Place, ui: Ui, load_budget_s: f
         question = f"run for {plan.predicted_s / 3600:.1f} hours?"
         if plan.predicted_s > _ASK_ABOVE_S and not ui.confirm(question, default=True):
             raise InterruptedStudyError("not started")
+        _check_scripts(plan, study, home=home, installation=installation, ui=ui)
         record = StudyRecord(
             format_version=FORMAT_VERSION,
             name=name,
@@ -139,6 +143,23 @@ def _bench_ready(study: Study, place: Place, ui: Ui) -> Iterator[tuple[Home, Ins
         if study.server.port is not None:
             ui.say(f"while a trial runs, look on with: {looking_on(home, study.server.port)}")
         yield home, installation, host
+
+
+def _check_scripts(plan: Plan, study: Study, *, home: Home, installation: Installation, ui: Ui) -> None:
+    if not has_script_files(plan.workloads):
+        return
+    ui.begin_step("check scripts", predicted_s=SCRIPT_CHECK_S)
+    remarks = check_scripts(
+        installation=installation,
+        home=home,
+        data=study.data,
+        workloads=plan.workloads,
+        settings=study.server.settings,
+        on_activity=ui.show_activity,
+    )
+    ui.end_step("they run" if not remarks else "see the notes")
+    for remark in remarks:
+        ui.say(remark)
 
 
 def _report(store: RecordStore, ui: Ui) -> StudyReport:

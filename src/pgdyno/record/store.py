@@ -14,6 +14,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,13 +47,25 @@ class RecordStore:
         """Where the outputs of loading the data are kept."""
         return self.path / "init"
 
+    def check_new(self) -> None:
+        """Make sure that `create` would not meet something of that name.
+
+        Raises:
+            HostError: It exists already.
+        """
+        if os.path.lexists(self.path):
+            raise HostError(
+                f"{self.path} exists already", hint="a record is never overwritten: name another one with --out"
+            )
+
     def create(self, record: StudyRecord, *, study_toml: str) -> None:
         """Make the directory and write what is known before the first step.
 
         Raises:
             HostError: It exists already or cannot be made.
-            StepFailedError: It cannot be written.
+            StepFailedError: It cannot be written; nothing of it stays.
         """
+        self.check_new()
         # Each folder made here is an entry of the one above it.
         parents = list(self.path.absolute().parents)
         made_count = sum(1 for parent in parents if not parent.exists())
@@ -60,18 +73,19 @@ class RecordStore:
             self.path.mkdir(parents=True)
             self.init_dir.mkdir()
             (self.path / "trials").mkdir()
-        except FileExistsError as exc:
-            raise HostError(
-                f"{self.path} exists already", hint="a record is never overwritten: name another one with --out"
-            ) from exc
         except OSError as exc:
             raise HostError(
                 f"cannot write a record to {self.path}", detail=str(exc), hint="name another place with --out"
             ) from exc
-        with _writing(self.path / STUDY_FILE):
-            write_durably(self.path / STUDY_FILE, study_toml.encode())
-        self.write_record(record)
-        with _writing(self.path):
+        try:
+            with writing(self.path / STUDY_FILE):
+                write_durably(self.path / STUDY_FILE, study_toml.encode())
+            self.write_record(record)
+        except StepFailedError:
+            # Half a record would only be in the way of the next try.
+            shutil.rmtree(self.path, ignore_errors=True)
+            raise
+        with writing(self.path):
             for parent in parents[: made_count + 1]:
                 _fsync(parent)
 
@@ -83,7 +97,7 @@ class RecordStore:
             HostError: Another one is at work on it.
             StepFailedError: The lock file cannot be written.
         """
-        with _writing(self.path):
+        with writing(self.path):
             lock = (self.path / _LOCK_FILE).open("w", encoding="utf-8")
         with lock:
             try:
@@ -118,7 +132,7 @@ class RecordStore:
             raise SpecError(
                 f"cannot read script file {source}", detail=str(exc), hint="mend scripts in the study"
             ) from exc
-        with _writing(copy):
+        with writing(copy):
             copy.parent.mkdir(parents=True, exist_ok=True)
             _fsync(copy.parent.parent)
             _fsync(self.path)
@@ -131,7 +145,7 @@ class RecordStore:
         Raises:
             StepFailedError: It cannot be written; the old one stays.
         """
-        with _writing(self.path / RECORD_FILE):
+        with writing(self.path / RECORD_FILE):
             write_durably(self.path / RECORD_FILE, msgspec.json.format(msgspec.json.encode(record), indent=1))
 
     def read_record(self) -> StudyRecord:
@@ -169,7 +183,7 @@ class RecordStore:
             StepFailedError: It cannot be made.
         """
         folder = self.trial_dir(number)
-        with _writing(folder):
+        with writing(folder):
             if folder.exists():
                 tries = sum(1 for _ in folder.parent.glob(f"{folder.name}.cut-*"))
                 folder.rename(folder.with_name(f"{folder.name}.cut-{tries + 1}"))
@@ -183,7 +197,7 @@ class RecordStore:
             StepFailedError: It cannot be written; the trial is then no part of the record.
         """
         folder = self.trial_dir(trial.planned.number)
-        with _writing(folder / TRIAL_FILE):
+        with writing(folder / TRIAL_FILE):
             for path in folder.rglob("*"):
                 _fsync(path)
             write_durably(folder / TRIAL_FILE, msgspec.json.format(msgspec.json.encode(trial), indent=1))
@@ -249,7 +263,15 @@ def write_durably(path: Path, content: bytes) -> None:
 
 
 @contextlib.contextmanager
-def _writing(path: Path) -> Iterator[None]:
+def writing(path: Path) -> Iterator[None]:
+    """Translate what the disk of a record refuses.
+
+    Args:
+        path: What is written, a file or the folder of several.
+
+    Raises:
+        StepFailedError: It cannot be written; on a full disk with what to do about it.
+    """
     try:
         yield
     except OSError as exc:

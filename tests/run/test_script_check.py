@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pgdyno.errors import SpecError
+from pgdyno.plan.plan import Machine, plan_study
+from pgdyno.run.home import Home
+from pgdyno.run.script_check import check_scripts, has_script_files
+from pgdyno.spec.read import make_study
+from tests.homes import installation_of, some_home
+
+pytestmark = pytest.mark.cluster
+MACHINE = Machine(cpu_count=2, memory_bytes=8 << 30, disk_free_bytes=10**11)
+
+
+@pytest.fixture(scope="module")
+def home() -> Iterator[Home]:
+    with some_home() as made:
+        yield made
+
+
+def check(home: Home, folder: Path, *scripts: str, major: int = 18, mode: str = "simple") -> tuple[str, ...]:
+    names = []
+    for number, text in enumerate(scripts, start=1):
+        (folder / f"own-{number}.sql").write_text(text)
+        names.append(f"own-{number}.sql")
+    raw: dict[str, object] = {"workload": [{"name": "own", "scripts": names, "mode": mode}]}
+    study = make_study(raw, source="test", folder=folder)
+    plan = plan_study(study, MACHINE)
+    assert has_script_files(plan.workloads)
+    try:
+        return check_scripts(
+            installation=installation_of(major, home),
+            home=home,
+            data=study.data,
+            workloads=plan.workloads,
+            settings={},
+            on_activity=lambda _: None,
+        )
+    finally:
+        assert not home.data.exists()
+        assert not (home.work / "script-check").exists()
+
+
+@pytest.mark.parametrize("major", [18, 15])
+def test_mistakes_are_refused_in_the_words_of_who_found_them(home: Home, tmp_path: Path, major: int) -> None:
+    good = "\\set aid random(1, 100000 * :scale)\nSELECT abalance FROM pgbench_accounts WHERE aid = :aid;\n"
+    with pytest.raises(SpecError) as caught:
+        check(home, tmp_path, good, "SELECT no_such_column FROM pgbench_accounts;\n", major=major)
+    assert caught.value.fact == f"script {tmp_path / 'own-2.sql'} fails"
+    assert 'column "no_such_column" does not exist' in caught.value.detail
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("SELECT 1;\n\\frobnicate now\n", "own-1.sql:2: invalid command"),
+        ("\\set a :b + 1\nSELECT :a;\n", 'undefined variable "b"'),
+        ("SELECT 1;\nSELECT :not_set;\n", "syntax error at or near"),
+    ],
+)
+def test_what_no_data_can_mend(home: Home, tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        check(home, tmp_path, text)
+    assert words in caught.value.detail
+    assert str(home.root) not in caught.value.detail
+
+
+def test_what_may_be_owed_to_the_little_data_is_only_told(home: Home, tmp_path: Path) -> None:
+    of_large = "SELECT bbalance FROM pgbench_branches WHERE bid = 7\n\\gset\n"
+    (remark,) = check(home, tmp_path, of_large, "SELECT pg_sleep(0.01);\n", mode="prepared")
+    assert remark.startswith(f"{tmp_path / 'own-1.sql'} failed on a little data, where scale is 1: ")
+    assert "expected one row, got 0" in remark
+
+
+def test_a_script_may_spoil_the_cluster_that_it_is_tried_on(home: Home, tmp_path: Path) -> None:
+    assert check(home, tmp_path, "ALTER SYSTEM SET work_mem = '64kB';\nDROP TABLE IF EXISTS pgbench_history;\n") == ()
