@@ -12,7 +12,7 @@ from pgdyno.plan.plan import BYTES_PER_SCALE, Machine, StepKind, plan_study
 from pgdyno.spec.read import make_study
 from pgdyno.spec.study import Study
 
-MACHINE = Machine(cpu_count=2, memory_bytes=24 << 30, disk_free_bytes=80_000_000_000)
+MACHINE = Machine(version_major=18, cpu_count=2, memory_bytes=24 << 30, disk_free_bytes=80_000_000_000)
 
 
 def study(**tables: object) -> Study:

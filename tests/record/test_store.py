@@ -62,7 +62,7 @@ def make_record() -> StudyRecord:
         command=("pgdyno", "bench"),
         tool_versions={"pgdyno": "0.1.0"},
         study=study,
-        plan=plan_study(study, Machine(cpu_count=2, memory_bytes=8 << 30, disk_free_bytes=10**12)),
+        plan=plan_study(study, Machine(version_major=18, cpu_count=2, memory_bytes=8 << 30, disk_free_bytes=10**12)),
         host=host,
         server=ServerFacts(version="18.6", version_num=180006, bindir="/b"),
         dataset=None,
@@ -131,7 +131,7 @@ def test_a_newer_format_is_refused_an_unknown_file_too(store: RecordStore) -> No
     (store.path / "record.json").write_bytes(
         msgspec.json.encode({**raw, "format_version": FORMAT_VERSION + 1, "new": 1})
     )
-    with pytest.raises(SpecError, match="has the newer format 2") as caught:
+    with pytest.raises(SpecError, match=f"has the newer format {FORMAT_VERSION + 1}") as caught:
         store.read_record()
     assert caught.value.exit_code is ExitCode.SPEC
     (store.path / "record.json").write_text("{")
@@ -243,7 +243,7 @@ def test_scripts_are_kept_once_and_run_as_they_were(store: RecordStore, tmp_path
         script.write_text(f"select '{script.parent.name}';\n")
     workload = {"name": "mixed", "scripts": [*map(str, scripts), "select-only"]}
     study = make_study({"workload": [workload]}, source="test", folder=tmp_path)
-    plan = plan_study(study, Machine(cpu_count=2, memory_bytes=8 << 30, disk_free_bytes=10**12))
+    plan = plan_study(study, Machine(version_major=18, cpu_count=2, memory_bytes=8 << 30, disk_free_bytes=10**12))
     kept = store.keep_scripts(plan)
     assert list(kept) == [str(script) for script in scripts]
     assert {copy.name for copy in kept.values()} == {"load.sql"}

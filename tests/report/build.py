@@ -72,7 +72,7 @@ def build_report(
         is_bare: Only what every record has: no series, no dataset, no settings, no findings.
     """
     study = _build_study(names, rounds, duration_s, is_hard=is_hard)
-    plan = plan_study(study, Machine(cpu_count=2, memory_bytes=24 * GB, disk_free_bytes=90 * GB))
+    plan = plan_study(study, Machine(version_major=18, cpu_count=2, memory_bytes=24 * GB, disk_free_bytes=90 * GB))
     host = _build_host(is_hard=is_hard)
     record = StudyRecord(
         format_version=1,

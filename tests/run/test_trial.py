@@ -24,7 +24,7 @@ from pgdyno.spec.read import make_study
 from tests.homes import installation_of, some_home
 
 pytestmark = pytest.mark.cluster
-MACHINE = Machine(cpu_count=2, memory_bytes=8 << 30, disk_free_bytes=10**11)
+MACHINE = Machine(version_major=18, cpu_count=2, memory_bytes=8 << 30, disk_free_bytes=10**11)
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,13 @@ def make_stage(
         on_activity=lambda _: None,
     )
     return TrialStage(
-        installation=installation, home=home, template=template, study=study, plan=plan, cpu_count=cpu_count
+        installation=installation,
+        home=home,
+        template=template,
+        study=study,
+        plan=plan,
+        settings=study.server.settings,
+        cpu_count=cpu_count,
     )
 
 

@@ -18,6 +18,7 @@ from pgdyno.record.store import find_records
 from pgdyno.record.types import TrialStatus
 from pgdyno.run.home import open_home
 from pgdyno.run.host import read_host_facts
+from pgdyno.run.installation import read_named_facts
 from pgdyno.run.process import find_server_user
 from pgdyno.run.template import remove_template
 from pgdyno.spec.study import Study
@@ -135,7 +136,8 @@ def view_records(folder: Path) -> RecordList:
 def view_plan(study: Study, *, place: Place) -> PlanView:
     """What a study would do here."""
     there = next(folder for folder in (place.home, *place.home.parents) if os.access(folder, os.R_OK | os.X_OK))
-    return PlanView(plan=plan_study(study, machine_of(read_host_facts(there))))
+    major = read_named_facts(study.server).major
+    return PlanView(plan=plan_study(study, machine_of(read_host_facts(there), version_major=major)))
 
 
 def clean_home(place: Place, *, ui: Ui) -> Cleaned:

@@ -58,7 +58,9 @@ def run_study(study: Study, *, name: str, place: Place, ui: Ui, load_budget_s: f
         RecordStore(place.out).check_new()
     with _bench_ready(study, place, ui) as (home, installation, host):
         scales = _loaded_scales(home, installation, study.data)
-        plan = plan_study(study, machine_of(host, scales), load_budget_s=load_budget_s)
+        plan = plan_study(
+            study, machine_of(host, version_major=installation.facts.major, scales=scales), load_budget_s=load_budget_s
+        )
         store = RecordStore(place.out or Path("pgdyno-records") / f"{local_now():%Y%m%d-%H%M%S}-{name}")
         ui.show_plan(plan, record_dir=str(store.path), remaining_s=plan.predicted_s)
         question = f"run for {plan.predicted_s / 3600:.1f} hours?"
@@ -114,9 +116,10 @@ def find_record(named: Path | None, records: Path) -> RecordStore:
     return max(found, key=lambda store: store.read_record().started_at)
 
 
-def machine_of(host: HostFacts, scales: frozenset[int] = frozenset()) -> Machine:
-    """What a plan must know of the machine, and of what lies loaded on it."""
+def machine_of(host: HostFacts, *, version_major: int, scales: frozenset[int] = frozenset()) -> Machine:
+    """What a plan must know of the machine, of its PostgreSQL, and of what lies loaded on it."""
     return Machine(
+        version_major=version_major,
         cpu_count=host.usable_cpu_count,
         memory_bytes=host.usable_memory_bytes,
         disk_free_bytes=host.data_disk.free_bytes,
@@ -196,6 +199,7 @@ def _run_steps(store: RecordStore, record: StudyRecord, *, home: Home, installat
                     template=template,
                     study=record.study,
                     plan=record.plan,
+                    settings=record.study.server.settings,
                     cpu_count=record.host.usable_cpu_count,
                     scripts=scripts,
                 )

@@ -7,13 +7,23 @@ its reason. Nothing here promises what a run will show; predicted seconds are fo
 from __future__ import annotations
 
 import enum
+import math
 import random
 
 import msgspec
 
 from pgdyno.errors import HostError, SpecError
+from pgdyno.plan.experiment import (
+    LEAST_ROUNDS,
+    LONGEST_BLOCK_S,
+    SHORTEST_BLOCK_S,
+    Arm,
+    Experiment,
+    plan_experiment,
+)
 from pgdyno.spec.study import CacheState, Study, WorkloadSpec
 from pgdyno.spec.table import QueryMode
+from pgdyno.spec.variant import DesignKind
 
 # Source: sizes of pgbench tables at fillfactor 100, PostgreSQL 15 to 18: 13.4 MB of accounts and 2.2 MB of its key
 # for each unit of scale.
@@ -38,6 +48,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     cpu_count: float
     memory_bytes: int
     disk_free_bytes: int
+    version_major: int
+    """Of the study's PostgreSQL."""
     loaded_scales: frozenset[int] = frozenset()
     """Scales whose data lie loaded already for this study's server: they need no time and no room any more."""
 
@@ -64,7 +76,10 @@ class PlannedWorkload(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlannedTrial(msgspec.Struct, frozen=True, kw_only=True):
-    """One load run from a known state. `number` counts from 1 in the order of running, `round` from 1."""
+    """One load run from a known state. `number` counts from 1 in the order of running, `round` from 1.
+
+    `arms` names the variant under test; in a switchback all that alternate; none in a study that compares nothing.
+    """
 
     number: int
     round: int
@@ -72,6 +87,7 @@ class PlannedTrial(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     warm_up_s: float
     duration_s: float
+    arms: tuple[str, ...] = ()
 
 
 class StepKind(enum.Enum):
@@ -92,13 +108,14 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """All that will be done."""
+    """All that will be done; of a comparison's trials the most that its budget allows, since it ends when it knows."""
 
     scale: int
     dataset_bytes: int
     workloads: tuple[PlannedWorkload, ...]
     steps: tuple[Step, ...]
     choices: tuple[Choice, ...]
+    experiment: Experiment | None = None
 
     @property
     def predicted_s(self) -> float:
@@ -114,6 +131,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         """The workload of that name."""
         return next(workload for workload in self.workloads if workload.name == name)
 
+    def find_load(self, trial: PlannedTrial) -> PlannedWorkload:
+        """The load of a trial: its workload, under its variant. Variants that alternate share one load."""
+        workload = self.find_workload(trial.workload)
+        if self.experiment is None:
+            return workload
+        return apply_arm(workload, self.experiment.find_arm(trial.arms[0]))
+
 
 def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -> Plan:
     """Decide everything that a study leaves open and order its trials.
@@ -124,18 +148,33 @@ def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -
         load_budget_s: How long loading may take when the scale is chosen here.
 
     Raises:
-        SpecError: The study asks for what the server's settings cannot serve.
+        SpecError: The study asks for what the server's settings cannot serve, or for more than its budget allows.
         HostError: The data do not fit on the disk.
     """
     choices: list[Choice] = []
+    experiment = plan_experiment(study, version_major=machine.version_major)
     allowed_clients = _max_connections(study) - RESERVED_CONNECTIONS
     workloads = tuple(_plan_workload(workload, machine, allowed_clients, choices) for workload in study.workload)
-    scale = study.data.scale or _choose_scale(workloads, machine, load_budget_s, choices)
-    dataset_bytes = round(scale * BYTES_PER_SCALE * 100 / study.data.fillfactor)
-    _check_disk(dataset_bytes, scale, machine)
-    trials = _order_trials(study, workloads, _plan_warm_up(study, choices))
-    load_s = 0.0 if scale in machine.loaded_scales else 3.0 + dataset_bytes / _LOAD_BYTES_PER_S
-    restore_s = dataset_bytes / _COPY_BYTES_PER_S + _START_STOP_S
+    loads = _loads_of(workloads, experiment, allowed_clients)
+    scale = study.data.scale or _choose_scale(loads, machine, load_budget_s, choices)
+    bytes_per_scale = BYTES_PER_SCALE * 100 / study.data.fillfactor
+    scales = {scale} if experiment is None else {arm.scale or scale for arm in experiment.arms}
+    dataset_bytes = round(scale * bytes_per_scale)
+    largest = max(scales)
+    _check_disk(round(largest * bytes_per_scale), largest, machine)
+    to_load = scales - machine.loaded_scales
+    load_s = sum(3.0 + number * bytes_per_scale / _LOAD_BYTES_PER_S for number in to_load)
+    restore_s = largest * bytes_per_scale / _COPY_BYTES_PER_S + _START_STOP_S
+    if experiment is not None:
+        choices.append(Choice(name="design", value=experiment.design.value, reason=experiment.reason))
+    warm_up_s = _plan_warm_up(study, choices)
+    times = _Times(
+        warm_up_s=warm_up_s,
+        duration_s=study.trials.duration_s,
+        overhead_s=restore_s + warm_up_s,
+        spare_s=math.inf if experiment is None else experiment.budget_s - CHECK_S - load_s - REPORT_S,
+    )
+    trials = _order_trials(study, workloads, experiment, times)
     steps = (
         Step(kind=StepKind.CHECK, predicted_s=CHECK_S),
         Step(kind=StepKind.LOAD, predicted_s=load_s),
@@ -145,20 +184,41 @@ def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -
         ),
         Step(kind=StepKind.REPORT, predicted_s=REPORT_S),
     )
-    return Plan(scale=scale, dataset_bytes=dataset_bytes, workloads=workloads, steps=steps, choices=tuple(choices))
+    return Plan(
+        scale=scale,
+        dataset_bytes=dataset_bytes,
+        workloads=workloads,
+        steps=steps,
+        choices=tuple(choices),
+        experiment=experiment,
+    )
+
+
+def apply_arm(workload: PlannedWorkload, arm: Arm) -> PlannedWorkload:
+    """The load of a workload under an arm."""
+    clients = arm.clients or workload.clients
+    return msgspec.structs.replace(
+        workload,
+        mode=arm.mode or workload.mode,
+        clients=clients,
+        threads=min(arm.threads or workload.threads, clients),
+    )
+
+
+def _loads_of(
+    workloads: tuple[PlannedWorkload, ...], experiment: Experiment | None, allowed_clients: int
+) -> tuple[PlannedWorkload, ...]:
+    if experiment is None:
+        return workloads
+    loads = tuple(apply_arm(workload, arm) for workload in workloads for arm in experiment.arms)
+    _check_clients(max(loads, key=lambda load: load.clients), allowed_clients)
+    return loads
 
 
 def _plan_workload(
     workload: WorkloadSpec, machine: Machine, allowed_clients: int, choices: list[Choice]
 ) -> PlannedWorkload:
     clients = workload.clients or _choose_clients(workload.name, machine, allowed_clients, choices)
-    if clients > allowed_clients:
-        raise SpecError(
-            f"workload {workload.name}: {clients} clients do not fit into max_connections ="
-            f" {allowed_clients + RESERVED_CONNECTIONS}",
-            detail=f"{RESERVED_CONNECTIONS} connections are kept for administration and sampling",
-            hint=f"lower clients, or set max_connections = {clients + 2 * RESERVED_CONNECTIONS}",
-        )
     threads = workload.threads
     if threads is None:
         threads = max(1, min(clients, int(machine.cpu_count)))
@@ -167,7 +227,7 @@ def _plan_workload(
             f"workload {workload.name}: {threads} threads for {clients} clients",
             hint="pgbench serves several clients from a thread, never the other way round: lower threads",
         )
-    return PlannedWorkload(
+    planned = PlannedWorkload(
         name=workload.name,
         scripts=workload.weighted_scripts,
         mode=workload.mode,
@@ -177,6 +237,18 @@ def _plan_workload(
         latency_limit_ms=workload.latency_limit_ms,
         max_tries=workload.max_tries,
     )
+    _check_clients(planned, allowed_clients)
+    return planned
+
+
+def _check_clients(load: PlannedWorkload, allowed_clients: int) -> None:
+    if load.clients > allowed_clients:
+        raise SpecError(
+            f"workload {load.name}: {load.clients} clients do not fit into max_connections ="
+            f" {allowed_clients + RESERVED_CONNECTIONS}",
+            detail=f"{RESERVED_CONNECTIONS} connections are kept for administration and sampling",
+            hint=f"lower clients, or set max_connections = {load.clients + 2 * RESERVED_CONNECTIONS}",
+        )
 
 
 def _choose_clients(name: str, machine: Machine, allowed_clients: int, choices: list[Choice]) -> int:
@@ -243,21 +315,86 @@ def _plan_warm_up(study: Study, choices: list[Choice]) -> float:
     return 0.0
 
 
-def _order_trials(study: Study, workloads: tuple[PlannedWorkload, ...], warm_up_s: float) -> tuple[PlannedTrial, ...]:
-    # Workloads in random order within each round: drift of the machine then falls on all alike.
-    # Source: Abedi & Brecht 2017, doi:10.1145/3030207.3030229 (randomised multiple interleaved trials).
-    draw = random.Random(study.trials.seed)  # noqa: S311 - a seed makes the plan repeatable; nothing is secret
-    trials: list[PlannedTrial] = []
-    for round_number in range(1, study.trials.rounds + 1):
-        for workload in draw.sample(workloads, k=len(workloads)):
-            trials.append(
-                PlannedTrial(
-                    number=len(trials) + 1,
-                    round=round_number,
-                    workload=workload.name,
-                    seed=draw.randrange(1, 2**31),
-                    warm_up_s=warm_up_s,
-                    duration_s=study.trials.duration_s,
-                )
+class _Times(msgspec.Struct, frozen=True, kw_only=True):
+    warm_up_s: float
+    duration_s: float
+    overhead_s: float
+    """Of a trial, beside its measured load: restoring and warming up."""
+    spare_s: float
+    """For all trials together; in a study that compares nothing there is no limit."""
+
+
+class _Order:
+    """Numbers trials as they are drawn. A seed makes the plan repeatable."""
+
+    def __init__(self, seed: int, times: _Times) -> None:
+        self.draw = random.Random(seed)  # noqa: S311 - nothing here is secret
+        self.trials: list[PlannedTrial] = []
+        self._times = times
+
+    def add(self, round_number: int, workload: PlannedWorkload, arms: tuple[str, ...], duration_s: float) -> None:
+        self.trials.append(
+            PlannedTrial(
+                number=len(self.trials) + 1,
+                round=round_number,
+                workload=workload.name,
+                seed=self.draw.randrange(1, 2**31),
+                warm_up_s=self._times.warm_up_s,
+                duration_s=duration_s,
+                arms=arms,
             )
-    return tuple(trials)
+        )
+
+
+def _order_trials(
+    study: Study, workloads: tuple[PlannedWorkload, ...], experiment: Experiment | None, times: _Times
+) -> tuple[PlannedTrial, ...]:
+    order = _Order(study.trials.seed, times)
+    if experiment is None:
+        # Workloads in random order within each round: drift of the machine then falls on all alike.
+        # Source: Abedi & Brecht 2017, doi:10.1145/3030207.3030229 (randomised multiple interleaved trials).
+        for number in range(1, study.trials.rounds + 1):
+            for workload in order.draw.sample(workloads, k=len(workloads)):
+                order.add(number, workload, (), times.duration_s)
+    elif experiment.design is DesignKind.PAIRED:
+        _draw_rounds(order, workloads, experiment, times)
+    else:
+        _draw_blocks(order, workloads, experiment, times)
+    return tuple(order.trials)
+
+
+def _draw_rounds(order: _Order, workloads: tuple[PlannedWorkload, ...], experiment: Experiment, times: _Times) -> None:
+    """Rounds of the reference twice and every other arm once, in random order, as many as there is time for."""
+    arms = [experiment.reference, *experiment.arms]
+    round_s = (times.overhead_s + times.duration_s) * len(arms) * len(workloads)
+    rounds = int(times.spare_s / round_s)
+    if rounds < LEAST_ROUNDS:
+        what = f"{LEAST_ROUNDS} rounds of {len(arms) * len(workloads)} trials, {round_s:.0f} s each"
+        raise _too_little_time(experiment, LEAST_ROUNDS * round_s - times.spare_s, what)
+    for number in range(1, rounds + 1):
+        for workload in order.draw.sample(workloads, k=len(workloads)):
+            for arm in order.draw.sample(arms, k=len(arms)):
+                order.add(number, workload, (arm.name,), times.duration_s)
+
+
+def _draw_blocks(order: _Order, workloads: tuple[PlannedWorkload, ...], experiment: Experiment, times: _Times) -> None:
+    """Blocks of continuous load, of one length, within which all arms alternate."""
+    share_s = times.spare_s / len(workloads)
+    blocks = max(1, math.ceil(share_s / (times.overhead_s + LONGEST_BLOCK_S)))
+    block_s = math.floor(share_s / blocks - times.overhead_s)
+    if block_s < SHORTEST_BLOCK_S:
+        missing_s = len(workloads) * (times.overhead_s + SHORTEST_BLOCK_S) - times.spare_s
+        raise _too_little_time(experiment, missing_s, f"{SHORTEST_BLOCK_S:.0f} s of load for each workload")
+    arms = tuple(arm.name for arm in experiment.arms)
+    for number in range(1, blocks + 1):
+        for workload in order.draw.sample(workloads, k=len(workloads)):
+            order.add(number, workload, arms, float(block_s))
+
+
+def _too_little_time(experiment: Experiment, missing_s: float, what: str) -> SpecError:
+    minutes = math.ceil((experiment.budget_s + missing_s) / 60.0 + 0.05)
+    return SpecError(
+        f"{experiment.budget_s / 60:g} minutes are too few for a verdict",
+        detail=f"it takes {what}, beside loading and restoring",
+        hint=f"--minutes {minutes}, shorter trials, or fewer variants and workloads",
+    )

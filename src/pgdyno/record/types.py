@@ -12,7 +12,8 @@ import msgspec
 from pgdyno.plan.plan import Plan, PlannedTrial
 from pgdyno.spec.study import Study
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""1: studies without comparisons. 2: variants and sweeps; all that is new has a default, so 1 reads as it is."""
 
 
 class DiskFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,6 +165,10 @@ class TrialRecord(msgspec.Struct, frozen=True, kw_only=True):
     counters_before: dict[str, float | None]
     counters_after: dict[str, float | None]
     gaps: tuple[Gap, ...]
+    slice_s: float | None = None
+    """Length of a switchback's slices, as its pilot chose it; None where nothing alternated."""
+    washout_s: float | None = None
+    """How long after each change of settings a slice does not count."""
 
 
 class StudyRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,3 +186,5 @@ class StudyRecord(msgspec.Struct, frozen=True, kw_only=True):
     server: ServerFacts
     dataset: Dataset | None
     """None until the data are loaded."""
+    refused_arms: dict[str, ErrorFact] = {}
+    """Variants with which the server does not start, by name, with the reason."""

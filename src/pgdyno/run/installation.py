@@ -70,6 +70,16 @@ def find_installation(spec: ServerSpec, *, user: ServerUser, software_dir: Path)
     return Installation(bindir=bindir, facts=read_server_facts(bindir), kind=spec.kind)
 
 
+def read_named_facts(spec: ServerSpec) -> ServerFacts:
+    """Which PostgreSQL a study names, without running anything of it but its version.
+
+    Raises:
+        SpecError: The folder named is no PostgreSQL, or of a version pgdyno does not know.
+        HostError: No such version is installed.
+    """
+    return read_server_facts(_find_bindir(spec))
+
+
 def read_server_facts(bindir: Path) -> ServerFacts:
     """Ask the programs in `bindir` for their version and build options.
 

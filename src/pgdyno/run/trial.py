@@ -32,6 +32,7 @@ from pgdyno.run.samplers import LOAD_LABEL, Samplers
 from pgdyno.run.server import DATABASE, Server, hint_for
 from pgdyno.run.template import Template, drop_file_cache, restore_template
 from pgdyno.spec.study import CacheState, Study
+from pgdyno.spec.table import SettingValue
 
 # Source: benchmarks/observer.py: a logged transaction costs pgbench and the reader about 1 us of CPU time.
 _LOGGED_PER_CPU_S = 10_000
@@ -40,13 +41,15 @@ LOG_READER_LABEL = "log_reader"
 
 
 class TrialStage(msgspec.Struct, frozen=True, kw_only=True):
-    """What all trials of a study share."""
+    """What all trials of a study share, or in a comparison those of one variant."""
 
     installation: Installation
     home: Home
     template: Template
     study: Study
     plan: Plan
+    settings: Mapping[str, SettingValue]
+    """That the server is started with."""
     cpu_count: float
     """That this process may use."""
     scripts: Mapping[str, Path] = {}
@@ -140,7 +143,7 @@ def _measure(
 ) -> None:
     on_activity("restoring")
     seen.restore_s = restore_template(stage.template, stage.home)
-    workload = stage.plan.find_workload(trial.workload)
+    workload = stage.plan.find_load(trial)
     with _running_server(stage, folder) as server:
         on_activity("preparing caches")
         _prepare_caches(server, stage)
@@ -217,7 +220,7 @@ def _running_server(stage: TrialStage, folder: Path) -> Iterator[Server]:
         port=stage.study.server.port,
     )
     try:
-        server.start(stage.study.server.settings)
+        server.start(stage.settings)
         yield server
         if (failure := server.find_failure()) is not None:
             raise failure
@@ -248,7 +251,7 @@ def _prepare_caches(server: Server, stage: TrialStage) -> None:
     # Its own buffers are empty after a start; what the start has read into the kernel's cache goes too.
     server.stop()
     drop_file_cache(stage.home.data)
-    server.start(stage.study.server.settings)
+    server.start(stage.settings)
 
 
 @contextlib.contextmanager
@@ -283,7 +286,7 @@ def _load_run(
         latency_limit_ms=workload.latency_limit_ms,
         max_tries=workload.max_tries,
         random_seed=trial.seed,
-        scale=stage.plan.scale,
+        scale=stage.template.dataset.scale,
         reports_statements=reports_statements,
     )
 
