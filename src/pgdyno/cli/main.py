@@ -268,6 +268,15 @@ def clean(
         show(clean_home(Place.make(out=None, home=home, run_as=run_as), ui=ui))
 
 
+@app.command(epilog="Example:\n\n`sudo pgdyno restore`")
+def restore(*, json: JsonOption = False) -> None:
+    """Put back what a killed pgdyno has left changed on this host."""
+    with _session(json=json, quiet=True, yes=True) as (_, show):
+        from pgdyno.flow.restore import restore_host
+
+        show(restore_host())
+
+
 def main() -> None:
     """The program's entry point."""
     app(prog_name="pgdyno")

@@ -1,0 +1,206 @@
+"""The kernel's settings under /proc/sys: their names, what may be changed of them and undone, reading and writing.
+
+Nothing here is journalled or remembered: whoever wants to change something uses `kernel`. Refused are settings whose
+change could not be undone: one-way switches, actions, and those that change others on their own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import errno
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from pgdyno.errors import HostError, SpecError
+
+_ROOT = Path("/proc/sys")
+# In a name the parts are divided by dots, and a dot within a part is written as a slash. Source: sysctl(8).
+_SWAP = str.maketrans("./", "/.")
+# Setting one of a pair makes the other 0, which means that it is not in use. Source: the kernel's
+# Documentation/admin-guide/sysctl/vm.rst, and the handlers in mm/page-writeback.c and mm/util.c.
+_PAIRS = (
+    ("vm.dirty_background_ratio", "vm.dirty_background_bytes"),
+    ("vm.dirty_ratio", "vm.dirty_bytes"),
+    ("vm.overcommit_ratio", "vm.overcommit_kbytes"),
+)
+PARTNERS = {name: partner for pair in _PAIRS for name, partner in (pair, pair[::-1])}
+UNUSED = "0"
+# Source: the kernel's Documentation/admin-guide/sysctl/kernel.rst and LSM/Yama.rst.
+_ONE_WAY = re.compile(
+    r"kernel\.(modules_disabled|kexec_load_disabled|kexec_load_limit_\w+|unprivileged_bpf_disabled|yama\.ptrace_scope)$"
+)
+# Source: the kernel's Documentation/networking/ip-sysctl.rst: these overwrite the settings of the interfaces.
+_CHANGES_OTHERS = re.compile(r"net\.ipv[46]\.(ip_forward$|conf\.(all|default)\.|neigh\.default\.)")
+# Source: namespaces(7) and the manual pages it names.
+_NAMESPACES = (
+    (re.compile(r"net\."), "net"),
+    (re.compile(r"kernel\.(sem|shm|msg)|fs\.mqueue\."), "ipc"),
+    (re.compile(r"kernel\.(host|domain)name$"), "uts"),
+    (re.compile(r"user\."), "user"),
+)
+
+
+def resolve_sysctl(name: str) -> str:
+    """The one name that pgdyno uses: `net.ipv4.conf.eth0/100.rp_filter` for `net/ipv4/conf/eth0.100/rp_filter`.
+
+    Raises:
+        SpecError: This kernel has no such setting.
+    """
+    first_separator = next((letter for letter in name if letter in "./"), ".")
+    path = name if first_separator == "/" else name.translate(_SWAP)
+    if not {"", ".", ".."} & set(path.split("/")) and "\0" not in path and (_ROOT / path).is_file():
+        return path.translate(_SWAP)
+    known = (str((Path(folder) / file).relative_to(_ROOT)) for folder, _, files in os.walk(_ROOT) for file in files)
+    near = difflib.get_close_matches(path.translate(_SWAP), [path.translate(_SWAP) for path in known], n=3)
+    hint = f"did you mean {' or '.join(near)}?" if near else "`sysctl -a` lists what this kernel has"
+    raise SpecError(f"this kernel has no setting {name!r}", hint=hint)
+
+
+def read_sysctl(name: str) -> str:
+    """A setting's value; several numbers have one blank between them.
+
+    Raises:
+        SpecError: This kernel has no such setting, or it is an action that has no value.
+        HostError: This account may not read it.
+    """
+    return read_value(resolve_sysctl(name))
+
+
+def check_sysctls(values: Mapping[str, str]) -> dict[str, str]:
+    """Whether settings could be changed here and undone, without changing any.
+
+    Only the kernel itself knows whether it likes a value: that shows when it is set.
+
+    Returns:
+        The settings by the name that pgdyno uses, values with one blank between numbers.
+
+    Raises:
+        SpecError: One is unknown, its change could not be undone, or two exclude each other.
+        HostError: This account, or this machine, does not allow to change them.
+    """
+    wanted = {resolve_sysctl(name): " ".join(value.split()) for name, value in values.items()}
+    for name in wanted:
+        _check_undoable(name)
+        _check_writable(name)
+        partner = PARTNERS.get(name)
+        if partner in wanted:
+            raise SpecError(
+                f"{name} and {partner} exclude each other",
+                detail="setting one of them makes the other 0",
+                hint="set only one of them",
+            )
+    return wanted
+
+
+def is_there(name: str) -> bool:
+    """Whether the setting still exists; that of an interface goes with it."""
+    return _path(name).is_file()
+
+
+def read_value(name: str) -> str:
+    """As `read_sysctl`, of a name that was resolved."""
+    try:
+        text = _path(name).read_text(encoding="utf-8", errors="replace")
+    except PermissionError as exc:
+        if os.geteuid() == 0:
+            raise SpecError(f"{name} is an action, not a setting", detail="it cannot be read") from exc
+        raise HostError(f"this account may not read {name}", detail=str(exc), hint="run pgdyno as root") from exc
+    except OSError as exc:
+        raise HostError(f"cannot read {name}", detail=str(exc)) from exc
+    return text.strip().replace("\t", " ")
+
+
+def write_values(expected: Mapping[str, str]) -> None:
+    """Make resolved settings have these values, of which pairs know their partners; then read all of them back.
+
+    Raises:
+        SpecError: The kernel refuses a value.
+        HostError: One cannot be written, or the kernel took it differently.
+    """
+    for name, value in expected.items():
+        # What is not in use becomes so by setting its partner; many a kernel refuses to be told directly.
+        is_unused = value == UNUSED and expected.get(PARTNERS.get(name, ""), UNUSED) != UNUSED
+        if not is_unused and read_value(name) != value:
+            _write(name, value)
+    for name, value in expected.items():
+        if (found := read_value(name)) != value:
+            raise HostError(
+                f"the kernel did not take {name} = {value}",
+                detail=f"it is {found} after setting it",
+                hint="ask for a value that the kernel takes as it is",
+            )
+
+
+def find_namespace(name: str) -> str | None:
+    """The kernel namespace, such as `net:[4026531833]`, in which this process sees a setting; None: the machine has one."""
+    kind = next((kind for pattern, kind in _NAMESPACES if pattern.match(name)), None)
+    return None if kind is None else str(Path(f"/proc/thread-self/ns/{kind}").readlink())
+
+
+def namespace_exists(namespace: str) -> bool:
+    """Whether a process lives in a namespace, or a mount keeps it."""
+    kind = namespace.split(":", maxsplit=1)[0]
+    for process in Path("/proc").iterdir():
+        # Others end while we look.
+        with contextlib.suppress(OSError):
+            if process.name.isdigit() and str((process / "ns" / kind).readlink()) == namespace:
+                return True
+    return f" {namespace} " in Path("/proc/self/mountinfo").read_text(encoding="utf-8")
+
+
+def _path(name: str) -> Path:
+    return _ROOT / name.translate(_SWAP)
+
+
+def _write(name: str, value: str) -> None:
+    try:
+        descriptor = os.open(_path(name), os.O_WRONLY)
+        try:
+            # In one piece: the kernel parses each write on its own.
+            os.write(descriptor, f"{value}\n".encode())
+        finally:
+            os.close(descriptor)
+    except OSError as exc:
+        if exc.errno in {errno.EINVAL, errno.ERANGE}:
+            raise SpecError(f"the kernel refuses {name} = {value}", detail=str(exc)) from exc
+        raise HostError(f"cannot set {name} to {value}", detail=str(exc)) from exc
+
+
+def _check_undoable(name: str) -> None:
+    if _ONE_WAY.match(name):
+        raise SpecError(f"{name} cannot be undone", detail="the kernel takes it back at the next boot only")
+    if _CHANGES_OTHERS.match(name):
+        raise SpecError(
+            f"{name} changes the settings of interfaces, too",
+            detail="they could not be put back to what each of them was",
+            hint="name the interface, as in net.ipv4.conf.eth0.rp_filter",
+        )
+
+
+def _check_writable(name: str) -> None:
+    path = _path(name)
+    if os.access(path, os.W_OK, effective_ids=True):
+        read_value(name)
+    elif path.stat().st_mode & 0o222 == 0:
+        raise SpecError(f"{name} can be read only", detail="the kernel lets nobody change it")
+    elif os.geteuid() != 0:
+        raise HostError(
+            "changing kernel settings needs root",
+            detail=f"{name} was to be changed by the account with uid {os.geteuid()}",
+            hint="run pgdyno as root, or leave kernel settings out",
+        )
+    elif os.statvfs(path).f_flag & os.ST_RDONLY:
+        raise HostError(
+            "/proc/sys is read-only here",
+            detail=f"{name} was to be changed",
+            hint="containers have it so: use the host itself or a privileged container, or leave kernel settings out",
+        )
+    else:
+        raise HostError(
+            f"{name} cannot be changed here",
+            detail="this is not the machine's own root, but that of a container",
+            hint="use the host itself, or leave kernel settings out",
+        )

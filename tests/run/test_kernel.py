@@ -1,0 +1,485 @@
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pgdyno.errors import HostError, SpecError
+from pgdyno.run.journal import ChangeKind, Journal, UndoOutcome, begin_change
+from pgdyno.run.kernel import KernelSettings, changed_sysctls, restore_left_overs
+from pgdyno.run.sysctl import check_sysctls, find_namespace, read_sysctl, resolve_sysctl
+from tests.homes import reachable_folder
+from tests.sysctls import (
+    BACKGROUND,
+    OTHER,
+    SETTING,
+    VECTOR,
+    machine_settings,
+    needs_proc_sys,
+    own_network,
+    started_child,
+    write,
+)
+
+pytestmark = needs_proc_sys
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    return Journal(tmp_path / "journal")
+
+
+@pytest.fixture
+def network() -> Iterator[None]:
+    with own_network():
+        yield
+
+
+@contextlib.contextmanager
+def holder(
+    journal: Journal, values: dict[str, str], *, then: str = "time.sleep(60)"
+) -> Iterator[subprocess.Popen[str]]:
+    """A pgdyno that has changed settings and goes on with something."""
+    code = f"with changed_sysctls({values!r}, journal=journal) as kernel:\n    print('ready', flush=True)\n    {then}"
+    with started_child(code, journal=journal.folder) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        yield child
+
+
+def leave_changed(journal: Journal, values: dict[str, str]) -> None:
+    with holder(journal, values) as child:
+        child.kill()
+        child.wait()
+
+
+def try_to_change(journal: Journal, *, before: str, as_user: bool = False) -> str:
+    """What pgdyno says to it."""
+    code = f"""{before}
+try:
+    with changed_sysctls({{"vm.swappiness": "1"}}, journal=journal): print("changed")
+except HostError as error:
+    print(error.fact)
+"""
+    with started_child(code, journal=journal.folder, as_user=as_user) as child:
+        said, complaints = child.communicate()
+    assert not complaints
+    return said.removesuffix("\n")
+
+
+def outcomes(journal: Journal) -> dict[str, str]:
+    return {undo.change.what: undo.outcome.value for undo in restore_left_overs(journal)}
+
+
+class TestNames:
+    @pytest.mark.parametrize("name", ["vm.swappiness", "vm/swappiness"])
+    def test_dots_and_slashes(self, name: str) -> None:
+        assert resolve_sysctl(name) == "vm.swappiness"
+        assert read_sysctl(name) == Path("/proc/sys/vm/swappiness").read_text().strip()
+
+    def test_an_interface_with_a_dot(self, network: None, journal: Journal) -> None:
+        renamed = subprocess.run(["ip", "link", "set", "lo", "name", "eth0.100"], check=False, capture_output=True)
+        if renamed.returncode != 0:
+            pytest.skip(f"no interface with a dot: {renamed.stderr.decode()}")
+        name = "net.ipv4.conf.eth0/100.rp_filter"
+        assert resolve_sysctl("net/ipv4/conf/eth0.100/rp_filter") == name
+        assert resolve_sysctl(name) == name
+        with changed_sysctls({name: "1"}, journal=journal):
+            assert Path("/proc/sys/net/ipv4/conf/eth0.100/rp_filter").read_text() == "1\n"
+        assert read_sysctl(name) == "0"
+
+    @pytest.mark.parametrize(
+        ("name", "near"),
+        [
+            ("vm.swapiness", "vm.swappiness"),
+            ("swappiness", "vm.swappiness"),
+            ("vm/dirty_byte", "vm.dirty_bytes"),
+            ("vm", "sysctl -a"),
+            ("", "sysctl -a"),
+            ("shared_buffers", "sysctl -a"),
+            ("/proc/sys/vm/swappiness", ""),
+            ("vm/../../../etc/hostname", ""),
+            ("vm./.swappiness", ""),
+            ("vm.swappiness\0", ""),
+        ],
+    )
+    def test_unknown(self, name: str, near: str) -> None:
+        with pytest.raises(SpecError, match="this kernel has no setting") as caught:
+            resolve_sysctl(name)
+        assert near in caught.value.hint
+
+    def test_every_namespace_of_ours(self) -> None:
+        assert find_namespace("vm.swappiness") is None
+        assert find_namespace("kernel.sched_autogroup_enabled") is None
+        for name, kind in (
+            (SETTING, "net"),
+            ("kernel.sem", "ipc"),
+            ("kernel.shmmax", "ipc"),
+            ("kernel.hostname", "uts"),
+        ):
+            assert find_namespace(name) == str(Path(f"/proc/self/ns/{kind}").readlink())
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("values", "words"),
+        [
+            ({"kernel.modules_disabled": "1"}, "cannot be undone"),
+            ({"net.ipv4.ip_forward": "1"}, "changes the settings of interfaces"),
+            ({"net.ipv6.conf.all.forwarding": "1"}, "changes the settings of interfaces"),
+            ({"vm.drop_caches": "3"}, "is an action"),
+            ({"kernel.version": "2.2"}, "can be read only"),
+            ({"vm.dirty_bytes": "1000000", "vm.dirty_ratio": "10"}, "exclude each other"),
+            ({SETTING: "100", "vm.nosuch": "1"}, "no setting"),
+        ],
+    )
+    def test_before_anything_is_changed(
+        self, network: None, journal: Journal, values: dict[str, str], words: str
+    ) -> None:
+        if next(iter(values)) == "kernel.modules_disabled" and not Path("/proc/sys/kernel/modules_disabled").exists():
+            values = {"kernel.unprivileged_bpf_disabled": "1"}
+        before = read_sysctl(SETTING)
+        with pytest.raises(SpecError, match=words), changed_sysctls(values, journal=journal):
+            pytest.fail("went on")
+        assert read_sysctl(SETTING) == before
+        assert not journal.folder.exists()
+
+    def test_a_value_the_kernel_refuses(self, network: None, journal: Journal) -> None:
+        before = read_sysctl(OTHER), read_sysctl(SETTING)
+        with (
+            pytest.raises(SpecError, match=f"the kernel refuses {SETTING} = many"),
+            changed_sysctls({OTHER: "77", SETTING: "many"}, journal=journal),
+        ):
+            pytest.fail("went on")
+        assert (read_sysctl(OTHER), read_sysctl(SETTING)) == before
+        assert journal.read() == ()
+
+    @pytest.mark.parametrize("value", ["100 200", "0x64"])
+    def test_a_value_the_kernel_takes_differently(self, network: None, journal: Journal, value: str) -> None:
+        before = read_sysctl(SETTING)
+        with (
+            pytest.raises(HostError, match="did not take") as caught,
+            changed_sysctls({SETTING: value}, journal=journal),
+        ):
+            pytest.fail("went on")
+        assert caught.value.detail == "it is 100 after setting it"
+        assert read_sysctl(SETTING) == before
+
+    def test_a_refused_switch_leaves_what_was(self, network: None, journal: Journal) -> None:
+        with changed_sysctls({SETTING: "100", OTHER: "77"}, journal=journal) as kernel:
+            with pytest.raises(SpecError, match="refuses"):
+                kernel.switch({OTHER: "88", SETTING: "many"})
+            assert (read_sysctl(SETTING), read_sysctl(OTHER)) == ("100", "77")
+            kernel.switch({SETTING: "200"})
+            assert (read_sysctl(SETTING), read_sysctl(OTHER)) == ("200", "7200")
+
+    def test_not_root(self, journal: Journal) -> None:
+        before = read_sysctl("vm.swappiness")
+        assert try_to_change(journal, before="", as_user=True) == "changing kernel settings needs root"
+        assert read_sysctl("vm.swappiness") == before
+
+    def test_proc_sys_is_read_only(self, journal: Journal) -> None:
+        # The kernel lets a mount be changed in a namespace of mounts of its own without others seeing it.
+        code = """
+libc = ctypes.CDLL(None, use_errno=True)
+CLONE_NEWNS, MS_BIND, MS_REMOUNT, MS_RDONLY, MS_REC, MS_PRIVATE = 0x20000, 4096, 32, 1, 16384, 1 << 18
+assert libc.unshare(CLONE_NEWNS) == 0
+assert libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None) == 0
+assert libc.mount(b"/proc/sys", b"/proc/sys", None, MS_BIND, None) == 0
+assert libc.mount(b"none", b"/proc/sys", None, MS_REMOUNT | MS_BIND | MS_RDONLY, None) == 0
+"""
+        assert try_to_change(journal, before=code) == "/proc/sys is read-only here"
+
+    def test_root_of_a_container(self, journal: Journal) -> None:
+        code = """
+libc = ctypes.CDLL(None, use_errno=True)
+CLONE_NEWUSER, PR_SET_DUMPABLE = 0x10000000, 4
+uid = os.geteuid()
+# Having changed its account, a process may not write its own maps otherwise.
+assert libc.prctl(PR_SET_DUMPABLE, 1) == 0
+if libc.unshare(CLONE_NEWUSER) != 0:
+    print("no user namespaces"); sys.exit()
+pathlib.Path("/proc/self/uid_map").write_text(f"0 {uid} 1")
+assert os.geteuid() == 0
+"""
+        fact = try_to_change(journal, before=code, as_user=True)
+        if fact == "no user namespaces":
+            pytest.skip(fact)
+        assert fact == "vm.swappiness cannot be changed here"
+
+
+class TestChangeAndUndo:
+    def test_for_the_length_of_a_block(self, network: None, journal: Journal) -> None:
+        before = {name: read_sysctl(name) for name in (SETTING, VECTOR)}
+        with changed_sysctls({SETTING: "100", VECTOR: "20000\t30000"}, journal=journal) as kernel:
+            assert (read_sysctl(SETTING), read_sysctl(VECTOR)) == ("100", "20000 30000")
+            assert {change.what: change.old_value for change in journal.read()} == before
+        assert {name: read_sysctl(name) for name in before} == before
+        assert journal.read() == ()
+        assert [undo.outcome for undo in kernel.undone] == [UndoOutcome.UNDONE] * 2
+
+    def test_journalled_before_it_is_made(self, network: None, journal: Journal) -> None:
+        kernel = KernelSettings(journal)
+        before = read_sysctl(SETTING)
+        kernel.hold({SETTING: "100"})
+        (change,) = journal.read()
+        assert (change.what, change.old_value, change.new_values) == (SETTING, before, ("100",))
+        assert change.owner.pid == os.getpid()
+        assert read_sysctl(SETTING) == before
+        kernel.undo()
+        assert journal.read() == ()
+
+    def test_switching_writes_the_journal_once(self, network: None, journal: Journal) -> None:
+        before = read_sysctl(SETTING), read_sysctl(OTHER)
+        arms: list[dict[str, str]] = [{}, {SETTING: "100"}, {SETTING: "200", OTHER: "77"}]
+        with changed_sysctls({}, journal=journal) as kernel:
+            for arm in arms:
+                kernel.hold(arm)
+            file = journal.folder / "changes.json"
+            written = file.stat().st_ino, file.stat().st_mtime_ns
+            began = time.perf_counter()
+            for arm in arms * 100:
+                kernel.switch(arm)
+                assert read_sysctl(SETTING) == arm.get(SETTING, before[0])
+                assert read_sysctl(OTHER) == arm.get(OTHER, before[1])
+            assert (time.perf_counter() - began) / 300 < 0.01
+            assert (file.stat().st_ino, file.stat().st_mtime_ns) == written
+        assert (read_sysctl(SETTING), read_sysctl(OTHER)) == before
+
+    def test_one_of_a_pair_makes_the_other_unused(self, journal: Journal) -> None:
+        ratio, in_bytes = BACKGROUND
+        with machine_settings(*BACKGROUND):
+            write(ratio, "9")
+            with changed_sysctls({}, journal=journal) as kernel:
+                for arm, seen in (
+                    ({in_bytes: "500000000"}, ("0", "500000000")),
+                    ({ratio: "8"}, ("8", "0")),
+                    ({in_bytes: "600000000"}, ("0", "600000000")),
+                    ({}, ("9", "0")),
+                    ({ratio: "9"}, ("9", "0")),
+                    ({in_bytes: "500000000"}, ("0", "500000000")),
+                ):
+                    kernel.switch(arm)
+                    assert (read_sysctl(ratio), read_sysctl(in_bytes)) == seen
+            assert (read_sysctl(ratio), read_sysctl(in_bytes)) == ("9", "0")
+            write(in_bytes, "700000000")
+            with changed_sysctls({ratio: "7"}, journal=journal):
+                assert (read_sysctl(ratio), read_sysctl(in_bytes)) == ("7", "0")
+            assert (read_sysctl(ratio), read_sysctl(in_bytes)) == ("0", "700000000")
+            assert journal.read() == ()
+
+    @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
+    def test_after_errors(self, network: None, journal: Journal, error: type[BaseException]) -> None:
+        before = read_sysctl(SETTING)
+        with pytest.raises(error), changed_sysctls({SETTING: "100"}, journal=journal):
+            raise error
+        assert read_sysctl(SETTING) == before
+        assert journal.read() == ()
+
+    def test_ctrl_c_at_any_instant(self, network: None, journal: Journal) -> None:
+        before = read_sysctl(SETTING)
+        chance = random.Random(7)
+        then = "\n    while True: kernel.switch({}); kernel.switch({'net.core.somaxconn': '300'})"
+        for _ in range(4):
+            with holder(journal, {SETTING: "100"}, then=then) as child:
+                time.sleep(chance.uniform(0, 0.03))
+                for _ in range(3):
+                    child.send_signal(signal.SIGINT)
+                    time.sleep(chance.uniform(0, 0.001))
+                complaints = child.communicate()[1]
+            assert "KeyboardInterrupt" in complaints
+            # A second Ctrl-C may come before the undoing has begun; then the next pgdyno does it.
+            restore_left_overs(journal)
+            assert read_sysctl(SETTING) == before
+            assert journal.read() == ()
+
+
+class TestOthers:
+    def test_what_somebody_else_has_set_is_left(self, network: None, journal: Journal) -> None:
+        before = read_sysctl(OTHER)
+        with changed_sysctls({SETTING: "100", OTHER: "77"}, journal=journal) as kernel:
+            write(SETTING, "555")
+        assert (read_sysctl(SETTING), read_sysctl(OTHER)) == ("555", before)
+        assert journal.read() == ()
+        left = {undo.change.what: (undo.outcome, undo.found_value) for undo in kernel.undone}
+        assert left == {SETTING: (UndoOutcome.LEFT, "555"), OTHER: (UndoOutcome.UNDONE, "77")}
+
+    def test_a_pair_is_left_as_a_pair(self, journal: Journal) -> None:
+        ratio, in_bytes = BACKGROUND
+        with machine_settings(*BACKGROUND):
+            with changed_sysctls({in_bytes: "500000000"}, journal=journal) as kernel:
+                write(in_bytes, "600000000")
+            assert (read_sysctl(ratio), read_sysctl(in_bytes)) == ("0", "600000000")
+            assert {undo.outcome for undo in kernel.undone} == {UndoOutcome.LEFT}
+            write(ratio, "10")
+
+    def test_a_switch_says_that_somebody_else_sets_it(self, network: None, journal: Journal) -> None:
+        with changed_sysctls({SETTING: "100"}, journal=journal) as kernel:
+            write(SETTING, "555")
+            with pytest.raises(HostError, match=f"somebody else has changed {SETTING}"):
+                kernel.switch({})
+        assert read_sysctl(SETTING) == "555"
+
+    def test_two_at_once(self, network: None, journal: Journal) -> None:
+        before = read_sysctl(SETTING), read_sysctl(OTHER)
+        with holder(journal, {SETTING: "100"}) as child:
+            with (
+                pytest.raises(HostError, match=f"another pgdyno is changing {SETTING}") as caught,
+                changed_sysctls({OTHER: "77", SETTING: "200"}, journal=journal),
+            ):
+                pytest.fail("went on")
+            assert f"pid {child.pid}," in caught.value.detail
+            assert read_sysctl(OTHER) == before[1]
+            with changed_sysctls({OTHER: "77"}, journal=journal):
+                assert restore_left_overs(journal) == ()
+                assert (read_sysctl(SETTING), read_sysctl(OTHER)) == ("100", "77")
+            assert (read_sysctl(SETTING), read_sysctl(OTHER)) == ("100", before[1])
+            assert [change.what for change in journal.read()] == [SETTING]
+        assert outcomes(journal) == {SETTING: "undone"}
+        assert read_sysctl(SETTING) == before[0]
+
+    def test_the_other_of_a_pair_is_refused_too(self, journal: Journal) -> None:
+        with machine_settings(*BACKGROUND), changed_sysctls({BACKGROUND[1]: "500000000"}, journal=journal):
+            with pytest.raises(HostError, match="another pgdyno"):
+                KernelSettings(journal).switch({BACKGROUND[0]: "5"})
+            assert read_sysctl(BACKGROUND[1]) == "500000000"
+
+
+class TestLeftOvers:
+    def test_after_kill_9(self, network: None, journal: Journal) -> None:
+        before = read_sysctl(SETTING), read_sysctl(OTHER)
+        leave_changed(journal, {SETTING: "100", OTHER: "77"})
+        assert (read_sysctl(SETTING), read_sysctl(OTHER)) == ("100", "77")
+        with (
+            pytest.raises(HostError, match=f"killed has left {SETTING} changed"),
+            changed_sysctls({SETTING: "5"}, journal=journal),
+        ):
+            pytest.fail("went on")
+        assert outcomes(journal) == {SETTING: "undone", OTHER: "undone"}
+        assert (read_sysctl(SETTING), read_sysctl(OTHER)) == before
+        assert outcomes(journal) == {}
+
+    def test_after_kill_9_of_a_pair(self, journal: Journal) -> None:
+        with machine_settings(*BACKGROUND):
+            before = [read_sysctl(name) for name in BACKGROUND]
+            leave_changed(journal, {BACKGROUND[1]: "500000000"})
+            assert [read_sysctl(name) for name in BACKGROUND] == ["0", "500000000"]
+            assert outcomes(journal) == dict.fromkeys(BACKGROUND, "undone")
+            assert [read_sysctl(name) for name in BACKGROUND] == before
+
+    def test_after_kill_9_at_any_instant(self, network: None, journal: Journal) -> None:
+        before = read_sysctl(SETTING), read_sysctl(VECTOR)
+        chance = random.Random(3)
+        code = f"""
+print('ready', flush=True)
+while True:
+    with changed_sysctls({{"{SETTING}": "100"}}, journal=journal) as kernel:
+        kernel.switch({{"{VECTOR}": "20000 30000"}})
+        kernel.switch({{}})
+"""
+        seen = set()
+        for _ in range(10):
+            with started_child(code, journal=journal.folder) as child:
+                assert child.stdout is not None
+                child.stdout.readline()
+                time.sleep(chance.uniform(0, 0.05))
+                child.kill()
+                child.wait()
+            seen.add((read_sysctl(SETTING) != before[0], len(journal.read())))
+            restore_left_overs(journal)
+            assert (read_sysctl(SETTING), read_sysctl(VECTOR)) == before
+            assert journal.read() == ()
+        assert len(seen) > 1
+
+    def test_what_somebody_else_has_set_since_is_left(self, network: None, journal: Journal) -> None:
+        leave_changed(journal, {SETTING: "100"})
+        write(SETTING, "555")
+        (undo,) = restore_left_overs(journal)
+        assert (undo.outcome, undo.found_value) == (UndoOutcome.LEFT, "555")
+        assert read_sysctl(SETTING) == "555"
+        assert journal.read() == ()
+
+    def test_what_somebody_else_has_undone(self, network: None, journal: Journal) -> None:
+        before = read_sysctl(SETTING)
+        leave_changed(journal, {SETTING: "100"})
+        write(SETTING, before)
+        assert outcomes(journal) == {SETTING: "unneeded"}
+
+    def test_a_reboot_has_undone_it(self, network: None, journal: Journal) -> None:
+        write(SETTING, "100")
+        change = begin_change(kind=ChangeKind.SYSCTL, what=SETTING, namespace=find_namespace(SETTING), old_value="4096")
+        owner = msgspec.structs.replace(change.owner, boot_id="00000000-0000-0000-0000-000000000000")
+        with journal.open() as page:
+            page.write([msgspec.structs.replace(change, new_values=("100",), owner=owner)])
+        assert outcomes(journal) == {SETTING: "gone"}
+        assert read_sysctl(SETTING) == "100"
+        assert journal.read() == ()
+
+    def test_a_network_that_is_gone_and_one_that_is_not(self, journal: Journal) -> None:
+        here = read_sysctl(SETTING)
+        with own_network():
+            leave_changed(journal, {SETTING: "100"})
+            with subprocess.Popen(["sleep", "60"]) as somebody:
+                there = find_namespace(SETTING)
+                try:
+                    self.look_from_outside(journal, there)
+                finally:
+                    somebody.kill()
+        with own_network():
+            assert find_namespace(SETTING) != there
+            assert outcomes(journal) == {SETTING: "gone"}
+        assert journal.read() == ()
+        assert read_sysctl(SETTING) == here
+
+    @staticmethod
+    def look_from_outside(journal: Journal, there: str | None) -> None:
+        with own_network():
+            write(SETTING, "100")
+            (undo,) = restore_left_overs(journal)
+            assert undo.outcome is UndoOutcome.FAILED
+            assert str(there) in undo.reason
+            assert read_sysctl(SETTING) == "100"
+            assert len(journal.read()) == 1
+
+    def test_an_interface_that_is_gone(self, network: None, journal: Journal) -> None:
+        leave_changed(journal, {"net.ipv4.conf.lo.rp_filter": "1"})
+        if subprocess.run(["ip", "link", "set", "lo", "name", "lo1"], check=False, capture_output=True).returncode != 0:
+            pytest.skip("an interface cannot be renamed here")
+        assert outcomes(journal) == {"net.ipv4.conf.lo.rp_filter": "gone"}
+
+    def test_huge_pages_that_were_not_all_there_yet(self, journal: Journal) -> None:
+        name = "vm.nr_hugepages"
+        with machine_settings(name):
+            before = int(read_sysctl(name))
+            try:
+                leave_changed(journal, {name: str(before + 2)})
+            except AssertionError:
+                pytest.skip("there is no room for two huge pages")
+            write(name, str(before + 1))
+            assert outcomes(journal) == {name: "undone"}
+            assert read_sysctl(name) == str(before)
+
+    def test_who_may_not_undo_is_told(self, network: None) -> None:
+        code = "for undo in restore_left_overs(journal): print(undo.outcome.value, undo.reason)"
+        with reachable_folder() as folder:
+            journal = Journal(folder / "journal")
+            leave_changed(journal, {SETTING: "100"})
+            with started_child(code, journal=journal.folder, as_user=True) as child:
+                said, complaints = child.communicate()
+            assert said.startswith("failed cannot write the journal"), complaints
+            assert len(journal.read()) == 1
+            assert outcomes(journal) == {SETTING: "undone"}
+
+
+def test_checking_changes_nothing(network: None) -> None:
+    before = read_sysctl(SETTING)
+    assert check_sysctls({"net/core/somaxconn": " 100 "}) == {SETTING: "100"}
+    assert read_sysctl(SETTING) == before

@@ -1,0 +1,82 @@
+"""Kernel settings for tests: those of a network of our own where they will do, so that this machine is not touched."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pgdyno.run.process import find_server_user
+from pgdyno.run.sysctl import read_sysctl
+
+_CLONE_NEWNET = 0x40000000
+_LOCK = Path("/var/tmp/pgdyno-test-sysctls.lock")
+
+SETTING = "net.core.somaxconn"
+OTHER = "net.ipv4.tcp_keepalive_time"
+VECTOR = "net.ipv4.ip_local_port_range"
+BACKGROUND = ("vm.dirty_background_ratio", "vm.dirty_background_bytes")
+
+needs_proc_sys = pytest.mark.skipif(
+    not os.access("/proc/sys/vm/swappiness", os.W_OK, effective_ids=True), reason="/proc/sys is not writable here"
+)
+
+
+@contextlib.contextmanager
+def own_network() -> Iterator[None]:
+    """A network namespace of its own for this thread and the children it starts: its settings are nobody else's."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    with Path("/proc/thread-self/ns/net").open("rb") as before:
+        if libc.unshare(_CLONE_NEWNET) != 0:
+            pytest.skip(f"no network namespace of its own: {os.strerror(ctypes.get_errno())}")
+        try:
+            yield
+        finally:
+            assert libc.setns(before.fileno(), _CLONE_NEWNET) == 0
+
+
+@contextlib.contextmanager
+def machine_settings(*names: str) -> Iterator[None]:
+    """Settings of the whole machine, one test at a time, and as before whatever the test did."""
+    with _LOCK.open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        before = {name: read_sysctl(name) for name in names}
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if read_sysctl(name) != value and not (value == "0" and name.endswith("_bytes")):
+                    write(name, value)
+            assert {name: read_sysctl(name) for name in names} == before
+
+
+def write(name: str, value: str) -> None:
+    """As somebody else would."""
+    Path("/proc/sys", name.replace(".", "/")).write_text(value)
+
+
+@contextlib.contextmanager
+def started_child(code: str, *, journal: Path | None = None, as_user: bool = False) -> Iterator[subprocess.Popen[str]]:
+    """A program with what it needs imported, as root or not; gives it when it has said a line."""
+    lines = ["import ctypes, os, pathlib, sys, time", "from pgdyno.run.kernel import *"]
+    lines += ["from pgdyno.run.journal import *", "from pgdyno.errors import *"]
+    lines += [f"journal = Journal(pathlib.Path({str(journal)!r}))" if journal else "journal = Journal()"]
+    if as_user:
+        user = find_server_user()
+        # After the imports: that account may not be able to read them.
+        lines += [f"os.setgroups([]); os.setresgid(*[{user.gid}] * 3); os.setresuid(*[{user.uid}] * 3)"]
+    child = subprocess.Popen(
+        [sys.executable, "-c", "\n".join([*lines, code])], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        yield child
+    finally:
+        child.kill()
+        child.communicate()
