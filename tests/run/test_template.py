@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import pwd
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -121,3 +122,38 @@ def test_builds_do_not_share_templates(home: Home) -> None:
     assert len({template_name(build, DataSpec(), 1) for build in builds}) == len(builds)
     unpacked_elsewhere = msgspec.structs.replace(embedded, bindir=Path("/elsewhere/bin"))
     assert template_name(unpacked_elsewhere, DataSpec(), 1) == template_name(embedded, DataSpec(), 1)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a file system of its own")
+@pytest.mark.parametrize("free_bytes", [0, 8 << 10])
+def test_a_record_disk_that_is_full_while_loading(home: Home, tmp_path: Path, free_bytes: int) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(disk)], check=True)
+    try:
+        (disk / "filler").write_bytes(bytes((64 << 10) - free_bytes))
+        with pytest.raises(StepFailedError, match=f"cannot write {disk}") as caught:
+            prepare(home, disk)
+        assert "No space left on device" in caught.value.detail
+        assert "the disk of the record is full" in caught.value.hint
+        assert list(home.templates.iterdir()) == []
+        (disk / "filler").unlink()
+        assert prepare(home, disk).data_dir.exists()
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a file system of its own")
+def test_a_home_without_room_for_the_settings(home: Home, tmp_path: Path) -> None:
+    prepare(home, tmp_path)
+    server = Server(installation=installation_of(18, home), home=home, log_path=tmp_path / "log")
+    home.data.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8k", "none", str(home.data)], check=True)
+    try:
+        (home.data / "PG_VERSION").write_text("18\n")
+        (home.data / "filler").write_bytes(bytes(4 << 10))
+        with pytest.raises(StepFailedError, match="cannot write") as caught:
+            server.start({})
+    finally:
+        subprocess.run(["umount", str(home.data)], check=True)
+    assert "free some space" in caught.value.hint

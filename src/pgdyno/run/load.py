@@ -21,6 +21,7 @@ from pgdyno.errors import HostError, PgdynoError, SpecError, StepFailedError
 from pgdyno.record.pgbench import PgbenchSummary, Progress, parse_progress, parse_summary
 from pgdyno.record.pgbench_failure import is_client_abort, parse_failure
 from pgdyno.record.pgbench_init import parse_init, parse_init_progress
+from pgdyno.record.store import writing
 from pgdyno.record.trial_data import STDOUT_FILE
 from pgdyno.run import process
 from pgdyno.run.installation import Installation
@@ -145,7 +146,7 @@ class Pgbench(msgspec.Struct, frozen=True, kw_only=True):
             should_abort: As in `LoadGenerator.run_load`.
 
         Raises:
-            StepFailedError: pgbench failed; `detail` has its own words.
+            StepFailedError: pgbench failed; `detail` has its own words. Or a file cannot be written.
             PgdynoError: What `should_abort` returned.
         """
 
@@ -154,7 +155,8 @@ class Pgbench(msgspec.Struct, frozen=True, kw_only=True):
                 share = "" if progress.percent is None else f" {progress.percent:.0f} %"
                 on_activity(progress.step + share)
 
-        directory.mkdir(parents=True, exist_ok=True)
+        with writing(directory):
+            directory.mkdir(parents=True, exist_ok=True)
         argv = build_init_argv(run, self.installation.program("pgbench"))
         done = execute(
             argv, self.user, directory, on_line=take_line, on_start=lambda _: None, should_abort=should_abort

@@ -16,7 +16,7 @@ from typing import IO
 import msgspec
 
 from pgdyno.errors import PgdynoError
-from pgdyno.record.store import write_durably
+from pgdyno.record.store import write_durably, writing
 from pgdyno.record.trial_data import STDOUT_FILE
 from pgdyno.run import process
 from pgdyno.run.clock import monotonic_s
@@ -65,9 +65,14 @@ def execute(
 
     Raises:
         HostError: pgbench cannot be started.
+        StepFailedError: A file cannot be written.
         PgdynoError: What `should_abort` returned.
     """
-    with (directory / STDOUT_FILE).open("wb") as stdout, (directory / STDERR_FILE).open("wb") as stderr:
+    with (
+        writing(directory),
+        (directory / STDOUT_FILE).open("wb") as stdout,
+        (directory / STDERR_FILE).open("wb") as stderr,
+    ):
         start_s = monotonic_s()
         child = process.start(argv, user=user, stdout=stdout, stderr=stderr)
         cpu_s: float | None = None

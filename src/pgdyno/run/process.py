@@ -172,6 +172,8 @@ def stop(process: subprocess.Popen[bytes], *, first: signal.Signals = signal.SIG
     """End a program that `start` made: ask with `first`, insist with SIGKILL after `patience_s`. Returns its exit code."""
     if process.poll() is None:
         process.send_signal(first)
+        # A program that somebody has stopped hears nothing before it goes on.
+        process.send_signal(signal.SIGCONT)
         try:
             process.wait(timeout=patience_s)
         except subprocess.TimeoutExpired:

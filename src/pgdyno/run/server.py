@@ -7,6 +7,7 @@ needs a password, since every account of the machine can reach that.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import secrets
@@ -14,7 +15,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -22,7 +23,8 @@ import psycopg
 
 from pgdyno.errors import HostError, PgdynoError, SpecError, StepFailedError
 from pgdyno.record.serverlog import LOG_SETTINGS
-from pgdyno.run import process, sql
+from pgdyno.record.store import writing
+from pgdyno.run import patience, process, sql
 from pgdyno.run.home import Home
 from pgdyno.run.installation import Installation
 from pgdyno.run.sql import Address
@@ -83,7 +85,7 @@ class Server:
         done = process.run(argv, user=self.home.user, timeout_s=300.0)
         if done.exit_code != 0:
             raise StepFailedError("initdb failed", detail=done.stderr.strip(), hint=hint_for(done.stderr))
-        with (self.home.data / "postgresql.conf").open("a", encoding="utf-8") as config:
+        with _writing(path := self.home.data / "postgresql.conf"), path.open("a", encoding="utf-8") as config:
             config.write(f"include '{_OWN_SETTINGS}'\n")
 
     def start(self, settings: Mapping[str, str | int | float | bool]) -> None:
@@ -98,7 +100,9 @@ class Server:
         if self._listens:
             check_port(self.port)
         self._write_settings(settings)
-        with self.log_path.open("ab") as log:
+        with writing(self.log_path):
+            log_file = self.log_path.open("ab")
+        with log_file as log:
             log_start = log.tell()
             self._process = process.start(
                 [self.installation.program("postgres"), "-D", str(self.home.data)],
@@ -173,13 +177,13 @@ class Server:
         """Where its own database is reached."""
         return Address(socket_dir=str(self.home.sockets), port=self.port, user=SUPERUSER, dbname=DATABASE)
 
-    def connect(self, *, database: str = DATABASE) -> sql.Connection:
-        """A connection in autocommit mode that gives rows as dicts.
+    def connect(self, *, database: str = DATABASE, patience_s: int | None = None) -> sql.Connection:
+        """A connection in autocommit mode that gives rows as dicts; see `sql.connect`.
 
         Raises:
-            StepFailedError: The server does not take it.
+            StepFailedError: The server does not take it, or does not answer.
         """
-        return sql.connect(msgspec.structs.replace(self.address, dbname=database))
+        return sql.connect(msgspec.structs.replace(self.address, dbname=database), patience_s=patience_s)
 
     def _check_version(self) -> None:
         found = (self.home.data / "PG_VERSION").read_text(encoding="utf-8").strip()
@@ -255,7 +259,8 @@ class Server:
         address = msgspec.structs.replace(self.address, dbname="postgres")
         with sql.connect(address, options="-c password_encryption=scram-sha-256") as connection:
             try:
-                connection.pgconn.change_password(SUPERUSER.encode(), password.encode())
+                with patience.limit(connection):
+                    connection.pgconn.change_password(SUPERUSER.encode(), password.encode())
             except psycopg.Error as exc:
                 raise StepFailedError("cannot set the server's password", detail=str(exc).strip()) from exc
 
@@ -303,10 +308,19 @@ def hint_for(words: str) -> str:
 
 def _write_anew(path: Path, text: str) -> None:
     # Its folder is the server's account's: a link that somebody put there must not lead root's pen elsewhere.
-    path.unlink(missing_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
+    with _writing(path):
+        path.unlink(missing_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+
+
+@contextlib.contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as exc:
+        raise StepFailedError(f"cannot write {path}", detail=str(exc), hint=hint_for(str(exc))) from exc
 
 
 def _quote(value: str | float | bool) -> str:  # noqa: FBT001 - a setting's value may be a boolean

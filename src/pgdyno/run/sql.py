@@ -1,7 +1,8 @@
 """All SQL that pgdyno sends, built from `facts`, and the small readers that send it.
 
 One module, so that a look at it tells a DBA everything pgdyno does inside a server. It never resets statistics
-(differences do), never leaves an object behind, and reads every column by its name.
+(differences do), never leaves an object behind, and reads every column by its name. It waits for no answer without
+end: a server that hangs but lives would keep a study for ever.
 """
 
 from __future__ import annotations
@@ -28,6 +29,13 @@ from pgdyno.facts.views import (
     server_counters,
 )
 from pgdyno.record.types import RelationFact, SettingFact
+from pgdyno.run import patience
+from pgdyno.run.patience import NoAnswerError
+
+# A checkpoint writes all dirty buffers: minutes on slow disks.
+_CHECKPOINT_PATIENCE_S = 600.0
+# What the slowest volumes still read, for tables that are read as a whole.
+_SLOW_DISK_BYTES_PER_S = 5_000_000
 
 Connection = psycopg.Connection[dict[str, Any]]
 Values = dict[str, int | float | None]
@@ -106,12 +114,22 @@ class Warming(msgspec.Struct, frozen=True, kw_only=True):
     pages: int | None
 
 
-def connect(address: Address, *, application_name: str = "pgdyno", options: str = "") -> Connection:
+def connect(
+    address: Address, *, application_name: str = "pgdyno", options: str = "", patience_s: int | None = None
+) -> Connection:
     """Connect in autocommit mode, with rows as dicts.
 
+    Args:
+        address: Where to.
+        application_name: Who the server sees.
+        options: As in PGOPTIONS.
+        patience_s: How long to wait for an answer; None: `patience.CONNECT_PATIENCE_S`.
+
     Raises:
-        StepFailedError: The server refuses or does not answer.
+        NoAnswerError: The server lets us wait.
+        StepFailedError: The server refuses.
     """
+    patience_s = patience_s or patience.CONNECT_PATIENCE_S
     try:
         return psycopg.Connection.connect(
             host=address.socket_dir,
@@ -120,10 +138,12 @@ def connect(address: Address, *, application_name: str = "pgdyno", options: str 
             dbname=address.dbname,
             application_name=application_name,
             options=options,
-            connect_timeout=10,
+            connect_timeout=patience_s,
             autocommit=True,
             row_factory=dict_row,
         )
+    except psycopg.errors.ConnectionTimeout as exc:
+        raise NoAnswerError(f"no answer to a new connection within {patience_s} s") from exc
     except psycopg.Error as exc:
         raise StepFailedError("cannot connect to the server", detail=str(exc).strip()) from exc
 
@@ -195,29 +215,39 @@ def create_database(connection: Connection, name: str) -> None:
 
 def checkpoint(connection: Connection) -> None:
     """Write everything dirty to disk now."""
-    _execute(connection, CHECKPOINT)
+    _execute(connection, CHECKPOINT, patience_s=_CHECKPOINT_PATIENCE_S)
 
 
 def warm_dataset(connection: Connection) -> Warming:
     """Read pgbench's tables, then their indexes, into shared_buffers; indexes last because each access needs them."""
     try:
-        connection.execute(CREATE_PREWARM)
+        with patience.limit(connection):
+            connection.execute(CREATE_PREWARM)
     except psycopg.errors.UndefinedFile:
         return _warm_by_index_scans(connection)
     except psycopg.Error as exc:
         raise StepFailedError("cannot make the function that warms the cache", detail=str(exc).strip()) from exc
     relations = sorted(read_dataset(connection), key=lambda relation: relation.kind == "index")
-    stored = [relation.name for relation in relations if relation.kind in {"table", "index"}]
-    return Warming(method="pg_prewarm", pages=sum(_one(connection, PREWARM, (name,))["pages"] for name in stored))
+    pages = 0
+    for relation in relations:
+        if relation.kind in {"table", "index"}:
+            rows = _execute(connection, PREWARM, (relation.name,), patience_s=_reading_patience_s(relation.bytes))
+            pages += rows.fetchall()[0]["pages"]
+    return Warming(method="pg_prewarm", pages=pages)
+
+
+def _reading_patience_s(size_bytes: int) -> float:
+    return patience.QUERY_PATIENCE_S + size_bytes / _SLOW_DISK_BYTES_PER_S
 
 
 def _warm_by_index_scans(connection: Connection) -> Warming:
+    sizes = {relation.name: relation.bytes for relation in read_dataset(connection)}
     with connection.transaction():
         _execute(connection, FORCE_INDEX_SCANS)
         for key in _rows(connection, PRIMARY_KEYS):
             relation = compose.SQL(key["relation"])
             scan = compose.SQL(SCAN_BY_KEY).format(relation=relation, column=compose.Identifier(key["column"]))
-            _execute(connection, scan)
+            _execute(connection, scan, patience_s=_reading_patience_s(sizes[key["relation"]]))
     return Warming(method="index scans", pages=None)
 
 
@@ -258,10 +288,15 @@ def _rows(connection: Connection, query: str, parameters: tuple[object, ...] = (
 
 
 def _execute(
-    connection: Connection, query: str | compose.Composed, parameters: tuple[object, ...] = ()
+    connection: Connection,
+    query: str | compose.Composed,
+    parameters: tuple[object, ...] = (),
+    *,
+    patience_s: float | None = None,
 ) -> psycopg.Cursor[dict[str, Any]]:
     text: Any = query
     try:
-        return connection.execute(text, parameters or None)
+        with patience.limit(connection, patience_s):
+            return connection.execute(text, parameters or None)
     except psycopg.Error as exc:
         raise StepFailedError("the server refused a query", detail=f"{str(exc).strip()}\n{query}") from exc

@@ -23,6 +23,7 @@ from pgdyno.run.home import Home
 from pgdyno.run.installation import Installation
 from pgdyno.run.load import Pgbench
 from pgdyno.run.load_argv import InitRun
+from pgdyno.run.load_watch import LoadWatch
 from pgdyno.run.server import DATABASE, Server, hint_for
 from pgdyno.spec.study import DataSpec, ServerKind
 
@@ -75,7 +76,8 @@ def prepare_template(
 
     Raises:
         SpecError: The server refuses a setting.
-        StepFailedError: Loading failed, or the server did not end in order; nothing half-made stays.
+        StepFailedError: Loading failed, what it says cannot be kept, or the server did not end in order; nothing
+            half-made stays.
         HostError: An old folder cannot be removed.
     """
     folder = home.templates / template_name(installation, data, scale)
@@ -168,7 +170,8 @@ def _load(
         generate=data.generate,
     )
     pgbench = Pgbench(installation=server.installation, user=server.home.user)
-    done = pgbench.run_init(run, directory=output_dir, on_activity=on_activity, should_abort=server.find_failure)
+    watch = LoadWatch(server)
+    done = pgbench.run_init(run, directory=output_dir, on_activity=on_activity, should_abort=watch.find_failure)
     with server.connect() as connection:
         relations = sql.read_dataset(connection)
         sql.checkpoint(connection)

@@ -27,6 +27,7 @@ from pgdyno.run.home import Home
 from pgdyno.run.installation import Installation
 from pgdyno.run.load import LoadOutcome, Pgbench
 from pgdyno.run.load_argv import LoadRun
+from pgdyno.run.load_watch import LoadWatch
 from pgdyno.run.logstream import LogOutcome, start_log_stream
 from pgdyno.run.samplers import LOAD_LABEL, Samplers
 from pgdyno.run.server import DATABASE, Server, hint_for
@@ -150,8 +151,11 @@ def _measure(
         if trial.warm_up_s > 0:
             on_activity("warming up")
             warm_up = _load_run(server, workload, trial, stage, duration_s=trial.warm_up_s, reports_statements=True)
+            watch = LoadWatch(server, duration_s=trial.warm_up_s)
             with _pgbench(stage) as pgbench:
-                warmed = pgbench.run_load(warm_up, directory=folder / WARM_UP_DIR, should_abort=server.find_failure)
+                warmed = pgbench.run_load(
+                    warm_up, directory=folder / WARM_UP_DIR, on_progress=watch.see, should_abort=watch.find_failure
+                )
             seen.log_sampling_rate = choose_sampling_rate(warmed.summary.tps, stage.cpu_count)
         with server.connect() as connection:
             sql.checkpoint(connection)
@@ -186,10 +190,15 @@ def _load_observed(
         run = _load_run(server, workload, trial, stage, duration_s=trial.duration_s, reports_statements=False)
         run = msgspec.structs.replace(run, log_prefix=stream.log_prefix, sampling_rate=seen.log_sampling_rate)
         samplers = Samplers(directory=folder, address=server.address)
+        watch = LoadWatch(server, duration_s=trial.duration_s)
 
         def find_failure() -> StepFailedError | None:
             stream.poll()
-            return server.find_failure()
+            return watch.find_failure()
+
+        def see(second: Progress) -> None:
+            watch.see(second)
+            on_load(second)
 
         def follow(pid: int) -> None:
             samplers.follow(LOAD_LABEL, pid)
@@ -199,7 +208,7 @@ def _load_observed(
         try:
             with samplers, _pgbench(stage) as pgbench:
                 seen.load = pgbench.run_load(
-                    run, directory=folder, on_progress=on_load, on_start=follow, should_abort=find_failure
+                    run, directory=folder, on_progress=see, on_start=follow, should_abort=find_failure
                 )
             log_gaps = _log_gaps(stream.finish())
         finally:

@@ -1,0 +1,129 @@
+"""A server that lives and does not answer: all its processes are stopped, as a hanging disk or hypervisor would."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pgdyno.errors import StepFailedError
+from pgdyno.run import load_watch, patience, sql
+from pgdyno.run.home import Home
+from pgdyno.run.load_watch import LoadWatch
+from pgdyno.run.patience import NoAnswerError
+from pgdyno.run.server import Server
+from pgdyno.run.template import prepare_template
+from pgdyno.spec.study import DataSpec
+from tests.homes import installation_of, some_home
+from tests.run.test_trial import make_stage, run_first
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture(scope="module")
+def home() -> Iterator[Home]:
+    with some_home() as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load_watch, "SILENCE_S", 1.5)
+    monkeypatch.setattr(load_watch, "ANSWER_PATIENCE_S", 2)
+    monkeypatch.setattr(patience, "CONNECT_PATIENCE_S", 2)
+    monkeypatch.setattr(patience, "QUERY_PATIENCE_S", 2.0)
+
+
+def stop_all(home: Home) -> None:
+    for pid in home._server_pids():
+        os.kill(pid, signal.SIGSTOP)
+
+
+def assert_nothing_is_left(home: Home) -> None:
+    assert list(home._server_pids()) == []
+
+
+def test_under_load(home: Home, tmp_path: Path) -> None:
+    stage = make_stage(home, tmp_path, name="tpcb-like", trials={"duration": "60s", "warm_up": "0s"})
+    began_s = time.monotonic()
+    outcome = run_first(stage, tmp_path / "trial", on_load=lambda _: stop_all(home))
+    assert time.monotonic() - began_s < 30
+    assert outcome.error is not None
+    assert outcome.error.fact == "the server does not answer"
+    assert "no transaction had ended" in outcome.error.detail
+    assert "ready to accept connections" in outcome.error.detail
+    assert "it or its disk hangs" in outcome.error.hint
+    assert outcome.record.error is not None
+    assert_nothing_is_left(home)
+
+
+def test_while_loading(home: Home, tmp_path: Path) -> None:
+    def stop(activity: str) -> None:
+        if activity.startswith("client-side generate"):
+            stop_all(home)
+
+    with pytest.raises(StepFailedError, match="the server does not answer"):
+        prepare_template(
+            installation=installation_of(18, home),
+            home=home,
+            data=DataSpec(),
+            scale=20,
+            settings={},
+            output_dir=tmp_path,
+            on_activity=stop,
+        )
+    assert_nothing_is_left(home)
+    assert not [folder for folder in home.templates.iterdir() if "scale20-" in folder.name]
+
+
+@pytest.fixture
+def server(home: Home, tmp_path: Path) -> Iterator[Server]:
+    made = Server(installation=installation_of(15, home), home=home, log_path=tmp_path / "server.log")
+    home.end_left_overs()
+    made.initdb()
+    made.start({})
+    try:
+        yield made
+    finally:
+        made.abandon()
+        home.end_left_overs()
+
+
+def test_in_the_middle_of_a_query(home: Home, server: Server) -> None:
+    with server.connect(database="postgres") as connection:
+        sql.checkpoint(connection)
+        stop_all(home)
+        with pytest.raises(NoAnswerError, match="the server does not answer") as caught:
+            sql.read_settings(connection)
+    assert caught.value.detail == "no answer to a query within 2 s"
+
+
+def test_one_that_merely_has_nothing_to_do_is_left_alone(server: Server) -> None:
+    watch = LoadWatch(server)
+    until_s = time.monotonic() + 2.5
+    while time.monotonic() < until_s:
+        assert watch.find_failure() is None
+        time.sleep(0.1)
+
+
+def test_one_that_lets_nobody_in_answers(server: Server) -> None:
+    with server.connect(database="postgres") as connection:
+        # As when all places are taken: a refusal is an answer.
+        connection.execute("UPDATE pg_database SET datallowconn = false WHERE datname = 'postgres'")
+        watch = LoadWatch(server)
+        time.sleep(2)
+        assert watch.find_failure() is None
+
+
+def test_a_load_without_end(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load_watch, "_OVERTIME_S", 0.5)
+    watch = LoadWatch(server, duration_s=0.5)
+    assert watch.find_failure() is None
+    time.sleep(1.1)
+    failure = watch.find_failure()
+    assert failure is not None
+    assert failure.fact == "the load did not end within 0.5 s after its time"
