@@ -47,7 +47,8 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
     design: DesignKind
     reason: str
     """Why this design."""
-    budget_s: float
+    budget_s: float | None
+    """The longest it may take; None until a plan has chosen it."""
     alpha: float
     detect_ratio: float
 
@@ -89,7 +90,7 @@ def plan_experiment(study: Study, *, version_major: int) -> Experiment | None:
         arms=arms,
         design=design,
         reason=reason,
-        budget_s=study.experiment.minutes * 60.0,
+        budget_s=None if study.experiment.minutes is None else study.experiment.minutes * 60.0,
         alpha=study.experiment.alpha,
         detect_ratio=study.experiment.detect_ratio,
     )

@@ -39,6 +39,9 @@ _COPY_BYTES_PER_S = 800_000_000
 _START_STOP_S = 3.0
 CHECK_S = 2.0
 REPORT_S = 3.0
+# What decides a difference of one standard deviation of a pair, and then some.
+_DEFAULT_ROUNDS = 16
+_DEFAULT_SWITCHBACK_S = 150.0
 _NICE_SCALES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 
 
@@ -172,8 +175,13 @@ def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -
         warm_up_s=warm_up_s,
         duration_s=study.trials.duration_s,
         overhead_s=restore_s + warm_up_s,
-        spare_s=math.inf if experiment is None else experiment.budget_s - CHECK_S - load_s - REPORT_S,
+        spare_s=math.inf,
     )
+    if experiment is not None:
+        fixed_s = CHECK_S + load_s + REPORT_S
+        if experiment.budget_s is None:
+            experiment = _choose_budget(experiment, len(workloads), times, fixed_s, choices)
+        times = msgspec.structs.replace(times, spare_s=(experiment.budget_s or 0.0) - fixed_s)
     trials = _order_trials(study, workloads, experiment, times)
     steps = (
         Step(kind=StepKind.CHECK, predicted_s=CHECK_S),
@@ -391,10 +399,31 @@ def _draw_blocks(order: _Order, workloads: tuple[PlannedWorkload, ...], experime
             order.add(number, workload, arms, float(block_s))
 
 
+def _choose_budget(
+    experiment: Experiment, workloads_count: int, times: _Times, fixed_s: float, choices: list[Choice]
+) -> Experiment:
+    arms_count = len(experiment.arms) + 1
+    if experiment.design is DesignKind.PAIRED:
+        round_s = (times.overhead_s + times.duration_s) * arms_count * workloads_count
+        budget_s = fixed_s + _DEFAULT_ROUNDS * round_s
+        reason = (
+            f"{_DEFAULT_ROUNDS} rounds of {arms_count * workloads_count} trials at the most; fewer when they decide"
+        )
+    else:
+        budget_s = fixed_s + workloads_count * arms_count * _DEFAULT_SWITCHBACK_S
+        each = "" if workloads_count == 1 else " for each workload"
+        reason = (
+            f"{_DEFAULT_SWITCHBACK_S:.0f} s for each variant and twice for the reference{each}; less when it is decided"
+        )
+    choices.append(Choice(name="minutes", value=f"{budget_s / 60:.0f}", reason=reason))
+    return msgspec.structs.replace(experiment, budget_s=budget_s)
+
+
 def _too_little_time(experiment: Experiment, missing_s: float, what: str) -> SpecError:
-    minutes = math.ceil((experiment.budget_s + missing_s) / 60.0 + 0.05)
+    budget_s = experiment.budget_s or 0.0
+    minutes = math.ceil((budget_s + missing_s) / 60.0 + 0.05)
     return SpecError(
-        f"{experiment.budget_s / 60:g} minutes are too few for a verdict",
+        f"{budget_s / 60:g} minutes are too few for a verdict",
         detail=f"it takes {what}, beside loading and restoring",
         hint=f"--minutes {minutes}, shorter trials, or fewer variants and workloads",
     )

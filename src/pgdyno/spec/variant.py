@@ -105,20 +105,21 @@ class ExperimentSpec(Table, frozen=True, kw_only=True):
     """How sure the answer must be, and what it may cost.
 
     Attributes:
-        minutes: The longest it may take, loading included; it ends as soon as everything is decided.
+        minutes: The longest it may take, loading included; it ends as soon as everything is decided. Absent: chosen by
+            how many variants and workloads there are.
         detect: The smallest difference that matters; two variants closer than this are called equivalent.
         confidence: One minus the share of false verdicts.
         design: Absent: chosen by what changing the settings costs.
     """
 
-    minutes: float = 15.0
+    minutes: float | None = None
     detect: str = "3%"
     confidence: str = "95%"
     design: DesignKind | None = None
 
     def __post_init__(self) -> None:
         """Check ranges."""
-        if not 0.5 <= self.minutes <= 14 * 24 * 60:
+        if self.minutes is not None and not 0.5 <= self.minutes <= 14 * 24 * 60:
             raise ValueError(f"minutes {self.minutes:g} is not within 0.5 to 20160")
         check_share("detect", self.detect, 0.001, 1.0)
         check_share("confidence", self.confidence, 0.5, 0.9999)
