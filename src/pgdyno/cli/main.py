@@ -6,19 +6,26 @@ Results go to stdout, everything else to stderr; `--json` makes stdout one JSON 
 # ruff: noqa: PLC0415 - flows are imported when their command runs, which keeps --help quick
 from __future__ import annotations
 
-import os
-import signal
-import sys
-import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from pgdyno import __version__
-from pgdyno.errors import ExitCode, HostError, InterruptedStudyError, PgdynoError, SpecError, StepFailedError
+from pgdyno.cli.options import (
+    DEFAULT_RECORDS,
+    HomeOption,
+    JsonOption,
+    OutOption,
+    QuietOption,
+    RecordArgument,
+    RecordsOption,
+    RunAsOption,
+    YesOption,
+    given,
+    server_table,
+)
+from pgdyno.cli.session import session
 
 app = typer.Typer(
     name="pgdyno",
@@ -28,30 +35,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Answer every question with yes.")]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
-HomeOption = Annotated[
-    Path | None,
-    typer.Option(
-        help="Where pgdyno keeps its clusters: the disk that is measured. [default: /var/lib/pgdyno for root,"
-        " else ~/.local/share/pgdyno]",
-        show_default=False,
-    ),
-]
-RunAsOption = Annotated[
-    str | None,
-    typer.Option(help="As root: the account PostgreSQL runs as. [default: postgres, else nobody]", show_default=False),
-]
-OutOption = Annotated[
-    Path | None, typer.Option(help="The record's folder. [default: pgdyno-records/TIME-NAME]", show_default=False)
-]
-RecordArgument = Annotated[
-    Path | None, typer.Argument(help="A record's folder. [default: the newest]", show_default=False)
-]
-RecordsOption = Annotated[Path, typer.Option("--records", help="The folder that holds records.")]
-DEFAULT_RECORDS = Path("pgdyno-records")
 
 
 @app.callback(invoke_without_command=True)
@@ -143,18 +126,18 @@ def bench(
     quiet: QuietOption = False,
 ) -> None:
     """Measure this machine's PostgreSQL: check, load, warm up, trials, report."""
-    load = _given(clients=clients, threads=threads, mode=mode, rate_tps=rate, latency_limit=latency_limit)
-    with _session(json=json, quiet=quiet, yes=yes) as (ui, show):
+    load = given(clients=clients, threads=threads, mode=mode, rate_tps=rate, latency_limit=latency_limit)
+    with session(json=json, quiet=quiet, yes=yes) as (ui, show):
         from pgdyno.flow.bench import bench as run_bench
         from pgdyno.flow.bench import compose_study
         from pgdyno.flow.study import Place
 
-        given = {
-            "server": _server_table(server=server, bindir=pg_bindir, port=port, settings=settings or []),
-            "data": _given(scale=scale),
-            "trials": _given(rounds=rounds, duration=duration, warm_up=warm_up, cache=cache, seed=seed),
+        tables = {
+            "server": server_table(server=server, bindir=pg_bindir, port=port, settings=settings or []),
+            "data": given(scale=scale),
+            "trials": given(rounds=rounds, duration=duration, warm_up=warm_up, cache=cache, seed=seed),
         }
-        study = compose_study(workloads=workload or [], load=load, tables=given, is_quick=quick, folder=Path.cwd())
+        study = compose_study(workloads=workload or [], load=load, tables=tables, is_quick=quick, folder=Path.cwd())
         show(run_bench(study, place=Place.make(out=out, home=home, run_as=run_as), is_quick=quick, ui=ui))
 
 
@@ -172,7 +155,7 @@ def run(
     quiet: QuietOption = False,
 ) -> None:
     """Run a declared study."""
-    with _session(json=json, quiet=quiet, yes=yes) as (ui, show):
+    with session(json=json, quiet=quiet, yes=yes) as (ui, show):
         from pgdyno.flow.study import Place, run_study
         from pgdyno.spec.read import read_study
 
@@ -188,7 +171,7 @@ def plan(
     json: JsonOption = False,
 ) -> None:
     """Show a study's steps and minutes without running it."""
-    with _session(json=json, quiet=False, yes=True) as (_, show):
+    with session(json=json, quiet=False, yes=True) as (_, show):
         from pgdyno.flow.listing import PlanView, view_plan
         from pgdyno.flow.study import Place
         from pgdyno.spec.read import read_study
@@ -209,7 +192,7 @@ def resume(
     quiet: QuietOption = False,
 ) -> None:
     """Go on where a study stopped: after Ctrl-C, a failure, a crash or kill -9."""
-    with _session(json=json, quiet=quiet, yes=yes) as (ui, show):
+    with session(json=json, quiet=quiet, yes=yes) as (ui, show):
         from pgdyno.flow.study import Place, find_record, resume_study
 
         show(resume_study(find_record(record, records), place=Place.make(out=None, home=home, run_as=run_as), ui=ui))
@@ -223,7 +206,7 @@ def report(
     json: JsonOption = False,
 ) -> None:
     """Write a record's reports again, without measuring."""
-    with _session(json=json, quiet=True, yes=True) as (_, show):
+    with session(json=json, quiet=True, yes=True) as (_, show):
         from pgdyno.flow.report import write_reports
         from pgdyno.flow.study import find_record
 
@@ -240,7 +223,7 @@ def show(
     json: JsonOption = False,
 ) -> None:
     """Show a record's result on the terminal."""
-    with _session(json=json, quiet=True, yes=True) as (_, show_result):
+    with session(json=json, quiet=True, yes=True) as (_, show_result):
         from pgdyno.flow.report import compose_report
         from pgdyno.flow.study import find_record
 
@@ -250,7 +233,7 @@ def show(
 @app.command("list", epilog="Example:\n\n`pgdyno list --records results`")
 def list_records(*, records: RecordsOption = DEFAULT_RECORDS, json: JsonOption = False) -> None:
     """List the records of a folder."""
-    with _session(json=json, quiet=True, yes=True) as (_, show):
+    with session(json=json, quiet=True, yes=True) as (_, show):
         from pgdyno.flow.listing import view_records
 
         show(view_records(records))
@@ -261,7 +244,7 @@ def clean(
     *, home: HomeOption = None, run_as: RunAsOption = None, json: JsonOption = False, yes: YesOption = False
 ) -> None:
     """Remove loaded clusters from pgdyno's home; records stay."""
-    with _session(json=json, quiet=True, yes=yes) as (ui, show):
+    with session(json=json, quiet=True, yes=yes) as (ui, show):
         from pgdyno.flow.listing import clean_home
         from pgdyno.flow.study import Place
 
@@ -271,7 +254,7 @@ def clean(
 @app.command(epilog="Example:\n\n`sudo pgdyno restore`")
 def restore(*, json: JsonOption = False) -> None:
     """Put back what a killed pgdyno has left changed on this host."""
-    with _session(json=json, quiet=True, yes=True) as (_, show):
+    with session(json=json, quiet=True, yes=True) as (_, show):
         from pgdyno.flow.restore import restore_host
 
         show(restore_host())
@@ -280,81 +263,3 @@ def restore(*, json: JsonOption = False) -> None:
 def main() -> None:
     """The program's entry point."""
     app(prog_name="pgdyno")
-
-
-def _given(**options: object) -> dict[str, object]:
-    return {key: value for key, value in options.items() if value is not None}
-
-
-def _server_table(
-    *, server: str | None, bindir: Path | None, port: int | None, settings: list[str]
-) -> dict[str, object]:
-    pairs = {}
-    for text in settings:
-        name, equals, value = text.partition("=")
-        if not equals or not name.strip():
-            raise SpecError(f"--set {text}: not of the form NAME=VALUE", hint="for example --set shared_buffers=2GB")
-        pairs[name.strip()] = value.strip()
-    table = _given(port=port, settings=pairs or None)
-    if bindir is not None:
-        return {**table, "kind": "local", "bindir": str(bindir.absolute())}
-    if server is None or server == "embedded":
-        return table
-    if not server.isdigit():
-        raise SpecError(f"--server {server}: neither `embedded` nor a major version", hint="for example --server 15")
-    return {**table, "kind": "local", "version": int(server)}
-
-
-@contextmanager
-def _session(*, json: bool, quiet: bool, yes: bool) -> Iterator[tuple[Any, Any]]:
-    """The display and the function that shows a result; errors become their words and their exit code."""
-    from pgdyno.cli.display import Display
-    from pgdyno.cli.output import Result, show_result
-
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        # nohup has it ignored, and means it.
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, _interrupt)
-    try:
-        with Display(quiet=quiet or json, assume_yes=yes) as ui:
-
-            def show(result: Result) -> None:
-                ui.close()
-                show_result(result, as_json=json)
-
-            yield ui, show
-    except PgdynoError as error:
-        _fail(error, json=json)
-    except KeyboardInterrupt:
-        _fail(InterruptedStudyError("stopped"), json=json)
-    except BrokenPipeError:
-        # Whoever read our output has seen enough; Python must not complain of it while it ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(ExitCode.STEP) from None
-    except OSError as error:
-        # The last net: a file or folder that this account may not read or write, or a full disk.
-        _fail(HostError(f"the machine refuses: {error.strerror or error}", detail=str(error)), json=json)
-    except Exception as error:  # noqa: BLE001 - a user gets words and an exit code, and we get the place
-        _fail(_describe_bug(error), json=json)
-
-
-def _describe_bug(error: Exception) -> StepFailedError:
-    ours = [frame for frame in traceback.extract_tb(error.__traceback__) if "pgdyno" in frame.filename]
-    places = "\n".join(f"{Path(frame.filename).name}:{frame.lineno} in {frame.name}" for frame in ours)
-    return StepFailedError(
-        f"pgdyno has a bug: {type(error).__name__}: {error}",
-        detail=places,
-        hint="please report these lines; what was finished is kept, and `pgdyno resume` goes on",
-    )
-
-
-def _interrupt(number: int, _frame: object) -> None:
-    # The same way out as Ctrl-C: everything started is ended, what was finished is kept.
-    raise KeyboardInterrupt(signal.Signals(number).name)
-
-
-def _fail(error: PgdynoError, *, json: bool) -> None:
-    from pgdyno.cli.output import show_error
-
-    show_error(error, as_json=json)
-    raise SystemExit(error.exit_code)

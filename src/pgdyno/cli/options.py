@@ -1,0 +1,63 @@
+"""Options that several commands share, with one name, one meaning and one help text each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pgdyno.errors import SpecError
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Answer every question with yes.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+HomeOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="Where pgdyno keeps its clusters: the disk that is measured. [default: /var/lib/pgdyno for root,"
+        " else ~/.local/share/pgdyno]",
+        show_default=False,
+    ),
+]
+RunAsOption = Annotated[
+    str | None,
+    typer.Option(help="As root: the account PostgreSQL runs as. [default: postgres, else nobody]", show_default=False),
+]
+OutOption = Annotated[
+    Path | None, typer.Option(help="The record's folder. [default: pgdyno-records/TIME-NAME]", show_default=False)
+]
+RecordArgument = Annotated[
+    Path | None, typer.Argument(help="A record's folder. [default: the newest]", show_default=False)
+]
+RecordsOption = Annotated[Path, typer.Option("--records", help="The folder that holds records.")]
+DEFAULT_RECORDS = Path("pgdyno-records")
+
+
+def given(**options: object) -> dict[str, object]:
+    """The options that were given, by name."""
+    return {key: value for key, value in options.items() if value is not None}
+
+
+def server_table(
+    *, server: str | None, bindir: Path | None, port: int | None, settings: list[str]
+) -> dict[str, object]:
+    """A study's [server] as options say it.
+
+    Raises:
+        SpecError: One of them is not understood.
+    """
+    pairs = {}
+    for text in settings:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise SpecError(f"--set {text}: not of the form NAME=VALUE", hint="for example --set shared_buffers=2GB")
+        pairs[name.strip()] = value.strip()
+    table = given(port=port, settings=pairs or None)
+    if bindir is not None:
+        return {**table, "kind": "local", "bindir": str(bindir.absolute())}
+    if server is None or server == "embedded":
+        return table
+    if not server.isdigit():
+        raise SpecError(f"--server {server}: neither `embedded` nor a major version", hint="for example --server 15")
+    return {**table, "kind": "local", "version": int(server)}
