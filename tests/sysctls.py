@@ -63,11 +63,13 @@ def write(name: str, value: str) -> None:
 
 
 @contextlib.contextmanager
-def started_child(code: str, *, journal: Path | None = None, as_user: bool = False) -> Iterator[subprocess.Popen[str]]:
+def started_child(
+    code: str, *, journal: Path, as_user: bool = False, imports: str = ""
+) -> Iterator[subprocess.Popen[str]]:
     """A program with what it needs imported, as root or not; gives it when it has said a line."""
     lines = ["import ctypes, os, pathlib, sys, time", "from pgdyno.run.kernel import *"]
     lines += ["from pgdyno.run.journal import *", "from pgdyno.errors import *"]
-    lines += [f"journal = Journal(pathlib.Path({str(journal)!r}))" if journal else "journal = Journal()"]
+    lines += [imports, f"journal = Journal(pathlib.Path({str(journal)!r}))"]
     if as_user:
         user = find_server_user()
         # After the imports: that account may not be able to read them.

@@ -284,6 +284,24 @@ class TestChangeAndUndo:
         assert read_sysctl(SETTING) == before
         assert journal.read() == ()
 
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+    def test_when_the_program_is_stopped(self, network: None, journal: Journal, number: signal.Signals) -> None:
+        before = read_sysctl(SETTING)
+        code = f"""
+with session(json=False, quiet=True, yes=True), changed_sysctls({{"{SETTING}": "100"}}, journal=journal):
+    print("ready", flush=True)
+    time.sleep(60)
+"""
+        with started_child(code, journal=journal.folder, imports="from pgdyno.cli.session import session") as child:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "ready\n"
+            assert read_sysctl(SETTING) == "100"
+            child.send_signal(number)
+            child.communicate()
+        assert child.returncode == 130
+        assert read_sysctl(SETTING) == before
+        assert journal.read() == ()
+
     def test_ctrl_c_at_any_instant(self, network: None, journal: Journal) -> None:
         before = read_sysctl(SETTING)
         chance = random.Random(7)

@@ -36,13 +36,16 @@ class Restored(msgspec.Struct, frozen=True, kw_only=True):
         return table
 
 
-def restore_host() -> Restored:
+def restore_host(journal: Journal | None = None) -> Restored:
     """Undo what is left over; what a running pgdyno uses is not touched.
+
+    Args:
+        journal: The machine's own where none is given.
 
     Raises:
         HostError: Something could not be undone, or the journal not be read.
     """
-    journal = Journal()
+    journal = journal or Journal()
     undone = restore_left_overs(journal)
     failed = [undo for undo in undone if undo.outcome is UndoOutcome.FAILED]
     if failed:

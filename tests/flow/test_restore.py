@@ -1,0 +1,130 @@
+"""`pgdyno restore` as a user runs it, with a /var/lib and a network of its own: neither the machine nor its journal is touched."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pgdyno.run.journal import Journal
+from pgdyno.run.kernel import changed_sysctls
+from pgdyno.run.sysctl import read_sysctl
+from tests.homes import reachable_folder
+from tests.sysctls import OTHER, SETTING, needs_proc_sys, own_network, started_child, write
+
+pytestmark = needs_proc_sys
+
+
+@pytest.fixture
+def var_lib() -> Iterator[Path]:
+    with own_network(), reachable_folder() as folder:
+        yield folder
+
+
+def journal_of(var_lib: Path) -> Journal:
+    return Journal(var_lib / "pgdyno-journal")
+
+
+def run(var_lib: Path, *arguments: str, before: str = "true") -> subprocess.CompletedProcess[str]:
+    script = f'mount --bind {var_lib} /var/lib && {before} && exec "$@"'
+    return subprocess.run(
+        ["unshare", "--mount", "sh", "-c", script, "sh", sys.executable, "-m", "pgdyno", "restore", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "COLUMNS": "200"},
+    )
+
+
+def leave_changed(var_lib: Path, values: dict[str, str]) -> int:
+    code = f"with changed_sysctls({values!r}, journal=journal): print('ready', flush=True); time.sleep(60)"
+    with started_child(code, journal=journal_of(var_lib).folder) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        child.kill()
+        return child.pid
+
+
+def test_nothing_to_undo(var_lib: Path) -> None:
+    done = run(var_lib)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "nothing to undo: pgdyno has left nothing changed on this host\n"
+    assert json.loads(run(var_lib, "--json").stdout) == {"undone": [], "in_use": []}
+    assert list(var_lib.iterdir()) == []
+
+
+def test_after_kill_9(var_lib: Path) -> None:
+    before = read_sysctl(SETTING), read_sysctl(OTHER)
+    leave_changed(var_lib, {SETTING: "100", OTHER: "77"})
+    write(OTHER, "55")
+    done = run(var_lib)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
+    assert lines == [
+        "setting was found at what was done",
+        f"{SETTING} 100 put back to {before[0]}",
+        f"{OTHER} 55 nothing: somebody else has changed it since, and it was left so; before pgdyno it was {before[1]}",
+    ]
+    assert (read_sysctl(SETTING), read_sysctl(OTHER)) == (before[0], "55")
+    assert "nothing to undo" in run(var_lib).stdout
+
+
+def test_as_json(var_lib: Path) -> None:
+    before = read_sysctl(SETTING)
+    pid = leave_changed(var_lib, {SETTING: "100"})
+    done = run(var_lib, "--json")
+    assert done.returncode == 0, done.stderr
+    (undo,) = json.loads(done.stdout)["undone"]
+    assert (undo["outcome"], undo["found_value"]) == ("undone", "100")
+    change = undo["change"]
+    assert (change["kind"], change["what"], change["owner"]["pid"]) == ("sysctl", SETTING, pid)
+    assert (change["old_value"], change["new_values"]) == (before, ["100"])
+    assert read_sysctl(SETTING) == before
+
+
+def test_a_running_pgdyno_keeps_its_own(var_lib: Path) -> None:
+    with changed_sysctls({SETTING: "100"}, journal=journal_of(var_lib)):
+        done = run(var_lib)
+        assert done.returncode == 0
+        assert f"in use by the pgdyno with pid {os.getpid()}" in done.stdout
+        assert read_sysctl(SETTING) == "100"
+        assert json.loads(run(var_lib, "--json").stdout)["in_use"][0]["what"] == SETTING
+
+
+def test_what_cannot_be_undone_is_an_error_and_kept(var_lib: Path) -> None:
+    before = read_sysctl(SETTING)
+    leave_changed(var_lib, {SETTING: "100"})
+    # The parent's /proc/sys stays as it is: the namespace of mounts is the program's own.
+    done = run(var_lib, before="mount -o bind,ro /proc/sys /proc/sys")
+    assert done.returncode == 3
+    assert "1 of 1 changes to this host could not be undone" in done.stderr
+    assert f"not put back to {before}: cannot set {SETTING} to {before}" in done.stderr
+    assert read_sysctl(SETTING) == "100"
+    assert run(var_lib).returncode == 0
+    assert read_sysctl(SETTING) == before
+
+
+def test_an_ordinary_user_may_look_but_not_undo(var_lib: Path) -> None:
+    code = """
+try: print(restore_host(journal).to_json().decode())
+except HostError as error: print(error.fact, "|", error.hint)
+"""
+
+    def look() -> str:
+        folder = journal_of(var_lib).folder
+        imports = "from pgdyno.flow.restore import restore_host"
+        with started_child(code, journal=folder, as_user=True, imports=imports) as child:
+            said, complaints = child.communicate()
+        assert not complaints
+        return said
+
+    assert look() == '{"undone":[],"in_use":[]}\n'
+    leave_changed(var_lib, {SETTING: "100"})
+    assert look() == ("1 of 1 changes to this host could not be undone | run `pgdyno restore` as root of this host\n")
+    assert read_sysctl(SETTING) == "100"
+    assert run(var_lib).returncode == 0
