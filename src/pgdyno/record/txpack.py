@@ -6,7 +6,8 @@ on select-only at 90 000 TPS: 1.2 bytes a transaction against 5.1 in the order o
 CPU time against 42. A reader gets each part back in the order of time.
 
 Parts, not one file: a Parquet file cannot be read before its end is written, and a crash may cost only the part under
-way. Each is written aside, flushed to the disk and renamed.
+way. Each is written aside, flushed to the disk and renamed. Those that are wanted while the load runs are not flushed, as
+that would disturb the disk under test: they reach it with the trial's other files, at its end.
 
 polars is imported when the first part is written or read, because it takes 0.1 s; `prepare` does so at a chosen moment.
 """
@@ -31,6 +32,7 @@ PART_ROWS = 1 << 18
 _SUMMARY_NAME = "summary.json"
 _ZSTD_LEVEL = 1
 _BASE_KEY = "pgdyno_base_stamp_us"
+_SPAN_KEY = "pgdyno_span"
 
 _Columns = dict[str, NDArray[Any]]
 
@@ -41,6 +43,17 @@ class PackedLog(msgspec.Struct, frozen=True, kw_only=True):
     transactions_count: int
     size_bytes: int
     parts_count: int
+
+
+class PartSpan(msgspec.Struct, frozen=True, kw_only=True):
+    """When the transactions of a part ended, in microseconds since the Unix epoch.
+
+    All that ended before `known_until_us` are in this part and those before it; None where the writer did not say.
+    """
+
+    first_stamp_us: int
+    last_stamp_us: int
+    known_until_us: int | None = None
 
 
 def prepare() -> None:
@@ -60,12 +73,13 @@ class TransactionPacker:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.glob("part-*.parquet")):
+        if find_parts(folder):
             raise FileExistsError(f"{folder} already holds packed transactions")
         self._folder = folder
         self._waiting: list[_Columns] = []
         self._waiting_rows = 0
         self._base_us = self._last_us = self._last_number = 0
+        self._least_us = self._most_us = 0
         self._transactions_count = self._size_bytes = self._parts_count = 0
 
     @property
@@ -82,15 +96,21 @@ class TransactionPacker:
         if not len(batch):
             return
         if not self._waiting:
-            self._base_us = self._last_us = int(batch.stamp_us[0])
+            self._base_us = self._last_us = self._least_us = self._most_us = int(batch.stamp_us[0])
             self._last_number = 0
+        self._least_us = min(self._least_us, int(batch.stamp_us.min()))
+        self._most_us = max(self._most_us, int(batch.stamp_us.max()))
         self._waiting.append(self._pack(batch))
         self._waiting_rows += len(batch)
         if self._waiting_rows >= PART_ROWS:
             self.flush()
 
-    def flush(self) -> None:
+    def flush(self, *, known_until_us: int | None = None, is_synced: bool = True) -> None:
         """Write what waits as a part of its own.
+
+        Args:
+            known_until_us: See `PartSpan`.
+            is_synced: Whether to wait until it is on the disk; else the kernel writes it when it likes.
 
         Raises:
             OSError: The disk is full or fails.
@@ -100,7 +120,8 @@ class TransactionPacker:
         final = self._folder / f"part-{self._parts_count:05d}.parquet"
         aside = final.with_suffix(".tmp")
         columns = {name: np.concatenate([each[name] for each in self._waiting]) for name in self._waiting[0]}
-        _write_part(columns, aside, base_us=self._base_us)
+        span = PartSpan(first_stamp_us=self._least_us, last_stamp_us=self._most_us, known_until_us=known_until_us)
+        _write_part(columns, aside, base_us=self._base_us, span=span, is_synced=is_synced)
         aside.replace(final)
         self._transactions_count += self._waiting_rows
         self._size_bytes += final.stat().st_size
@@ -169,11 +190,54 @@ def read_packed(folder: Path) -> Iterator[TransactionBatch]:
         OSError: A part cannot be read.
         ValueError: A part is not one that `TransactionPacker` wrote.
     """
-    paths = sorted(folder.glob("part-*.parquet"))
+    paths = find_parts(folder)
     if not paths:
         raise FileNotFoundError(f"no packed transactions in {folder}")
     for path in paths:
         yield _read_part(path)
+
+
+def find_parts(folder: Path) -> list[Path]:
+    """The parts so far, in the order in which they were written."""
+    return sorted(folder.glob("part-*.parquet"))
+
+
+def read_span(path: Path) -> PartSpan | None:
+    """When the transactions of a part ended, without reading them; None in parts of before this was kept.
+
+    Raises:
+        OSError: The part cannot be read.
+        ValueError: It is not one that `TransactionPacker` wrote.
+    """
+    import polars as pl  # noqa: PLC0415
+
+    try:
+        found = pl.read_parquet_metadata(path).get(_SPAN_KEY)
+        return None if found is None else msgspec.json.decode(found, type=PartSpan)
+    except (pl.exceptions.PolarsError, msgspec.DecodeError) as exc:
+        raise ValueError(f"{path} is not a part of packed transactions: {exc}") from exc
+
+
+def read_ok(path: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """End stamps, ascending, and latencies, both in microseconds, of a part's transactions that ended well.
+
+    Raises:
+        OSError: The part cannot be read.
+        ValueError: It is not one that `TransactionPacker` wrote.
+    """
+    import polars as pl  # noqa: PLC0415
+
+    try:
+        base_us = int(pl.read_parquet_metadata(path)[_BASE_KEY])
+        table = pl.read_parquet(path, columns=["outcome", "stamp_step_us", "latency_us"])
+        is_ok = table["outcome"].to_numpy() == Outcome.OK
+        # Each stamp is the sum of all steps before it, also of those of transactions that failed.
+        stamps = (np.cumsum(table["stamp_step_us"].to_numpy().astype(np.int64)) + base_us)[is_ok]
+        latencies = table["latency_us"].fill_null(0).to_numpy().astype(np.int64)[is_ok]
+        order = np.argsort(stamps, kind="stable")
+        return stamps[order], latencies[order]
+    except (pl.exceptions.PolarsError, KeyError, TypeError) as exc:
+        raise ValueError(f"{path} is not a part of packed transactions: {exc}") from exc
 
 
 def summarise_packed(
@@ -232,7 +296,7 @@ def _narrowest(values: NDArray[Any]) -> np.dtype[Any]:
     return np.dtype(np.int32 if fits else np.int64)
 
 
-def _write_part(columns: _Columns, path: Path, *, base_us: int) -> None:
+def _write_part(columns: _Columns, path: Path, *, base_us: int, span: PartSpan, is_synced: bool) -> None:
     import polars as pl  # noqa: PLC0415
 
     # A transaction that did not end well has no latency: null, not 0.
@@ -243,10 +307,11 @@ def _write_part(columns: _Columns, path: Path, *, base_us: int) -> None:
             compression="zstd",
             compression_level=_ZSTD_LEVEL,
             statistics=False,
-            metadata={_BASE_KEY: str(base_us)},
+            metadata={_BASE_KEY: str(base_us), _SPAN_KEY: msgspec.json.encode(span).decode()},
         )
         file.flush()
-        os.fsync(file.fileno())
+        if is_synced:
+            os.fsync(file.fileno())
 
 
 def _read_part(path: Path) -> TransactionBatch:

@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pgdyno.record.slices import (
+    SLICES_FILE,
+    Slice,
+    SliceLoad,
+    SlicePhase,
+    SliceReader,
+    SliceWriter,
+    read_slice_loads,
+    read_slices,
+)
+from pgdyno.record.txpack import TransactionPacker, find_parts, read_ok, read_packed, read_span
+from pgdyno.record.txparse import Outcome, TransactionBatch
+
+OFFSET_S = 1_795_000_000.25
+EPOCH_US = 1_795_000_000_000_000
+
+
+def make_slice(begin_s: float, settled_s: float, end_s: float, *, number: int = 1) -> Slice:
+    return Slice(
+        phase=SlicePhase.ROUND,
+        round=number,
+        position=0,
+        arm="a",
+        begin_monotonic_s=begin_s,
+        settled_monotonic_s=settled_s,
+        end_monotonic_s=end_s,
+        counts={"wal_bytes": 17.0, "device_flush_count": None},
+    )
+
+
+def make_batch(stamps_us: Sequence[int], *, seed: int = 0, clients: int = 4) -> TransactionBatch:
+    draw = np.random.default_rng(seed)
+    count = len(stamps_us)
+    outcome = draw.choice([Outcome.OK] * 8 + [Outcome.SKIPPED, Outcome.DEADLOCK], size=count).astype(np.uint8)
+    return TransactionBatch(
+        client=draw.integers(0, clients, count),
+        number=np.arange(count, dtype=np.int64),
+        latency_us=np.where(outcome == Outcome.OK, draw.integers(1, 10**6, count), 0),
+        outcome=outcome,
+        script=np.zeros(count, dtype=np.int64),
+        stamp_us=np.asarray(stamps_us, dtype=np.int64),
+    )
+
+
+def slow_loads(folder: Path, slices: Sequence[Slice]) -> list[list[int]]:
+    """Every transaction looked at for every slice."""
+    rows = [
+        (int(stamp), int(latency))
+        for batch in read_packed(folder)
+        for stamp, latency, outcome in zip(batch.stamp_us, batch.latency_us, batch.outcome, strict=True)
+        if outcome == Outcome.OK
+    ]
+    rows.sort(key=lambda row: row[0])
+    return [
+        [
+            latency
+            for stamp, latency in rows
+            if round((one.settled_monotonic_s + OFFSET_S) * 1e6)
+            <= stamp
+            < round((one.end_monotonic_s + OFFSET_S) * 1e6)
+        ]
+        for one in slices
+    ]
+
+
+def as_lists(loads: Sequence[SliceLoad]) -> list[list[int]]:
+    assert all(load.ok_count == len(load.latency_us) for load in loads)
+    return [load.latency_us.tolist() for load in loads]
+
+
+def test_slices_come_back_and_a_cut_line_does_not(tmp_path: Path) -> None:
+    assert read_slices(tmp_path) == ()
+    slices = (make_slice(1.0, 1.125, 2.0), make_slice(2.0, 2.25, 3.0, number=2))
+    with SliceWriter(tmp_path) as writer:
+        for number, one in enumerate(slices, start=1):
+            writer.add(one)
+            assert read_slices(tmp_path) == slices[:number]
+    path = tmp_path / SLICES_FILE
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole[:40])
+    assert read_slices(tmp_path) == slices
+
+
+def test_a_whole_line_that_is_no_slice_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / SLICES_FILE).write_bytes(b'{"phase": "round"}\n')
+    with pytest.raises(ValueError, match="missing required field"):
+        read_slices(tmp_path)
+
+
+def test_transactions_belong_to_the_slice_in_which_they_ended(tmp_path: Path) -> None:
+    packer = TransactionPacker(tmp_path)
+    stamps = [EPOCH_US + 250_000 + us for us in (999_999, 1_000_000, 1_999_999, 2_000_000)]
+    outcome = np.zeros(4, dtype=np.uint8)
+    packer.add(msgspec.structs.replace(make_batch(stamps), outcome=outcome, latency_us=np.arange(4)))
+    packer.close()
+    loads = read_slice_loads(tmp_path, [make_slice(0.5, 1.0, 2.0)], clock_offset_s=OFFSET_S)
+    assert as_lists(list(loads)) == [[1, 2]]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_the_reader_agrees_with_a_slow_obvious_one(tmp_path: Path, data: st.DataObject) -> None:
+    folder = tmp_path / str(len(list(tmp_path.iterdir())))
+    packer = TransactionPacker(folder)
+    slices, at_s = [], 0.0
+    for number in range(data.draw(st.integers(0, 12))):
+        steps = [data.draw(st.floats(0.0, 0.4)) for _ in range(3)]
+        slices.append(make_slice(at_s, at_s + steps[0], at_s + steps[0] + steps[1], number=number + 1))
+        at_s += sum(steps)
+    span_us = int((at_s + 0.5) * 1e6)
+    # Threads' logs come in blocks whose times overlap.
+    blocks = data.draw(st.lists(st.lists(st.integers(0, span_us), max_size=40), min_size=1, max_size=8))
+    for seed, block in enumerate(blocks):
+        if block:
+            packer.add(make_batch(sorted(EPOCH_US + us for us in block), seed=seed))
+        if data.draw(st.booleans()):
+            packer.flush(is_synced=False)
+    packer.close()
+    if not find_parts(folder):
+        return
+    expected = slow_loads(folder, slices)
+    found = list(read_slice_loads(folder, slices, clock_offset_s=OFFSET_S))
+    assert [load.ok_count for load in found] == [len(each) for each in expected]
+    assert [sorted(each) for each in as_lists(found)] == [sorted(each) for each in expected]
+
+
+def test_a_live_reader_waits_until_a_slice_is_known_and_gives_each_once(tmp_path: Path) -> None:
+    reader = SliceReader(tmp_path / "t", clock_offset_s=OFFSET_S)
+    slices = [make_slice(t, t + 0.1, t + 1.0, number=int(t)) for t in (1.0, 2.0, 3.0, 4.0)]
+    assert list(reader.take(slices[:1])) == []
+    packer = TransactionPacker(tmp_path / "t")
+    loads: list[SliceLoad] = []
+    # One thread's log is two thirds of a second behind: what it still holds belongs to slices that are over.
+    for second in range(6):
+        base = EPOCH_US + second * 1_000_000
+        packer.add(make_batch([base + 4000 * n for n in range(250)], seed=second))
+        packer.add(make_batch([base - 666_000 + 4000 * n for n in range(250)], seed=100 + second))
+        packer.flush(known_until_us=base - 666_000 + 249 * 4000, is_synced=False)
+        known_until_s = read_span(find_parts(tmp_path / "t")[-1]).known_until_us / 1e6 - OFFSET_S  # type: ignore[union-attr,operator]
+        begun = [one for one in slices if one.end_monotonic_s <= second + 1]
+        loads += reader.take(begun)
+        assert len(loads) == sum(one.end_monotonic_s <= known_until_s for one in begun)
+    assert len(loads) == 4
+    packer.close()
+    loads += reader.take(slices, is_ended=True)
+    assert list(reader.take(slices, is_ended=True)) == []
+    assert [sorted(each) for each in as_lists(loads)] == [sorted(each) for each in slow_loads(tmp_path / "t", slices)]
+    assert min(load.ok_count for load in loads) > 300
+
+
+def test_parts_that_no_slice_needs_are_not_read(tmp_path: Path) -> None:
+    packer = TransactionPacker(tmp_path)
+    for second in range(5):
+        packer.add(make_batch([EPOCH_US + 250_000 + second * 1_000_000 + 1000 * n for n in range(1000)], seed=second))
+        packer.flush(known_until_us=EPOCH_US + 250_000 + second * 1_000_000 + 999_000)
+    packer.close()
+    slices = [make_slice(3.0, 3.1, 3.9)]
+    expected = slow_loads(tmp_path, slices)
+    # Unreadable but for what its end says of its span.
+    for unneeded in find_parts(tmp_path)[:3]:
+        content = unneeded.read_bytes()
+        unneeded.write_bytes(b"\xff" * (len(content) // 3) + content[len(content) // 3 :])
+    assert as_lists(list(read_slice_loads(tmp_path, slices, clock_offset_s=OFFSET_S))) == expected
+    with pytest.raises(ValueError, match="not a part"):
+        list(read_slice_loads(tmp_path, [make_slice(1.0, 1.1, 1.9)], clock_offset_s=OFFSET_S))
+
+
+def test_no_part_and_no_transaction_are_different_things(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no packed transactions"):
+        list(read_slice_loads(tmp_path, [make_slice(1.0, 1.1, 2.0)], clock_offset_s=OFFSET_S))
+    packer = TransactionPacker(tmp_path)
+    packer.add(make_batch([EPOCH_US]))
+    packer.close()
+    (load,) = read_slice_loads(tmp_path, [make_slice(1.0, 1.1, 2.0)], clock_offset_s=OFFSET_S)
+    assert load.ok_count == 0
+
+
+def test_the_good_ones_of_a_part_are_those_of_the_whole_part(tmp_path: Path) -> None:
+    packer = TransactionPacker(tmp_path)
+    packer.add(make_batch([EPOCH_US + 10 * n for n in range(500)], seed=5))
+    packer.close()
+    (batch,) = read_packed(tmp_path)
+    (path,) = find_parts(tmp_path)
+    stamps, latencies = read_ok(path)
+    is_ok = batch.outcome == Outcome.OK
+    assert 0 < is_ok.sum() < 500
+    assert stamps.tolist() == batch.stamp_us[is_ok].tolist()
+    assert latencies.tolist() == batch.latency_us[is_ok].tolist()
+    span = read_span(path)
+    assert span is not None
+    assert (span.first_stamp_us, span.last_stamp_us) == (EPOCH_US, EPOCH_US + 4990)
+    assert span.known_until_us is None
