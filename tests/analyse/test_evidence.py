@@ -206,8 +206,9 @@ def test_values_that_are_no_evidence_are_refused(values: list[float]) -> None:
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0, -0.1, math.nan])
 def test_impossible_levels_are_refused(alpha: float) -> None:
-    with pytest.raises(ValueError, match="alpha"):
-        gather_evidence([0.1, 0.2], alpha=alpha)
+    for values in ([0.1, 0.2], []):
+        with pytest.raises(ValueError, match="alpha"):
+            gather_evidence(values, alpha=alpha)
 
 
 def test_looking_after_every_pair_is_not_punished() -> None:

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import bisect
 import enum
+import itertools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -159,13 +160,13 @@ def critical_t2(n: ArrayLike, alpha: ArrayLike) -> Floats:
     Raises:
         ValueError: alpha is not inside (0, 1).
     """
-    count, level = np.broadcast_arrays(np.asarray(n, dtype=np.float64), np.asarray(alpha, dtype=np.float64))
+    count, level = np.asarray(n, dtype=np.float64), np.asarray(alpha, dtype=np.float64)
     if not ((level > 0) & (level < 1)).all():
         raise ValueError("alpha must lie inside (0, 1)")
     s = 1.0 + count * _G
     log_c = 2.0 / count * (np.log(s) / 2 - np.log(level))
     left = -np.expm1(log_c - np.log(s))
-    critical = np.full(s.shape, np.inf)
+    critical = np.full(left.shape, np.inf)
     np.divide((count - 1) * np.expm1(log_c), left, out=critical, where=left > 0)
     return critical
 
@@ -176,9 +177,8 @@ def half_width(n: int, alpha: float) -> float:
 
 
 def least_pairs(alpha: float) -> int:
-    """The fewest pairs that can show anything at this level."""
-    counts = range(1, MOST_PAIRS + 1)
-    return counts[_find_width(counts, _LARGEST, alpha)]
+    """The fewest pairs that can show anything at this level: c < s, which is s^((n-1)/2) > 1/alpha."""
+    return next(n for n in itertools.count(2) if (n - 1) / 2 * math.log1p(n * _G) > -math.log(alpha))
 
 
 def look_intervals(log_ratios: Floats, alpha: ArrayLike) -> tuple[Floats, Floats]:
@@ -241,7 +241,8 @@ def count_pairs_until(width: float, *, sd: float, alpha: float, after: int = 0) 
     """
     in_sd = width / sd if sd > 0 else math.inf
     counts = range(after + 1, MOST_PAIRS + 1)
-    index = _find_width(counts, min(in_sd, _LARGEST), alpha)
+    # Widths only shrink with more pairs of one spread.
+    index = bisect.bisect_left(counts, -min(in_sd, _LARGEST), key=lambda n: -half_width(n, alpha))
     return index + 1 if width > 0 and index < len(counts) else None
 
 
@@ -259,11 +260,6 @@ def smallest_shown_effect(n: int, sd: float, *, alpha: float, power: float = 0.8
     if n < least_pairs(alpha):
         return None
     return float(nctdtrinc(n - 1, 1 - power, math.sqrt(float(critical_t2(n, alpha))))) / math.sqrt(n) * sd
-
-
-def _find_width(counts: range, in_sd: float, alpha: float) -> int:
-    """Index of the first count of pairs whose interval is that narrow; widths only shrink with more pairs."""
-    return bisect.bisect_left(counts, -in_sd, key=lambda n: -half_width(n, alpha))
 
 
 def _moments(log_ratios: Floats) -> tuple[Floats, Floats, Floats]:
