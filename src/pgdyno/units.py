@@ -6,12 +6,20 @@ display units exist only in `report/`.
 
 from __future__ import annotations
 
+import math
 import re
+import sys
 
 # Source: PostgreSQL 18 manual, section 19.1.1 "Parameter Names and Values": multipliers are 1024, names case-sensitive.
 _MEMORY_BYTES = {"B": 1, "kB": 1024, "MB": 1024**2, "GB": 1024**3, "TB": 1024**4}
-_TIME_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_TIME_US = {"us": 1, "ms": 1000, "s": 10**6, "min": 60 * 10**6, "h": 3600 * 10**6, "d": 86400 * 10**6}
+_TIME_S = {name: us / 1e6 for name, us in _TIME_US.items()}
 _QUANTITY = re.compile(r"\s*([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z]*)\s*")
+
+# What strtol() takes with base 0, and strtod() without hexadecimal fractions.
+_INTEGER = re.compile(r"\s*([+-]?)(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)", re.ASCII)
+_DOUBLE = re.compile(r"\s*[+-]?(?:0[xX][0-9a-fA-F]{1,200}|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)", re.ASCII)
+_BASE_UNIT = re.compile(r"(?P<factor>\d*)(?P<name>[A-Za-z]+)")
 
 
 def parse_bytes(text: str) -> int:
@@ -30,6 +38,71 @@ def parse_seconds(text: str) -> float:
         ValueError: No number, no unit, or a unit that is not one of us, ms, s, min, h, d.
     """
     return _parse(text, _TIME_S)
+
+
+def parse_in_unit(text: str, unit: str | None, *, is_integer: bool) -> float:
+    """Parse a setting's number as the server does, into multiples of the setting's own unit.
+
+    Args:
+        text: Such as `1.5GB`, `90 s`, `0x10`, `100`; a number without a unit is in `unit`.
+        unit: As pg_settings.unit has it, such as `8kB`, `ms` or `MB`; None takes no unit.
+        is_integer: Whether the setting is one: octal and hexadecimal are taken, fractions rounded.
+
+    Raises:
+        ValueError: No number, a unit that does not fit, or more than the server's integers hold.
+
+    Source: PostgreSQL 18 src/backend/utils/misc/guc.c, parse_int(), parse_real(), convert_to_base_unit().
+    """
+    number, rest = _scan_number(text, is_integer=is_integer)
+    given = rest.strip()
+    if given:
+        number = _convert(number, given, unit, text)
+    if not is_integer:
+        return number
+    if not -(2**31) <= round(number) < 2**31:
+        raise ValueError(f"{text!r} is more than an integer of 32 bits holds")
+    return round(number)
+
+
+def _scan_number(text: str, *, is_integer: bool) -> tuple[float, str]:
+    """The number at the beginning, and what follows it."""
+    match = _INTEGER.match(text) if is_integer else None
+    end = match.end() if match else 0
+    if match and text[end : end + 1] not in {".", "e", "E"}:
+        sign, digits = match.groups()
+        base = 16 if digits[:2] in {"0x", "0X"} else 8 if digits[0] == "0" else 10
+        integer = int(sign + digits, base)
+        if -(2**63) <= integer < 2**63:
+            return float(integer), text[end:]
+    match = _DOUBLE.match(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a number")
+    if "x" in match[0].lower():
+        return float.fromhex(match[0]), text[match.end() :]
+    number = float(match[0])
+    # strtod() reports what a double cannot hold in full, at either end.
+    if math.isinf(number) or (abs(number) < sys.float_info.min and re.search("[1-9]", match[0].lower().split("e")[0])):
+        raise ValueError(f"{text!r} is more than a double holds")
+    return number, text[match.end() :]
+
+
+def _convert(number: float, given: str, unit: str | None, text: str) -> float:
+    """A number of the unit `given`, in multiples of `unit`: a fraction is rounded to the next smaller unit."""
+    base = _BASE_UNIT.fullmatch(unit or "")
+    if base is None:
+        raise ValueError(f"{text!r} has a unit, and the setting has none")
+    sizes = _MEMORY_BYTES if base["name"] in _MEMORY_BYTES else _TIME_US
+    names = list(sizes)
+    if given not in sizes:
+        raise ValueError(f"{text!r} has the unit {given!r}, which is not one of {', '.join(names)}")
+    base_size = int(base["factor"] or 1) * sizes[base["name"]]
+    number *= sizes[given] / base_size
+    if given == names[0]:
+        return number
+    smaller = sizes[names[names.index(given) - 1]] / base_size
+    if math.isinf(number / smaller):
+        raise ValueError(f"{text!r} is more than a double holds")
+    return round(number / smaller) * smaller
 
 
 def _parse(text: str, units: dict[str, float] | dict[str, int]) -> float:

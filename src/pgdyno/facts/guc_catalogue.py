@@ -1,0 +1,206 @@
+"""Reads the catalogue of PostgreSQL's settings: `gucs.json`, which servers wrote, and `gucs.toml`, what we know beyond it.
+
+`gucs.py` answers questions from it. Both files are read on first use only: nobody who asks for help waits for them.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import importlib.resources
+from typing import TypeAlias, TypeVar
+
+import msgspec
+
+from pgdyno.facts.views import SUPPORTED_MAJORS
+
+_T = TypeVar("_T")
+Varying: TypeAlias = _T | dict[str, _T]
+"""A value for all versions, or one for each range of them, such as `15-17` or `16, 18`."""
+
+
+class Context(enum.Enum):
+    """Who can change a setting, and when; PostgreSQL's own words."""
+
+    INTERNAL = "internal"
+    POSTMASTER = "postmaster"
+    SIGHUP = "sighup"
+    SUPERUSER_BACKEND = "superuser-backend"
+    BACKEND = "backend"
+    SUPERUSER = "superuser"
+    USER = "user"
+
+
+class VarType(enum.Enum):
+    """What a setting's values are; PostgreSQL's own words."""
+
+    BOOL = "bool"
+    ENUM = "enum"
+    INTEGER = "integer"
+    REAL = "real"
+    STRING = "string"
+
+
+class Guc(msgspec.Struct, frozen=True, kw_only=True):
+    """A setting of one major version."""
+
+    name: str
+    """As pg_settings spells it; the server itself takes any case."""
+    major: int
+    context: Context
+    vartype: VarType
+    unit: str | None
+    """Of numbers without one, and of `boot`, `min_value` and `max_value`: B, kB, 8kB, MB, ms, s, min; None: no unit."""
+    min_value: int | float | None
+    max_value: int | float | None
+    """None for what is no number, and for what nobody can set."""
+    values: tuple[str, ...]
+    """Of an enum; with those that only some builds take."""
+    build_values: tuple[str, ...]
+    """Those of `values` that only some builds take: whether this server does, only it can tell."""
+    aliases: dict[str, str]
+    """Spellings that an enum takes, too, and the value that each of them means."""
+    boot: str | None
+    """The built-in value as pg_settings.boot_val has it; None where there is none or it is each build's own."""
+    category: str
+    about: str
+    not_everywhere: str | None
+    """Why a server of this version may lack it; None where all have it."""
+
+
+class _Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A line of `gucs.json`."""
+
+    name: str
+    context: Varying[Context]
+    vartype: Varying[VarType]
+    category: str
+    about: str
+    versions: str = f"{SUPPORTED_MAJORS[0]}-{SUPPORTED_MAJORS[-1]}"
+    unit: str | None = None
+    min: Varying[int | float | None] = None
+    max: Varying[int | float | None] = None
+    values: Varying[tuple[str, ...]] = ()
+    aliases: dict[str, str] = {}
+    boot: Varying[str | None] = None
+
+
+class _Raw(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    servers: dict[str, str]
+    settings: tuple[_Row, ...]
+
+
+class Effect(enum.Enum):
+    """How soon a change, once made, acts on a load under way."""
+
+    AT_ONCE = "at once"
+    SLOW = "slow"
+    """What it does outlives a slice, or takes a whole cycle (a checkpoint, a vacuum) to show."""
+    NEW_PLANS = "new plans"
+    """When a statement is next planned: at once where each execution plans (pgbench -M simple and extended), else,
+    under prepared statements with generic plans, in new sessions."""
+    NEW_SESSIONS = "new sessions"
+    NOT_WHILE_RUNNING = "not while running"
+
+
+class EffectRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How soon some settings act, and how that is known."""
+
+    effect: Effect
+    why: str
+    """A clause with "it" for the setting."""
+    source: str
+    settings: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+
+
+class _BuildValues(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: str
+    values: tuple[str, ...]
+    source: str
+
+
+class _NotEverywhere(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: str
+    versions: str
+    why: str
+    source: str
+
+
+class Knowledge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`gucs.toml`."""
+
+    initdb: frozenset[str]
+    boot_of_build: frozenset[str]
+    build_values: tuple[_BuildValues, ...]
+    not_everywhere: tuple[_NotEverywhere, ...]
+    effect: tuple[EffectRule, ...]
+
+
+@functools.cache
+def knowledge() -> Knowledge:
+    """What `gucs.toml` says."""
+    text = importlib.resources.files("pgdyno.facts").joinpath("gucs.toml").read_bytes()
+    return msgspec.toml.decode(text, type=Knowledge)
+
+
+@functools.cache
+def _raw() -> _Raw:
+    text = importlib.resources.files("pgdyno.facts").joinpath("gucs.json").read_bytes()
+    return msgspec.json.decode(text, type=_Raw)
+
+
+@functools.cache
+def catalogue(major: int) -> dict[str, Guc]:
+    """The settings of that version by their names in lower case; empty for a version that pgdyno does not know."""
+    known = knowledge()
+    not_everywhere = {one.name: one for one in known.not_everywhere}
+    build_values = {one.name: one.values for one in known.build_values}
+    gucs = {}
+    for row in _raw().settings:
+        partial = not_everywhere.get(row.name)
+        if _covers(partial.versions if partial else row.versions, major):
+            gucs[row.name.lower()] = _guc(row, major, build_values.get(row.name, ()), partial, known)
+    return gucs
+
+
+def _guc(row: _Row, major: int, build_values: tuple[str, ...], partial: _NotEverywhere | None, known: Knowledge) -> Guc:
+    values = _pick(row.values, major)
+    return Guc(
+        name=row.name,
+        major=major,
+        context=_pick(row.context, major),
+        vartype=_pick(row.vartype, major),
+        unit=row.unit,
+        min_value=_pick(row.min, major),
+        max_value=_pick(row.max, major),
+        values=(*values, *(value for value in build_values if value not in values)),
+        build_values=build_values,
+        aliases=row.aliases,
+        boot=None if row.name in known.boot_of_build else _pick(row.boot, major),
+        category=row.category,
+        about=row.about,
+        not_everywhere=partial.why if partial else None,
+    )
+
+
+def _pick(value: Varying[_T], major: int) -> _T:
+    """The value in that version.
+
+    Raises:
+        LookupError: No range covers it.
+    """
+    if not isinstance(value, dict):
+        return value
+    for versions, one in value.items():
+        if _covers(versions, major):
+            return one
+    raise LookupError(f"{value} has nothing for version {major}")
+
+
+def _covers(versions: str, major: int) -> bool:
+    for one in versions.split(", "):
+        first, _, last = one.partition("-")
+        if int(first) <= major <= int(last or first):
+            return True
+    return False
