@@ -1,7 +1,7 @@
-"""The settings that decide what a bench measures, and their built-in values: the typed reader of `settings.toml`.
+"""The settings that decide what a bench measures: the typed reader of `settings.toml`.
 
 A trial records only the settings that differ from what is built in. Whoever shows a value that is not among them needs
-to know what is built in; for a version without a line here nothing is known, and nothing is guessed.
+to know what is built in; the catalogue tells, and for a version that it does not know, nothing is guessed.
 """
 
 from __future__ import annotations
@@ -11,24 +11,26 @@ import importlib.resources
 
 import msgspec
 
+from pgdyno.facts.gucs import find_guc
+from pgdyno.facts.views import SUPPORTED_MAJORS
+
 
 class KeySetting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A setting of which every report shows the value."""
 
     name: str
     meaning: str
-    boot: dict[str, str]
-    """By a range of major versions, such as `15-17`; as pg_settings.boot_val has it, in units of `unit`."""
-    unit: str | None = None
-    """As pg_settings.unit has it, such as `8kB`."""
+
+    @property
+    def unit(self) -> str | None:
+        """As pg_settings.unit has it, such as `8kB`."""
+        guc = find_guc(self.name, SUPPORTED_MAJORS[-1])
+        return guc.unit if guc else None
 
     def find_boot_value(self, version_major: int) -> str | None:
-        """The built-in value in that major version; None where it is not known."""
-        for versions, value in self.boot.items():
-            first, _, last = versions.partition("-")
-            if int(first) <= version_major <= int(last or first):
-                return value
-        return None
+        """The built-in value in that major version, in units of `unit`; None where it is not known."""
+        guc = find_guc(self.name, version_major)
+        return guc.boot if guc else None
 
 
 class _Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
