@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 
@@ -32,6 +33,11 @@ def _is_ci() -> bool:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # How long an example takes is the machine's affair.
+    hypothesis.settings.register_profile(
+        "patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    )
+    hypothesis.settings.load_profile("patient")
     # A shell that starts the tests in the background has them ignored, and children would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)

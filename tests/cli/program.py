@@ -41,7 +41,7 @@ class Bench:
         needs_home = arguments[0] in {"bench", "run", "resume", "plan", "clean"}
         return [sys.executable, "-m", "pgdyno", *arguments, *(("--home", str(self.home)) if needs_home else ())]
 
-    def run(self, *arguments: str, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, timeout_s: float = 280) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             self.argv(*arguments),
             cwd=self.folder,
@@ -53,7 +53,7 @@ class Bench:
             env={**os.environ, "COLUMNS": "200"},
         )
 
-    def json(self, *arguments: str, timeout_s: float = 120) -> dict[str, Any]:
+    def json(self, *arguments: str, timeout_s: float = 280) -> dict[str, Any]:
         done = self.run(*arguments, "--json", timeout_s=timeout_s)
         assert done.returncode == 0, done.stderr
         document: dict[str, Any] = json.loads(done.stdout)
@@ -91,7 +91,7 @@ class Bench:
                     found.append((int(entry.name), command))
         return found
 
-    def assert_nothing_runs(self, *, within_s: float = 15) -> None:
+    def assert_nothing_runs(self, *, within_s: float = 60) -> None:
         assert wait_until(lambda: not self.processes(), seconds=within_s), self.processes()
 
     def find_process(self, words: str) -> int | None:
@@ -104,7 +104,7 @@ def some_bench() -> Iterator[Bench]:
         yield Bench(folder)
 
 
-def wait_until(condition: Callable[[], bool], *, seconds: float = 30) -> bool:
+def wait_until(condition: Callable[[], bool], *, seconds: float = 120) -> bool:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if condition():

@@ -115,7 +115,7 @@ def test_a_killed_program_is_told_and_the_next_command_works(loaded: Bench, vict
         pid = loaded.find_process(victim)
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
-        _, stderr = process.communicate(timeout=60)
+        _, stderr = process.communicate(timeout=200)
     assert process.returncode == 4, stderr
     assert words in stderr
     loaded.assert_nothing_runs()
@@ -134,7 +134,7 @@ def test_a_stop_at_each_stage_leaves_nothing_and_resumes(bench: Bench, stage: st
     with bench.started("bench", "--workload", "select-only", *SMALL, "--out", "out") as process:
         assert wait_until((bench.folder / stage).exists)
         process.send_signal(number)
-        _, stderr = process.communicate(timeout=60)
+        _, stderr = process.communicate(timeout=200)
     assert process.returncode == 130, stderr
     assert "Traceback" not in stderr
     bench.assert_nothing_runs()
@@ -171,7 +171,7 @@ def test_a_script_is_run_as_it_was_when_the_study_began(loaded: Bench) -> None:
     with loaded.started("bench", *SMALL, *long) as process:
         assert wait_until((loaded.folder / "scripted" / "trials" / "0001" / "os.jsonl").exists)
         script.write_text("SELECT no_such_column;\n")
-        _, stderr = process.communicate(timeout=60)
+        _, stderr = process.communicate(timeout=200)
     assert process.returncode == 0, stderr
 
 

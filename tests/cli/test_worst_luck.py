@@ -22,6 +22,7 @@ def finished(record: Path) -> dict[str, bytes]:
     return {path.parent.name: path.read_bytes() for path in record.glob("trials/[0-9][0-9][0-9][0-9]/trial.json")}
 
 
+@pytest.mark.timeout(900)  # it waits for ten deaths
 def test_kill_9_at_ten_random_instants_loses_nothing_finished() -> None:
     draw = random.Random(20261121)
     kills = 0
@@ -55,7 +56,7 @@ def test_kill_9_at_ten_random_instants_loses_nothing_finished() -> None:
                 shutil.rmtree(record)
         if not (record / "record.json").exists():
             return
-        done = bench.run("resume", "out", timeout_s=200)
+        done = bench.run("resume", "out")
         assert done.returncode == 0, done.stderr
         report = json.loads((record / "report.json").read_text())
         assert sum(len(workload["trials"]) for workload in report["workloads"]) == 6
@@ -95,7 +96,7 @@ def test_a_disk_that_fills_up_midway(small_disk: Path) -> None:
                 with filler.open("ab") as file, contextlib.suppress(OSError):
                     while True:
                         os.posix_fallocate(file.fileno(), file.seek(0, os.SEEK_END), size)
-            _, stderr = process.communicate(timeout=120)
+            _, stderr = process.communicate(timeout=200)
         assert process.returncode == 4, stderr
         assert "No space left on device" in stderr
         assert "the disk is full" in stderr

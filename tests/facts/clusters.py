@@ -60,7 +60,7 @@ class Cluster:
         argv = [str(self.bindir / "postgres"), "-D", str(self.root / "data"), *options]
         with self.log.open("ab") as log:
             self.server = process.start(argv, user=self.user, death_signal="QUIT", stdout=log, stderr=log)
-        for _ in range(300):
+        for _ in range(1200):
             assert self.server.poll() is None, self.log.read_text()
             with contextlib.suppress(StepFailedError):
                 sql.connect(self.address).close()

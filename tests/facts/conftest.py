@@ -18,7 +18,11 @@ def cluster_of() -> Iterator[Callable[[int], Cluster]]:
             if major not in made:
                 made[major] = stack.enter_context(made_cluster(major))
                 made[major].start(
-                    track_io_timing="on", track_wal_io_timing="on", shared_buffers="1MB", autovacuum="off"
+                    track_io_timing="on",
+                    track_wal_io_timing="on",
+                    shared_buffers="1MB",
+                    autovacuum="off",
+                    checkpoint_timeout="1h",
                 )
             return made[major]
 

@@ -404,11 +404,12 @@ while True:
         kernel.switch({{}})
 """
         seen = set()
-        for _ in range(10):
+        for attempt in range(1, 11):
             with started_child(code, journal=journal.folder) as child:
                 assert child.stdout is not None
                 child.stdout.readline()
-                time.sleep(chance.uniform(0, 0.05))
+                # A slow disk keeps it at the journal for longer.
+                time.sleep(chance.uniform(0, 0.05 * attempt))
                 child.kill()
                 child.wait()
             seen.add((read_sysctl(SETTING) != before[0], len(journal.read())))

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pgdyno.record.samples import find_missed, read_os_samples, read_server_samples
+from pgdyno.record.samples import OS_FILE, SERVER_FILE, find_missed, read_os_samples, read_server_samples
 from pgdyno.record.series import busiest_thread, process_cpu
 from pgdyno.record.server_series import tps
 from pgdyno.run.samplers import (
@@ -52,6 +52,24 @@ def run_samplers(cluster: Cluster, folder: Path, during: Callable[[Samplers], No
     return samplers.gaps
 
 
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+
+
+def wait_for_samples(folder: Path, count: int, *, of: tuple[str, ...] = (OS_FILE, SERVER_FILE)) -> None:
+    """Wait for so many more of each: a busy machine may make them late."""
+    for path in (folder / name for name in of):
+        had = path.read_bytes().count(b"\n")
+        wait_until(lambda path=path, had=had: path.read_bytes().count(b"\n") >= had + count)  # type: ignore[misc]
+
+
+def is_late(gap: SamplerGap) -> bool:
+    return gap.reason == "came too late for its samples"
+
+
 def pids_of(folder: Path) -> dict[str, int]:
     """The processes that the OS sampler followed, by label."""
     frame = read_os_samples(folder).frame
@@ -63,15 +81,16 @@ def test_both_watch_a_load_and_themselves_and_leave_nothing_behind(cluster: Clus
     def during(samplers: Samplers) -> None:
         load = subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"])
         samplers.follow(LOAD_LABEL, load.pid)
-        time.sleep(1.5)
+        wait_for_samples(tmp_path, 7)
         load.kill()
         load.wait()
 
     began_s = time.monotonic()
-    assert run_samplers(cluster, tmp_path, during) == ()
+    assert all(is_late(gap) for gap in run_samplers(cluster, tmp_path, during))
     seen = read_os_samples(tmp_path)
     assert set(pids_of(tmp_path)) == {"sampler_os", SERVER_SAMPLER_LABEL, BACKEND_LABEL, LOAD_LABEL}
-    assert 0.2 < np.nanmean(busiest_thread(seen).values) < 1.1
+    # It burns a CPU, or its share of one on a busy machine.
+    assert 0.02 < np.nanmean(busiest_thread(seen).values) < 1.1
     for label in ("sampler_os", SERVER_SAMPLER_LABEL, BACKEND_LABEL):
         # Five times as often as in a trial: still a small part of a CPU.
         assert 0 < np.nanmean(process_cpu(seen, label).values) < 0.2
@@ -83,43 +102,40 @@ def test_both_watch_a_load_and_themselves_and_leave_nothing_behind(cluster: Clus
     assert np.nanmin(tps(server).values) >= 0
 
 
-@pytest.mark.parametrize(("label", "source"), [("sampler_os", OS), (SERVER_SAMPLER_LABEL, SERVER)])
+@pytest.mark.parametrize(("source", "other"), [(OS, SERVER_FILE), (SERVER, OS_FILE)])
 def test_a_killed_sampler_is_a_gap_until_the_end_and_the_other_goes_on(
-    cluster: Cluster, tmp_path: Path, label: str, source: str
+    cluster: Cluster, tmp_path: Path, source: str, other: str
 ) -> None:
     killed_s = 0.0
 
-    def during(_: Samplers) -> None:
+    def during(samplers: Samplers) -> None:
         nonlocal killed_s
-        time.sleep(0.5)
-        os.kill(pids_of(tmp_path)[label], signal.SIGKILL)
+        os.kill(samplers.pids[source], signal.SIGKILL)
         killed_s = time.monotonic()
-        time.sleep(0.6)
+        wait_for_samples(tmp_path, 3, of=(other,))
 
-    # A busy machine may make either late as well.
-    (gap,) = [gap for gap in run_samplers(cluster, tmp_path, during) if "too late" not in gap.reason]
+    (gap,) = [gap for gap in run_samplers(cluster, tmp_path, during) if not is_late(gap)]
     assert gap.source == source
     assert gap.reason == "ended by signal 9"
-    assert gap.from_s <= killed_s < killed_s + 0.6 <= gap.to_s
+    assert gap.from_s <= killed_s < killed_s + 0.1 < gap.to_s
     files = {OS: read_server_samples, SERVER: read_os_samples}
     assert files[source](tmp_path).frame["t_s"][-1] > killed_s
 
 
 def test_samples_that_were_missed_are_a_gap(cluster: Cluster, tmp_path: Path) -> None:
-    def during(_: Samplers) -> None:
-        time.sleep(0.5)
-        pid = pids_of(tmp_path)["sampler_os"]
+    def during(samplers: Samplers) -> None:
+        wait_for_samples(tmp_path, 2, of=(OS_FILE,))
+        pid = samplers.pids[OS]
         os.kill(pid, signal.SIGSTOP)
-        time.sleep(1)
+        time.sleep(1.5)
         os.kill(pid, signal.SIGCONT)
-        time.sleep(0.5)
+        wait_for_samples(tmp_path, 3, of=(OS_FILE,))
 
     gaps = [gap for gap in run_samplers(cluster, tmp_path, during) if gap.source == OS]
-    assert any(gap.to_s - gap.from_s > 0.9 and gap.reason == "came too late for its samples" for gap in gaps)
-    # After the pause it goes on at its pace and does not make up for what is lost: one sample comes late, and the next
-    # in time, however soon that is.
-    steps = np.diff(read_os_samples(tmp_path).frame["t_s"].to_numpy())
-    assert (steps < 0.1).sum() <= 1
+    assert any(gap.to_s - gap.from_s > 1.4 and is_late(gap) for gap in gaps)
+    # After the pause it goes on at its pace and does not make up for what is lost, which were six samples at least.
+    times = read_os_samples(tmp_path).frame["t_s"]
+    assert len(times) <= 1 + (times[-1] - times[0]) / 0.2 - 3
     assert len(find_missed(read_os_samples(tmp_path))) == len(gaps)
 
 
@@ -127,12 +143,12 @@ def test_a_server_that_dies_is_a_gap_in_the_servers_words(tmp_path: Path) -> Non
     with made_cluster(18) as cluster:
         cluster.start(fsync="off")
 
-        def during(_: Samplers) -> None:
-            time.sleep(0.5)
+        def during(samplers: Samplers) -> None:
+            pid = samplers.pids[SERVER]
             cluster.kill()
-            time.sleep(0.5)
+            wait_until(lambda: "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text())
 
-        (gap,) = run_samplers(cluster, tmp_path, during)
+        (gap,) = [gap for gap in run_samplers(cluster, tmp_path, during) if not is_late(gap)]
     assert gap.source == SERVER
     assert gap.reason.startswith("failed: ")
     assert read_os_samples(tmp_path).end == "signal 15"
@@ -151,7 +167,7 @@ def test_no_server_at_all_is_a_gap_of_the_whole_time(cluster: Cluster, tmp_path:
     nowhere = Address(socket_dir="/nowhere", port=1, user="postgres")
     with Samplers(directory=tmp_path, address=nowhere, interval_s=0.2) as samplers:
         time.sleep(0.5)
-    (gap,) = samplers.gaps
+    (gap,) = [gap for gap in samplers.gaps if not is_late(gap)]
     assert gap.source == SERVER
     assert "cannot connect to the server" in gap.reason
     assert gap.to_s - gap.from_s > 0.5

@@ -13,7 +13,7 @@ from pgdyno.spec.read import make_study
 from tests.homes import installation_of, some_home
 
 pytestmark = pytest.mark.cluster
-MACHINE = Machine(cpu_count=2, memory_bytes=8 << 30, disk_free_bytes=10**11)
+MACHINE = Machine(version_major=18, cpu_count=2, memory_bytes=8 << 30, disk_free_bytes=10**11)
 
 
 @pytest.fixture(scope="module")

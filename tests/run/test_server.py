@@ -60,7 +60,7 @@ def shared_memory_of(home: Home) -> set[str]:
     return {lines[6].split()[1], *posix}
 
 
-def wait_until(condition: Callable[[], bool], *, seconds: float = 15.0) -> bool:
+def wait_until(condition: Callable[[], bool], *, seconds: float = 60.0) -> bool:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if condition():
