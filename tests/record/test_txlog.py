@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import errno
+import os
 import random
 import re
+import subprocess
 from pathlib import Path
 
 import msgspec
@@ -377,3 +380,33 @@ def test_files_of_a_run_may_be_read_one_after_the_other(tmp_path: Path) -> None:
     )
     tally = TransactionTally(columns=LogColumns.LAG_AND_RETRIES)
     assert sum(len(batch) for batch in read_log(joined, LogColumns.LAG_AND_RETRIES, tally)) == 621
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a file system of its own")
+def test_a_part_on_a_full_disk_is_whole_or_an_error_of_the_disk(tmp_path: Path) -> None:
+    (path,) = logs_of("plain", "18")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    outcomes = set()
+    for free_kb in (0, 4, 8, 16, 24, 32, 40, 48, 64, 96, 128, 256):
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=260k", "none", str(disk)], check=True)
+        try:
+            (disk / "filler").write_bytes(bytes((260 - free_kb) << 10))
+            packer = TransactionPacker(disk / "parts")
+            for batch in read_log(path, LogColumns.PLAIN, TransactionTally(columns=LogColumns.PLAIN)):
+                packer.add(batch)
+            rows = packer.waiting_count
+            error: OSError | None = None
+            try:
+                packer.close()
+            except OSError as exc:
+                error = exc
+            if error is None:
+                assert sum(map(len, read_packed(disk / "parts"))) == rows
+            else:
+                assert error.errno == errno.ENOSPC
+                assert list((disk / "parts").iterdir()) == []
+            outcomes.add("whole" if error is None else "refused")
+        finally:
+            subprocess.run(["umount", str(disk)], check=True)
+    assert outcomes == {"refused", "whole"}

@@ -14,6 +14,7 @@ polars is imported when the first part is written or read, because it takes 0.1 
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -301,17 +302,25 @@ def _write_part(columns: _Columns, path: Path, *, base_us: int, span: PartSpan, 
 
     # A transaction that did not end well has no latency: null, not 0.
     table = pl.DataFrame(columns).with_columns(pl.when(pl.col("outcome") == Outcome.OK).then(pl.col("latency_us")))
-    with path.open("wb") as file:
-        table.write_parquet(
-            file,
-            compression="zstd",
-            compression_level=_ZSTD_LEVEL,
-            statistics=False,
-            metadata={_BASE_KEY: str(base_us), _SPAN_KEY: msgspec.json.encode(span).decode()},
-        )
-        file.flush()
-        if is_synced:
-            os.fsync(file.fileno())
+    # In memory first: on a full disk polars raises errors of its own, or cuts the file and says nothing.
+    content = io.BytesIO()
+    table.write_parquet(
+        content,
+        compression="zstd",
+        compression_level=_ZSTD_LEVEL,
+        statistics=False,
+        metadata={_BASE_KEY: str(base_us), _SPAN_KEY: msgspec.json.encode(span).decode()},
+    )
+    try:
+        with path.open("wb") as file:
+            file.write(content.getbuffer())
+            file.flush()
+            if is_synced:
+                os.fsync(file.fileno())
+    except OSError:
+        # Its rest would take the room that others need.
+        path.unlink(missing_ok=True)
+        raise
 
 
 def _read_part(path: Path) -> TransactionBatch:
