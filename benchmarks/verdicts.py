@@ -1,0 +1,340 @@
+"""How often verdicts are false, and how soon they come.
+
+`--simulate` plays experiments in which no arm differs from the reference, under noise of many kinds, through the code
+that decides real ones: rounds of the reference twice and each other arm once in random order, a look after every round,
+an end when all arms are decided or after 60 rounds. `faster` and `slower` are false there, `equivalent` is true. Beside
+it stand the field's habits on the same noise, and variations of the design: plain pairs, rounds in balanced order, ten
+times the rounds. What a step of the noise is: a slice for the rounds (a whole trial where trials have their own level),
+a second of a run of 60 seconds for the habits. Times are short against drift, as they are in a hurry.
+
+Columns of the table: `pgdyno` as it decides; `any_look` a false difference at any look at all, which no rule of stopping
+exceeds; `balanced` and `plain_pairs` the same for other designs; then the habits.
+
+Usage: python benchmarks/verdicts.py --simulate [--quick]      (six minutes; half a minute)
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from figures import say
+from numpy.random import Generator
+from scipy import signal, special, stats
+
+from pgdyno.analyse.verdict import Outcome, Standing, judge, stand
+
+ALPHA = 0.05
+DELTA = 0.03
+NO_DELTA = 1e-9
+"""So near to nothing that no arm is called equivalent, which would keep a false difference from being called later."""
+ROUNDS = 60
+MANY_ROUNDS = 600
+RUN_S = 60
+SLICE_SD = 0.05
+QUIETER = 0.3
+"""Where equivalence is asked for, the same noise is this much smaller, so that it comes within reach at all."""
+CHUNK = 250
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noise:
+    """Log levels of steps under one continuous load, (repeats, steps), and how much each separate run adds of its own.
+
+    A steep drift is that of counts such as WAL bytes per transaction after a checkpoint: there is hardly any noise beside.
+    """
+
+    draw: Callable[[Generator, int, int], np.ndarray]
+    run_sd: float = 0.0
+
+
+def white(random: Generator, repeats: int, steps: int) -> np.ndarray:
+    return random.normal(0, SLICE_SD, (repeats, steps))
+
+
+def autocorrelated(phi: float) -> Callable[[Generator, int, int], np.ndarray]:
+    """AR(1) noise, stationary from its first step."""
+
+    def draw(random: Generator, repeats: int, steps: int) -> np.ndarray:
+        innovations = random.normal(0, SLICE_SD * math.sqrt(1 - phi**2), (repeats, steps))
+        innovations[:, 0] /= math.sqrt(1 - phi**2)
+        return signal.lfilter([1], [1, -phi], innovations, axis=1)
+
+    return draw
+
+
+def linear(per_step: float) -> Callable[[Generator, int, int], np.ndarray]:
+    return lambda _, repeats, steps: np.broadcast_to(per_step * np.arange(steps), (repeats, steps))
+
+
+def random_walk(random: Generator, repeats: int, steps: int) -> np.ndarray:
+    return np.cumsum(random.normal(0, 0.02, (repeats, steps)), axis=1)
+
+
+def t3(random: Generator, repeats: int, steps: int) -> np.ndarray:
+    return random.standard_t(3, (repeats, steps)) * SLICE_SD / math.sqrt(3)
+
+
+def stalls(ratio: float = 0.05) -> Callable[[Generator, int, int], np.ndarray]:
+    """Such a share of the steps loses half."""
+    return lambda random, repeats, steps: np.where(random.random((repeats, steps)) < ratio, math.log(0.5), 0.0)
+
+
+def exponential(random: Generator, repeats: int, steps: int) -> np.ndarray:
+    """Only ever downwards, by 5 % in the mean."""
+    return -random.exponential(SLICE_SD, (repeats, steps))
+
+
+def mixed(*parts: Callable[[Generator, int, int], np.ndarray]) -> Callable[[Generator, int, int], np.ndarray]:
+    return lambda random, repeats, steps: np.sum([part(random, repeats, steps) for part in parts], axis=0)
+
+
+NOISES = {
+    "white": Noise(draw=white),
+    "autocorrelated_50": Noise(draw=autocorrelated(0.5)),
+    "autocorrelated_95": Noise(draw=autocorrelated(0.95)),
+    "linear_drift": Noise(draw=mixed(white, linear(-0.004))),
+    "steep_drift": Noise(draw=mixed(white, linear(-0.25))),
+    "random_walk": Noise(draw=mixed(white, random_walk)),
+    "t3": Noise(draw=t3),
+    "stalls": Noise(draw=mixed(white, stalls())),
+    "frequent_stalls": Noise(draw=mixed(white, stalls(0.3))),
+    "exponential": Noise(draw=exponential),
+    "run_effects": Noise(draw=white, run_sd=0.17),
+    "mix": Noise(draw=mixed(autocorrelated(0.95), stalls(), linear(-0.004))),
+    "mix_run_effects": Noise(draw=mixed(autocorrelated(0.5), stalls(), random_walk), run_sd=0.17),
+}
+
+
+def draw_rounds(
+    random: Generator, noise: Noise, repeats: int, rounds: int, slots: int, *, is_balanced: bool = False
+) -> np.ndarray:
+    """Log levels by arm, (repeats, slots, rounds): every round plays all slots in random order.
+
+    In balanced order each arm has each place once in as many rounds as there are slots (random Latin squares).
+    """
+    steps = noise.draw(random, repeats, rounds * slots) + random.normal(0, noise.run_sd, (repeats, rounds * slots))
+    if is_balanced:
+        squares = math.ceil(rounds / slots)
+        shuffles = [np.argsort(random.random((repeats, squares, slots)), axis=-1) for _ in range(2)]
+        places = (shuffles[0][..., :, None] + shuffles[1][..., None, :]) % slots
+        places = places.reshape(repeats, squares * slots, slots)[:, :rounds]
+    else:
+        places = np.argsort(random.random((repeats, rounds, slots)), axis=-1)
+    return np.swapaxes(np.take_along_axis(steps.reshape(repeats, rounds, slots), places, axis=-1), 1, 2)
+
+
+def draw_pairs(random: Generator, noise: Noise, repeats: int, rounds: int, arms: int, **order: bool) -> np.ndarray:
+    """Log ratios of pairs, (repeats, arms, rounds), the reference twice in each round."""
+    levels = draw_rounds(random, noise, repeats, rounds, arms + 2, **order)
+    return levels[:, 2:] - levels[:, :2].mean(axis=1, keepdims=True)
+
+
+def draw_plain_pairs(random: Generator, noise: Noise, repeats: int, rounds: int, arms: int) -> np.ndarray:
+    """The same with the reference once in each round."""
+    levels = draw_rounds(random, noise, repeats, rounds, arms + 1)
+    return levels[:, 1:] - levels[:, :1]
+
+
+def judge_looks(pairs: np.ndarray, delta_ratio: float = DELTA) -> np.ndarray:
+    """Outcomes after every round, (repeats, rounds, arms)."""
+    standing = stand(pairs, alpha=ALPHA, size=pairs.shape[1])
+    return judge(
+        Standing(*(np.moveaxis(part, 1, 2) for part in standing)), alpha=ALPHA, delta_ratio=delta_ratio
+    ).outcome
+
+
+def find_end(outcomes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The rounds until all arms were decided, or all, and the outcomes then."""
+    is_decided = (outcomes != Outcome.OPEN).all(axis=2)
+    last = np.where(is_decided.any(axis=1), is_decided.argmax(axis=1), outcomes.shape[1] - 1)
+    return last + 1, outcomes[np.arange(len(outcomes)), last]
+
+
+def is_directed(outcomes: np.ndarray) -> np.ndarray:
+    return (outcomes == Outcome.HIGHER) | (outcomes == Outcome.LOWER)
+
+
+def is_false_at_end(pairs: np.ndarray) -> np.ndarray:
+    return is_directed(find_end(judge_looks(pairs))[1]).any(axis=1)
+
+
+def is_false_ever(pairs: np.ndarray) -> np.ndarray:
+    """Whether a false difference was seen at any look: no rule of stopping or of leaving out decided arms is worse."""
+    return is_directed(judge_looks(pairs, NO_DELTA)).any(axis=(1, 2))
+
+
+def is_called_by_peeking(pairs: np.ndarray) -> np.ndarray:
+    """A paired t-test after every round from the second on, until it says something."""
+    n = np.arange(1.0, pairs.shape[2] + 1)[1:]
+    sums, squares = np.cumsum(pairs, axis=2)[..., 1:], np.cumsum(pairs**2, axis=2)[..., 1:]
+    means = sums / n
+    spread = np.sqrt(np.maximum(squares - n * means**2, 0) / (n - 1))
+    return (np.abs(means) * np.sqrt(n) > special.stdtrit(n - 1, 1 - ALPHA / 2) * spread).any(axis=(1, 2))
+
+
+def draw_runs(random: Generator, noise: Noise, repeats: int, arms: int, runs: int) -> np.ndarray:
+    """TPS by second, (repeats, arm, run, second), the reference first: all runs of an arm after one another."""
+    shape = (repeats, arms + 1, runs, RUN_S)
+    own = random.normal(0, noise.run_sd, (*shape[:3], 1))
+    return np.exp(noise.draw(random, repeats, math.prod(shape[1:])).reshape(shape) + own)
+
+
+def is_called_by_one_run(tps: np.ndarray) -> np.ndarray:
+    """One run of each, called different when they are more than delta apart."""
+    means = tps[:, :, 0].mean(axis=-1)
+    return (np.abs(means[:, 1:] / means[:, :1] - 1) > DELTA).any(axis=1)
+
+
+def is_called_by_three_runs(tps: np.ndarray) -> np.ndarray:
+    """Three runs of each, Student's t-test of their means."""
+    means = tps.mean(axis=-1)
+    return (stats.ttest_ind(means[:, 1:], means[:, :1], axis=2).pvalue < ALPHA).any(axis=1)
+
+
+def is_called_by_seconds(tps: np.ndarray) -> np.ndarray:
+    """One run of each, Welch's t-test of their seconds."""
+    seconds = tps[:, :, 0]
+    return (stats.ttest_ind(seconds[:, 1:], seconds[:, :1], axis=2, equal_var=False).pvalue < ALPHA).any(axis=1)
+
+
+Method = Callable[[Generator, Noise, int, int], np.ndarray]
+"""Whether each of so many experiments with so many arms ends with a false verdict."""
+
+OURS = "pgdyno"
+METHODS: dict[str, Method] = {
+    OURS: lambda r, noise, n, arms: is_false_at_end(draw_pairs(r, noise, n, ROUNDS, arms)),
+    "any_look": lambda r, noise, n, arms: is_false_ever(draw_pairs(r, noise, n, ROUNDS, arms)),
+    "balanced": lambda r, noise, n, arms: is_false_ever(draw_pairs(r, noise, n, ROUNDS, arms, is_balanced=True)),
+    "plain_pairs": lambda r, noise, n, arms: is_false_ever(draw_plain_pairs(r, noise, n, ROUNDS, arms)),
+    "one_run_each": lambda r, noise, n, arms: is_called_by_one_run(draw_runs(r, noise, n, arms, 1)),
+    "three_runs": lambda r, noise, n, arms: is_called_by_three_runs(draw_runs(r, noise, n, arms, 3)),
+    "seconds_welch": lambda r, noise, n, arms: is_called_by_seconds(draw_runs(r, noise, n, arms, 1)),
+    "peeking_t_test": lambda r, noise, n, arms: is_called_by_peeking(draw_pairs(r, noise, n, ROUNDS, arms)),
+}
+
+
+def simulate(repeats: int) -> None:
+    """All cases, a table for each, then their figures."""
+    figures = [*simulate_false_verdicts(repeats), *simulate_long(repeats), *simulate_families(repeats)]
+    figures += simulate_power(repeats)
+    for figure in figures:
+        say(**figure)
+
+
+def simulate_false_verdicts(repeats: int) -> list[dict]:
+    figures = []
+    for arms in (1, 4):
+        print(f"\nfalse verdicts, {arms} variant(s) like the reference, {repeats} experiments each", flush=True)
+        print(" " * 20 + " ".join(f"{name:>14}" for name in METHODS))
+        for noise_name, noise in NOISES.items():
+            shares = []
+            for name, method in METHODS.items():
+                is_false = repeat(lambda r, n, m=method, noise=noise, arms=arms: m(r, noise, n, arms), repeats)
+                shares.append(is_false.mean())
+                target = f"<= {ALPHA}" if name == OURS else None
+                figures.append(share(f"{noise_name}.{arms}_variants.{name}", is_false, target=target))
+            print(f"{noise_name:<20}" + " ".join(f"{value:>14.2%}" for value in shares), flush=True)
+    return figures
+
+
+def simulate_long(repeats: int) -> list[dict]:
+    """One variant and ten times the rounds, no early end: false differences, and false equivalence just above delta."""
+    print(f"\nat any of {MANY_ROUNDS} looks: false verdicts; called equivalent while just above delta", flush=True)
+    figures = []
+    for noise_name, noise in NOISES.items():
+
+        def play(r: Generator, n: int, noise: Noise = noise) -> np.ndarray:
+            pairs = draw_pairs(r, noise, n, MANY_ROUNDS, 1)
+            above = judge_looks(QUIETER * pairs + math.log1p(DELTA) * 1.0001)
+            return np.stack([is_false_ever(pairs), (above == Outcome.EQUIVALENT).any(axis=(1, 2))], axis=1)
+
+        is_false = repeat(play, repeats)
+        print(f"{noise_name:<20}" + " ".join(f"{value:>14.2%}" for value in is_false.mean(axis=0)), flush=True)
+        for column, name in enumerate((f"{MANY_ROUNDS}_rounds", "false_equivalence")):
+            figures.append(share(f"{noise_name}.1_variants.{name}", is_false[:, column], target=f"<= {ALPHA}"))
+    return figures
+
+
+def simulate_families(repeats: int) -> list[dict]:
+    """Four variants that differ from the reference by different amounts: any false word of any of them, at any look."""
+    bound = math.log1p(DELTA)
+    families = {
+        "two_alike_two_just_above_delta": [0.0, 0.0, 1.0001 * bound, -1.0001 * bound],
+        "alike_small_above_large": [0.0, 0.3 * bound, 1.0001 * bound, 3 * bound],
+        "all_just_above_delta": [1.0001 * bound] * 4,
+        "all_tiny": [0.1 * bound] * 4,
+    }
+    print("\nfamilies of four variants: any arm called what it is not, at any of 200 looks", flush=True)
+    figures = []
+    for name, effects in families.items():
+        truth = np.array(effects)
+
+        def play(r: Generator, n: int, truth: np.ndarray = truth) -> np.ndarray:
+            outcomes = judge_looks(QUIETER * draw_pairs(r, NOISES["white"], n, 200, 4) + truth[:, None])
+            is_wrong = (outcomes == Outcome.HIGHER) & (truth <= 0) | (outcomes == Outcome.LOWER) & (truth >= 0)
+            return (is_wrong | (outcomes == Outcome.EQUIVALENT) & (np.abs(truth) > bound)).any(axis=(1, 2))
+
+        is_false = repeat(play, repeats)
+        print(f"{name:<32} {is_false.mean():>8.2%}", flush=True)
+        figures.append(share(f"family.{name}", is_false, target=f"<= {ALPHA}"))
+    return figures
+
+
+def simulate_power(repeats: int) -> list[dict]:
+    """How many pairs a true effect takes, in standard deviations of a pair."""
+    pair_sd = SLICE_SD * math.sqrt(1.5)
+    print("\npairs until a true effect is called, one variant, white noise: median, 80 %, 95 %", flush=True)
+    figures = []
+    for in_sd in (0.5, 1.0, 2.0):
+        effect = in_sd * pair_sd
+
+        def play(r: Generator, n: int, effect: float = effect) -> np.ndarray:
+            pairs, outcomes = find_end(judge_looks(draw_pairs(r, NOISES["white"], n, MANY_ROUNDS, 1) + effect))
+            return np.where(outcomes[:, 0] == Outcome.HIGHER, pairs, np.inf)
+
+        pairs = repeat(play, repeats)
+        median, most, nearly_all = np.quantile(pairs, [0.5, 0.8, 0.95], method="higher")
+        print(f"{in_sd:>4} sd {median:>8.0f} {most:>8.0f} {nearly_all:>8.0f}", flush=True)
+        figure = f"verdicts.simulate.power.{in_sd:g}_sd.median_pairs"
+        figures.append({"figure": figure, "value": float(median), "unit": "count", "n": repeats})
+    return figures
+
+
+def repeat(play: Callable[[Generator, int], np.ndarray], repeats: int) -> np.ndarray:
+    """Play so many experiments, a few at a time: all at once would not stay in the processor's cache."""
+    random = np.random.default_rng(20)
+    return np.concatenate([play(random, min(CHUNK, repeats - done)) for done in range(0, repeats, CHUNK)])
+
+
+def share(name: str, happened: np.ndarray, *, target: str | None) -> dict:
+    """A share with its Wilson interval, as `say` takes it."""
+    count, n = int(happened.sum()), len(happened)
+    interval = stats.binomtest(count, n).proportion_ci(method="wilson")
+    ends = {"low": float(interval.low), "high": float(interval.high)}
+    return {
+        "figure": f"verdicts.simulate.{name}",
+        "value": count / n,
+        **ends,
+        "unit": "ratio",
+        "n": n,
+        "target": target,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--simulate", action="store_true", help="on simulated noise")
+    parser.add_argument("--quick", action="store_true", help="a rough answer within a minute")
+    parser.add_argument("--repeats", type=int, default=10_000, help="experiments simulated for each case")
+    options = parser.parse_args()
+    if not options.simulate:
+        parser.error("say what to measure: --simulate")
+    simulate(500 if options.quick else options.repeats)
+
+
+if __name__ == "__main__":
+    main()
