@@ -7,6 +7,7 @@ This module never prints; `cli/` decides how an error looks.
 from __future__ import annotations
 
 import enum
+import shlex
 
 
 class ExitCode(enum.IntEnum):
@@ -37,6 +38,11 @@ class PgdynoError(Exception):
         self.fact = fact
         self.detail = detail
         self.hint = hint
+
+
+def with_program(words: str, program: str) -> str:
+    """Put the name by which pgdyno was called into what to type: hints and advice have commands as `` `pgdyno ...` ``."""
+    return words.replace("`pgdyno ", f"`{shlex.quote(program)} ")
 
 
 class SpecError(PgdynoError):

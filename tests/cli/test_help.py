@@ -41,6 +41,26 @@ def test_help(golden: Callable[[Path, str], None]) -> None:
     assert say("-h") == text
 
 
+def test_what_to_type_is_said_as_the_program_was_called() -> None:
+    def told(*arguments: str, program: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "pgdyno", *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "PGDYNO_PROGRAM": program, "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"},
+        )
+
+    assert "hint: `./pgdyno list` shows the records" in told("show", "nowhere", program="./pgdyno").stderr
+    assert "hint: `'/a b/pgdyno' list` shows" in told("show", "nowhere", program="/a b/pgdyno").stderr
+    assert "`./pgdyno list` shows" in told("show", "nowhere", "--json", program="./pgdyno").stdout
+    assert "`./pgdyno bench --quick` makes one" in told("list", "--records", "/nowhere", program="./pgdyno").stdout
+    help_text = told("resume", "--help", program="./pgdyno").stdout
+    assert "Usage: ./pgdyno resume" in help_text
+    assert "./pgdyno resume pgdyno-records" in help_text
+    assert "hint: `pgdyno list`" in told("show", "nowhere", program="").stderr
+
+
 def test_version() -> None:
     assert say("--version") == f"pgdyno {__version__}\n"
 

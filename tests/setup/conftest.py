@@ -17,6 +17,8 @@ import os, sys
 import annotated_doc
 print(os.path.dirname(os.path.dirname(__file__)))
 print(sys.argv[1:])
+if sys.argv[1:] == ["name"]:
+    print(os.environ["PGDYNO_PROGRAM"])
 if sys.argv[1:] == ["nap"]:
     sys.stdout.flush()
     sys.stdin.read()

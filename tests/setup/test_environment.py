@@ -66,6 +66,16 @@ def test_link_to_the_program_from_elsewhere(ready: Clone, tmp_path: Path) -> Non
     assert ready.run(program=tmp_path / "again").stdout.splitlines()[0] == str(ready.path / "src")
 
 
+def test_the_program_hears_how_it_was_called(ready: Clone, tmp_path: Path) -> None:
+    (tmp_path / "dyno").symlink_to(ready.path / "pgdyno")
+    for name in (str(ready.path / "pgdyno"), str(tmp_path / "dyno")):
+        assert ready.run("name", program=Path(name)).stdout.splitlines()[2] == name
+    said = subprocess.run(["./pgdyno", "name"], cwd=ready.path, capture_output=True, text=True, check=True)
+    assert said.stdout.splitlines()[2] == "./pgdyno"
+    said = subprocess.run(["sh", "pgdyno", "name"], cwd=ready.path, capture_output=True, text=True, check=True)
+    assert said.stdout.splitlines()[2] == "./pgdyno"
+
+
 def test_callers_python_settings_do_not_leak_in(ready: Clone, tmp_path: Path) -> None:
     (tmp_path / "annotated_doc.py").write_text("raise SystemExit('wrong module')")
     said = ready.run(PYTHONPATH=str(tmp_path), PYTHONHOME="/nonexistent")

@@ -13,8 +13,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from pgdyno.errors import with_program
 from pgdyno.plan.plan import Plan
 from pgdyno.run.clock import monotonic_s
+from pgdyno.run.program import program_name
 
 # Drawing costs CPU that the load could use; twice a second is what eyes need.
 _REFRESH_PER_S = 2
@@ -91,7 +93,7 @@ class Display(AbstractContextManager["Display"]):
 
     def say(self, text: str) -> None:
         """Print a remark."""
-        self.console.print(f"[yellow]note:[/yellow] {escape(text)}", soft_wrap=True)
+        self.console.print(f"[yellow]note:[/yellow] {escape(with_program(text, program_name()))}", soft_wrap=True)
 
     def confirm(self, question: str, *, default: bool) -> bool:
         """Ask on a terminal, unless --yes answered already; where nobody can be asked, `default` is the answer."""

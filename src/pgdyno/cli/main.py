@@ -26,6 +26,8 @@ from pgdyno.cli.options import (
     server_table,
 )
 from pgdyno.cli.session import session
+from pgdyno.errors import with_program
+from pgdyno.run.program import program_name
 
 app = typer.Typer(
     name="pgdyno",
@@ -262,4 +264,7 @@ def restore(*, json: JsonOption = False) -> None:
 
 def main() -> None:
     """The program's entry point."""
-    app(prog_name="pgdyno")
+    program = program_name()
+    for command in app.registered_commands:
+        command.epilog = with_program(command.epilog or "", program)
+    app(prog_name=program)

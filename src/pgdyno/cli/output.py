@@ -8,7 +8,8 @@ from typing import Protocol, runtime_checkable
 from rich.console import Console, RenderableType
 from rich.markup import escape
 
-from pgdyno.errors import PgdynoError
+from pgdyno.errors import PgdynoError, with_program
+from pgdyno.run.program import program_name
 
 _UNWRAPPED_WIDTH = 200
 
@@ -42,12 +43,13 @@ def show_error(error: PgdynoError, *, as_json: bool) -> None:
     console.print(f"[bold red]error:[/bold red] {escape(error.fact)}")
     for line in error.detail.splitlines():
         console.print(f"  {escape(line)}")
-    if error.hint:
-        console.print(f"[bold]hint:[/bold] {escape(error.hint)}")
+    hint = with_program(error.hint, program_name())
+    if hint:
+        console.print(f"[bold]hint:[/bold] {escape(hint)}")
     if as_json:
         import msgspec  # noqa: PLC0415 - only JSON needs it
 
         document = {
-            "error": {"fact": error.fact, "detail": error.detail, "hint": error.hint, "exit_code": int(error.exit_code)}
+            "error": {"fact": error.fact, "detail": error.detail, "hint": hint, "exit_code": int(error.exit_code)}
         }
         sys.stdout.buffer.write(msgspec.json.encode(document) + b"\n")

@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pgdyno.errors import SpecError
+from pgdyno.errors import SpecError, with_program
 from pgdyno.flow.study import Place, machine_of
 from pgdyno.flow.ui import Ui
 from pgdyno.plan.plan import Plan, plan_study
@@ -20,6 +20,7 @@ from pgdyno.run.home import open_home
 from pgdyno.run.host import read_host_facts
 from pgdyno.run.installation import read_named_facts
 from pgdyno.run.process import find_server_user
+from pgdyno.run.program import program_name
 from pgdyno.run.template import remove_template
 from pgdyno.spec.study import Study
 
@@ -50,7 +51,7 @@ class RecordList(msgspec.Struct, frozen=True, kw_only=True):
     def to_terminal(self) -> RenderableType:
         """As a table."""
         if not self.records:
-            return Text(f"no records in {self.folder}; `pgdyno bench --quick` makes one")
+            return Text(with_program(f"no records in {self.folder}; `pgdyno bench --quick` makes one", program_name()))
         table = Table(box=None, pad_edge=False)
         table.add_column("record", no_wrap=True)
         for heading in ("trials", "PostgreSQL", "question"):

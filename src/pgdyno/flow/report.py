@@ -9,7 +9,7 @@ import msgspec
 from rich.console import RenderableType
 
 from pgdyno.analyse.study import analyse_study
-from pgdyno.errors import HostError, SpecError
+from pgdyno.errors import HostError, SpecError, with_program
 from pgdyno.explain.doubts import find_doubts
 from pgdyno.record.store import RecordStore, write_durably
 from pgdyno.record.trial_data import read_trial_data
@@ -52,7 +52,11 @@ def compose_report(store: RecordStore) -> StudyReport:
             hint=f"`pgdyno resume {store.path}` runs them",
         )
     analysis = analyse_study(record, trials)
-    findings = find_doubts(record, analysis)
+    program = next(iter(record.command), "pgdyno")
+    findings = tuple(
+        msgspec.structs.replace(finding, advice=with_program(finding.advice, program))
+        for finding in find_doubts(record, analysis)
+    )
     return StudyReport(
         report=ReportInput(record=record, analysis=analysis, findings=findings, record_dir=str(store.path))
     )

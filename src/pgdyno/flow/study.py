@@ -24,6 +24,7 @@ from pgdyno.run.home import Home, default_home, open_home
 from pgdyno.run.host import read_host_facts
 from pgdyno.run.installation import Installation, find_installation
 from pgdyno.run.process import find_server_user
+from pgdyno.run.program import program_name
 from pgdyno.run.script_check import SCRIPT_CHECK_S, check_scripts, has_script_files
 from pgdyno.run.server import check_port, looking_on
 from pgdyno.run.template import prepare_template, template_name
@@ -71,7 +72,7 @@ def run_study(study: Study, *, name: str, place: Place, ui: Ui, load_budget_s: f
             format_version=FORMAT_VERSION,
             name=name,
             started_at=local_now().isoformat(timespec="seconds"),
-            command=("pgdyno", *sys.argv[1:]),
+            command=(program_name(), *sys.argv[1:]),
             tool_versions={"pgdyno": __version__, "python": platform.python_version()},
             study=study,
             plan=plan,
