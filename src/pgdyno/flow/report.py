@@ -14,6 +14,7 @@ from pgdyno.explain.doubts import find_doubts
 from pgdyno.record.store import RecordStore, write_durably
 from pgdyno.record.trial_data import read_trial_data
 from pgdyno.report.input import ReportInput
+from pgdyno.run.cache import keep_text
 
 HTML_FILE = "report.html"
 MARKDOWN_FILE = "report.md"
@@ -64,12 +65,13 @@ def compose_report(store: RecordStore) -> StudyReport:
 
 def write_reports(store: RecordStore) -> StudyReport:
     """Write all files of a record's report, and give it."""
-    from pgdyno.report.html import render_html  # noqa: PLC0415 - only writing needs charts
+    from pgdyno.report.html import bundle_vega, name_vega, render_html  # noqa: PLC0415 - only writing needs charts
     from pgdyno.report.markdown import render_markdown  # noqa: PLC0415
 
     composed = compose_report(store)
+    page = render_html(composed.report, vega_js=keep_text(name_vega(), bundle_vega))
     try:
-        write_durably(store.path / HTML_FILE, render_html(composed.report).encode())
+        write_durably(store.path / HTML_FILE, page.encode())
         write_durably(store.path / MARKDOWN_FILE, render_markdown(composed.report).encode())
         write_durably(store.path / JSON_FILE, composed.to_json())
     except OSError as exc:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
+import importlib.metadata
 import importlib.resources
 from typing import Any
 
@@ -26,6 +27,7 @@ from pgdyno.report.table import Table
 
 # What all charts of a page may hold, at about six bytes a value: 2.4 MB beside 0.9 MB of Vega, below 5 MB in all.
 _VALUES_PER_PAGE = 400_000
+_VEGA_SNIPPET = "window.vegaEmbed = vegaEmbed;"
 # A chart is some 1,100 CSS pixels wide at most; more moments than that cannot be seen.
 _MOST_POINTS = 1_100
 _FEWEST_POINTS = 60
@@ -135,7 +137,13 @@ def render_html(report: ReportInput, *, vega_js: str | None = None) -> str:
 @functools.cache
 def bundle_vega() -> str:
     """The chart runtime as one script."""
-    return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").replace("\r\n", "\n")
+    return vl_convert.javascript_bundle(_VEGA_SNIPPET).replace("\r\n", "\n")
+
+
+def name_vega() -> str:
+    """A name for what `bundle_vega` gives, to keep it under: another one whenever it gives something else."""
+    snippet = hashlib.sha256(_VEGA_SNIPPET.encode()).hexdigest()[:8]
+    return f"vega-{importlib.metadata.version('vl-convert-python')}-{snippet}.js"
 
 
 def choose_points(report: ReportInput) -> int:

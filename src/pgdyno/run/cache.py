@@ -1,0 +1,65 @@
+"""Keeps between runs what takes long to make and comes out the same each time.
+
+It is a convenience and nothing else: what is missing, damaged, somebody else's or cannot be written is made again,
+without a word. It refuses to keep what cannot be made again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+
+_DIGEST_BYTES = hashlib.sha256().digest_size
+
+
+def keep_text(name: str, make: Callable[[], str]) -> str:
+    """What `make` gives, or gave in an earlier run.
+
+    Args:
+        name: Of the file in the cache; it tells apart all that makes a difference to the text.
+        make: Makes it.
+    """
+    path = _cache_folder() / name
+    text = _read(path)
+    if text is None:
+        text = make()
+        _write(path, text)
+    return text
+
+
+def _cache_folder() -> Path:
+    # Source: XDG Base Directory Specification 0.8: a relative path is to be ignored.
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if not base.is_absolute():
+        base = Path(os.environ.get("HOME", "/nonexistent"), ".cache")
+    return base / "pgdyno"
+
+
+def _read(path: Path) -> str | None:
+    try:
+        with path.open("rb") as file:
+            # What another account wrote would otherwise speak in this one's reports.
+            if os.fstat(file.fileno()).st_uid != os.geteuid():
+                return None
+            content = file.read()
+    except OSError:
+        return None
+    digest, text = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
+    return text.decode() if hashlib.sha256(text).digest() == digest else None
+
+
+def _write(path: Path, text: str) -> None:
+    encoded = text.encode()
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    with contextlib.suppress(OSError):
+        path.parent.parent.mkdir(mode=0o700, exist_ok=True)
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        try:
+            draft.write_bytes(hashlib.sha256(encoded).digest() + encoded)
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
