@@ -31,6 +31,7 @@ from pgdyno.run.load_process import (
     STDERR_FILE,
     Invocation,
     ShouldAbort,
+    ShouldEnd,
     execute,
 )
 from pgdyno.run.process import ServerUser
@@ -69,6 +70,7 @@ class LoadGenerator(Protocol):
         on_progress: Callable[[Progress], None],
         on_start: Callable[[int], None],
         should_abort: ShouldAbort,
+        should_end: ShouldEnd,
     ) -> LoadOutcome:
         """Make one load and keep what pgbench says in `directory`.
 
@@ -78,6 +80,8 @@ class LoadGenerator(Protocol):
             on_progress: Told every progress line.
             on_start: Told pgbench's process id as soon as it has one.
             should_abort: Asked four times a second; the error it returns ends the load at once and is raised.
+            should_end: Asked as often; True ends the load in order before its time. Not to be said before the first
+                progress line.
 
         Raises:
             SpecError: A script file cannot be read.
@@ -108,6 +112,7 @@ class Pgbench(msgspec.Struct, frozen=True, kw_only=True):
         on_progress: Callable[[Progress], None] = lambda _: None,
         on_start: Callable[[int], None] = lambda _: None,
         should_abort: ShouldAbort = lambda: None,
+        should_end: ShouldEnd = lambda: False,
     ) -> LoadOutcome:
         """Make one load; see `LoadGenerator`."""
         staged = self._stage_scripts(run, directory)
@@ -126,7 +131,15 @@ class Pgbench(msgspec.Struct, frozen=True, kw_only=True):
                 return error
             return _load_failure(run, (directory / STDERR_FILE).read_bytes(), exit_code=0)
 
-        done = execute(argv, self.user, directory, on_line=take_line, on_start=on_start, should_abort=find_reason)
+        done = execute(
+            argv,
+            self.user,
+            directory,
+            on_line=take_line,
+            on_start=on_start,
+            should_abort=find_reason,
+            should_end=should_end,
+        )
         return _conclude(run, done, directory, should_abort)
 
     def run_init(
@@ -208,8 +221,10 @@ class ReplayedPgbench(msgspec.Struct, frozen=True, kw_only=True):
         on_progress: Callable[[Progress], None] = lambda _: None,
         on_start: Callable[[int], None] = lambda _: None,
         should_abort: ShouldAbort = lambda: None,
+        should_end: ShouldEnd = lambda: False,
     ) -> LoadOutcome:
-        """Replay one load; see `LoadGenerator`."""
+        """Replay one load; see `LoadGenerator`. How long it was is not asked anew."""
+        del should_end
         directory.mkdir(parents=True, exist_ok=True)
         for name in (STDOUT_FILE, STDERR_FILE, INVOCATION_FILE):
             shutil.copyfile(self.source / name, directory / name)

@@ -7,6 +7,7 @@ progress is read from the growing file. It knows nothing of what pgbench says.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable
@@ -29,6 +30,7 @@ _WAIT_S = 0.05
 _LOOK_EVERY = 5
 
 ShouldAbort = Callable[[], PgdynoError | None]
+ShouldEnd = Callable[[], bool]
 
 
 class Invocation(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +54,7 @@ def execute(
     on_line: Callable[[str], None],
     on_start: Callable[[int], None],
     should_abort: ShouldAbort,
+    should_end: ShouldEnd = lambda: False,
 ) -> Invocation:
     """Run pgbench to its end, and leave its outputs and how it went in three files, on disk.
 
@@ -62,6 +65,7 @@ def execute(
         on_line: Told every line of stderr that is whole.
         on_start: Told the process id.
         should_abort: Asked four times a second; the error it returns ends pgbench at once and is raised.
+        should_end: Asked as often; True ends it in order, as if its time were over. Not to be said before the load runs.
 
     Raises:
         HostError: pgbench cannot be started.
@@ -79,7 +83,7 @@ def execute(
         try:
             on_start(child.pid)
             with (directory / STDERR_FILE).open("rb") as tail:
-                cpu_s = _watch(child, tail, on_line=on_line, should_abort=should_abort)
+                cpu_s = _watch(child, tail, on_line=on_line, should_abort=should_abort, should_end=should_end)
         finally:
             if child.returncode is None:
                 process.stop(child)
@@ -98,11 +102,17 @@ def execute(
 
 
 def _watch(
-    child: subprocess.Popen[bytes], tail: IO[bytes], *, on_line: Callable[[str], None], should_abort: ShouldAbort
+    child: subprocess.Popen[bytes],
+    tail: IO[bytes],
+    *,
+    on_line: Callable[[str], None],
+    should_abort: ShouldAbort,
+    should_end: ShouldEnd,
 ) -> float:
     """Hand on lines and ask for reasons to stop until the child ends. Returns its CPU seconds."""
     rest = b""
     tick = 0
+    is_told = False
     while True:
         pid, status, usage = os.wait4(child.pid, os.WNOHANG)
         has_ended = pid != 0
@@ -116,5 +126,10 @@ def _watch(
             return usage.ru_utime + usage.ru_stime
         if tick % _LOOK_EVERY == 0 and (error := should_abort()) is not None:
             raise error
+        if tick % _LOOK_EVERY == 0 and not is_told and should_end():
+            # With -T pgbench sets itself this alarm; however it comes, clients end their transactions and it reports.
+            # Source: setalarm() and handle_sig_alarm() of src/bin/pgbench/pgbench.c, 15 to 18.
+            child.send_signal(signal.SIGALRM)
+            is_told = True
         time.sleep(_WAIT_S)
         tick += 1

@@ -26,6 +26,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -68,6 +69,8 @@ class LogTask(msgspec.Struct, frozen=True, kw_only=True):
     columns: LogColumns
     sampling_rate: float
     latency_limit_us: int | None
+    flush_period_s: float | None = None
+    """How often what was read is to stand in the record for those who look on; None: when a part is full."""
 
 
 class LogOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,6 +148,7 @@ def start_log_stream(
     columns: LogColumns,
     sampling_rate: float = 1.0,
     latency_limit_us: int | None = None,
+    flush_period_s: float | None = None,
     memory_folder: Path = MEMORY_FOLDER,
 ) -> LogStream:
     """Make a folder for pgbench's log and start its reader; returns when the reader is ready. From the main thread.
@@ -155,6 +159,7 @@ def start_log_stream(
         columns: The columns pgbench will be asked for.
         sampling_rate: pgbench's `--sampling-rate`.
         latency_limit_us: pgbench's `--latency-limit` in microseconds.
+        flush_period_s: How often to write a part while the load runs; None: when one is full.
         memory_folder: Where the log lies while it is read; the system's temporary folder when this lacks room.
 
     Raises:
@@ -174,6 +179,7 @@ def start_log_stream(
         columns=columns,
         sampling_rate=sampling_rate,
         latency_limit_us=latency_limit_us,
+        flush_period_s=flush_period_s,
     )
     argv = [sys.executable, "-P", "-m", "pgdyno.run.logstream", msgspec.json.encode(task).decode()]
     stream: LogStream | None = None
@@ -248,6 +254,7 @@ class _Follower:
         self._descriptor = os.open(path, os.O_RDWR)
         self._freed_bytes = 0
         self.read_bytes = 0
+        self.last_stamp_us = 0
         self.cutter = LineCutter()
 
     def backlog_bytes(self) -> int:
@@ -301,8 +308,13 @@ class _Reader:
         self._backlog_bytes = max(self._backlog_bytes, sum(file.backlog_bytes() for file in self._files.values()))
         for file in self._files.values():
             while file.backlog_bytes() > 0:
-                self._take(file.read())
+                self._take(file)
                 self._can_free &= file.free()
+        if self._task.flush_period_s is not None and self._files and self._packer is not None:
+            # Within a thread's log times ascend, so that all that ended before the slowest thread's last line is known.
+            known_until_us = min(file.last_stamp_us for file in self._files.values())
+            with self._giving_up_when_full():
+                self._packer.flush(known_until_us=known_until_us or None, is_synced=False)
 
     def finish(self) -> LogOutcome:
         """Take the rest and write everything to the record."""
@@ -327,13 +339,19 @@ class _Reader:
             notes=() if self._can_free else (note,),
         )
 
-    def _take(self, block: bytes) -> None:
-        parsed = parse_block(block, self._task.columns)
+    def _take(self, file: _Follower) -> None:
+        parsed = parse_block(file.read(), self._task.columns)
         self._tally.add_block(parsed)
-        if self._packer is None:
-            return
+        if len(parsed.batch):
+            file.last_stamp_us = int(parsed.batch.stamp_us[-1])
+        if self._packer is not None:
+            with self._giving_up_when_full():
+                self._packer.add(parsed.batch)
+
+    @contextlib.contextmanager
+    def _giving_up_when_full(self) -> Iterator[None]:
         try:
-            self._packer.add(parsed.batch)
+            yield
         except OSError as exc:  # the disk of the record is full: the summary is still worth having
             self._packer, self._reason = None, f"the packed transactions could not be written: {exc}"
 
@@ -354,7 +372,8 @@ def main() -> None:
         reader = _Reader(task)
         startup_cpu_s = _cpu_s()
         os.write(1, _READY)
-        while not is_asked_to_stop and not select.select([0], [], [], _PERIOD_S)[0]:
+        period_s = task.flush_period_s or _PERIOD_S
+        while not is_asked_to_stop and not select.select([0], [], [], period_s)[0]:
             reader.sweep()
         outcome = reader.finish()
         if is_asked_to_stop:

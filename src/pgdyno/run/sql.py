@@ -7,6 +7,8 @@ end: a server that hangs but lives would keep a study for ever.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -77,6 +79,17 @@ UNAPPLIED_SETTINGS = """
 SELECT name, coalesce(max(error), 'not applied') AS reason FROM pg_file_settings
 WHERE name = ANY(%s) GROUP BY name HAVING NOT bool_or(applied) ORDER BY name"""
 
+# Each process of the server reads the files anew and keeps its own time of doing so: a session that has done it since it
+# asked for it sees what all others see with their next command. A name of an extension's own that was set once and then
+# no longer is empty; before, it was unknown.
+RELOAD = "SELECT pg_reload_conf() AS is_sent"
+LOADED_SETTINGS = """
+SELECT pg_conf_load_time() AS loaded_at,
+       ARRAY(SELECT coalesce(current_setting(name, true), '') FROM unnest(%s::text[]) WITH ORDINALITY AS asked (name, place) ORDER BY place)
+         AS shown"""
+
+WAL_POSITION = "SELECT (pg_current_wal_insert_lsn() - '0/0')::int8 AS wal_bytes"
+
 CHECKPOINT = "CHECKPOINT"
 CREATE_DATABASE = "CREATE DATABASE {name}"
 
@@ -105,6 +118,13 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     port: int
     user: str
     dbname: str = "postgres"
+
+
+class LoadedSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """When a session last read the server's configuration files, and what it then shows of the settings asked for."""
+
+    loaded_at: datetime
+    shown: tuple[str, ...]
 
 
 class Warming(msgspec.Struct, frozen=True, kw_only=True):
@@ -201,6 +221,21 @@ def find_unapplied_settings(connection: Connection, names: list[str]) -> tuple[s
     """Which of the named settings stand in the configuration files but are not in force, and why, in words."""
     rows = _rows(connection, UNAPPLIED_SETTINGS, ([name.lower() for name in names],))
     return tuple(f"{row['name']}: {row['reason']}" for row in rows)
+
+
+def reload_settings(connection: Connection) -> None:
+    """Have all processes of the server read its configuration files; returns before they have."""
+    _execute(connection, RELOAD)
+
+
+def read_loaded(connection: Connection, names: Sequence[str]) -> LoadedSettings:
+    """What this session has in force, in the order of the names; empty for what this server does not know."""
+    return msgspec.convert(_one(connection, LOADED_SETTINGS, (list(names),)), LoadedSettings)
+
+
+def read_wal_bytes(connection: Connection) -> int:
+    """WAL written since the cluster began, up to this very moment."""
+    return int(_one(connection, WAL_POSITION)["wal_bytes"])
 
 
 def read_dataset(connection: Connection) -> tuple[RelationFact, ...]:

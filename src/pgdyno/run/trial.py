@@ -1,7 +1,8 @@
 """One trial: from a restored cluster to outputs, samples and counters on disk. It measures and never judges.
 
 The order is the method: copy, start, checkpoint, warm or cold, warm-up, checkpoint, counters, load with samplers and
-log reader beside it, counters, end. The cluster is thrown away; the next trial begins with a new copy.
+log reader beside it, counters, end. The cluster is thrown away; the next trial begins with a new copy. In a switchback's
+block the settings of several arms alternate under the measured load: see `switchback`.
 """
 
 from __future__ import annotations
@@ -15,22 +16,28 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.errors import PgdynoError, StepFailedError
+from pgdyno.plan.experiment import Arm
 from pgdyno.plan.plan import Plan, PlannedTrial, PlannedWorkload
-from pgdyno.record.pgbench import Progress
+from pgdyno.record import txpack
+from pgdyno.record.pgbench import PgbenchSummary, Progress
 from pgdyno.record.samples import pack_samples
 from pgdyno.record.trial_data import SERVER_LOG, TRANSACTION_LOG, TRANSACTIONS_DIR, WARM_UP_DIR
 from pgdyno.record.txparse import LogColumns
 from pgdyno.record.types import ErrorFact, Gap, SettingFact, TrialRecord, TrialStatus
 from pgdyno.run import sql
+from pgdyno.run.arm_settings import ArmFiles
 from pgdyno.run.clock import monotonic_s, wall_clock_offset_s
 from pgdyno.run.home import Home
 from pgdyno.run.installation import Installation
+from pgdyno.run.journal import UndoOutcome
+from pgdyno.run.kernel import KernelSettings, changed_sysctls
 from pgdyno.run.load import LoadOutcome, Pgbench
 from pgdyno.run.load_argv import LoadRun
 from pgdyno.run.load_watch import LoadWatch
-from pgdyno.run.logstream import LogOutcome, start_log_stream
+from pgdyno.run.logstream import LogOutcome, LogStream, start_log_stream
 from pgdyno.run.samplers import LOAD_LABEL, Samplers
 from pgdyno.run.server import DATABASE, Server, hint_for
+from pgdyno.run.switchback import Steering, Switchback
 from pgdyno.run.template import Template, drop_file_cache, restore_template
 from pgdyno.spec.study import CacheState, Study
 from pgdyno.spec.table import SettingValue
@@ -38,6 +45,8 @@ from pgdyno.spec.table import SettingValue
 # Source: benchmarks/observer.py: a logged transaction costs pgbench and the reader about 1 us of CPU time.
 _LOGGED_PER_CPU_S = 10_000
 _DYING_S = 0.5
+# In a block the transactions are looked at while the load runs.
+_LIVE_PERIOD_S = 1.0
 LOG_READER_LABEL = "log_reader"
 
 
@@ -77,6 +86,9 @@ class _Seen(msgspec.Struct):
     counters_after: dict[str, float | None] = {}
     gaps: tuple[Gap, ...] = ()
     load: LoadOutcome | None = None
+    clock_offset_s: float | None = None
+    warm_up_latency_s: float | None = None
+    switchback: Switchback | None = None
 
 
 def run_trial(
@@ -86,8 +98,17 @@ def run_trial(
     folder: Path,
     on_activity: Callable[[str], None],
     on_load: Callable[[Progress], None],
+    steering: Steering | None = None,
 ) -> TrialOutcome:
     """Run one trial into an empty folder of the record. Use it from the main thread.
+
+    Args:
+        stage: What it shares with others; in a block the settings are those of the first of its arms.
+        trial: What to run.
+        folder: Where to.
+        on_activity: Told what is being done.
+        on_load: Told every second of the measured load.
+        steering: For a block, in which several arms alternate; None for every other trial.
 
     Returns:
         Its record, also when it failed; interruption by the user is not caught.
@@ -95,7 +116,12 @@ def run_trial(
     seen = _Seen()
     error: PgdynoError | None = None
     try:
-        _measure(stage, trial, seen, folder=folder, on_activity=on_activity, on_load=on_load)
+        with _kernel_settings(stage, trial, seen) as kernel:
+            on_activity("restoring")
+            seen.restore_s = restore_template(stage.template, stage.home)
+            block = None if steering is None else _Block(stage, trial, kernel, steering)
+            stage = stage if block is None else block.stage
+            _measure(stage, trial, seen, folder=folder, on_activity=on_activity, on_load=on_load, block=block)
         _pack(folder, seen)
     except PgdynoError as caught:
         error = caught
@@ -141,9 +167,8 @@ def _measure(
     folder: Path,
     on_activity: Callable[[str], None],
     on_load: Callable[[Progress], None],
+    block: _Block | None,
 ) -> None:
-    on_activity("restoring")
-    seen.restore_s = restore_template(stage.template, stage.home)
     workload = stage.plan.find_load(trial)
     with _running_server(stage, folder) as server:
         on_activity("preparing caches")
@@ -157,11 +182,14 @@ def _measure(
                     warm_up, directory=folder / WARM_UP_DIR, on_progress=watch.see, should_abort=watch.find_failure
                 )
             seen.log_sampling_rate = choose_sampling_rate(warmed.summary.tps, stage.cpu_count)
+            seen.warm_up_latency_s = _served_s(warmed.summary)
         with server.connect() as connection:
             sql.checkpoint(connection)
             seen.settings = sql.read_settings(connection)
             seen.counters_before = sql.read_counters(connection, watched_database=DATABASE)
         on_activity("measuring")
+        if block is not None:
+            seen.switchback = block.make(server, folder=folder, latency_s=seen.warm_up_latency_s)
         _load_observed(server, workload, trial, stage, seen, folder=folder, on_load=on_load)
         with server.connect() as connection:
             seen.counters_after = sql.read_counters(connection, watched_database=DATABASE)
@@ -184,6 +212,7 @@ def _load_observed(
         columns=_log_columns(workload),
         sampling_rate=seen.log_sampling_rate,
         latency_limit_us=None if limit_ms is None else round(limit_ms * 1000),
+        flush_period_s=None if seen.switchback is None else _LIVE_PERIOD_S,
     )
     with contextlib.closing(stream):
         # Timing statements makes pgbench stamp quick transactions before their answers come: see ADR 0006.
@@ -191,28 +220,122 @@ def _load_observed(
         run = msgspec.structs.replace(run, log_prefix=stream.log_prefix, sampling_rate=seen.log_sampling_rate)
         samplers = Samplers(directory=folder, address=server.address)
         watch = LoadWatch(server, duration_s=trial.duration_s)
-
-        def find_failure() -> StepFailedError | None:
-            stream.poll()
-            return watch.find_failure()
-
-        def see(second: Progress) -> None:
-            watch.see(second)
-            on_load(second)
-
-        def follow(pid: int) -> None:
-            samplers.follow(LOAD_LABEL, pid)
-            samplers.follow(LOG_READER_LABEL, stream.pid)
-
+        observers = _Observers(seen, stream, samplers, watch, on_load=on_load)
         log_gaps: tuple[Gap, ...] = ()
         try:
-            with samplers, _pgbench(stage) as pgbench:
+            with samplers, _pgbench(stage) as pgbench, seen.switchback or contextlib.nullcontext():
                 seen.load = pgbench.run_load(
-                    run, directory=folder, on_progress=see, on_start=follow, should_abort=find_failure
+                    run,
+                    directory=folder,
+                    on_progress=observers.see,
+                    on_start=observers.follow,
+                    should_abort=observers.find_failure,
+                    should_end=observers.is_enough,
                 )
-            log_gaps = _log_gaps(stream.finish())
+            outcome = stream.finish()
+            log_gaps = _log_gaps(outcome)
+            if seen.switchback is not None and outcome.packed is None:
+                raise _lost_log(outcome.reason or "")
         finally:
-            seen.gaps = (*(Gap(source=gap.source, reason=gap.reason) for gap in samplers.gaps), *log_gaps)
+            seen.gaps = (
+                *seen.gaps,
+                *(Gap(source=gap.source, reason=gap.reason) for gap in samplers.gaps),
+                *log_gaps,
+            )
+
+
+class _Observers:
+    """All that look on while the measured load runs, in the main thread."""
+
+    def __init__(
+        self,
+        seen: _Seen,
+        stream: LogStream,
+        samplers: Samplers,
+        watch: LoadWatch,
+        *,
+        on_load: Callable[[Progress], None],
+    ) -> None:
+        self._seen = seen
+        self._stream = stream
+        self._samplers = samplers
+        self._watch = watch
+        self._on_load = on_load
+
+    def follow(self, pid: int) -> None:
+        # pgbench reads the time of day once, as it starts, and its log counts on from there.
+        self._seen.clock_offset_s = wall_clock_offset_s()
+        self._samplers.follow(LOAD_LABEL, pid)
+        self._samplers.follow(LOG_READER_LABEL, self._stream.pid)
+        if self._seen.switchback is not None:
+            self._seen.switchback.note_start()
+
+    def see(self, second: Progress) -> None:
+        self._watch.see(second)
+        if self._seen.switchback is not None:
+            self._seen.switchback.see(second)
+        self._on_load(second)
+
+    def find_failure(self) -> PgdynoError | None:
+        is_log_read = self._stream.poll()
+        if (failure := self._watch.find_failure()) is not None or self._seen.switchback is None:
+            return failure
+        return self._seen.switchback.find_failure() or (None if is_log_read else _lost_log("its reader has ended"))
+
+    def is_enough(self) -> bool:
+        return self._seen.switchback is not None and self._seen.switchback.look()
+
+
+class _Block:
+    """What several arms under one load need: made of the restored cluster, before its start."""
+
+    def __init__(self, stage: TrialStage, trial: PlannedTrial, kernel: KernelSettings, steering: Steering) -> None:
+        txpack.prepare()
+        self._arms = _arms_of(stage, trial)
+        self._files = ArmFiles(stage.home, self._arms)
+        self._kernel = kernel
+        self._steering = steering
+        self._duration_s = trial.duration_s
+        # What the arms change is in their own files: without it, none of them stays under the influence of the first.
+        self.stage = msgspec.structs.replace(stage, settings=self._files.common(stage.settings))
+
+    def make(self, server: Server, *, folder: Path, latency_s: float | None) -> Switchback:
+        return Switchback(
+            server=server,
+            files=self._files,
+            arms=self._arms,
+            kernel=self._kernel,
+            steering=self._steering,
+            folder=folder,
+            duration_s=self._duration_s,
+            latency_s=latency_s,
+        )
+
+
+def _arms_of(stage: TrialStage, trial: PlannedTrial) -> tuple[Arm, ...]:
+    experiment = stage.plan.experiment
+    return () if experiment is None else tuple(experiment.find_arm(name) for name in trial.arms)
+
+
+@contextlib.contextmanager
+def _kernel_settings(stage: TrialStage, trial: PlannedTrial, seen: _Seen) -> Iterator[KernelSettings]:
+    """The kernel settings of the trial's first arm, put back at the end."""
+    arms = _arms_of(stage, trial)
+    with changed_sysctls(arms[0].sysctl if arms else {}) as kernel:
+        yield kernel
+    left = [undo for undo in kernel.undone if undo.outcome is UndoOutcome.LEFT]
+    seen.gaps = (*seen.gaps, *(Gap(source=undo.change.what, reason=undo.reason) for undo in left))
+
+
+def _lost_log(why: str) -> StepFailedError:
+    return StepFailedError("the transaction log is lost, from which slices are counted", detail=why)
+
+
+def _served_s(summary: PgbenchSummary) -> float | None:
+    """Mean latency in seconds, without the wait for a scheduled start that came late."""
+    if summary.latency_average_ms is None:
+        return None
+    return (summary.latency_average_ms - (summary.schedule_lag_average_ms or 0.0)) / 1e3
 
 
 def _log_gaps(outcome: LogOutcome) -> tuple[Gap, ...]:
@@ -319,7 +442,7 @@ def _make_record(trial: PlannedTrial, seen: _Seen, error: PgdynoError | None) ->
         status=TrialStatus.FINISHED if error is None else TrialStatus.FAILED,
         error=None if error is None else ErrorFact(fact=error.fact, detail=error.detail, hint=error.hint),
         argv=() if load is None else load.argv,
-        clock_offset_s=wall_clock_offset_s(),
+        clock_offset_s=wall_clock_offset_s() if seen.clock_offset_s is None else seen.clock_offset_s,
         restore_s=seen.restore_s,
         load_start_monotonic_s=None if load is None else load.start_monotonic_s,
         load_end_monotonic_s=None if load is None else load.end_monotonic_s,
@@ -329,4 +452,6 @@ def _make_record(trial: PlannedTrial, seen: _Seen, error: PgdynoError | None) ->
         counters_before=seen.counters_before,
         counters_after=seen.counters_after,
         gaps=seen.gaps,
+        slice_s=None if seen.switchback is None else seen.switchback.slice_s,
+        washout_s=None if seen.switchback is None else seen.switchback.washout_s,
     )

@@ -1,0 +1,254 @@
+"""Alternates the settings of a comparison's arms in slices, under one load that never stops.
+
+One thread with a connection of its own changes the settings, waits out the change, and reads the machine's counters,
+all on deadlines of the monotonic clock. What runs next, and when enough is known, a `Steering` says; which arm is
+better is never asked here. The main thread, which watches the load, looks in four times a second.
+
+Every slice does the same, also when its arm is the one before: two slices of one arm then differ by chance alone.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+import msgspec
+
+from pgdyno.errors import PgdynoError
+from pgdyno.plan.experiment import Arm
+from pgdyno.record.pgbench import Progress
+from pgdyno.record.slices import Slice, SlicePhase, SliceWriter
+from pgdyno.run.arm_settings import ArmFiles, ArmSettings
+from pgdyno.run.clock import monotonic_s
+from pgdyno.run.host import read_disk_facts
+from pgdyno.run.kernel import KernelSettings
+from pgdyno.run.machine_counters import Counts, MachineCounters
+from pgdyno.run.server import Server
+
+LEAST_WASHOUT_S = 0.05
+# Transactions that began under the old settings are to end before anything counts. In a closed loop what is left of
+# one takes about its mean, and of every hundred five take longer than three means if they are exponential.
+_WASHOUT_LATENCIES = 3.0
+# A slice whose change came late is prolonged until this share of it counts.
+_LEAST_COUNTED_RATIO = 0.5
+_REVIEW_EVERY_S = 1.0
+# The load's last moment is not a slice's: clients end one after the other.
+_BEFORE_END_S = 0.25
+_END_PATIENCE_S = 5.0
+
+
+class SliceRound(msgspec.Struct, frozen=True, kw_only=True):
+    """Slices to run one after the other."""
+
+    phase: SlicePhase
+    arms: tuple[str, ...]
+    """In the order to run them; the reference comes twice."""
+    slice_s: float
+    """From one change of settings to the next."""
+
+
+class Steering(Protocol):
+    """What decides which slices run."""
+
+    def next_round(self, slices: Sequence[Slice]) -> SliceRound | None:
+        """What to run next, given all slices so far; None ends the load. The switching waits: return at once."""
+        ...
+
+    def review(self, folder: Path, slices: Sequence[Slice], tps: float | None) -> None:
+        """Look at what has come, about once a second, in the main thread; may take a tenth of a second.
+
+        Args:
+            folder: The trial's, with the packed transactions so far.
+            slices: All so far.
+            tps: Of the load's last second, as pgbench says it.
+        """
+        ...
+
+
+class Switchback:
+    """One block: use it around its load, in the main thread.
+
+    Args:
+        server: Running, with the files of the arms.
+        files: Of the arms.
+        arms: All that may be asked for, the reference first.
+        kernel: Holds the kernel settings of the arms.
+        steering: Says what runs.
+        folder: The trial's; the slices are written into it.
+        duration_s: The longest that the load will run.
+        latency_s: Mean of the warm-up without what was waited for a scheduled start; None where there was none, and the
+            load's first second is taken.
+    """
+
+    def __init__(
+        self,
+        *,
+        server: Server,
+        files: ArmFiles,
+        arms: Sequence[Arm],
+        kernel: KernelSettings,
+        steering: Steering,
+        folder: Path,
+        duration_s: float,
+        latency_s: float | None,
+    ) -> None:
+        self._server = server
+        self._files = files
+        self._arms = {arm.name: arm for arm in arms}
+        self._reference = arms[0]
+        self._kernel = kernel
+        self._steering = steering
+        self._folder = folder
+        self._duration_s = duration_s
+        self._latency_s = latency_s
+        self._slices: list[Slice] = []
+        self._tps: float | None = None
+        self._reviewed_s = 0.0
+        self._load_end_s = 0.0
+        self._stop = threading.Event()
+        self._executor = concurrent.futures.ThreadPoolExecutor(max_workers=1, thread_name_prefix="switchback")
+        self._switching: concurrent.futures.Future[None] | None = None
+        self.slice_s: float | None = None
+        """Of the last round that was begun; None before the first."""
+        self.washout_s: float | None = None
+        """None before the load runs."""
+
+    def __enter__(self) -> Self:
+        for arm in self._arms.values():
+            # All values are journalled before the load, in which no file is to be flushed.
+            self._kernel.hold(arm.sysctl)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        if self._switching is not None:
+            # A thread that waits for a server that hangs is left to its own patience, or to the server's end.
+            concurrent.futures.wait([self._switching], timeout=_END_PATIENCE_S)
+        self._executor.shutdown(wait=False)
+        if kind is None and (failure := self.find_failure()) is not None:
+            raise failure
+
+    def note_start(self) -> None:
+        """The load is being started now."""
+        self._load_end_s = monotonic_s() + self._duration_s - _BEFORE_END_S
+
+    def see(self, second: Progress) -> None:
+        """Take a second of the load; the first in which a transaction ended begins the switching."""
+        self._tps = second.tps
+        if self._switching is not None or second.tps <= 0:
+            return
+        seen_ms = (second.latency_average_ms or 0.0) - (second.lag_average_ms or 0.0)
+        latency_s = seen_ms / 1e3 if self._latency_s is None else self._latency_s
+        self.washout_s = max(LEAST_WASHOUT_S, _WASHOUT_LATENCIES * latency_s)
+        self._switching = self._executor.submit(self._run, self.washout_s)
+
+    def find_failure(self) -> PgdynoError | None:
+        """What ended the switching, if something did; whatever is no error of pgdyno's is raised."""
+        if self._switching is None or not self._switching.done():
+            return None
+        error = self._switching.exception()
+        if error is None or isinstance(error, PgdynoError):
+            return error
+        raise error
+
+    def look(self) -> bool:
+        """Let the steering see what has come, if it is time; whether the load is to end."""
+        if monotonic_s() - self._reviewed_s >= _REVIEW_EVERY_S:
+            self._steering.review(self._folder, tuple(self._slices), self._tps)
+            self._reviewed_s = monotonic_s()
+        return self._switching is not None and self._switching.done()
+
+    def _run(self, washout_s: float) -> None:
+        """What the switching thread does."""
+        with self._server.connect() as connection, SliceWriter(self._folder) as writer:
+            settings = ArmSettings(connection, self._files, self._kernel)
+            disk = read_disk_facts(self._server.home.data).block_device
+            slicer = _Slicer(settings, MachineCounters(connection, disk), self._stop, washout_s=washout_s)
+            counts: Counter[SlicePhase] = Counter()
+            begin_s: float | None = monotonic_s()
+            while begin_s is not None and (asked := self._steering.next_round(tuple(self._slices))) is not None:
+                if begin_s + asked.slice_s * len(asked.arms) > self._load_end_s:
+                    break
+                counts[asked.phase] += 1
+                if asked.phase is SlicePhase.ROUND:
+                    self.slice_s = asked.slice_s
+                begin_s = self._run_round(asked, slicer, writer, number=counts[asked.phase], begin_s=begin_s)
+            settings.change(self._reference)
+
+    def _run_round(
+        self, asked: SliceRound, slicer: _Slicer, writer: SliceWriter, *, number: int, begin_s: float
+    ) -> float | None:
+        """Run the slices of a round. Returns when the next one begins; None when it was stopped or the load is over."""
+        for position, name in enumerate(asked.arms):
+            seen = slicer.run(self._arms[name], begin_s=begin_s, slice_s=asked.slice_s)
+            if seen is None or seen.end_s > self._load_end_s:
+                return None
+            begin_s = seen.next_begin_s
+            ended = Slice(
+                phase=asked.phase,
+                round=number,
+                position=position,
+                arm=name,
+                begin_monotonic_s=seen.begin_s,
+                settled_monotonic_s=seen.settled_s,
+                end_monotonic_s=seen.end_s,
+                counts=seen.counts,
+            )
+            writer.add(ended)
+            self._slices.append(ended)
+        return begin_s
+
+
+class _Seen(msgspec.Struct, frozen=True, kw_only=True):
+    begin_s: float
+    settled_s: float
+    end_s: float
+    counts: Counts
+    next_begin_s: float
+
+
+class _Slicer:
+    """Runs one slice after the other, on time."""
+
+    def __init__(
+        self, settings: ArmSettings, counters: MachineCounters, stop: threading.Event, *, washout_s: float
+    ) -> None:
+        self._settings = settings
+        self._counters = counters
+        self._stop = stop
+        self._washout_s = washout_s
+
+    def run(self, arm: Arm, *, begin_s: float, slice_s: float) -> _Seen | None:
+        """Wait for `begin_s` and run a slice from there to `slice_s` later; None when it was stopped."""
+        if self._is_stopped_before(begin_s):
+            return None
+        began_s = monotonic_s()
+        self._settings.change(arm)
+        if self._is_stopped_before(monotonic_s() + self._washout_s):
+            return None
+        settled_s, before = self._counters.read()
+        end_s = max(begin_s + slice_s, settled_s + _LEAST_COUNTED_RATIO * slice_s)
+        if self._is_stopped_before(end_s):
+            return None
+        ended_s, after = self._counters.read()
+        return _Seen(
+            begin_s=began_s,
+            settled_s=settled_s,
+            end_s=ended_s,
+            counts={name: _difference(after[name], value) for name, value in before.items()},
+            next_begin_s=end_s,
+        )
+
+    def _is_stopped_before(self, deadline_s: float) -> bool:
+        return self._stop.wait(max(0.0, deadline_s - monotonic_s()))
+
+
+def _difference(after: float | None, before: float | None) -> float | None:
+    return None if after is None or before is None else after - before

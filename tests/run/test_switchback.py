@@ -1,0 +1,405 @@
+"""Blocks on real servers: settings alternate under one load, on time, and whatever goes wrong is told and cleared up."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import os
+import re
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from pgdyno.plan.experiment import Arm, Experiment
+from pgdyno.plan.plan import Machine, plan_study
+from pgdyno.record.slices import Slice, SliceLoad, SlicePhase, SliceReader, read_slice_loads, read_slices
+from pgdyno.record.trial_data import TRANSACTIONS_DIR, TrialData, read_trial_data
+from pgdyno.record.txpack import read_packed
+from pgdyno.record.txparse import Outcome
+from pgdyno.record.types import TrialStatus
+from pgdyno.run.clock import wall_clock_offset_s
+from pgdyno.run.home import Home
+from pgdyno.run.switchback import LEAST_WASHOUT_S, SliceRound, Steering
+from pgdyno.run.sysctl import read_sysctl
+from pgdyno.run.template import prepare_template
+from pgdyno.run.trial import TrialOutcome, TrialStage, run_trial
+from pgdyno.spec.read import make_study
+from pgdyno.spec.study import ServerSpec
+from pgdyno.spec.table import SettingValue
+from pgdyno.spec.variant import DesignKind
+from tests.homes import installation_of, some_home
+from tests.sysctls import machine_settings, needs_proc_sys
+
+pytestmark = pytest.mark.cluster
+MACHINE = Machine(version_major=18, cpu_count=2, memory_bytes=8 << 30, disk_free_bytes=10**11)
+BOTH = pytest.mark.parametrize("major", [18, 15])
+
+
+@pytest.fixture(scope="module")
+def home() -> Iterator[Home]:
+    with some_home() as made:
+        yield made
+
+
+class Rounds:
+    """The same round a number of times, then the end."""
+
+    def __init__(self, *arms: str, times: int, slice_s: float = 0.25, pilot_times: int = 0) -> None:
+        self.arms = arms
+        self.slice_s = slice_s
+        self.phases = [SlicePhase.PILOT] * pilot_times + [SlicePhase.ROUND] * times
+        self.thread_names: set[str] = set()
+        self.reviews: list[tuple[float, int, float | None]] = []
+        self.on_review: Callable[[Path, Sequence[Slice]], None] = lambda _folder, _slices: None
+
+    def next_round(self, slices: Sequence[Slice]) -> SliceRound | None:
+        self.thread_names.add(threading.current_thread().name)
+        done = len(slices) // len(self.arms)
+        if done >= len(self.phases):
+            return None
+        return SliceRound(phase=self.phases[done], arms=self.arms, slice_s=self.slice_s)
+
+    def review(self, folder: Path, slices: Sequence[Slice], tps: float | None) -> None:
+        assert threading.current_thread() is threading.main_thread()
+        self.reviews.append((time.monotonic(), len(slices), tps))
+        self.on_review(folder, slices)
+
+
+def arm(name: str, settings: Mapping[str, SettingValue] = {}, sysctl: Mapping[str, str] = {}) -> Arm:
+    return Arm(name=name, server=ServerSpec(settings=dict(settings)), changed=dict(settings), sysctl=dict(sysctl))
+
+
+def run_block(
+    home: Home,
+    folder: Path,
+    arms: Sequence[Arm],
+    steering: Steering,
+    *,
+    major: int = 18,
+    duration_s: float = 40.0,
+    warm_up: str = "1s",
+    **load: object,
+) -> TrialOutcome:
+    raw: dict[str, object] = {
+        "data": {"scale": 4},
+        "workload": [{"clients": 4, "threads": 2, "mode": "prepared", **load}],
+        "trials": {"rounds": 1, "duration": "5s", "warm_up": warm_up},
+    }
+    study = make_study(raw, source="test", folder=folder)
+    plan = plan_study(study, MACHINE)
+    experiment = Experiment(
+        arms=tuple(arms), design=DesignKind.SWITCHBACK, reason="", budget_s=60.0, alpha=0.05, detect_ratio=0.03
+    )
+    installation = installation_of(major, home)
+    (folder / "init").mkdir()
+    (folder / "trial").mkdir()
+    template = prepare_template(
+        installation=installation,
+        home=home,
+        data=study.data,
+        scale=plan.scale,
+        settings={},
+        output_dir=folder / "init",
+        on_activity=lambda _: None,
+    )
+    stage = TrialStage(
+        installation=installation,
+        home=home,
+        template=template,
+        study=study,
+        plan=msgspec.structs.replace(plan, experiment=experiment),
+        settings=arms[0].server.settings,
+        cpu_count=2.0,
+    )
+    trial = msgspec.structs.replace(plan.trials[0], arms=tuple(arm.name for arm in arms), duration_s=duration_s)
+    return run_trial(
+        stage,
+        trial,
+        folder=folder / "trial",
+        on_activity=lambda _: None,
+        on_load=lambda _: None,
+        steering=steering,
+    )
+
+
+def read_block(folder: Path, outcome: TrialOutcome) -> tuple[TrialData, tuple[Slice, ...], list[SliceLoad]]:
+    assert outcome.error is None, (outcome.error.fact, outcome.error.detail)
+    assert outcome.record.status is TrialStatus.FINISHED
+    data = read_trial_data(folder / "trial", outcome.record)
+    slices = read_slices(folder / "trial")
+    loads = read_slice_loads(folder / "trial" / TRANSACTIONS_DIR, slices, clock_offset_s=outcome.record.clock_offset_s)
+    return data, slices, list(loads)
+
+
+def assert_nothing_is_left(home: Home) -> None:
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("switchback")]
+    found = subprocess.run(["pgrep", "-f", f"{home.root}/"], capture_output=True, text=True, check=False)
+    assert found.stdout == ""
+    assert not list(Path("/dev/shm").glob(f"pgdyno-log-{os.getpid()}-*"))
+
+
+def postmaster_of(home: Home) -> int:
+    return int((home.data / "postmaster.pid").read_text().split()[0])
+
+
+# What pgbench's own sessions see, with the time at which they see it, and when each of them began.
+LOOK = """DO $$ BEGIN RAISE LOG 'sees % % %', clock_timestamp(), current_setting('commit_delay'),
+coalesce(nullif(current_setting('pgdyno.test', true), ''), 'nothing'); END $$;
+"""
+SEEN = re.compile(r"^(\d+\.\d+)\|(\d+)\|[^|]*\|[^|]*\|LOG:  sees .* (\S+) (\S+)$", re.MULTILINE)
+
+
+@BOTH
+def test_settings_alternate_in_the_sessions_of_the_load(home: Home, tmp_path: Path, major: int) -> None:
+    script = tmp_path / "look.sql"
+    script.write_text(LOOK)
+    arms = (arm("a", {"commit_delay": 7}), arm("b", {"commit_delay": "11", "pgdyno.test": "it's"}), arm("neither"))
+    steering = Rounds("a", "b", "neither", "a", times=3)
+    outcome = run_block(
+        home, tmp_path, arms, steering, major=major, warm_up="0s", name="look", scripts=[str(script)], rate_tps=400.0
+    )
+    _, slices, loads = read_block(tmp_path, outcome)
+    assert [one.arm for one in slices] == ["a", "b", "neither", "a"] * 3
+    assert [(one.round, one.position) for one in slices] == [(r, p) for r in (1, 2, 3) for p in range(4)]
+    log = (tmp_path / "trial" / "server.log").read_text()
+    seen = [(float(at) - outcome.record.clock_offset_s, pid, delay, own) for at, pid, delay, own in SEEN.findall(log)]
+    assert len({pid for _, pid, _, _ in seen}) == 4
+    expected = {"a": ("7", "nothing"), "b": ("11", "it's"), "neither": ("0", "nothing")}
+    for one, load in zip(slices, loads, strict=True):
+        # The log's times are cut to milliseconds.
+        inside = {
+            (delay, own)
+            for at_s, _, delay, own in seen
+            if one.settled_monotonic_s + 0.002 <= at_s < one.end_monotonic_s - 0.001
+        }
+        assert inside == {expected[one.arm]}
+        assert load.ok_count > 20
+    # The first arm was in force before.
+    before = {(delay, own) for at_s, _, delay, own in seen if at_s < slices[1].begin_monotonic_s - 0.002}
+    assert before == {expected["a"]}
+    assert steering.thread_names == {"switchback_0"}
+    assert_nothing_is_left(home)
+
+
+@BOTH
+def test_a_planted_difference_shows_and_two_alike_do_not_differ(home: Home, tmp_path: Path, major: int) -> None:
+    steering = Rounds("on", "off", "on", times=6, slice_s=0.4, pilot_times=1)
+    live: list[SliceLoad] = []
+    readers: list[SliceReader] = []
+
+    def take(folder: Path, slices: Sequence[Slice]) -> None:
+        if not readers:
+            readers.append(SliceReader(folder / TRANSACTIONS_DIR, clock_offset_s=wall_clock_offset_s()))
+        live.extend(readers[0].take(slices))
+
+    steering.on_review = take
+    arms = (arm("on", {"synchronous_commit": True}), arm("off", {"synchronous_commit": "off"}))
+    outcome = run_block(home, tmp_path, arms, steering, major=major, name="simple-update")
+    data, slices, loads = read_block(tmp_path, outcome)
+
+    # The load was told to end, and ended in order.
+    record = outcome.record
+    assert record.load_start_monotonic_s is not None
+    assert record.load_end_monotonic_s is not None
+    assert record.load_end_monotonic_s - record.load_start_monotonic_s < 1.0 + 21 * 0.4 + 6.0
+    assert data.pgbench is not None
+    assert data.pgbench.tps is not None
+    assert data.transactions is not None
+    assert data.transactions.ok_count == data.pgbench.transaction_count
+    assert data.gaps == ()
+    assert record.slice_s == 0.4
+    assert record.washout_s == pytest.approx(LEAST_WASHOUT_S, abs=0.05)
+
+    # On time, without drift: the deadlines are the multiples of the slice's length.
+    assert [(one.phase, one.round) for one in slices[:6:3]] == [(SlicePhase.PILOT, 1), (SlicePhase.ROUND, 1)]
+    late_s = np.array([one.end_monotonic_s - slices[0].begin_monotonic_s for one in slices]) - 0.4 * np.arange(1, 22)
+    assert late_s.min() > -0.02
+    assert np.median(late_s) < 0.03
+    assert np.median(late_s[14:]) - np.median(late_s[:7]) < 0.03
+    for before, after in itertools.pairwise(slices):
+        assert before.begin_monotonic_s < before.settled_monotonic_s < before.end_monotonic_s
+        assert before.end_monotonic_s <= after.begin_monotonic_s
+
+    rates = np.array(
+        [
+            load.ok_count / (one.end_monotonic_s - one.settled_monotonic_s)
+            for one, load in zip(slices, loads, strict=True)
+        ]
+    ).reshape(-1, 3)
+    effect = np.log(rates[:, 1]) - (np.log(rates[:, 0]) + np.log(rates[:, 2])) / 2
+    alike = np.log(rates[:, 0]) - np.log(rates[:, 2])
+    assert np.median(effect) > math.log(1.25)
+    assert abs(np.median(alike)) < np.median(effect) / 2
+
+    per_transaction = {
+        (one.arm, name): value / load.ok_count
+        for one, load in zip(slices, loads, strict=True)
+        for name, value in one.counts.items()
+        if value is not None
+    }
+    assert 100 < per_transaction["on", "wal_bytes"] < 50_000
+    assert 0 < per_transaction["on", "cpu_s"] < 0.1
+    if ("on", "device_flush_count") in per_transaction:
+        assert set(slices[0].counts) == {name for which, name in per_transaction if which == "on"}
+        flushes = {
+            which: sum(one.counts["device_flush_count"] or 0 for one in slices if one.arm == which)
+            / sum(load.ok_count for one, load in zip(slices, loads, strict=True) if one.arm == which)
+            for which in ("on", "off")
+        }
+        assert flushes["on"] > 3 * flushes["off"]
+
+    _assert_counts(tmp_path / "trial" / TRANSACTIONS_DIR, record.clock_offset_s, slices, loads)
+    # What was seen while the load ran is what the record holds, but for the last second.
+    assert 12 <= len(live) <= 21
+    off_by = [abs(seen.ok_count - load.ok_count) for seen, load in zip(live, loads, strict=False)]
+    assert max(off_by) <= 3
+    assert 1.0 <= np.median(np.diff([at_s for at_s, _, _ in steering.reviews])) < 1.6
+    assert_nothing_is_left(home)
+
+
+def _assert_counts(folder: Path, offset_s: float, slices: Sequence[Slice], loads: Sequence[SliceLoad]) -> None:
+    """Against a slow obvious way to count."""
+    stamps = [
+        int(stamp)
+        for batch in read_packed(folder)
+        for stamp, outcome in zip(batch.stamp_us, batch.outcome, strict=True)
+        if outcome == Outcome.OK
+    ]
+    for one, load in zip(slices, loads, strict=True):
+        begin_us = round((one.settled_monotonic_s + offset_s) * 1e6)
+        end_us = round((one.end_monotonic_s + offset_s) * 1e6)
+        assert load.ok_count == len(load.latency_us) == sum(1 for stamp in stamps if begin_us <= stamp < end_us)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"wal_compression": "sideways"}, "wal_compression: setting could not be applied"),
+        ({"max_connections": 50}, "max_connections: setting could not be applied"),
+    ],
+)
+def test_what_a_running_server_does_not_take_is_told(
+    home: Home, tmp_path: Path, settings: dict[str, SettingValue], words: str
+) -> None:
+    steering = Rounds("as it is", "wrong", times=9)
+    outcome = run_block(
+        home, tmp_path, (arm("as it is"), arm("wrong", settings)), steering, warm_up="0s", name="select-only"
+    )
+    assert outcome.record.status is TrialStatus.FAILED
+    assert outcome.error is not None
+    assert outcome.error.fact == "the running server does not take the settings of wrong"
+    assert words in outcome.error.detail
+    assert [one.arm for one in read_slices(tmp_path / "trial")] == ["as it is"]
+    assert_nothing_is_left(home)
+
+
+def test_the_end_of_the_load_ends_the_slices(home: Home, tmp_path: Path) -> None:
+    steering = Rounds("a", "b", "a", times=99, slice_s=0.4)
+    outcome = run_block(
+        home,
+        tmp_path,
+        (arm("a"), arm("b", {"work_mem": "5MB"})),
+        steering,
+        duration_s=4.0,
+        warm_up="0s",
+        name="select-only",
+    )
+    data, slices, loads = read_block(tmp_path, outcome)
+    record = outcome.record
+    assert record.load_end_monotonic_s is not None
+    assert 1 <= len(slices) // 3 <= 2
+    assert slices[-1].end_monotonic_s < record.load_end_monotonic_s
+    assert data.pgbench is not None
+    assert sum(load.ok_count for load in loads) < (data.pgbench.transaction_count or 0)
+
+
+def test_a_server_that_dies_in_a_slice_is_told_by_its_log(home: Home, tmp_path: Path) -> None:
+    steering = Rounds("a", "b", times=99)
+
+    def kill(_: Path, slices: Sequence[Slice]) -> None:
+        if len(slices) > 2:
+            os.kill(postmaster_of(home), signal.SIGKILL)
+
+    steering.on_review = kill
+    outcome = run_block(
+        home, tmp_path, (arm("a"), arm("b", {"commit_delay": 7})), steering, warm_up="0s", name="select-only"
+    )
+    assert outcome.record.status is TrialStatus.FAILED
+    assert outcome.error is not None
+    assert outcome.error.fact == "the server was killed by SIGKILL"
+    assert len(read_slices(tmp_path / "trial")) > 2
+    assert_nothing_is_left(home)
+
+
+def test_a_log_that_nobody_reads_ends_a_block(home: Home, tmp_path: Path) -> None:
+    steering = Rounds("a", "b", times=99)
+
+    def kill_reader(_: Path, slices: Sequence[Slice]) -> None:
+        if slices:
+            pattern = f"pgdyno.run.logstream.*{tmp_path}"
+            found = subprocess.run(["pgrep", "-f", pattern], capture_output=True, text=True, check=True)
+            for pid in found.stdout.split():
+                os.kill(int(pid), signal.SIGKILL)
+
+    steering.on_review = kill_reader
+    outcome = run_block(
+        home, tmp_path, (arm("a"), arm("b", {"commit_delay": 7})), steering, warm_up="0s", name="select-only"
+    )
+    assert outcome.error is not None
+    assert outcome.error.fact == "the transaction log is lost, from which slices are counted"
+    assert_nothing_is_left(home)
+
+
+@needs_proc_sys
+def test_kernel_settings_alternate_and_are_put_back_on_ctrl_c(home: Home, tmp_path: Path) -> None:
+    name = "vm.dirty_expire_centisecs"
+    seen: set[str] = set()
+    steering = Rounds("low", "high", "as it is", times=99)
+    arms = (arm("as it is"), arm("low", sysctl={name: "2000"}), arm("high", sysctl={name: "4000"}))
+
+    def look(_: Path, slices: Sequence[Slice]) -> None:
+        seen.add(read_sysctl(name))
+        if len(slices) > 6:
+            raise KeyboardInterrupt
+
+    steering.on_review = look
+    with machine_settings(name):
+        before = read_sysctl(name)
+        watching = _watching(lambda: seen.add(read_sysctl(name)))
+        with watching, pytest.raises(KeyboardInterrupt):
+            run_block(home, tmp_path, arms, steering, warm_up="0s", name="select-only")
+        assert seen == {before, "2000", "4000"}
+        assert read_sysctl(name) == before
+    assert_nothing_is_left(home)
+
+
+def test_a_fault_in_the_switching_is_not_swallowed(home: Home, tmp_path: Path) -> None:
+    steering = Rounds("no such arm", times=1)
+    with pytest.raises(KeyError, match="no such arm"):
+        run_block(home, tmp_path, (arm("a"), arm("b", {"commit_delay": 7})), steering, warm_up="0s", name="select-only")
+    assert_nothing_is_left(home)
+
+
+@contextlib.contextmanager
+def _watching(look: Callable[[], None]) -> Iterator[None]:
+    over = threading.Event()
+
+    def repeat() -> None:
+        while not over.wait(0.05):
+            look()
+
+    thread = threading.Thread(target=repeat)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
