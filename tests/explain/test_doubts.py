@@ -36,7 +36,10 @@ def make_trial_analysis(study: StudyRecord, number: int, /, **changes: object) -
 def analysis_of(study: StudyRecord, /, **changes: object) -> StudyAnalysis:
     trials = tuple(make_trial_analysis(study, n, **changes) for n in (1, 2, 3))
     tps = estimate_geometric_mean([1000.0, 1010.0, 990.0], unit="tps")
-    return StudyAnalysis(workloads=(WorkloadAnalysis(name="tpcb-like", tps=tps, latency_ms={}, trials=trials),))
+    load = study.plan.find_workload("tpcb-like")
+    return StudyAnalysis(
+        workloads=(WorkloadAnalysis(name="tpcb-like", load=load, tps=tps, latency_ms={}, trials=trials),)
+    )
 
 
 @pytest.fixture

@@ -7,8 +7,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from pgdyno.analyse.charts import chart_trial, list_events
+from pgdyno.analyse.comparison import Round, compare, primary_metric
 from pgdyno.analyse.latency import PERCENTILES, estimate_latencies, measure_mean_ms, measure_percentiles
+from pgdyno.analyse.rounds import rounds_of_block, rounds_of_trials
 from pgdyno.analyse.steady import describe_shifts
+from pgdyno.analyse.sweep import analyse_clients, is_client_sweep
 from pgdyno.analyse.throughput import (
     PgbenchClaim,
     TrialThroughput,
@@ -24,7 +27,7 @@ from pgdyno.analyse.types import (
     TrialAnalysis,
     WorkloadAnalysis,
 )
-from pgdyno.plan.plan import PlannedWorkload
+from pgdyno.plan.plan import PlannedWorkload, apply_arm
 from pgdyno.record import series
 from pgdyno.record.pgbench import PgbenchSummary
 from pgdyno.record.series import Sampled
@@ -34,19 +37,52 @@ from pgdyno.record.types import StudyRecord, TrialStatus
 
 def analyse_study(record: StudyRecord, trials: Sequence[TrialData]) -> StudyAnalysis:
     """Analyse all trials of a study that ended, in the order of the study's workloads."""
+    loads = list(_list_loads(record))
+    analysed = tuple(_analyse_load(record, *load, trials) for load in loads)
+    experiment = record.plan.experiment
+    if experiment is None:
+        return StudyAnalysis(workloads=analysed)
+    by_workload = {
+        workload.name: [trial for one in analysed if one.load.name == workload.name for trial in one.trials]
+        for workload in record.plan.workloads
+    }
+    blocks: dict[str, list[Round]] = {name: [] for name in by_workload}
+    for data in trials:
+        if data.slices and data.record.status is TrialStatus.FINISHED:
+            blocks[data.record.planned.workload].extend(rounds_of_block(data))
+    cpu_count = record.host.usable_cpu_count
+    rounds = {n: (*blocks[n], *rounds_of_trials(of, cpu_count=cpu_count)) for n, of in by_workload.items()}
+    sweeps = {}
+    if is_client_sweep(experiment):
+        found = {name: analyse_clients(of, experiment) for name, of in by_workload.items()}
+        sweeps = {name: sweep for name, sweep in found.items() if sweep is not None}
     return StudyAnalysis(
-        workloads=tuple(
-            _analyse_workload(record, workload, [t for t in trials if t.record.planned.workload == workload.name])
-            for workload in record.plan.workloads
-        )
+        workloads=tuple(one for one in analysed if one.trials),
+        comparisons=compare(rounds, experiment, primary={w.name: primary_metric(w) for w in record.plan.workloads}),
+        sweeps=sweeps,
     )
 
 
-def _analyse_workload(record: StudyRecord, workload: PlannedWorkload, trials: Sequence[TrialData]) -> WorkloadAnalysis:
-    analysed = tuple(_analyse_trial(record, workload, data) for data in trials)
+def _list_loads(record: StudyRecord) -> Iterator[tuple[str, PlannedWorkload, tuple[str, ...]]]:
+    """Name, load and arms of all that the trials' own figures are grouped by."""
+    for workload in record.plan.workloads:
+        arms = sorted({t.arms for t in record.plan.trials if t.workload == workload.name and len(t.arms) == 1})
+        if record.plan.experiment is None or not arms:
+            yield workload.name, workload, ()
+            continue
+        for arm in record.plan.experiment.arms:
+            yield f"{workload.name}, {arm.name}", apply_arm(workload, arm), (arm.name,)
+
+
+def _analyse_load(
+    record: StudyRecord, name: str, workload: PlannedWorkload, arms: tuple[str, ...], trials: Sequence[TrialData]
+) -> WorkloadAnalysis:
+    own = [t for t in trials if t.record.planned.workload == workload.name and arms in {(), t.record.planned.arms}]
+    analysed = tuple(analyse_trial(record, workload, data) for data in own)
     finished = [trial for trial in analysed if trial.record.status is TrialStatus.FINISHED]
     return WorkloadAnalysis(
-        name=workload.name,
+        name=name,
+        load=workload,
         tps=estimate_tps([trial.tps for trial in finished]),
         latency_ms=estimate_latencies(
             [trial.percentiles for trial in finished], [trial.latency_mean_ms for trial in finished]
@@ -55,7 +91,8 @@ def _analyse_workload(record: StudyRecord, workload: PlannedWorkload, trials: Se
     )
 
 
-def _analyse_trial(record: StudyRecord, workload: PlannedWorkload, data: TrialData) -> TrialAnalysis:
+def analyse_trial(record: StudyRecord, workload: PlannedWorkload, data: TrialData) -> TrialAnalysis:
+    """Analyse one trial under its load."""
     is_finished = data.record.status is TrialStatus.FINISHED
     throughput = _throughput(workload, data) if is_finished else None
     latency = None if throughput is None else throughput.latency

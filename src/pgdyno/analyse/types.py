@@ -9,7 +9,11 @@ import enum
 
 import msgspec
 
+from pgdyno.analyse.comparison import Comparison
 from pgdyno.analyse.estimate import Doubt, Estimate
+from pgdyno.analyse.pilot import SliceChoice
+from pgdyno.analyse.scaling import ClientSweep
+from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.types import Gap, TrialRecord
 
 
@@ -103,6 +107,8 @@ class WorkloadAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     """One workload over all its finished trials. The trial is the unit of every estimate."""
 
     name: str
+    """The workload's; with its arm, where arms were tried one by one."""
+    load: PlannedWorkload
     tps: Estimate
     latency_ms: dict[str, Estimate]
     """By name: mean, p50, p90, p95, p99, p99.9, max."""
@@ -116,6 +122,12 @@ class WorkloadAnalysis(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StudyAnalysis(msgspec.Struct, frozen=True, kw_only=True):
-    """All workloads of a study, in the study's order."""
+    """All workloads of a study, in the study's order; in a comparison each once for every arm."""
 
     workloads: tuple[WorkloadAnalysis, ...]
+    comparisons: tuple[Comparison, ...] = ()
+    """One for each workload, in a study that compares."""
+    sweeps: dict[str, ClientSweep] = {}
+    """By workload, in a sweep over clients."""
+    pilots: dict[str, SliceChoice] = {}
+    """By workload, why a switchback's slices are as long as they are."""

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from pgdyno import __version__
+from pgdyno.cli.experiments import COMPARE_EXAMPLES, SWEEP_EXAMPLES, compare, sweep
 from pgdyno.cli.options import (
     DEFAULT_RECORDS,
     HomeOption,
@@ -260,6 +261,10 @@ def restore(*, json: JsonOption = False) -> None:
         from pgdyno.flow.restore import restore_host
 
         show(restore_host())
+
+
+app.command(epilog=COMPARE_EXAMPLES)(compare)
+app.command(epilog=SWEEP_EXAMPLES)(sweep)
 
 
 def main() -> None:

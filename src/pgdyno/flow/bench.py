@@ -48,13 +48,14 @@ def compose_study(
         "question": "How fast is this machine's PostgreSQL?",
         "server": tables["server"],
         "data": tables["data"],
-        "workload": [{**load, **workload} for workload in _workload_tables(workloads)],
+        "workload": [{**load, **workload} for workload in workload_tables(workloads)],
         "trials": trials,
     }
     return make_study(raw, source="the command line", folder=folder)
 
 
-def _workload_tables(workloads: list[str]) -> list[dict[str, object]]:
+def workload_tables(workloads: list[str]) -> list[dict[str, object]]:
+    """A study's [[workload]] as the command line says it; none are the three built-ins."""
     weighted = [text for text in workloads if "@" in text]
     plain = [text for text in workloads if "@" not in text] or ([] if weighted else list(BUILTIN_SCRIPTS))
     tables: list[dict[str, object]] = [{"name": Path(text).stem, "scripts": [text]} for text in plain]

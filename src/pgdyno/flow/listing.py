@@ -13,6 +13,7 @@ from rich.text import Text
 from pgdyno.errors import SpecError, with_program
 from pgdyno.flow.study import Place, machine_of
 from pgdyno.flow.ui import Ui
+from pgdyno.plan.experiment import reference_server
 from pgdyno.plan.plan import Plan, plan_study
 from pgdyno.record.store import find_records
 from pgdyno.record.types import TrialStatus
@@ -84,7 +85,7 @@ class PlanView(msgspec.Struct, frozen=True, kw_only=True):
         for step in self.plan.steps:
             what = f"scale {self.plan.scale}" if step.trial is None and step.kind.value == "load" else ""
             if step.trial is not None:
-                workload = self.plan.find_workload(step.trial.workload)
+                workload = self.plan.find_load(step.trial)
                 what = f"{step.trial.number}: {workload.name}, {workload.clients} clients, round {step.trial.round}"
             table.add_row(step.kind.value, f"{step.predicted_s:.0f}", what)
         for choice in self.plan.choices:
@@ -137,7 +138,7 @@ def view_records(folder: Path) -> RecordList:
 def view_plan(study: Study, *, place: Place) -> PlanView:
     """What a study would do here."""
     there = next(folder for folder in (place.home, *place.home.parents) if os.access(folder, os.R_OK | os.X_OK))
-    major = read_named_facts(study.server).major
+    major = read_named_facts(reference_server(study)).major
     return PlanView(plan=plan_study(study, machine_of(read_host_facts(there), version_major=major)))
 
 

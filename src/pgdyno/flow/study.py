@@ -12,23 +12,28 @@ from pathlib import Path
 import msgspec
 
 from pgdyno import __version__
-from pgdyno.errors import HostError, InterruptedStudyError, SpecError, StepFailedError
+from pgdyno.errors import HostError, InterruptedStudyError, SpecError
 from pgdyno.explain.doubts import find_host_doubts
+from pgdyno.flow.experiment import run_experiment
+from pgdyno.flow.referee import Referee
 from pgdyno.flow.report import HTML_FILE, StudyReport, write_reports
+from pgdyno.flow.restore import describe_undo
+from pgdyno.flow.steps import run_steps
 from pgdyno.flow.ui import Ui
-from pgdyno.plan.plan import CHECK_S, REPORT_S, Machine, Plan, Step, StepKind, plan_study
+from pgdyno.plan.experiment import find_identical, reference_server
+from pgdyno.plan.plan import CHECK_S, REPORT_S, Machine, Plan, plan_study
 from pgdyno.record.store import RecordStore, find_records, open_record
 from pgdyno.record.types import FORMAT_VERSION, HostFacts, StudyRecord
 from pgdyno.run.clock import local_now
 from pgdyno.run.home import Home, default_home, open_home
 from pgdyno.run.host import read_host_facts
 from pgdyno.run.installation import Installation, find_installation
+from pgdyno.run.kernel import restore_left_overs
 from pgdyno.run.process import find_server_user
 from pgdyno.run.program import program_name
 from pgdyno.run.script_check import SCRIPT_CHECK_S, check_scripts, has_script_files
 from pgdyno.run.server import check_port, looking_on
-from pgdyno.run.template import prepare_template, template_name
-from pgdyno.run.trial import TrialStage, run_trial
+from pgdyno.run.template import template_name
 from pgdyno.spec.read import format_study
 from pgdyno.spec.study import DataSpec, Study
 
@@ -64,6 +69,9 @@ def run_study(study: Study, *, name: str, place: Place, ui: Ui, load_budget_s: f
         )
         store = RecordStore(place.out or Path("pgdyno-records") / f"{local_now():%Y%m%d-%H%M%S}-{name}")
         ui.show_plan(plan, record_dir=str(store.path), remaining_s=plan.predicted_s)
+        if plan.experiment is not None:
+            for one, other in find_identical(plan.experiment, version_major=installation.facts.major):
+                ui.say(f"{one} and {other} set the same: what they differ by is noise, as in an A/A test")
         question = f"run for {plan.predicted_s / 3600:.1f} hours?"
         if plan.predicted_s > _ASK_ABOVE_S and not ui.confirm(question, default=True):
             raise InterruptedStudyError("not started")
@@ -82,15 +90,15 @@ def run_study(study: Study, *, name: str, place: Place, ui: Ui, load_budget_s: f
         )
         store.create(record, study_toml=format_study(study))
         with store.locked():
-            _run_steps(store, record, home=home, installation=installation, ui=ui)
+            _run(store, record, home=home, installation=installation, ui=ui)
     return _report(store, ui)
 
 
 def resume_study(store: RecordStore, *, place: Place, ui: Ui) -> StudyReport:
     """Run the trials of a record that are not finished, and write its report."""
     record = store.read_record()
-    if len(store.finished_numbers()) == len(record.plan.trials):
-        ui.say("all trials are finished: only the report is written again")
+    if _is_complete(store, record):
+        ui.say("nothing is left to measure: only the report is written again")
         return _report(store, ui)
     if not place.is_home_named:
         # The disk that was measured, not the one a default would choose today.
@@ -99,8 +107,18 @@ def resume_study(store: RecordStore, *, place: Place, ui: Ui) -> StudyReport:
         _check_same(record, host, installation)
         ui.show_plan(record.plan, record_dir=str(store.path), remaining_s=_remaining_s(record.plan, store))
         with store.locked():
-            _run_steps(store, record, home=home, installation=installation, ui=ui)
+            _run(store, record, home=home, installation=installation, ui=ui)
     return _report(store, ui)
+
+
+def _is_complete(store: RecordStore, record: StudyRecord) -> bool:
+    if len(store.finished_numbers()) == len(record.plan.trials):
+        return True
+    if record.plan.experiment is None:
+        return False
+    referee = Referee(record, record.plan.experiment)
+    referee.take_finished(store)
+    return referee.is_settled
 
 
 def find_record(named: Path | None, records: Path) -> RecordStore:
@@ -137,7 +155,9 @@ def _bench_ready(study: Study, place: Place, ui: Ui) -> Iterator[tuple[Home, Ins
     with open_home(place.home, user) as home:
         for left_over in home.left_overs:
             ui.say(f"ended what an earlier run had left behind: {left_over}")
-        installation = find_installation(study.server, user=user, software_dir=home.software)
+        for undo in restore_left_overs():
+            ui.say(f"a killed pgdyno had left {undo.change.what} changed: {describe_undo(undo)}")
+        installation = find_installation(reference_server(study), user=user, software_dir=home.software)
         host = read_host_facts(home.root)
         cpus = f"{host.usable_cpu_count:g} CPUs, {host.usable_memory_bytes / 2**30:.1f} GB"
         disk = f"{host.data_disk.filesystem} on {host.data_disk.device}"
@@ -166,83 +186,19 @@ def _check_scripts(plan: Plan, study: Study, *, home: Home, installation: Instal
         ui.say(remark)
 
 
+def _run(store: RecordStore, record: StudyRecord, *, home: Home, installation: Installation, ui: Ui) -> None:
+    experiment = record.plan.experiment
+    if experiment is None:
+        run_steps(store, record, home=home, installation=installation, ui=ui)
+    else:
+        run_experiment(store, record, experiment, home=home, ui=ui)
+
+
 def _report(store: RecordStore, ui: Ui) -> StudyReport:
     ui.begin_step("report", predicted_s=REPORT_S)
     report = write_reports(store)
     ui.end_step(str(store.path / HTML_FILE))
     return report
-
-
-def _run_steps(store: RecordStore, record: StudyRecord, *, home: Home, installation: Installation, ui: Ui) -> None:
-    finished = store.finished_numbers()
-    # Copies in the record: all trials run the same text, also when the file is edited meanwhile.
-    scripts = store.keep_scripts(record.plan)
-    stage: TrialStage | None = None
-    try:
-        for step in record.plan.steps:
-            if step.kind is StepKind.LOAD:
-                ui.begin_step(f"load scale {record.plan.scale}", predicted_s=step.predicted_s)
-                template = prepare_template(
-                    installation=installation,
-                    home=home,
-                    data=record.study.data,
-                    scale=record.plan.scale,
-                    settings=record.study.server.settings,
-                    output_dir=store.init_dir,
-                    on_activity=ui.show_activity,
-                )
-                if record.dataset is None:
-                    record = msgspec.structs.replace(record, dataset=template.dataset)
-                    store.write_record(record)
-                stage = TrialStage(
-                    installation=installation,
-                    home=home,
-                    template=template,
-                    study=record.study,
-                    plan=record.plan,
-                    settings=record.study.server.settings,
-                    cpu_count=record.host.usable_cpu_count,
-                    scripts=scripts,
-                )
-                ui.end_step(
-                    "reused" if template.dataset.is_reused else f"loaded in {template.dataset.init_total_s:.1f} s"
-                )
-            elif step.trial is not None and step.trial.number not in finished and stage is not None:
-                _run_trial_step(step, store=store, stage=stage, ui=ui)
-    except StepFailedError as error:
-        if store.finished_numbers():
-            write_reports(store)
-            error.hint = f"{error.hint}; the finished trials are reported in {store.path}".removeprefix("; ")
-        raise
-    except KeyboardInterrupt as exc:
-        kept = len(store.finished_numbers())
-        raise InterruptedStudyError(
-            f"stopped after {kept} of {len(record.plan.trials)} trials",
-            detail=f"what was finished is kept in {store.path}; nothing was left running",
-            hint=f"`pgdyno resume {store.path}` goes on",
-        ) from exc
-
-
-def _run_trial_step(step: Step, *, store: RecordStore, stage: TrialStage, ui: Ui) -> None:
-    trial = step.trial
-    if trial is None:
-        return
-    ui.begin_step(f"trial {trial.number}/{len(stage.plan.trials)} {trial.workload}", predicted_s=step.predicted_s)
-    folder = store.begin_trial(trial.number)
-    outcome = run_trial(
-        stage,
-        trial,
-        folder=folder,
-        on_activity=ui.show_activity,
-        on_load=lambda second: ui.show_load(tps=second.tps, latency_ms=second.latency_average_ms),
-    )
-    store.write_trial(outcome.record)
-    if outcome.error is not None:
-        raise outcome.error
-    for gap in outcome.record.gaps:
-        ui.say(f"trial {trial.number}: {gap.source}: {gap.reason}")
-    latency = "" if outcome.latency_ms is None else f", mean latency {outcome.latency_ms:.3g} ms"
-    ui.end_step(f"{outcome.tps:,.0f} tps{latency}" if outcome.tps is not None else "no result")
 
 
 def _check_same(record: StudyRecord, host: HostFacts, installation: Installation) -> None:

@@ -14,11 +14,12 @@ import msgspec
 
 from pgdyno.errors import HostError, SpecError
 from pgdyno.plan.experiment import (
-    LEAST_ROUNDS,
     LONGEST_BLOCK_S,
     SHORTEST_BLOCK_S,
     Arm,
     Experiment,
+    count_least_rounds,
+    draw_orders,
     plan_experiment,
 )
 from pgdyno.spec.study import CacheState, Study, WorkloadSpec
@@ -372,17 +373,19 @@ def _order_trials(
 
 
 def _draw_rounds(order: _Order, workloads: tuple[PlannedWorkload, ...], experiment: Experiment, times: _Times) -> None:
-    """Rounds of the reference twice and every other arm once, in random order, as many as there is time for."""
-    arms = [experiment.reference, *experiment.arms]
+    """Rounds of the reference twice and every other arm once, in balanced order, as many as there is time for."""
+    arms = [experiment.reference.name, *(arm.name for arm in experiment.arms)]
     round_s = (times.overhead_s + times.duration_s) * len(arms) * len(workloads)
-    rounds = int(times.spare_s / round_s)
-    if rounds < LEAST_ROUNDS:
-        what = f"{LEAST_ROUNDS} rounds of {len(arms) * len(workloads)} trials, {round_s:.0f} s each"
-        raise _too_little_time(experiment, LEAST_ROUNDS * round_s - times.spare_s, what)
+    rounds, least = int(times.spare_s / round_s), count_least_rounds(experiment, len(workloads))
+    if rounds < least:
+        what = f"{least} rounds of {len(arms) * len(workloads)} trials, {round_s:.0f} s each"
+        raise _too_little_time(experiment, least * round_s - times.spare_s, what)
+    orders: dict[str, list[list[str]]] = {workload.name: [] for workload in workloads}
     for number in range(1, rounds + 1):
         for workload in order.draw.sample(workloads, k=len(workloads)):
-            for arm in order.draw.sample(arms, k=len(arms)):
-                order.add(number, workload, (arm.name,), times.duration_s)
+            orders[workload.name] = orders[workload.name] or draw_orders(arms, order.draw)
+            for arm in orders[workload.name].pop():
+                order.add(number, workload, (arm,), times.duration_s)
 
 
 def _draw_blocks(order: _Order, workloads: tuple[PlannedWorkload, ...], experiment: Experiment, times: _Times) -> None:

@@ -15,6 +15,7 @@ from pgdyno.errors import PgdynoError
 from pgdyno.record.pgbench import PgbenchSummary, parse_summary
 from pgdyno.record.samples import OsSamples, ServerSamples, read_os_samples, read_server_samples
 from pgdyno.record.serverlog import AnyLogEvent, read_serverlog
+from pgdyno.record.slices import Slice, SliceLoad, read_slice_loads, read_slices
 from pgdyno.record.txlog import TransactionSummary
 from pgdyno.record.txpack import read_summary
 from pgdyno.record.types import Gap, TrialRecord
@@ -41,6 +42,10 @@ class TrialData(msgspec.Struct, frozen=True, kw_only=True):
     server: ServerSamples | None
     log: tuple[AnyLogEvent, ...]
     gaps: tuple[Gap, ...]
+    slices: tuple[Slice, ...] = ()
+    """Of a switchback block, in their order."""
+    slice_loads: tuple[SliceLoad, ...] = ()
+    """The transactions of each."""
 
     @property
     def load_start_epoch_s(self) -> float | None:
@@ -67,6 +72,8 @@ def read_trial_data(folder: Path, record: TrialRecord) -> TrialData:
                 gaps.append(Gap(source=source, reason=reason))
             return None
 
+    slices = attempt("slices", lambda: read_slices(folder)) or ()
+    loads = attempt("slices", lambda: _read_loads(folder, slices, record)) if slices else ()
     return TrialData(
         record=record,
         pgbench=attempt("pgbench", lambda: _read_summary(folder)),
@@ -77,7 +84,14 @@ def read_trial_data(folder: Path, record: TrialRecord) -> TrialData:
         log=attempt("server log", lambda: read_serverlog(folder / SERVER_LOG, clock_offset_s=record.clock_offset_s))
         or (),
         gaps=tuple(gaps),
+        # Without its transactions a slice says nothing.
+        slices=slices if loads else (),
+        slice_loads=loads or (),
     )
+
+
+def _read_loads(folder: Path, slices: tuple[Slice, ...], record: TrialRecord) -> tuple[SliceLoad, ...]:
+    return tuple(read_slice_loads(folder / TRANSACTIONS_DIR, slices, clock_offset_s=record.clock_offset_s))
 
 
 def _read_transactions(folder: Path) -> TransactionSummary:

@@ -16,10 +16,11 @@ import msgspec
 
 from pgdyno.errors import SpecError
 from pgdyno.spec.study import BUILTIN_SCRIPTS, DataSpec, ServerSpec, Study, TrialsSpec, WorkloadSpec
+from pgdyno.spec.variant import ExperimentSpec, SweepSpec, VariantSpec
 
 _FIELDS = [
     field
-    for table in (Study, ServerSpec, DataSpec, WorkloadSpec, TrialsSpec)
+    for table in (Study, ServerSpec, DataSpec, WorkloadSpec, TrialsSpec, VariantSpec, SweepSpec, ExperimentSpec)
     for field in msgspec.structs.fields(table)
 ]
 _KEYS = sorted({field.name for field in _FIELDS})

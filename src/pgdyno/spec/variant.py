@@ -10,9 +10,13 @@ import enum
 import re
 
 from pgdyno.spec.table import QueryMode, SettingValue, Table, check_range, check_setting_name, check_share
+from pgdyno.units import parse_seconds
 
 _SYSCTL_NAME = re.compile(r"[a-z0-9_]+([./][A-Za-z0-9_.:-]+)+")
 _LARGEST_SWEEP = 200
+# A change of settings and its washout take about 60 ms, and a block of load must hold a few rounds.
+_SHORTEST_SLICE_S = 0.2
+_LONGEST_SLICE_S = 10.0
 
 
 class VariantSpec(Table, frozen=True, kw_only=True):
@@ -110,12 +114,14 @@ class ExperimentSpec(Table, frozen=True, kw_only=True):
         detect: The smallest difference that matters; two variants closer than this are called equivalent.
         confidence: One minus the share of false verdicts.
         design: Absent: chosen by what changing the settings costs.
+        slice: Length of a switchback's slices; absent: a pilot chooses it from this machine's noise.
     """
 
     minutes: float | None = None
     detect: str = "3%"
     confidence: str = "95%"
     design: DesignKind | None = None
+    slice: str | None = None
 
     def __post_init__(self) -> None:
         """Check ranges."""
@@ -123,6 +129,18 @@ class ExperimentSpec(Table, frozen=True, kw_only=True):
             raise ValueError(f"minutes {self.minutes:g} is not within 0.5 to 20160")
         check_share("detect", self.detect, 0.001, 1.0)
         check_share("confidence", self.confidence, 0.5, 0.9999)
+        if self.slice_s is not None and not _SHORTEST_SLICE_S <= self.slice_s <= _LONGEST_SLICE_S:
+            raise ValueError(f"slice {self.slice} is not within {_SHORTEST_SLICE_S:g}s to {_LONGEST_SLICE_S:g}s")
+
+    @property
+    def slice_s(self) -> float | None:
+        """Seconds of a slice; None where a pilot chooses."""
+        if self.slice is None:
+            return None
+        try:
+            return parse_seconds(self.slice)
+        except ValueError as exc:
+            raise ValueError(f"slice {exc}") from exc
 
     @property
     def detect_ratio(self) -> float:

@@ -1,0 +1,221 @@
+"""From rounds to answers: for every arm and metric the pairs, their verdict, and what two identical arms differed by.
+
+The pair is the unit. Within a round, d = ln Y_B - (ln Y_A + ln Y_A')/2: the reference runs twice, so that every round
+also says how far two identical arms differ, ln Y_A - ln Y_A', at a cost of a tenth in precision for two arms and none
+for three or more. Nothing here looks at a single run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from pgdyno.analyse.estimate import Estimate, estimate_geometric_mean
+from pgdyno.analyse.verdict import Verdict, decide_family
+from pgdyno.facts.metrics import find_metric
+from pgdyno.plan.experiment import Experiment
+from pgdyno.plan.plan import PlannedWorkload
+
+SPEED_METRICS = ("tps", "latency_p50_ms", "latency_p95_ms", "latency_p99_ms")
+COUNT_METRICS = (
+    "wal_bytes",
+    "wal_fpi_count",
+    "wal_sync_count",
+    "device_flush_count",
+    "blks_read_pages",
+    "device_read_bytes",
+    "device_write_bytes",
+    "cpu_ms",
+)
+"""Of all that happened while an arm was in force, divided by its transactions: nearly without noise, they explain."""
+
+Values = Mapping[str, float]
+"""Metric name to a positive value; a metric that was not seen is missing."""
+
+
+class Round(msgspec.Struct, frozen=True, kw_only=True):
+    """What was seen in one round.
+
+    `at_s` is when it ended, on the record's monotonic clock; `length_s` what it took, changes and restoring included.
+    `values` has an entry for each time the arm ran: two for the reference.
+    """
+
+    trial: int
+    """The number of its (first) trial."""
+    at_s: float
+    length_s: float
+    values: dict[str, tuple[Values, ...]]
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """One arm against the reference in one metric."""
+
+    arm: str
+    metric: str
+    at_s: tuple[float, ...]
+    """When each pair ended, on the record's monotonic clock."""
+    log_ratios: tuple[float, ...]
+    """ln of the arm over the reference, of each pair in the order of running."""
+    spent_s: float
+    """What the rounds of these pairs took, changes and restoring included."""
+    verdict: Verdict
+
+
+class ArmFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """What an arm showed by itself, as geometric means over its rounds. For tables: verdicts come from pairs."""
+
+    arm: str
+    estimates: dict[str, Estimate]
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """All questions about one workload. Noise is the reference against itself, with a verdict like any other."""
+
+    workload: str
+    primary: str
+    """The metric that decides when the experiment ends."""
+    reference: str
+    figures: tuple[ArmFigures, ...]
+    questions: tuple[Question, ...]
+    noise: tuple[Question, ...]
+    round_s: float | None
+    """What a round took, in seconds; None without one."""
+    rounds: int
+
+    def find(self, arm: str, metric: str) -> Question | None:
+        """The question of that arm and metric; None when it was never seen."""
+        return next((q for q in self.questions if q.arm == arm and q.metric == metric), None)
+
+    @property
+    def undecided(self) -> tuple[str, ...]:
+        """The arms that the primary metric has not decided yet."""
+        return tuple(q.arm for q in self.questions if q.metric == self.primary and not q.verdict.is_decided)
+
+    def find_noise(self, metric: str) -> Question | None:
+        """How the reference differed from itself in that metric."""
+        return next((q for q in self.noise if q.metric == metric), None)
+
+
+def primary_metric(workload: PlannedWorkload) -> str:
+    """What decides: TPS, or in an open loop, whose TPS is given, the tail of the latency."""
+    return "tps" if workload.rate_tps is None else "latency_p95_ms"
+
+
+def compare(
+    rounds: Mapping[str, Sequence[Round]],
+    experiment: Experiment,
+    *,
+    primary: Mapping[str, str],
+    metrics: Sequence[str] = (*SPEED_METRICS, *COUNT_METRICS),
+    noise_seed: int = 1,
+) -> tuple[Comparison, ...]:
+    """Answer every question of an experiment from the rounds seen so far.
+
+    Args:
+        rounds: By workload, in the order of the study.
+        experiment: What is compared; its family of questions is all arms on all workloads, whether seen or not.
+        primary: By workload, the metric that decides.
+        metrics: Those wanted; the live decision needs only the primary one.
+        noise_seed: Draws which of the two references is called the first.
+    """
+    arms = [arm.name for arm in experiment.arms[1:]]
+    reference = experiment.reference.name
+    names = [(workload, arm) for workload in rounds for arm in arms]
+    questions: dict[str, list[Question]] = {workload: [] for workload in rounds}
+    noise: dict[str, list[Question]] = {workload: [] for workload in rounds}
+    for metric in metrics:
+        pairs = {name: _pair(rounds[name[0]], name[1], reference, metric) for name in names}
+        for (workload, _), question in _decide(pairs, metric, experiment).items():
+            if question.log_ratios or metric == primary[workload]:
+                questions[workload].append(question)
+        twins = {
+            (workload, reference): _pair_twins(rounds[workload], reference, metric, noise_seed) for workload in rounds
+        }
+        for (workload, _), question in _decide(twins, metric, experiment).items():
+            if question.log_ratios:
+                noise[workload].append(question)
+    return tuple(
+        Comparison(
+            workload=workload,
+            primary=primary[workload],
+            reference=reference,
+            figures=tuple(_figures(seen, arm.name, metrics) for arm in experiment.arms),
+            questions=tuple(questions[workload]),
+            noise=tuple(noise[workload]),
+            round_s=float(np.median([one.length_s for one in seen])) if seen else None,
+            rounds=len(seen),
+        )
+        for workload, seen in rounds.items()
+    )
+
+
+class _Pair(NamedTuple):
+    at_s: float
+    length_s: float
+    log_ratio: float
+
+
+_Pairs = list[_Pair]
+
+
+def _pair(rounds: Sequence[Round], arm: str, reference: str, metric: str) -> _Pairs:
+    pairs = []
+    for one in rounds:
+        base = _logs(one, reference, metric)
+        other = _logs(one, arm, metric)
+        if len(base) == 2 and len(other) == 1:
+            pairs.append(_Pair(one.at_s, one.length_s, other[0] - (base[0] + base[1]) / 2.0))
+    return pairs
+
+
+def _pair_twins(rounds: Sequence[Round], reference: str, metric: str, seed: int) -> _Pairs:
+    # Which of the two came first must not decide the sign: a drift within rounds would look like a difference.
+    signs = np.random.default_rng(seed).choice((-1.0, 1.0), size=len(rounds))
+    pairs = []
+    for one, sign in zip(rounds, signs, strict=True):
+        base = _logs(one, reference, metric)
+        if len(base) == 2:
+            pairs.append(_Pair(one.at_s, one.length_s, float(sign) * (base[0] - base[1])))
+    return pairs
+
+
+def _logs(one: Round, arm: str, metric: str) -> list[float]:
+    return [math.log(values[metric]) for values in one.values.get(arm, ()) if metric in values]
+
+
+def _decide(
+    pairs: Mapping[tuple[str, str], _Pairs], metric: str, experiment: Experiment
+) -> dict[tuple[str, str], Question]:
+    verdicts = decide_family(
+        {f"{arm} on {workload}": [pair.log_ratio for pair in of] for (workload, arm), of in pairs.items()},
+        metric=metric,
+        better=find_metric(metric).better,
+        alpha=experiment.alpha,
+        delta_ratio=experiment.detect_ratio,
+    )
+    return {
+        (workload, arm): Question(
+            arm=arm,
+            metric=metric,
+            at_s=tuple(pair.at_s for pair in of),
+            log_ratios=tuple(pair.log_ratio for pair in of),
+            spent_s=sum(pair.length_s for pair in of),
+            verdict=msgspec.structs.replace(verdict, arm=arm),
+        )
+        for ((workload, arm), of), verdict in zip(pairs.items(), verdicts, strict=True)
+    }
+
+
+def _figures(rounds: Sequence[Round], arm: str, metrics: Sequence[str]) -> ArmFigures:
+    estimates = {}
+    for metric in metrics:
+        logs = [_logs(one, arm, metric) for one in rounds]
+        # A round is one observation, also of the reference, which ran twice in it.
+        values = [math.exp(sum(each) / len(each)) for each in logs if each]
+        if values:
+            estimates[metric] = estimate_geometric_mean(values, unit=find_metric(metric).unit)
+    return ArmFigures(arm=arm, estimates=estimates)

@@ -1,0 +1,28 @@
+"""A sweep over clients as `scaling` wants it: the trials of each number of clients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pgdyno.analyse.scaling import ClientSweep, ClientTrial, analyse_client_sweep
+from pgdyno.analyse.types import TrialAnalysis
+from pgdyno.plan.experiment import Experiment
+
+_CLIENTS = "clients"
+
+
+def is_client_sweep(experiment: Experiment) -> bool:
+    """Whether the arms differ in their clients alone."""
+    return all(set(arm.levels) == {_CLIENTS} for arm in experiment.arms)
+
+
+def analyse_clients(trials: Iterable[TrialAnalysis], experiment: Experiment) -> ClientSweep | None:
+    """The curve over clients of one workload; None before a round of two loads is finished."""
+    seen = [
+        ClientTrial(clients=clients, round_index=trial.record.planned.round, tps=trial.tps)
+        for trial in trials
+        if trial.tps is not None and (clients := experiment.find_arm(trial.record.planned.arms[0]).clients) is not None
+    ]
+    if len({one.clients for one in seen}) < 2:
+        return None
+    return analyse_client_sweep(seen, delta_ratio=experiment.detect_ratio, confidence=1.0 - experiment.alpha)

@@ -1,0 +1,208 @@
+"""`compare` and `sweep`: questions with a verdict for an answer."""
+
+# ruff: noqa: PLC0415 - flows are imported when their command runs, which keeps --help quick
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pgdyno.cli.options import HomeOption, JsonOption, OutOption, QuietOption, RunAsOption, YesOption, given
+from pgdyno.cli.session import session
+
+WorkloadOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--workload", help="A built-in or a script file; may be repeated. [default: tpcb-like]", show_default=False
+    ),
+]
+MinutesOption = Annotated[
+    float | None,
+    typer.Option(
+        help="The longest it may take; it ends as soon as it knows. [default: from the plan]", show_default=False
+    ),
+]
+DetectOption = Annotated[
+    str | None, typer.Option(help="The smallest difference that matters. [default: 3%]", show_default=False)
+]
+ConfidenceOption = Annotated[
+    str | None, typer.Option(help="One minus the share of false verdicts. [default: 95%]", show_default=False)
+]
+DesignOption = Annotated[
+    str | None,
+    typer.Option(
+        help="switchback (one load, settings alternate in slices) or paired (trials in turn). [default: by what changing"
+        " the settings costs]",
+        show_default=False,
+    ),
+]
+RateOption = Annotated[
+    float | None, typer.Option(help="Open loop: schedule this many transactions a second.", show_default=False)
+]
+ThreadsOption = Annotated[
+    int | None, typer.Option("--threads", "-j", help="pgbench's threads. [default: the CPUs]", show_default=False)
+]
+DurationOption = Annotated[
+    str | None, typer.Option("--duration", "-T", help="Of one paired trial. [default: 10s]", show_default=False)
+]
+WarmUpOption = Annotated[str | None, typer.Option(help="Load before it. [default: 3s]", show_default=False)]
+SeedOption = Annotated[
+    int | None, typer.Option(help="Of all that is drawn at random. [default: 1]", show_default=False)
+]
+
+
+def compare(
+    variants: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="`stock`, or files with settings as in postgresql.conf; the first is the reference.",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help='NAME=VALUE, or several in quotes; each --set is a variant. One alone: against "as it is".'
+        ),
+    ] = None,
+    sysctl: Annotated[
+        list[str] | None, typer.Option("--sysctl", help="NAME=VALUE of the kernel; as --set. Needs root.")
+    ] = None,
+    server: Annotated[
+        list[str] | None,
+        typer.Option("--server", help="embedded, a major version or a program folder; several are variants."),
+    ] = None,
+    mode: Annotated[
+        list[str] | None,
+        typer.Option("--mode", "-M", help="simple, extended or prepared; several are variants."),
+    ] = None,
+    clients: Annotated[
+        list[str] | None, typer.Option("--clients", "-c", help="Connections; several are variants.")
+    ] = None,
+    scale: Annotated[list[str] | None, typer.Option("--scale", help="pgbench's scale; several are variants.")] = None,
+    workload: WorkloadOption = None,
+    minutes: MinutesOption = None,
+    detect: DetectOption = None,
+    confidence: ConfidenceOption = None,
+    design: DesignOption = None,
+    rate: RateOption = None,
+    threads: ThreadsOption = None,
+    duration: DurationOption = None,
+    warm_up: WarmUpOption = None,
+    seed: SeedOption = None,
+    out: OutOption = None,
+    home: HomeOption = None,
+    run_as: RunAsOption = None,
+    json: JsonOption = False,
+    yes: YesOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Compare settings, versions, modes or kernels: a verdict with a known error rate."""
+    with session(json=json, quiet=quiet, yes=yes) as (ui, show):
+        from pgdyno.flow.compare import compose_comparison
+        from pgdyno.flow.study import Place, run_study
+
+        study = compose_comparison(
+            variants=variants or [],
+            varied={
+                "set": settings or [],
+                "sysctl": sysctl or [],
+                "server": server or [],
+                "mode": mode or [],
+                "clients": clients or [],
+                "scale": scale or [],
+            },
+            workloads=workload or [],
+            load=given(rate_tps=rate, threads=threads),
+            tables={
+                "server": {},
+                "data": {},
+                "trials": given(duration=duration, warm_up=warm_up, seed=seed),
+                "experiment": given(minutes=minutes, detect=detect, confidence=confidence, design=design),
+            },
+            folder=Path.cwd(),
+        )
+        show(run_study(study, name="compare", place=Place.make(out=out, home=home, run_as=run_as), ui=ui))
+
+
+def sweep(
+    axes: Annotated[
+        list[str],
+        typer.Argument(
+            help="NAME=LEVEL,LEVEL,… or NAME=FIRST..LAST (doubling): a setting, a sysctl, clients, threads, mode, scale"
+            " or server. Two axes: every combination.",
+            show_default=False,
+        ),
+    ],
+    *,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="A server setting for all levels, NAME=VALUE; may be repeated.")
+    ] = None,
+    server: Annotated[
+        str | None,
+        typer.Option(help="`embedded` or an installed major version. [default: embedded]", show_default=False),
+    ] = None,
+    pg_bindir: Annotated[
+        Path | None, typer.Option(help="Program folder of another PostgreSQL.", show_default=False)
+    ] = None,
+    mode: Annotated[
+        str | None,
+        typer.Option("--mode", "-M", help="simple, extended or prepared. [default: simple]", show_default=False),
+    ] = None,
+    clients: Annotated[
+        int | None, typer.Option("--clients", "-c", help="Connections. [default: 4 for each CPU]", show_default=False)
+    ] = None,
+    scale: Annotated[
+        int | None, typer.Option(help="pgbench's scale; 15 MB each. [default: from the machine]", show_default=False)
+    ] = None,
+    workload: WorkloadOption = None,
+    minutes: MinutesOption = None,
+    detect: DetectOption = None,
+    confidence: ConfidenceOption = None,
+    design: DesignOption = None,
+    rate: RateOption = None,
+    threads: ThreadsOption = None,
+    duration: DurationOption = None,
+    warm_up: WarmUpOption = None,
+    seed: SeedOption = None,
+    out: OutOption = None,
+    home: HomeOption = None,
+    run_as: RunAsOption = None,
+    json: JsonOption = False,
+    yes: YesOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Vary one or two things over many levels: the curve, its knee and peak, a verdict for each level."""
+    with session(json=json, quiet=quiet, yes=yes) as (ui, show):
+        from pgdyno.cli.options import server_table
+        from pgdyno.flow.compare import compose_sweep
+        from pgdyno.flow.study import Place, run_study
+
+        study = compose_sweep(
+            axes=axes,
+            workloads=workload or [],
+            load=given(clients=clients, threads=threads, mode=mode, rate_tps=rate),
+            tables={
+                "server": server_table(server=server, bindir=pg_bindir, port=None, settings=settings or []),
+                "data": given(scale=scale),
+                "trials": given(duration=duration, warm_up=warm_up, seed=seed),
+                "experiment": given(minutes=minutes, detect=detect, confidence=confidence, design=design),
+            },
+            folder=Path.cwd(),
+        )
+        show(run_study(study, name="sweep", place=Place.make(out=out, home=home, run_as=run_as), ui=ui))
+
+
+COMPARE_EXAMPLES = (
+    "Examples:\n\n`pgdyno compare --set commit_delay=0 --set commit_delay=50`\n\n"
+    "`pgdyno compare stock tuned.conf --workload tpcb-like --workload select-only`\n\n"
+    "`pgdyno compare --server 15 --server 18 --mode prepared --minutes 20`\n\n"
+    "`pgdyno compare --set synchronous_commit=off --detect 5%` · against the server as it is"
+)
+SWEEP_EXAMPLES = (
+    "Examples:\n\n`pgdyno sweep clients=1..64` · scaling, knee and peak\n\n"
+    "`pgdyno sweep commit_delay=0,10,20,50,100 --mode prepared`\n\n"
+    "`pgdyno sweep mode=simple,extended,prepared clients=1,8`"
+)

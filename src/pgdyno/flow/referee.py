@@ -1,0 +1,134 @@
+"""All that was seen of a comparison so far, and what is still to be asked: the sequential part of an experiment.
+
+It keeps nothing that the record does not hold: a resumed study builds it anew from the finished trials and goes on as
+if it had never stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pgdyno.analyse.comparison import Comparison, Round, compare, primary_metric
+from pgdyno.analyse.rounds import rounds_of_block, rounds_of_trials
+from pgdyno.analyse.scaling import points_undecided
+from pgdyno.analyse.study import analyse_trial
+from pgdyno.analyse.sweep import analyse_clients, is_client_sweep
+from pgdyno.analyse.types import TrialAnalysis
+from pgdyno.analyse.verdict import Verdict
+from pgdyno.plan.experiment import Experiment
+from pgdyno.plan.plan import PlannedTrial
+from pgdyno.record.store import RecordStore
+from pgdyno.record.trial_data import TrialData, read_trial_data
+from pgdyno.record.types import StudyRecord, TrialStatus
+
+
+class Referee:
+    """Takes finished trials and says which others are wanted.
+
+    Args:
+        record: Of a study that compares.
+        experiment: Its experiment.
+    """
+
+    def __init__(self, record: StudyRecord, experiment: Experiment) -> None:
+        self._record = record
+        self._experiment = experiment
+        self._cpu_count = record.host.usable_cpu_count
+        names = [workload.name for workload in record.plan.workloads]
+        self._blocks: dict[str, list[Round]] = {name: [] for name in names}
+        self._trials: dict[str, list[TrialAnalysis]] = {name: [] for name in names}
+        self._slice_s: dict[str, float] = {}
+        self._given_up: set[str] = set(record.refused_arms)
+        self._undecided = {name: self._find_undecided(name, self.compare()) for name in names}
+
+    def take_finished(self, store: RecordStore) -> None:
+        """Take every trial of a record that is finished."""
+        for trial in store.read_trials():
+            if trial.status is TrialStatus.FINISHED:
+                self.take(read_trial_data(store.trial_dir(trial.planned.number), trial))
+
+    def take(self, data: TrialData) -> None:
+        """Take a finished trial."""
+        planned = data.record.planned
+        if len(planned.arms) > 1:
+            self._blocks[planned.workload].extend(rounds_of_block(data))
+            if data.record.slice_s is not None:
+                self._slice_s[planned.workload] = data.record.slice_s
+        else:
+            workload = self._record.plan.find_load(planned)
+            self._trials[planned.workload].append(analyse_trial(self._record, workload, data))
+        self._review()
+
+    def give_up(self, arm: str) -> None:
+        """Ask nothing more of an arm."""
+        self._given_up.add(arm)
+        self._review()
+
+    def compare(self, live: Mapping[str, Sequence[Round]] | None = None) -> tuple[Comparison, ...]:
+        """The primary questions as they stand, with the rounds of a block that still runs."""
+        primary = {workload.name: primary_metric(workload) for workload in self._record.plan.workloads}
+        rounds = {
+            name: (
+                *blocks,
+                *rounds_of_trials(self._trials[name], cpu_count=self._cpu_count),
+                *(live or {}).get(name, ()),
+            )
+            for name, blocks in self._blocks.items()
+        }
+        return compare(rounds, self._experiment, primary=primary, metrics=tuple(dict.fromkeys(primary.values())))
+
+    def compare_workload(self, workload: str, live: Sequence[Round] = ()) -> Comparison:
+        """One workload's comparison, with the rounds of a block that still runs."""
+        return next(one for one in self.compare({workload: live}) if one.workload == workload)
+
+    def undecided(self, workload: str, live: Sequence[Round] = ()) -> tuple[str, ...]:
+        """The arms that still need rounds on a workload; the rounds of a block that still runs count too."""
+        if not live:
+            return self._undecided[workload]
+        return self._find_undecided(workload, self.compare({workload: live}))
+
+    def wants(self, trial: PlannedTrial) -> bool:
+        """Whether a planned trial is still of use."""
+        undecided = self._undecided[trial.workload]
+        if len(trial.arms) > 1 or trial.arms[0] == self._experiment.reference.name:
+            return bool(undecided)
+        return trial.arms[0] in undecided
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether everything is decided."""
+        return not any(self._undecided.values())
+
+    def find_slice_s(self, workload: str) -> float | None:
+        """The slice length that was asked for, or that an earlier block's pilot chose; None where none ran."""
+        return self._experiment.slice_s or self._slice_s.get(workload)
+
+    def _review(self) -> None:
+        comparisons = self.compare()
+        self._undecided = {name: self._find_undecided(name, comparisons) for name in self._undecided}
+
+    def _find_undecided(self, workload: str, comparisons: tuple[Comparison, ...]) -> tuple[str, ...]:
+        comparison = next(one for one in comparisons if one.workload == workload)
+        arms = comparison.undecided
+        if is_client_sweep(self._experiment):
+            sweep = analyse_clients(self._trials[workload], self._experiment)
+            if sweep is not None:
+                clients = points_undecided(sweep)
+                arms = tuple(arm.name for arm in self._experiment.arms if arm.clients in clients)
+        return tuple(arm for arm in arms if arm not in self._given_up)
+
+
+def describe_standing(comparison: Comparison) -> str:
+    """How every arm stands in the metric that decides, in a line."""
+    return "; ".join(
+        f"{question.arm} {question.verdict.kind.value} {_show_interval(question.verdict)}"
+        for question in comparison.questions
+        if question.metric == comparison.primary
+    )
+
+
+def _show_interval(verdict: Verdict) -> str:
+    if verdict.effect_ratio is None or verdict.low_ratio is None or verdict.high_ratio is None:
+        return f"({verdict.n} pairs)"
+    low, high = verdict.low_ratio * 100, verdict.high_ratio * 100
+    return f"{verdict.effect_ratio * 100:+.1f} % [{low:+.1f}, {high:+.1f}] ({verdict.n} pairs)"

@@ -1,0 +1,92 @@
+"""Steers one switchback block while it runs: the pilot, then rounds of the undecided arms, until all is decided."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from pgdyno.analyse.pilot import PILOT_SLICE_S, PILOT_SLICES, choose_slice
+from pgdyno.analyse.rounds import rounds_of_slices
+from pgdyno.flow.referee import Referee, describe_standing
+from pgdyno.plan.experiment import Experiment, draw_orders
+from pgdyno.plan.plan import PlannedTrial
+from pgdyno.record.slices import Slice, SliceLoad, SlicePhase, SliceReader
+from pgdyno.record.trial_data import TRANSACTIONS_DIR
+from pgdyno.run.clock import wall_clock_offset_s
+from pgdyno.run.switchback import SliceRound
+
+
+class BlockSteering:
+    """Implements `run.switchback.Steering` for one block.
+
+    What it sees while the load runs only says when to stop; the verdict is drawn anew from the finished record.
+
+    Args:
+        experiment: What is compared.
+        trial: The block.
+        referee: What was seen before it.
+    """
+
+    def __init__(self, experiment: Experiment, trial: PlannedTrial, referee: Referee) -> None:
+        self._trial = trial
+        self._reference = experiment.reference.name
+        self._referee = referee
+        self._draw = random.Random(trial.seed)  # noqa: S311 - an order that can be drawn again, not a secret
+        self._lock = threading.Lock()
+        self._slice_s = referee.find_slice_s(trial.workload)
+        self._arms = referee.undecided(trial.workload)
+        self._orders: list[list[str]] = []
+        self._reader: SliceReader | None = None
+        self._loads: list[SliceLoad] = []
+        self.news = ""
+        """How things stand, in words."""
+
+    def next_round(self, slices: Sequence[Slice]) -> SliceRound | None:
+        """What to run next; None when everything is decided. From the switching thread."""
+        del slices
+        with self._lock:
+            if not self._arms:
+                return None
+            if self._slice_s is None:
+                return SliceRound(phase=SlicePhase.PILOT, arms=(self._reference,) * 3, slice_s=PILOT_SLICE_S)
+            if not self._orders:
+                self._orders = draw_orders([self._reference, self._reference, *self._arms], self._draw)
+            return SliceRound(phase=SlicePhase.ROUND, arms=tuple(self._orders.pop()), slice_s=self._slice_s)
+
+    def review(self, folder: Path, slices: Sequence[Slice], tps: float | None) -> None:
+        """Look at what has come, and decide. From the main thread."""
+        del tps
+        if self._reader is None:
+            self._reader = SliceReader(folder / TRANSACTIONS_DIR, clock_offset_s=wall_clock_offset_s())
+        self._loads.extend(self._reader.take(slices))
+        known = slices[: len(self._loads)]
+        if self._slice_s is None:
+            self._choose_slice(known)
+            return
+        # The last round may still lack a slice; the sampling rate is in all arms alike and does not matter here.
+        rounds = rounds_of_slices(known, self._loads, trial=self._trial.number, sampling_rate=1.0)[:-1]
+        if not rounds:
+            return
+        workload = self._trial.workload
+        self.news = describe_standing(self._referee.compare_workload(workload, rounds))
+        undecided = self._referee.undecided(workload, rounds)
+        with self._lock:
+            arms = tuple(arm for arm in self._arms if arm in undecided)
+            if arms != self._arms:
+                self._arms, self._orders = arms, []
+
+    def _choose_slice(self, known: Sequence[Slice]) -> None:
+        self.news = f"pilot, {len(known)} of {PILOT_SLICES} slices"
+        if len(known) < PILOT_SLICES:
+            return
+        counted_s = [one.end_monotonic_s - one.settled_monotonic_s for one in known]
+        lost_s = float(np.median([one.settled_monotonic_s - one.begin_monotonic_s for one in known]))
+        tps = [load.ok_count / length_s for load, length_s in zip(self._loads, counted_s, strict=True)]
+        choice = choose_slice(tps, lost_s=lost_s)
+        with self._lock:
+            self._slice_s = choice.slice_s
+        self.news = f"slices of {choice.slice_s:g} s: {choice.reason}"

@@ -1,0 +1,130 @@
+"""The steps that every study is made of, run one by one: load, trial, and what happens when one is broken off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from pgdyno.errors import InterruptedStudyError, StepFailedError
+from pgdyno.flow.report import write_reports
+from pgdyno.flow.steering import BlockSteering
+from pgdyno.flow.ui import Ui
+from pgdyno.plan.plan import Step, StepKind
+from pgdyno.record.pgbench import Progress
+from pgdyno.record.store import RecordStore
+from pgdyno.record.types import StudyRecord
+from pgdyno.run.home import Home
+from pgdyno.run.installation import Installation
+from pgdyno.run.template import Template, prepare_template
+from pgdyno.run.trial import TrialOutcome, TrialStage, run_trial
+
+
+def run_steps(store: RecordStore, record: StudyRecord, *, home: Home, installation: Installation, ui: Ui) -> None:
+    """Run all steps of a study that compares nothing, but for the trials that are finished."""
+    finished = store.finished_numbers()
+    scripts = store.keep_scripts(record.plan)
+    with keeping_what_is_finished(store):
+        template = load_step(store, record, home=home, installation=installation, ui=ui)
+        if record.dataset is None:
+            record = msgspec.structs.replace(record, dataset=template.dataset)
+            store.write_record(record)
+        stage = TrialStage(
+            installation=installation,
+            home=home,
+            template=template,
+            study=record.study,
+            plan=record.plan,
+            settings=record.study.server.settings,
+            cpu_count=record.host.usable_cpu_count,
+            scripts=scripts,
+        )
+        for step in record.plan.steps:
+            if step.trial is not None and step.trial.number not in finished:
+                outcome = trial_step(step, store=store, stage=stage, ui=ui)
+                if outcome.error is not None:
+                    raise outcome.error
+
+
+def load_step(
+    store: RecordStore,
+    record: StudyRecord,
+    *,
+    home: Home,
+    installation: Installation,
+    ui: Ui,
+    scale: int | None = None,
+    settings: Mapping[str, str | int | float | bool] | None = None,
+    output_dir: Path | None = None,
+) -> Template:
+    """The loaded cluster that trials begin with: of the study's own scale and settings, unless an arm has others."""
+    scale = scale or record.plan.scale
+    predicted_s = next(step.predicted_s for step in record.plan.steps if step.kind is StepKind.LOAD)
+    ui.begin_step(f"load scale {scale}", predicted_s=predicted_s)
+    template = prepare_template(
+        installation=installation,
+        home=home,
+        data=record.study.data,
+        scale=scale,
+        settings=record.study.server.settings if settings is None else settings,
+        output_dir=output_dir or store.init_dir,
+        on_activity=ui.show_activity,
+    )
+    ui.end_step("reused" if template.dataset.is_reused else f"loaded in {template.dataset.init_total_s:.1f} s")
+    return template
+
+
+def trial_step(
+    step: Step, *, store: RecordStore, stage: TrialStage, ui: Ui, steering: BlockSteering | None = None
+) -> TrialOutcome:
+    """Run one trial and make it part of the record, however it ended."""
+    trial = step.trial
+    assert trial is not None  # noqa: S101 - who calls has looked
+    of = f" {trial.arms[0]}" if len(trial.arms) == 1 else ""
+    ui.begin_step(f"trial {trial.number}/{len(stage.plan.trials)} {trial.workload}{of}", predicted_s=step.predicted_s)
+
+    def show_load(second: Progress) -> None:
+        if steering is None:
+            ui.show_load(tps=second.tps, latency_ms=second.latency_average_ms)
+        else:
+            ui.show_activity(f"{second.tps:,.0f} tps · {steering.news}")
+
+    outcome = run_trial(
+        stage,
+        trial,
+        folder=store.begin_trial(trial.number),
+        on_activity=ui.show_activity,
+        on_load=show_load,
+        steering=steering,
+    )
+    store.write_trial(outcome.record)
+    for gap in outcome.record.gaps:
+        ui.say(f"trial {trial.number}: {gap.source}: {gap.reason}")
+    return outcome
+
+
+def describe_outcome(outcome: TrialOutcome) -> str:
+    """A trial's figures in a few words, as pgbench printed them."""
+    latency = "" if outcome.latency_ms is None else f", mean latency {outcome.latency_ms:.3g} ms"
+    return f"{outcome.tps:,.0f} tps{latency}" if outcome.tps is not None else "no result"
+
+
+@contextmanager
+def keeping_what_is_finished(store: RecordStore) -> Iterator[None]:
+    """When a step fails or the user stops, report what is finished and say how to go on."""
+    try:
+        yield
+    except StepFailedError as error:
+        if store.finished_numbers():
+            write_reports(store)
+            error.hint = f"{error.hint}; the finished trials are reported in {store.path}".removeprefix("; ")
+        raise
+    except KeyboardInterrupt as exc:
+        planned = len(store.read_record().plan.trials)
+        raise InterruptedStudyError(
+            f"stopped after {len(store.finished_numbers())} of {planned} trials",
+            detail=f"what was finished is kept in {store.path}; nothing was left running",
+            hint=f"`pgdyno resume {store.path}` goes on",
+        ) from exc
