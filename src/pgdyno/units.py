@@ -22,22 +22,22 @@ _DOUBLE = re.compile(r"\s*[+-]?(?:0[xX][0-9a-fA-F]{1,200}|(?:\d+\.?\d*|\.\d+)(?:
 _BASE_UNIT = re.compile(r"(?P<factor>\d*)(?P<name>[A-Za-z]+)")
 
 
-def parse_bytes(text: str) -> int:
-    """Parse a memory quantity in PostgreSQL's notation, such as `4GB` or `8192B`, into bytes.
-
-    Raises:
-        ValueError: No number, no unit, or a unit that is not one of B, kB, MB, GB, TB.
-    """
-    return round(_parse(text, _MEMORY_BYTES))
-
-
 def parse_seconds(text: str) -> float:
     """Parse a time in PostgreSQL's notation, such as `90s`, `5min` or `250ms`, into seconds.
 
     Raises:
         ValueError: No number, no unit, or a unit that is not one of us, ms, s, min, h, d.
     """
-    return _parse(text, _TIME_S)
+    names = ", ".join(_TIME_S)
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a number with a unit ({names})")
+    number, unit = match.groups()
+    if not unit:
+        raise ValueError(f"{text!r} has no unit; write one of {names}")
+    if unit not in _TIME_S:
+        raise ValueError(f"{text!r} has the unit {unit!r}, which is not one of {names}")
+    return float(number) * _TIME_S[unit]
 
 
 def parse_in_unit(text: str, unit: str | None, *, is_integer: bool) -> float:
@@ -103,16 +103,3 @@ def _convert(number: float, given: str, unit: str | None, text: str) -> float:
     if math.isinf(number / smaller):
         raise ValueError(f"{text!r} is more than a double holds")
     return round(number / smaller) * smaller
-
-
-def _parse(text: str, units: dict[str, float] | dict[str, int]) -> float:
-    names = ", ".join(units)
-    match = _QUANTITY.fullmatch(text)
-    if match is None:
-        raise ValueError(f"{text!r} is not a number with a unit ({names})")
-    number, unit = match.groups()
-    if not unit:
-        raise ValueError(f"{text!r} has no unit; write one of {names}")
-    if unit not in units:
-        raise ValueError(f"{text!r} has the unit {unit!r}, which is not one of {names}")
-    return float(number) * units[unit]

@@ -38,12 +38,11 @@ def all_series(samples: OsSamples) -> list[Sampled]:
         *series.cpu_shares(samples),
         *(function(samples) for function in (
             series.cpu_busy, series.busiest_core, series.steal, series.run_queue, series.blocked,
-            series.context_switches, series.dirty, series.writeback, series.memory_available, series.busiest_thread,
-            series.cgroup_throttled,
+            series.dirty, series.writeback, series.busiest_thread, series.cgroup_throttled,
         )),
         *(one for resource in ("cpu", "memory", "io") for one in series.pressure(samples, resource)),
         *(one for disk in series.list_disks(samples) for one in series.disk_series(samples, disk).values()),
-        *(series.process_cpu(samples, label) for label in ("load", "sampler_os", "sampler_server", "sampler_backend")),
+        *(series.busiest_thread(samples, label) for label in ("sampler_os", "sampler_server", "sampler_backend")),
     ]  # fmt: skip
 
 
@@ -80,10 +79,9 @@ def test_rates_agree_with_a_slow_and_obvious_reading_of_the_lines(
     for line in lines:
         now = {**now, **line}
         rows.append(now)
-    slow: dict[str, list[float]] = {"switches": [], "busiest": [], "thread": [], "written": [], "psi": []}
+    slow: dict[str, list[float]] = {"busiest": [], "thread": [], "written": [], "psi": []}
     for old, new in itertools.pairwise(rows):
         step = new["t"] - old["t"]
-        slow["switches"].append((new["sched"][0] - old["sched"][0]) / step)
         shares = []
         for cpu in ("cpu0", "cpu1"):
             ticks = [max(b - a, 0) for a, b in zip(old[cpu][:8], new[cpu][:8], strict=True)]
@@ -94,7 +92,6 @@ def test_rates_agree_with_a_slow_and_obvious_reading_of_the_lines(
         slow["thread"].append(max((new[k][0] - old[k][0]) / 1e9 / step for k in known) if known else np.nan)
         slow["written"].append((new["disk.vda"][6] - old["disk.vda"][6]) * 512 / step)
         slow["psi"].append((new["psi.io"][1] - old["psi.io"][1]) / 1e6 / step)
-    assert series.context_switches(samples).values == pytest.approx(slow["switches"])
     assert series.busiest_core(samples).values == pytest.approx(slow["busiest"])
     assert series.busiest_thread(samples).values == pytest.approx(slow["thread"], nan_ok=True)
     disk = series.disk_series(samples, "vda")
@@ -103,9 +100,10 @@ def test_rates_agree_with_a_slow_and_obvious_reading_of_the_lines(
 
 
 def test_true_time_steps_make_the_rates_and_middles_their_times(tmp_path: Path) -> None:
-    samples = write(tmp_path, [10.0, 11.0, 14.0], sched=[[0, 0, 3, 1], [500, 0, 4, 0], [2000, 0, 5, 0]])
-    rate = series.context_switches(samples)
-    assert rate.values.tolist() == [500.0, 500.0]
+    stalls = [[0, 0, 0, 0], [0, 500_000, 0, 0], [0, 2_000_000, 0, 0]]
+    samples = write(tmp_path, [10.0, 11.0, 14.0], sched=[[0, 0, 3, 1], [0, 0, 4, 0], [0, 0, 5, 0]], psi__io=stalls)
+    rate, _ = series.pressure(samples, "io")
+    assert rate.values.tolist() == [0.5, 0.5]
     assert rate.monotonic_s.tolist() == [10.5, 12.5]
     queue = series.run_queue(samples)
     assert queue.values.tolist() == [3, 4, 5]
@@ -113,9 +111,10 @@ def test_true_time_steps_make_the_rates_and_middles_their_times(tmp_path: Path) 
 
 
 def test_a_counter_that_goes_back_or_away_is_a_hole_and_never_a_number(tmp_path: Path) -> None:
-    switches = [[100, 0, 1, 0], [200, 0, 1, 0], [50, 0, 1, 0], None, [70, 0, 1, 0], [90, 0, 1, 0]]
-    rate = series.context_switches(write(tmp_path, [1, 2, 3, 4, 5, 6], sched=switches)).values
-    assert np.array_equal(rate, [100, np.nan, np.nan, np.nan, 20], equal_nan=True)
+    totals_us = [100_000, 200_000, 50_000, None, 70_000, 95_000]
+    stalls = [None if total_us is None else [0, total_us, 0, 0] for total_us in totals_us]
+    rate, _ = series.pressure(write(tmp_path, [1, 2, 3, 4, 5, 6], psi__io=stalls), "io")
+    assert rate.values == pytest.approx([0.1, np.nan, np.nan, np.nan, 0.025], nan_ok=True)
 
 
 def test_iowait_may_step_back_by_the_kernels_own_account(tmp_path: Path) -> None:
@@ -163,5 +162,5 @@ def test_a_source_that_is_not_there_is_absent_with_the_kernels_reason(tmp_path: 
 
 
 def test_a_single_sample_gives_no_rates_and_says_so(tmp_path: Path) -> None:
-    samples = write(tmp_path, [1.0], sched=[[1, 0, 1, 0]])
-    assert series.context_switches(samples).absent == "the OS sampler saw too little"
+    samples = write(tmp_path, [1.0], psi__io=[[0, 1, 0, 0]])
+    assert series.pressure(samples, "io")[0].absent == "the OS sampler saw too little"

@@ -44,13 +44,14 @@ def write(
     return read_server_samples(path)
 
 
+def rate_of(samples: ServerSamples, counter: str) -> Sampled:
+    return series.counter_rate(samples, counter, metric=counter)
+
+
 def all_series(samples: ServerSamples) -> list[Sampled]:
     return [
-        series.tps(samples), series.wal_bytes(samples), series.wal_full_page_images(samples),
-        series.temporary_bytes(samples), series.deadlocks(samples),
-        *series.checkpoints(samples), *series.written_pages(samples), *series.page_accesses(samples),
-        *series.wait_classes(samples), *series.wait_events(samples),
-        *series.wait_classes(samples, series.Backends.BACKGROUND),
+        series.wal_bytes(samples), series.wal_full_page_images(samples), *series.written_pages(samples),
+        *series.wait_classes(samples),
     ]  # fmt: skip
 
 
@@ -70,9 +71,10 @@ def test_rates_agree_with_a_slow_and_obvious_reading_of_the_lines(version: str, 
         step = (new["t"] + new["until"] - old["t"] - old["until"]) / 2
         expected_tps.append((new["c"][commit] - old["c"][commit]) / step)
         expected_wal.append((new["c"][lsn] - old["c"][lsn]) / step)
-    assert series.tps(samples).values == pytest.approx(expected_tps)
+    tps = rate_of(samples, "xact_commit_count")
+    assert tps.values == pytest.approx(expected_tps)
     assert series.wal_bytes(samples).values == pytest.approx(expected_wal)
-    assert series.tps(samples).values.max() > 100
+    assert tps.values.max() > 100
     assert series.wal_bytes(samples).values.max() > 100_000
 
 
@@ -96,19 +98,19 @@ def test_pages_that_backends_wrote_are_found_in_old_and_new_places(version: str,
 
 
 def test_flushes_of_the_wal_are_counted_in_old_and_new_places(samples: ServerSamples) -> None:
-    flushes = series.counter_steps(samples, "wal_sync_count")
+    flushes = rate_of(samples, "wal_sync_count")
     assert flushes.absent is None
-    assert flushes.values.sum() > 10
+    assert flushes.values.max() > 1
 
 
 def test_what_a_version_or_a_setting_does_not_count_is_absent_with_the_reason(
     version: str, samples: ServerSamples
 ) -> None:
-    done = series.counter_steps(samples, "checkpoints_done_count")
+    done = rate_of(samples, "checkpoints_done_count")
     assert (done.absent is not None) is (VERSIONS[version] < 18)
     # track_wal_io_timing was off.
-    assert series.counter_rate(samples, "wal_sync_ms", metric="wal_sync_ms").absent == "track_wal_io_timing is off"
-    assert series.counter_rate(samples, "blk_read_ms", metric="blk_read_ms").absent is None
+    assert rate_of(samples, "wal_sync_ms").absent == "track_wal_io_timing is off"
+    assert rate_of(samples, "blk_read_ms").absent is None
 
 
 def test_waits_are_means_over_looks_by_class(tmp_path: Path) -> None:
@@ -132,12 +134,6 @@ def test_waits_are_means_over_looks_by_class(tmp_path: Path) -> None:
     }  # fmt: skip
     # A second in which nobody looked knows nothing.
     assert all(np.isnan(values[1]) for values in classes.values())
-    events = {one.label: one.values[0] for one in series.wait_events(samples)}
-    assert events == {
-        "IO:WalSync": 2.0, "IO:DataFileRead": 0.5, "CPU": 1.0, "IPC:MessageQueueSend": 1.0, "idle in transaction": 1.5,
-    }  # fmt: skip
-    background = {one.label: one.values[0] for one in series.wait_classes(samples, series.Backends.BACKGROUND)}
-    assert background == {"Timeout": 1.0, "CPU": 0.5}
 
 
 def test_a_state_that_does_not_fit_its_event_goes_by_the_event(tmp_path: Path) -> None:
@@ -153,6 +149,6 @@ def test_a_state_that_does_not_fit_its_event_goes_by_the_event(tmp_path: Path) -
 def test_a_sampler_that_never_began_leaves_all_absent_in_its_words(tmp_path: Path) -> None:
     (tmp_path / SERVER_FILE).write_text('{"t":1.0,"cost_s":0.1,"end":"failed: cannot connect"}\n')
     samples = read_server_samples(tmp_path)
-    assert series.tps(samples).absent == "failed: cannot connect"
+    assert series.wal_bytes(samples).absent == "failed: cannot connect"
     assert [one.absent for one in series.written_pages(samples)] == ["failed: cannot connect"] * 3
     assert series.wait_classes(samples) == ()

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from pgdyno.record.samples import OS_FILE, SERVER_FILE, find_missed, read_os_samples, read_server_samples
-from pgdyno.record.series import busiest_thread, process_cpu
-from pgdyno.record.server_series import tps
+from pgdyno.record.series import busiest_thread
+from pgdyno.record.server_series import wal_bytes
 from pgdyno.run.samplers import (
     BACKEND_LABEL,
     LOAD_LABEL,
@@ -90,16 +90,16 @@ def test_both_watch_a_load_and_themselves_and_leave_nothing_behind(cluster: Clus
     seen = read_os_samples(tmp_path)
     assert set(pids_of(tmp_path)) == {"sampler_os", SERVER_SAMPLER_LABEL, BACKEND_LABEL, LOAD_LABEL}
     # It burns a CPU, or its share of one on a busy machine.
-    assert 0.02 < np.nanmean(busiest_thread(seen).values) < 1.1
+    assert 0.02 < np.nanmean(busiest_thread(seen, LOAD_LABEL).values) < 1.1
     for label in ("sampler_os", SERVER_SAMPLER_LABEL, BACKEND_LABEL):
         # Five times as often as in a trial: still a small part of a CPU.
-        assert 0 < np.nanmean(process_cpu(seen, label).values) < 0.2
+        assert 0 < np.nanmean(busiest_thread(seen, label).values) < 0.2
     server = read_server_samples(tmp_path)
     assert seen.end == server.end == f"signal {signal.SIGTERM.value}"
     assert seen.frame.height >= 6
     assert server.frame.height >= 6
     assert began_s < seen.frame["t_s"][0] < seen.frame["t_s"][-1] < time.monotonic()
-    assert np.nanmin(tps(server).values) >= 0
+    assert np.nanmin(wal_bytes(server).values) >= 0
 
 
 @pytest.mark.parametrize(("source", "other"), [(OS, SERVER_FILE), (SERVER, OS_FILE)])

@@ -43,7 +43,7 @@ def connection(cluster: Cluster) -> Iterator[sql.Connection]:
 
 
 def major_of(connection: sql.Connection) -> int:
-    return sql.read_version_num(connection) // 10_000
+    return connection.info.server_version // 10_000
 
 
 def test_settings_that_differ_are_read_by_name_and_those_of_the_asker_are_not(connection: sql.Connection) -> None:

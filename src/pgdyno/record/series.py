@@ -121,17 +121,6 @@ def busiest_thread(samples: OsSamples, label: str = "load") -> Sampled:
     return _os_rate(samples, "load_generator_thread_ratio", label, np.fmax.reduce(shares))
 
 
-def process_cpu(samples: OsSamples, label: str) -> Sampled:
-    """CPU time of the process followed as `label` and its threads, in CPUs."""
-    threads = _list_sources(samples, f"thread.{label}.", "run_ns")
-    _, steps_s = _os_intervals(samples)
-    if not threads:
-        return absent_series("process_cpu_ratio", label, f"no process was followed as {label}")
-    grown = np.array([difference(samples.frame, f"{thread}/run_ns") for thread in threads])
-    seconds = np.where(np.isnan(grown).all(axis=0), np.nan, np.nansum(grown, axis=0)) / 1e9
-    return _os_rate(samples, "process_cpu_ratio", label, _divide(seconds, steps_s))
-
-
 def run_queue(samples: OsSamples) -> Sampled:
     """Tasks running or ready to run at each sample, the sampler itself included."""
     return _os_gauge(samples, "run_queue_count", "run queue", "sched/procs_running")
@@ -142,11 +131,6 @@ def blocked(samples: OsSamples) -> Sampled:
     return _os_gauge(samples, "blocked_count", "blocked", "sched/procs_blocked")
 
 
-def context_switches(samples: OsSamples) -> Sampled:
-    """Context switches per second."""
-    return _os_per_second(samples, "context_switches_per_s", "context switches", "sched/ctxt")
-
-
 def dirty(samples: OsSamples) -> Sampled:
     """File data that the disk does not have yet."""
     return _os_gauge(samples, "dirty_bytes", "dirty", "mem/Dirty", factor=_KB)
@@ -155,11 +139,6 @@ def dirty(samples: OsSamples) -> Sampled:
 def writeback(samples: OsSamples) -> Sampled:
     """File data on the way to the disk."""
     return _os_gauge(samples, "writeback_bytes", "writeback", "mem/Writeback", factor=_KB)
-
-
-def memory_available(samples: OsSamples) -> Sampled:
-    """Memory that programs could still get without swapping."""
-    return _os_gauge(samples, "memory_available_bytes", "available", "mem/MemAvailable", factor=_KB)
 
 
 def pressure(samples: OsSamples, resource: str) -> tuple[Sampled, Sampled]:

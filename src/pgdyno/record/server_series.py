@@ -9,7 +9,6 @@ Source: PostgreSQL 18 src/backend/utils/activity/pgstat.c, PGSTAT_MIN_INTERVAL.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable
 
 import numpy as np
@@ -26,17 +25,9 @@ from pgdyno.record.series import Floats, Sampled, absent_series, difference, gau
 RUNNING = "CPU"
 """The class of backends that wait for nothing."""
 IDLE_IN_TRANSACTION = "idle in transaction"
-_IDLE_BACKGROUND = "Activity"
 _ACTIVE_STATES = {"active", "fastpath function call"}
 _CLIENT_TYPES = {"client backend", "parallel worker"}
 _WRITERS = {"checkpointer", "background writer"}
-
-
-class Backends(enum.Enum):
-    """Whose waits: those of clients (with their parallel workers), or of the server's own processes."""
-
-    CLIENT = "client"
-    BACKGROUND = "background"
 
 
 def counter_rate(samples: ServerSamples, name: str, *, metric: str, factor: float = 1) -> Sampled:
@@ -54,20 +45,6 @@ def counter_rate(samples: ServerSamples, name: str, *, metric: str, factor: floa
     return _per_second(samples, metric, name, _grown(samples, name) * factor)
 
 
-def counter_steps(samples: ServerSamples, name: str) -> Sampled:
-    """A counter's growth in each interval, for things that happen seldom, such as checkpoints."""
-    reason = _why_absent(samples, name)
-    if reason:
-        return absent_series(name, name, reason)
-    middles_s, _ = _intervals(samples)
-    return Sampled(metric=name, label=name, monotonic_s=middles_s, values=_grown(samples, name))
-
-
-def tps(samples: ServerSamples) -> Sampled:
-    """Commits per second of the watched database, as its backends report them."""
-    return counter_rate(samples, "xact_commit_count", metric="server_tps")
-
-
 def wal_bytes(samples: ServerSamples) -> Sampled:
     """WAL generated per second, from the insert position."""
     return counter_rate(samples, "wal_insert_lsn_bytes", metric="wal_bytes_per_s")
@@ -76,11 +53,6 @@ def wal_bytes(samples: ServerSamples) -> Sampled:
 def wal_full_page_images(samples: ServerSamples) -> Sampled:
     """Full-page images per second."""
     return counter_rate(samples, "wal_fpi_count", metric="wal_fpi_per_s")
-
-
-def checkpoints(samples: ServerSamples) -> tuple[Sampled, Sampled]:
-    """Checkpoints begun in each interval: timed and requested."""
-    return counter_steps(samples, "checkpoints_timed_count"), counter_steps(samples, "checkpoints_requested_count")
 
 
 def written_pages(samples: ServerSamples) -> tuple[Sampled, Sampled, Sampled]:
@@ -99,55 +71,21 @@ def written_pages(samples: ServerSamples) -> tuple[Sampled, Sampled, Sampled]:
     return checkpointer, bgwriter, others
 
 
-def page_accesses(samples: ServerSamples) -> tuple[Sampled, Sampled]:
-    """Pages per second that shared_buffers did not hold, and that it did."""
-    return (
-        counter_rate(samples, "blks_read_pages", metric="blks_read_per_s"),
-        counter_rate(samples, "blks_hit_pages", metric="blks_hit_per_s"),
-    )
-
-
-def temporary_bytes(samples: ServerSamples) -> Sampled:
-    """Bytes per second written to temporary files."""
-    return counter_rate(samples, "temp_bytes", metric="temp_bytes_per_s")
-
-
-def deadlocks(samples: ServerSamples) -> Sampled:
-    """Deadlocks in each interval."""
-    return counter_steps(samples, "deadlocks_count")
-
-
-def wait_classes(samples: ServerSamples, backends: Backends = Backends.CLIENT) -> tuple[Sampled, ...]:
-    """Mean number of backends in each class of wait, over the looks of each second.
+def wait_classes(samples: ServerSamples) -> tuple[Sampled, ...]:
+    """Mean number of client backends and their parallel workers in each class of wait, over the looks of each second.
 
     Classes are PostgreSQL's wait_event_type, `CPU` for backends that wait for nothing, and `idle in transaction` for
-    those that wait for their client inside one. Clients that wait for their client outside a transaction, and
-    background processes that wait for work (class Activity), belong to none.
+    those that wait for their client inside one. Who waits for its client outside a transaction belongs to none.
     """
-    return _waits(samples, backends, _wait_class)
-
-
-def wait_events(samples: ServerSamples, backends: Backends = Backends.CLIENT) -> tuple[Sampled, ...]:
-    """Mean number of backends in each wait event, as `Class:Event`, over the looks of each second; see `wait_classes`."""
-
-    def name(backend_type: str, state: str, kind: str, event: str) -> str | None:
-        wait_class = _wait_class(backend_type, state, kind, event)
-        return f"{wait_class}:{event}" if wait_class == kind else wait_class
-
-    return _waits(samples, backends, name)
-
-
-def _waits(
-    samples: ServerSamples, backends: Backends, name: Callable[[str, str, str, str], str | None]
-) -> tuple[Sampled, ...]:
     if samples.header is None or not samples.frame.height:
         return ()
     sums: dict[str, Floats] = {}
     for column in samples.frame.columns:
         source, *key = column.split("/", 4)
-        if source != "wait" or (key[0] in _CLIENT_TYPES) is not (backends is Backends.CLIENT):
+        if source != "wait" or key[0] not in _CLIENT_TYPES:
             continue
-        label = name(*key)
+        _, state, kind, _ = key
+        label = _wait_class(state, kind)
         if label is not None:
             sums[label] = sums.get(label, np.zeros(samples.frame.height)) + gauge(samples.frame, column)
     times_s, looks = gauge(samples.frame, "t_s"), gauge(samples.frame, "n")
@@ -164,12 +102,12 @@ def _waits(
     )
 
 
-def _wait_class(backend_type: str, state: str, kind: str, _event: str) -> str | None:
+def _wait_class(state: str, kind: str) -> str | None:
     # PostgreSQL copies all states and then reads the wait events, so that a fast backend's two may not fit together.
     # The event is the later, and says more: what waits for a lock or a disk is at work whatever its state was.
-    if kind == "Client" and backend_type in _CLIENT_TYPES and state not in _ACTIVE_STATES:
+    if kind == "Client" and state not in _ACTIVE_STATES:
         return IDLE_IN_TRANSACTION if state.startswith(IDLE_IN_TRANSACTION) else None
-    return None if kind == _IDLE_BACKGROUND else kind or RUNNING
+    return kind or RUNNING
 
 
 def _intervals(samples: ServerSamples) -> tuple[Floats, Floats]:

@@ -207,11 +207,6 @@ def read_counters(connection: Connection, *, watched_database: str) -> Values:
     return values
 
 
-def read_version_num(connection: Connection) -> int:
-    """The server's server_version_num, such as 180006."""
-    return int(_one(connection, SERVER_STATE)["version_num"])
-
-
 def read_settings(connection: Connection) -> tuple[SettingFact, ...]:
     """The server's settings that differ from what is built in, by name."""
     return tuple(msgspec.convert(row, SettingFact) for row in _rows(connection, SETTINGS_NOT_DEFAULT))
