@@ -135,8 +135,8 @@ def draw_pairs(random: Generator, noise: Noise, repeats: int, rounds: int, arms:
 
 
 def draw_plain_pairs(random: Generator, noise: Noise, repeats: int, rounds: int, arms: int) -> np.ndarray:
-    """The same with the reference once in each round."""
-    levels = draw_rounds(random, noise, repeats, rounds, arms + 1)
+    """The same with the reference once in each round, and every round drawn by itself."""
+    levels = draw_rounds(random, noise, repeats, rounds, arms + 1, is_balanced=False)
     return levels[:, 1:] - levels[:, :1]
 
 
