@@ -173,6 +173,11 @@ def test_a_script_is_run_as_it_was_when_the_study_began(loaded: Bench) -> None:
         script.write_text("SELECT no_such_column;\n")
         _, stderr = process.communicate(timeout=200)
     assert process.returncode == 0, stderr
+    # The study in the record needs neither the script's own file nor this machine to be the same again.
+    script.unlink()
+    assert "scale = 2" in (loaded.folder / "scripted" / "study.toml").read_text()
+    again = loaded.json("plan", "scripted/study.toml")["plan"]["workloads"][0]
+    assert again["scripts"][0][0].startswith(f"{loaded.folder}/scripted/scripts/")
 
 
 def test_two_at_once(loaded: Bench) -> None:

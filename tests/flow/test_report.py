@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 from rich.console import Console
 
 from pgdyno.analyse.estimate import DoubtKind
+from pgdyno.analyse.types import StudyAnalysis
 from pgdyno.errors import SpecError
 from pgdyno.flow.listing import view_records
 from pgdyno.flow.report import compose_report, write_reports
 from pgdyno.record.store import RecordStore, open_record
+from pgdyno.report.content import list_commands
+from tests.report.build import build_report
 
 RECORDS = Path(__file__).parents[1] / "data" / "records"
 NAMES = sorted(path.name for path in RECORDS.iterdir())
 GOLDEN = Path(__file__).parent / "golden"
+PGBENCH = "/usr/lib/postgresql/15/bin/pgbench"
 
 
 @pytest.fixture
@@ -76,3 +83,31 @@ def test_a_damaged_record_is_listed_with_what_is_wrong(store: RecordStore) -> No
     (line,) = view_records(Path()).records
     assert line.problem is not None
     assert "damaged" in line.problem
+
+
+@pytest.mark.parametrize("store", NAMES, indirect=True)
+def test_commands_of_a_report_need_nothing_that_is_gone(store: RecordStore) -> None:
+    commands = list_commands(compose_report(store).report)
+    by_hand = [shlex.split(command.line) for command in commands if command.line.startswith("pgbench ")]
+    assert len(by_hand) >= 2
+    for argv in by_hand:
+        options = {option.partition("=")[0] for option in argv[1:]}
+        assert not options & {"--host", "--port", "--username", "--log", "--log-prefix", "--sampling-rate"}
+        # pgbench takes it: all that is missing is a server.
+        said = subprocess.run(
+            [PGBENCH, *argv[1:]], env={"PGHOST": "/nowhere"}, capture_output=True, text=True, check=False
+        )
+        assert "connection to server on socket" in said.stderr
+
+
+def test_a_script_is_named_where_the_record_has_it(tmp_path: Path) -> None:
+    report = build_report(names=("select-only",), rounds=1)
+    (workload,) = report.analysis.workloads
+    argv = ("/pg/pgbench", "--client=8", "--file=/home/work/scripts/script-1-a b.sql@3", "--host=/home", "pgdyno")
+    trial = msgspec.structs.replace(
+        workload.trials[0], record=msgspec.structs.replace(workload.trials[0].record, argv=argv)
+    )
+    analysis = StudyAnalysis(workloads=(msgspec.structs.replace(workload, trials=(trial,)),))
+    command = list_commands(msgspec.structs.replace(report, analysis=analysis))[-1]
+    script = f"{report.record_dir}/trials/0001/script-1-a b.sql@3"
+    assert shlex.split(command.line) == ["pgbench", "--client=8", f"--file={script}"]

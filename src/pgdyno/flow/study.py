@@ -21,6 +21,7 @@ from pgdyno.flow.restore import describe_undo
 from pgdyno.flow.steps import run_steps
 from pgdyno.flow.ui import Ui
 from pgdyno.plan.experiment import find_identical, reference_server
+from pgdyno.plan.pin import format_pinned
 from pgdyno.plan.plan import CHECK_S, REPORT_S, Machine, Plan, plan_study
 from pgdyno.record.store import RecordStore, find_records, open_record
 from pgdyno.record.types import FORMAT_VERSION, HostFacts, StudyRecord
@@ -34,7 +35,6 @@ from pgdyno.run.program import program_name
 from pgdyno.run.script_check import SCRIPT_CHECK_S, check_scripts, has_script_files
 from pgdyno.run.server import check_port, looking_on
 from pgdyno.run.template import template_name
-from pgdyno.spec.read import format_study
 from pgdyno.spec.study import DataSpec, Study
 
 # Past this, a person is asked first.
@@ -88,7 +88,7 @@ def run_study(study: Study, *, name: str, place: Place, ui: Ui, load_budget_s: f
             server=installation.facts,
             dataset=None,
         )
-        store.create(record, study_toml=format_study(study))
+        store.create(record, study_toml=format_pinned(study, plan, scripts=store.name_scripts(plan)))
         with store.locked():
             _run(store, record, home=home, installation=installation, ui=ui)
     return _report(store, ui)

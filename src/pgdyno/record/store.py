@@ -118,12 +118,20 @@ class RecordStore:
             SpecError: A script file cannot be read.
             StepFailedError: The record cannot be written.
         """
-        names = {name for workload in plan.workloads for name, _ in workload.scripts}
-        return {name: self._keep_script(Path(name)) for name in sorted(names.difference(BUILTIN_SCRIPTS))}
+        return {
+            name: self._keep_script(Path(name), self.path / place) for name, place in self.name_scripts(plan).items()
+        }
 
-    def _keep_script(self, source: Path) -> Path:
+    def name_scripts(self, plan: Plan) -> dict[str, str]:
+        """Where, from the record's folder, `keep_scripts` puts each script file of a plan, by its name in the plan."""
+        names = {name for workload in plan.workloads for name, _ in workload.scripts}
         # Two scripts may have the same name; a folder for each lets reports call it by its own.
-        copy = self.path / "scripts" / hashlib.sha256(str(source).encode()).hexdigest()[:12] / source.name
+        return {
+            name: f"scripts/{hashlib.sha256(name.encode()).hexdigest()[:12]}/{Path(name).name}"
+            for name in sorted(names.difference(BUILTIN_SCRIPTS))
+        }
+
+    def _keep_script(self, source: Path, copy: Path) -> Path:
         if copy.exists():
             return copy
         try:

@@ -39,6 +39,10 @@ SIZES_REMARK = "kB, MB and GB are PostgreSQL's: powers of 1024."
 # Source: PostgreSQL 18 manual, 19.5 and 29.1: each of these, when off, trades committed data or the cluster for speed.
 _DURABILITY_SETTINGS = ("fsync", "full_page_writes", "synchronous_commit")
 _NAMED_WORKLOADS = 4
+# Of pgbench's command line: where pgdyno's server is, the log that pgdyno reads, and what only pgbench 17 began to take.
+_OWN_OPTIONS = frozenset(
+    {"--host", "--port", "--username", "--log", "--log-prefix", "--sampling-rate", "--exit-on-abort"}
+)
 _OF = " of "
 
 
@@ -229,19 +233,22 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def describe_repeating(report: ReportInput) -> str:
-    """Where the study lies, and what it leaves to the machine that it runs on."""
+    """Where the study lies, and what was chosen for the machine where it had left something open."""
     where = "The study, with all that was asked for, is study.toml in the record."
     chosen = "; ".join(f"{one.name} = {one.value}" for one in list_choices(report))
     if not chosen:
         return where
     return (
-        f"{where} What it leaves open is chosen for each machine anew; here it was {chosen}, which the plan in the record"
-        " keeps. Write scale and clients into study.toml to have the same elsewhere."
+        f"{where} What had been left open was chosen for this machine and is written in, so that it repeats the same"
+        f" elsewhere: {chosen}."
     )
 
 
 def list_commands(report: ReportInput) -> tuple[Command, ...]:
-    """The exact commands: to measure again, to write the report again, and what pgdyno itself ran."""
+    """Commands to paste: to measure and to report again, and to load another server by hand as pgdyno loaded its own.
+
+    The exact command lines, with places that are gone by now, stay in the record.
+    """
     record = report.record
     program = next(iter(record.command), "pgdyno")
     commands = [
@@ -250,13 +257,30 @@ def list_commands(report: ReportInput) -> tuple[Command, ...]:
         Command(purpose="What was typed", line=shlex.join(record.command)),
     ]
     if record.dataset is not None:
-        commands.append(Command(purpose="What loaded the data", line=shlex.join(record.dataset.init_argv)))
+        line = _by_hand(record.dataset.init_argv)
+        commands.append(
+            Command(purpose="The same data in a database of your own, in place of its pgbench tables", line=line)
+        )
     for workload in report.analysis.workloads:
         trial = workload.representative or next(iter(workload.trials), None)
-        if trial is not None:
-            purpose = f"What loaded the server in {name_trial(trial)}, {workload.name}"
-            commands.append(Command(purpose=purpose, line=shlex.join(trial.record.argv)))
+        if trial is not None and trial.record.argv:
+            folder = f"{report.record_dir}/trials/{trial.record.planned.number:04d}"
+            purpose = f"The load of {workload.name} on it, as in {name_trial(trial)}"
+            commands.append(Command(purpose=purpose, line=_by_hand(trial.record.argv, scripts_folder=folder)))
     return tuple(commands)
+
+
+def _by_hand(argv: tuple[str, ...], scripts_folder: str = "") -> str:
+    """A command line of pgbench without what is only pgdyno's: its server, its log, its copies of scripts."""
+    *options, _ = argv[1:]
+    kept = ["pgbench"]
+    for option in options:
+        name, _, value = option.partition("=")
+        if name == "--file":
+            kept.append(f"--file={scripts_folder}/{value.rpartition('/')[2]}")
+        elif name not in _OWN_OPTIONS:
+            kept.append(option)
+    return shlex.join(kept)
 
 
 def _describe_cpus(count: float) -> str:

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pgdyno.plan.pin import format_pinned, pin_study
+from pgdyno.plan.plan import Machine, Plan, plan_study
+from pgdyno.spec.read import make_study, parse_study
+from pgdyno.spec.study import Study
+
+HERE = Machine(version_major=18, cpu_count=2, memory_bytes=8 << 30, disk_free_bytes=80_000_000_000)
+ELSEWHERE = Machine(version_major=18, cpu_count=64, memory_bytes=512 << 30, disk_free_bytes=8_000_000_000_000)
+OPEN = {"workload": [{"name": "tpcb-like"}, {"name": "select-only", "clients": 3}]}
+COMPARISON = {**OPEN, "variant": [{}, {"settings": {"commit_delay": 50}}], "sweep": []}
+SWEEP = {**OPEN, "sweep": [{"name": "clients", "levels": [1, 8]}]}
+
+
+def decided(plan: Plan) -> tuple[object, ...]:
+    return plan.scale, plan.workloads, plan.experiment and (plan.experiment.design, plan.experiment.budget_s)
+
+
+@pytest.mark.parametrize("raw", [OPEN, COMPARISON, SWEEP], ids=["open", "comparison", "sweep"])
+def test_a_pinned_study_is_the_same_on_another_machine(raw: dict[str, object]) -> None:
+    asked = make_study(raw, source="test", folder=Path())
+    plan = plan_study(asked, HERE)
+    assert decided(plan_study(asked, ELSEWHERE)) != decided(plan)
+    text = format_pinned(asked, plan, scripts={})
+    again = parse_study(text, source="study.toml", folder=Path())
+    assert decided(plan_study(again, ELSEWHERE)) == decided(plan)
+    for choice in plan.choices:
+        assert f"# {choice.name} = {choice.value}: {choice.reason}\n" in text
+
+
+def test_nothing_but_what_was_open_is_changed() -> None:
+    asked = make_study({**OPEN, "data": {"scale": 7}}, source="test", folder=Path())
+    plan = plan_study(asked, HERE)
+    pinned = pin_study(asked, plan, scripts={})
+    freed = [
+        msgspec.structs.replace(w, clients=o.clients, threads=o.threads)
+        for w, o in zip(pinned.workload, asked.workload, strict=True)
+    ]
+    assert msgspec.structs.replace(pinned, workload=tuple(freed)) == asked
+
+
+def test_scripts_are_those_in_the_record(tmp_path: Path) -> None:
+    (tmp_path / "pay.sql").write_text("SELECT 1;\n")
+    load = {"name": "mixed", "scripts": ["pay.sql@3", "select-only@7"], "clients": 2, "threads": 1}
+    asked: Study = make_study({"workload": [load], "data": {"scale": 1}}, source="test", folder=tmp_path)
+    plan = plan_study(asked, HERE)
+    text = format_pinned(asked, plan, scripts={str(tmp_path / "pay.sql"): "scripts/1/pay.sql"})
+    assert text.startswith("# The study as it was run.\n\n")
+    record = tmp_path / "moved"
+    (record / "scripts" / "1").mkdir(parents=True)
+    (record / "scripts" / "1" / "pay.sql").write_text("SELECT 1;\n")
+    again = parse_study(text, source="study.toml", folder=record)
+    assert again.workload[0].weighted_scripts == ((f"{record}/scripts/1/pay.sql", 3), ("select-only", 7))
