@@ -294,3 +294,58 @@ def test_version_1_throttling_of_a_real_group_is_seen() -> None:
                 break
             time.sleep(0.02)
         group.rmdir()
+
+
+TREE = """
+import subprocess, sys
+burn = "import time\\nwhile time.process_time() < 0.3: pass"
+subprocess.run([sys.executable, "-S", "-c", burn], check=True)
+# A child with a busy child of its own, both gone with their parent's pipe.
+busy = "import sys, threading\\nthreading.Thread(target=lambda: (sys.stdin.read(), __import__('os')._exit(0))).start()\\nwhile True: pass"
+middle = f"import subprocess, sys\\nsubprocess.run([sys.executable, '-S', '-c', {busy!r}])"
+subprocess.run([sys.executable, "-S", "-c", middle], check=False)
+"""
+
+
+def test_a_tree_is_all_that_a_process_starts_also_what_has_ended() -> None:
+    root = subprocess.Popen([sys.executable, "-S", "-c", TREE], stdin=subprocess.PIPE)
+    process = start("--interval", "0.1")
+    assert process.stdin is not None
+    try:
+        process.stdin.write(f"all+={root.pid}\n".encode())
+        process.stdin.flush()
+        (header,) = read_lines(process, 1)
+        assert header["fields"]["tree"] == ["pid", "utime", "stime"]
+        ticks = os.sysconf("SC_CLK_TCK")
+        # What has ended spent 0.3 s; the rest can only be of the grandchild.
+        wanted = 0.3 * ticks + 0.5 * ticks
+        spent = 0
+        deadline_s = time.monotonic() + 60
+        while spent < wanted:
+            assert time.monotonic() < deadline_s
+            (line,) = read_lines(process, 1)
+            if "tree.all" in line:
+                pid, user, system = line["tree.all"]
+                assert pid == root.pid
+                spent = user + system
+    finally:
+        assert root.stdin is not None
+        root.stdin.close()
+        finish(process)
+        root.wait(timeout=20)
+
+
+def test_a_tree_that_is_gone_is_told() -> None:
+    root = subprocess.Popen(["sleep", "1000"])
+    process = start("--interval", "0.1")
+    assert process.stdin is not None
+    process.stdin.write(f"all+={root.pid}\n".encode())
+    process.stdin.flush()
+    seen: list[object] = []
+    while len(seen) < 1:
+        seen += [line["tree.all"] for line in read_lines(process, 1) if "tree.all" in line]
+    root.kill()
+    root.wait()
+    while seen[-1] is not None:
+        seen += [line["tree.all"] for line in read_lines(process, 1) if "tree.all" in line]
+    finish(process)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from pgdyno.record.samples import OS_FILE, SERVER_FILE, find_missed, read_os_samples, read_server_samples
-from pgdyno.record.series import busiest_thread
+from pgdyno.record.series import busiest_thread, cpu_of_others, list_cpus
 from pgdyno.record.server_series import wal_bytes
 from pgdyno.run.samplers import (
     BACKEND_LABEL,
@@ -182,3 +182,35 @@ def test_an_error_in_the_block_still_stops_both(cluster: Cluster, tmp_path: Path
     with pytest.raises(KeyError):
         run_samplers(cluster, tmp_path, fail)
     assert not any(is_running(pid) for pid in pids_of(tmp_path).values())
+
+
+def test_what_is_no_part_of_the_study_is_told_apart(cluster: Cluster, tmp_path: Path) -> None:
+    # Of a shell that ends at once: nobody's child here.
+    started = subprocess.run(
+        ["sh", "-c", "while :; do :; done >/dev/null 2>&1 & echo $!"], capture_output=True, check=True
+    )
+    other = int(started.stdout)
+
+    def ticks_of_other() -> int:
+        values = Path(f"/proc/{other}/stat").read_text().rpartition(")")[2].split()
+        return int(values[11]) + int(values[12])
+
+    spent: list[int] = []
+
+    def during(_: Samplers) -> None:
+        wait_for_samples(tmp_path, 3, of=(OS_FILE,))
+        before = ticks_of_other()
+        wait_for_samples(tmp_path, 10, of=(OS_FILE,))
+        spent.append(ticks_of_other() - before)
+
+    try:
+        run_samplers(cluster, tmp_path, during)
+    finally:
+        os.kill(other, signal.SIGKILL)
+    samples = read_os_samples(tmp_path)
+    others = cpu_of_others(samples)
+    assert others.absent is None
+    steps_s = np.diff(samples.frame["t_s"].to_numpy())
+    ticks = np.nansum(others.values * steps_s) * len(list_cpus(samples)) * os.sysconf("SC_CLK_TCK")
+    # Whatever else runs on this machine comes on top; the kernel's ticks are coarse.
+    assert ticks > 0.8 * spent[0] > 10

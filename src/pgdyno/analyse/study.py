@@ -179,6 +179,10 @@ def _shares(record: StudyRecord, data: TrialData) -> dict[str, float | None]:
         "cpu_steal_ratio": series.steal(data.os),
         "load_generator_thread_ratio": series.busiest_thread(data.os),
     }
+    others = series.cpu_of_others(data.os)
+    # Earlier records do not have it.
+    if others.absent is None:
+        observed["cpu_others_ratio"] = others
     if disk is not None and disk in series.list_disks(data.os):
         observed["disk_util_ratio"] = series.disk_series(data.os, disk)["disk_util_ratio"]
     return {**shares, **{name: _mean_within(data, line) for name, line in observed.items()}}

@@ -92,7 +92,7 @@ class TrialAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     """Counter (name in facts/metrics.toml) per transaction, such as wal_bytes."""
     shares: dict[str, float | None]
     """Means over the load that explain a result: cpu_busy_ratio, cpu_steal_ratio, cpu_busiest_core_ratio,
-    load_generator_thread_ratio (its busiest thread), disk_util_ratio, cache_hit_ratio."""
+    cpu_others_ratio (programs that are no part of the study), load_generator_thread_ratio (its busiest thread), disk_util_ratio, cache_hit_ratio."""
     statements: tuple[StatementTime, ...]
     unknown_lines: tuple[str, ...]
     """What pgbench printed and pgdyno did not understand."""

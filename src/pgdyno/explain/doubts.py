@@ -19,6 +19,8 @@ _FAST_CLOCKS = frozenset({"tsc", "kvm-clock", "arch_sys_counter"})
 _STEAL_RATIO = 0.01
 # A pgbench thread this busy is the bottleneck itself.
 _LOAD_THREAD_RATIO = 0.9
+# The kernel's own threads, which write for the server, count as others: 3 % beside tpcb-like on 2 CPUs.
+_OTHERS_RATIO = 0.1
 _BETWEEN_RATIO = 0.05
 _NEARLY_FULL_RATIO = 0.9
 _BUSY_BEFORE_RATIO = 0.1
@@ -95,6 +97,16 @@ def _steal(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
         _STEAL_RATIO,
         claim="The hypervisor took CPU time away.",
         advice="Neighbours are in the figures; compare interleaved trials only, or use a dedicated host.",
+    )
+
+
+def _others(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
+    yield from _share_above(
+        analysis,
+        "cpu_others_ratio",
+        _OTHERS_RATIO,
+        claim="Other programs used the CPUs while trials ran.",
+        advice="Find them with `top`, stop them, and measure again.",
     )
 
 
@@ -300,6 +312,7 @@ _RULES: tuple[Callable[[StudyRecord, StudyAnalysis], Iterator[Finding]], ...] = 
     _durability,
     _few_trials,
     _steal,
+    _others,
     _load_generator,
     _branches,
     _unsteady,

@@ -25,6 +25,7 @@ _KB = 1024
 # Source: Linux Documentation/filesystems/proc.rst section 1.8: guest time is part of user time already.
 CPU_KINDS = ("user", "nice", "system", "irq", "softirq", "iowait", "steal", "idle")
 _NOT_BUSY = ("iowait", "steal", "idle")
+_PROGRAMS = ("user", "nice", "system")
 
 
 class Sampled(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,6 +110,23 @@ def busiest_core(samples: OsSamples) -> Sampled:
 def steal(samples: OsSamples) -> Sampled:
     """Share of all CPUs' time that the hypervisor gave to others."""
     return next(series for series in cpu_shares(samples) if series.label == "steal")
+
+
+def cpu_of_others(samples: OsSamples, label: str = "study") -> Sampled:
+    """Share of all CPUs' time that programs used which do not belong to the tree followed as `label`, the kernel's included.
+
+    Interrupts are nobody's and left out. The kernel counts all by ticks and each program to the nanosecond, so that an
+    interval can come out a little below 0, or above 1.
+    """
+    columns = [f"tree.{label}/{field}" for field in ("utime", "stime")]
+    if columns[0] not in samples.frame.columns:
+        return absent_series("cpu_others_ratio", label, f"no processes were followed as {label}")
+    by_kind, _ = _cpu_ticks(samples)
+    own = sum((difference(samples.frame, column) for column in columns), start=np.zeros(1))
+    all_programs = sum((by_kind[kind] for kind in _PROGRAMS), start=np.zeros(1))
+    return _os_rate(
+        samples, "cpu_others_ratio", "others", _divide(all_programs - own, sum(by_kind.values(), start=np.zeros(1)))
+    )
 
 
 def busiest_thread(samples: OsSamples, label: str = "load") -> Sampled:

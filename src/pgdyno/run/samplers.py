@@ -7,6 +7,7 @@ load's own figures stand. Nothing is judged or computed here; the children write
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 import time
@@ -34,6 +35,8 @@ OS = "os sampler"
 SERVER = "server sampler"
 LOAD_LABEL = "load"
 """The name under which the OS sampler follows the load generator."""
+STUDY_LABEL = "study"
+"""The name under which it follows all processes of the study as one: this one and what it started."""
 SERVER_SAMPLER_LABEL = "sampler_server"
 BACKEND_LABEL = "sampler_backend"
 _READY_WITHIN_S = 10.0
@@ -122,6 +125,7 @@ class Samplers:
             _Child(OS, self._os_argv(), self._directory / OS_FILE),
             _Child(SERVER, self._server_argv(), self._directory / SERVER_FILE),
         ]
+        self._children[0].say(f"{STUDY_LABEL}+={os.getpid()}\n")
         self._wait_until_ready()
         self._follow_server_sampler()
         return self
