@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgdyno.units import parse_seconds
+from pgdyno.units import format_bytes, parse_in_unit, parse_seconds
 
 
 @pytest.mark.parametrize(
@@ -25,3 +25,29 @@ def test_what_is_no_quantity(text: str) -> None:
 def test_units_are_multiples_of_one_another(number: int, unit: str) -> None:
     factor = {"us": 1e-6, "ms": 1e-3, "s": 1, "min": 60, "h": 3600, "d": 86_400}[unit]
     assert parse_seconds(f"{number}{unit}") == pytest.approx(number * factor)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (0, "0 B"),
+        (1023, "1,023 B"),
+        (1024, "1 kB"),
+        (1536, "1.50 kB"),
+        (1_234_567, "1.18 MB"),
+        (9_996_000, "9.53 MB"),
+        (128 << 20, "128 MB"),
+        (1_072_693_248, "1,023 MB"),
+        (1_073_000_000, "1,020 MB"),
+        (80_000_000_000, "74.5 GB"),
+        (5 << 40, "5 TB"),
+        (5000 << 40, "5,000 TB"),
+    ],
+)
+def test_sizes_are_said_in_powers_of_1024(value: int, expected: str) -> None:
+    assert format_bytes(value) == expected
+
+
+@given(st.integers(1, 2**60))
+def test_a_size_that_is_read_back_is_the_same_but_for_its_digits(value: int) -> None:
+    assert parse_in_unit(format_bytes(value).replace(",", ""), "B", is_integer=False) == pytest.approx(value, rel=0.006)

@@ -1,7 +1,7 @@
 """Unit names, and PostgreSQL's own notation for quantities. Imports nothing of pgdyno.
 
 Inside pgdyno a quantity's unit ends its name (`_s`, `_ms`, `_us`, `_bytes`, `_tps`, `_ratio`, `_count`);
-display units exist only in `report/`.
+display units exist only in `report/`, but for sizes, which errors, plans and listings say as reports do.
 """
 
 from __future__ import annotations
@@ -38,6 +38,17 @@ def parse_seconds(text: str) -> float:
     if unit not in _TIME_S:
         raise ValueError(f"{text!r} has the unit {unit!r}, which is not one of {names}")
     return float(number) * _TIME_S[unit]
+
+
+def format_bytes(value: float) -> str:
+    """A size as people read it, in PostgreSQL's notation, where a kB is 1024 bytes: 1234567 is `1.18 MB`."""
+    name, size = next(((n, s) for n, s in reversed(_MEMORY_BYTES.items()) if abs(value) >= s), ("B", 1))
+    count = value / size
+    if count == round(count):
+        return f"{count:,.0f} {name}"
+    # Three significant digits, of the number as it looks once rounded.
+    decimals = 2 - int(f"{count:.2e}".partition("e")[2])
+    return f"{round(count, decimals):,.{max(0, decimals)}f} {name}"
 
 
 def parse_in_unit(text: str, unit: str | None, *, is_integer: bool) -> float:

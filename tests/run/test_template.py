@@ -15,7 +15,14 @@ from pgdyno.errors import HostError, StepFailedError
 from pgdyno.run.home import Home
 from pgdyno.run.process import ServerUser
 from pgdyno.run.server import Server
-from pgdyno.run.template import Template, prepare_template, remove_template, restore_template, template_name
+from pgdyno.run.template import (
+    Template,
+    find_loaded_scales,
+    prepare_template,
+    remove_template,
+    restore_template,
+    template_name,
+)
 from pgdyno.spec.study import DataSpec, ServerKind
 from tests.homes import installation_of, some_home
 
@@ -65,8 +72,12 @@ def test_what_did_not_end_in_order_is_no_template(home: Home, tmp_path: Path, ac
 def test_a_template_is_used_again_and_made_anew_when_part_of_it_is_missing(home: Home, tmp_path: Path) -> None:
     first = prepare(home, tmp_path)
     assert not first.dataset.is_reused
+    assert find_loaded_scales(home, installation_of(18, home), DataSpec()) == {1}
+    assert find_loaded_scales(home, installation_of(18, home), DataSpec(fillfactor=90)) == frozenset()
+    assert find_loaded_scales(home, installation_of(15, home), DataSpec()) == frozenset()
     assert prepare(home, tmp_path).dataset.is_reused
     (first.data_dir / "PG_VERSION").unlink()
+    assert find_loaded_scales(home, installation_of(18, home), DataSpec()) == frozenset()
     assert not prepare(home, tmp_path).dataset.is_reused
     assert (first.data_dir / "PG_VERSION").exists()
     remove_template(first.data_dir.parent)

@@ -6,17 +6,20 @@ Colours and movement end where NO_COLOR, a pipe or a dumb terminal say so; that 
 from __future__ import annotations
 
 import sys
+import textwrap
 from contextlib import AbstractContextManager
 from types import TracebackType
 
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 from pgdyno.errors import with_program
 from pgdyno.plan.plan import Plan
 from pgdyno.run.clock import monotonic_s
 from pgdyno.run.program import program_name
+from pgdyno.units import format_bytes
 
 # Drawing costs CPU that the load could use; twice a second is what eyes need.
 _REFRESH_PER_S = 2
@@ -61,10 +64,8 @@ class Display(AbstractContextManager["Display"]):
         if self._quiet:
             return
         for line in describe_plan(plan):
-            self.console.print(escape(line), soft_wrap=True)
-        self.console.print(
-            f"[bold]about {format_minutes(remaining_s)}[/bold]; record: {escape(record_dir)}", soft_wrap=True
-        )
+            self._print(line)
+        self._print(f"about {format_minutes(remaining_s)}; record: {record_dir}", style="bold")
 
     def begin_step(self, title: str, *, predicted_s: float) -> None:
         """Name the step."""
@@ -89,7 +90,7 @@ class Display(AbstractContextManager["Display"]):
         self._predicted_s, self._began_s = 0.0, monotonic_s()
         self._update(live="")
         if not self._quiet:
-            self.console.print(f"{escape(self._title):<34} {elapsed_s:6.1f} s   {escape(result)}", soft_wrap=True)
+            self._print(f"{self._title:<34} {elapsed_s:6.1f} s   {result}")
 
     def say(self, text: str) -> None:
         """Print a remark."""
@@ -102,6 +103,22 @@ class Display(AbstractContextManager["Display"]):
         if not (self.console.is_terminal and sys.stdin.isatty()):
             return default
         return self.console.input(f"{escape(question)} [y/N] ").strip().lower() in {"y", "yes"}
+
+    def _print(self, line: str, *, style: str = "") -> None:
+        """Print a line; on a terminal that is too narrow for it, broken between words and indented from there on."""
+        parts = [line]
+        if self.console.is_terminal:
+            indent = len(line) - len(line.lstrip()) + 4
+            parts = textwrap.wrap(
+                line,
+                self.console.width,
+                subsequent_indent=" " * indent,
+                break_long_words=False,
+                break_on_hyphens=False,
+                drop_whitespace=True,
+            )
+        for part in parts:
+            self.console.print(Text(part, style=style), soft_wrap=True)
 
     def _start_bar(self) -> None:
         self._progress = Progress(
@@ -130,7 +147,7 @@ def describe_plan(plan: Plan) -> list[str]:
     rounds = max((trial.round for trial in trials), default=0)
     lines = [
         (
-            f"scale {plan.scale} ({plan.dataset_bytes / 1e9:.2g} GB), {_count(rounds, 'round')} of"
+            f"scale {plan.scale} ({format_bytes(plan.dataset_bytes)}), {_count(rounds, 'round')} of"
             f" {_count(len(plan.workloads), 'workload')}:"
         )
     ]

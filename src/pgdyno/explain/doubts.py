@@ -12,6 +12,7 @@ from pgdyno.analyse.estimate import Doubt, DoubtKind
 from pgdyno.analyse.types import StudyAnalysis, TrialAnalysis, WorkloadAnalysis
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.record.types import HostFacts, StudyRecord
+from pgdyno.units import format_bytes
 
 # Source: Linux Documentation/virt and PostgreSQL 18 manual, pg_test_timing: these are read without a system call.
 _FAST_CLOCKS = frozenset({"tsc", "kvm-clock", "arch_sys_counter"})
@@ -24,8 +25,6 @@ _OTHERS_RATIO = 0.1
 _BETWEEN_RATIO = 0.05
 _NEARLY_FULL_RATIO = 0.9
 _BUSY_BEFORE_RATIO = 0.1
-# PostgreSQL's: a power of 1024.
-_GB = 1024**3
 _UNSAFE_SETTINGS = ("fsync", "full_page_writes", "synchronous_commit")
 
 
@@ -253,7 +252,7 @@ def _host_rules(host: HostFacts) -> Iterator[tuple[bool, Severity, str, str, str
         host.usable_cpu_count < host.cpu_count or host.usable_memory_bytes < host.memory_bytes,
         Severity.NOTE,
         "A control group gives pgdyno less than the machine has.",
-        f"{host.usable_cpu_count:g}/{host.cpu_count} CPUs, {host.usable_memory_bytes / _GB:.1f}/{host.memory_bytes / _GB:.1f} GB",
+        f"{host.usable_cpu_count:g} of {host.cpu_count} CPUs, {format_bytes(host.usable_memory_bytes)} of {format_bytes(host.memory_bytes)}",
         "",
     )
     used_ratio = 1.0 - host.data_disk.free_bytes / max(host.data_disk.size_bytes, 1)
@@ -261,7 +260,7 @@ def _host_rules(host: HostFacts) -> Iterator[tuple[bool, Severity, str, str, str
         used_ratio > _NEARLY_FULL_RATIO,
         Severity.WARNING,
         "The disk is nearly full, which slows file systems and SSDs.",
-        f"{used_ratio * 100:.0f} % of {host.data_disk.size_bytes / _GB:.0f} GB in use",
+        f"{used_ratio * 100:.0f} % of {format_bytes(host.data_disk.size_bytes)} in use",
         "Free some space.",
     )
     yield (

@@ -24,6 +24,7 @@ from pgdyno.run.process import find_server_user
 from pgdyno.run.program import program_name
 from pgdyno.run.template import remove_template
 from pgdyno.spec.study import Study
+from pgdyno.units import format_bytes
 
 
 class RecordLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,7 +110,7 @@ class Cleaned(msgspec.Struct, frozen=True, kw_only=True):
         if not self.removed:
             return Text(f"nothing to remove in {self.home}")
         return Text(
-            f"removed {len(self.removed)} loaded clusters from {self.home}: {self.freed_bytes / 1e9:.1f} GB freed"
+            f"removed {len(self.removed)} loaded clusters from {self.home}: {format_bytes(self.freed_bytes)} freed"
         )
 
 
@@ -148,7 +149,7 @@ def clean_home(place: Place, *, ui: Ui) -> Cleaned:
         templates = sorted(home.templates.iterdir())
         size = sum(path.stat().st_size for folder in templates for path in folder.rglob("*") if path.is_file())
         names = tuple(folder.name for folder in templates)
-        question = f"remove {', '.join(names)} ({size / 1e9:.1f} GB)?"
+        question = f"remove {', '.join(names)} ({format_bytes(size)})?"
         if templates and not ui.confirm(question, default=False):
             raise SpecError("nothing was removed", detail=question, hint="say yes, or add --yes")
         if not templates:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,13 +33,13 @@ from pgdyno.run.process import find_server_user
 from pgdyno.run.program import program_name
 from pgdyno.run.script_check import SCRIPT_CHECK_S, check_scripts, has_script_files
 from pgdyno.run.server import check_port, looking_on
-from pgdyno.run.template import template_name
-from pgdyno.spec.study import DataSpec, Study
+from pgdyno.run.template import find_loaded_scales
+from pgdyno.spec.study import Study
+from pgdyno.units import format_bytes
 
 # Past this, a person is asked first.
 _ASK_ABOVE_S = 3600.0
 _MEMORY_TOLERANCE_RATIO = 0.01
-_SCALE_IN_NAME = re.compile(r"-scale(\d+)-")
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +62,7 @@ def run_study(study: Study, *, name: str, place: Place, ui: Ui, load_budget_s: f
     if place.out is not None:
         RecordStore(place.out).check_new()
     with _bench_ready(study, place, ui) as (home, installation, host):
-        scales = _loaded_scales(home, installation, study.data)
+        scales = find_loaded_scales(home, installation, study.data)
         plan = plan_study(
             study, machine_of(host, version_major=installation.facts.major, scales=scales), load_budget_s=load_budget_s
         )
@@ -159,7 +158,7 @@ def _bench_ready(study: Study, place: Place, ui: Ui) -> Iterator[tuple[Home, Ins
             ui.say(f"a killed pgdyno had left {undo.change.what} changed: {describe_undo(undo)}")
         installation = find_installation(reference_server(study), user=user, software_dir=home.software)
         host = read_host_facts(home.root)
-        cpus = f"{host.usable_cpu_count:g} CPUs, {host.usable_memory_bytes / 2**30:.1f} GB"
+        cpus = f"{host.usable_cpu_count:g} CPUs, {format_bytes(host.usable_memory_bytes)}"
         disk = f"{host.data_disk.filesystem} on {host.data_disk.device}"
         ui.end_step(f"PostgreSQL {installation.facts.version}, {cpus}, data on {disk}")
         for finding in find_host_doubts(host):
@@ -221,11 +220,6 @@ def _check_same(record: StudyRecord, host: HostFacts, installation: Installation
 def _identity(host: HostFacts) -> tuple[str, int, str, str | None, str]:
     disk = host.data_disk
     return host.cpu_model, host.cpu_count, host.kernel, disk.block_device, disk.filesystem
-
-
-def _loaded_scales(home: Home, installation: Installation, data: DataSpec) -> frozenset[int]:
-    numbers = (int(found[1]) for folder in home.templates.iterdir() if (found := _SCALE_IN_NAME.search(folder.name)))
-    return frozenset(n for n in numbers if (home.templates / template_name(installation, data, n)).exists())
 
 
 def _remaining_s(plan: Plan, store: RecordStore) -> float:

@@ -25,6 +25,7 @@ from pgdyno.plan.experiment import (
 from pgdyno.spec.study import CacheState, Study, WorkloadSpec
 from pgdyno.spec.table import QueryMode
 from pgdyno.spec.variant import DesignKind
+from pgdyno.units import format_bytes
 
 # Source: sizes of pgbench tables at fillfactor 100, PostgreSQL 15 to 18: 13.4 MB of accounts and 2.2 MB of its key
 # for each unit of scale.
@@ -310,8 +311,8 @@ def _check_disk(dataset_bytes: int, scale: int, machine: Machine) -> None:
         raise HostError(
             f"scale {scale} does not fit on the disk",
             detail=(
-                f"needs {needed / 1e9:.1f} GB (template, working copy, WAL);"
-                f" free are {machine.disk_free_bytes / 1e9:.1f} GB"
+                f"needs {format_bytes(needed)} (template, working copy, WAL);"
+                f" free are {format_bytes(machine.disk_free_bytes)}"
             ),
             hint=f"{what}, or put the work elsewhere with --home",
         )

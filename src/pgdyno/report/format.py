@@ -9,6 +9,7 @@ import math
 
 import msgspec
 
+from pgdyno import units
 from pgdyno.analyse.estimate import Estimate
 
 ABSENT = "—"
@@ -22,6 +23,9 @@ _USEFUL_FACTOR = 3.0
 _PLAIN_FROM, _PLAIN_BELOW = 1e-4, 1e7
 # PostgreSQL's own notation: kB, MB, GB and TB are powers of 1024.
 _BYTES = ((1024**4, "TB"), (1024**3, "GB"), (1024**2, "MB"), (1024, "kB"))
+
+
+format_bytes = units.format_bytes
 
 
 class EstimateText(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,14 +83,6 @@ def is_too_wide(estimate: Estimate) -> bool:
 def format_confidence(estimate: Estimate) -> str:
     """Name the confidence of an interval: `95 %`."""
     return f"{estimate.confidence * 100:.3g} %"
-
-
-def format_bytes(value: float) -> str:
-    """Format a size in PostgreSQL's notation, where a kB is 1024 bytes."""
-    for size, name in _BYTES:
-        if abs(value) >= size:
-            return f"{_trim(value / size)} {name}"
-    return f"{value:,.0f} B"
 
 
 def format_seconds(value: float) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -28,6 +29,7 @@ from pgdyno.run.server import DATABASE, Server, hint_for
 from pgdyno.spec.study import DataSpec, ServerKind
 
 _FACTS_FILE = "dataset.json"
+_SCALE_IN_NAME = re.compile(r"-scale(\d+)-")
 # WAL of loading is checkpointed less often; the figures of the init steps are then the disk's, not the checkpointer's.
 _LOAD_SETTINGS = {"max_wal_size": "4GB", "maintenance_work_mem": "256MB"}
 
@@ -50,6 +52,12 @@ def template_name(installation: Installation, data: DataSpec, scale: int) -> str
     if data.foreign_keys:
         parts.append("fk")
     return "-".join([*parts, data.generate.value])
+
+
+def find_loaded_scales(home: Home, installation: Installation, data: DataSpec) -> frozenset[int]:
+    """The scales whose templates lie in a home already, whole, for this PostgreSQL and all else of `data`."""
+    numbers = (int(found[1]) for folder in home.templates.iterdir() if (found := _SCALE_IN_NAME.search(folder.name)))
+    return frozenset(n for n in numbers if _is_whole(home.templates / template_name(installation, data, n)))
 
 
 def prepare_template(
@@ -81,7 +89,7 @@ def prepare_template(
         HostError: An old folder cannot be removed.
     """
     folder = home.templates / template_name(installation, data, scale)
-    if (folder / _FACTS_FILE).exists() and (folder / "data/PG_VERSION").exists():
+    if _is_whole(folder):
         dataset = msgspec.json.decode((folder / _FACTS_FILE).read_bytes(), type=Dataset)
         return Template(data_dir=folder / "data", dataset=msgspec.structs.replace(dataset, is_reused=True))
     server = Server(installation=installation, home=home, log_path=output_dir / "server.log")
@@ -153,6 +161,10 @@ def drop_file_cache(folder: Path) -> None:
                 os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
             finally:
                 os.close(descriptor)
+
+
+def _is_whole(folder: Path) -> bool:
+    return (folder / _FACTS_FILE).exists() and (folder / "data/PG_VERSION").exists()
 
 
 def _load(

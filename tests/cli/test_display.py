@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from pgdyno.cli.display import Display, describe_plan
+from pgdyno.plan.plan import Machine, Plan, plan_study
+from pgdyno.spec.read import make_study
+
+MACHINE = Machine(version_major=18, cpu_count=2, memory_bytes=8 << 30, disk_free_bytes=80_000_000_000)
+
+
+@pytest.fixture
+def plan() -> Plan:
+    load = [{"name": "tpcb-like"}, {"name": "select-only", "rate_tps": 5000.0, "mode": "prepared"}]
+    return plan_study(make_study({"workload": load}, source="test", folder=Path()), MACHINE)
+
+
+def show(plan: Plan, *, width: int, is_terminal: bool) -> list[str]:
+    out = io.StringIO()
+    display = Display()
+    display.console = Console(file=out, width=width, force_terminal=is_terminal, no_color=True, legacy_windows=False)
+    display.show_plan(plan, record_dir="pgdyno-records/20261121-093000-bench", remaining_s=700.0)
+    display._title = "load scale 20"
+    display.end_step("loaded in 4.1 s, of which the most was spent in generating rows on the client's side")
+    text = out.getvalue().replace("\x1b[1m", "").replace("\x1b[0m", "")
+    return text.splitlines()
+
+
+@pytest.mark.parametrize("width", [60, 40, 100])
+def test_a_narrow_terminal_breaks_between_words(plan: Plan, width: int) -> None:
+    wide = show(plan, width=1000, is_terminal=True)
+    narrow = show(plan, width=width, is_terminal=True)
+    assert " ".join(" ".join(narrow).split()) == " ".join(" ".join(wide).split())
+    assert all(len(line) <= width for line in narrow)
+    begun = [line for line in narrow if line in wide or any(one.startswith(line) for one in wide)]
+    assert all(line.startswith("    ") for line in narrow if line not in begun)
+
+
+def test_elsewhere_a_line_stays_one(plan: Plan) -> None:
+    lines = show(plan, width=60, is_terminal=False)
+    assert lines[: len(describe_plan(plan))] == describe_plan(plan)
+    assert lines[-2] == "about 12 min; record: pgdyno-records/20261121-093000-bench"
