@@ -1,21 +1,26 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pgdyno.errors import ExitCode, SpecError
-from pgdyno.spec.read import find_line, format_study, parse_study, read_study
-from pgdyno.spec.study import Study
+from pgdyno.spec.read import find_line, format_study, make_study, parse_study, read_study
+from pgdyno.spec.study import DataSpec, ServerSpec, Study, TrialsSpec, WorkloadSpec
+from pgdyno.spec.variant import ExperimentSpec, SweepSpec, VariantSpec, make_variant
 
 HERE = Path(__file__).parent
 SHIPPED = sorted((HERE.parents[1] / "studies").glob("*.toml"))
+GOOD = sorted((HERE / "good").glob("*.toml"))
 BAD = sorted((HERE / "bad").glob("*.toml"))
+TEMPLATE = HERE.parents[1] / "studies" / "template.toml"
 
 
-@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [*SHIPPED, *GOOD], ids=lambda path: path.stem)
 def test_shipped_studies_are_understood_and_survive_a_round_trip(path: Path) -> None:
     study = read_study(path)
     assert parse_study(format_study(study), source="again", folder=path.parent) == study
@@ -58,8 +63,6 @@ def test_scripts_are_looked_up_beside_the_study(tmp_path: Path) -> None:
 def test_round_trip(
     *, scale: int | None, fillfactor: int, clients: int | None, rate: float | None, rounds: int, seconds: int
 ) -> None:
-    import msgspec
-
     raw = {
         "data": {"scale": scale, "fillfactor": fillfactor},
         "workload": [{"name": "tpcb-like", "clients": clients, "rate_tps": rate, "scripts": ["tpcb-like@1"]}],
@@ -69,9 +72,58 @@ def test_round_trip(
     assert parse_study(format_study(study), source="s", folder=HERE) == study
 
 
+@pytest.mark.parametrize("other", ["sweep", "variant"])
+def test_the_template_is_right_in_what_it_only_mentions(other: str) -> None:
+    head, _, comparison = TEMPLATE.read_text().partition("# What follows")
+    tables = [part for part in comparison.split("\n\n")[1:] if not part.startswith(f"# [[{other}]]")]
+    text = "\n\n".join(tables).replace("\n# ", "\n").removeprefix("# ")
+    study = parse_study(head + text, source="template", folder=HERE)
+    assert study.is_comparison
+    assert study.experiment.slice_s == 0.5
+    assert len(study.variant) + len(study.sweep) == (1 if other == "variant" else 2)
+
+
+@pytest.mark.parametrize(
+    "table", [ServerSpec, DataSpec, WorkloadSpec, TrialsSpec, VariantSpec, SweepSpec, ExperimentSpec]
+)
+def test_the_template_names_every_key(table: type[msgspec.Struct]) -> None:
+    text = TEMPLATE.read_text()
+    keys = [field.name for field in msgspec.structs.fields(table)]
+    assert [key for key in keys if not re.search(rf"^(# )?{key} = ", text, re.MULTILINE)] == []
+
+
+def test_the_command_line_is_told_its_own_option() -> None:
+    raw = {"workload": [{"name": "tpcb-like"}], "experiment": {"detect": "small"}}
+    with pytest.raises(SpecError, match="--detect: 'small' is not a percentage") as caught:
+        make_study(raw, source="pgdyno compare", folder=HERE)
+    assert "`pgdyno compare --help`" in caught.value.hint
+    raw["experiment"] = {"design": "abab"}
+    with pytest.raises(SpecError, match="--design: invalid enum value") as caught:
+        make_study(raw, source="pgdyno sweep", folder=HERE)
+    assert caught.value.hint == "one of switchback, paired"
+
+
+def test_a_variant_is_called_by_what_it_sets() -> None:
+    assert make_variant({}).title == "as it is"
+    made = make_variant({"fsync": True, "vm.swappiness": 10, "clients": " 8 ", "mode": "simple", "server": 15})
+    assert made.title == "server=15, mode=simple, clients=8, fsync=true, vm.swappiness=10"
+    assert (made.settings, made.sysctl) == ({"fsync": True}, {"vm.swappiness": "10"})
+
+
 def test_find_line_counts_tables_of_one_name() -> None:
     text = '[[workload]]\nname = "a"\n\n[[workload]]\nname = "b"\n'
     assert find_line(text, "workload[0].name") == 2
     assert find_line(text, "workload[1].name") == 5
     assert find_line(text, "workload[1].clients") == 4
     assert find_line(text, "nothing.here") is None
+
+
+def test_find_line_in_tables_within_tables() -> None:
+    text = '[[variant]]\n[variant.settings]\nport = 1\n[[variant]]\nclients = 2\n[variant.sysctl]\n"vm.x" = 1\n'
+    assert find_line(text, "variant[0].settings[...]") == 2
+    assert find_line(text, "variant[1].clients") == 5
+    assert find_line(text, "variant[1].sysctl") == 6
+    assert find_line(text, "variant") == 1
+    assert find_line("[server.settings]\nport = 1\n", "server.settings") == 1
+    assert find_line("server.settings.port = 1\n", "server.settings") == 1
+    assert find_line("x = 1\nvariant = [{clients = 0}, {}]\n", "variant[0].clients") == 2

@@ -10,6 +10,7 @@ import enum
 import os
 import re
 import tomllib
+import typing
 from pathlib import Path
 
 import msgspec
@@ -24,9 +25,23 @@ _FIELDS = [
     for field in msgspec.structs.fields(table)
 ]
 _KEYS = sorted({field.name for field in _FIELDS})
-_ENUMS = {f.name: f.type for f in _FIELDS if isinstance(f.type, type) and issubclass(f.type, enum.Enum)}
+_ENUMS = {
+    field.name: kind
+    for field in _FIELDS
+    for kind in (typing.get_args(field.type) or (field.type,))
+    if isinstance(kind, type) and issubclass(kind, enum.Enum)
+}
 # Options of the command line that are not called as their key is.
 _OPTIONS = {"rate_tps": "--rate", "settings": "--set", "scripts": "--workload", "name": "--workload", "": "bench"}
+_TYPES = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text in quotes",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a table",
+}
+_EXPECTED = re.compile(r"expected `(?P<wanted>[^`]*)`, got `(?P<got>[^`]*)`", re.IGNORECASE)
 _UNKNOWN = re.compile(r"unknown field `(?P<key>[^`]*)`")
 _PATH = re.compile(r" - at `\$(?P<path>[^`]*)`$")
 
@@ -75,7 +90,7 @@ def make_study(raw: dict[str, object], *, source: str, folder: Path, text: str =
 
     Args:
         raw: Tables and keys.
-        source: What errors call it.
+        source: What errors call it; of a command line, the command.
         folder: Where script files are looked up.
         text: The TOML text, so that errors can name lines.
 
@@ -128,7 +143,7 @@ def _resolve_scripts(workload: WorkloadSpec, folder: Path) -> WorkloadSpec:
 def _spec_error(message: str, *, text: str, source: str) -> SpecError:
     path_match = _PATH.search(message)
     path = path_match["path"].lstrip(".") if path_match else ""
-    fact = _PATH.sub("", message)
+    fact = _EXPECTED.sub(_say_types, _PATH.sub("", message))
     hint = "studies/template.toml explains every key"
     unknown = _UNKNOWN.search(fact)
     if unknown:
@@ -146,7 +161,8 @@ def _spec_error(message: str, *, text: str, source: str) -> SpecError:
     if not text:
         option = _OPTIONS.get(key, f"--{key.replace('_', '-')}")
         said = fact.removeprefix(f"{key} ")
-        hint = hint if key in _ENUMS else "`pgdyno bench --help` explains every option"
+        command = source if source.startswith("pgdyno ") else "pgdyno bench"
+        hint = hint if key in _ENUMS else f"`{command} --help` explains every option"
         return SpecError(f"{option}: {said[:1].lower()}{said[1:]}", hint=hint)
     line = find_line(text, path)
     where = f"{source}, line {line}" if line else source
@@ -154,28 +170,40 @@ def _spec_error(message: str, *, text: str, source: str) -> SpecError:
     return SpecError(f"{where}: {fact[:1].lower()}{fact[1:]}", detail=detail, hint=hint)
 
 
+def _say_types(found: re.Match[str]) -> str:
+    """A mismatch of types as a person would say it."""
+    wanted = [_TYPES.get(name, name) for name in found["wanted"].split(" | ") if name != "null"]
+    return f"expected {' or '.join(wanted)}, got {_TYPES.get(found['got'], found['got'])}"
+
+
 def find_line(text: str, path: str) -> int | None:
     """The 1-based line of a dotted key such as `workload[1].clients` in a TOML text; its table's when it has none.
 
-    Reads plain `[table]`, `[[table]]` and `key =` lines, which is how studies are written; None when nothing matches.
+    Reads plain `[table]`, `[[table]]`, `[table.key]` and `key =` lines, which is how studies are written; None when
+    nothing matches.
     """
-    parts = re.sub(r"\[\.\.\.\]", "[0]", path).split(".") if path else []
-    if not parts:
+    head, _, rest = path.partition(".")
+    found = re.fullmatch(r"([^\[]+)(?:\[(\d+)\])?", head)
+    if found is None:
         return None
-    head = re.fullmatch(r"([^\[]*)(?:\[(\d+)\])?", parts[0])
-    name, index = (head[1], int(head[2] or 0)) if head else (parts[0], 0)
-    key = parts[1].split("[")[0] if len(parts) > 1 else name
-    table, table_line = "", None
+    name, index = found[1], int(found[2] or 0)
+    key = re.split(r"[.\[]", rest, maxsplit=1)[0]
     count: dict[str, int] = {}
+    table_line, is_top, is_inside = None, True, False
     for number, line in enumerate(text.splitlines(), start=1):
-        header = re.match(r"\s*\[{1,2}\s*([^\]\s.]+)", line)
-        if header:
-            table = header[1]
-            count[table] = count.get(table, -1) + 1
-            if table == name and count[table] == index:
-                table_line = number
-            continue
-        here = table == name and count[table] == index if len(parts) > 1 else not table
-        if here and re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=", line):
+        header = re.match(r"\s*\[{1,2}\s*([^\]\s.]+)(?:\.([^\]\s.]+))?", line)
+        if header is None:
+            wanted = name if is_top else key if is_inside else ""
+            if not wanted or not re.match(rf"\s*[\"']?{re.escape(wanted)}[\"']?\s*[=.]", line):
+                continue
             return number
+        table, sub = header.groups()
+        if sub is None:
+            count[table] = count.get(table, -1) + 1
+        is_top, is_own = False, table == name and max(0, count.get(table, -1)) == index
+        is_inside = is_own and sub is None
+        if is_own and sub is not None and sub == key:
+            return number
+        if is_inside:
+            table_line = number
     return table_line

@@ -8,15 +8,22 @@ from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Mapping
 
 from pgdyno.spec.table import QueryMode, SettingValue, Table, check_range, check_setting_name, check_share
 from pgdyno.units import parse_seconds
 
-_SYSCTL_NAME = re.compile(r"[a-z0-9_]+([./][A-Za-z0-9_.:-]+)+")
-_LARGEST_SWEEP = 200
-# A change of settings and its washout take about 60 ms, and a block of load must hold a few rounds.
+MOST_VARIANTS = 200
+MOST_MINUTES = 14 * 24 * 60
+LONGEST_SLICE_S = 10.0
+"""Of a switchback: a block of load must hold a few rounds."""
+# A change of settings and its washout take about 60 ms.
 _SHORTEST_SLICE_S = 0.2
-_LONGEST_SLICE_S = 10.0
+_SYSCTL_NAME = re.compile(r"[a-z0-9_]+([./][A-Za-z0-9_.:-]+)+")
+# Source: Documentation/admin-guide/sysctl of the Linux kernel: the folders of /proc/sys.
+_SYSCTL_FOLDERS = frozenset({"abi", "dev", "fs", "kernel", "net", "user", "vm"})
+_OF_LOAD = frozenset({"server", "scale", "mode", "clients", "threads"})
+_WHOLE_NUMBER = re.compile(r"\s*[+-]?[0-9]{1,12}\s*")
 
 
 class VariantSpec(Table, frozen=True, kw_only=True):
@@ -44,13 +51,15 @@ class VariantSpec(Table, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Check names and ranges."""
-        if self.name is not None and not self.name.strip():
-            raise ValueError("name is empty")
+        if self.name is not None and not (self.name.strip() and self.name.isprintable()):
+            raise ValueError(f"name {self.name!r} is no name: one line of text is")
         for name in self.settings:
             check_setting_name(name)
         for name in self.sysctl:
             if not _SYSCTL_NAME.fullmatch(name):
                 raise ValueError(f"sysctl {name!r} is no name of a kernel setting")
+        if isinstance(self.server, str) and not self.server.strip():
+            raise ValueError("server is empty")
         if self.scale is not None:
             check_range("scale", self.scale, 1, 1_000_000)
         if self.clients is not None:
@@ -90,10 +99,15 @@ class SweepSpec(Table, frozen=True, kw_only=True):
         """Refuse what is no sweep."""
         if len(self.levels) < 2:
             raise ValueError(f"levels of {self.name}: a sweep needs at least two")
-        if len(self.levels) > _LARGEST_SWEEP:
-            raise ValueError(f"levels of {self.name}: {len(self.levels)} are more than {_LARGEST_SWEEP}")
-        if len(set(map(str, self.levels))) < len(self.levels):
-            raise ValueError(f"levels of {self.name}: a level comes twice")
+        if len(self.levels) > MOST_VARIANTS:
+            raise ValueError(f"levels of {self.name}: {len(self.levels)} are more than {MOST_VARIANTS}")
+        try:
+            titles = [make_variant({self.name: level}).title for level in self.levels]
+        except ValueError as exc:
+            raise ValueError(f"levels of {self.name}: {exc}") from exc
+        repeated = next((title for title in titles if titles.count(title) > 1), None)
+        if repeated is not None:
+            raise ValueError(f"levels of {self.name}: {repeated} comes twice")
 
 
 class DesignKind(enum.Enum):
@@ -125,12 +139,12 @@ class ExperimentSpec(Table, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Check ranges."""
-        if self.minutes is not None and not 0.5 <= self.minutes <= 14 * 24 * 60:
-            raise ValueError(f"minutes {self.minutes:g} is not within 0.5 to 20160")
+        if self.minutes is not None and not 0.5 <= self.minutes <= MOST_MINUTES:
+            raise ValueError(f"minutes {self.minutes:g} is not within 0.5 to {MOST_MINUTES}")
         check_share("detect", self.detect, 0.001, 1.0)
         check_share("confidence", self.confidence, 0.5, 0.9999)
-        if self.slice_s is not None and not _SHORTEST_SLICE_S <= self.slice_s <= _LONGEST_SLICE_S:
-            raise ValueError(f"slice {self.slice} is not within {_SHORTEST_SLICE_S:g}s to {_LONGEST_SLICE_S:g}s")
+        if self.slice_s is not None and not _SHORTEST_SLICE_S <= self.slice_s <= LONGEST_SLICE_S:
+            raise ValueError(f"slice {self.slice} is not within {_SHORTEST_SLICE_S:g}s to {LONGEST_SLICE_S:g}s")
 
     @property
     def slice_s(self) -> float | None:
@@ -151,6 +165,48 @@ class ExperimentSpec(Table, frozen=True, kw_only=True):
     def alpha(self) -> float:
         """The share of false verdicts that is allowed."""
         return 1.0 - check_share("confidence", self.confidence, 0.5, 0.9999)
+
+
+def make_variant(levels: Mapping[str, SettingValue]) -> VariantSpec:
+    """The variant that sets these: PostgreSQL's settings, the kernel's, or what else a variant says, by name.
+
+    Args:
+        levels: Numbers may be text, as a command line gives them.
+
+    Raises:
+        ValueError: A value is none of that name, or a name is no name.
+    """
+    server, mode = levels.get("server"), levels.get("mode")
+    if isinstance(server, bool | float):
+        raise ValueError(f"server {server!r} is no version and no folder")  # noqa: TRY004 - as every other value
+    modes = [each.value for each in QueryMode]
+    if mode is not None and mode not in modes:
+        raise ValueError(f"mode {mode!r} is none of {', '.join(modes)}")
+    others = {name: level for name, level in levels.items() if name not in _OF_LOAD}
+    return VariantSpec(
+        settings={name: level for name, level in others.items() if not is_sysctl(name)},
+        sysctl={name: _show(level) for name, level in others.items() if is_sysctl(name)},
+        server=server,
+        scale=_read_whole("scale", levels),
+        mode=None if mode is None else QueryMode(mode),
+        clients=_read_whole("clients", levels),
+        threads=_read_whole("threads", levels),
+    )
+
+
+def is_sysctl(name: str) -> bool:
+    """Whether a name is the kernel's rather than PostgreSQL's."""
+    head, dot, _ = name.partition(".")
+    return bool(dot) and head in _SYSCTL_FOLDERS
+
+
+def _read_whole(name: str, levels: Mapping[str, SettingValue]) -> int | None:
+    level = levels.get(name)
+    if level is None or (isinstance(level, int) and not isinstance(level, bool)):
+        return level
+    if isinstance(level, str) and _WHOLE_NUMBER.fullmatch(level):
+        return int(level)
+    raise ValueError(f"{name} {level!r} is not a whole number")
 
 
 def _show(value: SettingValue | None) -> str:
