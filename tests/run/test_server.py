@@ -49,15 +49,18 @@ def shared_memory_of(home: Home) -> set[str]:
     """What the server now running in a home holds, by PostgreSQL's own pid file and what its processes have mapped."""
     lines = (home.data / "postmaster.pid").read_text().splitlines()
     postmaster = lines[0]
-    posix: set[str] = set()
+    found: set[str] = set()
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if process.name == postmaster or f"PPid:\t{postmaster}\n" in (process / "status").read_text():
-                posix |= set(re.findall(r"/dev/shm/(PostgreSQL\.\d+)", (process / "maps").read_text()))
+                maps = (process / "maps").read_text()
+                found |= set(re.findall(r"/dev/shm/(PostgreSQL\.\d+)", maps))
+                # What a map has in the place of an inode is the segment's id.
+                found |= set(re.findall(r" (\d+) +/SYSV[0-9a-f]{8}", maps))
         except (FileNotFoundError, ProcessLookupError):
             continue
-    assert posix
-    return {lines[6].split()[1], *posix}
+    assert len(found) > 1
+    return {lines[6].split()[1], *found}
 
 
 def wait_until(condition: Callable[[], bool], *, seconds: float = 60.0) -> bool:
@@ -114,8 +117,12 @@ def test_a_killed_postmaster_is_noticed_and_nothing_stays(server: Server, home: 
     assert not own & shared_memory()
 
 
-def test_a_postmaster_killed_under_load_leaves_no_shared_memory(server: Server, home: Home) -> None:
-    server.start({"parallel_setup_cost": 0, "parallel_tuple_cost": 0, "min_parallel_table_scan_size": 0})
+@pytest.mark.parametrize("settings", [{}, {"dynamic_shared_memory_type": "sysv"}], ids=["posix", "sysv"])
+def test_a_postmaster_killed_under_load_leaves_no_shared_memory(
+    server: Server, home: Home, settings: dict[str, str]
+) -> None:
+    parallel = {"parallel_setup_cost": 0, "parallel_tuple_cost": 0, "min_parallel_table_scan_size": 0}
+    server.start({**parallel, **settings})
     idle = shared_memory_of(home)
     # What is left of a dead server cannot be committed, which leaving the connection itself as a context would.
     with contextlib.closing(server.connect(database="postgres")) as connection:

@@ -7,12 +7,10 @@ running in it is found by its working directory and ended before anything new st
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import fcntl
 import os
 import shutil
 import signal
-import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,21 +18,11 @@ from typing import IO
 
 from pgdyno.errors import HostError
 from pgdyno.run.process import ServerUser, run
+from pgdyno.run.shared_memory import free_shared_memory
 
 # Source: Linux sun_path is 108 bytes (unix(7)); the socket's own name takes up to 22.
 _MAX_SOCKET_DIR = 85
 _PROGRAM = "postgres"
-_SEGMENT_DIR = Path("/dev/shm")  # noqa: S108 - PostgreSQL's own place
-# Source: PGShmemHeader in src/include/storage/pg_shmem.h: magic, creator's pid, total size, free offset, dsm_control.
-_SHMEM_HEADER = struct.Struct("=iiQQI")
-_SHMEM_MAGIC = 679834894
-# Source: Linux shmat(2), include/uapi/linux/shm.h.
-_SHM_RDONLY = 0o10000
-# Source: dsm_control_header and dsm_control_item in src/backend/storage/ipc/dsm.c, the same in versions 15 to 18 where
-# pointers have 64 bits: magic, nitems, maxitems, padding; handle, refcnt, first_page, npages, private handle, pinned.
-_DSM_HEADER = struct.Struct("=III4x")
-_DSM_MAGIC = 0x9A503D32
-_DSM_ITEM = struct.Struct("=IIQQQ?7x")
 
 
 class Home:
@@ -110,7 +98,7 @@ class Home:
             deadline = time.monotonic() + 10.0
             while pids and time.monotonic() < deadline and any(True for _ in self._server_pids()):
                 time.sleep(0.05)
-        self._free_shared_memory()
+        free_shared_memory(self.data, self.user)
         return found
 
     def _server_pids(self) -> Iterator[int]:
@@ -129,25 +117,6 @@ class Home:
             is_ours = facts["Name"] == _PROGRAM and int(facts["Uid"].split()[0]) == self.user.uid
             if is_ours and cwd.startswith(inside):
                 yield int(entry.name)
-
-    def _free_shared_memory(self) -> None:
-        # A server that could end in its own way has removed postmaster.pid after its shared memory.
-        # Source: miscadmin.h, LOCK_FILE_LINE_SHMEM_KEY: the 7th line of postmaster.pid is `key id`.
-        try:
-            lines = (self.data / "postmaster.pid").read_text(encoding="utf-8").splitlines()
-        except OSError:
-            return
-        if len(lines) < 7 or len(fields := lines[6].split()) != 2:
-            return
-        control = _read_dsm_control(int(fields[1]))
-        if control is not None:
-            for handle in (*_read_dsm_handles(_segment_path(control)), control):
-                path = _segment_path(handle)
-                with contextlib.suppress(FileNotFoundError):
-                    if path.stat().st_uid == self.user.uid:
-                        path.unlink()
-        # As the server's user, who can remove nobody else's; fails harmlessly when the segment is gone already.
-        run(["ipcrm", "-m", fields[1]], user=self.user)
 
 
 def default_home() -> Path:
@@ -208,41 +177,3 @@ def _open_lock(path: Path) -> IO[str]:
             detail=str(exc),
             hint="it is the home of another account: choose another folder with --home",
         ) from exc
-
-
-def _segment_path(handle: int) -> Path:
-    return _SEGMENT_DIR / f"PostgreSQL.{handle}"
-
-
-def _read_dsm_control(shmid: int) -> int | None:
-    """The handle of the segment that lists all others of a server, from its System V segment; None where there is none."""
-    libc = ctypes.CDLL(None)
-    libc.shmat.restype = ctypes.c_void_p
-    libc.shmat.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_int)
-    libc.shmdt.argtypes = (ctypes.c_void_p,)
-    address = libc.shmat(shmid, None, _SHM_RDONLY)
-    if address in {None, ctypes.c_void_p(-1).value}:
-        return None
-    try:
-        magic, _, total_bytes, _, control = _SHMEM_HEADER.unpack(ctypes.string_at(address, _SHMEM_HEADER.size))
-    finally:
-        libc.shmdt(address)
-    return control if magic == _SHMEM_MAGIC and total_bytes >= _SHMEM_HEADER.size and control != 0 else None
-
-
-def _read_dsm_handles(control: Path) -> list[int]:
-    """Handles of the segments in use that a control segment lists; those within the main shared memory have no file."""
-    try:
-        content = control.read_bytes()
-    except OSError:
-        return []
-    if len(content) < _DSM_HEADER.size:
-        return []
-    magic, item_count, _ = _DSM_HEADER.unpack_from(content)
-    room_count = (len(content) - _DSM_HEADER.size) // _DSM_ITEM.size
-    if magic != _DSM_MAGIC or item_count > room_count:
-        return []
-    end = _DSM_HEADER.size + item_count * _DSM_ITEM.size
-    items = _DSM_ITEM.iter_unpack(content[_DSM_HEADER.size : end])
-    # Source: dsm.c, is_main_region_dsm_handle: odd handles.
-    return [handle for handle, reference_count, *_ in items if reference_count > 0 and handle % 2 == 0]
