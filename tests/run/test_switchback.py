@@ -344,6 +344,25 @@ def test_a_server_that_dies_in_a_slice_is_told_by_its_log(home: Home, tmp_path: 
     assert_nothing_is_left(home)
 
 
+def test_a_session_that_dies_in_a_slice_ends_the_block(home: Home, tmp_path: Path) -> None:
+    steering = Rounds("a", "b", times=99)
+
+    def kill_session(_: Path, slices: Sequence[Slice]) -> None:
+        if len(slices) > 2:
+            children = Path(f"/proc/{postmaster_of(home)}/task/{postmaster_of(home)}/children").read_text().split()
+            sessions = [pid for pid in children if b"pgdyno pgdyno" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+            os.kill(int(sessions[0]), signal.SIGKILL)
+
+    steering.on_review = kill_session
+    outcome = run_block(home, tmp_path, (arm("a"), arm("b", {"commit_delay": 7})), steering, name="select-only")
+    assert outcome.record.status is TrialStatus.FAILED
+    assert outcome.error is not None
+    # Whoever sees it first tells: all sessions end with the one that crashed.
+    assert outcome.error.fact.startswith(("the server broke off the session that changes settings", "pgbench failed"))
+    assert "log has the reason" in outcome.error.hint
+    assert_nothing_is_left(home)
+
+
 def test_a_log_that_nobody_reads_ends_a_block(home: Home, tmp_path: Path) -> None:
     steering = Rounds("a", "b", times=99)
 

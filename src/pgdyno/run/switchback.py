@@ -10,24 +10,27 @@ Every slice does the same, also when its arm is the one before: two slices of on
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
 import msgspec
 
-from pgdyno.errors import PgdynoError
+from pgdyno.errors import PgdynoError, StepFailedError
 from pgdyno.plan.experiment import Arm
 from pgdyno.record.pgbench import Progress
 from pgdyno.record.slices import Slice, SlicePhase, SliceWriter
+from pgdyno.run import sql
 from pgdyno.run.arm_settings import ArmFiles, ArmSettings
 from pgdyno.run.clock import monotonic_s
 from pgdyno.run.host import read_disk_facts
 from pgdyno.run.kernel import KernelSettings
 from pgdyno.run.machine_counters import Counts, MachineCounters
+from pgdyno.run.patience import NoAnswerError
 from pgdyno.run.server import Server
 
 LEAST_WASHOUT_S = 0.05
@@ -167,7 +170,7 @@ class Switchback:
 
     def _run(self, washout_s: float) -> None:
         """What the switching thread does."""
-        with self._server.connect() as connection, SliceWriter(self._folder) as writer:
+        with self._connected() as connection, SliceWriter(self._folder) as writer:
             settings = ArmSettings(connection, self._files, self._kernel)
             disk = read_disk_facts(self._server.home.data).block_device
             slicer = _Slicer(settings, MachineCounters(connection, disk), self._stop, washout_s=washout_s)
@@ -181,6 +184,22 @@ class Switchback:
                     self.slice_s = asked.slice_s
                 begin_s = self._run_round(asked, slicer, writer, number=counts[asked.phase], begin_s=begin_s)
             settings.change(self._reference)
+
+    @contextlib.contextmanager
+    def _connected(self) -> Iterator[sql.Connection]:
+        with self._server.connect() as connection:
+            try:
+                yield connection
+            except NoAnswerError:
+                raise
+            except StepFailedError as exc:
+                if not connection.broken:
+                    raise
+                raise StepFailedError(
+                    "the server broke off the session that changes settings",
+                    detail=f"{exc.detail}\n{self._server.log_tail()}",
+                    hint="one of its processes has crashed or was ended; the end of its log has the reason",
+                ) from exc
 
     def _run_round(
         self, asked: SliceRound, slicer: _Slicer, writer: SliceWriter, *, number: int, begin_s: float
