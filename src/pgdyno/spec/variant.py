@@ -81,7 +81,7 @@ class VariantSpec(Table, frozen=True, kw_only=True):
             **self.settings,
             **self.sysctl,
         }
-        return ", ".join(f"{key}={_show(value)}" for key, value in said.items() if value is not None) or "as it is"
+        return ", ".join(f"{key}={show_value(value)}" for key, value in said.items() if value is not None) or "as it is"
 
 
 class SweepSpec(Table, frozen=True, kw_only=True):
@@ -185,13 +185,18 @@ def make_variant(levels: Mapping[str, SettingValue]) -> VariantSpec:
     others = {name: level for name, level in levels.items() if name not in _OF_LOAD}
     return VariantSpec(
         settings={name: level for name, level in others.items() if not is_sysctl(name)},
-        sysctl={name: _show(level) for name, level in others.items() if is_sysctl(name)},
+        sysctl={name: show_value(level) for name, level in others.items() if is_sysctl(name)},
         server=server,
         scale=_read_whole("scale", levels),
         mode=None if mode is None else QueryMode(mode),
         clients=_read_whole("clients", levels),
         threads=_read_whole("threads", levels),
     )
+
+
+def show_value(value: SettingValue) -> str:
+    """A value as PostgreSQL would write it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def is_sysctl(name: str) -> bool:
@@ -207,7 +212,3 @@ def _read_whole(name: str, levels: Mapping[str, SettingValue]) -> int | None:
     if isinstance(level, str) and _WHOLE_NUMBER.fullmatch(level):
         return int(level)
     raise ValueError(f"{name} {level!r} is not a whole number")
-
-
-def _show(value: SettingValue | None) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

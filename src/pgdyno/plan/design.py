@@ -1,0 +1,127 @@
+"""Chooses how variants are compared by what changing their settings costs, and says why.
+
+Alternating under one load is far more precise than trials in turn, so it is taken wherever it can be believed: where a
+running server takes the settings at once, and their effect does not outlive a slice. What a setting is, `facts/` says.
+"""
+
+from __future__ import annotations
+
+from pgdyno.errors import SpecError
+from pgdyno.facts import gucs
+from pgdyno.plan.experiment import Arm, changed_settings, changed_sysctls, identify_server
+from pgdyno.spec.study import Study
+from pgdyno.spec.table import QueryMode
+from pgdyno.spec.variant import DesignKind
+
+_COST_WORDS = {
+    "kernel": "a change of the kernel's settings",
+    "new sessions": "new sessions",
+    "restart": "a restart",
+    "initdb": "a new initdb",
+    "fixed": "another build",
+}
+
+
+def choose_design(study: Study, arms: tuple[Arm, ...], *, version_major: int) -> tuple[DesignKind, str]:
+    """How the arms are compared, and why so.
+
+    Args:
+        study: What was asked for.
+        arms: The first is the reference.
+        version_major: Of the reference's server.
+
+    Raises:
+        SpecError: The study wants them to alternate, and that cannot be.
+    """
+    asked = study.experiment.design
+    hindrance, is_final = _find_hindrance(study, arms, version_major)
+    if asked is DesignKind.SWITCHBACK and hindrance is not None and is_final:
+        raise SpecError(
+            "these variants cannot alternate under one load", detail=hindrance, hint='leave design out, or "paired"'
+        )
+    if asked is DesignKind.SWITCHBACK and hindrance is not None:
+        return asked, f"as the study asks for, although {hindrance}"
+    if asked is not None:
+        return asked, "as the study asks for"
+    if hindrance is not None:
+        return DesignKind.PAIRED, hindrance
+    names = (*changed_settings(arms), *changed_sysctls(arms))
+    if not names:
+        return DesignKind.SWITCHBACK, "the variants set the same: an A/A test under one load"
+    them = "it" if len(names) == 1 else "them"
+    return DesignKind.SWITCHBACK, f"{', '.join(names)}: a running server takes {them} at once"
+
+
+def _find_hindrance(study: Study, arms: tuple[Arm, ...], major: int) -> tuple[str | None, bool]:
+    """Why the arms cannot alternate under one load, and whether that is impossible rather than unwise."""
+    for what in ("server", "scale", "mode", "clients", "threads"):
+        if _differs(study, arms, what):
+            return f"{what} cannot change under a running load", True
+    modes = {arm.mode or workload.mode for arm in arms for workload in study.workload}
+    is_prepared = QueryMode.PREPARED in modes
+    hindrances = [_hindrance_of(name, major, is_prepared=is_prepared) for name in changed_settings(arms)]
+    hindrances += [_hindrance_of_sysctl(name) for name in changed_sysctls(arms)]
+    # What is impossible is said before what is unwise.
+    found = sorted(filter(None, hindrances), key=lambda each: not each[1])
+    return found[0] if found else (None, False)
+
+
+def _differs(study: Study, arms: tuple[Arm, ...], what: str) -> bool:
+    """Whether arms differ in what a load or a cluster is begun with; an arm that does not say it has the study's own."""
+    if what == "server":
+        return len({identify_server(arm.server) for arm in arms}) > 1
+    asked = [study.data.scale] if what == "scale" else [getattr(workload, what) for workload in study.workload]
+    return any(len({getattr(arm, what) or own for arm in arms}) > 1 for own in asked)
+
+
+def _hindrance_of(name: str, major: int, *, is_prepared: bool) -> tuple[str, bool] | None:
+    if gucs.is_custom_name(name):
+        return f"{name} is an extension's, which alone knows when it takes effect", False
+    cost = gucs.change_cost(name, major)
+    if cost not in {gucs.ChangeCost.SESSION, gucs.ChangeCost.RELOAD}:
+        return f"{name} takes {_COST_WORDS[cost.value]}", True
+    rule = gucs.explain_effect(name)
+    if rule.effect is gucs.Effect.SLOW:
+        return f"{name} acts over longer than a slice ({rule.why})", False
+    if rule.effect is gucs.Effect.NEW_PLANS and is_prepared:
+        return f"{name} acts when a statement is planned, and prepared ones keep their plans", False
+    return None
+
+
+def _hindrance_of_sysctl(name: str) -> tuple[str, bool] | None:
+    rule = gucs.explain_effect(name)
+    if rule.effect is gucs.Effect.AT_ONCE:
+        return None
+    if rule.effect is gucs.Effect.NOT_WHILE_RUNNING:
+        return f"{name} takes a restart of the server ({rule.why})", True
+    return f"{name} acts over longer than a slice ({rule.why})", False
+
+
+def check_names(arms: tuple[Arm, ...], *, version_major: int) -> None:
+    """Refuse settings that this version has not, or that nothing can vary.
+
+    Raises:
+        SpecError: An arm sets one of these.
+    """
+    major = version_major
+    for arm in arms:
+        for name in arm.changed:
+            if gucs.is_custom_name(name):
+                continue
+            guc = gucs.find_guc(name, major)
+            if guc is None:
+                raise _unknown_setting(name, major)
+            if gucs.change_cost(name, major) in {gucs.ChangeCost.INITDB, gucs.ChangeCost.FIXED}:
+                raise SpecError(
+                    f"{name} cannot be varied",
+                    detail="it is fixed when a cluster is made or PostgreSQL is built",
+                    hint="compare two clusters of your own builds with --server DIR --server DIR",
+                )
+
+
+def _unknown_setting(name: str, major: int) -> SpecError:
+    nearest, others = gucs.nearest_gucs(name, major), gucs.majors_with(name)
+    hint = f"did you mean {' or '.join(nearest)}?" if nearest else ""
+    if others:
+        hint = f"PostgreSQL {', '.join(map(str, others))} has it: choose the server with --server"
+    return SpecError(f"PostgreSQL {major} has no setting {name}", hint=hint)

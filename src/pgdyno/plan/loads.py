@@ -1,0 +1,120 @@
+"""Clients and threads of every load: chosen where the study leaves them open, refused where they cannot be.
+
+Variants may have clients and threads of their own. Each is checked against the settings of its own server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pgdyno.errors import SpecError
+from pgdyno.plan.experiment import Arm
+from pgdyno.plan.types import Choice, Machine, PlannedWorkload
+from pgdyno.spec.study import Study, WorkloadSpec
+from pgdyno.spec.table import SettingValue
+from pgdyno.units import parse_in_unit
+
+# Reserved beside pgbench's own connections: superuser_reserved_connections (3) and pgdyno's two.
+RESERVED_CONNECTIONS = 5
+DEFAULT_MAX_CONNECTIONS = 100
+
+
+def plan_loads(
+    study: Study, arms: Sequence[Arm], machine: Machine, choices: list[Choice]
+) -> tuple[PlannedWorkload, ...]:
+    """The loads of all workloads, with nothing left open.
+
+    Args:
+        study: What was asked for.
+        arms: Its variants; none in a study that compares nothing.
+        machine: What may be used.
+        choices: What is chosen here is added to them.
+
+    Raises:
+        SpecError: A load does not fit the settings of a server it is meant for.
+    """
+    workloads = tuple(_plan_workload(workload, arms, study, machine, choices) for workload in study.workload)
+    _check_arms(workloads, arms)
+    return workloads
+
+
+def _plan_workload(
+    workload: WorkloadSpec, arms: Sequence[Arm], study: Study, machine: Machine, choices: list[Choice]
+) -> PlannedWorkload:
+    of_arms = [arm.clients for arm in arms]
+    clients = workload.clients
+    if clients is None and of_arms:
+        # Where every arm says its own, the workload's is never used: the reference's stands for it.
+        clients = of_arms[0] if None not in of_arms else None
+    if clients is None:
+        allowed = min(_allowed_clients(server.settings) for server in (study.server, *(arm.server for arm in arms)))
+        clients = _choose_clients(workload.name, machine, allowed, choices)
+    most_clients = max([each or clients for each in of_arms], default=clients)
+    threads = workload.threads
+    if threads is None:
+        threads = max(1, min(most_clients, int(machine.cpu_count)))
+    elif threads > most_clients:
+        raise _too_many_threads(f"workload {workload.name}", threads, most_clients)
+    planned = PlannedWorkload(
+        name=workload.name,
+        scripts=workload.weighted_scripts,
+        mode=workload.mode,
+        clients=clients,
+        threads=threads,
+        rate_tps=workload.rate_tps,
+        latency_limit_ms=workload.latency_limit_ms,
+        max_tries=workload.max_tries,
+    )
+    if not arms:
+        _check_clients(f"workload {workload.name}", clients, study.server.settings)
+    return planned
+
+
+def _check_arms(workloads: tuple[PlannedWorkload, ...], arms: Sequence[Arm]) -> None:
+    for workload in workloads:
+        for arm in arms:
+            clients, what = arm.clients or workload.clients, f"workload {workload.name} of {arm.name}"
+            # Fewer clients than the workload has threads: pgbench takes fewer threads. Threads under test are no default.
+            if arm.threads is not None and arm.threads > clients:
+                raise _too_many_threads(what, arm.threads, clients)
+            _check_clients(what, clients, arm.server.settings)
+
+
+def _too_many_threads(what: str, threads: int, clients: int) -> SpecError:
+    return SpecError(
+        f"{what}: {threads} threads for {clients} clients",
+        hint="pgbench serves several clients from a thread, never the other way round: lower threads",
+    )
+
+
+def _check_clients(what: str, clients: int, settings: Mapping[str, SettingValue]) -> None:
+    allowed = _allowed_clients(settings)
+    if clients > allowed:
+        raise SpecError(
+            f"{what}: {clients} clients do not fit into max_connections = {allowed + RESERVED_CONNECTIONS}",
+            detail=f"{RESERVED_CONNECTIONS} connections are kept for administration and sampling",
+            hint=f"lower clients, or set max_connections = {clients + 2 * RESERVED_CONNECTIONS}",
+        )
+
+
+def _choose_clients(name: str, machine: Machine, allowed_clients: int, choices: list[Choice]) -> int:
+    wanted = max(4, round(4 * machine.cpu_count))
+    clients = max(1, min(wanted, allowed_clients))
+    reason = f"4 for each of {machine.cpu_count:g} CPUs: enough to keep them and the disk busy"
+    if clients < wanted:
+        reason = f"as many as max_connections lets in; {wanted} would be 4 for each CPU"
+    choices.append(Choice(name=f"clients of {name}", value=str(clients), reason=reason))
+    return clients
+
+
+def _allowed_clients(settings: Mapping[str, SettingValue]) -> int:
+    """Connections that such a server leaves to pgbench."""
+    asked = {name.lower(): value for name, value in settings.items()}.get("max_connections", DEFAULT_MAX_CONNECTIONS)
+    try:
+        if isinstance(asked, bool):
+            raise ValueError  # noqa: TRY004, TRY301 - as any other value that is none
+        return int(parse_in_unit(str(asked), None, is_integer=True)) - RESERVED_CONNECTIONS
+    except ValueError:
+        raise SpecError(
+            f"max_connections = {asked} is not a whole number", hint="for example max_connections = 200"
+        ) from None

@@ -1,0 +1,166 @@
+"""What runs when: rounds of trials in turn, blocks of load under which variants alternate, and the time both may take.
+
+Pure: the same draw gives the same order. Times are predictions of `plan.py`'s; nothing here knows how long they really
+are, and a comparison that knows its answer ends earlier.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from pgdyno.errors import SpecError
+from pgdyno.plan.experiment import Experiment, count_least_rounds, draw_orders
+from pgdyno.spec.variant import MOST_MINUTES, DesignKind
+
+PILOT_S = 18.0
+"""Of a switchback's first block, to choose the length of the slices."""
+# A switchback's load is made anew after this long: what a crash may cost, and how far the data may grow. Longer only
+# where so many variants alternate, or so slowly, that a block would hold too few rounds.
+_LONGEST_BLOCK_S = 120.0
+# Slices that a pilot chooses are mostly shorter; with this the shortest block is long enough for most.
+_USUAL_SLICE_S = 1.0
+# What decides a difference of one standard deviation of a pair, and then some.
+_DEFAULT_ROUNDS = 16
+_DEFAULT_SWITCHBACK_S = 150.0
+# Of a quotient of seconds: what is a whole number of rounds stays one.
+_ROUNDING = 1e-6
+
+
+class Times(msgspec.Struct, frozen=True, kw_only=True):
+    """Predicted seconds."""
+
+    fixed_s: float
+    """Checks, loading and reporting."""
+    overhead_s: float
+    """Of a trial, beside its measured load: restoring and warming up."""
+    duration_s: float
+    """Of a trial's measured load, but for blocks, whose length is chosen here."""
+
+
+class Turn(NamedTuple):
+    """A trial to be run: `arms` alternate in it, and are one in paired trials, none where nothing is compared."""
+
+    round: int
+    workload: str
+    arms: tuple[str, ...]
+    duration_s: float
+
+
+def order_plain(workloads: Sequence[str], rounds: int, times: Times, draw: random.Random) -> Iterator[Turn]:
+    """Rounds of all workloads in random order: drift of the machine then falls on all alike.
+
+    Source: Abedi & Brecht 2017, doi:10.1145/3030207.3030229 (randomised multiple interleaved trials).
+    """
+    for number in range(1, rounds + 1):
+        for workload in draw.sample(workloads, k=len(workloads)):
+            yield Turn(number, workload, (), times.duration_s)
+
+
+def order_comparison(
+    workloads: Sequence[str], experiment: Experiment, times: Times, draw: random.Random
+) -> Iterator[Turn]:
+    """The trials of a comparison, as many as its budget has time for.
+
+    Raises:
+        SpecError: The budget is too small for any verdict.
+    """
+    ordered = _order_rounds if experiment.design is DesignKind.PAIRED else _order_blocks
+    yield from ordered(workloads, experiment, times, draw)
+
+
+def choose_budget(workloads_count: int, experiment: Experiment, times: Times) -> tuple[float, str]:
+    """Seconds that a comparison may take when nobody says, and why."""
+    slots = _count_slots(experiment)
+    if experiment.design is DesignKind.PAIRED:
+        rounds_s = _DEFAULT_ROUNDS * _round_s(workloads_count, experiment, times)
+        reason = f"about {_DEFAULT_ROUNDS} rounds of {slots * workloads_count} trials; fewer when they decide"
+        return _round_up(times.fixed_s + rounds_s), reason
+    load_s = max(slots * _DEFAULT_SWITCHBACK_S, _least_load_s(workloads_count, experiment))
+    blocks = math.ceil(load_s / _longest_block_s(workloads_count, experiment))
+    each = "" if workloads_count == 1 else " for each workload"
+    reason = f"{load_s / slots:.0f} s for each variant and twice for the reference{each}; less when it is decided"
+    return _round_up(times.fixed_s + workloads_count * (load_s + blocks * times.overhead_s)), reason
+
+
+def _round_up(budget_s: float) -> float:
+    # To a quarter of a minute, of which a study file can keep any number exactly.
+    return math.ceil(budget_s / 15.0) * 15.0
+
+
+def _order_rounds(
+    workloads: Sequence[str], experiment: Experiment, times: Times, draw: random.Random
+) -> Iterator[Turn]:
+    """Rounds of the reference twice and every other arm once, in balanced order."""
+    arms = [experiment.reference.name, *(arm.name for arm in experiment.arms)]
+    round_s, least = _round_s(len(workloads), experiment, times), count_least_rounds(experiment, len(workloads))
+    rounds = int(_spare_s(experiment, times) / round_s + _ROUNDING)
+    if rounds < least:
+        what = f"{least} rounds of {len(arms) * len(workloads)} trials, {round_s:.0f} s each"
+        raise _too_little_time(experiment, times.fixed_s + least * round_s, what)
+    orders: dict[str, list[list[str]]] = {workload: [] for workload in workloads}
+    for number in range(1, rounds + 1):
+        for workload in draw.sample(workloads, k=len(workloads)):
+            orders[workload] = orders[workload] or draw_orders(arms, draw)
+            for arm in orders[workload].pop():
+                yield Turn(number, workload, (arm,), times.duration_s)
+
+
+def _order_blocks(
+    workloads: Sequence[str], experiment: Experiment, times: Times, draw: random.Random
+) -> Iterator[Turn]:
+    """Blocks of continuous load, of one length, within which all arms alternate."""
+    share_s = _spare_s(experiment, times) / len(workloads)
+    least_s, longest_s = _least_load_s(len(workloads), experiment), _longest_block_s(len(workloads), experiment)
+
+    def length_s(blocks: int) -> int:
+        return math.floor(min(longest_s, share_s / blocks - times.overhead_s) + _ROUNDING)
+
+    # One block more than fit in full length shortens all; where restoring takes long, that is not worth it.
+    fitting = max(1, math.floor(share_s / (times.overhead_s + longest_s)))
+    blocks = max(fitting, fitting + 1, key=lambda count: count * length_s(count))
+    if length_s(blocks) < least_s:
+        what = f"{least_s} s of load for each workload"
+        raise _too_little_time(experiment, times.fixed_s + len(workloads) * (times.overhead_s + least_s), what)
+    arms = tuple(arm.name for arm in experiment.arms)
+    for number in range(1, blocks + 1):
+        for workload in draw.sample(workloads, k=len(workloads)):
+            yield Turn(number, workload, arms, float(length_s(blocks)))
+
+
+def _spare_s(experiment: Experiment, times: Times) -> float:
+    return (experiment.budget_s or 0.0) - times.fixed_s
+
+
+def _count_slots(experiment: Experiment) -> int:
+    """Trials or slices of a round: the reference comes twice."""
+    return len(experiment.arms) + 1
+
+
+def _round_s(workloads_count: int, experiment: Experiment, times: Times) -> float:
+    return (times.overhead_s + times.duration_s) * _count_slots(experiment) * workloads_count
+
+
+def _least_load_s(workloads_count: int, experiment: Experiment) -> int:
+    """Of a switchback of one workload: the pilot, and as many rounds as can decide anything."""
+    pilot_s, slice_s = (PILOT_S, _USUAL_SLICE_S) if experiment.slice_s is None else (0.0, experiment.slice_s)
+    rounds = count_least_rounds(experiment, workloads_count)
+    return math.ceil(pilot_s + rounds * _count_slots(experiment) * slice_s)
+
+
+def _longest_block_s(workloads_count: int, experiment: Experiment) -> float:
+    return max(_LONGEST_BLOCK_S, 2.0 * _least_load_s(workloads_count, experiment))
+
+
+def _too_little_time(experiment: Experiment, needed_s: float, what: str) -> SpecError:
+    minutes = math.ceil(needed_s / 60.0 + 0.05)
+    longer = f"--minutes {minutes}, " if minutes <= MOST_MINUTES else ""
+    return SpecError(
+        f"{(experiment.budget_s or 0.0) / 60:g} minutes are too few for a verdict",
+        detail=f"it takes {what}, beside loading and restoring",
+        hint=f"{longer}shorter trials, or fewer variants and workloads",
+    )

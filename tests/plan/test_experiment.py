@@ -1,0 +1,473 @@
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pgdyno.analyse.evidence import least_pairs
+from pgdyno.analyse.pilot import PILOT_SLICE_S, PILOT_SLICES
+from pgdyno.errors import HostError, SpecError
+from pgdyno.plan.experiment import (
+    Experiment,
+    changed_settings,
+    changed_sysctls,
+    count_least_rounds,
+    draw_orders,
+    find_identical,
+    plan_experiment,
+    reference_server,
+)
+from pgdyno.plan.order import PILOT_S
+from pgdyno.plan.plan import Machine, Plan, StepKind, plan_study
+from pgdyno.spec.read import make_study
+from pgdyno.spec.study import ServerKind, Study
+from pgdyno.spec.variant import DesignKind
+
+MACHINE = Machine(version_major=18, cpu_count=2, memory_bytes=24 << 30, disk_free_bytes=80_000_000_000)
+LARGE = msgspec.structs.replace(MACHINE, disk_free_bytes=10**13, memory_bytes=10**12)
+
+
+def study(**tables: object) -> Study:
+    raw = {"workload": [{"name": "tpcb-like"}], **tables}
+    return make_study(raw, source="test", folder=Path())
+
+
+def vary(*variants: dict[str, object], **tables: object) -> Study:
+    return study(variant=list(variants), **tables)
+
+
+def of_setting(name: str, *values: object, **tables: object) -> Study:
+    return vary(*({"settings": {name: value}} for value in values), **tables)
+
+
+def experiment_of(asked: Study, major: int = 18) -> Experiment:
+    planned = plan_experiment(asked, version_major=major)
+    assert planned is not None
+    return planned
+
+
+# -- Arms ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_study_that_compares_nothing_has_no_experiment() -> None:
+    assert plan_experiment(study(), version_major=18) is None
+
+
+def test_arms_stand_on_the_studys_own_server() -> None:
+    asked = vary(
+        {"name": "a"},
+        {"settings": {"commit_delay": 50}},
+        {"server": 15, "settings": {"fsync": False}},
+        {"server": "embedded"},
+        {"server": "/opt/pg/bin"},
+        server={"kind": "local", "version": 16, "settings": {"commit_delay": 5, "work_mem": "8MB"}},
+    )
+    base, delayed, other, embedded, folder = experiment_of(asked, 16).arms
+    assert base.server.settings == {"commit_delay": 5, "work_mem": "8MB"}
+    assert delayed.server.settings == {"commit_delay": 50, "work_mem": "8MB"}
+    assert (delayed.changed, delayed.server.version) == ({"commit_delay": 50}, 16)
+    assert (other.server.version, other.server.settings["fsync"], other.server.settings["work_mem"]) == (
+        15,
+        False,
+        "8MB",
+    )
+    assert (embedded.server.kind, embedded.server.version) == (ServerKind.EMBEDDED, None)
+    assert (folder.server.bindir, folder.server.version) == ("/opt/pg/bin", None)
+
+
+def test_the_reference_says_which_server_a_study_is_about() -> None:
+    assert reference_server(study()).kind is ServerKind.EMBEDDED
+    assert reference_server(vary({"server": 15}, {"server": 18})).version == 15
+    assert reference_server(vary({"name": "a"}, {"server": 18})).version is None
+    assert reference_server(study(sweep=[{"name": "server", "levels": ["16", 15]}])).version == 16
+
+
+def test_two_axes_make_every_combination_once_with_its_levels() -> None:
+    axes = [{"name": "fsync", "levels": [True, False]}, {"name": "clients", "levels": ["1", 8, 32]}]
+    arms = experiment_of(study(sweep=axes)).arms
+    assert [(arm.levels["fsync"], arm.clients) for arm in arms] == list(
+        itertools.product(("true", "false"), (1, 8, 32))
+    )
+    assert arms[0].name == "clients=1, fsync=true"
+    assert {tuple(arm.levels) for arm in arms} == {("fsync", "clients")}
+
+
+def test_axes_of_one_name() -> None:
+    axes = [{"name": "clients", "levels": [1, 2]}, {"name": "clients", "levels": [4, 8]}]
+    with pytest.raises(SpecError, match="both axes of the sweep are clients"):
+        experiment_of(study(sweep=axes))
+
+
+def test_too_many_combinations_are_refused_before_they_are_made() -> None:
+    axes = [{"name": "commit_delay", "levels": list(range(200))}, {"name": "commit_siblings", "levels": list(range(2))}]
+    with pytest.raises(SpecError, match="400 variants are more than 200"):
+        experiment_of(study(sweep=axes))
+    with pytest.raises(SpecError, match="201 variants are more than 200"):
+        experiment_of(of_setting("commit_delay", *range(201)))
+
+
+def test_names_that_come_twice() -> None:
+    with pytest.raises(SpecError, match="several variants are named commit_delay=5"):
+        experiment_of(of_setting("commit_delay", 5, "5", 7))
+    with pytest.raises(SpecError, match="several variants are named a"):
+        experiment_of(vary({"name": "a"}, {"name": "a", "clients": 3}))
+
+
+def test_settings_go_by_the_servers_names() -> None:
+    planned = experiment_of(vary({"settings": {"Work_Mem": "4MB"}}, {"settings": {"sort_mem": "4096"}}))
+    assert [arm.changed for arm in planned.arms] == [{"work_mem": "4MB"}, {"work_mem": "4096"}]
+    assert find_identical(planned, version_major=18) == (("Work_Mem=4MB", "sort_mem=4096"),)
+
+
+def test_settings_that_no_server_of_this_version_has() -> None:
+    with pytest.raises(SpecError, match="PostgreSQL 18 has no setting commit_dely") as caught:
+        experiment_of(of_setting("commit_dely", 0, 5))
+    assert "commit_delay" in caught.value.hint
+    with pytest.raises(SpecError, match="PostgreSQL 15 has no setting io_method") as caught:
+        experiment_of(of_setting("io_method", "sync", "worker"), 15)
+    assert caught.value.hint == "PostgreSQL 18 has it: choose the server with --server"
+    # What another version has is for that server to say.
+    experiment_of(vary({"server": 15}, {"server": 18, "settings": {"io_method": "worker"}}), 15)
+
+
+@pytest.mark.parametrize("name", ["data_checksums", "wal_segment_size", "block_size"])
+def test_what_nothing_can_vary(name: str) -> None:
+    with pytest.raises(SpecError, match=f"{name} cannot be varied"):
+        experiment_of(of_setting(name, 1, 2))
+
+
+def test_identical_arms_are_found_in_different_words() -> None:
+    planned = experiment_of(
+        vary(
+            {"name": "a", "settings": {"shared_buffers": "1GB", "fsync": "on"}},
+            {"name": "b", "settings": {"shared_buffers": "1024MB", "fsync": True}},
+            {"name": "c", "settings": {"shared_buffers": 131072, "fsync": "yes"}, "clients": 3},
+            {"name": "d", "settings": {"shared_buffers": "1GB"}},
+        )
+    )
+    assert find_identical(planned, version_major=18) == (("a", "b"),)
+
+
+# -- Design ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "mode", "design", "reason"),
+    [
+        ("commit_delay", (0, 50), "simple", "switchback", "commit_delay: a running server takes it at once"),
+        ("synchronous_commit", ("on", "off", "local"), "prepared", "switchback", "takes it at once"),
+        ("shared_buffers", ("128MB", "1GB"), "simple", "paired", "shared_buffers takes a restart"),
+        ("work_mem", ("4MB", "64MB"), "simple", "switchback", "takes it at once"),
+        ("work_mem", ("4MB", "64MB"), "extended", "switchback", "takes it at once"),
+        ("work_mem", ("4MB", "64MB"), "prepared", "paired", "prepared ones keep their plans"),
+        ("jit", ("on", "off"), "simple", "switchback", "takes it at once"),
+        ("jit", ("on", "off"), "prepared", "paired", "prepared ones keep their plans"),
+        ("random_page_cost", (4, 1.1), "prepared", "paired", "prepared ones keep their plans"),
+        ("max_wal_size", ("1GB", "8GB"), "simple", "paired", "acts over longer than a slice"),
+        ("checkpoint_timeout", ("5min", "30min"), "simple", "paired", "acts over longer than a slice"),
+        ("full_page_writes", ("on", "off"), "simple", "paired", "acts over longer than a slice"),
+        ("wal_compression", ("off", "pglz"), "simple", "switchback", "takes it at once"),
+        ("fsync", (True, False), "simple", "switchback", "takes it at once"),
+        ("wal_sync_method", ("fdatasync", "open_datasync"), "simple", "switchback", "takes it at once"),
+        ("autovacuum", ("on", "off"), "simple", "paired", "acts over longer than a slice"),
+        ("wal_buffers", ("1MB", "16MB"), "simple", "paired", "takes a restart"),
+        ("log_connections", ("on", "off"), "simple", "paired", "takes new sessions"),
+        ("vm.dirty_bytes", (10_000_000, 100_000_000), "simple", "paired", "acts over longer than a slice"),
+        ("vm.nr_hugepages", (0, 600), "simple", "paired", "restart"),
+        ("pg_stat_statements.track", ("none", "all"), "simple", "paired", "is an extension's"),
+        ("mode", ("simple", "prepared"), "simple", "paired", "mode cannot change under a running load"),
+        ("server", (15, 18), "simple", "paired", "server cannot change under a running load"),
+        ("clients", (1, 8), "simple", "paired", "clients cannot change under a running load"),
+        ("threads", (1, 2), "simple", "paired", "threads cannot change under a running load"),
+        ("scale", (1, 2), "simple", "paired", "scale cannot change under a running load"),
+    ],
+)
+def test_the_design_follows_from_what_a_change_costs(
+    name: str, values: tuple[object, ...], mode: str, design: str, reason: str
+) -> None:
+    load = [{"name": "tpcb-like", "mode": mode}]
+    planned = experiment_of(study(workload=load, sweep=[{"name": name, "levels": list(values)}]))
+    assert planned.design.value == design
+    assert reason in planned.reason
+
+
+def test_what_is_impossible_is_said_before_what_is_unwise() -> None:
+    settings = ({"autovacuum": "on", "wal_buffers": "1MB"}, {"autovacuum": "off", "wal_buffers": "2MB"})
+    asked = vary(*({"settings": each} for each in settings), experiment={"design": "switchback"})
+    with pytest.raises(SpecError, match="cannot alternate under one load") as caught:
+        experiment_of(asked)
+    assert caught.value.detail == "wal_buffers takes a restart"
+
+
+def test_what_is_asked_for_is_done_and_its_danger_said() -> None:
+    asked = of_setting("max_wal_size", "1GB", "2GB", experiment={"design": "switchback"})
+    assert experiment_of(asked).design is DesignKind.SWITCHBACK
+    assert "although max_wal_size acts over longer than a slice" in experiment_of(asked).reason
+    asked = of_setting("commit_delay", 0, 5, experiment={"design": "paired"})
+    assert (experiment_of(asked).design, experiment_of(asked).reason) == (DesignKind.PAIRED, "as the study asks for")
+
+
+def test_prepared_statements_of_the_variants_own_mode_keep_their_plans_too() -> None:
+    settings = ({"work_mem": "4MB"}, {"work_mem": "64MB"})
+    assert experiment_of(vary(*({"mode": "prepared", "settings": s} for s in settings))).design is DesignKind.PAIRED
+    load = [{"name": "tpcb-like", "mode": "prepared"}]
+    asked = vary(*({"mode": "simple", "settings": s} for s in settings), workload=load)
+    assert experiment_of(asked).design is DesignKind.SWITCHBACK
+
+
+def test_what_all_variants_share_hinders_nothing() -> None:
+    shared = {"sysctl": {"vm.swappiness": 10}, "mode": "prepared", "clients": 3, "scale": 5, "server": 15}
+    planned = experiment_of(vary(*({**shared, "settings": {"commit_delay": d}} for d in (0, 5))), 15)
+    assert planned.design is DesignKind.SWITCHBACK
+    assert (changed_settings(planned.arms), changed_sysctls(planned.arms)) == (("commit_delay",), ())
+
+
+def test_a_variant_that_says_what_the_study_says_differs_in_nothing() -> None:
+    load = [{"name": "tpcb-like", "mode": "prepared", "clients": 4, "threads": 2}]
+    same = {"mode": "prepared", "clients": 4, "threads": 2, "scale": 7}
+    planned = experiment_of(vary({"name": "a"}, {"name": "b", **same}, workload=load, data={"scale": 7}))
+    assert planned.design is DesignKind.SWITCHBACK
+    assert planned.reason == "the variants set the same: an A/A test under one load"
+    planned = experiment_of(vary({"name": "a"}, {"name": "b", **same, "clients": 5}, workload=load, data={"scale": 7}))
+    assert planned.design is DesignKind.PAIRED
+
+
+# -- Order -----------------------------------------------------------------------------------------------------------
+
+
+@given(size=st.integers(2, 12), seed=st.integers(0, 999))
+def test_in_as_many_rounds_as_slots_each_slot_takes_each_place_once(size: int, seed: int) -> None:
+    slots = [f"arm {number}" for number in range(size)]
+    orders = draw_orders(slots, random.Random(seed))
+    assert all(sorted(order) == sorted(slots) for order in orders)
+    assert all(sorted(place) == sorted(slots) for place in zip(*orders, strict=True))
+
+
+def test_no_arm_is_more_often_at_a_place_or_after_another_than_by_chance() -> None:
+    # An end after the first round, and a carry-over from the one before, must favour nobody.
+    draw = random.Random(3)
+    first: Counter[tuple[int, str]] = Counter()
+    follows: Counter[tuple[str, str]] = Counter()
+    for _ in range(4000):
+        order = draw_orders("abcd", draw)[-1]
+        first.update(enumerate(order))
+        follows.update(itertools.pairwise(order))
+    # 4,000 rounds: 1,000 of each place and of each ordered pair; five standard deviations are 137.
+    assert all(abs(count - 1000) < 137 for count in (*first.values(), *follows.values()))
+    assert (len(first), len(follows)) == (16, 12)
+
+
+def test_rounds_hold_the_reference_twice_and_every_other_arm_once_on_each_workload() -> None:
+    loads = [{"name": "tpcb-like"}, {"name": "select-only"}]
+    plan = plan_study(of_setting("shared_buffers", 1000, 2000, 4000, workload=loads), MACHINE)
+    rounds = {t.round for t in plan.trials}
+    for number, load in itertools.product(rounds, ("tpcb-like", "select-only")):
+        arms = Counter(t.arms for t in plan.trials if (t.round, t.workload) == (number, load))
+        assert arms == {("shared_buffers=1000",): 2, ("shared_buffers=2000",): 1, ("shared_buffers=4000",): 1}
+    places = Counter(
+        (place, trial.arms)
+        for number, load in itertools.product(sorted(rounds)[:12], ("tpcb-like", "select-only"))
+        for place, trial in enumerate(t for t in plan.trials if (t.round, t.workload) == (number, load))
+    )
+    assert set(places.values()) == {6, 12}
+    assert [t.number for t in plan.trials] == list(range(1, len(plan.trials) + 1))
+
+
+def test_blocks_hold_all_arms_and_have_one_length() -> None:
+    loads = [{"name": "tpcb-like"}, {"name": "select-only"}]
+    plan = plan_study(of_setting("commit_delay", 0, 5, workload=loads), MACHINE)
+    assert {t.arms for t in plan.trials} == {("commit_delay=0", "commit_delay=5")}
+    assert len({t.duration_s for t in plan.trials}) == 1
+    assert set(Counter((t.round, t.workload) for t in plan.trials).values()) == {1}
+
+
+# -- Budget ----------------------------------------------------------------------------------------------------------
+
+
+@given(arms=st.integers(2, 201), workloads=st.integers(1, 9), alpha=st.floats(0.0001, 0.5))
+def test_the_fewest_rounds_are_those_of_the_evidence(arms: int, workloads: int, alpha: float) -> None:
+    base = experiment_of(of_setting("commit_delay", 0, 5))
+    planned = msgspec.structs.replace(base, arms=(base.arms[0],) * arms, alpha=alpha)
+    assert count_least_rounds(planned, workloads) == least_pairs(alpha / ((arms - 1) * workloads))
+
+
+def test_the_pilot_is_as_long_as_the_plan_thinks() -> None:
+    assert pytest.approx(PILOT_SLICES * PILOT_SLICE_S) == PILOT_S
+
+
+budgets = st.fixed_dictionaries(
+    {
+        "setting": st.sampled_from(["commit_delay", "wal_buffers"]),
+        "arms": st.integers(2, 40),
+        "workloads": st.integers(1, 3),
+        "scale": st.sampled_from([1, 100, 5000, 40_000]),
+        "duration_s": st.sampled_from([1, 10, 600]),
+        "slice": st.sampled_from([None, "200ms", "330ms", "10s"]),
+        "confidence": st.sampled_from(["50%", "95%", "99.99%"]),
+        "is_loaded": st.booleans(),
+    }
+)
+
+
+def plan_budget(case: dict[str, object], minutes: float | None) -> Plan:
+    experiment = {"confidence": case["confidence"]}
+    experiment |= {} if minutes is None else {"minutes": minutes}
+    experiment |= {} if case["slice"] is None else {"slice": case["slice"]}
+    asked = of_setting(
+        str(case["setting"]),
+        *range(100, 100 + int(str(case["arms"]))),
+        workload=[{"name": n} for n in ("tpcb-like", "select-only", "simple-update")[: int(str(case["workloads"]))]],
+        data={"scale": case["scale"]},
+        trials={"duration": f"{case['duration_s']}s"},
+        experiment=experiment,
+    )
+    scales = frozenset({int(str(case["scale"]))}) if case["is_loaded"] else frozenset()
+    return plan_study(asked, msgspec.structs.replace(LARGE, loaded_scales=scales))
+
+
+def check_plan(case: dict[str, object], plan: Plan) -> None:
+    """It keeps to its budget, and can decide something on each workload."""
+    assert plan.experiment is not None
+    assert plan.experiment.budget_s is not None
+    assert plan.predicted_s <= plan.experiment.budget_s + 1e-6
+    least = count_least_rounds(plan.experiment, len(plan.workloads))
+    slots = len(plan.experiment.arms) + 1
+    for workload in plan.workloads:
+        trials = [t for t in plan.trials if t.workload == workload.name]
+        if plan.experiment.design is DesignKind.PAIRED:
+            assert len(trials) >= least * slots
+            continue
+        # A round that does not fit in what is left of a block is not begun.
+        pilots = [18.0 if case["slice"] is None and number == 0 else 0.0 for number in range(len(trials))]
+        round_s = slots * (plan.experiment.slice_s or 1.0)
+        assert sum((t.duration_s - p + 1e-6) // round_s for t, p in zip(trials, pilots, strict=True)) >= least
+        longest = slots * (plan.experiment.slice_s or 10.0)
+        assert max(t.duration_s for t in trials) >= longest or plan.choices[-1].name != "minutes"
+
+
+def find_refusal(case: dict[str, object], minutes: float) -> SpecError | None:
+    try:
+        check_plan(case, plan_budget(case, minutes))
+    except SpecError as error:
+        return error
+    return None
+
+
+@given(case=budgets)
+def test_the_default_budget_always_plans(case: dict[str, object]) -> None:
+    check_plan(case, plan_budget(case, None))
+
+
+@given(case=budgets, minutes=st.floats(0.5, 600) | st.just(20160.0))
+def test_a_budget_plans_or_says_how_many_minutes_would(case: dict[str, object], minutes: float) -> None:
+    error = find_refusal(case, minutes)
+    if error is None:
+        return
+    assert f"{minutes:g} minutes are too few for a verdict" in error.fact
+    if "--minutes" not in error.hint:
+        assert find_refusal(case, 20160)
+        return
+    suggested = int(error.hint.split("--minutes ")[1].split(",")[0])
+    assert suggested > minutes
+    assert find_refusal(case, suggested) is None
+
+
+@given(case=budgets, minutes=st.floats(0.5, 600), more=st.floats(0, 600))
+def test_more_minutes_never_plan_less(case: dict[str, object], minutes: float, more: float) -> None:
+    def load_s(plan: Plan) -> float:
+        return sum(t.duration_s for t in plan.trials)
+
+    try:
+        little = plan_budget(case, minutes)
+    except SpecError:
+        return
+    # Lengths of blocks are whole seconds.
+    assert load_s(plan_budget(case, minutes + more)) >= load_s(little) - len(little.trials)
+
+
+def test_trying_the_variants_is_part_of_the_time() -> None:
+    few = plan_study(of_setting("commit_delay", 0, 5, experiment={"minutes": 30}), MACHINE)
+    many = plan_study(of_setting("commit_delay", *range(100), experiment={"minutes": 300}), MACHINE)
+    check = [next(s.predicted_s for s in plan.steps if s.kind is StepKind.CHECK) for plan in (few, many)]
+    assert check[1] - check[0] == 98
+
+
+# -- Loads -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_arms_clients_must_fit_into_its_own_servers_connections() -> None:
+    with pytest.raises(SpecError, match="workload tpcb-like of clients=128: 128 clients do not fit") as caught:
+        plan_study(study(sweep=[{"name": "clients", "levels": [1, 64, 128]}]), MACHINE)
+    assert "max_connections = 138" in caught.value.hint
+    sweep = [{"name": "clients", "levels": [1, 64, 128]}]
+    plan_study(study(sweep=sweep, server={"settings": {"Max_Connections": "138"}}), MACHINE)
+    plan_study(vary({"clients": 8}, {"clients": 200, "settings": {"max_connections": 205}}), MACHINE)
+    with pytest.raises(SpecError, match="8 clients do not fit into max_connections = 12"):
+        plan_study(of_setting("max_connections", 100, 12, workload=[{"name": "tpcb-like", "clients": 8}]), MACHINE)
+    with pytest.raises(SpecError, match="max_connections = True is not a whole number"):
+        plan_study(of_setting("max_connections", 100, True), MACHINE)
+    # Left open, clients are as many as all variants let in.
+    plan = plan_study(of_setting("max_connections", 100, 12), MACHINE)
+    assert plan.workloads[0].clients == 7
+
+
+def test_clients_are_not_chosen_where_every_variant_says_its_own() -> None:
+    plan = plan_study(study(sweep=[{"name": "clients", "levels": [3, 40]}]), MACHINE)
+    assert not [choice for choice in plan.choices if choice.name.startswith("clients")]
+    assert plan.scale >= 80
+    loads = {plan.find_load(trial).clients: plan.find_load(trial).threads for trial in plan.trials}
+    assert loads == {3: 2, 40: 2}
+
+
+def test_threads_left_open_follow_each_variants_clients() -> None:
+    plan = plan_study(
+        study(workload=[{"name": "tpcb-like", "clients": 1}], sweep=[{"name": "clients", "levels": [1, 2, 8]}]), MACHINE
+    )
+    assert {plan.find_load(t).clients: plan.find_load(t).threads for t in plan.trials} == {1: 1, 2: 2, 8: 2}
+
+
+def test_threads_of_the_workload_are_for_the_largest_variant() -> None:
+    load = [{"name": "tpcb-like", "threads": 16}]
+    plan = plan_study(study(workload=load, sweep=[{"name": "clients", "levels": [1, 64]}]), MACHINE)
+    assert {plan.find_load(t).clients: plan.find_load(t).threads for t in plan.trials} == {1: 1, 64: 16}
+    with pytest.raises(SpecError, match="16 threads for 8 clients"):
+        plan_study(study(workload=load, sweep=[{"name": "clients", "levels": [1, 8]}]), MACHINE)
+
+
+def test_threads_under_test_are_never_silently_fewer() -> None:
+    load = [{"name": "tpcb-like", "clients": 4}]
+    with pytest.raises(SpecError, match="workload tpcb-like of threads=8: 8 threads for 4 clients"):
+        plan_study(study(workload=load, sweep=[{"name": "threads", "levels": [1, 4, 8]}]), MACHINE)
+    with pytest.raises(SpecError, match="clients=1, threads=2: 2 threads for 1 clients"):
+        plan_study(vary({"clients": 2, "threads": 2}, {"clients": 1, "threads": 2}), MACHINE)
+
+
+# -- Data ------------------------------------------------------------------------------------------------------------
+
+
+def load_s(plan: Plan) -> float:
+    return next(step.predicted_s for step in plan.steps if step.kind is StepKind.LOAD)
+
+
+def test_every_server_and_scale_is_loaded() -> None:
+    one = load_s(plan_study(of_setting("wal_buffers", 100, 200, data={"scale": 50}), LARGE))
+    two = plan_study(vary({"server": 15}, {"server": 18}, data={"scale": 50}), LARGE)
+    assert load_s(two) == 2 * one
+    loaded = msgspec.structs.replace(LARGE, loaded_scales=frozenset({50}))
+    # Of the other server's data nothing is known.
+    assert load_s(plan_study(vary({"server": 15}, {"server": 18}, data={"scale": 50}), loaded)) == one
+
+
+def test_a_sweep_of_scales_needs_room_for_all_of_them() -> None:
+    asked = study(sweep=[{"name": "scale", "levels": [1000, 2000, 2001]}])
+    with pytest.raises(HostError, match="scale 1000, 2000, 2001 does not fit"):
+        plan_study(asked, MACHINE)
+    plan = plan_study(asked, LARGE)
+    assert plan.scale == 1000
+    assert not [choice for choice in plan.choices if choice.name == "scale"]
