@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import operator
 import re
+import statistics
 
 _COMPARE = {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt}
 
@@ -38,3 +40,15 @@ def say(
             holds = _COMPARE[match[1]](value, float(match[2]))
     line = {"figure": figure, "value": value, "low": low, "high": high, "n": n, "unit": unit, "target": target}
     print(json.dumps({**line, "holds": holds}), flush=True)
+
+
+def find_wilson(count: int, n: int) -> tuple[float, float]:
+    """The 95 % interval of a share, count of n.
+
+    Source: Wilson 1927, doi:10.1080/01621459.1927.10502953.
+    """
+    z = statistics.NormalDist().inv_cdf(0.975)
+    share, weight = count / n, z**2 / n
+    middle = (share + weight / 2) / (1 + weight)
+    half = z / (1 + weight) * math.sqrt(share * (1 - share) / n + weight / (4 * n))
+    return max(0.0, middle - half), min(1.0, middle + half)

@@ -10,7 +10,11 @@ a second of a run of 60 seconds for the habits. Times are short against drift, a
 Columns of the table: `pgdyno` as it decides; `any_look` a false difference at any look at all, which no rule of stopping
 exceeds; `random_order` and `plain_pairs` the same for other designs; then the habits.
 
+`--server` asks a real server questions whose answer is known: server_verdicts.py.
+
 Usage: python benchmarks/verdicts.py --simulate [--quick]      (six minutes; half a minute)
+       python benchmarks/verdicts.py --server [--quick] [--out DIR] [--questions N] [--planted N] [--part PART ...]
+                                                               (two hours and more; a few minutes)
 """
 
 from __future__ import annotations
@@ -19,9 +23,10 @@ import argparse
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
-from figures import say
+from figures import find_wilson, say
 from numpy.random import Generator
 from scipy import signal, special, stats
 
@@ -38,6 +43,8 @@ SLICE_SD = 0.05
 QUIETER = 0.3
 """Where equivalence is asked for, the same noise is this much smaller, so that it comes within reach at all."""
 CHUNK = 250
+PARTS = ("switchback", "paired", "planted")
+"""Of what is asked on real servers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -314,12 +321,12 @@ def repeat(play: Callable[[Generator, int], np.ndarray], repeats: int) -> np.nda
 def share(name: str, happened: np.ndarray, *, target: str | None) -> dict:
     """A share with its Wilson interval, as `say` takes it."""
     count, n = int(happened.sum()), len(happened)
-    interval = stats.binomtest(count, n).proportion_ci(method="wilson")
-    ends = {"low": float(interval.low), "high": float(interval.high)}
+    low, high = find_wilson(count, n)
     return {
         "figure": f"verdicts.simulate.{name}",
         "value": count / n,
-        **ends,
+        "low": low,
+        "high": high,
         "unit": "ratio",
         "n": n,
         "target": target,
@@ -329,12 +336,25 @@ def share(name: str, happened: np.ndarray, *, target: str | None) -> dict:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--simulate", action="store_true", help="on simulated noise")
-    parser.add_argument("--quick", action="store_true", help="a rough answer within a minute")
+    parser.add_argument("--server", action="store_true", help="on real servers")
+    parser.add_argument("--quick", action="store_true", help="a rough answer soon")
     parser.add_argument("--repeats", type=int, default=10_000, help="experiments simulated for each case")
+    parser.add_argument("--out", type=Path, help="where answers are kept; those found there are not asked again")
+    parser.add_argument("--questions", type=int, default=100, help="about identical variants; 3 of 5 by switchback")
+    parser.add_argument("--planted", type=int, default=3, help="how often each planted truth is asked for")
+    parser.add_argument("--seed", type=int, default=1, help="of the questions")
+    parser.add_argument("--part", nargs="+", choices=PARTS, default=PARTS)
     options = parser.parse_args()
-    if not options.simulate:
-        parser.error("say what to measure: --simulate")
-    simulate(500 if options.quick else options.repeats)
+    if options.simulate:
+        simulate(500 if options.quick else options.repeats)
+    elif options.server:
+        from server_verdicts import measure_on_server
+
+        if options.quick:
+            options.questions, options.planted = 5, 0
+        measure_on_server(options)
+    else:
+        parser.error("say what to measure: --simulate or --server")
 
 
 if __name__ == "__main__":
