@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+import msgspec
 
 from pgdyno.errors import SpecError
 from pgdyno.flow.bench import workload_tables
+from pgdyno.spec.conf import read_conf
 from pgdyno.spec.read import make_study
 from pgdyno.spec.study import Study
+from pgdyno.spec.variant import SweepSpec, VariantSpec, make_variant
 
 # Trials of a restart-only comparison: many short ones, because a longer one does not repeat itself any better.
 _TRIALS = {"duration": "10s", "warm_up": "3s"}
 _DEFAULT_WORKLOAD = "tpcb-like"
 _STOCK = "stock"
 _AXIS = re.compile(r"(?P<name>[A-Za-z_][\w./]*)=(?P<levels>.+)")
-_RANGE = re.compile(r"(?P<first>\d+)\.\.(?P<last>\d+)")
-# A line of postgresql.conf. Source: PostgreSQL 18 manual, 20.1.2.
-_CONF_LINE = re.compile(r"(?P<name>[A-Za-z_][\w.$]*)\s*(?:=\s*|\s)\s*(?P<value>'(?:[^']|'')*'|[^\s#']+)\s*(?:#.*)?")
+_RANGE = re.compile(r"(?P<first>[0-9]{1,12})\.\.(?P<last>[0-9]{1,12})")
 
 
 def compose_comparison(
@@ -36,8 +39,8 @@ def compose_comparison(
     Args:
         variants: `stock` or files with settings, as in postgresql.conf.
         varied: What options say of the variants: `set` (`name=value`, several in one text), `sysctl`, `server`, `mode`,
-            `clients`, `scale`. An option given several times makes a variant of each; given once, it holds for all,
-            but for a single `set` or `sysctl`, which is compared with the server as it is.
+            `clients`, `scale`. An option given several times makes a variant of each; given once, it holds for all. If
+            nothing makes several, a lone `set`, `sysctl` or file is compared with the server as it is.
         workloads: Built-in names or script files.
         load: Keys that hold for each workload.
         tables: The tables `server`, `data`, `trials` and `experiment`, as far as they were given.
@@ -46,7 +49,8 @@ def compose_comparison(
     Raises:
         SpecError: Something in it is not understood, or there is nothing to compare.
     """
-    several = {name: values for name, values in varied.items() if len(values) > 1}
+    several = {name: texts for name, texts in varied.items() if len(texts) > 1}
+    once = {name: texts[0] for name, texts in varied.items() if len(texts) == 1}
     if len(several) + bool(variants) > 1:
         said = " and ".join([*(f"--{name}" for name in several), *(["variants"] if variants else [])])
         raise SpecError(
@@ -54,18 +58,25 @@ def compose_comparison(
             detail="each would make variants of its own",
             hint="vary one of them; `pgdyno sweep` takes two axes, a study file any variants",
         )
-    made = [_read_variant(text, folder) for text in variants] or _vary(several, varied)
-    fixed = {name: values[0] for name, values in varied.items() if len(values) == 1 and name in {"mode", "clients"}}
-    raw = _base(workloads, {**load, **fixed}, tables)
-    if len(varied.get("server", ())) == 1:
-        made = [{**variant, "server": varied["server"][0]} for variant in made]
-    if len(varied.get("scale", ())) == 1:
-        raw["data"] = _typed({**tables["data"], "scale": varied["scale"][0]})
-    if variants and varied.get("set"):
-        raw["server"] = {**tables["server"], "settings": _parse_pairs("--set", varied["set"][0])}
-    question = "Which is faster: " + ", ".join(_title(variant) for variant in made) + "?"
-    raw |= {"question": question, "variant": [_typed(variant) for variant in made]}
-    return make_study(raw, source="the command line", folder=folder)
+    if variants:
+        made = _read_variants(variants, folder)
+    elif several:
+        ((option, texts),) = several.items()
+        made = [_read_option(option, text, folder) for text in texts]
+    else:
+        lone = {name: once.pop(name) for name in ("set", "sysctl") if name in once}
+        if not lone:
+            raise SpecError(
+                "nothing to compare",
+                hint="for example --set commit_delay=0 --set commit_delay=50, or --server 15 --server 18",
+            )
+        made = [VariantSpec(name="as it is"), _merge([_read_option(name, text, folder) for name, text in lone.items()])]
+    shared = _merge([_read_option(name, text, folder) for name, text in once.items()])
+    made = _tell_apart([msgspec.structs.replace(each, sysctl={**shared.sysctl, **each.sysctl}) for each in made])
+    raw = _base(workloads, {**load, **_load_of(shared)}, _with_shared(tables, shared))
+    question = "Which is faster: " + ", ".join(variant.title for variant in made) + "?"
+    raw |= {"question": question, "variant": made}
+    return make_study(raw, source="pgdyno compare", folder=folder)
 
 
 def compose_sweep(
@@ -79,7 +90,7 @@ def compose_sweep(
     """The study that `sweep` asks for.
 
     Args:
-        axes: One or two of `name=level,level,...` or `name=first..last`, which doubles from level to level.
+        axes: One or two of `name=level,level,...`; a level `first..last` is a range that doubles from level to level.
         workloads: Built-in names or script files.
         load: Keys that hold for each workload.
         tables: As for `compose_comparison`.
@@ -88,121 +99,168 @@ def compose_sweep(
     Raises:
         SpecError: Something in it is not understood.
     """
-    sweeps = [_read_axis(text) for text in axes]
+    sweeps = [_read_axis(text, folder) for text in axes]
     raw = _base(workloads, load, tables)
-    names = " and ".join(str(axis["name"]) for axis in sweeps)
-    raw |= {"question": f"What does {names} do?", "sweep": sweeps}
-    return make_study(raw, source="the command line", folder=folder)
+    raw |= {"question": f"What does {' and '.join(axis.name for axis in sweeps)} do?", "sweep": sweeps}
+    return make_study(raw, source="pgdyno sweep", folder=folder)
 
 
-def _base(workloads: list[str], load: dict[str, object], tables: dict[str, dict[str, object]]) -> dict[str, object]:
+def _base(
+    workloads: list[str], load: Mapping[str, object], tables: Mapping[str, Mapping[str, object]]
+) -> dict[str, object]:
     named = workload_tables(workloads or [_DEFAULT_WORKLOAD])
     return {
         "server": tables["server"],
         "data": tables["data"],
-        "workload": [{**_typed(load), **workload} for workload in named],
+        "workload": [{**load, **workload} for workload in named],
         "trials": {**_TRIALS, **tables["trials"]},
         "experiment": tables["experiment"],
     }
 
 
-def _vary(several: dict[str, list[str]], varied: dict[str, list[str]]) -> list[dict[str, object]]:
-    if not several:
-        single = {name: varied[name][0] for name in ("set", "sysctl") if varied.get(name)}
-        if not single:
-            raise SpecError(
-                "nothing to compare",
-                hint="for example --set commit_delay=0 --set commit_delay=50, or --server 15 --server 18",
-            )
-        merged: dict[str, object] = {}
-        for name, text in single.items():
-            merged |= _variant_of(name, text)
-        return [{"name": "as it is"}, merged]
-    ((name, values),) = several.items()
-    return [_variant_of(name, value) for value in values]
+def _read_variants(texts: Sequence[str], folder: Path) -> list[VariantSpec]:
+    """Those that are named: `stock` and files; a lone one is compared with the server as it is."""
+    if len(texts) == 1:
+        if texts[0] == _STOCK:
+            raise SpecError("nothing to compare `stock` with", hint="for example pgdyno compare stock tuned.conf")
+        texts = [_STOCK, *texts]
+    names = [Path(text).name for text in texts]
+    made = []
+    for text, name in zip(texts, names, strict=True):
+        if text == _STOCK:
+            made.append(VariantSpec(name=_STOCK))
+            continue
+        # Files of one name in two folders are called by their places.
+        title = name if names.count(name) == texts.count(text) else text
+        made.append(VariantSpec(name=title, settings=read_conf(text, folder)))
+    return made
 
 
-def _variant_of(name: str, text: str) -> dict[str, object]:
-    match name:
-        case "set":
-            return {"settings": _parse_pairs("--set", text)}
-        case "sysctl":
-            return {"sysctl": _parse_pairs("--sysctl", text)}
-        case _:
-            return {name: text}
+def _read_option(option: str, text: str, folder: Path) -> VariantSpec:
+    """The variant that an option's text makes."""
+    said = f"--{option} {text}"
+    try:
+        match option:
+            case "set":
+                return VariantSpec(settings=dict(_parse_pairs(said, text)))
+            case "sysctl":
+                return VariantSpec(sysctl=dict(_parse_pairs(said, text)))
+            case "server":
+                return make_variant({option: _read_server(said, text, folder)})
+            case _:
+                return make_variant({option: text})
+    except ValueError as exc:
+        reason = str(exc).removeprefix("settings ").removeprefix(f"{option} ")
+        raise SpecError(f"{said}: {reason}", hint="`pgdyno compare --help` explains every option") from exc
 
 
-def _parse_pairs(option: str, text: str) -> dict[str, str]:
-    pairs = {}
+def _merge(variants: Sequence[VariantSpec]) -> VariantSpec:
+    """One variant that sets what each of them sets."""
+    kept = {
+        field: value
+        for variant in variants
+        for field in variant.__struct_fields__
+        if (value := getattr(variant, field)) not in (None, {})
+    }
+    return VariantSpec(**kept)
+
+
+def _tell_apart(variants: Sequence[VariantSpec]) -> list[VariantSpec]:
+    """The variants with a number behind a name that came before: to compare a thing with itself is an A/A test."""
+    told: list[VariantSpec] = []
+    for variant in variants:
+        titles = {each.title for each in told}
+        numbered = (f"{variant.title} ({number})" for number in range(2, len(variants) + 2))
+        name = next(name for name in (variant.title, *numbered) if name not in titles)
+        told.append(variant if name == variant.title else msgspec.structs.replace(variant, name=name))
+    return told
+
+
+def _load_of(shared: VariantSpec) -> dict[str, object]:
+    said = {"clients": shared.clients, "mode": None if shared.mode is None else shared.mode.value}
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def _with_shared(tables: Mapping[str, Mapping[str, object]], shared: VariantSpec) -> dict[str, Mapping[str, object]]:
+    """The study's tables with what holds for all variants."""
+    server, data = dict(tables["server"]), dict(tables["data"])
+    if shared.settings:
+        server["settings"] = shared.settings
+    if shared.scale is not None:
+        data["scale"] = shared.scale
+    text = str(shared.server or "embedded")
+    if text.isdigit():
+        server |= {"kind": "local", "version": int(text)}
+    elif text != "embedded":
+        server |= {"kind": "local", "bindir": text}
+    return {**tables, "server": server, "data": data}
+
+
+def _read_server(said: str, text: str, folder: Path) -> str:
+    if text == "embedded" or (text.isascii() and text.isdigit()):
+        return text
+    if not text or not os.path.isdir(folder / text):  # noqa: PTH112 - False, not an error, in a folder that is closed to us
+        raise SpecError(
+            f"{said}: neither `embedded` nor a major version nor a folder",
+            hint="for example --server 15 --server 18, or the folder with postgres and initdb in it",
+        )
+    return str((folder / text).absolute())
+
+
+def _parse_pairs(said: str, text: str) -> dict[str, str]:
+    pairs: dict[str, str] = {}
     try:
         words = shlex.split(text)
     except ValueError as exc:
-        raise SpecError(f"{option} {text}: {exc}", hint="quotes come in pairs") from exc
-    for word in words:
+        raise SpecError(f"{said}: {exc}", hint="quotes come in pairs") from exc
+    for word in words or [""]:
         name, equals, value = word.partition("=")
         if not equals or not name:
             raise SpecError(
-                f"{option} {text}: not of the form NAME=VALUE",
-                hint=f'for example {option} commit_delay=50, or several at once: {option} "commit_delay=50 commit_siblings=10"',
+                f"{said}: not of the form NAME=VALUE",
+                hint='for example --set commit_delay=50, or several at once: --set "commit_delay=50 commit_siblings=10"',
             )
+        if name in pairs:
+            raise SpecError(f"{said}: {name} comes twice", hint="a variant for each value takes an option for each")
         pairs[name] = value
     return pairs
 
 
-def _read_variant(text: str, folder: Path) -> dict[str, object]:
-    if text == _STOCK:
-        return {"name": _STOCK}
-    path = folder / text
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as exc:
-        raise SpecError(
-            f"cannot read the variant {text}",
-            detail=str(exc),
-            hint="a variant is `stock` or a file with settings as in postgresql.conf",
-        ) from exc
-    settings = {}
-    for number, line in enumerate(lines, start=1):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        found = _CONF_LINE.fullmatch(line.strip())
-        if found is None:
-            raise SpecError(f"{text}, line {number}: not a setting", detail=line, hint="for example commit_delay = 50")
-        value = found["value"]
-        settings[found["name"]] = value[1:-1].replace("''", "'") if value.startswith("'") else value
-    return {"name": path.name, "settings": settings}
-
-
-def _read_axis(text: str) -> dict[str, object]:
+def _read_axis(text: str, folder: Path) -> SweepSpec:
     found = _AXIS.fullmatch(text)
     if found is None:
         raise SpecError(
             f"{text} is no axis", hint="for example clients=1..64, commit_delay=0,50,100 or mode=simple,prepared"
         )
-    levels = [level.strip() for level in found["levels"].split(",")]
-    span = _RANGE.fullmatch(found["levels"])
-    if span:
-        levels = [str(level) for level in _double(int(span["first"]), int(span["last"]))]
-    return {"name": found["name"], "levels": levels}
+    name, levels = found["name"], []
+    for piece in found["levels"].split(","):
+        levels += _read_levels(text, piece.strip())
+    if name == "server":
+        levels = [_read_server(text, level, folder) for level in levels]
+    try:
+        return SweepSpec(name=name, levels=tuple(levels))
+    except ValueError as exc:
+        raise SpecError(f"{text}: {exc}", hint="`pgdyno sweep --help` explains axes") from exc
+
+
+def _read_levels(text: str, piece: str) -> list[str]:
+    """A level, or those of a range."""
+    span = _RANGE.fullmatch(piece)
+    if span is None:
+        if not piece or ".." in piece.partition("/")[0]:
+            what = f"{piece} is no range" if piece else "a level is empty"
+            raise SpecError(f"{text}: {what}", hint="a range is of two whole numbers, the smaller first: clients=1..64")
+        return [piece]
+    first, last = int(span["first"]), int(span["last"])
+    if first >= last:
+        raise SpecError(
+            f"{text}: {piece} is no range", hint=f"the smaller first: {min(first, last)}..{max(first, last)}"
+        )
+    return [str(level) for level in _double(first, last)]
 
 
 def _double(first: int, last: int) -> list[int]:
     levels = [first]
-    while levels[-1] * 2 < last:
-        levels.append(max(1, levels[-1] * 2))
-    return [*levels, last] if last > first else levels
-
-
-def _typed(variant: dict[str, object]) -> dict[str, object]:
-    """Numbers of the command line as numbers, where the study wants them."""
-    return {
-        name: int(str(value)) if name in {"clients", "scale", "threads"} and str(value).isdigit() else value
-        for name, value in variant.items()
-    }
-
-
-def _title(variant: dict[str, object]) -> str:
-    if "name" in variant:
-        return str(variant["name"])
-    pairs = {**variant, **variant.get("settings", {}), **variant.get("sysctl", {})}  # type: ignore[dict-item]
-    return ", ".join(f"{name}={value}" for name, value in pairs.items() if name not in {"settings", "sysctl"})
+    while (level := max(1, levels[-1] * 2)) < last:
+        levels.append(level)
+    return [*levels, last]

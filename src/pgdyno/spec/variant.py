@@ -55,6 +55,9 @@ class VariantSpec(Table, frozen=True, kw_only=True):
             raise ValueError(f"name {self.name!r} is no name: one line of text is")
         for name in self.settings:
             check_setting_name(name)
+            if is_sysctl(name):
+                # PostgreSQL would take it for an extension's, and do nothing.
+                raise ValueError(f"settings {name} is the kernel's: it belongs to sysctl")
         for name in self.sysctl:
             if not _SYSCTL_NAME.fullmatch(name):
                 raise ValueError(f"sysctl {name!r} is no name of a kernel setting")
