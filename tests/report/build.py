@@ -18,7 +18,7 @@ from pgdyno.analyse.types import (
     WorkloadAnalysis,
 )
 from pgdyno.explain.finding import Finding, Severity
-from pgdyno.plan.plan import Machine, PlannedTrial, plan_study
+from pgdyno.plan.plan import Machine, PlannedTrial, PlannedWorkload, plan_study
 from pgdyno.record.types import (
     Dataset,
     DiskFacts,
@@ -91,13 +91,13 @@ def build_report(
     workloads = []
     for planned in plan.workloads:
         trials = tuple(
-            _build_failed(trial)
+            build_failed(trial)
             if trial.number in failed
-            else _build_trial(trial, _LEVEL_TPS.get(planned.name, 900.0), is_hard=is_hard, is_bare=is_bare)
+            else build_trial(trial, _LEVEL_TPS.get(planned.name, 900.0), is_hard=is_hard, is_bare=is_bare)
             for trial in plan.trials
             if trial.workload == planned.name
         )
-        workloads.append(_build_workload(planned.name, trials))
+        workloads.append(build_workload(planned, trials))
     return ReportInput(
         record=record,
         analysis=StudyAnalysis(workloads=tuple(workloads)),
@@ -230,7 +230,7 @@ def _record_trial(planned: PlannedTrial, *, error: ErrorFact | None, is_hard: bo
     )
 
 
-def _build_failed(planned: PlannedTrial) -> TrialAnalysis:
+def build_failed(planned: PlannedTrial) -> TrialAnalysis:
     error = ErrorFact(
         fact="the server stopped during the load",
         detail='PANIC:  could not write to file "pg_wal/xlogtemp.4711": No space left on device',
@@ -256,7 +256,9 @@ def _build_failed(planned: PlannedTrial) -> TrialAnalysis:
     )
 
 
-def _build_trial(planned: PlannedTrial, level_tps: float, *, is_hard: bool, is_bare: bool) -> TrialAnalysis:
+def build_trial(
+    planned: PlannedTrial, level_tps: float, *, is_hard: bool = False, is_bare: bool = False
+) -> TrialAnalysis:
     draw = random.Random(planned.seed)
     tps = level_tps * (1 + draw.uniform(-0.06, 0.06))
     p50_ms = 8000 / tps
@@ -360,14 +362,18 @@ def _build_charts(
     return charts
 
 
-def _build_workload(name: str, trials: tuple[TrialAnalysis, ...]) -> WorkloadAnalysis:
+def build_workload(load: PlannedWorkload, trials: tuple[TrialAnalysis, ...]) -> WorkloadAnalysis:
     finished = [trial for trial in trials if trial.tps is not None]
     latency = {"mean": _estimate([trial.latency_mean_ms for trial in finished], "ms")}
     for percentile in ("p50", "p90", "p95", "p99", "p99.9", "max"):
         values = [one.value_ms for trial in finished for one in trial.percentiles if one.name == percentile]
         latency[percentile] = _estimate(values, "ms")
     return WorkloadAnalysis(
-        name=name, tps=_estimate([trial.tps for trial in finished], "tps"), latency_ms=latency, trials=trials
+        name=load.name,
+        load=load,
+        tps=_estimate([trial.tps for trial in finished], "tps"),
+        latency_ms=latency,
+        trials=trials,
     )
 
 

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from pgdyno.analyse.types import ChartKind, Series
 from pgdyno.report import palette
-from pgdyno.report.charts import CSS_THEME, PICTURE_THEME, list_zeros, strip_chart, to_vega_lite, trial_charts
+from pgdyno.report.chart import CSS_THEME, PICTURE_THEME, to_vega_lite
 from pgdyno.report.picture import make_picture, render_png, render_svg
+from pgdyno.report.strip import strip_chart
 from pgdyno.report.thin import to_columns
+from pgdyno.report.trial_charts import list_zeros, trial_charts
 from tests.report.build import build_report
 
 

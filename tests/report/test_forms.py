@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import itertools
 import json
@@ -17,13 +18,15 @@ from rich.console import Console
 import pgdyno.report
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.plan.plan import Choice
-from pgdyno.report.content import FindingText, list_choices, list_findings
+from pgdyno.report.content import list_choices
+from pgdyno.report.finding_words import FindingText, list_findings
 from pgdyno.report.input import ReportInput
 from pgdyno.report.jsonreport import SCHEMA_FILE, make_schema, render_json
 from pgdyno.report.markdown import escape, render_markdown
-from pgdyno.report.tables import format_setting, host_table, key_settings_table
+from pgdyno.report.surroundings import format_setting, host_table, key_settings_table
 from pgdyno.report.terminal import render_terminal
 from tests.report.build import BUILTIN, HOSTILE, build_report
+from tests.report.build_comparison import build_client_sweep, build_paired, build_product, build_switchback
 
 GOLDEN = Path(__file__).parent / "golden"
 CASES = {
@@ -35,14 +38,24 @@ CASES = {
 }
 
 
-@pytest.fixture(params=CASES)
+REPORTS: dict[str, Callable[[], ReportInput]] = {
+    **{name: functools.partial(build_report, **options) for name, options in CASES.items()},
+    "switchback": build_switchback,
+    "paired": build_paired,
+    "loud": functools.partial(build_paired, is_hard=True),
+    "clients": build_client_sweep,
+    "product": build_product,
+}
+
+
+@pytest.fixture(params=REPORTS)
 def case(request: pytest.FixtureRequest) -> tuple[str, ReportInput]:
-    return request.param, build_report(**CASES[request.param])
+    return request.param, REPORTS[request.param]()
 
 
-def _print(report: ReportInput) -> str:
+def _print(report: ReportInput, *, width: int = 80) -> str:
     out = io.StringIO()
-    Console(file=out, width=80, highlight=False, no_color=True, legacy_windows=False).print(render_terminal(report))
+    Console(file=out, width=width, highlight=False, no_color=True, legacy_windows=False).print(render_terminal(report))
     return out.getvalue()
 
 
@@ -51,6 +64,14 @@ def test_terminal(case: tuple[str, ReportInput], golden: Callable[[Path, str], N
     shown = _print(report)
     golden(GOLDEN / f"{name}.txt", shown)
     assert max(len(line) for line in shown.splitlines()) <= 80
+
+
+@pytest.mark.parametrize("name", ["switchback", "paired", "clients", "product"])
+def test_verdicts_fit_a_narrow_terminal_and_no_interval_is_broken(name: str) -> None:
+    for width in (60, 80, 100):
+        lines = _print(REPORTS[name](), width=width).splitlines()
+        assert max(map(len, lines)) <= width
+        assert all(line.count("[") == line.count("]") for line in lines)
 
 
 @pytest.mark.parametrize("options", [{"width": 80}, {"width": 200}, {"width": 80, "soft_wrap": True}])
@@ -159,6 +180,41 @@ def test_json_keeps_full_precision_and_says_why_something_is_absent() -> None:
     }  # fmt: skip
     assert trial["counts_per_transaction"]["blks_read_pages"] is None
     assert document["durability_given_up"] == ["fsync = off", "synchronous_commit = off"]
+
+
+def test_json_has_every_pair_and_the_price_of_each_figure(golden: Callable[[Path, str], None]) -> None:
+    report = build_paired()
+    document = json.loads(render_json(report))["experiment"]
+    golden(GOLDEN / "paired.json", json.dumps(_shorten(document), indent=1) + "\n")
+    (question,) = (one for one in report.analysis.comparisons[0].questions if one.metric == "tps")
+    told = next(one for one in document["comparisons"][0]["questions"] if one["metric"] == "tps")
+    assert told["log_ratios"] == list(question.log_ratios)
+    assert told["verdict"]["low_ratio"] == question.verdict.low_ratio
+    switched = json.loads(render_json(build_switchback()))
+    lossy = [one for one in switched["experiment"]["comparisons"][0]["questions"] if one["arm"] == "asynchronous"]
+    assert lossy
+    assert {(one["is_arm_durable"], one["is_reference_durable"]) for one in lossy} == {(False, True)}
+
+
+def test_a_mixture_of_variants_is_nobodys_result() -> None:
+    report = build_switchback()
+    document = json.loads(render_json(report))
+    for workload in document["workloads"]:
+        assert workload["tps"]["value"] is None
+        assert workload["tps"]["reason"] == "variants alternate in each trial"
+        assert {one["value"] for one in workload["latency_ms"].values()} == {None}
+    text = render_markdown(report)
+    assert "**Result over all trials**" not in text
+    assert "latencies of a whole trial are no result" in text
+
+
+def _shorten(value: object) -> object:
+    """Floats with nine digits: the last ones differ between processors."""
+    if isinstance(value, dict):
+        return {name: _shorten(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_shorten(one) for one in value]
+    return float(f"{value:.9g}") if isinstance(value, float) else value
 
 
 def test_the_schema_refuses_a_wrong_document() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 from pgdyno.analyse.estimate import Doubt, DoubtKind
 from pgdyno.analyse.types import StudyAnalysis, TrialAnalysis, WorkloadAnalysis
+from pgdyno.explain.comparison_doubts import find_comparison_doubts
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.record.types import HostFacts, StudyRecord
 from pgdyno.units import format_bytes
@@ -48,7 +49,8 @@ def _failed_trials(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Fin
             )
     done = sum(1 for _, trial in _trials(analysis) if trial.tps is not None)
     planned = len(record.plan.trials)
-    if done < planned:
+    # A comparison's plan is the most that may be needed: it ends when it knows.
+    if done < planned and record.plan.experiment is None:
         yield Finding(
             severity=Severity.WARNING,
             claim=f"The study is not complete: {done} of {planned} trials are finished.",
@@ -57,7 +59,9 @@ def _failed_trials(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Fin
         )
 
 
-def _durability(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
+def _durability(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
+    if record.plan.experiment is not None:
+        return
     for workload in analysis.workloads:
         off = sorted(
             {
@@ -79,7 +83,7 @@ def _durability(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
 
 def _few_trials(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
     for workload in analysis.workloads:
-        if workload.tps.n == 1:
+        if workload.tps.n == 1 and not any(trial.record.planned.arms for trial in workload.trials):
             yield Finding(
                 severity=Severity.WARNING,
                 claim="One trial has no error bar.",
@@ -119,14 +123,14 @@ def _load_generator(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding
     )
 
 
-def _branches(record: StudyRecord, _: StudyAnalysis) -> Iterator[Finding]:
-    for workload in record.plan.workloads:
-        is_writing_branches = any(script == "tpcb-like" for script, _ in workload.scripts)
-        if is_writing_branches and record.plan.scale < workload.clients:
+def _branches(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
+    for workload in analysis.workloads:
+        is_writing_branches = any(script == "tpcb-like" for script, _ in workload.load.scripts)
+        if is_writing_branches and record.plan.scale < workload.load.clients:
             yield Finding(
                 severity=Severity.WARNING,
                 claim="There are fewer branches than clients, so clients wait for each other's rows.",
-                evidence=f"Scale {record.plan.scale}, {workload.clients} clients",
+                evidence=f"Scale {record.plan.scale}, {workload.load.clients} clients",
                 advice="Use a scale of at least the clients, or what is measured is lock waiting.",
                 workload=workload.name,
             )
@@ -135,7 +139,8 @@ def _branches(record: StudyRecord, _: StudyAnalysis) -> Iterator[Finding]:
 def _unsteady(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
     for workload, trial in _trials(analysis):
         for event in trial.events:
-            if event.kind == "level shift":
+            # Where variants alternate, the level changes with them.
+            if event.kind == "level shift" and len(trial.record.planned.arms) < 2:
                 yield Finding(
                     severity=Severity.WARNING,
                     claim=f"Throughput changed its level within trial {trial.record.planned.number}.",
@@ -307,6 +312,7 @@ def _trials(analysis: StudyAnalysis) -> Iterator[tuple[WorkloadAnalysis, TrialAn
 
 
 _RULES: tuple[Callable[[StudyRecord, StudyAnalysis], Iterator[Finding]], ...] = (
+    find_comparison_doubts,
     _failed_trials,
     _durability,
     _few_trials,

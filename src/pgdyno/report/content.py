@@ -10,9 +10,10 @@ import shlex
 import msgspec
 
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
-from pgdyno.explain.finding import Finding, Severity
 from pgdyno.plan.plan import Choice, PlannedWorkload
 from pgdyno.record.types import TrialStatus
+from pgdyno.report.arms import describe_arms, find_arm_of, shared_losses
+from pgdyno.report.experiment_words import count_servers, describe_experiment, join_names, list_clients, question_of
 from pgdyno.report.format import (
     EstimateText,
     format_bytes,
@@ -25,16 +26,10 @@ from pgdyno.report.format import (
 from pgdyno.report.input import ReportInput
 from pgdyno.report.precision import WANTED_RATIO, count_trials_needed
 
-HOW_TO_READ = """\
-The trial is the unit: each starts from the same restored data and gives one number, and n counts trials, never seconds \
-or transactions.
-[low – high] is the 95 % confidence interval of the trials' geometric mean: how well this machine repeated itself; a \
-number without one comes from a single trial.
-One report measures and gives no verdict: two configurations are compared by trials of both in random order, never by \
-laying two reports side by side.
-TPS and latencies, their maximum too, are of the steady part of each trial: the beginning is left out by MSER-5, which \
-cuts where what remains is known best. “pgbench says” is pgbench's own TPS over the whole load, so the two differ.
-""".splitlines()
+MIXED_REMARK = (
+    "Variants alternate within each of these trials: what is drawn over time goes up and down with them, and TPS and"
+    " latencies of a whole trial are no result and left out."
+)
 SIZES_REMARK = "kB, MB and GB are PostgreSQL's: powers of 1024."
 # Source: PostgreSQL 18 manual, 19.5 and 29.1: each of these, when off, trades committed data or the cluster for speed.
 _DURABILITY_SETTINGS = ("fsync", "full_page_writes", "synchronous_commit")
@@ -63,23 +58,41 @@ def describe_study(report: ReportInput) -> str:
     record = report.record
     host = record.host
     workloads = record.plan.workloads
-    names = _join([workload.name for workload in workloads])
+    names = join_names([workload.name for workload in workloads])
     if len(workloads) > _NAMED_WORKLOADS:
         names = f"{len(workloads)} workloads"
-    trials = record.study.trials
-    times = "one trial" if trials.rounds == 1 else f"{trials.rounds} trials"
-    each = "" if len(workloads) == 1 and trials.rounds == 1 else " each"
-    clients = sorted({workload.clients for workload in workloads})
-    by = f"{clients[0]:,}" if len(clients) == 1 else f"{clients[0]:,} to {clients[-1]:,}"
+    experiment = record.plan.experiment
+    how = _describe_trials(report) if experiment is None else describe_experiment(experiment, record.study.trials)
+    servers = {1: f"PostgreSQL {record.server.version} with {describe_settings(report)}"}
+    server_count = 1 if experiment is None else count_servers(experiment)
     disk = host.data_disk
     return (
-        f"{names}: {times} of {format_seconds(trials.duration_s)}{each} by {by} pgbench"
-        f" {'client' if clients[-1] == 1 else 'clients'} at scale {record.plan.scale:,},"
-        f" on PostgreSQL {record.server.version} with {describe_settings(report)},"
+        f"{names}: {how} by {_count_clients(report)} at {_name_scale(report)},"
+        f" on {servers.get(server_count, 'the PostgreSQL that each variant names')},"
         f" {_describe_cpus(host.usable_cpu_count)} ({host.cpu_model}),"
         f" {format_bytes(host.usable_memory_bytes)} of memory and data on {disk.filesystem}"
         f" ({disk.block_device or disk.device})."
     )
+
+
+def _describe_trials(report: ReportInput) -> str:
+    trials = report.record.study.trials
+    times = "one trial" if trials.rounds == 1 else f"{trials.rounds} trials"
+    each = "" if len(report.record.plan.workloads) == 1 and trials.rounds == 1 else " each"
+    return f"{times} of {format_seconds(trials.duration_s)}{each}"
+
+
+def _count_clients(report: ReportInput) -> str:
+    clients = sorted(list_clients(report.record.plan))
+    by = f"{clients[0]:,}" if len(clients) == 1 else f"{clients[0]:,} to {clients[-1]:,}"
+    return f"{by} pgbench {'client' if clients[-1] == 1 else 'clients'}"
+
+
+def _name_scale(report: ReportInput) -> str:
+    plan = report.record.plan
+    scales = {plan.scale} if plan.experiment is None else {arm.scale or plan.scale for arm in plan.experiment.arms}
+    low, high = min(scales), max(scales)
+    return f"scale {low:,}" if low == high else f"scales {low:,} to {high:,}"
 
 
 def describe_settings(report: ReportInput) -> str:
@@ -100,8 +113,11 @@ def describe_bench(report: ReportInput) -> str:
 
 
 def advise_trials(workload: WorkloadAnalysis) -> str | None:
-    """How many trials would do, where those seen are too few for an interval that is of use."""
-    if not is_too_wide(workload.tps):
+    """How many trials would do, where those seen are too few for an interval that is of use.
+
+    A comparison's own trials get no such advice: what decides there are pairs.
+    """
+    if not is_too_wide(workload.tps) or any(trial.record.planned.arms for trial in workload.trials):
         return None
     needed = count_trials_needed(workload.tps)
     if needed is None:
@@ -111,11 +127,23 @@ def advise_trials(workload: WorkloadAnalysis) -> str | None:
 
 def title_report(report: ReportInput) -> str:
     """The report's title: the study's question, if it asks one."""
-    return report.record.study.question or f"PostgreSQL {report.record.server.version} on the bench"
+    record = report.record
+    if record.study.question:
+        return record.study.question
+    if record.plan.experiment is not None:
+        return question_of(record.plan.experiment)
+    return f"PostgreSQL {record.server.version} on the bench"
 
 
 def find_durability_given_up(report: ReportInput) -> tuple[str, ...]:
-    """Settings with which a crash may lose committed transactions or the cluster, as `fsync = off`."""
+    """Settings with which a crash may lose committed transactions or the cluster, as `fsync = off`.
+
+    In a comparison those of all variants alike; what a variant alone gives up stands beside its name.
+    """
+    experiment = report.record.plan.experiment
+    if experiment is not None:
+        shared = shared_losses(describe_arms(report.record, experiment))
+        return tuple(f"{one.setting} = {one.value}" for one in shared)
     given_up: dict[str, str] = {}
     for workload in report.analysis.workloads:
         for trial in workload.trials:
@@ -129,18 +157,29 @@ def find_durability_given_up(report: ReportInput) -> tuple[str, ...]:
     return tuple(f"{name} = {given_up[name]}" for name in _DURABILITY_SETTINGS if name in given_up)
 
 
+def find_workload_losses(report: ReportInput, workload: WorkloadAnalysis) -> tuple[str, ...]:
+    """What stands beside a workload's own figures: settings with which a crash may lose what was committed."""
+    experiment = report.record.plan.experiment
+    if experiment is None:
+        return find_durability_given_up(report)
+    arm = find_arm_of(workload, describe_arms(report.record, experiment))
+    return () if arm is None else tuple(f"{one.setting} = {one.value}" for one in arm.given_up if one.is_durability)
+
+
 def is_durability_given_up(name: str, value: str) -> bool:
     """Whether a setting's value gives up durability."""
     return name in _DURABILITY_SETTINGS and value.lower() in {"off", "false", "no", "0"}
 
 
 def make_cards(report: ReportInput) -> tuple[Card, ...]:
-    """One card for each workload."""
+    """One card for each workload; none in a comparison, where verdicts come first."""
+    if report.record.plan.experiment is not None:
+        return ()
     durability = find_durability_given_up(report)
     return tuple(
         Card(
             name=workload.name,
-            load=describe_load(report.record.plan.find_workload(workload.name)),
+            load=describe_load(workload.load),
             tps=format_estimate(workload.tps),
             p99=format_estimate(workload.latency_ms["p99"]),
             confidence=format_confidence(workload.tps),
@@ -163,37 +202,6 @@ def describe_load(workload: PlannedWorkload) -> str:
     return ", ".join(parts)
 
 
-class FindingText(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding, once for all workloads that it holds for; none is the whole study."""
-
-    severity: Severity
-    """The worst of theirs."""
-    claim: str
-    evidence: tuple[str, ...]
-    """A line for all workloads, or one for each with its name before it where they differ."""
-    advice: str
-    workloads: tuple[str, ...]
-
-
-def list_findings(report: ReportInput) -> tuple[FindingText, ...]:
-    """Findings, the gravest first; a claim that several workloads share is made once."""
-    shared: dict[tuple[str, str], list[Finding]] = {}
-    for severity in Severity:
-        for finding in report.findings:
-            if finding.severity is severity:
-                shared.setdefault((finding.claim, finding.advice), []).append(finding)
-    return tuple(
-        FindingText(
-            severity=findings[0].severity,
-            claim=claim,
-            evidence=_list_evidence(findings),
-            advice=advice,
-            workloads=_named(findings),
-        )
-        for (claim, advice), findings in shared.items()
-    )
-
-
 def list_choices(report: ReportInput) -> tuple[Choice, ...]:
     """What the study left open; what was chosen alike for several workloads is said once."""
     alike: dict[tuple[str, str, str], list[str]] = {}
@@ -204,6 +212,11 @@ def list_choices(report: ReportInput) -> tuple[Choice, ...]:
         Choice(name=f"{name} ({', '.join(of)})" if any(of) else name, value=value, reason=reason)
         for (name, value, reason), of in alike.items()
     )
+
+
+def is_mixed(trial: TrialAnalysis) -> bool:
+    """Whether several variants alternated in a trial: what it shows as a whole is a mixture of them, and no result."""
+    return len(trial.record.planned.arms) > 1
 
 
 def name_trial(trial: TrialAnalysis) -> str:
@@ -217,6 +230,8 @@ def describe_trial(trial: TrialAnalysis) -> str:
     if trial.record.status is TrialStatus.FAILED:
         return f"{where}, failed: {trial.record.error.fact if trial.record.error else 'no reason recorded'}"
     parts = [where]
+    if is_mixed(trial):
+        return f"{where}, {len(trial.record.planned.arms)} variants alternate"
     if trial.tps is not None:
         parts.append(f"{format_number(trial.tps)} tps")
     parts += [
@@ -261,11 +276,14 @@ def list_commands(report: ReportInput) -> tuple[Command, ...]:
         commands.append(
             Command(purpose="The same data in a database of your own, in place of its pgbench tables", line=line)
         )
+    seen: set[str] = set()
     for workload in report.analysis.workloads:
         trial = workload.representative or next(iter(workload.trials), None)
-        if trial is not None and trial.record.argv:
+        # Under other variants of the same workload it is the same but for what they say themselves.
+        if trial is not None and trial.record.argv and workload.load.name not in seen:
+            seen.add(workload.load.name)
             folder = f"{report.record_dir}/trials/{trial.record.planned.number:04d}"
-            purpose = f"The load of {workload.name} on it, as in {name_trial(trial)}"
+            purpose = f"The load of {workload.load.name} on it, as in {name_trial(trial)}"
             commands.append(Command(purpose=purpose, line=_by_hand(trial.record.argv, scripts_folder=folder)))
     return tuple(commands)
 
@@ -285,21 +303,3 @@ def _by_hand(argv: tuple[str, ...], scripts_folder: str = "") -> str:
 
 def _describe_cpus(count: float) -> str:
     return f"{count:g} {'CPU' if count == 1 else 'CPUs'}"
-
-
-def _named(findings: list[Finding]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(finding.workload for finding in findings if finding.workload is not None))
-
-
-def _list_evidence(findings: list[Finding]) -> tuple[str, ...]:
-    seen: dict[str, list[Finding]] = {}
-    for finding in findings:
-        if finding.evidence:
-            seen.setdefault(finding.evidence, []).append(finding)
-    if len(seen) <= 1:
-        return tuple(seen)
-    return tuple(": ".join(filter(None, (", ".join(_named(of)), evidence))) for evidence, of in seen.items())
-
-
-def _join(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -39,6 +39,48 @@ class EstimateText(msgspec.Struct, frozen=True, kw_only=True):
     """Why something is absent; the interval itself where it is too wide to be of use."""
 
 
+class EffectText(msgspec.Struct, frozen=True, kw_only=True):
+    """A relative change in words. Without an interval there is no number either: it would pass for a result."""
+
+    value: str
+    """Such as `-22.5 %`."""
+    interval: str
+    """Such as `[-25.1, -19.7]`; empty where there is none."""
+
+    def __str__(self) -> str:
+        """Both, as they stand in a sentence."""
+        return f"{self.value} {self.interval}".rstrip()
+
+
+def format_effect(effect: float | None, low: float | None, high: float | None) -> EffectText:
+    """Round a change, a ratio less one, and its interval to the place that the interval's width decides, with signs."""
+    if effect is None or low is None or high is None:
+        return EffectText(value=ABSENT, interval="")
+    half_width = (high - low) * 50.0
+    decimals = min(2, _DOUBT_DIGITS - 1 - _exponent(half_width)) if half_width > 0 else 2
+    value, start, end = (_with_sign(one * 100.0, decimals) for one in (effect, low, high))
+    return EffectText(value=f"{value} %", interval=f"[{start}, {end}]")
+
+
+def format_within(ratio: float) -> str:
+    """A bound to both sides, as it was asked for: 0.03 is `±3 %`."""
+    return f"±{ratio * 100:.3g} %"
+
+
+def format_roughly(ratio: float) -> str:
+    """A width to both sides that is itself an estimate: 0.0403 is `±4.0 %`."""
+    return f"±{format_number(ratio * 100, digits=_DOUBT_DIGITS)} %"
+
+
+def format_more_time(seconds: float) -> str:
+    """A time that somebody would have to add, rounded up: `40 more seconds`, `6 more minutes`, `9 more days`."""
+    for size, step, most, name in ((1, 10, 100, "second"), (60, 1, 100, "minute"), (3600, 1, 48, "hour")):
+        count = math.ceil(seconds / size / step) * step
+        if count < most:
+            return f"{count} more {name}{'' if count == 1 else 's'}"
+    return f"{math.ceil(seconds / 86_400):,} more days"
+
+
 def format_number(value: float, *, digits: int = _LONE_DIGITS) -> str:
     """Round to significant digits, with thousands separators: 3412.3 is `3,410`, 0.012345 is `0.0123`."""
     if value == 0 or not math.isfinite(value):
@@ -75,6 +117,18 @@ def format_estimate(estimate: Estimate) -> EstimateText:
     return EstimateText(value=value, interval=f"[{low} – {high}]", n=n, reason=estimate.reason)
 
 
+def format_in_unit(estimate: Estimate) -> EstimateText:
+    """Round an estimate with its unit as people read it: 1640.2 bytes is `1.602 kB` with `[1.59 – 1.61]`."""
+    size, name = (1, estimate.unit)
+    if estimate.unit == "bytes":
+        size, name = next(((s, n) for s, n in _BYTES if abs(estimate.value or 0.0) >= s), (1, "B"))
+    ends = {end: None if (at := getattr(estimate, end)) is None else at / size for end in ("value", "low", "high")}
+    shown = format_estimate(msgspec.structs.replace(estimate, **ends))
+    if estimate.value is None or name in {"", "count"}:
+        return shown
+    return msgspec.structs.replace(shown, value=f"{shown.value} {name}")
+
+
 def is_too_wide(estimate: Estimate) -> bool:
     """Whether an interval says nothing but that there are too few trials."""
     return estimate.low is not None and estimate.high is not None and estimate.high > _USEFUL_FACTOR * estimate.low > 0
@@ -86,10 +140,10 @@ def format_confidence(estimate: Estimate) -> str:
 
 
 def format_seconds(value: float) -> str:
-    """Format a duration: `0.45 ms`, `12.3 s`, `60 s`, `3 min 20 s`, `2 h 5 min`."""
+    """Format a duration: `0.45 ms`, `12.3 s`, `60 s`, `1 min 58 s`, `2 h 5 min`."""
     if 0 < abs(value) < 0.1:
         return f"{_trim(value * 1000)} ms"
-    if value < 120:
+    if value < 100:
         return f"{_trim(value)} s"
     minutes, seconds = divmod(round(value), 60)
     if minutes < 120:
@@ -136,6 +190,12 @@ def _format_far(value: float) -> str:
 def _with_doubt(value: float, decimals: int) -> str:
     # A wide interval of a geometric mean lies far to one side: its low end would be rounded to 0, which it is not.
     return _with_decimals(value, max(decimals, _DOUBT_DIGITS - 1 - _exponent(value)))
+
+
+def _with_sign(percent: float, decimals: int) -> str:
+    # Tens of percent are rounded away beside hundreds only: no interval is so wide that -98 % would be -100 %.
+    text = _with_decimals(percent, max(0, decimals) if abs(percent) < 100 else decimals)
+    return text if text.startswith("-") or float(text.replace(",", "")) == 0 else f"+{text}"
 
 
 def _with_decimals(value: float, decimals: int) -> str:

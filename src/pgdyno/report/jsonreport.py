@@ -15,7 +15,8 @@ from pgdyno.analyse.types import Event, Percentile, StatementTime, TrialAnalysis
 from pgdyno.explain.finding import Finding
 from pgdyno.plan.plan import Choice, PlannedWorkload
 from pgdyno.record.types import Dataset, ErrorFact, Gap, HostFacts, ServerFacts, SettingFact, TrialStatus
-from pgdyno.report.content import describe_study, find_durability_given_up
+from pgdyno.report.content import describe_study, find_durability_given_up, find_workload_losses, is_mixed
+from pgdyno.report.experiment_document import ExperimentDocument, make_experiment
 from pgdyno.report.input import ReportInput
 from pgdyno.spec.study import Study
 
@@ -32,6 +33,11 @@ class TrialDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     number: Annotated[int, _says("From 1, in the order of running.")]
     round: int
+    arms: Annotated[
+        tuple[str, ...], _says("The variant under test; of several that alternated, the trial's own figures are a mixture.")
+    ]  # fmt: skip
+    slice_s: Annotated[float | None, _says("Length of the slices in which variants alternated.")]
+    washout_s: Annotated[float | None, _says("How long after each change a slice does not count.")]
     status: TrialStatus
     is_representative: Annotated[bool, _says("Whether it is the finished trial with the median TPS.")]
     error: ErrorFact | None
@@ -66,6 +72,9 @@ class WorkloadDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     planned: PlannedWorkload
+    durability_given_up: Annotated[
+        tuple[str, ...], _says("Settings of its trials with which a crash may lose committed transactions.")
+    ]
     tps: Estimate
     latency_ms: Annotated[dict[str, Estimate], _says("By name: mean, p50, p90, p95, p99, p99.9, max.")]
     trials: tuple[TrialDocument, ...]
@@ -86,6 +95,9 @@ class ReportDocument(msgspec.Struct, frozen=True, kw_only=True):
         tuple[str, ...], _says("Settings with which a crash may lose committed transactions.")
     ]
     findings: tuple[Finding, ...]
+    experiment: Annotated[
+        ExperimentDocument | None, _says("Variants and verdicts; null for a study that compares nothing.")
+    ]
     workloads: tuple[WorkloadDocument, ...]
     dataset: Dataset | None
     choices: Annotated[tuple[Choice, ...], _says("What the study left open, what was chosen, and why.")]
@@ -113,16 +125,8 @@ def make_document(report: ReportInput) -> ReportDocument:
         tool_versions=record.tool_versions,
         durability_given_up=find_durability_given_up(report),
         findings=report.findings,
-        workloads=tuple(
-            WorkloadDocument(
-                name=workload.name,
-                planned=record.plan.find_workload(workload.name),
-                tps=workload.tps,
-                latency_ms=workload.latency_ms,
-                trials=tuple(_make_trial(workload, trial) for trial in workload.trials),
-            )
-            for workload in report.analysis.workloads
-        ),
+        experiment=make_experiment(report),
+        workloads=tuple(_make_workload(report, workload) for workload in report.analysis.workloads),
         dataset=record.dataset,
         choices=record.plan.choices,
         server=record.server,
@@ -141,11 +145,33 @@ def make_schema() -> dict[str, Any]:
     }
 
 
+def _make_workload(report: ReportInput, workload: WorkloadAnalysis) -> WorkloadDocument:
+    estimates = {"tps": workload.tps, **workload.latency_ms}
+    if any(is_mixed(trial) for trial in workload.trials):
+        # Trials within which variants alternate show a mixture of them: it must not pass for anybody's result.
+        estimates = {name: _without_value(estimate) for name, estimate in estimates.items()}
+    return WorkloadDocument(
+        name=workload.name,
+        planned=workload.load,
+        durability_given_up=find_workload_losses(report, workload),
+        tps=estimates["tps"],
+        latency_ms={name: estimates[name] for name in workload.latency_ms},
+        trials=tuple(_make_trial(workload, trial) for trial in workload.trials),
+    )
+
+
+def _without_value(estimate: Estimate) -> Estimate:
+    return msgspec.structs.replace(estimate, value=None, low=None, high=None, reason="variants alternate in each trial")
+
+
 def _make_trial(workload: WorkloadAnalysis, trial: TrialAnalysis) -> TrialDocument:
     record, planned = trial.record, trial.record.planned
     return TrialDocument(
         number=planned.number,
         round=planned.round,
+        arms=planned.arms,
+        slice_s=record.slice_s,
+        washout_s=record.washout_s,
         status=record.status,
         is_representative=trial is workload.representative,
         error=record.error,

@@ -1,6 +1,6 @@
 """The report as Markdown that one pastes into a ticket: the same words and tables as the page, without its charts.
 
-Plain CommonMark with pipe tables. Whatever a study, a server or a tool said is escaped: it stays text.
+Plain CommonMark with pipe surroundings. Whatever a study, a server or a tool said is escaped: it stays text.
 """
 
 from __future__ import annotations
@@ -9,8 +9,14 @@ import re
 from collections.abc import Iterable, Iterator
 
 from pgdyno.analyse.types import WorkloadAnalysis
-from pgdyno.report import content, tables
+from pgdyno.report import content, surroundings, trial_tables
+from pgdyno.report.answers import Answer, WorkloadAnswers, answer_study
+from pgdyno.report.comparison_tables import variants_table
+from pgdyno.report.finding_words import list_findings
 from pgdyno.report.input import ReportInput
+from pgdyno.report.method import TRIALS_REMARK, describe_method, describe_noise, is_noise_loud
+from pgdyno.report.reading import explain_reading
+from pgdyno.report.sections import list_parts
 from pgdyno.report.table import Cell, Table
 
 # What could begin markup within a line, and no more, so that the text stays legible where nobody renders it. Nothing of
@@ -20,14 +26,19 @@ _MARKUP = re.compile(r"[\\`*<|~]|(?<!\w)_|_(?!\w)|\](?=[(\[:])|&(?=#?\w+;)")
 
 def render_markdown(report: ReportInput) -> str:
     """Render the report as Markdown."""
+    compared = answer_study(report)
     blocks = [
         *_head(report),
+        *_verdicts(compared),
         *_findings(report),
+        *(block for answers in compared for block in _comparison(report, answers)),
+        *_method(report, compared),
+        *(["## Trials", TRIALS_REMARK] if compared else []),
         *(block for workload in report.analysis.workloads for block in _workload(report, workload)),
         *_surroundings(report),
         *_repeat(report),
         "## How to read this",
-        *content.HOW_TO_READ,
+        *explain_reading(report),
     ]
     return "\n\n".join(blocks) + "\n"
 
@@ -61,7 +72,43 @@ def _head(report: ReportInput) -> Iterator[str]:
         shown.append(f"p99 {card.p99.value}{unit} {_doubt(card.p99.interval, card.p99.n, card.p99.reason)}")
         label = " (durability given up)" if card.durability else ""
         lines.append(f"- {escape(card.name)}{label}: {', '.join(shown)}; {escape(card.load)}")
-    yield "\n".join(lines)
+    if lines:
+        yield "\n".join(lines)
+
+
+def _verdicts(compared: tuple[WorkloadAnswers, ...]) -> Iterator[str]:
+    lines = []
+    for answers in compared:
+        if answers.curve:
+            lines.append(f"- **{escape(answers.workload)}**: {escape(' '.join(answers.curve))}")
+        else:
+            lines += [_verdict(answer) for answer in answers.answers]
+        if is_noise_loud(answers):
+            lines += [f"- **Warning**: {escape(words)}" for words in describe_noise(answers)]
+    if lines:
+        yield "\n".join(lines)
+
+
+def _verdict(answer: Answer) -> str:
+    return f"- **{escape(answer.lead)}**{escape(answer.sentence.removeprefix(answer.lead))}"
+
+
+def _comparison(report: ReportInput, answers: WorkloadAnswers) -> Iterator[str]:
+    yield f"## Verdicts on {escape(answers.workload)}"
+    for part in list_parts(report, answers):
+        yield format_table(part) if isinstance(part, Table) else escape(part)
+    yield f"### How far two identical variants differ here: {escape(answers.workload)}"
+    yield from (escape(words) for words in describe_noise(answers))
+
+
+def _method(report: ReportInput, compared: tuple[WorkloadAnswers, ...]) -> Iterator[str]:
+    if not compared:
+        return
+    yield "## How it was compared"
+    yield from (escape(words) for words in describe_method(report))
+    variants = variants_table(compared[0].arms)
+    if variants is not None:
+        yield format_table(variants)
 
 
 def _doubt(interval: str, n: str, reason: str | None) -> str:
@@ -71,7 +118,7 @@ def _doubt(interval: str, n: str, reason: str | None) -> str:
 
 
 def _findings(report: ReportInput) -> Iterator[str]:
-    findings = content.list_findings(report)
+    findings = list_findings(report)
     if not findings:
         return
     yield "## Findings"
@@ -90,13 +137,26 @@ def _sentence(words: str) -> str:
 
 
 def _workload(report: ReportInput, workload: WorkloadAnalysis) -> Iterator[str]:
-    planned = report.record.plan.find_workload(workload.name)
+    planned = workload.load
     scripts = ", ".join(name if weight == 1 else f"{name} @ {weight}" for name, weight in planned.scripts)
-    yield f"## {escape(workload.name)}"
-    yield escape(f"{content.describe_load(planned)}, {planned.threads} pgbench threads, scripts: {scripts}")
-    yield format_table(tables.result_table(workload))
-    yield format_table(tables.trials_table(workload))
-    made = (tables.counts_table(workload), tables.shares_table(workload), tables.statements_table(workload))
+    is_compared = any(trial.record.planned.arms for trial in workload.trials)
+    losses = content.find_workload_losses(report, workload) if is_compared else ()
+    label = f" (durability given up: {', '.join(losses)})" if losses else ""
+    yield f"{'###' if is_compared else '##'} {escape(workload.name + label)}"
+    yield escape(
+        f"{content.describe_load(planned)}, {planned.threads} pgbench {'thread' if planned.threads == 1 else 'threads'}, scripts: {scripts}"
+    )
+    if any(content.is_mixed(trial) for trial in workload.trials):
+        yield content.MIXED_REMARK
+        yield format_table(trial_tables.blocks_table(workload))
+    else:
+        yield format_table(trial_tables.result_table(workload))
+        yield format_table(trial_tables.trials_table(workload))
+    made = (
+        trial_tables.counts_table(workload),
+        trial_tables.shares_table(workload),
+        trial_tables.statements_table(workload),
+    )
     yield from (format_table(table) for table in made if table is not None)
     for trial in workload.trials:
         if trial.unknown_lines:
@@ -108,17 +168,17 @@ def _surroundings(report: ReportInput) -> Iterator[str]:
     dataset = report.record.dataset
     if dataset is not None:
         yield "## Dataset"
-        yield format_table(tables.dataset_table(report, dataset))
-        yield format_table(tables.relations_table(dataset))
-        yield format_table(tables.init_table(dataset))
+        yield format_table(surroundings.dataset_table(report, dataset))
+        yield format_table(surroundings.relations_table(dataset))
+        yield format_table(surroundings.init_table(dataset))
     yield "## Settings and machine"
     made = (
-        tables.key_settings_table(report),
-        tables.settings_table(report),
-        tables.choices_table(report),
-        tables.host_table(report),
-        tables.gaps_table(report),
-        tables.versions_table(report),
+        surroundings.key_settings_table(report),
+        surroundings.settings_table(report),
+        surroundings.choices_table(report),
+        surroundings.host_table(report),
+        surroundings.gaps_table(report),
+        surroundings.versions_table(report),
     )
     yield from (format_table(table) for table in made if table is not None)
 
@@ -140,6 +200,9 @@ def _cell(table: Table, cell: Cell) -> str:
     is_code = cell.is_code and not set("`|") & set(cell.text)
     shown = f"`{' '.join(cell.text.split())}`" if is_code else escape(cell.text)
     shown = f"**{shown}**" if cell.is_strong else shown
+    # Behind a verdict its figures, behind a figure its interval.
+    shown += f"{':' if cell.hue else ''} {escape(cell.detail)}" if cell.detail else ""
+    shown += f" ({escape(cell.tag)})" if cell.tag else ""
     number = table.note_number(cell)
     return shown if number is None else f"{shown} ({number})"
 

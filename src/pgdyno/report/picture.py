@@ -1,6 +1,7 @@
-"""The report's headline as a picture: each workload's TPS over time above its figures, as SVG or PNG.
+"""The report's headline as a picture, as SVG or PNG.
 
-The charts are those of the page, drawn here by vl-convert instead of the reader's browser.
+Of a bench it shows each workload's TPS over time above its figures, of a comparison every variant's interval, of a sweep
+over clients the curve. The charts are those of the page, drawn here by vl-convert instead of the reader's browser.
 """
 
 from __future__ import annotations
@@ -12,9 +13,13 @@ import vl_convert
 
 from pgdyno.analyse.types import ChartKind, WorkloadAnalysis
 from pgdyno.report import content
-from pgdyno.report.charts import PICTURE_THEME, to_vega_lite, trial_charts
+from pgdyno.report.answers import WorkloadAnswers, answer_study
+from pgdyno.report.chart import PICTURE_THEME, to_vega_lite
 from pgdyno.report.format import format_confidence, format_estimate
 from pgdyno.report.input import ReportInput
+from pgdyno.report.intervals_chart import intervals_chart
+from pgdyno.report.sweep_chart import curve_chart
+from pgdyno.report.trial_charts import trial_charts
 
 _WIDTH = 860
 _LINE_LETTERS = 120  # of a line of the title's size that fit into the width
@@ -32,7 +37,10 @@ def render_png(report: ReportInput, *, scale: float = 2.0) -> bytes:
 
 def make_picture(report: ReportInput) -> dict[str, Any]:
     """The picture as one Vega-Lite specification; workloads without a charted trial are left out."""
-    rows = [row for workload in report.analysis.workloads for row in _make_row(workload)]
+    compared = answer_study(report)
+    rows = [row for answers in compared for row in _compare(answers)]
+    if not compared:
+        rows = [row for workload in report.analysis.workloads for row in _make_row(workload)]
     config = rows[0].pop("config") if rows else {}
     for row in rows[1:]:
         row.pop("config")
@@ -48,6 +56,17 @@ def make_picture(report: ReportInput) -> dict[str, Any]:
         "spacing": 26,
         "config": config,
     }
+
+
+def _compare(answers: WorkloadAnswers) -> list[dict[str, Any]]:
+    if answers.sweep is not None:
+        chart, subtitle = curve_chart(answers.sweep, theme=PICTURE_THEME), " ".join(answers.curve)
+        return [to_vega_lite(chart, width=_WIDTH, title=answers.workload, subtitle=subtitle)]
+    shown = intervals_chart(answers, theme=PICTURE_THEME)
+    if shown is None:
+        return []
+    subtitle = f"{shown.title}. {shown.caption}"
+    return [to_vega_lite(shown, width=_WIDTH, title=answers.workload, subtitle=subtitle)]
 
 
 def _make_row(workload: WorkloadAnalysis) -> list[dict[str, Any]]:

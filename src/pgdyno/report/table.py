@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from pgdyno.report.format import ABSENT
@@ -14,6 +16,12 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     note: str | None = None
     is_code: bool = False
     is_strong: bool = False
+    detail: str = ""
+    """What belongs to the text and stands behind or below it, such as its interval."""
+    tag: str = ""
+    """A label that goes wherever the text goes, such as what a variant gives up."""
+    hue: str = ""
+    """Of a verdict, beside its words."""
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +63,11 @@ def code(value: str) -> Cell:
 def absent(reason: str | None) -> Cell:
     """A cell without a value, with the reason."""
     return Cell(text=ABSENT, note=reason)
+
+
+def number(value: float | None, formatted: Callable[[float], str], reason: str | None) -> Cell:
+    """A cell of a number; absent with the reason."""
+    return absent(reason) if value is None else text(formatted(value))
 
 
 def columns(*titles: str, numbers_from: int | None = None) -> tuple[Column, ...]:

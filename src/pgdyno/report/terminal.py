@@ -6,14 +6,17 @@ Fits 80 columns and says nothing by colour alone.
 from __future__ import annotations
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.explain.finding import Severity
 from pgdyno.report import content
+from pgdyno.report.comparison_terminal import list_answers
+from pgdyno.report.finding_words import list_findings
 from pgdyno.report.format import format_confidence, format_estimate
 from pgdyno.report.input import ReportInput
+from pgdyno.report.paragraph import Paragraph
 
 # Leaves room for the figures on a line of 80; a longer name pushes its own line alone.
 _MOST_NAME = 24
@@ -21,42 +24,31 @@ _SHOWN_PERCENTILES = ("p50", "p95", "p99")
 _STYLES = {Severity.CRITICAL: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "bold"}
 
 
-class _Paragraph:
-    """Wrapped words with a left margin. Rich's own lines may end in blanks, which would land in files and pipes."""
-
-    def __init__(self, words: str | Text, *, by: int = 2) -> None:
-        self._words = Text(words) if isinstance(words, str) else words
-        self._margin = " " * by
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield its lines."""
-        room = max(1, options.max_width - len(self._margin))
-        for line in [self._words.copy()] if options.no_wrap else self._words.wrap(console, room):
-            line.rstrip()
-            yield Text(self._margin) + line
-
-
 def render_terminal(report: ReportInput) -> RenderableType:
     """Render the summary of a report."""
-    workloads = report.analysis.workloads
-    names = min(_MOST_NAME, max(cell_len(workload.name) for workload in workloads))
-    lines: list[RenderableType] = [_Paragraph(content.describe_bench(report), by=0), ""]
-    lines += [line for workload in workloads for line in _figures(workload, names=names)]
+    lines: list[RenderableType] = [Paragraph(content.describe_bench(report), by=0), ""]
+    lines += list_answers(report) if report.record.plan.experiment is not None else _list_figures(report)
     durability = content.find_durability_given_up(report)
     if durability:
         lines += ["", Text(f"durability given up: {', '.join(durability)}", style="bold red")]
-    findings = content.list_findings(report)
+    findings = list_findings(report)
     if findings:
         lines.append("")
     for finding in findings:
         of = f" ({', '.join(finding.workloads)})" if finding.workloads else ""
         claim = Text.assemble((f"{finding.severity.value}: ", _STYLES[finding.severity]), finding.claim, of)
-        lines.append(_Paragraph(claim, by=0))
+        lines.append(Paragraph(claim, by=0))
         if finding.severity is not Severity.NOTE:
-            lines += [_Paragraph(words) for words in (*finding.evidence, finding.advice) if words]
+            lines += [Paragraph(words) for words in (*finding.evidence, finding.advice) if words]
     # A path is to be copied: it may pass the margin, and never breaks.
     lines += ["", Text(f"report: {report.record_dir}/report.html", no_wrap=True, overflow="ignore")]
     return Group(*lines)
+
+
+def _list_figures(report: ReportInput) -> list[RenderableType]:
+    workloads = report.analysis.workloads
+    names = min(_MOST_NAME, max(cell_len(workload.name) for workload in workloads))
+    return [line for workload in workloads for line in _figures(workload, names=names)]
 
 
 def _figures(workload: WorkloadAnalysis, *, names: int) -> tuple[RenderableType, ...]:
@@ -75,7 +67,7 @@ def _figures(workload: WorkloadAnalysis, *, names: int) -> tuple[RenderableType,
     return (
         _plain(f"{name}  {tps.value} tps  {doubt}"),
         _plain(f"{' ' * names}  {'  '.join(shown)}"),
-        *([_Paragraph(advice, by=names + 2)] if advice else []),
+        *([Paragraph(advice, by=names + 2)] if advice else []),
     )
 
 

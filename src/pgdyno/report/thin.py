@@ -35,7 +35,7 @@ def to_columns(
             groups[one.t_s] = {"t": list(_thin_times(one.t_s, step, rows_per_step))}
         scaled = [None if value is None else value * factor for value in one.values]
         thinned = scaled if step == 1 else _thin_means(scaled, step) if is_stacked else _thin_extremes(scaled, step)
-        groups[one.t_s][f"s{index}"] = [None if value is None else _shorten(value) for value in thinned]
+        groups[one.t_s][f"s{index}"] = [None if value is None else shorten(value) for value in thinned]
     return tuple(groups.values()), longest
 
 
@@ -71,5 +71,6 @@ def _thin_extremes(values: Values, step: int) -> list[float | None]:
     return extremes
 
 
-def _shorten(value: float) -> float:
+def shorten(value: float) -> float:
+    """A value with the digits that a chart can show."""
     return float(f"{value:.{_DIGITS}g}")

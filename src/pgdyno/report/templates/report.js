@@ -23,7 +23,7 @@
       mode: "vega-lite", renderer: "svg", ast: true, actions: false, defaultStyle: false, tooltip: false,
     });
     drawn.set(figure, { view, chart, plot });
-    if (!figure.id.endsWith("-strip")) follow(figure, plot, view);
+    if (figure.classList.contains("timed")) follow(figure, plot, view);
   }
 
   // In slices, so that reading and scrolling need not wait for the last chart.
@@ -56,7 +56,7 @@
   }
 
   function showAt(scope, t) {
-    for (const figure of scope.querySelectorAll("figure.chart")) {
+    for (const figure of scope.querySelectorAll("figure.timed")) {
       const { view, chart, plot } = drawn.get(figure) ?? {};
       if (!view) continue;
       const line = plot.querySelector(".cursor");

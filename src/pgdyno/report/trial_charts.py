@@ -1,23 +1,17 @@
-"""The definitions of the report's charts, as Vega-Lite: the page draws them, and so do SVG and PNG.
-
-A chart is a specification without data and its data apart, so that a page with many trials holds each shape once.
-The specifications are plain dictionaries: building one through altair takes longer than drawing it, and altair's own
-schema checks them in the tests. Thinning is for the display alone; the record keeps every sample.
-"""
+"""The charts of one trial over its time. Thinning is for the display alone; the record keeps every sample."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from pgdyno.analyse.types import ChartKind, Event, Series, TrialAnalysis, WorkloadAnalysis
+from pgdyno.analyse.types import ChartKind, Event, Series, TrialAnalysis
 from pgdyno.report import palette, thin
+from pgdyno.report.chart import NUMBER_LABEL, Chart, LegendEntry, Theme, config_of
 from pgdyno.report.format import format_number, format_seconds
 
-FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 # From here on an axis in minutes reads better than one in seconds.
 _MINUTES_FROM_S = 180.0
 # Where the largest value is that many times the smallest, a linear axis would show the largest alone.
@@ -57,53 +51,6 @@ _HUES = {
 }  # fmt: skip
 
 
-_NUMBER = "abs(datum.value) >= 1e6 ? format(datum.value, '~s') : format(datum.value, ',~g')"
-
-
-class Theme(msgspec.Struct, frozen=True, kw_only=True):
-    """How a colour's name becomes a colour, and whether the chart itself must explain its hues."""
-
-    colour: Callable[[str], str]
-    has_legend: bool
-
-
-CSS_THEME = Theme(colour=lambda name: f"var(--{name})", has_legend=False)
-"""For the page: its style sheet gives the colours, by day, by night and on paper; its own legend wraps."""
-PICTURE_THEME = Theme(colour=lambda name: palette.LIGHT[name], has_legend=True)
-"""For SVG and PNG, which stand alone."""
-
-
-class LegendEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A series' name, the name of its hue, and its field in the data."""
-
-    label: str
-    hue: str
-    field: str
-    is_line: bool
-
-
-class Chart(msgspec.Struct, frozen=True, kw_only=True):
-    """A chart: what it shows, in words and as Vega-Lite, and its data."""
-
-    kind: str
-    title: str
-    unit: str
-    alt: str
-    """What a reader who does not see it should know."""
-    note: str
-    """What was done to the data for the display; empty where nothing was."""
-    caption: str
-    """What to know when reading it; empty where nothing is."""
-    is_wide: bool
-    legend: tuple[LegendEntry, ...]
-    spec: dict[str, Any]
-    """Reads three datasets by name: `series`, `spans` and `moments`."""
-    columns: tuple[dict[str, list[float | None]], ...]
-    """`series`, by column: `t` and the fields of the legend; one group for each set of sampling times."""
-    marks: dict[str, list[dict[str, Any]]]
-    """`spans` and `moments`."""
-
-
 def trial_charts(trial: TrialAnalysis, *, theme: Theme, points: int | None = None) -> tuple[Chart, ...]:
     """All charts of a trial in the report's order; those without data, or with nothing but zeros, are left out.
 
@@ -131,69 +78,6 @@ def _zero_kinds(trial: TrialAnalysis) -> frozenset[ChartKind]:
     return frozenset(kind for kind, seen in values.items() if kind is not ChartKind.TPS and seen - {None} == {0.0})
 
 
-def strip_chart(workload: WorkloadAnalysis, *, theme: Theme) -> Chart | None:
-    """Every trial's TPS as a dot above the mean with its interval; None for less than two finished trials."""
-    trials = [(trial.record.planned.number, trial.tps) for trial in workload.trials if trial.tps is not None]
-    if len(trials) < 2:
-        return None
-    estimate = workload.tps
-    x = {"type": "quantitative", "scale": {"zero": False, "nice": True}, "axis": {"title": None, "tickCount": 5}}
-    layers: list[dict[str, Any]] = []
-    if estimate.low is not None and estimate.high is not None:
-        layers.append(
-            {
-                "data": {"name": "spans"},
-                "mark": {"type": "bar", "height": 10, "color": theme.colour("blue"), "opacity": 0.28},
-                "encoding": {"x": {"field": "from", **x}, "x2": {"field": "until"}, "y": {"value": 34}},
-            }
-        )
-    layers += [
-        {
-            "data": {"name": "moments"},
-            "mark": {"type": "tick", "orient": "vertical", "size": 18, "thickness": 2, "color": theme.colour("blue")},
-            "encoding": {"x": {"field": "at", **x}, "y": {"value": 34}},
-        },
-        {
-            "data": {"name": "series"},
-            "mark": {"type": "circle", "size": 64, "color": theme.colour("ink"), "opacity": 0.75},
-            "encoding": {"x": {"field": "t", **x}, "y": {"value": 14}},
-        },
-    ]
-    values = ", ".join(f"{format_number(tps)} (trial {number})" for number, tps in trials)
-    return Chart(
-        kind="strip",
-        title="TPS of each trial",
-        unit="tps",
-        alt=f"TPS of {len(trials)} trials: {values}.",
-        note="",
-        caption="",
-        is_wide=True,
-        legend=(),
-        spec={"width": "container", "height": 48, "layer": layers, "config": _config(theme)},
-        columns=({"t": [tps for _, tps in trials]},),
-        marks={
-            "spans": [{"from": estimate.low, "until": estimate.high}] if estimate.low is not None else [],
-            "moments": [{"at": estimate.value}] if estimate.value is not None else [],
-        },
-    )
-
-
-def to_vega_lite(chart: Chart, *, width: int, title: str = "", subtitle: str = "") -> dict[str, Any]:
-    """The chart as one Vega-Lite specification with its data in it, for drawing without the page."""
-    data = {"series": _rows(chart.columns), **chart.marks}
-    named = title or (f"{chart.title} ({chart.unit})" if chart.unit else chart.title)
-    return {
-        **chart.spec,
-        "width": width,
-        "title": {"text": named, "subtitle": subtitle, "anchor": "start"},
-        "layer": [{**layer, "data": {"values": data[layer["data"]["name"]]}} for layer in chart.spec["layer"]],
-    }
-
-
-def _rows(groups: Sequence[Mapping[str, list[float | None]]]) -> list[dict[str, float | None]]:
-    return [dict(zip(group, row, strict=True)) for group in groups for row in zip(*group.values(), strict=True)]
-
-
 def _time_chart(
     kind: ChartKind, series: tuple[Series, ...], trial: TrialAnalysis, theme: Theme, points: int | None
 ) -> Chart:
@@ -215,6 +99,7 @@ def _time_chart(
         note=note,
         caption=_CAPTIONS.get(kind, ""),
         is_wide=kind in _WIDE,
+        is_timed=True,
         legend=legend,
         spec=_time_spec(legend, theme, until_s=until_s, y=_y_axis(kind, series, factor=factor, is_log=is_log),
                         height=190 if kind in _WIDE else 140),
@@ -286,7 +171,7 @@ def _time_spec(
         "height": height,
         "layer": layers,
         "resolve": {"scale": {"color": "independent"}},
-        "config": _config(theme),
+        "config": config_of(theme),
     }
 
 
@@ -330,7 +215,7 @@ def _series_layer(
                 "type": "quantitative",
                 "scale": y["scale"],
                 "stack": None if is_line else "zero",
-                "axis": {"title": None, "tickCount": _TICKS, "labelExpr": _NUMBER, **y.get("axis", {})},
+                "axis": {"title": None, "tickCount": _TICKS, "labelExpr": NUMBER_LABEL, **y.get("axis", {})},
             },
             "color": colour,
             "order": {"field": "t" if is_line else "field"},
@@ -388,38 +273,3 @@ def _describe(kind: ChartKind, series: tuple[Series, ...], trial: TrialAnalysis,
     marks = [f"{event.kind} at {format_seconds(max(0.0, event.t_s))}" for event in marked_events(trial)]
     text = f"{_TITLES[kind]} over time in {unit}, trial {trial.record.planned.number}: {'; '.join(parts)}."
     return f"{text} Marked: {', '.join(marks)}." if marks else text
-
-
-def _config(theme: Theme) -> dict[str, Any]:
-    muted, grid = theme.colour("muted"), theme.colour("grid")
-    return {
-        "background": theme.colour("paper") if theme.has_legend else "transparent",
-        "font": FONT,
-        "padding": 2 if not theme.has_legend else 12,
-        # The figure around the chart carries its description; hundreds of parts would only be noise.
-        "aria": False,
-        "autosize": {"type": "fit-x", "contains": "padding"},
-        "view": {"stroke": None},
-        "title": {
-            "color": theme.colour("ink"),
-            "fontSize": 14,
-            "fontWeight": 600,
-            "offset": 8,
-            "subtitleColor": muted,
-            "subtitleFontSize": 12,
-            "subtitlePadding": 4,
-        },
-        "legend": {"labelColor": theme.colour("ink"), "symbolType": "square"},
-        "axis": {
-            "labelColor": muted,
-            "labelFontSize": 11,
-            "gridColor": grid,
-            "domainColor": grid,
-            "tickColor": grid,
-            "tickSize": 4,
-            "labelPadding": 4,
-            "domain": False,
-        },
-        "axisX": {"ticks": True, "domain": True},
-        "axisY": {"ticks": False, "minExtent": 38},
-    }

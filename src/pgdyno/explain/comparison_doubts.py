@@ -1,0 +1,110 @@
+"""What a reader must know before trusting a comparison: noise that got a verdict, durability that differs, an early end.
+
+Rules as those of `doubts`, over the answers instead of the trials.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from pgdyno.analyse.types import StudyAnalysis
+from pgdyno.analyse.verdict import Verdict, VerdictKind
+from pgdyno.explain.finding import Finding, Severity
+from pgdyno.facts.durability import GivenUp, find_given_up
+from pgdyno.plan.experiment import Arm, Experiment
+from pgdyno.plan.plan import PlannedTrial
+from pgdyno.record.types import StudyRecord
+
+_MOST_NAMED = 3
+
+
+def find_comparison_doubts(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
+    """Everything that weakens a comparison's verdicts; nothing for a study that compares nothing."""
+    experiment = record.plan.experiment
+    if experiment is None:
+        return
+    yield from _told_apart(experiment, analysis)
+    yield from _durability(record, experiment)
+    yield from _early_end(record, analysis)
+
+
+def find_losses(record: StudyRecord, arm: Arm) -> tuple[GivenUp, ...]:
+    """What a variant's settings give up, the gravest first."""
+    settings = {name: _as_server(value) for name, value in arm.server.settings.items()}
+    return find_given_up(settings, arm.server.version or record.server.major)
+
+
+def _told_apart(experiment: Experiment, analysis: StudyAnalysis) -> Iterator[Finding]:
+    for comparison in analysis.comparisons:
+        noise = comparison.find_noise(comparison.primary)
+        if noise is None or noise.verdict.kind in {VerdictKind.EQUIVALENT, VerdictKind.INCONCLUSIVE}:
+            continue
+        yield Finding(
+            severity=Severity.CRITICAL,
+            claim="Two identical variants were told apart: this study's verdicts are in doubt.",
+            evidence=(
+                f"The reference against itself: {comparison.primary} {_describe_change(noise.verdict)}, {noise.verdict.n} pairs;"
+                f" by chance at most {experiment.alpha * 100:g} in 100 studies show that"
+            ),
+            advice="Look for what differs between runs on this machine, and ask again.",
+            workload=comparison.workload,
+        )
+
+
+def _durability(record: StudyRecord, experiment: Experiment) -> Iterator[Finding]:
+    arms = [arm for arm in experiment.arms if arm.name not in record.refused_arms]
+    seen: dict[GivenUp, list[str]] = {}
+    for arm in arms:
+        for one in find_losses(record, arm):
+            if one.is_durability:
+                seen.setdefault(one, []).append(arm.name)
+    for one, names in seen.items():
+        if len(names) == len(arms):
+            yield Finding(
+                severity=Severity.CRITICAL,
+                claim=f"Every variant {one.label.partition(':')[0]}: {one.setting} = {one.value}.",
+                evidence=one.label,
+                advice="Never compare these figures with those of a durable server.",
+            )
+        else:
+            named = ", ".join(names) if len(names) <= _MOST_NAMED else f"{len(names)} of {len(arms)} variants"
+            yield Finding(
+                severity=Severity.WARNING,
+                claim="Variants that keep what was committed are compared with others that may not.",
+                evidence=f"{named}, by {one.setting} = {one.value}: {one.label}",
+                advice="A verdict between them is what durability costs, not what tuning gains.",
+            )
+
+
+def _early_end(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
+    for comparison in analysis.comparisons:
+        # A sweep over clients decides by its curve, which asks less than every load against the first.
+        is_open = any(arm not in record.refused_arms for arm in comparison.undecided)
+        if not is_open or comparison.workload in analysis.sweeps:
+            continue
+        # What is decided gets no more trials, but as long as anything is open the reference runs in every round.
+        ended = [trial.record.planned for workload in analysis.workloads for trial in workload.trials]
+        last, planned = (_last_round(trials, comparison.workload) for trials in (ended, record.plan.trials))
+        if last < planned:
+            yield Finding(
+                severity=Severity.WARNING,
+                claim="The comparison ended before its time was spent, with questions open.",
+                evidence=f"{last} of at most {planned} rounds or blocks",
+                advice="`pgdyno resume` goes on.",
+                workload=comparison.workload,
+            )
+
+
+def _last_round(trials: Iterable[PlannedTrial], workload: str) -> int:
+    return max((trial.round for trial in trials if trial.workload == workload), default=0)
+
+
+def _describe_change(verdict: Verdict) -> str:
+    effect, low, high = (
+        (ratio or 0.0) * 100.0 for ratio in (verdict.effect_ratio, verdict.low_ratio, verdict.high_ratio)
+    )
+    return f"{effect:+.1f} % [{low:+.1f}, {high:+.1f}]"
+
+
+def _as_server(value: object) -> str:
+    return ("on" if value else "off") if isinstance(value, bool) else str(value)

@@ -1,0 +1,93 @@
+"""Verdicts in words, each with its interval and its pairs: what a report, a progress line and a table say of one.
+
+A change never stands without its interval, and arms that are not told apart are never said not to differ.
+"""
+
+from __future__ import annotations
+
+from pgdyno.analyse.verdict import Verdict, VerdictKind
+from pgdyno.report.format import EffectText, format_effect, format_more_time, format_roughly, format_within
+
+METRIC_WORDS = {
+    "tps": "TPS",
+    "latency_p50_ms": "p50",
+    "latency_p95_ms": "p95",
+    "latency_p99_ms": "p99",
+    "wal_bytes": "WAL",
+    "wal_fpi_count": "full-page images",
+    "wal_sync_count": "WAL syncs",
+    "device_flush_count": "disk flushes",
+    "blks_read_pages": "pages read",
+    "device_read_bytes": "disk reads",
+    "device_write_bytes": "disk writes",
+    "cpu_ms": "CPU time",
+}
+"""What a reader calls the metrics of a comparison; counts are per transaction."""
+HUES = {
+    VerdictKind.FASTER: "green",
+    VerdictKind.SLOWER: "vermilion",
+    VerdictKind.EQUIVALENT: "blue",
+    VerdictKind.INCONCLUSIVE: "slate",
+    VerdictKind.MORE: "amber",
+    VerdictKind.LESS: "sky",
+}
+MARKS = {
+    VerdictKind.FASTER: "▲",
+    VerdictKind.SLOWER: "▼",
+    VerdictKind.EQUIVALENT: "=",
+    VerdictKind.INCONCLUSIVE: "?",
+    VerdictKind.MORE: "▲",
+    VerdictKind.LESS: "▼",
+}
+"""Beside the colour, for whoever does not see it."""
+
+
+def effect_of(verdict: Verdict) -> EffectText:
+    """The change that a verdict rests on."""
+    return format_effect(verdict.effect_ratio, verdict.low_ratio, verdict.high_ratio)
+
+
+def name_verdict(verdict: Verdict) -> str:
+    """The verdict by itself, such as `equivalent within ±3 %`."""
+    if verdict.kind is VerdictKind.EQUIVALENT:
+        return f"equivalent within {format_within(verdict.delta_ratio)}"
+    return str(verdict.kind.value)
+
+
+def describe_change(verdict: Verdict) -> str:
+    """The change with its interval and metric, or why there is none yet."""
+    metric = METRIC_WORDS[verdict.metric]
+    if verdict.low_ratio is None:
+        return f"{metric} has no interval yet ({verdict.reason})" if verdict.reason else f"{metric} has no interval yet"
+    return f"{metric} {effect_of(verdict)}"
+
+
+def count_pairs(verdict: Verdict) -> str:
+    """Such as `41 pairs`."""
+    return f"{verdict.n:,} {'pair' if verdict.n == 1 else 'pairs'}"
+
+
+def describe_verdict(verdict: Verdict) -> str:
+    """One arm in a line, as it stands: `commit_delay=1000 slower: TPS -22.5 % [-25.1, -19.7], 41 pairs`."""
+    word = "undecided" if verdict.kind is VerdictKind.INCONCLUSIVE else name_verdict(verdict)
+    return f"{verdict.arm} {word}: {describe_change(verdict)}, {count_pairs(verdict)}"
+
+
+def describe_outlook(verdict: Verdict, *, round_s: float | None) -> str:
+    """What it would take to settle an inconclusive question, and what its budget could have shown.
+
+    Args:
+        verdict: An inconclusive one.
+        round_s: What a pair takes.
+    """
+    if verdict.pairs_needed is not None and round_s is not None:
+        takes = f"about {format_more_time(verdict.pairs_needed * round_s)} of this would settle it"
+    elif verdict.reason is not None and verdict.low_ratio is not None:
+        takes = verdict.reason
+    elif verdict.low_ratio is None:
+        takes = "how long it would take is not known yet"
+    else:
+        takes = "no affordable number of such pairs would settle it"
+    if verdict.detectable_ratio is None:
+        return takes
+    return f"{takes}; this budget could have shown {format_roughly(verdict.detectable_ratio)}"

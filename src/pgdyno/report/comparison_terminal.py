@@ -1,0 +1,95 @@
+"""The answers of a comparison on the terminal: a sentence for each, the verdict in it marked. Fits 60 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from pgdyno.analyse.scaling import ClientSweep
+from pgdyno.analyse.verdict import VerdictKind
+from pgdyno.report.answers import Answer, WorkloadAnswers, answer_study
+from pgdyno.report.comparison import name_verdict
+from pgdyno.report.format import format_estimate
+from pgdyno.report.input import ReportInput
+from pgdyno.report.method import describe_error_rate, describe_noise, is_noise_loud
+from pgdyno.report.paragraph import Paragraph
+
+# Of so many variants each gets a sentence; of more, name and figures under a heading.
+_MOST_SENTENCES = 4
+_STYLES = {
+    VerdictKind.FASTER: "bold green",
+    VerdictKind.SLOWER: "bold red",
+    VerdictKind.EQUIVALENT: "bold cyan",
+    VerdictKind.INCONCLUSIVE: "bold yellow",
+}
+
+
+def list_answers(report: ReportInput) -> list[RenderableType]:
+    """Every answer, the machine's own noise, and what share of verdicts may be false."""
+    experiment = report.record.plan.experiment
+    compared = answer_study(report)
+    lines = [line for answers in compared for line in _list_workload(answers)]
+    if experiment is not None:
+        lines.append(Paragraph(describe_error_rate(experiment), by=0))
+    for arm in compared[0].arms.values() if compared else ():
+        if arm.error is not None:
+            lines += ["", Paragraph(Text.assemble((f"{arm.name}: {arm.error.fact}", "bold red")), by=0)]
+            lines += [Paragraph(line) for line in (arm.error.detail, arm.error.hint) if line]
+    return lines
+
+
+def _list_workload(answers: WorkloadAnswers) -> Iterator[RenderableType]:
+    if answers.sweep is not None:
+        yield Text(answers.workload, style="bold")
+        yield from (Paragraph(sentence) for sentence in answers.curve)
+        yield ""
+        yield from _list_loads(answers.sweep)
+        yield ""
+    elif len(answers.answers) > _MOST_SENTENCES:
+        yield Paragraph(Text.assemble((answers.workload, "bold"), f" against {answers.reference.title}"), by=0)
+        for answer in answers.answers:
+            yield from _list_answer(answer)
+        yield ""
+    else:
+        for answer in answers.answers:
+            yield Paragraph(_mark(answer), by=0)
+            yield ""
+    if is_noise_loud(answers):
+        for sentence in describe_noise(answers):
+            yield Paragraph(Text(sentence, style="bold red"), by=0)
+    else:
+        yield Paragraph(describe_noise(answers)[0], by=0)
+    yield ""
+
+
+def _mark(answer: Answer) -> Text:
+    words = Text(answer.sentence)
+    if answer.verdict is not None:
+        word = name_verdict(answer.verdict)
+        start = answer.lead.rfind(f" {word}") + 1
+        words.stylize(_STYLES.get(answer.verdict.kind, "bold"), start, start + len(word))
+    return words
+
+
+def _list_answer(answer: Answer) -> Iterator[RenderableType]:
+    verdict = answer.verdict
+    if verdict is None:
+        yield Paragraph(f"{answer.arm.title}: {answer.change}")
+        return
+    yield Paragraph(Text.assemble(f"{answer.arm.title}: ", (name_verdict(verdict), _STYLES.get(verdict.kind, "bold"))))
+    figures = "; ".join(filter(None, (f"{answer.change}, {answer.effort}", answer.outlook)))
+    yield Paragraph(" ".join(filter(None, (f"{figures}.", answer.caution))), by=4)
+
+
+def _list_loads(sweep: ClientSweep) -> Iterator[Text]:
+    rows = [("clients", "TPS", "", "status")]
+    for point in sweep.points:
+        tps = format_estimate(point.tps)
+        figures = (tps.value, tps.interval) if point.tps.low is not None else ("", "no interval yet")
+        rows.append((f"{point.clients:,}", *figures, point.status.value if point.status else "undecided"))
+    clients, values, intervals = (max(len(row[column]) for row in rows) for column in range(3))
+    for row in rows:
+        line = f"  {row[0]:>{clients}}  {row[1]:>{values}}  {row[2]:<{intervals}}  {row[3]}"
+        yield Text(line.rstrip(), no_wrap=True, overflow="fold")

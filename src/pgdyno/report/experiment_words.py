@@ -1,0 +1,57 @@
+"""What a comparison is, in words: which variants, how they took turns, under how many clients."""
+
+from __future__ import annotations
+
+from pgdyno.analyse.sweep import is_client_sweep
+from pgdyno.plan.experiment import Experiment
+from pgdyno.plan.plan import Plan, apply_arm
+from pgdyno.report.format import format_seconds
+from pgdyno.spec.study import TrialsSpec
+from pgdyno.spec.variant import DesignKind
+
+_MOST_NAMED = 4
+
+
+def name_variants(experiment: Experiment) -> str:
+    """The variants against their reference, by name as long as one would read them."""
+    if is_client_sweep(experiment):
+        return f"{len(experiment.arms)} numbers of clients"
+    others = [arm.name for arm in experiment.arms[1:]]
+    names = join_names(others)
+    if len(others) > _MOST_NAMED:
+        axes = list(experiment.reference.levels)
+        what = {0: "variants", 1: "levels", 2: "combinations"}[len(axes)]
+        names = f"{len(others)} {what}{' of ' if axes else ''}{join_names(axes)}"
+    return f"{names} against {experiment.reference.name}"
+
+
+def question_of(experiment: Experiment) -> str:
+    """What the comparison asks, for a study that does not say."""
+    if is_client_sweep(experiment):
+        return "How does TPS follow the number of clients?"
+    return f"{name_variants(experiment)}: which is faster?"
+
+
+def describe_experiment(experiment: Experiment, trials: TrialsSpec) -> str:
+    """The variants and how they took turns."""
+    how = "alternating under one load"
+    if experiment.design is DesignKind.PAIRED:
+        how = f"in interleaved trials of {format_seconds(trials.duration_s)}"
+    return f"{name_variants(experiment)}, {how}"
+
+
+def count_servers(experiment: Experiment) -> int:
+    """How many PostgreSQL are compared; one when all variants share it."""
+    return len({(arm.server.kind, arm.server.version, arm.server.bindir) for arm in experiment.arms})
+
+
+def list_clients(plan: Plan) -> frozenset[int]:
+    """Every number of clients that the plan uses."""
+    if plan.experiment is None:
+        return frozenset(workload.clients for workload in plan.workloads)
+    return frozenset(apply_arm(workload, arm).clients for workload in plan.workloads for arm in plan.experiment.arms)
+
+
+def join_names(names: list[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return "".join(names) if len(names) < 2 else f"{', '.join(names[:-1])} and {names[-1]}"

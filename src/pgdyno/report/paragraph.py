@@ -1,0 +1,37 @@
+"""A paragraph on the terminal: wrapped words with a left margin."""
+
+from __future__ import annotations
+
+import re
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+
+# An interval is read as one, and so is a number with its percent sign.
+_UNBROKEN = re.compile(r"\[[^\[\]\n]{3,24}\]|(?<=\d) %")
+_HELD = "\ue000"  # stands for a space that is no place to break a line
+
+
+class Paragraph:
+    """Wrapped words with a left margin, in which no interval is broken.
+
+    Rich's own lines may end in blanks, which would land in files and pipes.
+
+    Args:
+        words: To wrap.
+        by: Width of the margin.
+    """
+
+    def __init__(self, words: str | Text, *, by: int = 2) -> None:
+        self._words = Text(words) if isinstance(words, str) else words
+        self._margin = " " * by
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield its lines."""
+        room = max(1, options.max_width - len(self._margin))
+        words = self._words.copy()
+        words.plain = _UNBROKEN.sub(lambda found: found[0].replace(" ", _HELD), words.plain)
+        for line in [words] if options.no_wrap else words.wrap(console, room):
+            line.plain = line.plain.replace(_HELD, " ")
+            line.rstrip()
+            yield Text(self._margin) + line

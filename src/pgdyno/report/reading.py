@@ -1,0 +1,30 @@
+"""How to read a report: what its numbers are of, and what they are not. The last section of every form."""
+
+from __future__ import annotations
+
+from pgdyno.report.input import ReportInput
+
+_MEASURING = """\
+The trial is the unit: each starts from the same restored data and gives one number, and n counts trials, never seconds \
+or transactions.
+[low – high] is the 95 % confidence interval of the trials' geometric mean: how well this machine repeated itself; a \
+number without one comes from a single trial.
+One report measures and gives no verdict: two configurations are compared by trials of both in random order, never by \
+laying two reports side by side.
+TPS and latencies, their maximum too, are of the steady part of each trial: the beginning is left out by MSER-5, which \
+cuts where what remains is known best. “pgbench says” is pgbench's own TPS over the whole load, so the two differ.
+""".splitlines()
+_COMPARING = """\
+The pair is the unit: what a variant showed over what the reference showed beside it, in the same round. Verdicts come \
+from pairs alone; laying the TPS of two variants side by side, or two reports, gives none.
+-22.5 % [-25.1, -19.7] is a change against the reference with its interval, which holds however often one looks, so that \
+one may stop as soon as it decides. TPS and latencies with [low – high] are each variant's own.
+Faster, slower: the interval leaves out 0. Equivalent: it lies within the band that was asked for, which says that the \
+two are close, not that they are the same. Inconclusive: neither yet; it never means that there is no difference.
+Trials lie below for whoever wants to look: they show that nothing went wrong, and decide nothing.
+""".splitlines()
+
+
+def explain_reading(report: ReportInput) -> tuple[str, ...]:
+    """How to read this report, a paragraph each."""
+    return tuple(_MEASURING if report.record.plan.experiment is None else _COMPARING)

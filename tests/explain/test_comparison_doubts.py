@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from pgdyno.explain.doubts import find_doubts
+from pgdyno.explain.finding import Severity
+from pgdyno.report.input import ReportInput
+from tests.report.build_comparison import build_client_sweep, build_paired, build_product, build_switchback
+
+
+def _claims(report: ReportInput) -> list[str]:
+    return [finding.claim for finding in find_doubts(report.record, report.analysis)]
+
+
+@pytest.mark.parametrize("report", [build_switchback(), build_paired(), build_product(), build_client_sweep()])
+def test_advice_for_benches_is_not_given_to_comparisons(report: ReportInput) -> None:
+    found = find_doubts(report.record, report.analysis)
+    assert not any("--rounds" in finding.advice for finding in found)
+    assert not any("The study is not complete" in finding.claim for finding in found)
+
+
+def test_an_end_with_questions_open_is_told_and_one_that_spent_its_time_is_not() -> None:
+    report = build_paired()
+    words = "ended before its time was spent"
+    assert any(words in claim for claim in _claims(report))
+    last = max(trial.round for trial in report.record.plan.trials)
+    finished = []
+    for workload in report.analysis.workloads:
+        trials = [
+            msgspec.structs.replace(
+                trial,
+                record=msgspec.structs.replace(
+                    trial.record, planned=msgspec.structs.replace(trial.record.planned, round=last)
+                ),
+            )
+            for trial in workload.trials
+        ]
+        finished.append(msgspec.structs.replace(workload, trials=tuple(trials)))
+    spent = msgspec.structs.replace(
+        report, analysis=msgspec.structs.replace(report.analysis, workloads=tuple(finished))
+    )
+    assert not any(words in claim for claim in _claims(spent))
+    assert not any(words in claim for claim in _claims(build_client_sweep()))
+
+
+def test_identical_variants_that_were_told_apart_come_first() -> None:
+    report = build_paired(is_hard=True)
+    first = find_doubts(report.record, report.analysis)[0]
+    assert (first.severity, first.workload) == (Severity.CRITICAL, "tpcb-like")
+    assert "Two identical variants were told apart" in first.claim
+    assert not any("told apart" in claim for claim in _claims(build_paired()))
+
+
+def test_durability_given_up_by_some_is_a_price_and_by_all_a_warning_of_all_figures() -> None:
+    some = [claim for claim in _claims(build_switchback()) if "committed" in claim]
+    assert some == ["Variants that keep what was committed are compared with others that may not."]
+    assert "Every variant gives up durability: synchronous_commit = off." in _claims(build_paired(is_hard=True))
+    assert not any("urab" in claim for claim in _claims(build_paired()))

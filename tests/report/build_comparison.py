@@ -1,0 +1,270 @@
+"""Inputs of reports that compare, made up for tests: rounds are drawn, verdicts and curves are the real ones on them."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping
+
+import msgspec
+
+from pgdyno.analyse.comparison import Comparison, Round, compare, primary_metric
+from pgdyno.analyse.pilot import SliceChoice
+from pgdyno.analyse.scaling import ClientSweep, ClientTrial, analyse_client_sweep
+from pgdyno.analyse.types import StudyAnalysis, TrialAnalysis, WorkloadAnalysis
+from pgdyno.analyse.verdict import decide_family
+from pgdyno.explain.comparison_doubts import find_comparison_doubts
+from pgdyno.facts.metrics import find_metric
+from pgdyno.plan.plan import Machine, Plan, apply_arm, plan_study
+from pgdyno.record.types import ErrorFact, StudyRecord
+from pgdyno.report.input import ReportInput
+from pgdyno.spec.study import DataSpec, ServerSpec, Study, TrialsSpec, WorkloadSpec
+from pgdyno.spec.variant import ExperimentSpec, SweepSpec, VariantSpec
+from tests.report.build import GB, HOSTILE, build_failed, build_report, build_trial, build_workload
+
+SLICE_S = 0.5
+_LEVELS = {"tpcb-like": 3412.0, "select-only": 48_300.0}
+_METRICS = {
+    "latency_p50_ms": (0.9, 0.3), "latency_p95_ms": (2.1, 0.5), "latency_p99_ms": (5.4, 0.8), "wal_bytes": (0.0, 0.004),
+    "device_flush_count": (0.0, 0.02), "cpu_ms": (0.0, 0.03),
+}  # fmt: skip
+_COUNTS = {"wal_bytes": 1640.0, "device_flush_count": 0.42, "cpu_ms": 0.58}
+_REFUSED = ErrorFact(
+    fact="the server does not start",
+    detail='FATAL:  invalid value for parameter "wal_sync_method": "open_sink"\nHINT:  Available values: fsync, <fdatasync>.',
+    hint="look at the setting that the server names",
+)
+
+
+class Effect(msgspec.Struct, frozen=True, kw_only=True):
+    """What a variant really does, as a factor of the reference, and after how many rounds it is left out."""
+
+    tps: float = 1.0
+    flushes: float = 1.0
+    rounds: int = 10_000
+
+
+def build_switchback(*, workloads: tuple[str, ...] = ("tpcb-like", "select-only"), rounds: int = 41) -> ReportInput:
+    """Three variants beside the reference: one refused, one without durability; two workloads."""
+    study = Study(
+        question="Does waiting before a flush help?",
+        data=DataSpec(scale=100),
+        workload=tuple(WorkloadSpec(name=name, clients=8) for name in workloads),
+        variant=(
+            VariantSpec(name="stock"),
+            VariantSpec(settings={"commit_delay": 1000}),
+            VariantSpec(settings={"commit_delay": 50}),
+            VariantSpec(name="asynchronous", settings={"synchronous_commit": "off", "wal_writer_delay": "400ms"}),
+            VariantSpec(settings={"wal_sync_method": "open_datasync"}),
+        ),
+        experiment=ExperimentSpec(minutes=10.0),
+    )
+    effects = {
+        "tpcb-like": {
+            "commit_delay=1000": Effect(tps=0.775, flushes=0.4, rounds=24),
+            "commit_delay=50": Effect(tps=1.0, flushes=0.97),
+            "asynchronous": Effect(tps=2.6, flushes=0.02, rounds=9),
+        },
+        "select-only": {
+            "commit_delay=1000": Effect(),
+            "commit_delay=50": Effect(tps=1.01),
+            "asynchronous": Effect(),
+        },
+    }
+    return _compose(
+        study,
+        {name: effects[name] for name in workloads},
+        rounds=rounds,
+        noise_ratio={"tpcb-like": 0.05, "select-only": 0.02},
+        round_s=2.9,
+        refused={"wal_sync_method=open_datasync": _REFUSED},
+    )
+
+
+def build_paired(*, is_hard: bool = False) -> ReportInput:
+    """A restart-only setting, few rounds, nothing settled, a failed trial; when hard also a machine that cannot be trusted."""
+    small = VariantSpec(name=HOSTILE, settings={"shared_buffers": "16MB"}) if is_hard else None
+    study = Study(
+        server=ServerSpec(settings={"synchronous_commit": False}) if is_hard else ServerSpec(),
+        data=DataSpec(scale=100),
+        workload=(WorkloadSpec(name="tpcb-like", clients=8),),
+        trials=TrialsSpec(duration="10s", warm_up="3s"),
+        variant=(
+            VariantSpec(settings={"shared_buffers": "128MB"}),
+            small or VariantSpec(settings={"shared_buffers": "1GB"}),
+        ),
+        experiment=ExperimentSpec(minutes=10.0),
+    )
+    name = HOSTILE if is_hard else "shared_buffers=1GB"
+    return _compose(
+        study,
+        {"tpcb-like": {name: Effect(tps=1.02)}},
+        rounds=7,
+        noise_ratio=0.04,
+        round_s=51.0,
+        failed=(2,),
+        is_unlike_itself=is_hard,
+    )
+
+
+def build_client_sweep(*, rounds: int = 4, loads: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)) -> ReportInput:
+    """A curve over clients that climbs, has a peak and falls."""
+    study = Study(
+        data=DataSpec(scale=100),
+        workload=(WorkloadSpec(name="tpcb-like"),),
+        trials=TrialsSpec(duration="10s", warm_up="3s"),
+        sweep=(SweepSpec(name="clients", levels=loads),),
+        experiment=ExperimentSpec(minutes=60.0),
+    )
+    effects = {f"clients={n}": Effect(tps=n / (1 + 0.05 * (n - 1) + 0.0016 * n * (n - 1))) for n in loads[1:]}
+    draw = random.Random(7)
+    trials = [
+        ClientTrial(clients=n, round_index=number, tps=760.0 * (effects[f"clients={n}"].tps if n > 1 else 1.0) * math.exp(draw.gauss(0, 0.012)))
+        for number in range(rounds)
+        for n in loads
+    ]  # fmt: skip
+    sweeps = {"tpcb-like": analyse_client_sweep(trials, delta_ratio=0.03)}
+    return _compose(
+        study, {"tpcb-like": effects}, rounds=rounds, noise_ratio=0.012, round_s=130.0, level=760.0, sweeps=sweeps
+    )
+
+
+def build_product() -> ReportInput:
+    """A sweep over two axes, one of which gives up durability."""
+    study = Study(
+        question="commit_delay with and without waiting for the flush",
+        data=DataSpec(scale=100),
+        workload=(WorkloadSpec(name="tpcb-like", clients=8),),
+        sweep=(
+            SweepSpec(name="commit_delay", levels=(0, 50, 1000)),
+            SweepSpec(name="synchronous_commit", levels=("on", "off")),
+        ),
+        experiment=ExperimentSpec(minutes=10.0),
+    )
+    effects = {
+        f"commit_delay={delay}, synchronous_commit={commit}": Effect(tps=tps, flushes=1.0 if commit == "on" else 0.02)
+        for delay, commit, tps in ((0, "off", 2.6), (50, "on", 1.0), (50, "off", 2.55), (1000, "on", 0.78), (1000, "off", 2.6))
+    }  # fmt: skip
+    return _compose(study, {"tpcb-like": effects}, rounds=30, noise_ratio=0.05, round_s=4.1)
+
+
+def _compose(
+    study: Study,
+    effects: Mapping[str, Mapping[str, Effect]],
+    *,
+    rounds: int,
+    noise_ratio: float | dict[str, float],
+    round_s: float,
+    level: float | None = None,
+    refused: dict[str, ErrorFact] | None = None,
+    failed: tuple[int, ...] = (),
+    sweeps: dict[str, ClientSweep] | None = None,
+    is_unlike_itself: bool = False,
+) -> ReportInput:
+    plain = build_report(names=("tpcb-like",))
+    plan = plan_study(study, Machine(version_major=18, cpu_count=2, memory_bytes=24 * GB, disk_free_bytes=90 * GB))
+    assert plan.experiment is not None
+    record = msgspec.structs.replace(
+        plain.record,
+        name="compare",
+        command=("pgdyno", "compare", "--out", "pgdyno-records/20261121-0930-compare"),
+        study=study,
+        plan=plan,
+        refused_arms=refused or {},
+    )
+    drawn = {
+        name: _draw_rounds(
+            of, plan, rounds=rounds, noise_ratio=noise_ratio if isinstance(noise_ratio, float) else noise_ratio[name], round_s=round_s, level=level or _LEVELS[name],
+        )
+        for name, of in effects.items()
+    }  # fmt: skip
+    primary = {workload.name: primary_metric(workload) for workload in plan.workloads}
+    comparisons = compare(drawn, plan.experiment, primary=primary)
+    if is_unlike_itself:
+        comparisons = tuple(_with_loud_noise(comparison, plan.experiment.alpha) for comparison in comparisons)
+    workloads = _build_trials(record, failed)
+    pilots = {
+        name: SliceChoice(slice_s=SLICE_S, reason="a minute of them shows about ±2.9 % on this machine", half_width_ratio={"0.5": 0.029})
+        for name in drawn
+    }  # fmt: skip
+    is_switchback = any(len(trial.arms) > 1 for trial in plan.trials)
+    analysis = StudyAnalysis(
+        workloads=workloads, comparisons=comparisons, pilots=pilots if is_switchback else {}, sweeps=sweeps or {}
+    )
+    return ReportInput(
+        record=record,
+        analysis=analysis,
+        findings=tuple(find_comparison_doubts(record, analysis)),
+        record_dir="pgdyno-records/20261121-0930-compare",
+    )
+
+
+def _with_loud_noise(comparison: Comparison, alpha: float) -> Comparison:
+    """The reference against itself, told apart: what happens by chance once in a while, and always on a broken machine."""
+    noise = []
+    for question in comparison.noise:
+        ratios = tuple(-0.1 - abs(ratio) / 4 for ratio in question.log_ratios)
+        (verdict,) = decide_family(
+            {question.arm: ratios}, metric=question.metric, better=find_metric(question.metric).better, alpha=alpha,
+            delta_ratio=0.03,
+        )  # fmt: skip
+        noise.append(msgspec.structs.replace(question, log_ratios=ratios, verdict=verdict))
+    return msgspec.structs.replace(comparison, noise=tuple(noise))
+
+
+def _draw_rounds(
+    effects: Mapping[str, Effect],
+    plan: Plan,
+    *,
+    rounds: int,
+    noise_ratio: float,
+    round_s: float,
+    level: float,
+) -> tuple[Round, ...]:
+    assert plan.experiment is not None
+    draw = random.Random(3)
+    reference = plan.experiment.reference.name
+    made = []
+    for number in range(rounds):
+        drift = math.exp(draw.gauss(0.0, 0.1))
+        values = {reference: tuple(_values(draw, Effect(), level * drift, noise_ratio) for _ in range(2))}
+        for arm, effect in effects.items():
+            if number < effect.rounds:
+                values[arm] = (_values(draw, effect, level * drift, noise_ratio),)
+        made.append(Round(trial=1, at_s=1000.0 + round_s * (number + 1), length_s=round_s, values=values))
+    return tuple(made)
+
+
+def _values(draw: random.Random, effect: Effect, level: float, noise_ratio: float) -> dict[str, float]:
+    tps = level * effect.tps * math.exp(draw.gauss(0.0, noise_ratio))
+    values = {"tps": tps}
+    for name, (factor, spread) in _METRICS.items():
+        if name in _COUNTS:
+            change = effect.flushes if name == "device_flush_count" else 1.0
+            values[name] = _COUNTS[name] * change * math.exp(draw.gauss(0.0, spread))
+        else:
+            values[name] = 8000.0 * factor / tps * math.exp(draw.gauss(0.0, noise_ratio * spread))
+    return values
+
+
+def _build_trials(record: StudyRecord, failed: tuple[int, ...]) -> tuple[WorkloadAnalysis, ...]:
+    """Trials as a run leaves them: blocks that mix their variants, or a few rounds of single variants."""
+    experiment = record.plan.experiment
+    assert experiment is not None
+    made = []
+    for workload in record.plan.workloads:
+        own = [trial for trial in record.plan.trials if trial.workload == workload.name and trial.round <= 2]
+        trials: dict[tuple[str, ...], list[TrialAnalysis]] = {}
+        for planned in own:
+            short = msgspec.structs.replace(planned, duration_s=min(planned.duration_s, 20.0))
+            trial = build_failed(short) if planned.number in failed else build_trial(short, _LEVELS[workload.name])
+            if len(planned.arms) > 1:
+                trial = msgspec.structs.replace(
+                    trial, record=msgspec.structs.replace(trial.record, slice_s=SLICE_S, washout_s=0.05)
+                )
+            trials.setdefault(planned.arms, []).append(trial)
+        for arms, of in sorted(trials.items()):
+            load = workload if len(arms) > 1 else apply_arm(workload, experiment.find_arm(arms[0]))
+            name = workload.name if len(arms) > 1 else f"{workload.name}, {arms[0]}"
+            made.append(msgspec.structs.replace(build_workload(load, tuple(of)), name=name))
+    return tuple(made)

@@ -1,0 +1,228 @@
+"""What a report says of verdicts: each with its interval, its pairs and its price, and never more than was decided."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+import pytest
+
+from pgdyno.analyse.verdict import Verdict, VerdictKind
+from pgdyno.facts.metrics import all_metrics
+from pgdyno.report.answers import answer_study
+from pgdyno.report.comparison import METRIC_WORDS, describe_outlook, describe_verdict
+from pgdyno.report.comparison_tables import matrix_table, variants_table, verdict_table
+from pgdyno.report.content import describe_study, find_durability_given_up
+from pgdyno.report.format import format_effect, format_more_time, format_roughly, format_within
+from pgdyno.report.input import ReportInput
+from pgdyno.report.markdown import render_markdown
+from pgdyno.report.method import describe_method, describe_noise
+from tests.report.build import build_report
+from tests.report.build_comparison import build_client_sweep, build_paired, build_product, build_switchback
+
+
+def make_verdict(kind: VerdictKind = VerdictKind.SLOWER, **changes: object) -> Verdict:
+    plain = Verdict(
+        kind=kind, arm="commit_delay=1000", metric="tps", n=41, effect_ratio=-0.2249, low_ratio=-0.2511, high_ratio=-0.1969,
+        confidence=0.95, delta_ratio=0.03, log10_e_value=7.0, pairs_needed=0, detectable_ratio=0.0403,
+    )  # fmt: skip
+    return msgspec.structs.replace(plain, **changes)
+
+
+@pytest.mark.parametrize(
+    ("effect", "low", "high", "shown"),
+    [
+        (-0.2249, -0.2511, -0.1969, "-22.5 % [-25.1, -19.7]"),
+        (-0.009, -0.028, 0.011, "-0.9 % [-2.8, +1.1]"),
+        (0.0002, -0.011, 0.012, "0.0 % [-1.1, +1.2]"),
+        (1.5, 1.19, 1.85, "+150 % [+119, +185]"),
+        (0.1, -0.5, 2.0, "+10 % [-50, +200]"),
+        (-0.2, -0.98, 49.3, "-20 % [-98, +4,900]"),
+        (-0.98016, -0.98104, -0.97924, "-98.02 % [-98.10, -97.92]"),
+        (0.02, 0.02, 0.02, "+2.00 % [+2.00, +2.00]"),
+        (0.02, None, None, "—"),
+        (None, None, None, "—"),
+    ],
+)
+def test_a_change_has_its_interval_or_no_number(
+    effect: float | None, low: float | None, high: float | None, shown: str
+) -> None:
+    assert str(format_effect(effect, low, high)) == shown
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        (format_within(0.03), "±3 %"),
+        (format_within(0.025), "±2.5 %"),
+        (format_roughly(0.0403), "±4.0 %"),
+        (format_more_time(31.0), "40 more seconds"),
+        (format_more_time(0.5), "10 more seconds"),
+        (format_more_time(100.0), "2 more minutes"),
+        (format_more_time(331.0), "6 more minutes"),
+        (format_more_time(7_000.0), "2 more hours"),
+        (format_more_time(3_000.0), "50 more minutes"),
+        (format_more_time(200_000.0), "3 more days"),
+    ],
+)
+def test_bounds_and_waits(shown: str, expected: str) -> None:
+    assert shown == expected
+
+
+@pytest.mark.parametrize(
+    ("verdict", "words"),
+    [
+        (make_verdict(), "commit_delay=1000 slower: TPS -22.5 % [-25.1, -19.7], 41 pairs"),
+        (
+            make_verdict(VerdictKind.EQUIVALENT, effect_ratio=-0.009, low_ratio=-0.028, high_ratio=0.011),
+            "commit_delay=1000 equivalent within ±3 %: TPS -0.9 % [-2.8, +1.1], 41 pairs",
+        ),
+        (
+            make_verdict(VerdictKind.INCONCLUSIVE, n=1, low_ratio=None, high_ratio=None, reason="1 of the 5 pairs"),
+            "commit_delay=1000 undecided: TPS has no interval yet (1 of the 5 pairs), 1 pair",
+        ),
+    ],
+)
+def test_a_verdict_in_a_line(verdict: Verdict, words: str) -> None:
+    assert describe_verdict(verdict) == words
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"pairs_needed": 120}, "about 6 more minutes of this would settle it; this budget could have shown ±4.0 %"),
+        ({"pairs_needed": None}, "no affordable number of such pairs would settle it; this budget could have shown ±4.0 %"),
+        ({"pairs_needed": None, "reason": "the effect changed meanwhile"}, "the effect changed meanwhile; this budget could have shown ±4.0 %"),
+        ({"pairs_needed": 7, "low_ratio": None, "high_ratio": None, "detectable_ratio": None}, "about 30 more seconds of this would settle it"),
+        ({"pairs_needed": None, "low_ratio": None, "high_ratio": None, "detectable_ratio": None}, "how long it would take is not known yet"),
+    ],
+)  # fmt: skip
+def test_what_is_inconclusive_says_what_it_would_take(changes: dict[str, object], words: str) -> None:
+    assert describe_outlook(make_verdict(VerdictKind.INCONCLUSIVE, **changes), round_s=2.9) == words
+
+
+def _sentences(report: ReportInput) -> dict[tuple[str, str], str]:
+    return {(of.workload, one.arm.name): one.sentence for of in answer_study(report) for one in of.answers}
+
+
+def test_each_variant_and_workload_gets_one_sentence() -> None:
+    said = _sentences(build_switchback())
+    assert len(said) == 8
+    slower = said["tpcb-like", "commit_delay=1000"]
+    assert re.fullmatch(
+        r"commit_delay=1000 is slower than stock on tpcb-like: TPS -\d+\.\d % \[-\d+\.\d, -\d+\.\d\], 24 pairs, 69.6 s\.", slower
+    )  # fmt: skip
+    assert "equivalent within ±3 % on select-only" in said["select-only", "commit_delay=1000"]
+    assert "is inconclusive" in said["tpcb-like", "commit_delay=50"]
+    assert (
+        "more minutes of this would settle it; this budget could have shown ±" in said["tpcb-like", "commit_delay=50"]
+    )
+
+
+def test_a_durable_and_another_variant_are_never_compared_without_a_word() -> None:
+    report = build_switchback()
+    for (_, arm), sentence in _sentences(report).items():
+        is_lossy = arm == "asynchronous"
+        assert ("Not like with like: only stock is durable." in sentence) is is_lossy
+        assert ("asynchronous (gives up durability)" in sentence) is is_lossy
+    assert find_durability_given_up(report) == ()
+    (told,) = (finding for finding in report.findings if "keep what was committed" in finding.claim)
+    assert told.evidence.startswith("asynchronous, by synchronous_commit = off: gives up durability: a crash loses")
+
+
+def test_variants_that_all_give_it_up_are_alike_and_the_study_says_so() -> None:
+    report = build_paired(is_hard=True)
+    (sentence,) = _sentences(report).values()
+    assert sentence.count("(gives up durability)") == 2
+    assert "Not like with like" not in sentence
+    assert find_durability_given_up(report) == ("synchronous_commit = off",)
+
+
+def test_a_variant_that_does_not_start_is_told_with_the_servers_words() -> None:
+    report = build_switchback()
+    (answers, _) = answer_study(report)
+    said = _sentences(report)["tpcb-like", "wal_sync_method=open_datasync"]
+    assert said.endswith("on tpcb-like has no verdict: the server does not start.")
+    notes = (*verdict_table(answers).notes, *variants_table(answers.arms).notes)  # type: ignore[union-attr]
+    assert sum("Available values: fsync, <fdatasync>." in note for note in notes) == 2
+
+
+@pytest.mark.parametrize(
+    "report", [build_switchback(), build_paired(), build_paired(is_hard=True), build_product(), build_client_sweep()]
+)
+def test_no_percentage_stands_bare_and_nothing_is_called_the_same(report: ReportInput) -> None:
+    # Of widths and bounds the sign says so; findings and trials tell of the machine, not of variants.
+    text = render_markdown(msgspec.structs.replace(report, findings=())).split("## Trials")[0]
+    for found in re.finditer(r"(?<![±\d.,])[-+]?\d[\d.,]* %(?P<after>\W*\[)?", text):
+        line = text[text.rfind("\n", 0, found.start()) + 1 : found.end() + 20]
+        assert found["after"] or "% intervals" in line or "buy less than" in line, line
+    assert not re.search(r"\bno difference\b|\bthe same speed\b|\bidentical to\b", text)
+
+
+def test_noise_that_is_told_apart_is_an_alarm_in_every_form() -> None:
+    report = build_paired(is_hard=True)
+    (answers,) = answer_study(report)
+    assert any("do not trust this study's other verdicts" in words for words in describe_noise(answers))
+    assert [finding.severity.value for finding in report.findings if "told apart" in finding.claim] == ["critical"]
+    (calm,) = answer_study(build_paired())
+    assert describe_noise(calm)[1].startswith("They are not told apart, as it should be")
+
+
+def test_the_method_names_design_slices_and_error_rate() -> None:
+    words = " ".join(describe_method(build_switchback()))
+    for expected in (
+        "under one continuous load",
+        "0.5 s on tpcb-like, of which the first 50 ms do not count (the pilot: a minute of them shows about ±2.9 %",
+        "of 100 such verdicts on identical variants at most 5 would be false",
+        "all 8 questions",
+    ):
+        assert expected in words
+    assert "takes a restart" in " ".join(describe_method(build_paired()))
+    assert describe_method(build_report()) == ()
+
+
+def test_a_product_of_two_axes_is_a_matrix_with_every_level() -> None:
+    report = build_product()
+    (answers,) = answer_study(report)
+    table = matrix_table(answers, report.record.plan.experiment)  # type: ignore[arg-type]
+    assert table is not None
+    assert [column.title for column in table.columns[1:]] == ["on", "off"]
+    assert [[cell.text for cell in row] for row in table.rows] == [
+        ["0", "reference", "▲ faster"],
+        ["50", "? inconclusive", "▲ faster"],
+        ["1000", "▼ slower", "▲ faster"],
+    ]
+    assert all(row[2].tag == "gives up durability" and row[2].detail for row in table.rows)
+    assert matrix_table(answer_study(build_paired())[0], build_paired().record.plan.experiment) is None  # type: ignore[arg-type]
+
+
+def test_a_sweep_over_clients_answers_with_its_curve() -> None:
+    (answers,) = answer_study(build_client_sweep())
+    peak, knee, stands = answers.curve
+    assert re.fullmatch(r"TPS is highest at \d+\.\d clients \[\d+\.\d – \d+\.\d\]\.", peak)
+    assert knee.startswith("More clients buy less than 3 % from ")
+    assert "64 collapse" in stands
+
+
+def test_a_curve_that_was_run_once_names_no_peak() -> None:
+    (answers,) = answer_study(build_client_sweep(rounds=1, loads=(1, 2, 4)))
+    assert all("not known (" in sentence for sentence in answers.curve[:2])
+    assert answers.curve[2] == "By number of clients: 1, 2, 4 undecided."
+
+
+@pytest.mark.parametrize(
+    ("report", "words"),
+    [
+        (build_switchback(), "against stock, alternating under one load by 8 pgbench clients"),
+        (build_paired(), "shared_buffers=1GB against shared_buffers=128MB, in interleaved trials of 10 s"),
+        (build_client_sweep(), "7 numbers of clients, in interleaved trials of 10 s by 1 to 64 pgbench clients"),
+        (build_product(), "5 combinations of commit_delay and synchronous_commit against"),
+    ],
+)
+def test_the_first_sentence_is_true_of_comparisons(report: ReportInput, words: str) -> None:
+    assert words in describe_study(report)
+
+
+def test_every_metric_of_a_comparison_has_a_name() -> None:
+    assert set(METRIC_WORDS) <= set(all_metrics())
+    assert len(set(METRIC_WORDS.values())) == len(METRIC_WORDS)
