@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
+import numpy as np
 import pytest
 
 from pgdyno.analyse.estimate import estimate_geometric_mean
 from pgdyno.analyse.types import Event, StudyAnalysis, TrialAnalysis, WorkloadAnalysis
 from pgdyno.explain.doubts import find_doubts
 from pgdyno.explain.finding import Severity
+from pgdyno.record.samples import read_os_samples
+from pgdyno.record.series import cpu_of_others
 from pgdyno.record.types import SettingFact, StudyRecord, TrialStatus
 from tests.record.test_store import make_record, make_trial
 
@@ -40,6 +45,9 @@ def analysis_of(study: StudyRecord, /, **changes: object) -> StudyAnalysis:
     return StudyAnalysis(
         workloads=(WorkloadAnalysis(name="tpcb-like", load=load, tps=tps, latency_ms={}, trials=trials),)
     )
+
+
+SAMPLES = Path(__file__).parents[1] / "data" / "samples"
 
 
 @pytest.fixture
@@ -126,3 +134,13 @@ def test_a_failed_trial_and_the_missing_ones_are_told(record: StudyRecord) -> No
 def test_fewer_branches_than_clients(record: StudyRecord) -> None:
     small = msgspec.structs.replace(record, plan=msgspec.structs.replace(record.plan, scale=1))
     assert [f for f in find_doubts(small, analysis_of(record)) if "fewer branches" in f.claim]
+
+
+@pytest.mark.parametrize(("name", "is_told"), [("alone", False), ("beside", True)])
+def test_a_busy_loop_beside_a_load_is_told_and_the_load_itself_is_not(
+    record: StudyRecord, name: str, is_told: bool
+) -> None:
+    others = cpu_of_others(read_os_samples(SAMPLES / name))
+    share = float(np.nanmean(others.values))
+    claims = [finding.claim for finding in find_doubts(record, analysis_of(record, shares={others.metric: share}))]
+    assert ("Other programs used the CPUs while trials ran." in claims) == is_told
