@@ -30,6 +30,7 @@ _SHARES = {
     "cpu_busy_ratio": "CPU busy",
     "cpu_busiest_core_ratio": "Busiest core",
     "cpu_steal_ratio": "CPU taken by the hypervisor",
+    "cpu_others_ratio": "CPU used by other programs",
     "load_generator_thread_ratio": "Busiest pgbench thread",
     "disk_util_ratio": "Disk busy",
     "cache_hit_ratio": "Page accesses served by shared_buffers",
