@@ -57,7 +57,8 @@ def record() -> StudyRecord:
 
 def make_record_without_limits() -> StudyRecord:
     made = make_record()
-    host = msgspec.structs.replace(made.host, cpu_limit=None, cpu_busy_before_ratio=0.02)
+    disk = msgspec.structs.replace(made.host.data_disk, mount_options="rw,relatime")
+    host = msgspec.structs.replace(made.host, cpu_limit=None, cpu_busy_before_ratio=0.02, data_disk=disk)
     return msgspec.structs.replace(made, host=host)
 
 

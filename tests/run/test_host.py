@@ -91,8 +91,7 @@ def test_this_machine() -> None:
     facts = read_host_facts(Path("/var/tmp"))
     assert facts.memory_bytes == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert facts.cpu_count == len(os.sched_getaffinity(0))
-    assert facts.cpu_busy_before_ratio is not None
-    assert 0.0 <= facts.cpu_busy_before_ratio <= 1.0
+    assert facts.cpu_busy_before_ratio is None, "who looks is the preflight"
     assert facts.data_disk.size_bytes > facts.data_disk.free_bytes > 0
 
 

@@ -26,6 +26,7 @@ from pgdyno.cli.options import (
     given,
     server_table,
 )
+from pgdyno.cli.preflight import CHECK_EXAMPLES, check
 from pgdyno.cli.session import session
 from pgdyno.errors import with_program
 from pgdyno.run.program import program_name
@@ -263,6 +264,7 @@ def restore(*, json: JsonOption = False) -> None:
         show(restore_host())
 
 
+app.command(epilog=CHECK_EXAMPLES)(check)
 app.command(epilog=COMPARE_EXAMPLES)(compare)
 app.command(epilog=SWEEP_EXAMPLES)(sweep)
 

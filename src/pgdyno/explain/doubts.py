@@ -12,11 +12,9 @@ from pgdyno.analyse.estimate import Doubt, DoubtKind
 from pgdyno.analyse.types import StudyAnalysis, TrialAnalysis, WorkloadAnalysis
 from pgdyno.explain.comparison_doubts import find_comparison_doubts
 from pgdyno.explain.finding import Finding, Severity
-from pgdyno.record.types import HostFacts, StudyRecord
-from pgdyno.units import format_bytes
+from pgdyno.explain.preflight_doubts import find_preflight_doubts
+from pgdyno.record.types import StudyRecord
 
-# Source: Linux Documentation/virt and PostgreSQL 18 manual, pg_test_timing: these are read without a system call.
-_FAST_CLOCKS = frozenset({"tsc", "kvm-clock", "arch_sys_counter"})
 # Source: our methods: above 1 % of stolen time, neighbours show in the figures.
 _STEAL_RATIO = 0.01
 # A pgbench thread this busy is the bottleneck itself.
@@ -24,8 +22,6 @@ _LOAD_THREAD_RATIO = 0.9
 # The kernel's own threads, which write for the server, count as others: 3 % beside tpcb-like on 2 CPUs.
 _OTHERS_RATIO = 0.1
 _BETWEEN_RATIO = 0.05
-_NEARLY_FULL_RATIO = 0.9
-_BUSY_BEFORE_RATIO = 0.1
 _UNSAFE_SETTINGS = ("fsync", "full_page_writes", "synchronous_commit")
 
 
@@ -210,78 +206,8 @@ def _no_checkpoint(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]
             )
 
 
-def find_host_doubts(host: HostFacts) -> tuple[Finding, ...]:
-    """What the machine itself would do to any figure measured on it."""
-    return tuple(
-        Finding(severity=severity, claim=claim, evidence=evidence, advice=advice)
-        for is_so, severity, claim, evidence, advice in _host_rules(host)
-        if is_so
-    )
-
-
-def _host(record: StudyRecord, _: StudyAnalysis) -> Iterator[Finding]:
-    yield from find_host_doubts(record.host)
-
-
-def _host_rules(host: HostFacts) -> Iterator[tuple[bool, Severity, str, str, str]]:
-    busy_ratio = host.cpu_busy_before_ratio
-    yield (
-        busy_ratio is not None and busy_ratio > _BUSY_BEFORE_RATIO,
-        Severity.WARNING,
-        "Something else was running when the study began.",
-        f"CPUs {(busy_ratio or 0.0) * 100:.0f} % busy before the first step",
-        "Stop it, or wait, and measure again.",
-    )
-    yield (
-        host.clock_source is not None and host.clock_source not in _FAST_CLOCKS,
-        Severity.WARNING,
-        "The clock source is slow to read, which makes timing itself a load.",
-        f"It is {host.clock_source}; fast ones are {', '.join(sorted(_FAST_CLOCKS))}",
-        "Choose another in /sys/devices/system/clocksource/clocksource0/current_clocksource.",
-    )
-    yield (
-        host.transparent_huge_pages == "always",
-        Severity.NOTE,
-        "Transparent huge pages are set to always, which can stall a server while memory is compacted.",
-        "Linux says so in /sys/kernel/mm/transparent_hugepage/enabled.",
-        "Set madvise.",
-    )
-    yield (
-        host.governor not in {None, "performance"},
-        Severity.WARNING,
-        "The CPU's frequency is not held at its highest.",
-        f"Governor {host.governor}",
-        "Set the governor performance for the time of measuring.",
-    )
-    yield (
-        host.usable_cpu_count < host.cpu_count or host.usable_memory_bytes < host.memory_bytes,
-        Severity.NOTE,
-        "A control group gives pgdyno less than the machine has.",
-        f"{host.usable_cpu_count:g} of {host.cpu_count} CPUs, {format_bytes(host.usable_memory_bytes)} of {format_bytes(host.memory_bytes)}",
-        "",
-    )
-    used_ratio = 1.0 - host.data_disk.free_bytes / max(host.data_disk.size_bytes, 1)
-    yield (
-        used_ratio > _NEARLY_FULL_RATIO,
-        Severity.WARNING,
-        "The disk is nearly full, which slows file systems and SSDs.",
-        f"{used_ratio * 100:.0f} % of {format_bytes(host.data_disk.size_bytes)} in use",
-        "Free some space.",
-    )
-    yield (
-        host.data_disk.filesystem in {"tmpfs", "ramfs"},
-        Severity.CRITICAL,
-        "The data lie in memory: no disk was measured, and nothing is durable.",
-        f"File system {host.data_disk.filesystem} at {host.data_disk.path}",
-        "Put pgdyno's home on a real disk with --home.",
-    )
-    yield (
-        host.data_disk.filesystem == "overlay",
-        Severity.WARNING,
-        "The data lie on a container's layer, which is slower than the disk below it.",
-        f"File system overlay at {host.data_disk.path}",
-        "Mount a volume and put pgdyno's home there with --home.",
-    )
+def _preflight(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
+    yield from find_preflight_doubts(record, analysis)
 
 
 def _share_above(
@@ -323,5 +249,5 @@ _RULES: tuple[Callable[[StudyRecord, StudyAnalysis], Iterator[Finding]], ...] = 
     _unsteady,
     _numbers_disagree,
     _no_checkpoint,
-    _host,
+    _preflight,
 )

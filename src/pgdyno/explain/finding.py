@@ -29,3 +29,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """One sentence; empty where nothing is to be done."""
     workload: str | None = None
     """None: about the machine or the whole study."""
+    rule: str = ""
+    """What found it, in a word that stays the same; empty where none does."""
+    why: str = ""
+    """One sentence: what it does to a measurement or to speed; empty where the claim says it."""

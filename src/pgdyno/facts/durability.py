@@ -88,6 +88,12 @@ def durability_given_up(settings: Mapping[str, str], major: int) -> tuple[GivenU
     return tuple(one for one in find_given_up(settings, major) if one.is_durability)
 
 
+def judged_settings() -> tuple[str, ...]:
+    """The settings that must be known for `find_given_up` to see all."""
+    names = [name for rule in _rules().gives_up for name in (rule.setting, rule.needs)]
+    return tuple(dict.fromkeys(name for name in names if name is not None))
+
+
 def explain_alike(name: str, one: str, other: str, settings: Mapping[str, str], major: int) -> str | None:
     """Why two different values of a setting do the same on a server with these settings; None if they do not.
 

@@ -12,7 +12,9 @@ import msgspec
 
 from pgdyno import __version__
 from pgdyno.errors import HostError, InterruptedStudyError, SpecError
-from pgdyno.explain.doubts import find_host_doubts
+from pgdyno.explain.finding import Severity
+from pgdyno.explain.preflight import find_obstacles
+from pgdyno.flow.check import look_at_planned
 from pgdyno.flow.experiment import run_experiment
 from pgdyno.flow.referee import Referee
 from pgdyno.flow.report import HTML_FILE, StudyReport, write_reports
@@ -22,13 +24,14 @@ from pgdyno.flow.ui import Ui
 from pgdyno.plan.experiment import find_identical, reference_server
 from pgdyno.plan.pin import format_pinned
 from pgdyno.plan.plan import CHECK_S, REPORT_S, Machine, Plan, plan_study
+from pgdyno.record.preflight import PreflightFacts
 from pgdyno.record.store import RecordStore, find_records, open_record
 from pgdyno.record.types import FORMAT_VERSION, HostFacts, StudyRecord
 from pgdyno.run.clock import local_now
 from pgdyno.run.home import Home, default_home, open_home
-from pgdyno.run.host import read_host_facts
 from pgdyno.run.installation import Installation, find_installation
 from pgdyno.run.kernel import restore_left_overs
+from pgdyno.run.preflight_facts import Subject, read_preflight
 from pgdyno.run.process import find_server_user
 from pgdyno.run.program import program_name
 from pgdyno.run.script_check import SCRIPT_CHECK_S, check_scripts, has_script_files
@@ -61,7 +64,7 @@ def run_study(study: Study, *, name: str, place: Place, ui: Ui, load_budget_s: f
     """Plan a study, run it, and write its report."""
     if place.out is not None:
         RecordStore(place.out).check_new()
-    with _bench_ready(study, place, ui) as (home, installation, host):
+    with _bench_ready(study, place, ui) as (home, installation, host, preflight):
         scales = find_loaded_scales(home, installation, study.data)
         plan = plan_study(
             study, machine_of(host, version_major=installation.facts.major, scales=scales), load_budget_s=load_budget_s
@@ -86,6 +89,7 @@ def run_study(study: Study, *, name: str, place: Place, ui: Ui, load_budget_s: f
             host=host,
             server=installation.facts,
             dataset=None,
+            preflight=preflight,
         )
         store.create(record, study_toml=format_pinned(study, plan, scripts=store.name_scripts(plan)))
         with store.locked():
@@ -102,7 +106,7 @@ def resume_study(store: RecordStore, *, place: Place, ui: Ui) -> StudyReport:
     if not place.is_home_named:
         # The disk that was measured, not the one a default would choose today.
         place = msgspec.structs.replace(place, home=Path(record.host.data_disk.path))
-    with _bench_ready(record.study, place, ui) as (home, installation, host):
+    with _bench_ready(record.study, place, ui) as (home, installation, host, _):
         _check_same(record, host, installation)
         ui.show_plan(record.plan, record_dir=str(store.path), remaining_s=_remaining_s(record.plan, store))
         with store.locked():
@@ -146,7 +150,7 @@ def machine_of(host: HostFacts, *, version_major: int, scales: frozenset[int] = 
 
 
 @contextmanager
-def _bench_ready(study: Study, place: Place, ui: Ui) -> Iterator[tuple[Home, Installation, HostFacts]]:
+def _bench_ready(study: Study, place: Place, ui: Ui) -> Iterator[tuple[Home, Installation, HostFacts, PreflightFacts]]:
     ui.begin_step("check", predicted_s=CHECK_S)
     if study.server.port is not None:
         check_port(study.server.port)
@@ -156,16 +160,27 @@ def _bench_ready(study: Study, place: Place, ui: Ui) -> Iterator[tuple[Home, Ins
             ui.say(f"ended what an earlier run had left behind: {left_over}")
         for undo in restore_left_overs():
             ui.say(f"a killed pgdyno had left {undo.change.what} changed: {describe_undo(undo)}")
-        installation = find_installation(reference_server(study), user=user, software_dir=home.software)
-        host = read_host_facts(home.root)
+        server = reference_server(study)
+        installation = find_installation(server, user=user, software_dir=home.software)
+        host, preflight = read_preflight(
+            Subject(
+                data_dir=home.root,
+                wal_dir=home.root,
+                home=home.root,
+                bindir=installation.bindir,
+                program_user=user,
+                server=look_at_planned(server, installation.facts),
+            )
+        )
         cpus = f"{host.usable_cpu_count:g} CPUs, {format_bytes(host.usable_memory_bytes)}"
         disk = f"{host.data_disk.filesystem} on {host.data_disk.device}"
         ui.end_step(f"PostgreSQL {installation.facts.version}, {cpus}, data on {disk}")
-        for finding in find_host_doubts(host):
-            ui.say(f"{finding.claim} {finding.evidence}. {finding.advice}")
+        for finding in find_obstacles(host, preflight):
+            if finding.severity is not Severity.NOTE:
+                ui.say(f"{finding.claim} {finding.evidence}. {finding.advice}".strip())
         if study.server.port is not None:
             ui.say(f"while a trial runs, look on with: {looking_on(home, study.server.port)}")
-        yield home, installation, host
+        yield home, installation, host, preflight
 
 
 def _check_scripts(plan: Plan, study: Study, *, home: Home, installation: Installation, ui: Ui) -> None:

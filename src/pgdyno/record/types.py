@@ -10,6 +10,7 @@ import enum
 import msgspec
 
 from pgdyno.plan.plan import Plan, PlannedTrial
+from pgdyno.record.preflight import PreflightFacts
 from pgdyno.spec.study import Study
 
 FORMAT_VERSION = 2
@@ -56,7 +57,7 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     load_average_1min: float
     data_disk: DiskFacts
     cpu_busy_before_ratio: float | None = None
-    """Share of all CPUs in use over half a second before the first step."""
+    """Share of all CPUs that others used just before the first step."""
     absent: dict[str, str] = {}
 
     @property
@@ -188,3 +189,5 @@ class StudyRecord(msgspec.Struct, frozen=True, kw_only=True):
     """None until the data are loaded."""
     refused_arms: dict[str, ErrorFact] = {}
     """Variants with which the server does not start, by name, with the reason."""
+    preflight: PreflightFacts | None = None
+    """What the machine was doing before the first step; None in records of before there was one."""

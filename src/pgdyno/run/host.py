@@ -1,21 +1,20 @@
 """Reads what the machine is, from /proc, /sys and /etc. What cannot be read is None, with the reason.
 
-Containers see the host's /proc/meminfo; the cgroup's own limits are therefore read beside it, never instead of it.
+Containers see the host's /proc/meminfo; the cgroup's own limits are therefore read beside it, never instead of it. What
+passes, such as what else runs, is the preflight's.
 """
 
 from __future__ import annotations
 
 import os
 import platform
-import time
 from pathlib import Path
 
 from pgdyno.errors import HostError
+from pgdyno.record.preflight import LimitKind
 from pgdyno.record.types import DiskFacts, HostFacts
-
-# cgroup v1 writes "no limit" as a number near 2^63, rounded to pages.
-_NO_LIMIT_BYTES = 1 << 60
-_CPU_LOOK_S = 0.5
+from pgdyno.run.host_cgroup import read_limits
+from pgdyno.run.host_tree import Tree, bracketed
 
 
 def read_host_facts(data_dir: Path, *, root: Path = Path("/")) -> HostFacts:
@@ -41,24 +40,25 @@ def read_host_facts(data_dir: Path, *, root: Path = Path("/")) -> HostFacts:
     if meminfo is None:
         raise HostError("/proc is not readable", detail=str(absent), hint="pgdyno runs on Linux, with /proc mounted")
     memory = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in meminfo.splitlines() if ":" in line}
-    cpu_limit, memory_limit = _read_cgroup_limits(root)
+    limits = read_limits(Tree(root))
+    cpus = [limit.value for limit in limits if limit.kind is LimitKind.CPU]
+    memory_limits = [int(limit.value) for limit in limits if limit.kind is LimitKind.MEMORY]
     return HostFacts(
         os_name=_field(read("etc/os-release"), "PRETTY_NAME=") or "Linux",
         kernel=platform.release(),
         architecture=platform.machine(),
         cpu_model=_field(read("proc/cpuinfo"), "model name") or platform.machine(),
         cpu_count=len(os.sched_getaffinity(0)),
-        cpu_limit=cpu_limit,
+        cpu_limit=min(cpus, default=None),
         memory_bytes=memory["MemTotal"],
-        memory_limit_bytes=memory_limit,
+        memory_limit_bytes=min(memory_limits, default=None),
         swap_bytes=memory.get("SwapTotal", 0),
         virtualization=read("sys/class/dmi/id/sys_vendor"),
         clock_source=read("sys/devices/system/clocksource/clocksource0/current_clocksource"),
-        transparent_huge_pages=_bracketed(read("sys/kernel/mm/transparent_hugepage/enabled")),
+        transparent_huge_pages=bracketed(read("sys/kernel/mm/transparent_hugepage/enabled")),
         governor=read("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         load_average_1min=os.getloadavg()[0],
         data_disk=read_disk_facts(data_dir, root=root),
-        cpu_busy_before_ratio=_read_cpu_busy_ratio(root),
         absent=absent,
     )
 
@@ -86,22 +86,10 @@ def read_disk_facts(path: Path, *, root: Path = Path("/")) -> DiskFacts:
         mount_options=",".join(dict.fromkeys(filter(None, f"{mount[5]},{mount[separator + 3]}".split(",")))),
         size_bytes=usage.f_blocks * usage.f_frsize,
         free_bytes=usage.f_bavail * usage.f_frsize,
-        scheduler=_bracketed(_read_optional(queue, "scheduler")),
+        scheduler=bracketed(_read_optional(queue, "scheduler")),
         is_rotational=None if (spins := _read_optional(queue, "rotational")) is None else spins == "1",
         read_ahead_kb=None if (ahead := _read_optional(queue, "read_ahead_kb")) is None else int(ahead),
     )
-
-
-def _read_cpu_busy_ratio(root: Path) -> float | None:
-    def ticks() -> tuple[int, int]:
-        # Source: proc_stat(5): user nice system idle iowait irq softirq steal; guest times are within user.
-        spent = [int(field) for field in (root / "proc/stat").read_text(encoding="utf-8").split("\n")[0].split()[1:9]]
-        return sum(spent), spent[3] + spent[4]
-
-    total, idle = ticks()
-    time.sleep(_CPU_LOOK_S)
-    later_total, later_idle = ticks()
-    return None if later_total == total else 1.0 - (later_idle - idle) / (later_total - total)
 
 
 def _whole_device(root: Path, major_minor: str) -> str | None:
@@ -110,34 +98,6 @@ def _whole_device(root: Path, major_minor: str) -> str | None:
         return None
     device = link.resolve()
     return device.parent.name if (device / "partition").exists() else device.name
-
-
-def _read_cgroup_limits(root: Path) -> tuple[float | None, int | None]:
-    """CPUs and bytes that this process's cgroup and all above it allow, v2 and v1; None without a limit."""
-    cpus: list[float] = []
-    memory: list[int] = []
-    membership = (root / "proc/self/cgroup").read_text(encoding="utf-8") if (root / "proc/self/cgroup").exists() else ""
-    for line in membership.splitlines():
-        _, controllers, name = line.split(":", 2)
-        for folder in _cgroup_folders(root, controllers, name):
-            quota = (_read_optional(folder, "cpu.max") or "max").split()
-            if quota[0] != "max":
-                cpus.append(int(quota[0]) / int(quota[1]))
-            quota_us = int(_read_optional(folder, "cpu.cfs_quota_us") or -1)
-            if quota_us > 0:
-                cpus.append(quota_us / int(_read_optional(folder, "cpu.cfs_period_us") or 100_000))
-            for file in ("memory.max", "memory.limit_in_bytes"):
-                text = _read_optional(folder, file)
-                if text and text != "max" and int(text) < _NO_LIMIT_BYTES:
-                    memory.append(int(text))
-    return min(cpus, default=None), min(memory, default=None)
-
-
-def _cgroup_folders(root: Path, controllers: str, name: str) -> list[Path]:
-    base = root / "sys/fs/cgroup"
-    mounts = [base, base / "unified"] if not controllers else [base / controllers.removeprefix("name=")]
-    relative = Path(name.lstrip("/"))
-    return [mount / part for mount in mounts for part in (relative, *relative.parents)]
 
 
 def _read_optional(folder: Path | None, name: str) -> str | None:
@@ -154,10 +114,3 @@ def _field(text: str | None, key: str) -> str | None:
         if line.startswith(key):
             return line[len(key) :].strip().lstrip(":").strip().strip('"')
     return None
-
-
-def _bracketed(text: str | None) -> str | None:
-    """The chosen one of `always [madvise] never`."""
-    if text is None or "[" not in text:
-        return text
-    return text.split("[", 1)[1].split("]", 1)[0]

@@ -80,13 +80,17 @@ def read_named_facts(spec: ServerSpec) -> ServerFacts:
     return read_server_facts(_find_bindir(spec))
 
 
-def read_server_facts(bindir: Path) -> ServerFacts:
+def read_server_facts(bindir: Path, *, user: ServerUser | None = None) -> ServerFacts:
     """Ask the programs in `bindir` for their version and build options.
+
+    Args:
+        bindir: Their folder.
+        user: Whom to run them as, where they may be somebody else's; None: as ourselves.
 
     Raises:
         SpecError: `postgres --version` is not understood, or the version is not supported.
     """
-    said = run([str(bindir / "postgres"), "--version"]).stdout.strip()
+    said = run([str(bindir / "postgres"), "--version"], user=user).stdout.strip()
     match = _VERSION.fullmatch(said)
     if match is None:
         raise SpecError(f"{bindir / 'postgres'} is no released PostgreSQL", detail=said)
@@ -95,7 +99,7 @@ def read_server_facts(bindir: Path) -> ServerFacts:
         known = f"{SUPPORTED_MAJORS[0]} to {SUPPORTED_MAJORS[-1]}"
         raise SpecError(f"PostgreSQL {major} is not supported", detail=said, hint=f"pgdyno knows versions {known}")
     pg_config = bindir / "pg_config"
-    asked = run([str(pg_config), "--configure"]) if pg_config.exists() else None
+    asked = run([str(pg_config), "--configure"], user=user) if pg_config.exists() else None
     return ServerFacts(
         version=match["text"],
         version_num=major * 10_000 + int(match["minor"]),

@@ -88,6 +88,14 @@ SELECT pg_conf_load_time() AS loaded_at,
        ARRAY(SELECT coalesce(current_setting(name, true), '') FROM unnest(%s::text[]) WITH ORDINALITY AS asked (name, place) ORDER BY place)
          AS shown"""
 
+# Of somebody's running server, through psql as the account that owns it; `names` are ours. One JSON document.
+SERVER_LOOK = """
+SELECT jsonb_build_object(
+    'settings', (SELECT jsonb_object_agg(name, setting) FROM pg_settings WHERE name = ANY (ARRAY[{names}])),
+    'is_in_recovery', pg_is_in_recovery(),
+    'active_sessions', (SELECT count(*) FROM pg_stat_activity
+                        WHERE backend_type = 'client backend' AND state <> 'idle' AND pid <> pg_backend_pid()))"""
+
 WAL_POSITION = "SELECT (pg_current_wal_insert_lsn() - '0/0')::int8 AS wal_bytes"
 
 CHECKPOINT = "CHECKPOINT"
@@ -205,6 +213,11 @@ def read_counters(connection: Connection, *, watched_database: str) -> Values:
         else:
             values[counter.name] = direct.get(counter.name)
     return values
+
+
+def server_look_query(names: Sequence[str]) -> str:
+    """What to ask of a running server that pgdyno did not make, for psql."""
+    return SERVER_LOOK.format(names=", ".join(f"'{name}'" for name in names))
 
 
 def read_settings(connection: Connection) -> tuple[SettingFact, ...]:

@@ -1,0 +1,195 @@
+"""Rules about the server and the load that are meant: durability, huge pages, the wrong server, a scale too small."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+from pgdyno.explain.finding import Finding, Severity
+from pgdyno.explain.scene import Rule, Scene
+from pgdyno.facts.durability import find_given_up
+from pgdyno.facts.gucs import find_guc, read_value
+from pgdyno.record.preflight import MemoryFacts, ServerLook, ServerOrigin
+from pgdyno.units import format_bytes
+
+# Below this the page tables of a hundred backends take some ten MB: there is little to gain.
+_WORTH_HUGE_PAGES_BYTES = 1024**3
+_PAGE_BYTES = 8192
+
+
+def _durability(scene: Scene) -> Iterator[Finding]:
+    server = scene.facts.server
+    if server is None:
+        return
+    for one in find_given_up(server.settings, server.major):
+        label = one.label[:1].upper() + one.label[1:]
+        yield Finding(
+            rule="durability" if one.is_durability else "given-up",
+            severity=Severity.CRITICAL if one.is_durability else Severity.NOTE,
+            claim=f"{label}.",
+            evidence=f"{one.setting} = {one.value} ({_say_where(server)})",
+            why="Figures won so do not stand beside those of a durable server." if one.is_durability else "",
+            advice=_reset(one.setting, server) if one.is_durability else "",
+        )
+
+
+def _say_where(server: ServerLook) -> str:
+    return {
+        ServerOrigin.PLANNED: "as asked for",
+        ServerOrigin.FILES: "in its configuration files",
+        ServerOrigin.RUNNING: "in force",
+    }[server.origin]
+
+
+def _reset(name: str, server: ServerLook) -> str:
+    if server.origin is ServerOrigin.PLANNED:
+        return f"Leave `--set {name}=...` out, or keep the label beside the result."
+    guc = find_guc(name, server.major)
+    value = guc.boot if guc else "on"
+    return f"`ALTER SYSTEM SET {name} = '{value}'; SELECT pg_reload_conf();`, or keep the label beside the result."
+
+
+def _wrong_server(scene: Scene) -> Iterator[Finding]:
+    server = scene.facts.server
+    if server is None or server.data_major is None:
+        return
+    asked = server.named_major or server.major
+    if server.data_major != asked:
+        yield Finding(
+            rule="wrong-server",
+            severity=Severity.CRITICAL,
+            claim="This is not the server that is meant: its data are of another version.",
+            evidence=f"{server.data_dir} is of PostgreSQL {server.data_major}, asked for is {asked}",
+            why="Another server would be measured, or none would start.",
+            advice=f"Ask with `--server {server.data_major}`, or name another data directory.",
+        )
+    if server.is_in_recovery:
+        yield Finding(
+            rule="wrong-server",
+            severity=Severity.CRITICAL,
+            claim="This server is a standby.",
+            evidence=f"{server.data_dir}: pg_is_in_recovery() is true",
+            why="It takes no writes, and it replays those of its primary while trials run.",
+            advice="Measure the primary, or a restored copy.",
+        )
+    if server.active_sessions:
+        yield Finding(
+            rule="sessions-at-work",
+            severity=Severity.CRITICAL,
+            claim="Others are at work in this server.",
+            evidence=f"{server.active_sessions} sessions that are not idle",
+            why="Their transactions are in the figures, and they would wait for ours.",
+            advice="See who: `SELECT pid, usename, application_name, state, query FROM pg_stat_activity WHERE state <> 'idle';`.",
+        )
+
+
+def _assertions(scene: Scene) -> Iterator[Finding]:
+    server = scene.facts.server
+    if server is not None and server.has_assertions:
+        yield Finding(
+            rule="assertions",
+            severity=Severity.CRITICAL,
+            claim="This PostgreSQL was built to check itself.",
+            evidence="debug_assertions is on",
+            why="It runs at a fraction of its speed, with other bottlenecks.",
+            advice="Use a build without --enable-cassert, such as the distribution's.",
+        )
+
+
+def _logging(scene: Scene) -> Iterator[Finding]:
+    server = scene.facts.server
+    if server is None:
+        return
+    shown = {name: _number(server, name) for name in ("log_min_duration_statement",)}
+    chatty = [name for name, value in shown.items() if value == 0]
+    chatty += [
+        name
+        for name, values in (("log_statement", {"all", "mod"}), ("log_duration", {"on"}))
+        if server.settings.get(name) in values
+    ]
+    if chatty:
+        yield Finding(
+            rule="logging",
+            severity=Severity.WARNING,
+            claim="The server writes every statement into its log.",
+            evidence=", ".join(f"{name} = {server.settings[name]}" for name in chatty),
+            why="The log is one pipe or file for all sessions, and often lies on the disk of the data.",
+            advice="; ".join(f"`ALTER SYSTEM RESET {name};`" for name in chatty) + ", then `SELECT pg_reload_conf();`."
+            if server.origin is not ServerOrigin.PLANNED
+            else f"Leave {', '.join(chatty)} out.",
+        )
+
+
+def _huge_pages(scene: Scene) -> Iterator[Finding]:
+    server, memory = scene.facts.server, scene.facts.memory
+    if server is None or memory is None or not memory.huge_page_bytes:
+        return
+    if server.settings.get("huge_pages", "try") != "try" or _has_huge_pages(server, memory):
+        return
+    needed = _needed_huge_pages(server, memory)
+    bytes_ = _shared_buffers_bytes(server)
+    target = memory.huge_pages_total - memory.huge_pages_free + needed
+    is_seen = server.origin is ServerOrigin.RUNNING
+    yield Finding(
+        rule="huge-pages",
+        severity=Severity.WARNING if bytes_ >= _WORTH_HUGE_PAGES_BYTES else Severity.NOTE,
+        claim="huge_pages = try, and the server " + ("got none." if is_seen else "would get none."),
+        evidence=f"{needed} of {format_bytes(memory.huge_page_bytes)} needed, {memory.huge_pages_free} free"
+        + (f", huge_pages_status = {status}" if (status := server.settings.get("huge_pages_status")) else ""),
+        why="It silently does without: page tables grow with each connection, and the CPU walks them more often.",
+        advice=f"`sysctl vm.nr_hugepages={target}`" + (", then restart the server." if is_seen else "."),
+    )
+
+
+def _has_huge_pages(server: ServerLook, memory: MemoryFacts) -> bool:
+    status = server.settings.get("huge_pages_status")
+    if status in {"on", "off"}:
+        return status == "on"
+    if server.origin is ServerOrigin.RUNNING and server.huge_pages_bytes is not None:
+        return server.huge_pages_bytes > 0
+    return memory.huge_pages_free >= _needed_huge_pages(server, memory)
+
+
+def _needed_huge_pages(server: ServerLook, memory: MemoryFacts) -> int:
+    said = server.settings.get("shared_memory_size_in_huge_pages", "")
+    return int(said) if said.isdigit() else math.ceil(_shared_buffers_bytes(server) / memory.huge_page_bytes)
+
+
+def _shared_buffers_bytes(server: ServerLook) -> int:
+    return int((_number(server, "shared_buffers") or 0) * _PAGE_BYTES)
+
+
+def _number(server: ServerLook, name: str) -> float | None:
+    """A setting in its own unit: as set, else as built in; None where neither is known."""
+    guc = find_guc(name, server.major)
+    text = server.settings.get(name) or (guc.boot if guc else None)
+    if guc is None or text is None:
+        return None
+    try:
+        return float(read_value(guc, text))
+    except ValueError:
+        return None
+
+
+def _few_branches(scene: Scene) -> Iterator[Finding]:
+    for load in scene.intent.loads:
+        if load.is_writing_branches and load.scale < load.clients:
+            yield Finding(
+                rule="scale-below-clients",
+                severity=Severity.WARNING,
+                claim="There are fewer branches than clients, so clients wait for each other's rows.",
+                evidence=f"Scale {load.scale}, {load.clients} clients",
+                advice=f"Use a scale of at least the clients, such as --scale {load.clients}, or what is measured is lock waiting.",
+                workload=load.name,
+            )
+
+
+def effective_settings(settings: Mapping[str, str | float | bool]) -> dict[str, str]:
+    """Settings of a study as a server would show booleans."""
+    return {
+        name.lower(): ("on" if value else "off") if isinstance(value, bool) else str(value)
+        for name, value in settings.items()
+    }
+
+
+RULES: tuple[Rule, ...] = (_durability, _wrong_server, _assertions, _logging, _huge_pages, _few_branches)

@@ -1,0 +1,189 @@
+"""`pgdyno check`: the preflight. Looks at machine and server, changes nothing, and says what would spoil a measurement."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+from rich.console import RenderableType
+
+from pgdyno.errors import ExitCode, with_program
+from pgdyno.explain.finding import Finding
+from pgdyno.explain.preflight import DEFAULT_HORIZON_S, find_obstacles, would_spoil
+from pgdyno.explain.preflight_server import effective_settings
+from pgdyno.explain.scene import IntendedLoad, Intent
+from pgdyno.plan.experiment import reference_server
+from pgdyno.plan.plan import Machine, Plan, plan_study
+from pgdyno.record.preflight import PreflightFacts, ServerLook, ServerOrigin
+from pgdyno.record.types import HostFacts, ServerFacts
+from pgdyno.run.installation import read_named_facts, read_server_facts
+from pgdyno.run.preflight_facts import Subject, read_preflight
+from pgdyno.run.program import program_name
+from pgdyno.run.server_look import DataFolder, find_data_folder, look_at_server
+from pgdyno.spec.read import make_study
+from pgdyno.spec.study import BUILTIN_SCRIPTS, ServerSpec, Study
+from pgdyno.units import format_bytes
+
+_BRANCH_WRITER = "tpcb-like"
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """What a preflight found."""
+
+    subject: str
+    host: HostFacts
+    facts: PreflightFacts
+    findings: tuple[Finding, ...]
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """WORSE where something would spoil a measurement."""
+        return ExitCode.WORSE if would_spoil(self.findings) else ExitCode.OK
+
+    def to_json(self) -> bytes:
+        """As a document with all that was seen."""
+        from pgdyno.report.preflight import check_document  # noqa: PLC0415 - each form loads what it needs
+
+        return msgspec.json.encode(check_document(self.subject, self.findings, host=self.host, facts=self.facts))
+
+    def to_terminal(self) -> RenderableType:
+        """As a person reads it."""
+        from pgdyno.report.preflight import render_check  # noqa: PLC0415 - each form loads what it needs
+
+        return render_check(self.subject, self.findings, self.facts)
+
+
+def ask_default(server: dict[str, object], *, scale: int | None, clients: int | None) -> Study:
+    """The study that a bench without a word would be, with what the user said of it.
+
+    Raises:
+        SpecError: Something in it is not understood.
+    """
+    load = {} if clients is None else {"clients": clients}
+    raw: dict[str, object] = {
+        "server": server,
+        "data": {} if scale is None else {"scale": scale},
+        "workload": [{"name": name, **load} for name in BUILTIN_SCRIPTS],
+    }
+    return make_study(raw, source="the command line", folder=Path.cwd())
+
+
+def check_study(study: Study, *, home: Path, is_planned: bool) -> Check:
+    """Look at the machine and at the server that a study would start here.
+
+    Args:
+        study: What is to be measured.
+        home: Where the data would lie; it need not exist.
+        is_planned: Whether this very study is going to run, so that its length is known.
+
+    Raises:
+        SpecError: The study cannot be run here.
+        HostError: Its PostgreSQL is missing, or /proc is.
+    """
+    server = reference_server(study)
+    programs = read_named_facts(server)
+    there = existing(home)
+    subject = Subject(
+        data_dir=there,
+        wal_dir=there,
+        home=home,
+        bindir=Path(programs.bindir),
+        server=look_at_planned(server, programs),
+    )
+    host, facts = read_preflight(subject)
+    machine = Machine(
+        version_major=programs.major,
+        cpu_count=host.usable_cpu_count,
+        memory_bytes=host.usable_memory_bytes,
+        disk_free_bytes=host.data_disk.free_bytes,
+    )
+    intent = intent_of(plan_study(study, machine))
+    if not is_planned:
+        intent = msgspec.structs.replace(intent, horizon_s=DEFAULT_HORIZON_S)
+    return _judge(f"PostgreSQL {programs.version}, not started", host, facts, intent=intent)
+
+
+def check_data(path: Path, *, named: ServerSpec | None) -> Check:
+    """Look at the machine and at somebody's server, by its data directory.
+
+    Args:
+        path: The data directory.
+        named: The server that the user says it is; None: whatever it is.
+
+    Raises:
+        SpecError: It is no data directory.
+        HostError: It may not be read, its programs are missing, or /proc is.
+    """
+    asked = read_named_facts(named) if named else None
+    folder = find_data_folder(path, bindir=Path(asked.bindir) if asked else None)
+    programs = asked or read_server_facts(folder.bindir, user=folder.asker)
+    look, unseen = look_at_server(folder, major=programs.major, named_major=asked.major if asked else None)
+    subject = Subject(
+        data_dir=folder.path,
+        wal_dir=folder.path / "pg_wal",
+        bindir=folder.bindir,
+        program_user=folder.asker,
+        server=look,
+    )
+    host, facts = read_preflight(subject)
+    facts = msgspec.structs.replace(facts, unseen=(*unseen, *facts.unseen))
+    return _judge(_describe_folder(folder, look, programs), host, facts, intent=Intent(horizon_s=DEFAULT_HORIZON_S))
+
+
+def look_at_planned(server: ServerSpec, programs: ServerFacts) -> ServerLook:
+    """A server that pgdyno is going to start."""
+    return ServerLook(
+        origin=ServerOrigin.PLANNED,
+        major=programs.major,
+        settings=effective_settings(server.settings),
+        has_assertions=None if programs.configure is None else "--enable-cassert" in programs.configure,
+    )
+
+
+def intent_of(plan: Plan) -> Intent:
+    """What a plan is going to do, as the rules ask for it."""
+    arms = plan.experiment.arms if plan.experiment else ()
+    loads = {
+        (workload.name, arm.clients or workload.clients, arm.scale or plan.scale): workload
+        for workload in plan.workloads
+        for arm in arms
+    } or {(workload.name, workload.clients, plan.scale): workload for workload in plan.workloads}
+    return Intent(
+        horizon_s=plan.predicted_s,
+        loads=tuple(
+            IntendedLoad(
+                name=name,
+                clients=clients,
+                scale=scale,
+                is_writing_branches=any(script == _BRANCH_WRITER for script, _ in workload.scripts),
+            )
+            for (name, clients, scale), workload in loads.items()
+        ),
+    )
+
+
+def existing(folder: Path) -> Path:
+    """The folder, or the nearest above it that exists and may be entered: where it would lie."""
+    return next(one for one in (folder, *folder.parents) if os.access(one, os.R_OK | os.X_OK))
+
+
+def _judge(server: str, host: HostFacts, facts: PreflightFacts, *, intent: Intent) -> Check:
+    program = program_name()
+    findings = tuple(
+        msgspec.structs.replace(finding, advice=with_program(finding.advice, program))
+        for finding in find_obstacles(host, facts, intent=intent)
+    )
+    disk = host.data_disk
+    size = f"{host.usable_cpu_count:g} CPUs, {format_bytes(host.usable_memory_bytes)}"
+    subject = f"{server}; {size}; data at {disk.path} ({disk.filesystem} on {disk.device})"
+    return Check(subject=subject, host=host, facts=facts, findings=findings)
+
+
+def _describe_folder(folder: DataFolder, look: ServerLook, programs: ServerFacts) -> str:
+    state = {
+        ServerOrigin.RUNNING: f"running as pid {folder.pid}",
+        ServerOrigin.FILES: "running, but it did not let us in" if folder.pid else "not running",
+        ServerOrigin.PLANNED: "",
+    }[look.origin]
+    return f"PostgreSQL {programs.version}, {state}"

@@ -1,0 +1,141 @@
+"""Crontabs: which of their lines run, and when next.
+
+Understands what Vixie cron and its successors (Debian's cron, cronie) do: names, ranges, steps, lists, `@daily` and the
+like. A line that it does not understand yields nothing rather than a guess. Of commands, only the program is kept:
+arguments may hold passwords.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import PurePath
+
+import msgspec
+
+# Source: crontab(5): minute, hour, day of month, month, day of week, in which 0 and 7 are Sunday.
+_RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+_NICKNAMES = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+_PART = re.compile(r"(?:\*|(\w+)(?:-(\w+))?)(?:/(\d+))?")
+_SHELL_TEST = re.compile(r"(?:test\s[^&|;]*|\[\s[^\]]*\]|cd\s[^&|;]*|command\s+-v\s[^&|;]*)(?:&&|\|\||;)\s*")
+_RUNS_PARTS = re.compile(r"run-parts\s+(?:-\S+\s+)*(?P<folder>/\S+)")
+
+
+class CronLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of a crontab that runs something."""
+
+    number: int
+    """From 1."""
+    fields: tuple[frozenset[int], ...]
+    """Minutes, hours, days of the month, months, days of the week (Sunday is 0)."""
+    is_any_day: bool
+    """Whether a day must fit both the fields of days; else either of them is enough. Source: crontab(5)."""
+    program: str
+    """Without its arguments; of run-parts, the folder."""
+    is_for_systemd_less: bool = False
+    """Whether it looks for systemd first, and leaves the work to a timer where that runs."""
+
+    def is_due(self, at: datetime) -> bool:
+        """Whether it starts in that minute."""
+        minutes, hours, days, months, weekdays = self.fields
+        if at.minute not in minutes or at.hour not in hours or at.month not in months:
+            return False
+        in_month, in_week = at.day in days, at.isoweekday() % 7 in weekdays
+        return (in_month and in_week) if self.is_any_day else (in_month or in_week)
+
+
+def parse_crontab(text: str, *, has_user: bool) -> tuple[CronLine, ...]:
+    """The lines that run something.
+
+    Args:
+        text: Of a crontab.
+        has_user: Whether a user stands before the command, as in /etc/crontab and /etc/cron.d.
+    """
+    found = []
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.strip()
+        if not words or words.startswith("#") or re.match(r"\w+\s*=", words):
+            continue
+        nickname, _, rest = words.partition(" ")
+        if nickname.lower() in _NICKNAMES:
+            words = f"{_NICKNAMES[nickname.lower()]} {rest.strip()}"
+        parts = words.split(None, 6 if has_user else 5)
+        if len(parts) < (7 if has_user else 6):
+            continue
+        try:
+            fields = tuple(_parse_field(part, place) for place, part in enumerate(parts[:5]))
+        except ValueError:
+            continue
+        weekdays = frozenset(day % 7 for day in fields[4])
+        found.append(
+            CronLine(
+                number=number,
+                fields=(*fields[:4], weekdays),
+                is_any_day=parts[2].startswith("*") or parts[4].startswith("*"),
+                program=_name_program(parts[-1]),
+                is_for_systemd_less="/run/systemd/system" in parts[-1],
+            )
+        )
+    return tuple(found)
+
+
+def find_next(line: CronLine, *, now: datetime, within_s: float) -> float | None:
+    """Seconds until a line starts next; None if not within `within_s`."""
+    minute = now.replace(second=0, microsecond=0) + timedelta(minutes=1)
+    for at in _minutes(minute, now + timedelta(seconds=within_s)):
+        if line.is_due(at):
+            return (at - now).total_seconds()
+    return None
+
+
+def _minutes(first: datetime, last: datetime) -> Iterator[datetime]:
+    at = first
+    while at <= last:
+        yield at
+        at += timedelta(minutes=1)
+
+
+def _parse_field(text: str, place: int) -> frozenset[int]:
+    low, high = _RANGES[place]
+    values: set[int] = set()
+    for part in text.split(","):
+        match = _PART.fullmatch(part)
+        if match is None:
+            raise ValueError(part)
+        start = low if match[1] is None else _parse_value(match[1], place)
+        # `5/10` begins at 5 and goes on to the end, as `5-59/10`.
+        end = high if match[1] is None or (match[2] is None and match[3]) else start
+        end = _parse_value(match[2], place) if match[2] else end
+        if not low <= start <= end <= high:
+            raise ValueError(part)
+        values.update(range(start, end + 1, max(1, int(match[3] or 1))))
+    return frozenset(values)
+
+
+def _parse_value(word: str, place: int) -> int:
+    names = {3: _MONTHS, 4: _DAYS}.get(place, ())
+    if word.lower() in names:
+        return names.index(word.lower()) + (1 if place == 3 else 0)
+    return int(word)
+
+
+def _name_program(command: str) -> str:
+    runs_parts = _RUNS_PARTS.search(command)
+    if runs_parts:
+        return runs_parts["folder"]
+    rest = command
+    while (test := _SHELL_TEST.match(rest)) and rest[test.end() :]:
+        rest = rest[test.end() :]
+    words = [word for word in rest.split() if "=" not in word.partition("/")[0]]
+    return PurePath(words[0].strip("(){}'\"")).name if words else ""

@@ -1,0 +1,81 @@
+"""The pseudo-files of a machine, below a folder that may hold a captured copy of them.
+
+A reader asks for a file and gets its text or None; why something could not be read is kept, so that whoever reports can
+tell what does not exist from what this account may not see.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from pathlib import Path
+
+
+class Tree:
+    """Files of /proc, /sys and /etc below `root`.
+
+    Args:
+        root: `/`, or the folder of a captured tree.
+    """
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        self.root = root
+        self.refused: dict[str, str] = {}
+        """Paths that exist and could not be read, with the reason."""
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it is the machine itself."""
+        return self.root == Path("/")
+
+    def path(self, name: str) -> Path:
+        """Where a file such as `proc/stat` lies."""
+        return self.root / name
+
+    def read(self, name: str) -> str | None:
+        """A file's text without blanks at its ends; None where it cannot be read."""
+        try:
+            return self.path(name).read_text(encoding="utf-8", errors="replace").strip()
+        except OSError as exc:
+            if exc.errno not in {errno.ENOENT, errno.ENOTDIR, errno.ESRCH}:
+                self.refused[f"/{name}"] = exc.strerror or str(exc)
+            return None
+
+    def read_int(self, name: str) -> int | None:
+        """A file that holds one whole number; None where it cannot be read or holds something else."""
+        text = self.read(name)
+        return int(text) if text is not None and text.lstrip("-").isdigit() else None
+
+    def read_table(self, name: str) -> dict[str, int]:
+        """A file of `name value` lines, such as /proc/vmstat and /proc/meminfo; kB become bytes."""
+        table = {}
+        for line in (self.read(name) or "").splitlines():
+            words = line.replace(":", " ").split()
+            if len(words) >= 2 and words[1].lstrip("-").isdigit():
+                table[words[0]] = int(words[1]) * (1024 if words[2:] == ["kB"] else 1)
+        return table
+
+    def glob(self, pattern: str) -> Iterator[str]:
+        """Names below the root that match, sorted; what is not there matches nothing."""
+        for path in sorted(self.root.glob(pattern)):
+            yield str(path.relative_to(self.root))
+
+    def list(self, folder: str) -> list[str]:
+        """Names in a folder, sorted; none where it cannot be read."""
+        try:
+            return sorted(entry.name for entry in self.path(folder).iterdir())
+        except OSError as exc:
+            if exc.errno not in {errno.ENOENT, errno.ENOTDIR}:
+                self.refused[f"/{folder}"] = exc.strerror or str(exc)
+            return []
+
+    def exists(self, name: str) -> bool:
+        """Whether there is such a file or folder."""
+        return self.path(name).exists()
+
+
+def bracketed(text: str | None) -> str | None:
+    """The chosen one of `always [madvise] never`."""
+    if text is None or "[" not in text:
+        return text
+    return text.split("[", 1)[1].split("]", 1)[0]

@@ -1,0 +1,233 @@
+"""Every rule of the preflight, proven by a machine that breaks it, and silent on one that does not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pgdyno.explain.finding import Finding, Severity
+from pgdyno.explain.preflight import RULES, find_obstacles, would_spoil
+from pgdyno.explain.scene import IntendedLoad, Intent
+from pgdyno.record.preflight import LoadProgram, ServerLook, ServerOrigin
+from pgdyno.report.preflight import SEVERITY_WORDS
+from tests.proc_trees import Scenario, look, read_scenarios, read_tree
+
+SCENARIOS = read_scenarios()
+QUIET = Scenario(name="quiet")
+GB_IN_PAGES = str(1024**3 // 8192)
+
+
+def words_of(findings: tuple[Finding, ...]) -> str:
+    return "\n".join(f"{one.claim} {one.evidence} {one.why} {one.advice}" for one in findings)
+
+
+def severities(findings: tuple[Finding, ...]) -> dict[str, str]:
+    """The worst severity of each rule."""
+    return {one.rule: SEVERITY_WORDS[one.severity] for one in reversed(findings)}
+
+
+def test_a_quiet_machine_raises_nothing(tmp_path: Path) -> None:
+    host, facts = look(tmp_path, QUIET)
+    assert facts.activity is not None
+    assert facts.memory is not None
+    assert facts.devices
+    assert facts.unseen == ()
+    assert find_obstacles(host, facts) == ()
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda one: one.name)
+def test_what_spoils(tmp_path: Path, scenario: Scenario) -> None:
+    found = find_obstacles(*look(tmp_path, scenario))
+    assert severities(found) == scenario.expect
+    for words in scenario.says:
+        assert words in words_of(found)
+    assert all(one.evidence and one.why and one.rule for one in found)
+    assert would_spoil(found) == ("spoils" in scenario.expect.values())
+    assert "geheim" not in repr(found), "arguments of others' commands may be passwords"
+
+
+def test_scenarios_name_their_source() -> None:
+    assert all(scenario.source for scenario in SCENARIOS)
+    assert len({scenario.name for scenario in SCENARIOS}) == len(SCENARIOS)
+
+
+def test_a_captured_machine(tmp_path: Path) -> None:
+    tree = read_tree("captured-small-vm")
+    found = find_obstacles(*look(tmp_path, QUIET, base="captured-small-vm"))
+    assert severities(found) == tree["expect"]
+
+
+SERVER = ServerLook(
+    origin=ServerOrigin.RUNNING,
+    major=18,
+    data_dir="/srv/pg",
+    data_major=18,
+    settings={"shared_buffers": GB_IN_PAGES, "huge_pages": "try", "huge_pages_status": "on", "fsync": "on"},
+    is_in_recovery=False,
+    active_sessions=0,
+    huge_pages_bytes=1024**3,
+    has_assertions=False,
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "rule", "severity", "words"),
+    [
+        ({"settings": {"fsync": "off"}}, "durability", Severity.CRITICAL, "ALTER SYSTEM SET fsync = 'on'"),
+        ({"settings": {"synchronous_commit": "off"}}, "durability", Severity.CRITICAL, "synchronous_commit = off"),
+        ({"settings": {"full_page_writes": "off"}}, "durability", Severity.CRITICAL, "half-written"),
+        ({"settings": {"data_checksums": "off"}}, "given-up", Severity.NOTE, "go unseen"),
+        (
+            {"settings": {"fsync": "0"}, "origin": ServerOrigin.PLANNED, "data_dir": None},
+            "durability",
+            Severity.CRITICAL,
+            "Leave `--set fsync=...` out",
+        ),
+        ({"data_major": 15}, "wrong-server", Severity.CRITICAL, "--server 15"),
+        ({"named_major": 15}, "wrong-server", Severity.CRITICAL, "asked for is 15"),
+        ({"is_in_recovery": True}, "wrong-server", Severity.CRITICAL, "standby"),
+        ({"active_sessions": 2}, "sessions-at-work", Severity.CRITICAL, "2 sessions"),
+        ({"has_assertions": True}, "assertions", Severity.CRITICAL, "--enable-cassert"),
+        ({"settings": {"log_statement": "all"}}, "logging", Severity.WARNING, "log_statement = all"),
+        ({"settings": {"log_min_duration_statement": "0"}}, "logging", Severity.WARNING, "log_min_duration_statement"),
+        (
+            {"settings": {"shared_buffers": GB_IN_PAGES, "huge_pages": "try", "huge_pages_status": "off"}},
+            "huge-pages",
+            Severity.WARNING,
+            "huge_pages_status = off",
+        ),
+        # Before 17 there is no status: what the postmaster has mapped tells.
+        (
+            {"major": 15, "data_major": 15, "settings": {"shared_buffers": GB_IN_PAGES}, "huge_pages_bytes": 0},
+            "huge-pages",
+            Severity.WARNING,
+            "got none",
+        ),
+        (
+            {"origin": ServerOrigin.PLANNED, "data_dir": None, "settings": {"shared_buffers": "4GB"}},
+            "huge-pages",
+            Severity.WARNING,
+            "2048 of 2 MB needed, 200 free",
+        ),
+        (
+            {"origin": ServerOrigin.FILES, "settings": {"shared_memory_size_in_huge_pages": "250"}},
+            "huge-pages",
+            Severity.NOTE,
+            "sysctl vm.nr_hugepages=250",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_server(
+    tmp_path: Path, changes: dict[str, object], rule: str, severity: Severity, words: str
+) -> None:
+    found = find_obstacles(*look(tmp_path, QUIET, server=msgspec.structs.replace(SERVER, **changes)))
+    assert [(one.rule, one.severity) for one in found] == [(rule, severity)]
+    assert words in words_of(found)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"settings": {"huge_pages": "off"}},
+        {"settings": {"log_min_duration_statement": "250", "log_statement": "ddl"}},
+        {"major": 15, "data_major": 15, "named_major": 15, "settings": {"shared_buffers": GB_IN_PAGES}},
+        {"origin": ServerOrigin.PLANNED, "data_dir": None, "settings": {"shared_buffers": "256MB"}},
+    ],
+)
+def test_a_server_with_nothing_wrong(tmp_path: Path, changes: dict[str, object]) -> None:
+    assert find_obstacles(*look(tmp_path, QUIET, server=msgspec.structs.replace(SERVER, **changes))) == ()
+
+
+def test_wal_of_somebodys_server_on_the_data_disk(tmp_path: Path) -> None:
+    shared = next(one for one in SCENARIOS if one.name == "WAL on the disk of the data")
+    (found,) = find_obstacles(*look(tmp_path, shared, server=SERVER))
+    assert found.severity is Severity.WARNING
+    assert "ln -s /OTHER/DISK/pg_wal" in found.advice
+
+
+def test_a_slow_clock(tmp_path: Path) -> None:
+    host, facts = look(tmp_path, QUIET)
+    assert facts.clock is not None
+
+    def found(read_ns: float, steal_ratio: float) -> list[str]:
+        clock = msgspec.structs.replace(facts.clock, read_ns=read_ns, steal_ratio=steal_ratio)
+        return [one.rule for one in find_obstacles(host, msgspec.structs.replace(facts, clock=clock))]
+
+    assert found(99.0, 0.01) == []
+    assert found(101.0, 0.0) == ["clock-read"]
+    assert found(40.0, 0.02) == ["steal"], "an idle machine shows none: it is seen while a whole CPU is asked for"
+
+
+def test_little_room(tmp_path: Path) -> None:
+    host, facts = look(tmp_path, QUIET)
+
+    def found(used_ratio: float, inodes_ratio: float | None = None) -> list[tuple[str, Severity]]:
+        free_bytes = int(host.data_disk.size_bytes * (1 - used_ratio))
+        disk = msgspec.structs.replace(host.data_disk, free_bytes=free_bytes)
+        full = msgspec.structs.replace(host, data_disk=disk)
+        there = msgspec.structs.replace(facts, inodes_free_ratio=inodes_ratio)
+        return [(one.rule, one.severity) for one in find_obstacles(full, there)]
+
+    assert found(0.89) == []
+    assert found(0.92) == [("disk-full", Severity.WARNING)]
+    assert found(0.99) == [("disk-full", Severity.CRITICAL)]
+    assert found(0.5, 0.01) == [("disk-full", Severity.WARNING)]
+    assert facts.wal is not None
+    wal = msgspec.structs.replace(facts.wal, free_bytes=facts.wal.size_bytes // 100)
+    (of_wal,) = find_obstacles(host, msgspec.structs.replace(facts, wal=wal))
+    assert "disk of the WAL" in of_wal.claim
+
+
+def test_what_a_load_asks_for(tmp_path: Path) -> None:
+    host, facts = look(tmp_path, QUIET)
+
+    def found(**changes: object) -> list[str]:
+        load = IntendedLoad(name="tpcb-like", clients=16, scale=16, is_writing_branches=True)
+        intent = Intent(horizon_s=60.0, loads=(msgspec.structs.replace(load, **changes),))
+        return [one.rule for one in find_obstacles(host, facts, intent=intent)]
+
+    assert found() == []
+    assert found(scale=15) == ["scale-below-clients"]
+    assert found(scale=1, is_writing_branches=False) == []
+    assert found(clients=1000, scale=1000) == ["process-limits"]
+
+
+def test_timers_beyond_the_study_are_left_alone(tmp_path: Path) -> None:
+    timers = next(one for one in SCENARIOS if one.name == "systemd's timers")
+    host, facts = look(tmp_path, timers)
+    assert find_obstacles(host, facts, intent=Intent(horizon_s=300.0)) == ()
+    assert "fstrim" not in words_of(find_obstacles(host, facts, intent=Intent(horizon_s=900.0)))
+
+
+def test_a_held_home(tmp_path: Path) -> None:
+    host, facts = look(tmp_path, QUIET)
+    held = msgspec.structs.replace(facts, home_holder_pid=77)
+    assert [one.evidence for one in find_obstacles(host, held)] == ["pid 77 holds its lock"]
+    # Named once.
+    both = msgspec.structs.replace(held, load_programs=(LoadProgram(pid=77, name="pgdyno"),))
+    assert [one.evidence for one in find_obstacles(host, both)] == ["pgdyno (pid 77)"]
+
+
+def test_a_record_of_before_there_was_a_preflight(tmp_path: Path) -> None:
+    host, _ = look(tmp_path, QUIET)
+    old = msgspec.structs.replace(
+        host, cpu_limit=0.5, memory_limit_bytes=4, governor="powersave", cpu_busy_before_ratio=0.5
+    )
+    assert {one.rule for one in find_obstacles(old)} == {"busy-machine", "cgroup-limit", "governor"}
+
+
+def test_every_rule_is_broken_somewhere(tmp_path: Path) -> None:
+    """Of all rules' words in the source, none is without a scenario or a test above."""
+    package = Path(__file__).parents[2] / "src/pgdyno/explain"
+    named = {
+        part.split('"', 1)[0]
+        for file in package.glob("preflight_*.py")
+        for part in file.read_text(encoding="utf-8").split('rule="')[1:]
+    }
+    proven = {rule for scenario in SCENARIOS for rule in scenario.expect}
+    here = Path(__file__).read_text(encoding="utf-8")
+    assert {rule for rule in named if rule not in proven and f'"{rule}"' not in here} == set()
+    assert len(RULES) == len(set(RULES))
