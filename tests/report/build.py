@@ -43,11 +43,15 @@ _T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
 _SHARES = {
     ChartKind.WAITS: ("count", {"CPU": 3.1, "IO": 2.4, "LWLock": 0.9, "Lock": 0.6, "Client": 0.4}),
     ChartKind.CPU: ("ratio", {"user": 0.52, "system": 0.21, "iowait": 0.11, "steal": 0.015}),
+    ChartKind.RUN_QUEUE: ("count", {"running or ready": 4.2, "waiting for a disk": 0.8}),
+    ChartKind.CPU_QUOTA: ("ratio", {"throttled": 0.06}),
     ChartKind.DISK_IOPS: ("/s", {"read": 120.0, "write": 2900.0}),
     ChartKind.DISK_THROUGHPUT: ("bytes/s", {"read": 1.1e6, "write": 46e6}),
     ChartKind.DISK_LATENCY: ("ms", {"read": 0.4, "write": 0.9}),
     ChartKind.DIRTY_MEMORY: ("bytes", {"Dirty": 310e6, "Writeback": 12e6}),
     ChartKind.WAL: ("bytes/s", {"WAL": 21e6}),
+    ChartKind.FULL_PAGE_IMAGES: ("/s", {"full-page images": 640.0}),
+    ChartKind.BUFFER_WRITES: ("bytes/s", {"checkpointer": 18e6, "background writer": 2e6, "backends and others": 5e5}),
     ChartKind.PRESSURE: ("ratio", {"cpu some": 0.18, "io some": 0.12, "memory some": 0.0}),
 }
 

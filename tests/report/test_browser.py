@@ -62,7 +62,7 @@ def test_drawn_quiet_and_within_its_width(
     assert browser.requests == [pages[name].as_uri()]
     drawn = browser.evaluate(DRAWN)
     assert set(drawn) <= {1}
-    assert len(drawn) == {"plain": 33, "hard": 20, "bare": 0}[name]
+    assert len(drawn) == {"plain": 45, "hard": 28, "bare": 0}[name]
     assert browser.evaluate("document.documentElement.scrollWidth") <= width
     assert browser.evaluate(LEFT_OF_PAGE) == []
 
@@ -85,7 +85,7 @@ def test_charts_follow_the_windows_width(browser: Browser, pages: dict[str, Path
     browser.call("Emulation.setDeviceMetricsOverride", width=500, height=900, deviceScaleFactor=1, mobile=False)
     browser.wait_for(
         "[...document.querySelectorAll('.plot svg')].map(svg => svg.getBoundingClientRect().width)",
-        lambda widths: len(widths) == 33 and all(300 < width <= 468 for width in widths),
+        lambda widths: len(widths) == 45 and all(300 < width <= 468 for width in widths),
     )
 
 
@@ -100,15 +100,15 @@ def test_the_pointer_shows_the_same_moment_in_all_charts_of_a_trial(browser: Bro
     browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=left + width / 2, y=top + 60)
     browser.wait_for(
         "[...document.querySelector('.trial').querySelectorAll('output')].map(one => one.textContent)",
-        lambda shown: len(shown) == 27 and all(shown),
+        lambda shown: len(shown) == 34 and all(shown),
     )
-    assert browser.evaluate("document.querySelectorAll('.cursor:not([hidden])').length") == 10
+    assert browser.evaluate("document.querySelectorAll('.cursor:not([hidden])').length") == 14
 
 
 def test_opening_another_trial_draws_its_charts(browser: Browser, pages: dict[str, Path]) -> None:
     browser.open(pages["plain"])
     browser.evaluate("document.querySelector('details.trial').open = true")
-    browser.wait_for(DRAWN, lambda drawn: (len(drawn), set(drawn)) == (43, {1}))
+    browser.wait_for(DRAWN, lambda drawn: (len(drawn), set(drawn)) == (59, {1}))
 
 
 def test_paper_has_every_chart_in_daylight(browser: Browser, pages: dict[str, Path], tmp_path: Path) -> None:

@@ -74,6 +74,8 @@ def _os_charts(data: TrialData, disk: str | None) -> dict[ChartKind, tuple[Serie
     pressures = [line for resource in ("cpu", "io", "memory") for line in series.pressure(samples, resource)]
     charts: dict[ChartKind, Iterable[Sampled]] = {
         ChartKind.CPU: [*cpu, series.busiest_core(samples)],
+        ChartKind.RUN_QUEUE: [series.run_queue(samples), series.blocked(samples)],
+        ChartKind.CPU_QUOTA: [series.cgroup_throttled(samples)],
         ChartKind.DIRTY_MEMORY: [series.dirty(samples), series.writeback(samples)],
         ChartKind.PRESSURE: pressures,
     }
@@ -94,15 +96,25 @@ def _os_charts(data: TrialData, disk: str | None) -> dict[ChartKind, tuple[Serie
 def _server_charts(data: TrialData) -> dict[ChartKind, tuple[Series, ...]]:
     if data.server is None:
         return {}
-    return {
-        ChartKind.WAITS: _on_trial_time(data, server_series.wait_classes(data.server)),
-        ChartKind.WAL: _on_trial_time(data, [server_series.wal_bytes(data.server)]),
+    wal = (server_series.wal_bytes(data.server), server_series.wal_full_page_images(data.server))
+    by_metric = {one.metric: one for one in (*wal, *server_series.written_pages(data.server))}
+    charts: dict[ChartKind, Iterable[Sampled]] = {
+        ChartKind.WAITS: server_series.wait_classes(data.server),
+        ChartKind.WAL: _labelled(by_metric, wal_bytes_per_s="WAL"),
+        ChartKind.FULL_PAGE_IMAGES: _labelled(by_metric, wal_fpi_per_s="full-page images"),
+        ChartKind.BUFFER_WRITES: _labelled(
+            by_metric,
+            checkpointer_written_bytes_per_s="checkpointer",
+            bgwriter_written_bytes_per_s="background writer",
+            backend_written_bytes_per_s="backends and others",
+        ),
     }
+    return {kind: _on_trial_time(data, lines) for kind, lines in charts.items()}
 
 
-def _labelled(of_disk: dict[str, Sampled], **labels: str) -> Iterator[Sampled]:
+def _labelled(by_metric: dict[str, Sampled], **labels: str) -> Iterator[Sampled]:
     for metric, label in labels.items():
-        sampled = of_disk[metric]
+        sampled = by_metric[metric]
         yield Sampled(
             metric=metric, label=label, monotonic_s=sampled.monotonic_s, values=sampled.values, absent=sampled.absent
         )

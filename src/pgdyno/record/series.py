@@ -141,12 +141,12 @@ def busiest_thread(samples: OsSamples, label: str = "load") -> Sampled:
 
 def run_queue(samples: OsSamples) -> Sampled:
     """Tasks running or ready to run at each sample, the sampler itself included."""
-    return _os_gauge(samples, "run_queue_count", "run queue", "sched/procs_running")
+    return _os_gauge(samples, "run_queue_count", "running or ready", "sched/procs_running")
 
 
 def blocked(samples: OsSamples) -> Sampled:
     """Tasks blocked on I/O at each sample."""
-    return _os_gauge(samples, "blocked_count", "blocked", "sched/procs_blocked")
+    return _os_gauge(samples, "blocked_count", "waiting for a disk", "sched/procs_blocked")
 
 
 def dirty(samples: OsSamples) -> Sampled:

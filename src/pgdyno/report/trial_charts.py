@@ -28,11 +28,15 @@ _TITLES = {
     ChartKind.LATENCY: "Latency",
     ChartKind.WAITS: "Client backends by state and wait class",
     ChartKind.CPU: "CPU",
+    ChartKind.RUN_QUEUE: "Run queue",
+    ChartKind.CPU_QUOTA: "Scheduling periods cut short by the CPU quota",
     ChartKind.DISK_IOPS: "Disk operations",
     ChartKind.DISK_THROUGHPUT: "Disk throughput",
     ChartKind.DISK_LATENCY: "Disk latency",
     ChartKind.DIRTY_MEMORY: "Dirty memory",
     ChartKind.WAL: "WAL written",
+    ChartKind.FULL_PAGE_IMAGES: "Full-page images",
+    ChartKind.BUFFER_WRITES: "Buffers written, by whom",
     ChartKind.PRESSURE: "Pressure stall (PSI)",
 }
 _CAPTIONS = {
@@ -47,7 +51,8 @@ _HUES = {
     "nice": "sky", "other": "slate", "p50": "green", "p90": "amber", "p95": "blue", "p99": "vermilion",
     "p99.9": "purple", "max": "slate", "mean": "olive",
     "read": "blue", "reads": "blue", "write": "vermilion", "writes": "vermilion", "written": "vermilion",
-    "flush": "green", "flushes": "green",
+    "flush": "green", "flushes": "green", "running or ready": "green", "waiting for a disk": "blue",
+    "checkpointer": "amber", "background writer": "blue", "backends and others": "vermilion",
 }  # fmt: skip
 
 
@@ -271,5 +276,6 @@ def _describe(kind: ChartKind, series: tuple[Series, ...], trial: TrialAnalysis,
         mean, low, high = math.fsum(values) / len(values), min(values), max(values)
         parts.append(f"{one.label} mean {format_number(mean)}, {format_number(low)} to {format_number(high)}")
     marks = [f"{event.kind} at {format_seconds(max(0.0, event.t_s))}" for event in marked_events(trial)]
-    text = f"{_TITLES[kind]} over time in {unit}, trial {trial.record.planned.number}: {'; '.join(parts)}."
+    in_unit = f" in {unit}" if unit else ""
+    text = f"{_TITLES[kind]} over time{in_unit}, trial {trial.record.planned.number}: {'; '.join(parts)}."
     return f"{text} Marked: {', '.join(marks)}." if marks else text
