@@ -78,11 +78,13 @@ def check_share(name: str, text: str, low: float, high: float) -> float:
     Raises:
         ValueError: It is not a percentage, or outside [low, high].
     """
-    number = text.strip().removesuffix("%").strip()
+    number, sign, rest = text.strip().partition("%")
     try:
-        share = float(number) / 100.0
+        share = float(number) / 100.0 if sign and not rest else None
     except ValueError:
-        raise ValueError(f"{name} {text!r} is not a percentage such as 3%") from None
-    if not text.strip().endswith("%") or not low <= share <= high:
+        share = None
+    if share is None:
+        raise ValueError(f"{name} {text!r} is not a percentage such as 3%")
+    if not low <= share <= high:
         raise ValueError(f"{name} {text} is not within {low * 100:g}% to {high * 100:g}%")
     return share

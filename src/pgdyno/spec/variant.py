@@ -19,6 +19,8 @@ LONGEST_SLICE_S = 10.0
 """Of a switchback: a block of load must hold a few rounds."""
 # A change of settings and its washout take about 60 ms.
 _SHORTEST_SLICE_S = 0.2
+# Beyond this nothing is called different any more.
+_LARGEST_DETECT = 0.9
 _SYSCTL_NAME = re.compile(r"[a-z0-9_]+([./][A-Za-z0-9_.:-]+)+")
 # Source: Documentation/admin-guide/sysctl of the Linux kernel: the folders of /proc/sys.
 _SYSCTL_FOLDERS = frozenset({"abi", "dev", "fs", "kernel", "net", "user", "vm"})
@@ -144,7 +146,7 @@ class ExperimentSpec(Table, frozen=True, kw_only=True):
         """Check ranges."""
         if self.minutes is not None and not 0.5 <= self.minutes <= MOST_MINUTES:
             raise ValueError(f"minutes {self.minutes:g} is not within 0.5 to {MOST_MINUTES}")
-        check_share("detect", self.detect, 0.001, 1.0)
+        check_share("detect", self.detect, 0.001, _LARGEST_DETECT)
         check_share("confidence", self.confidence, 0.5, 0.9999)
         if self.slice_s is not None and not _SHORTEST_SLICE_S <= self.slice_s <= LONGEST_SLICE_S:
             raise ValueError(f"slice {self.slice} is not within {_SHORTEST_SLICE_S:g}s to {LONGEST_SLICE_S:g}s")
@@ -162,7 +164,7 @@ class ExperimentSpec(Table, frozen=True, kw_only=True):
     @property
     def detect_ratio(self) -> float:
         """The smallest difference that matters, as a share."""
-        return check_share("detect", self.detect, 0.001, 1.0)
+        return check_share("detect", self.detect, 0.001, _LARGEST_DETECT)
 
     @property
     def alpha(self) -> float:
