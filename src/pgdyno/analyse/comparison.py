@@ -34,7 +34,7 @@ COUNT_METRICS = (
 """Of all that happened while an arm was in force, divided by its transactions: nearly without noise, they explain."""
 
 Values = Mapping[str, float]
-"""Metric name to a positive value; a metric that was not seen is missing."""
+"""Metric name to a positive value; a metric that was not seen, or has no ratio, is missing."""
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +85,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     round_s: float | None
     """What a round took, in seconds; None without one."""
     rounds: int
+    """Those that hold both references."""
 
     def find(self, arm: str, metric: str) -> Question | None:
         """The question of that arm and metric; None when it was never seen."""
@@ -124,6 +125,8 @@ def compare(
     """
     arms = [arm.name for arm in experiment.arms[1:]]
     reference = experiment.reference.name
+    # A round that lacks one of its references compares nothing.
+    rounds = {name: [one for one in of if len(one.values.get(reference, ())) == 2] for name, of in rounds.items()}
     names = [(workload, arm) for workload in rounds for arm in arms]
     questions: dict[str, list[Question]] = {workload: [] for workload in rounds}
     noise: dict[str, list[Question]] = {workload: [] for workload in rounds}
@@ -191,7 +194,8 @@ def _decide(
     pairs: Mapping[tuple[str, str], _Pairs], metric: str, experiment: Experiment
 ) -> dict[tuple[str, str], Question]:
     verdicts = decide_family(
-        {f"{arm} on {workload}": [pair.log_ratio for pair in of] for (workload, arm), of in pairs.items()},
+        # By number: names of arms and workloads joined need not differ.
+        {str(number): [pair.log_ratio for pair in of] for number, of in enumerate(pairs.values())},
         metric=metric,
         better=find_metric(metric).better,
         alpha=experiment.alpha,

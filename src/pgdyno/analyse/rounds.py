@@ -1,7 +1,10 @@
 """From slices and trials to rounds: what each arm showed in each, in one form for both designs.
 
-A round holds the reference twice and every other arm that was still undecided once. A round that lacks one of its
-references compares nothing and is left out; an arm that is missing from a round is missing only there.
+A round holds the reference twice and every other arm that was still undecided once. An arm that is missing from a round
+is missing only there; what a round compares, `comparison` says.
+
+What is left out must not depend on how it turned out, or an arm's worst moments would be forgiven: a slice in which no
+transaction ended is a stall and no gap, and a figure that many slices cannot give is left out of all of them.
 """
 
 from __future__ import annotations
@@ -17,8 +20,14 @@ from pgdyno.record.slices import Slice, SliceLoad, SlicePhase
 from pgdyno.record.trial_data import TrialData
 from pgdyno.record.types import TrialStatus
 
-# Fewer transactions than these in a slice, and its percentile is the latency of a handful of them.
+# Fewer transactions than these in the median slice of a block, and its percentile is the latency of a handful of them.
 _LEAST_COUNT = {"latency_p50_ms": (0.5, 20), "latency_p95_ms": (0.95, 100), "latency_p99_ms": (0.99, 500)}
+# Of a slice in which none ended, for the logarithm: half of the least that could have been seen.
+# Source: Anscombe 1948, "The transformation of Poisson, binomial and negative-binomial data", doi:10.1093/biomet/35.3-4.246.
+_NO_TRANSACTION = 0.5
+# What is 0 has no logarithm and so no ratio, such as reads of a dataset that is cached whole. A count that is 0 more
+# often than this is not compared at all.
+_MOST_ZEROS_RATIO = 0.05
 _SLICE_COUNTS = ("wal_bytes", "device_flush_count", "device_read_bytes", "device_write_bytes")
 _TRIAL_COUNTS = ("wal_bytes", "wal_sync_count", "wal_fpi_count", "blks_read_pages")
 _TRIAL_PERCENTILES = {"p50": "latency_p50_ms", "p95": "latency_p95_ms", "p99": "latency_p99_ms"}
@@ -45,18 +54,21 @@ def rounds_of_slices(
         trial: The block's number.
         sampling_rate: pgbench's `--sampling-rate`.
     """
-    pairs = [(s, load) for s, load in zip(slices, loads, strict=True) if s.phase is SlicePhase.ROUND]
+    in_rounds = [(one, load) for one, load in zip(slices, loads, strict=True) if one.phase is SlicePhase.ROUND]
+    percentiles = _list_percentiles([load for _, load in in_rounds])
+    seen = _leave_out_zeros([_values_of_slice(*each, percentiles, sampling_rate) for each in in_rounds])
     rounds = []
-    for _, group in itertools.groupby(pairs, key=lambda pair: pair[0].round):
+    for _, group in itertools.groupby(zip(in_rounds, seen, strict=True), key=lambda each: each[0][0].round):
         members = list(group)
         values: dict[str, tuple[Values, ...]] = {}
-        for one, load in members:
-            values[one.arm] = (*values.get(one.arm, ()), _values_of_slice(one, load, sampling_rate))
+        for (one, _), of_slice in members:
+            values[one.arm] = (*values.get(one.arm, ()), of_slice)
+        (first, _), (last, _) = members[0][0], members[-1][0]
         rounds.append(
             Round(
                 trial=trial,
-                at_s=members[-1][0].end_monotonic_s,
-                length_s=members[-1][0].end_monotonic_s - members[0][0].begin_monotonic_s,
+                at_s=last.end_monotonic_s,
+                length_s=last.end_monotonic_s - first.begin_monotonic_s,
                 values=values,
             )
         )
@@ -72,13 +84,15 @@ def rounds_of_trials(trials: Iterable[TrialAnalysis], *, cpu_count: float) -> tu
     """
     finished = [t for t in trials if t.record.status is TrialStatus.FINISHED and t.record.planned.arms]
     finished.sort(key=lambda t: t.record.planned.number)
+    seen = _leave_out_zeros([_values_of_trial(one, cpu_count) for one in finished])
     rounds = []
-    for _, group in itertools.groupby(finished, key=lambda t: t.record.planned.round):
-        members = list(group)
+    for _, group in itertools.groupby(zip(finished, seen, strict=True), key=lambda each: each[0].record.planned.round):
+        pairs = list(group)
+        members = [one for one, _ in pairs]
         values: dict[str, tuple[Values, ...]] = {}
-        for one in members:
+        for one, of_trial in pairs:
             arm = one.record.planned.arms[0]
-            values[arm] = (*values.get(arm, ()), values_of_trial(one, cpu_count=cpu_count))
+            values[arm] = (*values.get(arm, ()), of_trial)
         rounds.append(
             Round(
                 trial=members[0].record.planned.number,
@@ -90,8 +104,7 @@ def rounds_of_trials(trials: Iterable[TrialAnalysis], *, cpu_count: float) -> tu
     return tuple(rounds)
 
 
-def values_of_trial(trial: TrialAnalysis, *, cpu_count: float) -> Values:
-    """What one paired trial gives to its round."""
+def _values_of_trial(trial: TrialAnalysis, cpu_count: float) -> dict[str, float]:
     values: dict[str, float | None] = {"tps": trial.tps}
     for percentile in trial.percentiles:
         if percentile.name in _TRIAL_PERCENTILES:
@@ -100,30 +113,49 @@ def values_of_trial(trial: TrialAnalysis, *, cpu_count: float) -> Values:
     busy = trial.shares.get("cpu_busy_ratio")
     if busy is not None and trial.tps:
         values["cpu_ms"] = busy * cpu_count * 1e3 / trial.tps
-    return _positive(values)
+    return _known(values)
 
 
-def _values_of_slice(one: Slice, load: SliceLoad, sampling_rate: float) -> Values:
+def _list_percentiles(loads: Sequence[SliceLoad]) -> dict[str, float]:
+    """Those that slices of such a block hold enough transactions for."""
+    median = float(np.median([load.ok_count for load in loads])) if loads else 0.0
+    return {name: quantile for name, (quantile, least) in _LEAST_COUNT.items() if median >= least}
+
+
+def _values_of_slice(
+    one: Slice, load: SliceLoad, percentiles: Mapping[str, float], sampling_rate: float
+) -> dict[str, float]:
     counted_s = one.end_monotonic_s - one.settled_monotonic_s
-    count = load.ok_count / sampling_rate
-    values: dict[str, float | None] = {"tps": count / counted_s if counted_s > 0 else None}
-    for name, (quantile, least) in _LEAST_COUNT.items():
-        if len(load.latency_us) >= least:
-            values[name] = float(np.quantile(load.latency_us, quantile)) / 1e3
-    if count:
+    values: dict[str, float | None] = {}
+    if counted_s > 0:
+        values["tps"] = max(load.ok_count, _NO_TRANSACTION) / sampling_rate / counted_s
+    if load.ok_count:
+        quantiles = np.quantile(load.latency_us, list(percentiles.values())) / 1e3
+        values |= dict(zip(percentiles, quantiles.tolist(), strict=True))
+        count = load.ok_count / sampling_rate
         values |= {name: _per(one.counts.get(name), count) for name in _SLICE_COUNTS}
         cpu_s = one.counts.get("cpu_s")
         values["cpu_ms"] = None if cpu_s is None else cpu_s * 1e3 / count
-    return _positive(values)
+    return _known(values)
 
 
 def _per(total: float | None, count: float) -> float | None:
     return None if total is None else total / count
 
 
-def _positive(values: Mapping[str, float | None]) -> Values:
-    # What is 0 has no logarithm and so no ratio: such as reads of a dataset that is cached whole.
-    return {name: value for name, value in values.items() if value is not None and value > 0}
+def _known(values: Mapping[str, float | None]) -> dict[str, float]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _leave_out_zeros(seen: Sequence[Mapping[str, float]]) -> list[Values]:
+    """All that have logarithms; a metric that is often 0 is left out of all."""
+    names = {name for values in seen for name in values}
+    often_zero = {
+        name
+        for name in names
+        if sum(values.get(name) == 0 for values in seen) > _MOST_ZEROS_RATIO * sum(name in values for values in seen)
+    }
+    return [{name: value for name, value in values.items() if value > 0 and name not in often_zero} for values in seen]
 
 
 def _length_s(trial: TrialAnalysis) -> float:

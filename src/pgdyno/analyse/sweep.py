@@ -21,7 +21,7 @@ def analyse_clients(trials: Iterable[TrialAnalysis], experiment: Experiment) -> 
     seen = [
         ClientTrial(clients=clients, round_index=trial.record.planned.round, tps=trial.tps)
         for trial in trials
-        if trial.tps is not None and (clients := experiment.find_arm(trial.record.planned.arms[0]).clients) is not None
+        if trial.tps and (clients := experiment.find_arm(trial.record.planned.arms[0]).clients) is not None
     ]
     if len({one.clients for one in seen}) < 2:
         return None

@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+import math
+
+import msgspec
+import numpy as np
+import pytest
+
+from pgdyno.analyse.rounds import rounds_of_slices, rounds_of_trials
+from pgdyno.analyse.types import Percentile, TrialAnalysis
+from pgdyno.plan.plan import PlannedTrial
+from pgdyno.record.slices import Slice, SliceLoad, SlicePhase
+from pgdyno.record.types import TrialRecord, TrialStatus
+
+COUNTS = {"wal_bytes": 8000.0, "device_flush_count": 40.0, "cpu_s": 0.5, "device_read_bytes": None}
+
+
+def build_slice(position: int, arm: str, *, number: int = 1, **counts: float | None) -> Slice:
+    """A slice of 1 s, of which 0.8 s count."""
+    begin_s = 100.0 + 3 * number + position
+    return Slice(
+        phase=SlicePhase.ROUND,
+        round=number,
+        position=position,
+        arm=arm,
+        begin_monotonic_s=begin_s,
+        settled_monotonic_s=begin_s + 0.2,
+        end_monotonic_s=begin_s + 1.0,
+        counts={**COUNTS, **counts},
+    )
+
+
+def build_load(count: int, latency_us: int = 2000) -> SliceLoad:
+    return SliceLoad(ok_count=count, latency_us=np.full(count, latency_us, dtype=np.int64))
+
+
+def build_block(rounds: int, count: int = 800) -> tuple[list[Slice], list[SliceLoad]]:
+    slices = [build_slice(p, arm, number=n) for n in range(1, rounds + 1) for p, arm in enumerate("ABA")]
+    return slices, [build_load(count) for _ in slices]
+
+
+def test_a_slices_figures() -> None:
+    slices, loads = build_block(1)
+    loads[1] = SliceLoad(ok_count=800, latency_us=np.arange(1, 801, dtype=np.int64) * 1000)
+    (only,) = rounds_of_slices(slices, loads, trial=7, sampling_rate=1.0)
+    assert (only.trial, only.at_s, only.length_s) == (7, 106.0, 3.0)
+    assert {arm: len(of) for arm, of in only.values.items()} == {"A": 2, "B": 1}
+    values = only.values["B"][0]
+    assert values == pytest.approx(
+        {
+            "tps": 1000.0,
+            "latency_p50_ms": 400.5,
+            "latency_p95_ms": float(np.quantile(np.arange(1, 801), 0.95)),
+            "latency_p99_ms": float(np.quantile(np.arange(1, 801), 0.99)),
+            "wal_bytes": 10.0,
+            "device_flush_count": 0.05,
+            "cpu_ms": 0.625,
+        }
+    )
+
+
+def test_a_sampled_log_stands_for_all_transactions() -> None:
+    slices, loads = build_block(1)
+    whole, sampled = (rounds_of_slices(slices, loads, trial=1, sampling_rate=rate)[0] for rate in (1.0, 0.01))
+    for name, factor in {"tps": 100.0, "wal_bytes": 0.01, "cpu_ms": 0.01, "latency_p95_ms": 1.0}.items():
+        assert sampled.values["B"][0][name] == pytest.approx(factor * whole.values["B"][0][name])
+
+
+def test_the_pilot_is_no_round() -> None:
+    slices, loads = build_block(2)
+    slices[:3] = [msgspec.structs.replace(one, phase=SlicePhase.PILOT) for one in slices[:3]]
+    assert [one.at_s for one in rounds_of_slices(slices, loads, trial=1, sampling_rate=1.0)] == [109.0]
+    assert rounds_of_slices([], [], trial=1, sampling_rate=1.0) == ()
+    assert rounds_of_slices(slices[:3], loads[:3], trial=1, sampling_rate=1.0) == ()
+
+
+def test_a_round_that_was_cut_keeps_what_it_has() -> None:
+    slices, loads = build_block(2)
+    *_, cut = rounds_of_slices(slices[:-1], loads[:-1], trial=1, sampling_rate=1.0)
+    assert {arm: len(of) for arm, of in cut.values.items()} == {"A": 1, "B": 1}
+
+
+def test_a_stall_is_no_gap() -> None:
+    # Left out, it would forgive the arm that stalls.
+    slices, loads = build_block(1)
+    loads[1] = build_load(0)
+    values = rounds_of_slices(slices, loads, trial=1, sampling_rate=0.5)[0].values["B"][0]
+    assert values == pytest.approx({"tps": 1.25})
+    # Any slice that had one transaction was faster.
+    loads[1] = build_load(1)
+    assert rounds_of_slices(slices, loads, trial=1, sampling_rate=0.5)[0].values["B"][0]["tps"] == pytest.approx(2.5)
+
+
+def test_percentiles_come_with_enough_transactions_in_the_whole_block_and_not_by_slice() -> None:
+    names = {"latency_p50_ms": 20, "latency_p95_ms": 100, "latency_p99_ms": 500}
+    for name, least in names.items():
+        for count in (least - 1, least):
+            slices, loads = build_block(3, count)
+            rounds = rounds_of_slices(slices, loads, trial=1, sampling_rate=1.0)
+            assert {name in values for one in rounds for of in one.values.values() for values in of} == {count >= least}
+    # A slow slice is not left out for being slow.
+    slices, loads = build_block(3, 600)
+    loads[4] = build_load(3, latency_us=900_000)
+    rounds = rounds_of_slices(slices, loads, trial=1, sampling_rate=1.0)
+    assert rounds[1].values["B"][0]["latency_p99_ms"] == 900.0
+
+
+def test_a_count_that_is_often_zero_is_compared_nowhere_and_a_rare_zero_only_there() -> None:
+    slices, loads = build_block(20)
+    slices[4] = build_slice(1, "B", number=2, wal_bytes=0.0)
+    for index in (1, 10, 20, 30):
+        slices[index] = msgspec.structs.replace(slices[index], counts={**COUNTS, "device_flush_count": 0.0})
+    rounds = rounds_of_slices(slices, loads, trial=1, sampling_rate=1.0)
+    seen = [values for one in rounds for of in one.values.values() for values in of]
+    assert not any("device_flush_count" in values for values in seen)
+    assert sum("wal_bytes" in values for values in seen) == 59
+    assert "wal_bytes" not in rounds[1].values["B"][0]
+    assert not any("device_read_bytes" in values for values in seen)
+
+
+def test_a_slice_of_which_nothing_counts_gives_nothing() -> None:
+    slices, loads = build_block(1)
+    slices[1] = msgspec.structs.replace(slices[1], settled_monotonic_s=slices[1].end_monotonic_s)
+    loads[1] = build_load(0)
+    assert rounds_of_slices(slices, loads, trial=1, sampling_rate=1.0)[0].values["B"] == ({},)
+
+
+def test_every_value_has_a_logarithm() -> None:
+    random = np.random.default_rng(1)
+    slices, _ = build_block(30)
+    loads = [build_load(int(count), int(us)) for count, us in random.integers(0, 400, (90, 2)).tolist()]
+    for one in rounds_of_slices(slices, loads, trial=1, sampling_rate=0.3):
+        for values in (values for of in one.values.values() for values in of):
+            assert all(math.isfinite(math.log(value)) for value in values.values())
+
+
+# -- Paired trials ---------------------------------------------------------------------------------------------------
+
+
+def build_trial(number: int, arm: str, *, round_number: int = 1, tps: float | None = 1000.0) -> TrialAnalysis:
+    """A trial of 10 s that began 20 s after the one before."""
+    planned = PlannedTrial(
+        number=number, round=round_number, workload="w", seed=1, warm_up_s=2.0, duration_s=10.0, arms=(arm,)
+    )
+    record = TrialRecord(
+        planned=planned,
+        status=TrialStatus.FINISHED,
+        error=None,
+        argv=(),
+        clock_offset_s=0.0,
+        restore_s=3.0,
+        load_start_monotonic_s=20.0 * number,
+        load_end_monotonic_s=20.0 * number + 10.0,
+        load_cpu_s=None,
+        log_sampling_rate=1.0,
+        settings=(),
+        counters_before={},
+        counters_after={},
+        gaps=(),
+    )
+    return TrialAnalysis(
+        record=record,
+        tps=tps,
+        latency_mean_ms=None,
+        percentiles=(
+            Percentile(name="p50", value_ms=2.0),
+            Percentile(name="p90", value_ms=3.0),
+            Percentile(name="p99", value_ms=None, reason="too few"),
+        ),
+        transactions_count=None,
+        failed_count=None,
+        skipped_count=None,
+        late_count=None,
+        steady_from_s=None,
+        charts={},
+        events=(),
+        counts_per_transaction={"wal_bytes": 600.0, "wal_fpi_count": 0.0, "wal_sync_count": None, "xact_commit": 1.0},
+        shares={"cpu_busy_ratio": 0.5},
+        statements=(),
+        unknown_lines=(),
+        gaps=(),
+    )
+
+
+def test_a_trials_figures() -> None:
+    trials = [build_trial(2, "B"), build_trial(1, "A"), build_trial(3, "A")]
+    (only,) = rounds_of_trials(trials, cpu_count=2.0)
+    assert (only.trial, only.at_s, only.length_s) == (1, 70.0, 45.0)
+    assert only.values["B"] == ({"tps": 1000.0, "latency_p50_ms": 2.0, "wal_bytes": 600.0, "cpu_ms": 1.0},)
+    assert {arm: len(of) for arm, of in only.values.items()} == {"A": 2, "B": 1}
+
+
+def test_trials_that_failed_are_missing_from_their_rounds() -> None:
+    trials = [build_trial(n, arm, round_number=1 + (n > 3)) for n, arm in enumerate("ABAABA", start=1)]
+    failed = msgspec.structs.replace(trials[1].record, status=TrialStatus.FAILED)
+    trials[1] = msgspec.structs.replace(trials[1], record=failed)
+    trials[4] = build_trial(5, "B", round_number=2, tps=None)
+    first, second = rounds_of_trials(trials, cpu_count=2.0)
+    assert set(first.values) == {"A"}
+    assert second.values["B"][0].keys() == {"latency_p50_ms", "wal_bytes"}
+    # A block of a switchback is no trial of one arm, and neither is one that compares nothing.
+    none = msgspec.structs.replace(trials[0].record.planned, arms=())
+    record = msgspec.structs.replace(trials[0].record, planned=none)
+    assert rounds_of_trials([msgspec.structs.replace(trials[0], record=record)], cpu_count=2.0) == ()

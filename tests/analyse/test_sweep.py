@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from pgdyno.analyse.sweep import analyse_clients, is_client_sweep
+from pgdyno.plan.experiment import Experiment, plan_experiment
+from pgdyno.spec.read import make_study
+from tests.analyse.test_rounds import build_trial
+
+
+def experiment_of(**tables: object) -> Experiment:
+    raw = {"workload": [{"name": "tpcb-like"}], **tables}
+    planned = plan_experiment(make_study(raw, source="test", folder=Path()), version_major=18)
+    assert planned is not None
+    return planned
+
+
+CLIENTS = {"name": "clients", "levels": [1, 2, 4, 8, 16, 32]}
+
+
+def test_what_is_a_sweep_over_clients() -> None:
+    assert is_client_sweep(experiment_of(sweep=[CLIENTS]))
+    assert not is_client_sweep(experiment_of(sweep=[CLIENTS, {"name": "mode", "levels": ["simple", "prepared"]}]))
+    assert not is_client_sweep(experiment_of(sweep=[{"name": "threads", "levels": [1, 2]}]))
+    assert not is_client_sweep(experiment_of(variant=[{"clients": 1}, {"clients": 8}]))
+
+
+def test_trials_become_the_points_of_their_clients() -> None:
+    experiment = experiment_of(sweep=[CLIENTS], experiment={"detect": "90%"})
+    trials = [
+        build_trial(number, f"clients={clients}", round_number=1 + number // 7, tps=100.0 * clients / (1 + clients / 8))
+        for number, clients in enumerate([1, 1, 2, 4, 8, 16, 32] * 2)
+    ]
+    sweep = analyse_clients(trials, experiment)
+    assert sweep is not None
+    assert [(point.clients, point.tps.n) for point in sweep.points][:2] == [(1, 4), (2, 2)]
+
+
+def test_before_two_loads_have_a_figure_there_is_no_curve() -> None:
+    experiment = experiment_of(sweep=[CLIENTS])
+    one = build_trial(1, "clients=1")
+    assert analyse_clients([], experiment) is None
+    assert analyse_clients([one, one], experiment) is None
+    assert analyse_clients([one, build_trial(2, "clients=2", tps=None)], experiment) is None
+    assert analyse_clients([one, build_trial(2, "clients=2", tps=0.0)], experiment) is None
+    assert analyse_clients([one, build_trial(2, "clients=2")], experiment) is not None
+    bare = msgspec.structs.replace(experiment, arms=(experiment.arms[0],))
+    assert analyse_clients([one], bare) is None
