@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from pgdyno.analyse.comparison import Comparison, Round, compare, primary_metric
 from pgdyno.analyse.rounds import rounds_of_block, rounds_of_trials
 from pgdyno.analyse.scaling import points_undecided
@@ -20,6 +22,8 @@ from pgdyno.plan.plan import PlannedTrial
 from pgdyno.record.store import RecordStore
 from pgdyno.record.trial_data import TrialData, read_trial_data
 from pgdyno.record.types import StudyRecord, TrialStatus
+
+_MOST_TOLD = 4
 
 
 class Referee:
@@ -56,7 +60,11 @@ class Referee:
                 self._slice_s[planned.workload] = data.record.slice_s
         else:
             workload = self._record.plan.find_load(planned)
-            self._trials[planned.workload].append(analyse_trial(self._record, workload, data))
+            analysed = analyse_trial(self._record, workload, data)
+            # A long sweep has thousands of trials: what only reports draw is made again for them.
+            self._trials[planned.workload].append(
+                msgspec.structs.replace(analysed, charts={}, events=(), statements=())
+            )
         self._review()
 
     def give_up(self, arm: str) -> None:
@@ -119,16 +127,16 @@ class Referee:
 
 
 def describe_standing(comparison: Comparison) -> str:
-    """How every arm stands in the metric that decides, in a line."""
-    return "; ".join(
-        f"{question.arm} {question.verdict.kind.value} {_show_interval(question.verdict)}"
-        for question in comparison.questions
-        if question.metric == comparison.primary
-    )
+    """How every arm stands in the metric that decides, in a line; of many arms only how many are undecided."""
+    questions = [question for question in comparison.questions if question.metric == comparison.primary]
+    if len(questions) > _MOST_TOLD:
+        return f"{len(comparison.undecided)} of {len(questions)} variants undecided after {comparison.rounds} rounds"
+    return "; ".join(f"{each.arm} {each.verdict.kind.value} {_show_interval(each.verdict)}" for each in questions)
 
 
 def _show_interval(verdict: Verdict) -> str:
+    pairs = f"{verdict.n} {'pair' if verdict.n == 1 else 'pairs'}"
     if verdict.effect_ratio is None or verdict.low_ratio is None or verdict.high_ratio is None:
-        return f"({verdict.n} pairs)"
+        return f"({pairs})"
     low, high = verdict.low_ratio * 100, verdict.high_ratio * 100
-    return f"{verdict.effect_ratio * 100:+.1f} % [{low:+.1f}, {high:+.1f}] ({verdict.n} pairs)"
+    return f"{verdict.effect_ratio * 100:+.1f} % [{low:+.1f}, {high:+.1f}] ({pairs})"

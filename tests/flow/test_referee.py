@@ -1,0 +1,220 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from pgdyno.analyse.comparison import Round
+from pgdyno.analyse.verdict import VerdictKind
+from pgdyno.flow.referee import Referee, describe_standing
+from pgdyno.plan.plan import Machine, PlannedTrial, plan_study
+from pgdyno.record.slices import SliceLoad
+from pgdyno.record.store import open_record
+from pgdyno.record.trial_data import TrialData, read_trial_data
+from pgdyno.record.types import ErrorFact, StudyRecord
+from pgdyno.spec.read import make_study
+from tests.analyse.experiments import build_round
+from tests.analyse.test_rounds import build_slice
+
+RECORD = Path(__file__).parents[1] / "data" / "records" / "v1-pg18"
+MACHINE = Machine(version_major=18, cpu_count=2, memory_bytes=24 << 30, disk_free_bytes=80_000_000_000)
+
+
+def build_record(design: str, *arms: str, **tables: object) -> StudyRecord:
+    variants = [{"name": arm, "settings": {"commit_delay": number}} for number, arm in enumerate(arms)]
+    raw = {"workload": [{"name": "tpcb-like"}, {"name": "select-only"}], "variant": variants}
+    raw["experiment"] = {"design": design}
+    study = make_study({**raw, **tables}, source="test", folder=Path())
+    plan = plan_study(study, MACHINE)
+    return msgspec.structs.replace(open_record(RECORD).read_record(), study=study, plan=plan)
+
+
+def build_referee(record: StudyRecord) -> Referee:
+    assert record.plan.experiment is not None
+    return Referee(record, record.plan.experiment)
+
+
+def trials_of(record: StudyRecord, workload: str) -> list[PlannedTrial]:
+    return [trial for trial in record.plan.trials if trial.workload == workload]
+
+
+def build_data(planned: PlannedTrial, *, tps: float = 1000.0) -> TrialData:
+    """A finished trial that left nothing but what pgbench printed."""
+    trial = open_record(RECORD).read_trials()[0]
+    data = read_trial_data(RECORD / "trials" / "0001", trial)
+    assert data.pgbench is not None
+    return msgspec.structs.replace(
+        data,
+        record=msgspec.structs.replace(trial, planned=planned),
+        pgbench=msgspec.structs.replace(data.pgbench, tps=tps),
+        transactions=None,
+    )
+
+
+def build_block(
+    planned: PlannedTrial, counts: dict[str, int], rounds: int = 12, slice_s: float | None = 1.0
+) -> TrialData:
+    """A block in which each arm's slices hold about so many transactions."""
+    random = np.random.default_rng(planned.number)
+    reference = next(iter(counts))
+    slices = [
+        build_slice(position, arm, number=number)
+        for number in range(1, rounds + 1)
+        for position, arm in enumerate([reference, *counts])
+    ]
+    sizes = [int(counts[one.arm] * random.normal(1, 0.01)) for one in slices]
+    data = build_data(planned)
+    return msgspec.structs.replace(
+        data,
+        record=msgspec.structs.replace(data.record, slice_s=slice_s),
+        slices=tuple(slices),
+        slice_loads=tuple(SliceLoad(ok_count=n, latency_us=np.full(n, 900, dtype=np.int64)) for n in sizes),
+    )
+
+
+def take_rounds(referee: Referee, trials: list[PlannedTrial], rounds: int, *, sd: float = 0.005, **tps: float) -> None:
+    """Let it take so many rounds of paired trials."""
+    random = np.random.default_rng(1)
+    for trial in [trial for trial in trials if trial.round <= rounds]:
+        if trial.arms[0] in tps:
+            referee.take(build_data(trial, tps=tps[trial.arms[0]] * random.normal(1, sd)))
+
+
+# -- Switchback ------------------------------------------------------------------------------------------------------
+
+
+def test_a_block_may_decide_one_workload_and_leave_the_other() -> None:
+    record = build_record("switchback", "A", "B", "C")
+    referee = build_referee(record)
+    first, other = trials_of(record, "tpcb-like")[0], trials_of(record, "select-only")[0]
+    assert referee.undecided("tpcb-like") == ("B", "C")
+    assert referee.wants(first)
+    referee.take(build_block(first, {"A": 800, "B": 1000, "C": 802}, rounds=60))
+    assert referee.undecided("tpcb-like") == ()
+    assert not referee.wants(first)
+    assert referee.wants(other)
+    assert not referee.is_settled
+    referee.take(build_block(other, {"A": 800, "B": 400, "C": 1000}))
+    assert referee.is_settled
+    kinds = [q.verdict.kind for one in referee.compare() for q in one.questions]
+    assert kinds == [VerdictKind.FASTER, VerdictKind.EQUIVALENT, VerdictKind.SLOWER, VerdictKind.FASTER]
+
+
+def test_rounds_of_a_block_that_still_runs_count_only_for_the_question_at_hand() -> None:
+    record = build_record("switchback", "A", "B")
+    referee = build_referee(record)
+    live = [build_round(n, {"A": [{"tps": 100.0 + n % 2}] * 2, "B": [{"tps": 150.0 - n % 2}]}) for n in range(12)]
+    assert referee.undecided("tpcb-like", live) == ()
+    assert referee.compare_workload("tpcb-like", live).rounds == 12
+    assert referee.undecided("tpcb-like") == ("B",)
+    assert referee.compare_workload("tpcb-like").rounds == 0
+
+
+def test_blocks_add_up() -> None:
+    record = build_record("switchback", "A", "B")
+    referee = build_referee(record)
+    for trial in trials_of(record, "tpcb-like")[:3]:
+        referee.take(build_block(trial, {"A": 800, "B": 801}, rounds=2))
+    assert referee.compare_workload("tpcb-like").rounds == 6
+
+
+def test_the_slice_length_is_that_asked_for_or_an_earlier_blocks() -> None:
+    record = build_record("switchback", "A", "B")
+    referee = build_referee(record)
+    assert referee.find_slice_s("tpcb-like") is None
+    trial = trials_of(record, "tpcb-like")[0]
+    referee.take(build_block(trial, {"A": 800, "B": 801}, rounds=0, slice_s=None))
+    assert referee.find_slice_s("tpcb-like") is None
+    referee.take(build_block(trial, {"A": 800, "B": 801}, rounds=1, slice_s=0.5))
+    assert referee.find_slice_s("tpcb-like") == 0.5
+    assert referee.find_slice_s("select-only") is None
+    asked = build_record("switchback", "A", "B", experiment={"design": "switchback", "slice": "2s"})
+    assert build_referee(asked).find_slice_s("select-only") == 2.0
+
+
+# -- Paired trials ---------------------------------------------------------------------------------------------------
+
+
+def test_trials_of_a_decided_arm_are_not_wanted_and_the_references_are_while_any_is_open() -> None:
+    record = build_record("paired", "A", "B", "C")
+    referee = build_referee(record)
+    trials = trials_of(record, "tpcb-like")
+    take_rounds(referee, trials, 8, A=1000.0, B=1200.0)
+    later = [trial for trial in trials if trial.round == 9]
+    assert referee.undecided("tpcb-like") == ("C",)
+    assert {trial.arms[0]: referee.wants(trial) for trial in later} == {"A": True, "B": False, "C": True}
+    assert all(referee.wants(trial) for trial in trials_of(record, "select-only"))
+    referee.give_up("C")
+    assert not any(referee.wants(trial) for trial in later)
+    # Given up on one workload is given up on all.
+    assert referee.undecided("select-only") == ("B",)
+
+
+def test_a_round_under_way_compares_nothing_yet() -> None:
+    record = build_record("paired", "A", "B")
+    referee = build_referee(record)
+    trials = [trial for trial in trials_of(record, "tpcb-like") if trial.round == 1]
+    seen = []
+    for trial in trials:
+        referee.take(build_data(trial))
+        seen.append(referee.compare_workload("tpcb-like").questions[0].verdict.n)
+    assert seen == [0, 0, 1]
+
+
+def test_arms_that_were_refused_are_not_asked_but_stay_in_the_family() -> None:
+    record = build_record("paired", "A", "B", "C")
+    error = ErrorFact(fact="does not start")
+    refused = build_referee(msgspec.structs.replace(record, refused_arms={"C": error}))
+    assert refused.undecided("tpcb-like") == ("B",)
+    verdict = refused.compare_workload("tpcb-like").questions[0].verdict
+    assert 1 - verdict.confidence == pytest.approx(0.05 / 4)
+    assert build_referee(msgspec.structs.replace(record, refused_arms={"B": error, "C": error})).is_settled
+
+
+def test_a_referee_keeps_no_charts() -> None:
+    record = build_record("paired", "A", "B")
+    referee = build_referee(record)
+    referee.take(build_data(trials_of(record, "tpcb-like")[0]))
+    (kept,) = referee._trials["tpcb-like"]
+    assert kept.tps is not None
+    assert (kept.charts, kept.events) == ({}, ())
+
+
+def test_a_sweep_over_clients_asks_for_the_points_that_leave_the_curve_open() -> None:
+    sweep = [{"name": "clients", "levels": [1, 2, 4, 8]}]
+    record = build_record("paired", variant=[], sweep=sweep)
+    referee = build_referee(record)
+    trials = trials_of(record, "tpcb-like")
+    assert referee.undecided("tpcb-like") == ("clients=2", "clients=4", "clients=8")
+    take_rounds(referee, trials, 2, **{f"clients={n}": 1000.0 * n for n in (1, 2, 4, 8)})
+    # More clients bring more TPS at each step: nothing is left open, though no arm needs a verdict against one client.
+    assert referee.undecided("tpcb-like") == ()
+    flat = build_referee(record)
+    take_rounds(flat, trials, 2, sd=0.05, **{f"clients={n}": 1000.0 * min(n, 4) for n in (1, 2, 4, 8)})
+    assert flat.undecided("tpcb-like") == ("clients=4", "clients=8")
+    assert {trial.arms[0] for trial in trials if flat.wants(trial)} == {"clients=1", "clients=4", "clients=8"}
+
+
+# -- Words -----------------------------------------------------------------------------------------------------------
+
+
+def test_how_things_stand_in_a_line() -> None:
+    record = build_record("switchback", "A", "B")
+    referee = build_referee(record)
+
+    def tell(rounds: list[Round]) -> str:
+        return describe_standing(referee.compare_workload("tpcb-like", rounds))
+
+    rounds = [build_round(n, {"A": [{"tps": 100.0 + n % 2}] * 2, "B": [{"tps": 150.0 - n % 2}]}) for n in range(12)]
+    assert tell([]) == "B inconclusive (0 pairs)"
+    assert tell(rounds[:1]) == "B inconclusive (1 pair)"
+    assert tell(rounds).startswith("B faster +48.8 % [+")
+    assert tell(rounds).endswith("] (12 pairs)")
+
+
+def test_of_many_arms_only_how_many_are_open() -> None:
+    record = build_record("switchback", *"ABCDEF")
+    comparison = build_referee(record).compare_workload("tpcb-like")
+    assert describe_standing(comparison) == "5 of 5 variants undecided after 0 rounds"
