@@ -13,7 +13,9 @@ import pytest
 from pgdyno.report.html import render_html
 from tests.report.browser import CHROMIUM, Browser
 from tests.report.build import build_report
+from tests.report.build_comparison import build_client_sweep, build_paired, build_product, build_switchback
 
+_DRAWN = {"plain": 45, "hard": 28, "bare": 0, "switchback": 4, "loud": 4, "clients": 2, "product": 2}
 DRAWN = "[...document.querySelectorAll('figure.chart')].filter(f => !f.closest('details:not([open])')).map(f => f.querySelectorAll('svg').length)"
 LEFT_OF_PAGE = """[...document.querySelectorAll('body *')].filter(e => {
   const box = e.getBoundingClientRect();
@@ -38,6 +40,10 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "plain": build_report(),
         "hard": build_report(names=("tpcb-like", '<script>alert("x")</script> Grüße'), failed=(2,), is_hard=True),
         "bare": build_report(names=("select-only",), rounds=1, is_bare=True),
+        "switchback": build_switchback(),
+        "loud": build_paired(is_hard=True),
+        "clients": build_client_sweep(),
+        "product": build_product(),
     }
     for name, report in reports.items():
         (folder / f"{name}.html").write_text(render_html(report), encoding="utf-8")
@@ -52,6 +58,11 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         ("hard", 768, "dark"),
         ("hard", 375, "light"),
         ("bare", 375, "light"),
+        ("switchback", 1280, "dark"),
+        ("switchback", 375, "light"),
+        ("loud", 375, "dark"),
+        ("clients", 375, "light"),
+        ("product", 375, "dark"),
     ],
 )
 def test_drawn_quiet_and_within_its_width(
@@ -62,7 +73,7 @@ def test_drawn_quiet_and_within_its_width(
     assert browser.requests == [pages[name].as_uri()]
     drawn = browser.evaluate(DRAWN)
     assert set(drawn) <= {1}
-    assert len(drawn) == {"plain": 45, "hard": 28, "bare": 0}[name]
+    assert len(drawn) == _DRAWN[name]
     assert browser.evaluate("document.documentElement.scrollWidth") <= width
     assert browser.evaluate(LEFT_OF_PAGE) == []
 
@@ -125,6 +136,49 @@ def test_paper_has_every_chart_in_daylight(browser: Browser, pages: dict[str, Pa
     words = subprocess.run(["pdftotext", str(pdf), "-"], capture_output=True, text=True, check=True).stdout
     for expected in ("PostgreSQL 18.6 on the bench", "Pressure stall (PSI)", "How to read this", "--with-icu"):
         assert expected in words
+
+
+def test_verdicts_stand_in_the_first_screen_in_colours_of_their_own(browser: Browser, pages: dict[str, Path]) -> None:
+    for scheme in ("light", "dark"):
+        browser.open(pages["switchback"], scheme=scheme)
+        badges = browser.evaluate(
+            "[...document.querySelectorAll('.badge .word')].slice(0, 3).map(one => [one.textContent.trim(),"
+            " one.getBoundingClientRect().bottom, getComputedStyle(one, '::before').backgroundColor])"
+        )
+        assert [words for words, _, _ in badges] == ["▼ slower", "? inconclusive", "▲ faster"]
+        assert all(bottom < 900 for _, bottom, _ in badges)
+        assert len({colour for _, _, colour in badges}) == 3
+
+
+def test_the_intervals_lie_left_and_right_of_the_same_nought(browser: Browser, pages: dict[str, Path]) -> None:
+    browser.open(pages["switchback"])
+    nought, *bars = browser.evaluate(
+        "(figure => [...figure.querySelectorAll('.role-mark.mark-rule line')].map(one => one.getBoundingClientRect())"
+        ".map(box => [box.left, box.right]))(document.querySelector('#c1-intervals'))"
+    )
+    slower, inconclusive, faster = bars
+    assert slower[1] < nought[0] < faster[0]
+    assert inconclusive[0] < nought[0] < inconclusive[1]
+
+
+def test_what_is_folded_is_drawn_when_it_is_opened(browser: Browser, pages: dict[str, Path]) -> None:
+    browser.open(pages["switchback"])
+    browser.evaluate("document.querySelectorAll('details.trial').forEach(one => one.open = true)")
+    browser.wait_for(DRAWN, lambda drawn: len(drawn) > 30 and set(drawn) == {1})
+    assert browser.complaints == []
+
+
+def test_paper_has_the_verdicts_and_not_the_trials(browser: Browser, pages: dict[str, Path], tmp_path: Path) -> None:
+    browser.open(pages["switchback"], scheme="dark", width=1000)
+    pdf = tmp_path / "verdicts.pdf"
+    pdf.write_bytes(browser.print_pdf())
+    assert browser.complaints == []
+    if shutil.which("pdftotext") is None:
+        return
+    words = subprocess.run(["pdftotext", str(pdf), "-"], capture_output=True, text=True, check=True).stdout
+    for expected in ("▼ slower", "Not like with like", "Counts that explain it", "How it was compared"):
+        assert expected in words
+    assert "steady from" not in words
 
 
 def test_printing_at_once_draws_what_was_not_drawn_yet(browser: Browser, pages: dict[str, Path]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import altair as alt
 import jsonschema
 import msgspec
@@ -9,14 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pgdyno.analyse.comparison import Question
 from pgdyno.analyse.types import ChartKind, Series
 from pgdyno.report import palette
+from pgdyno.report.answers import answer_study
 from pgdyno.report.chart import CSS_THEME, PICTURE_THEME, to_vega_lite
+from pgdyno.report.evidence_charts import evidence_chart, pairs_chart
+from pgdyno.report.intervals_chart import intervals_chart
 from pgdyno.report.picture import make_picture, render_png, render_svg
 from pgdyno.report.strip import strip_chart
+from pgdyno.report.sweep_chart import curve_chart
 from pgdyno.report.thin import to_columns
 from pgdyno.report.trial_charts import list_zeros, trial_charts
 from tests.report.build import build_report
+from tests.report.build_comparison import build_client_sweep, build_switchback
 
 
 def _trial(**options: object) -> object:
@@ -37,6 +45,20 @@ def test_every_chart_is_valid_vega_lite(theme: object, is_hard: bool) -> None:
     ]
     strip = strip_chart(build_report().analysis.workloads[0], theme=theme)
     for chart in (*charts, strip):
+        alt.Chart.from_dict(to_vega_lite(chart, width=600), validate=True)
+
+
+def test_the_charts_of_comparisons_are_valid_vega_lite() -> None:
+    (answers, _) = answer_study(build_switchback())
+    question = answers.comparison.find("commit_delay=1000", "tps")
+    sweep = build_client_sweep().analysis.sweeps["tpcb-like"]
+    charts = (
+        intervals_chart(answers, theme=PICTURE_THEME),
+        pairs_chart(question, title="Every pair", theme=CSS_THEME),
+        evidence_chart(question, title="Evidence", theme=CSS_THEME),
+        curve_chart(sweep, theme=PICTURE_THEME),
+    )
+    for chart in charts:
         alt.Chart.from_dict(to_vega_lite(chart, width=600), validate=True)
 
 
@@ -110,6 +132,71 @@ def test_a_chart_of_nothing_but_zeros_is_left_out_and_named_unless_it_is_of_the_
     still = msgspec.structs.replace(trial, charts=dict.fromkeys((ChartKind.TPS, ChartKind.WAL), (silent,)))
     assert [chart.kind for chart in trial_charts(still, theme=CSS_THEME)] == ["tps"]
     assert list_zeros(still) == ("WAL written",)
+
+
+def _question(arm: str) -> Question:
+    (answers, _) = answer_study(build_switchback())
+    question = answers.comparison.find(arm, "tps")
+    assert question is not None
+    return question
+
+
+def test_every_pair_is_a_dot_and_the_band_is_the_interval_of_the_verdict() -> None:
+    question = _question("commit_delay=1000")
+    chart = pairs_chart(question, title="Every pair", theme=CSS_THEME)
+    assert [dot["n"] for dot in chart.marks["pairs"]] == list(range(1, 25))
+    assert [dot["change"] for dot in chart.marks["pairs"]] == pytest.approx(
+        [100 * math.expm1(ratio) for ratio in question.log_ratios], rel=1e-3
+    )
+    last, verdict = chart.marks["looks"][-1], question.verdict
+    assert (last["n"], last["low"], last["high"]) == (
+        24, pytest.approx(100 * verdict.low_ratio, rel=1e-3), pytest.approx(100 * verdict.high_ratio, rel=1e-3)
+    )  # fmt: skip
+    assert chart.marks["looks"][0]["n"] == 7
+    assert [line["y"] for line in chart.marks["bounds"]] == [pytest.approx(-2.913, rel=1e-3), 3.0]
+
+
+def test_many_pairs_are_joined_and_the_chart_says_so_and_counts_those_beyond_it() -> None:
+    question = _question("commit_delay=50")
+    many = msgspec.structs.replace(
+        question,
+        log_ratios=(*question.log_ratios * 40, 3.0),
+        verdict=msgspec.structs.replace(question.verdict, n=1641),
+    )
+    chart = pairs_chart(many, title="Every pair", theme=CSS_THEME)
+    assert len(chart.marks["pairs"]) == 547
+    assert "Each dot is the mean of 3 neighbouring pairs" in chart.caption
+    assert "1 of 1,641 pairs lie beyond the chart" in chart.caption
+
+
+def test_the_evidence_reaches_its_line_where_there_is_a_verdict() -> None:
+    for arm, is_enough in (("commit_delay=1000", True), ("commit_delay=50", False)):
+        question = _question(arm)
+        chart = evidence_chart(question, title="Evidence", theme=CSS_THEME)
+        values = [row["e"] for row in chart.marks["evidence"]]
+        assert values[0] == 0
+        assert max(values) == pytest.approx(question.verdict.log10_e_value, rel=1e-3)
+        assert (max(values) > chart.marks["enough"][0]["y"]) is is_enough
+
+
+def test_a_load_without_an_interval_is_no_dot() -> None:
+    sweep = build_client_sweep(rounds=1, loads=(1, 2, 4)).analysis.sweeps["tpcb-like"]
+    chart = curve_chart(sweep, theme=CSS_THEME)
+    assert chart.marks["points"] == []
+    assert chart.caption == "Not drawn, because they have no interval yet: 1, 2, 4 clients."
+    drawn = curve_chart(build_client_sweep().analysis.sweeps["tpcb-like"], theme=CSS_THEME)
+    assert [(point["clients"], point["status"]) for point in drawn.marks["points"]][-2:] == [
+        (32, "peak"),
+        (64, "collapse"),
+    ]
+    assert len(drawn.marks["law"]) == 80
+
+
+def test_the_picture_of_a_comparison_has_its_verdicts() -> None:
+    svg = render_svg(build_switchback())
+    assert "commit_delay=1000: slower, -" in svg
+    assert "asynchronous (gives up durability): faster, +150 % [+119, +185]" in svg
+    assert "TPS is highest at" in render_svg(build_client_sweep())
 
 
 def test_no_strip_for_a_single_trial() -> None:

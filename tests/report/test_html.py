@@ -11,8 +11,11 @@ import re
 
 import pytest
 
+from pgdyno.report.answers import answer_study
+from pgdyno.report.format import format_number
 from pgdyno.report.html import choose_points, render_html
 from tests.report.build import BUILTIN, HOSTILE, build_report
+from tests.report.build_comparison import build_client_sweep, build_paired, build_product, build_switchback
 
 NAME = 'Umsätze <script>alert("x")</script>'
 
@@ -131,6 +134,58 @@ def test_a_long_study_of_the_default_shape_is_not_thinned() -> None:
 
 def test_the_same_input_gives_the_same_page(hard: str) -> None:
     assert render_html(build_report(names=("tpcb-like", NAME), failed=(2,), is_hard=True)) == hard
+
+
+@pytest.fixture(scope="module")
+def compared() -> dict[str, _Page]:
+    reports = {
+        "switchback": build_switchback(), "loud": build_paired(is_hard=True), "clients": build_client_sweep(),
+        "product": build_product(),
+    }  # fmt: skip
+    return {name: _Page(render_html(report)) for name, report in reports.items()}
+
+
+@pytest.mark.parametrize("name", ["switchback", "loud", "clients", "product"])
+def test_a_page_of_verdicts_is_whole(compared: dict[str, _Page], name: str) -> None:
+    page = compared[name]
+    assert page.headings[0] == 1
+    assert page.headings.count(1) == 1
+    assert all(after - before <= 1 for before, after in itertools.pairwise(page.headings))
+    assert len(page.ids) == len(set(page.ids))
+    assert {link.removeprefix("#") for link in page.links} <= set(page.ids)
+    assert page.loads == ["data:,"]
+
+
+def test_verdicts_come_first_and_are_those_of_the_other_forms(compared: dict[str, _Page]) -> None:
+    text = " ".join(compared["switchback"].text.split())
+    for answers in answer_study(build_switchback()):
+        for answer in answers.answers:
+            for words in (answer.lead, answer.change, answer.effort, answer.outlook, answer.caution):
+                assert 0 <= text.find(words) < text.index("How it was compared")
+    assert text.index("commit_delay=1000 is slower than stock") < text.index("Each variant against stock")
+    assert "Available values: fsync, <fdatasync>." in text
+
+
+def test_a_mixture_of_variants_has_no_tps_on_the_page(compared: dict[str, _Page]) -> None:
+    report = build_switchback()
+    text = compared["switchback"].text
+    assert "latencies of a whole trial are no result" in text
+    for workload in report.analysis.workloads:
+        for trial in workload.trials:
+            assert f"{format_number(trial.tps or 0.0)} tps" not in text
+    assert "Result over all trials" not in text
+
+
+def test_what_gives_up_durability_is_labelled_wherever_it_stands(compared: dict[str, _Page]) -> None:
+    text = " ".join(compared["product"].text.split())
+    for found in re.finditer(r"synchronous_commit=off(?! and)", text.split("How it was compared")[0]):
+        assert re.match(r" \(?gives up durability", text[found.end() :]), text[found.start() - 60 : found.end() + 40]
+
+
+def test_identical_variants_told_apart_are_an_alarm_on_the_page(compared: dict[str, _Page]) -> None:
+    assert "Do not trust these verdicts" in compared["loud"].text
+    assert HOSTILE in compared["loud"].text
+    assert "Do not trust these verdicts" not in compared["switchback"].text
 
 
 def test_a_study_without_data_still_has_a_page() -> None:

@@ -71,9 +71,15 @@ def _durability(record: StudyRecord, experiment: Experiment) -> Iterator[Finding
             yield Finding(
                 severity=Severity.WARNING,
                 claim="Variants that keep what was committed are compared with others that may not.",
-                evidence=f"{named}, by {one.setting} = {one.value}: {one.label}",
+                evidence=f"{named}{_cause(one, names)}: {one.label}",
                 advice="A verdict between them is what durability costs, not what tuning gains.",
             )
+
+
+def _cause(one: GivenUp, names: list[str]) -> str:
+    # A variant without a name of its own is called by what it sets.
+    is_said = all(f"{one.setting}={one.value}" in name for name in names)
+    return "" if is_said else f", by {one.setting} = {one.value}"
 
 
 def _early_end(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
