@@ -30,7 +30,7 @@ from figures import find_wilson, say
 from pgdyno.analyse.comparison import Question
 from pgdyno.analyse.study import analyse_study
 from pgdyno.analyse.verdict import VerdictKind, decide_family
-from pgdyno.errors import PgdynoError
+from pgdyno.errors import InterruptedStudyError, PgdynoError
 from pgdyno.facts.metrics import find_metric
 from pgdyno.flow.experiment import run_experiment
 from pgdyno.flow.study import machine_of
@@ -168,6 +168,8 @@ class Bench:
         began_s, error = time.monotonic(), None
         try:
             run_experiment(store, record, plan.experiment, home=self.home, ui=Silent())
+        except InterruptedStudyError:
+            raise SystemExit(f"stopped in {asked.name}; the same --out goes on") from None
         except PgdynoError as exc:
             error = f"{exc.fact}: {exc.detail}"
         answer = describe(asked, store, taken_s=time.monotonic() - began_s, error=error)
