@@ -37,7 +37,6 @@ class QuestionPart(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     title: str
-    tag: str
     figures: tuple[Figure, ...]
 
 
@@ -86,7 +85,7 @@ def _make_comparison(part_id: str, answers: WorkloadAnswers, report: ReportInput
         id=part_id,
         answers=answers,
         verdicts=() if sweep is not None else tuple(_make_answer(answer) for answer in answers.answers),
-        is_compact=len(answers.answers) > _MOST_SENTENCES,
+        is_compact=sweep is None and len(answers.answers) > _MOST_SENTENCES,
         figure=None if chart is None else drawings.add(f"{part_id}-{chart.kind}", chart),
         parts=list_parts(report, answers),
         folded=() if sweep is None else (verdict_table(answers),),
@@ -115,8 +114,7 @@ def _make_question(part_id: str, question: Question, answers: WorkloadAnswers, d
     arm = answers.arms[question.arm]
     return QuestionPart(
         id=part_id,
-        title=f"{arm.name} against {answers.reference.title}",
-        tag=arm.tag,
+        title=f"{arm.title} against {answers.reference.title}",
         figures=tuple(drawings.add(f"{part_id}-{chart.kind}", chart) for chart in charts if chart is not None),
     )
 

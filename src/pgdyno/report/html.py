@@ -25,6 +25,7 @@ from pgdyno.report.drawings import Drawings
 from pgdyno.report.finding_words import list_findings
 from pgdyno.report.input import ReportInput
 from pgdyno.report.method import TRIALS_REMARK, describe_method
+from pgdyno.report.paragraph import hold_together
 from pgdyno.report.reading import explain_reading
 from pgdyno.report.trial_parts import make_workload
 
@@ -114,13 +115,15 @@ def choose_points(report: ReportInput) -> int:
 
 @functools.cache
 def _environment() -> jinja2.Environment:
-    return jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.PackageLoader("pgdyno.report"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
+    environment.filters["unbroken"] = lambda words: hold_together(words, "\N{NO-BREAK SPACE}")
+    return environment
 
 
 @functools.cache

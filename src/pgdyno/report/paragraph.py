@@ -12,6 +12,11 @@ _UNBROKEN = re.compile(r"\[[^\[\]\n]{3,24}\]|(?<=\d) %")
 _HELD = "\ue000"  # stands for a space that is no place to break a line
 
 
+def hold_together(words: str, space: str) -> str:
+    """Put another space where a line is not to be broken: within intervals, and before a percent sign."""
+    return _UNBROKEN.sub(lambda found: found[0].replace(" ", space), words)
+
+
 class Paragraph:
     """Wrapped words with a left margin, in which no interval is broken.
 
@@ -30,7 +35,7 @@ class Paragraph:
         """Yield its lines."""
         room = max(1, options.max_width - len(self._margin))
         words = self._words.copy()
-        words.plain = _UNBROKEN.sub(lambda found: found[0].replace(" ", _HELD), words.plain)
+        words.plain = hold_together(words.plain, _HELD)
         for line in [words] if options.no_wrap else words.wrap(console, room):
             line.plain = line.plain.replace(_HELD, " ")
             line.rstrip()

@@ -39,19 +39,23 @@ def loads_table(answers: WorkloadAnswers, sweep: ClientSweep, arms_by_clients: d
         rows.append(
             (
                 Cell(text=f"{point.clients:,}", tag=answers.arms[arm].tag if arm is not None else ""),
+                _status_cell(point),
                 estimate_cell(point.tps),
                 estimate_cell(_for_each_client(point)),
                 _share_cell(point.efficiency),
                 _best_cell(point),
                 *latencies,
-                _status_cell(point),
                 text(str(point.tps.n)),
             )
         )
-    titles = ("Clients", "TPS", "TPS per client", "of a lone client's", "against the best", "p50", "p99")
+    titles = ("TPS", "TPS per client", "of a lone client's", "against the best", "p50", "p99", "Trials")
     return Table(
         caption="Each number of clients",
-        columns=(*columns(*titles, numbers_from=0), Column(title="Status"), Column(title="Trials", is_number=True)),
+        columns=(
+            Column(title="Clients", is_number=True),
+            Column(title="Status"),
+            *columns(*titles, numbers_from=0),
+        ),
         rows=tuple(rows),
         remark="The status rests on comparisons within rounds, “of a lone client's” and “against the best”, whose intervals"
         " hold for all rows together; TPS, TPS per client and latencies are each row's own.",
