@@ -28,8 +28,8 @@ _NICKNAMES = {
     "@hourly": "0 * * * *",
 }
 _PART = re.compile(r"(?:\*|(\w+)(?:-(\w+))?)(?:/(\d+))?")
-_SHELL_TEST = re.compile(r"(?:test\s[^&|;]*|\[\s[^\]]*\]|cd\s[^&|;]*|command\s+-v\s[^&|;]*)(?:&&|\|\||;)\s*")
-_RUNS_PARTS = re.compile(r"run-parts\s+(?:-\S+\s+)*(?P<folder>/\S+)")
+_SHELL_TEST = re.compile(r"(?:test\s[^&|;]*|\[\s[^\]]*\]\s*|cd\s[^&|;]*|command\s+-v\s[^&|;]*)(?:&&|\|\||;)\s*")
+_RUNS_PARTS = re.compile(r"run-parts\s+(?:-\S+\s+)*(?P<folder>/[^\s;&|)}]+)")
 
 
 class CronLine(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from pgdyno.errors import HostError, PgdynoError, SpecError
+from pgdyno.errors import HostError, PgdynoError, SpecError, StepFailedError
 from pgdyno.facts.durability import judged_settings
 from pgdyno.facts.gucs import find_guc
 from pgdyno.record.preflight import ServerLook, ServerOrigin, Unseen
@@ -23,6 +23,8 @@ from pgdyno.run.installation import SUPPORTED_MAJORS, installed_majors
 from pgdyno.run.process import ServerUser
 
 _PATIENCE_S = 3.0
+# The account's own name, and the one that most clusters were made with.
+_ROLES = (None, "postgres")
 LOOKED_AT = (
     *("huge_pages", "huge_pages_status", "huge_page_size", "shared_buffers", "max_connections", "debug_assertions"),
     *("log_statement", "log_min_duration_statement", "log_duration", "track_io_timing", "data_directory"),
@@ -133,26 +135,29 @@ def _ask_running(folder: DataFolder, unseen: list[Unseen]) -> _Answer | None:
     # psycopg comes with it: only who asks a server waits for that.
     from pgdyno.run.sql import server_look_query  # noqa: PLC0415
 
-    names = _names_of(folder.major)
     argv = [str(folder.bindir / "psql"), "-X", "-A", "-t", "-q", "-w", "-h", running.socket_dir]
-    argv += ["-p", str(running.port), "-d", "postgres", "-c", server_look_query(names)]
-    environment = {**process.clean_environment(), "PGCONNECT_TIMEOUT": str(int(_PATIENCE_S))}
-    try:
-        done = process.run(argv, user=folder.asker, timeout_s=_PATIENCE_S, env=environment)
-        if done.exit_code == 0:
-            return msgspec.json.decode(done.stdout, type=_Answer)
-        reason = done.stderr.strip()
-    except PgdynoError as error:
-        reason = f"{error.fact}: {error.detail}".rstrip(": ")
-    except msgspec.DecodeError as exc:
-        reason = str(exc)
-    unseen.append(
-        Unseen(
-            what="what the running server itself has in force (its configuration files were read instead)",
-            reason=reason,
-        )
-    )
+    argv += ["-p", str(running.port), "-d", "postgres", "-c", server_look_query(_names_of(folder.major))]
+    reasons = []
+    for role in _ROLES:
+        try:
+            return _ask_as(argv, role, folder)
+        except PgdynoError as error:
+            reasons.append(f"{error.fact}: {error.detail}".rstrip(": "))
+    what = "what the running server itself has in force (its configuration files were read instead)"
+    unseen.append(Unseen(what=what, reason="; ".join(dict.fromkeys(reasons))))
     return None
+
+
+def _ask_as(argv: list[str], role: str | None, folder: DataFolder) -> _Answer:
+    environment = {**process.clean_environment(), "PGCONNECT_TIMEOUT": str(int(_PATIENCE_S))}
+    named = [] if role is None else ["-U", role]
+    done = process.run([*argv, *named], user=folder.asker, timeout_s=_PATIENCE_S, env=environment)
+    if done.exit_code != 0:
+        raise StepFailedError("psql was not let in", detail=" ".join(done.stderr.split()))
+    try:
+        return msgspec.json.decode(done.stdout, type=_Answer)
+    except msgspec.DecodeError as exc:
+        raise StepFailedError("psql answered something else", detail=str(exc)) from exc
 
 
 def _read_files(folder: DataFolder, unseen: list[Unseen]) -> dict[str, str]:

@@ -1,0 +1,196 @@
+"""`pgdyno check` as a user runs it: beside real loads, for real servers, as root and as others."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pgdyno.flow.check import ask_default, check_data, check_study
+from pgdyno.run.process import wrap
+from tests.cli.program import wait_until
+from tests.tools.pgcluster import PORT, Cluster, running
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+
+
+class Said:
+    """What a check printed as JSON."""
+
+    def __init__(self, done: subprocess.CompletedProcess[str]) -> None:
+        assert done.returncode in {0, 1}, done.stderr
+        self.exit_code = done.returncode
+        self.document: dict[str, Any] = json.loads(done.stdout)
+        self.findings = {finding["rule"]: finding for finding in self.document["findings"]}
+
+    def seen(self, rule: str) -> str:
+        return "; ".join(one["seen"] for one in self.document["findings"] if one["rule"] == rule)
+
+
+def run_check(*arguments: str, prefix: Sequence[str] = (), cwd: Path | str = "/") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*prefix, sys.executable, "-m", "pgdyno", "check", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        cwd=cwd,
+        env={**os.environ, "COLUMNS": "100", "NO_COLOR": "1"},
+    )
+
+
+def check(*arguments: str, prefix: Sequence[str] = ()) -> Said:
+    return Said(run_check(*arguments, "--json", prefix=prefix))
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with running(18) as made:
+        made.stop()
+        made.start("fsync=on", "shared_buffers=64MB")
+        yield made
+
+
+def test_what_it_prints_and_how_it_exits(tmp_path: Path) -> None:
+    said = check("--home", str(tmp_path / "not/yet"), "--set", "synchronous_commit=off")
+    assert said.exit_code == 1
+    assert said.document["would_spoil"] is True
+    assert said.document["format"] == "pgdyno-check"
+    durability = said.findings["durability"]
+    assert durability["severity"] == "spoils"
+    assert durability["seen"] == "synchronous_commit = off (as asked for)"
+    assert said.document["host"]["data_disk"]["path"] == str(tmp_path)
+    assert not (tmp_path / "not").exists(), "it makes nothing"
+    assert said.document["facts"]["clock"]["read_ns"] > 1
+    # Most of it is pg_test_timing's second; a busy machine adds its own.
+    assert said.document["facts"]["took_s"] < 15
+
+    told = run_check("--home", str(tmp_path), "--set", "fsync=off", "--scale", "3", "--clients", "7")
+    assert told.returncode == 1
+    assert "spoils: Gives up durability" in told.stdout
+    assert "  seen: fsync = off" in told.stdout
+    assert "  mend: Leave `--set fsync=...` out" in told.stdout
+    assert "  seen: Scale 3, 7 clients" in told.stdout
+    assert all(line == line.rstrip() for line in told.stdout.splitlines())
+    assert "would spoil a measurement" in told.stdout.splitlines()[-1]
+
+
+def test_a_study(tmp_path: Path) -> None:
+    study = tmp_path / "study.toml"
+    study.write_text(
+        '[data]\nscale = 2\n[server.settings]\nfull_page_writes = false\n[[workload]]\nname = "tpcb-like"\nclients = 5\n'
+    )
+    said = check(str(study), "--home", str(tmp_path))
+    assert said.seen("durability") == "full_page_writes = off (as asked for)"
+    assert said.seen("scale-below-clients") == "Scale 2, 5 clients"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("mine.toml", "--scale", "3"), "a study says all there is to know: leave out scale"),
+        (("--pgdata", "/x", "--set", "fsync=off"), "--pgdata says all there is to know: leave out set"),
+        (("--pgdata", "/nowhere"), "/nowhere is no data directory"),
+        (("--pgdata", "/etc"), "/etc is no data directory"),
+        (("--set", "fsync"), "not of the form NAME=VALUE"),
+        (("--clients", "0"), "clients"),
+    ],
+)
+def test_what_it_does_not_take(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
+    done = run_check(*arguments, "--json", cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert words in json.loads(done.stdout)["error"]["fact"] + done.stderr
+
+
+def test_a_busy_machine(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as loop:
+        began_s = time.monotonic()
+        said = check("--home", str(tmp_path))
+        cpu_s = sum(map(int, Path(f"/proc/{loop.pid}/stat").read_text().split()[13:15])) / os.sysconf("SC_CLK_TCK")
+        share = cpu_s / (time.monotonic() - began_s)
+        loop.kill()
+    assert said.exit_code == 1
+    mend = said.findings["busy-machine"]["mend"]
+    # Where others do the same there may be busier ones to name.
+    assert share < 0.6 or str(loop.pid) in mend
+
+
+@needs_root
+def test_a_narrow_place(tmp_path: Path) -> None:
+    """A small /dev/shm in a mount namespace of its own, few files, and one of the CPUs."""
+    inside = f'mount -t tmpfs -o size=64m tmpfs /dev/shm && ulimit -n 66 && exec taskset -c {min(os.sched_getaffinity(0))} "$@"'
+    try:
+        subprocess.run(["unshare", "-m", "true"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as exc:
+        pytest.skip(f"no mount namespace here: {exc}")
+    said = check("--home", str(tmp_path), "--clients", "4", prefix=["unshare", "-m", "sh", "-c", inside, "sh"])
+    assert said.seen("small-shm") == "/dev/shm is limited to 64 MB"
+    assert said.seen("process-limits").startswith("66, needed are about")
+    if len(os.sched_getaffinity(0)) > 1:
+        assert said.seen("cpu-affinity").startswith("1 of ")
+    assert "scale-below-clients" not in said.findings
+
+
+@pytest.mark.cluster
+def test_a_running_load(cluster: Cluster, tmp_path: Path) -> None:
+    work = tmp_path / "work.sql"
+    work.write_text("SELECT count(*) FROM generate_series(1, 5000000);\n")
+    tmp_path.chmod(0o755)
+    pgbench = [str(cluster.bin_directory / "pgbench"), "-n", "-f", "/dev/stdin", "-c", "2", "-T", "60"]
+    argv = wrap([*pgbench, "-h", str(cluster.root), "-p", str(PORT), "-U", "postgres", "postgres"], user=cluster.user)
+    with work.open() as script, subprocess.Popen(argv, stdin=script, stdout=subprocess.DEVNULL, cwd="/") as load:
+        sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pgbench' AND state = 'active'"
+        assert wait_until(lambda: cluster.sql(sessions) == "2")
+        said = check("--home", str(tmp_path))
+        of_server = check("--pgdata", str(cluster.data))
+        load.kill()
+    assert f"pgbench (pid {load.pid})" in said.seen("load-running")
+    assert f"pid {cluster.postmaster_pid} in {cluster.data}" in said.seen("other-servers")
+    assert said.findings["other-servers"]["severity"] == "spoils"
+    assert "sessions that are not idle" in of_server.seen("sessions-at-work")
+    assert f"pid {cluster.postmaster_pid}" not in of_server.seen("other-servers"), "the one that is meant is no other"
+    assert of_server.document["facts"]["server"]["origin"] == "running"
+    assert of_server.exit_code == 1
+
+
+def as_nobody(work: Callable[[], bytes]) -> bytes:
+    """What an account without rights gets; in a child, since there is no way back."""
+    reader, writer = os.pipe()
+    if (child := os.fork()) == 0:
+        os.setgroups([])
+        os.setgid(65534)
+        os.setuid(65534)
+        try:
+            content = work()
+        except BaseException as exc:  # noqa: BLE001 - it must end here whatever happens
+            content = repr(exc).encode()
+        with os.fdopen(writer, "wb") as pipe:
+            pipe.write(content)
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        content = pipe.read()
+    os.waitpid(child, 0)
+    return content
+
+
+@needs_root
+@pytest.mark.cluster
+def test_without_rights(cluster: Cluster, tmp_path: Path) -> None:
+    study = ask_default({}, scale=None, clients=None)
+    # Once as ourselves: modules that are loaded late may lie where nobody else may look.
+    whole = check_study(study, home=tmp_path, is_planned=False)
+    said = json.loads(as_nobody(lambda: check_study(study, home=Path("/var/lib/pgdyno"), is_planned=False).to_json()))
+    assert said["facts"]["activity"]["window_s"] > 0
+    assert said["host"]["memory_bytes"] == whole.host.memory_bytes
+    # Where a server works is not for strangers' eyes, but its command line is.
+    server = next(one for one in said["facts"]["servers"] if one["pid"] == cluster.postmaster_pid)
+    assert server["data_dir"] == str(cluster.data)
+    assert b"may not look into" in as_nobody(lambda: check_data(cluster.data, named=None).to_json())

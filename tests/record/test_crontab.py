@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from pgdyno.record.crontab import find_next, parse_crontab
+
+# A Thursday.
+NOW = datetime(2024, 11, 21, 0, 47, 20, tzinfo=UTC)
+WEEK_S = 7 * 86_400.0
+
+
+@pytest.mark.parametrize(
+    ("fields", "next_start"),
+    [
+        ("* * * * *", datetime(2024, 11, 21, 0, 48, tzinfo=UTC)),
+        ("*/15 * * * *", datetime(2024, 11, 21, 1, 0, tzinfo=UTC)),
+        ("5/20 * * * *", datetime(2024, 11, 21, 1, 5, tzinfo=UTC)),
+        ("10-20/5,47 3 * * *", datetime(2024, 11, 21, 3, 10, tzinfo=UTC)),
+        ("0 6 * * mon-wed", datetime(2024, 11, 25, 6, 0, tzinfo=UTC)),
+        ("0 6 * * 7", datetime(2024, 11, 24, 6, 0, tzinfo=UTC)),
+        ("0 6 * NOV Sun", datetime(2024, 11, 24, 6, 0, tzinfo=UTC)),
+        # Both fields of days are named: either will do.
+        ("0 6 22 * sun", datetime(2024, 11, 22, 6, 0, tzinfo=UTC)),
+        ("47 0 21 * *", None),
+        ("0 6 1 1 *", None),
+        ("@daily", datetime(2024, 11, 22, 0, 0, tzinfo=UTC)),
+        ("@hourly", datetime(2024, 11, 21, 1, 0, tzinfo=UTC)),
+    ],
+)
+def test_when_a_line_starts_next(fields: str, next_start: datetime | None) -> None:
+    (line,) = parse_crontab(f"{fields} /usr/bin/job --all", has_user=False)
+    due_s = find_next(line, now=NOW, within_s=WEEK_S - 7200)
+    assert (None if due_s is None else NOW + timedelta(seconds=due_s)) == next_start
+    (of_root,) = parse_crontab(f"{fields} root /usr/bin/job --all", has_user=True)
+    assert of_root.fields == line.fields
+    assert of_root.program == line.program == "job"
+
+
+@pytest.mark.parametrize(
+    ("command", "program"),
+    [
+        ("/opt/backup.sh --password=geheim", "backup.sh"),
+        ("PGPASSWORD=geheim pg_dump -Fc shop", "pg_dump"),
+        ("[ -x /usr/lib/php/sessionclean ] && /usr/lib/php/sessionclean", "sessionclean"),
+        ("cd / && run-parts --report /etc/cron.hourly", "/etc/cron.hourly"),
+        ("test -x /usr/sbin/anacron || { cd / && run-parts --report /etc/cron.daily; }", "/etc/cron.daily"),
+        ("command -v debian-sa1 > /dev/null && debian-sa1 1 1", "debian-sa1"),
+    ],
+)
+def test_only_the_program_is_kept(command: str, program: str) -> None:
+    (line,) = parse_crontab(f"0 1 * * * {command}", has_user=False)
+    assert line.program == program
+    assert "geheim" not in repr(line)
+
+
+def test_what_runs_nothing() -> None:
+    text = "# remark\n\nSHELL=/bin/sh\nPATH = /bin\n61 * * * * job\n* * * * foo job\n*/x * * * * job\n@reboot job\n1 2 3\n5-1 * * * * job\n"
+    assert parse_crontab(text, has_user=False) == ()
+
+
+def test_lines_keep_their_numbers() -> None:
+    lines = parse_crontab("# one\n1 1 * * * root a\n\n2 2 * * * root b\n", has_user=True)
+    assert [(line.number, line.program) for line in lines] == [(2, "a"), (4, "b")]
+
+
+def test_what_leaves_the_work_to_systemd() -> None:
+    text = "30 3 * * 0 root test -e /run/systemd/system || SERVICE_MODE=1 /usr/lib/e2scrub_all_cron\n"
+    (line,) = parse_crontab(text, has_user=True)
+    assert line.is_for_systemd_less
+    assert line.program == "e2scrub_all_cron"

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+
+from pgdyno.explain.finding import Finding, Severity
+from pgdyno.explain.preflight import find_obstacles
+from pgdyno.record.preflight import Unseen
+from pgdyno.report.preflight import check_document, render_check, summarise
+from pgdyno.report.preflight_table import preflight_table
+from tests.proc_trees import Scenario, look, read_scenarios
+from tests.report.build import build_report
+
+LOAD = next(one for one in read_scenarios() if one.name == "the last load still runs")
+
+
+def printed(renderable: object, *, width: int) -> str:
+    console = Console(width=width, no_color=True, highlight=False, force_terminal=False)
+    with console.capture() as capture:
+        console.print(renderable)
+    return capture.get()
+
+
+def test_the_terminal(tmp_path: Path) -> None:
+    host, facts = look(tmp_path, LOAD)
+    seen = msgspec.structs.replace(facts, unseen=(Unseen(what="systemd's timers", reason="no bus"),), took_s=1.5)
+    text = printed(render_check("a machine", find_obstacles(host, seen), seen), width=60)
+    assert text.startswith("a machine\n\nspoils: Another load is running on this machine.\n  seen: pgbench (pid 800)")
+    assert "\n  mend: Wait for it, or end it: `kill 800 801 802 803`.\n" in text
+    assert "not seen\n  systemd's timers: no bus\n" in text
+    assert text.endswith("1 would spoil a measurement (looked for 1.5 s)\n")
+    assert all(len(line) <= 60 and line == line.rstrip() for line in text.splitlines())
+
+
+def test_nothing_found(tmp_path: Path) -> None:
+    host, facts = look(tmp_path, Scenario(name="quiet"))
+    found = find_obstacles(host, facts)
+    assert "nothing stands in the way of a measurement" in printed(render_check("a machine", found, facts), width=100)
+    document = json.loads(msgspec.json.encode(check_document("a machine", found, host=host, facts=facts)))
+    assert (document["would_spoil"], document["findings"]) == (False, [])
+
+
+def test_json(tmp_path: Path) -> None:
+    host, facts = look(tmp_path, LOAD)
+    found = find_obstacles(host, facts)
+    document = json.loads(msgspec.json.encode(check_document("a machine", found, host=host, facts=facts)))
+    assert document["would_spoil"] is True
+    (only,) = document["findings"]
+    assert (only["rule"], only["severity"]) == ("load-running", "spoils")
+    assert only["why"]
+    assert only["mend"].startswith("Wait for it")
+    assert document["facts"]["load_programs"][0] == {"pid": 800, "name": "pgbench"}
+
+
+def test_counts_in_words() -> None:
+    def some(*severities: Severity) -> str:
+        return summarise([Finding(severity=one, claim="c", evidence="e") for one in severities])
+
+    critical, warning, note = Severity
+    assert some(critical, critical, warning) == "2 would spoil a measurement, 1 costs speed"
+    assert some(warning, warning, note, note) == "2 cost speed, 2 are worth knowing"
+
+
+def test_the_table_of_a_report(tmp_path: Path) -> None:
+    report = build_report()
+    assert (
+        preflight_table(msgspec.structs.replace(report, record=msgspec.structs.replace(report.record, preflight=None)))
+        is None
+    )
+    host, facts = look(tmp_path, LOAD)
+    facts = msgspec.structs.replace(facts, unseen=(Unseen(what="systemd's timers", reason="no bus"),))
+    record = msgspec.structs.replace(report.record, host=host, preflight=facts, command=("./pgdyno", "bench"))
+    table = preflight_table(msgspec.structs.replace(report, record=record))
+    assert table is not None
+    words = [cell.text for row in table.rows for cell in row]
+    assert "Another load is running on this machine." in words
+    assert [cell.text for cell in table.rows[-1]][:3] == ["not seen", "systemd's timers", "no bus"]
+    assert "1 would spoil a measurement" in table.remark

@@ -1,0 +1,173 @@
+"""Looks at real servers that somebody else made: running, stopped, standing by, closed, and not the one that is meant."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pgdyno.errors import HostError, SpecError
+from pgdyno.explain.finding import Finding
+from pgdyno.explain.preflight import find_obstacles
+from pgdyno.record.preflight import PreflightFacts, ServerLook, ServerOrigin, Unseen
+from pgdyno.run.host import read_host_facts
+from pgdyno.run.host_state import read_memory
+from pgdyno.run.host_tree import Tree
+from pgdyno.run.installation import read_server_facts
+from pgdyno.run.server_look import LOOKED_AT, find_data_folder, look_at_server
+from tests.cli.program import wait_until
+from tests.sysctls import machine_settings, needs_proc_sys
+from tests.tools.pgcluster import Cluster, running
+
+pytestmark = pytest.mark.cluster
+SETTINGS = ("fsync=on", "shared_buffers=64MB")
+
+
+@pytest.fixture(scope="module", params=(15, 18))
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    with running(request.param) as made:
+        restart(made)
+        yield made
+
+
+def restart(cluster: Cluster) -> None:
+    cluster.stop()
+    cluster.start(*SETTINGS)
+
+
+def look(cluster: Cluster, *, named_major: int | None = None) -> tuple[ServerLook, tuple[Unseen, ...]]:
+    folder = find_data_folder(cluster.data, bindir=None if cluster.version_major == 15 else cluster.bin_directory)
+    return look_at_server(folder, major=cluster.version_major, named_major=named_major)
+
+
+def findings(server: ServerLook) -> dict[str, Finding]:
+    """What the rules about servers say, on this machine's memory."""
+    facts = PreflightFacts(server=server, memory=read_memory(Tree()))
+    about_server = {"durability", "given-up", "wrong-server", "sessions-at-work", "assertions", "logging", "huge-pages"}
+    found = find_obstacles(read_host_facts(Path("/var/tmp")), facts)
+    return {finding.rule: finding for finding in found if finding.rule in about_server}
+
+
+def test_a_running_server(cluster: Cluster) -> None:
+    server, unseen = look(cluster)
+    assert server.origin is ServerOrigin.RUNNING
+    assert unseen == ()
+    assert server.settings["data_directory"] == str(cluster.data)
+    assert server.settings["shared_buffers"] == "8192"
+    assert set(LOOKED_AT) - set(server.settings) <= ({"huge_pages_status"} if cluster.version_major < 17 else set())
+    assert (server.data_major, server.is_in_recovery, server.active_sessions) == (cluster.version_major, False, 0)
+    assert not {"durability", "wrong-server", "sessions-at-work", "assertions", "logging"} & set(findings(server))
+
+
+def test_the_programs_of_a_running_server_are_found(cluster: Cluster) -> None:
+    folder = find_data_folder(cluster.data, bindir=None)
+    assert folder.pid == cluster.postmaster_pid
+    assert folder.bindir.resolve() == cluster.bin_directory.resolve()
+    assert read_server_facts(folder.bindir, user=folder.asker).major == cluster.version_major
+
+
+def test_what_is_given_up(cluster: Cluster) -> None:
+    cluster.sql("ALTER SYSTEM SET full_page_writes = off")
+    cluster.sql("ALTER SYSTEM SET log_min_duration_statement = 0")
+    cluster.sql("SELECT pg_reload_conf()")
+    try:
+        assert wait_until(lambda: cluster.sql("SHOW full_page_writes") == "off")
+        found = findings(look(cluster)[0])
+    finally:
+        cluster.sql("ALTER SYSTEM RESET ALL")
+        cluster.sql("SELECT pg_reload_conf()")
+    assert found["durability"].evidence == "full_page_writes = off (in force)"
+    assert found["logging"].evidence == "log_min_duration_statement = 0"
+
+
+def test_a_server_that_is_not_the_one_meant(cluster: Cluster) -> None:
+    other = {15: 18, 18: 15}[cluster.version_major]
+    found = findings(look(cluster, named_major=other)[0])
+    assert f"is of PostgreSQL {cluster.version_major}, asked for is {other}" in found["wrong-server"].evidence
+
+
+def test_a_server_that_does_not_run_and_one_that_stands_by(cluster: Cluster) -> None:
+    cluster.sql("ALTER SYSTEM SET fsync = off")
+    cluster.run("pg_ctl", "-D", str(cluster.data), "-m", "fast", "-w", "-s", "stop")
+    signal = cluster.data / "standby.signal"
+    try:
+        server, unseen = look(cluster)
+        assert server.origin is ServerOrigin.FILES
+        assert unseen == ()
+        assert server.is_in_recovery is None
+        assert findings(server)["durability"].evidence == "fsync = off (in its configuration files)"
+        assert int(server.settings["shared_memory_size_in_huge_pages"]) > 60
+
+        # A standby without a primary: it replays what it has and waits.
+        signal.touch()
+        shutil.chown(signal, cluster.user.uid, cluster.user.gid)
+        cluster.start(*SETTINGS)
+        assert "pg_is_in_recovery() is true" in findings(look(cluster)[0])["wrong-server"].evidence
+    finally:
+        signal.unlink(missing_ok=True)
+        (cluster.data / "postgresql.auto.conf").write_text("")
+        restart(cluster)
+
+
+def test_a_server_that_lets_nobody_in(cluster: Cluster) -> None:
+    hba = cluster.data / "pg_hba.conf"
+    before = hba.read_text()
+    hba.write_text("local all all reject\n")
+    cluster.run("pg_ctl", "-D", str(cluster.data), "reload")
+    try:
+        assert wait_until(lambda: look(cluster)[0].origin is ServerOrigin.FILES, seconds=30)
+        server, unseen = look(cluster)
+    finally:
+        hba.write_text(before)
+        cluster.run("pg_ctl", "-D", str(cluster.data), "reload")
+    assert server.settings["fsync"] == "on"
+    assert ["pg_hba.conf rejects" in one.reason for one in unseen] == [True]
+
+
+def start_with_huge_pages(cluster: Cluster, pool: Path) -> ServerLook | None:
+    """Tried some times: whichever server starts first takes them."""
+    for _ in range(4):
+        pool.write_text(str(int(pool.read_text()) + 80))
+        restart(cluster)
+        server, _ = look(cluster)
+        if server.huge_pages_bytes:
+            return server
+    return None
+
+
+@needs_proc_sys
+def test_huge_pages_that_are_there_and_not(cluster: Cluster) -> None:
+    without = findings(look(cluster)[0])["huge-pages"]
+    assert without.claim == "huge_pages = try, and the server got none."
+    with machine_settings("vm.nr_hugepages"):
+        pool = Path("/proc/sys/vm/nr_hugepages")
+        try:
+            server = start_with_huge_pages(cluster, pool)
+        finally:
+            cluster.stop()
+    cluster.start(*SETTINGS)
+    if server is None:
+        pytest.skip("this machine has no 160 MB in one piece, or other servers take them")
+    assert "huge-pages" not in findings(server)
+    assert server.huge_pages_bytes
+    # Before 17 there is no other way to know.
+    blind = msgspec.structs.replace(server, settings={**server.settings, "huge_pages_status": "unknown"})
+    assert "huge-pages" not in findings(blind)
+
+
+def test_what_is_no_data_directory(tmp_path: Path, cluster: Cluster) -> None:
+    with pytest.raises(SpecError, match="no data directory"):
+        find_data_folder(tmp_path, bindir=None)
+    (tmp_path / "PG_VERSION").write_text("9.6\n")
+    with pytest.raises(SpecError, match=r"of PostgreSQL 9\.6"):
+        find_data_folder(tmp_path, bindir=None)
+    (tmp_path / "PG_VERSION").write_text("16\n")
+    with pytest.raises(HostError, match="no programs of PostgreSQL 16"):
+        find_data_folder(tmp_path, bindir=None)
+    # What a crash has left points to a process that is gone, or to somebody else's.
+    (tmp_path / "PG_VERSION").write_text(f"{cluster.version_major}\n")
+    (tmp_path / "postmaster.pid").write_text(f"1\n{tmp_path}\n1\n5432\n/tmp\n\n")
+    assert find_data_folder(tmp_path, bindir=cluster.bin_directory).pid is None
