@@ -12,9 +12,10 @@ from pgdyno.facts.metrics import all_metrics
 from pgdyno.report.answers import answer_study
 from pgdyno.report.comparison import METRIC_WORDS, describe_outlook, describe_verdict
 from pgdyno.report.comparison_tables import matrix_table, variants_table, verdict_table
-from pgdyno.report.content import describe_study, find_durability_given_up
+from pgdyno.report.content import describe_study
 from pgdyno.report.format import format_effect, format_more_time, format_roughly, format_within
 from pgdyno.report.input import ReportInput
+from pgdyno.report.losses import find_durability_given_up
 from pgdyno.report.markdown import render_markdown
 from pgdyno.report.method import describe_method, describe_noise
 from tests.report.build import build_report

@@ -12,7 +12,6 @@ import msgspec
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.plan.plan import Choice, PlannedWorkload
 from pgdyno.record.types import TrialStatus
-from pgdyno.report.arms import describe_arms, find_arm_of, shared_losses
 from pgdyno.report.experiment_words import count_servers, describe_experiment, join_names, list_clients, question_of
 from pgdyno.report.format import (
     EstimateText,
@@ -24,6 +23,7 @@ from pgdyno.report.format import (
     is_too_wide,
 )
 from pgdyno.report.input import ReportInput
+from pgdyno.report.losses import find_durability_given_up
 from pgdyno.report.precision import WANTED_RATIO, count_trials_needed
 
 MIXED_REMARK = (
@@ -31,8 +31,6 @@ MIXED_REMARK = (
     " latencies of a whole trial are no result and left out."
 )
 SIZES_REMARK = "kB, MB and GB are PostgreSQL's: powers of 1024."
-# Source: PostgreSQL 18 manual, 19.5 and 29.1: each of these, when off, trades committed data or the cluster for speed.
-_DURABILITY_SETTINGS = ("fsync", "full_page_writes", "synchronous_commit")
 _NAMED_WORKLOADS = 4
 # Of pgbench's command line: where pgdyno's server is, the log that pgdyno reads, and what only pgbench 17 began to take.
 _OWN_OPTIONS = frozenset(
@@ -133,42 +131,6 @@ def title_report(report: ReportInput) -> str:
     if record.plan.experiment is not None:
         return question_of(record.plan.experiment)
     return f"PostgreSQL {record.server.version} on the bench"
-
-
-def find_durability_given_up(report: ReportInput) -> tuple[str, ...]:
-    """Settings with which a crash may lose committed transactions or the cluster, as `fsync = off`.
-
-    In a comparison those of all variants alike; what a variant alone gives up stands beside its name.
-    """
-    experiment = report.record.plan.experiment
-    if experiment is not None:
-        shared = shared_losses(describe_arms(report.record, experiment))
-        return tuple(f"{one.setting} = {one.value}" for one in shared)
-    given_up: dict[str, str] = {}
-    for workload in report.analysis.workloads:
-        for trial in workload.trials:
-            given_up |= {
-                fact.name: fact.value for fact in trial.record.settings if is_durability_given_up(fact.name, fact.value)
-            }
-    for name, value in report.record.study.server.settings.items():
-        shown = ("on" if value else "off") if isinstance(value, bool) else str(value)
-        if is_durability_given_up(name, shown):
-            given_up[name] = shown
-    return tuple(f"{name} = {given_up[name]}" for name in _DURABILITY_SETTINGS if name in given_up)
-
-
-def find_workload_losses(report: ReportInput, workload: WorkloadAnalysis) -> tuple[str, ...]:
-    """What stands beside a workload's own figures: settings with which a crash may lose what was committed."""
-    experiment = report.record.plan.experiment
-    if experiment is None:
-        return find_durability_given_up(report)
-    arm = find_arm_of(workload, describe_arms(report.record, experiment))
-    return () if arm is None else tuple(f"{one.setting} = {one.value}" for one in arm.given_up if one.is_durability)
-
-
-def is_durability_given_up(name: str, value: str) -> bool:
-    """Whether a setting's value gives up durability."""
-    return name in _DURABILITY_SETTINGS and value.lower() in {"off", "false", "no", "0"}
 
 
 def make_cards(report: ReportInput) -> tuple[Card, ...]:

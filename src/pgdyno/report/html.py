@@ -24,6 +24,7 @@ from pgdyno.report.comparison_tables import variants_table
 from pgdyno.report.drawings import Drawings
 from pgdyno.report.finding_words import list_findings
 from pgdyno.report.input import ReportInput
+from pgdyno.report.losses import find_durability_given_up
 from pgdyno.report.method import TRIALS_REMARK, describe_method
 from pgdyno.report.paragraph import hold_together
 from pgdyno.report.reading import explain_reading
@@ -62,7 +63,7 @@ def render_html(report: ReportInput, *, vega_js: str | None = None) -> str:
             record=report.record,
             title=content.title_report(report),
             sentence=content.describe_study(report),
-            durability=content.find_durability_given_up(report),
+            durability=find_durability_given_up(report),
             cards=tuple(zip(content.make_cards(report), workloads, strict=experiment is None)),
             findings=list_findings(report),
             workloads=workloads,

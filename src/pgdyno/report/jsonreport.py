@@ -15,9 +15,10 @@ from pgdyno.analyse.types import Event, Percentile, StatementTime, TrialAnalysis
 from pgdyno.explain.finding import Finding
 from pgdyno.plan.plan import Choice, PlannedWorkload
 from pgdyno.record.types import Dataset, ErrorFact, Gap, HostFacts, ServerFacts, SettingFact, TrialStatus
-from pgdyno.report.content import describe_study, find_durability_given_up, find_workload_losses, is_mixed
+from pgdyno.report.content import describe_study, is_mixed
 from pgdyno.report.experiment_document import ExperimentDocument, make_experiment
 from pgdyno.report.input import ReportInput
+from pgdyno.report.losses import find_durability_given_up, find_workload_losses
 from pgdyno.spec.study import Study
 
 REPORT_VERSION = 1

@@ -14,6 +14,7 @@ from pgdyno.report.answers import Answer, WorkloadAnswers, answer_study
 from pgdyno.report.comparison_tables import variants_table
 from pgdyno.report.finding_words import list_findings
 from pgdyno.report.input import ReportInput
+from pgdyno.report.losses import find_durability_given_up, find_workload_losses
 from pgdyno.report.method import TRIALS_REMARK, describe_method, describe_noise, is_noise_loud
 from pgdyno.report.reading import explain_reading
 from pgdyno.report.sections import list_parts
@@ -62,7 +63,7 @@ def format_table(table: Table) -> str:
 def _head(report: ReportInput) -> Iterator[str]:
     yield f"# {escape(content.title_report(report))}"
     yield escape(content.describe_study(report))
-    durability = content.find_durability_given_up(report)
+    durability = find_durability_given_up(report)
     if durability:
         yield f"**Durability given up: {escape(', '.join(durability))}.** These figures are not those of a durable server."
     lines = []
@@ -140,7 +141,7 @@ def _workload(report: ReportInput, workload: WorkloadAnalysis) -> Iterator[str]:
     planned = workload.load
     scripts = ", ".join(name if weight == 1 else f"{name} @ {weight}" for name, weight in planned.scripts)
     is_compared = any(trial.record.planned.arms for trial in workload.trials)
-    losses = content.find_workload_losses(report, workload) if is_compared else ()
+    losses = find_workload_losses(report, workload) if is_compared else ()
     label = f" (durability given up: {', '.join(losses)})" if losses else ""
     yield f"{'###' if is_compared else '##'} {escape(workload.name + label)}"
     yield escape(

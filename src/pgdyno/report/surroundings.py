@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable
 
 from pgdyno.facts.settings import key_settings
 from pgdyno.record.types import Dataset, DiskFacts, Gap, HostFacts, SettingFact
-from pgdyno.report.content import SIZES_REMARK, is_durability_given_up, list_choices
+from pgdyno.report.content import SIZES_REMARK, list_choices
 from pgdyno.report.format import ABSENT, format_bytes, format_count, format_number, format_seconds
 from pgdyno.report.input import ReportInput
+from pgdyno.report.losses import is_durability_given_up
 from pgdyno.report.table import Cell, Table, code, columns, number, text
 
 # Source: PostgreSQL 15 to 18, guc_tables.c: shared_buffers has the built-in value of 16384 pages of 8 kB.

@@ -16,6 +16,7 @@ from pgdyno.report.comparison_terminal import list_answers
 from pgdyno.report.finding_words import list_findings
 from pgdyno.report.format import format_confidence, format_estimate
 from pgdyno.report.input import ReportInput
+from pgdyno.report.losses import find_durability_given_up
 from pgdyno.report.paragraph import Paragraph
 
 # Leaves room for the figures on a line of 80; a longer name pushes its own line alone.
@@ -28,7 +29,7 @@ def render_terminal(report: ReportInput) -> RenderableType:
     """Render the summary of a report."""
     lines: list[RenderableType] = [Paragraph(content.describe_bench(report), by=0), ""]
     lines += list_answers(report) if report.record.plan.experiment is not None else _list_figures(report)
-    durability = content.find_durability_given_up(report)
+    durability = find_durability_given_up(report)
     if durability:
         lines += ["", Text(f"durability given up: {', '.join(durability)}", style="bold red")]
     findings = list_findings(report)
