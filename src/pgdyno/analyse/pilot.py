@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgdyno.plan.order import PILOT_S
+from pgdyno.record.slices import Slice, SliceLoad, SlicePhase
 from pgdyno.spec.variant import LONGEST_SLICE_S
 
 PILOT_SLICE_S = 0.25
@@ -41,6 +42,22 @@ class SliceChoice(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     half_width_ratio: dict[str, float]
     """For each candidate length in seconds: about how wide ± an interval is after a minute, as a share."""
+
+
+def choose_from_slices(slices: Sequence[Slice], loads: Sequence[SliceLoad]) -> SliceChoice | None:
+    """Choose from a block's slices, of which the pilot's come first; None while they are too few.
+
+    Args:
+        slices: Of the block, in their order.
+        loads: The transactions of each, as far as they are known.
+    """
+    seen = [(s, load) for s, load in zip(slices, loads, strict=False) if s.phase is SlicePhase.PILOT][:PILOT_SLICES]
+    # A slow load's slices take longer, and the pilot must leave the block its rounds.
+    if not seen or (len(seen) < PILOT_SLICES and seen[-1][0].end_monotonic_s - seen[0][0].begin_monotonic_s < PILOT_S):
+        return None
+    lost_s = float(np.median([s.settled_monotonic_s - s.begin_monotonic_s for s, _ in seen]))
+    tps = [load.ok_count / (s.end_monotonic_s - s.settled_monotonic_s) for s, load in seen]
+    return choose_slice(tps, lost_s=lost_s)
 
 
 def choose_slice(tps: Sequence[float], *, lost_s: float) -> SliceChoice:

@@ -82,7 +82,7 @@ def rounds_of_trials(trials: Iterable[TrialAnalysis], *, cpu_count: float) -> tu
         trials: Of one workload.
         cpu_count: CPUs of the machine, of which `cpu_busy_ratio` is a share.
     """
-    finished = [t for t in trials if t.record.status is TrialStatus.FINISHED and t.record.planned.arms]
+    finished = [t for t in trials if t.record.status is TrialStatus.FINISHED and len(t.record.planned.arms) == 1]
     finished.sort(key=lambda t: t.record.planned.number)
     seen = _leave_out_zeros([_values_of_trial(one, cpu_count) for one in finished])
     rounds = []

@@ -450,7 +450,14 @@ def _fit_usl(sweep: _Sweep, compared: _Comparison) -> tuple[UslFit | None, str |
     usl = _estimate_usl(sweep, np.vstack([theta, _profile_region(sweep, theta, limit)]), rss / degrees, misfit)
     if usl.describes:
         return usl, None
-    return usl, f"at {misfit.largest_clients} clients TPS is {misfit.largest_ratio:+.1%} off the law's curve"
+    return (
+        usl,
+        f"at {misfit.largest_clients} clients the trials lie clearly {_side(misfit.largest_ratio)} the law's curve",
+    )
+
+
+def _side(ratio: float) -> str:
+    return "above" if ratio > 0 else "below"
 
 
 def _shape(clients: Floats, alpha: Floats, beta: Floats) -> Floats:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from pgdyno.analyse.charts import chart_trial, list_events
 from pgdyno.analyse.comparison import Round, compare, primary_metric
 from pgdyno.analyse.latency import PERCENTILES, estimate_latencies, measure_mean_ms, measure_percentiles
+from pgdyno.analyse.pilot import SliceChoice, choose_from_slices
 from pgdyno.analyse.rounds import rounds_of_block, rounds_of_trials
 from pgdyno.analyse.steady import describe_shifts
 from pgdyno.analyse.sweep import analyse_clients, is_client_sweep
@@ -42,25 +43,41 @@ def analyse_study(record: StudyRecord, trials: Sequence[TrialData]) -> StudyAnal
     experiment = record.plan.experiment
     if experiment is None:
         return StudyAnalysis(workloads=analysed)
+    blocks = [data for data in trials if data.slices and data.record.status is TrialStatus.FINISHED]
     by_workload = {
         workload.name: [trial for one in analysed if one.load.name == workload.name for trial in one.trials]
         for workload in record.plan.workloads
     }
-    blocks: dict[str, list[Round]] = {name: [] for name in by_workload}
-    for data in trials:
-        if data.slices and data.record.status is TrialStatus.FINISHED:
-            blocks[data.record.planned.workload].extend(rounds_of_block(data))
-    cpu_count = record.host.usable_cpu_count
-    rounds = {n: (*blocks[n], *rounds_of_trials(of, cpu_count=cpu_count)) for n, of in by_workload.items()}
-    sweeps = {}
-    if is_client_sweep(experiment):
-        found = {name: analyse_clients(of, experiment) for name, of in by_workload.items()}
-        sweeps = {name: sweep for name, sweep in found.items() if sweep is not None}
+    sweeps = {name: analyse_clients(of, experiment) for name, of in by_workload.items() if is_client_sweep(experiment)}
     return StudyAnalysis(
         workloads=tuple(one for one in analysed if one.trials),
-        comparisons=compare(rounds, experiment, primary={w.name: primary_metric(w) for w in record.plan.workloads}),
-        sweeps=sweeps,
+        comparisons=compare(
+            _gather_rounds(record, by_workload, blocks),
+            experiment,
+            primary={workload.name: primary_metric(workload) for workload in record.plan.workloads},
+        ),
+        sweeps={name: sweep for name, sweep in sweeps.items() if sweep is not None},
+        pilots=_find_pilots(blocks),
     )
+
+
+def _gather_rounds(
+    record: StudyRecord, by_workload: Mapping[str, Sequence[TrialAnalysis]], blocks: Sequence[TrialData]
+) -> dict[str, tuple[Round, ...]]:
+    cpu_count = record.host.usable_cpu_count
+    return {
+        name: (
+            *(one for data in blocks if data.record.planned.workload == name for one in rounds_of_block(data)),
+            *rounds_of_trials(trials, cpu_count=cpu_count),
+        )
+        for name, trials in by_workload.items()
+    }
+
+
+def _find_pilots(blocks: Sequence[TrialData]) -> dict[str, SliceChoice]:
+    """By workload, what its pilot chose; none where the slice length was given."""
+    chosen = [(data.record.planned.workload, choose_from_slices(data.slices, data.slice_loads)) for data in blocks]
+    return {name: choice for name, choice in chosen if choice is not None}
 
 
 def _list_loads(record: StudyRecord) -> Iterator[tuple[str, PlannedWorkload, tuple[str, ...]]]:

@@ -7,9 +7,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
-from pgdyno.analyse.pilot import PILOT_SLICE_S, PILOT_SLICES, choose_slice
+from pgdyno.analyse.pilot import PILOT_SLICE_S, PILOT_SLICES, choose_from_slices
 from pgdyno.analyse.rounds import rounds_of_slices
 from pgdyno.flow.referee import Referee, describe_standing
 from pgdyno.plan.experiment import Experiment, draw_orders
@@ -81,12 +79,9 @@ class BlockSteering:
 
     def _choose_slice(self, known: Sequence[Slice]) -> None:
         self.news = f"pilot, {len(known)} of {PILOT_SLICES} slices"
-        if len(known) < PILOT_SLICES:
+        choice = choose_from_slices(known, self._loads)
+        if choice is None:
             return
-        counted_s = [one.end_monotonic_s - one.settled_monotonic_s for one in known]
-        lost_s = float(np.median([one.settled_monotonic_s - one.begin_monotonic_s for one in known]))
-        tps = [load.ok_count / length_s for load, length_s in zip(self._loads, counted_s, strict=True)]
-        choice = choose_slice(tps, lost_s=lost_s)
         with self._lock:
             self._slice_s = choice.slice_s
         self.news = f"slices of {choice.slice_s:g} s: {choice.reason}"
