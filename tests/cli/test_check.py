@@ -92,6 +92,12 @@ def test_a_study(tmp_path: Path) -> None:
     assert said.seen("scale-below-clients") == "Scale 2, 5 clients"
 
 
+def test_what_does_not_fit_here_is_a_finding_among_others(tmp_path: Path) -> None:
+    said = check("--home", str(tmp_path), "--scale", "1000000", "--set", "fsync=off")
+    assert said.exit_code == 1
+    assert {"cannot-run", "durability"} <= set(said.findings)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

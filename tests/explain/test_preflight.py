@@ -10,6 +10,7 @@ import pytest
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight import RULES, find_obstacles, would_spoil
 from pgdyno.explain.scene import IntendedLoad, Intent
+from pgdyno.flow.check import Check
 from pgdyno.record.preflight import LoadProgram, ServerLook, ServerOrigin
 from pgdyno.report.preflight import SEVERITY_WORDS
 from tests.proc_trees import Scenario, look, read_scenarios, read_tree
@@ -34,7 +35,9 @@ def test_a_quiet_machine_raises_nothing(tmp_path: Path) -> None:
     assert facts.memory is not None
     assert facts.devices
     assert facts.unseen == ()
-    assert find_obstacles(host, facts) == ()
+    found = find_obstacles(host, facts)
+    assert found == ()
+    assert Check(subject="", host=host, facts=facts, findings=found).exit_code == 0
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda one: one.name)
@@ -200,6 +203,24 @@ def test_timers_beyond_the_study_are_left_alone(tmp_path: Path) -> None:
     host, facts = look(tmp_path, timers)
     assert find_obstacles(host, facts, intent=Intent(horizon_s=300.0)) == ()
     assert "fstrim" not in words_of(find_obstacles(host, facts, intent=Intent(horizon_s=900.0)))
+
+
+@pytest.mark.parametrize(
+    ("files", "what"),
+    [
+        (
+            {"proc/2/stat": "2 (sleep) S 1 0 0 0 -1 0 0 0 0 0 0 5 0 0 20 0 1 0 5 0 0"},
+            "processes and timers of the host",
+        ),
+        (
+            {"proc/self/mountinfo": "22 21 0:20 / /proc rw,hidepid=invisible - proc proc rw,hidepid=invisible"},
+            "processes of other accounts",
+        ),
+    ],
+)
+def test_who_cannot_be_seen_is_said(tmp_path: Path, files: dict[str, str], what: str) -> None:
+    _, facts = look(tmp_path, Scenario(name="hidden", files=files))
+    assert [one.what for one in facts.unseen] == [what]
 
 
 def test_a_held_home(tmp_path: Path) -> None:

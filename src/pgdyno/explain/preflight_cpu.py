@@ -72,15 +72,17 @@ def _clock_read(scene: Scene) -> Iterator[Finding]:
 
 def _steal(scene: Scene) -> Iterator[Finding]:
     activity, clock = scene.facts.activity, scene.facts.clock
-    looks = (activity.steal_ratio if activity else None, clock.steal_ratio if clock else None)
-    seen = [one for one in looks if one is not None]
-    if max(seen, default=0.0) > _STEAL_RATIO:
+    ratio = activity.steal_ratio if activity else None
+    if clock and clock.steal_ratio is not None:
+        # The longer look, which asked for a whole CPU: an idle machine shows none.
+        ratio = clock.steal_ratio
+    if ratio is not None and ratio > _STEAL_RATIO:
         boot = scene.facts.cpu.steal_since_boot_ratio if scene.facts.cpu else None
         yield Finding(
             rule="steal",
             severity=Severity.CRITICAL,
             claim="The hypervisor takes CPU time away.",
-            evidence=f"{max(seen) * 100:.1f} % stolen just now (limit {_STEAL_RATIO * 100:.0f} %)"
+            evidence=f"{ratio * 100:.1f} % stolen just now (limit {_STEAL_RATIO * 100:.0f} %)"
             + ("" if boot is None else f", {boot * 100:.1f} % since boot"),
             why="Neighbours are in the figures.",
             advice="Use a dedicated host or another time; until then only interleaved trials (`pgdyno compare`) mean something.",

@@ -22,13 +22,13 @@ _DIRTY_BYTES = 256 * 1024**2
 _HEAVY_JOB = re.compile(
     r"apt|dnf|yum|zypper|packagekit|unattended|fstrim|scrub|mdcheck|mdadm|raid|balance|defrag|trim|locate|updatedb|man-db"
     r"|backup|dump|backrest|barman|wal-g|restic|borg|rsnapshot|snapper|timeshift|rsync|duplicity|clam|rkhunter|aide"
-    r"|vacuum|reindex|anacron|fwupd|snapd",
+    r"|vacuum|reindex|fwupd|snapd",
     re.IGNORECASE,
 )
 # Done in a moment.
 _LIGHT_JOB = re.compile(
     r"systemd-tmpfiles|logrotate|dpkg-db-backup|motd|sysstat|^sa1|ua-timer|phpsession|certbot|ntp|chrony|e2scrub_reap"
-    r"|apport|update-notifier|^dpkg$|grub|mlocate-noop",
+    r"|apport|update-notifier|^dpkg$",
     re.IGNORECASE,
 )
 

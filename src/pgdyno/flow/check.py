@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 from rich.console import RenderableType
 
-from pgdyno.errors import ExitCode, with_program
-from pgdyno.explain.finding import Finding
+from pgdyno.errors import ExitCode, HostError, with_program
+from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight import DEFAULT_HORIZON_S, find_obstacles, would_spoil
 from pgdyno.explain.preflight_server import effective_settings
 from pgdyno.explain.scene import IntendedLoad, Intent
@@ -78,7 +78,7 @@ def check_study(study: Study, *, home: Path, is_planned: bool) -> Check:
         is_planned: Whether this very study is going to run, so that its length is known.
 
     Raises:
-        SpecError: The study cannot be run here.
+        SpecError: The study cannot be right, wherever it runs.
         HostError: Its PostgreSQL is missing, or /proc is.
     """
     server = reference_server(study)
@@ -98,10 +98,14 @@ def check_study(study: Study, *, home: Path, is_planned: bool) -> Check:
         memory_bytes=host.usable_memory_bytes,
         disk_free_bytes=host.data_disk.free_bytes,
     )
-    intent = intent_of(plan_study(study, machine))
+    named = f"PostgreSQL {programs.version}, not started"
+    try:
+        intent = intent_of(plan_study(study, machine))
+    except HostError as error:
+        return _judge(named, host, facts, intent=Intent(horizon_s=DEFAULT_HORIZON_S), refusal=error)
     if not is_planned:
         intent = msgspec.structs.replace(intent, horizon_s=DEFAULT_HORIZON_S)
-    return _judge(f"PostgreSQL {programs.version}, not started", host, facts, intent=intent)
+    return _judge(named, host, facts, intent=intent)
 
 
 def check_data(path: Path, *, named: ServerSpec | None) -> Check:
@@ -168,16 +172,31 @@ def existing(folder: Path) -> Path:
     return next(one for one in (folder, *folder.parents) if os.access(one, os.R_OK | os.X_OK))
 
 
-def _judge(server: str, host: HostFacts, facts: PreflightFacts, *, intent: Intent) -> Check:
+def _judge(
+    server: str, host: HostFacts, facts: PreflightFacts, *, intent: Intent, refusal: HostError | None = None
+) -> Check:
     program = program_name()
+    obstacles = find_obstacles(host, facts, intent=intent)
+    if refusal is not None:
+        obstacles = (_refused(refusal), *obstacles)
     findings = tuple(
-        msgspec.structs.replace(finding, advice=with_program(finding.advice, program))
-        for finding in find_obstacles(host, facts, intent=intent)
+        msgspec.structs.replace(finding, advice=with_program(finding.advice, program)) for finding in obstacles
     )
     disk = host.data_disk
     size = f"{host.usable_cpu_count:g} CPUs, {format_bytes(host.usable_memory_bytes)}"
     subject = f"{server}; {size}; data at {disk.path} ({disk.filesystem} on {disk.device})"
     return Check(subject=subject, host=host, facts=facts, findings=findings)
+
+
+def _refused(error: HostError) -> Finding:
+    return Finding(
+        rule="cannot-run",
+        severity=Severity.CRITICAL,
+        claim=f"What is to be measured cannot run here: {error.fact}.",
+        evidence=error.detail,
+        why="It would end before its first trial.",
+        advice=f"{error.hint[:1].upper()}{error.hint[1:]}." if error.hint else "",
+    )
 
 
 def _describe_folder(folder: DataFolder, look: ServerLook, programs: ServerFacts) -> str:

@@ -65,7 +65,7 @@ class ClockFacts(msgspec.Struct, frozen=True, kw_only=True):
     read_ns: float | None
     """Mean of pg_test_timing, less the time in which it did not have its CPU."""
     steal_ratio: float | None
-    """Share of CPU time that the hypervisor took away while pg_test_timing kept one CPU busy."""
+    """Share of CPU time that the hypervisor took away over the whole look, while pg_test_timing kept one CPU busy."""
 
 
 class CpuFacts(msgspec.Struct, frozen=True, kw_only=True):

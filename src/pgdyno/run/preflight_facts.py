@@ -94,7 +94,7 @@ def read_preflight(
         time.sleep(max(0.0, _LOOK_S - (monotonic_s() - began_s)))
     after = take_look(later)
     activity = compare_looks(before, after, tree=later, own_pid=own_pid)
-    read_ns, stolen_ratio = _time_clock(subject, tree, after, unseen) if tree.is_live else (None, None)
+    read_ns, stolen_ratio = _time_clock(subject, tree, before, unseen) if tree.is_live else (None, None)
     facts = PreflightFacts(
         took_s=monotonic_s() - began_s,
         activity=activity,
@@ -113,14 +113,14 @@ def read_preflight(
         servers=find_servers(after.processes, later, activity, before, after),
         is_on_battery=read_is_on_battery(tree),
         server=subject.server,
-        unseen=(*unseen, *unseen_timers, *_list_refused(tree, later)),
+        unseen=(*unseen, *unseen_timers, *_list_hidden(tree, before), *_list_refused(tree, later)),
     )
     busy_ratio = activity.busy_ratio if activity else None
     return msgspec.structs.replace(host, cpu_busy_before_ratio=busy_ratio), facts
 
 
 def _time_clock(subject: Subject, tree: Tree, before: Look, unseen: list[Unseen]) -> tuple[float | None, float | None]:
-    """Nanoseconds that reading the clock takes, and the share of CPU time that was stolen meanwhile."""
+    """Nanoseconds that reading the clock takes, and the share of CPU time that was stolen since the first look."""
     what = "what reading the clock costs (pg_test_timing)"
     if subject.bindir is None or not (program := subject.bindir / "pg_test_timing").exists():
         unseen.append(Unseen(what=what, reason="the program is not there"))
@@ -180,6 +180,16 @@ def _find_holder(home: Path | None, tree: Tree) -> int | None:
         if words[1:2] == ["FLOCK"] and words[5:6] == [place] and words[4] != str(os.getpid()):
             return max(0, int(words[4]))
     return None
+
+
+def _list_hidden(tree: Tree, look: Look) -> Iterator[Unseen]:
+    """Processes that /proc does not show. Source: proc(5), hidepid; kthreadd is the second process of every host."""
+    mounts = [line for line in (tree.read("proc/self/mountinfo") or "").splitlines() if " - proc " in line]
+    is_root = tree.is_live and os.geteuid() == 0
+    if not is_root and any("hidepid=" in line and "hidepid=0" not in line for line in mounts):
+        yield Unseen(what="processes of other accounts", reason="/proc is mounted with hidepid")
+    if 2 not in look.processes or look.processes[2].name != "kthreadd":
+        yield Unseen(what="processes and timers of the host", reason="this is a container, with processes of its own")
 
 
 def _list_refused(*trees: Tree) -> Iterator[Unseen]:
