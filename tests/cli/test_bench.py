@@ -161,7 +161,7 @@ def test_a_setting_that_is_ours_is_refused(loaded: Bench) -> None:
 def test_a_finished_record_is_only_reported_again(loaded: Bench) -> None:
     done = loaded.run("resume", "first")
     assert done.returncode == 0
-    assert "all trials are finished" in done.stderr
+    assert "nothing is left to measure" in done.stderr
 
 
 def test_a_script_is_run_as_it_was_when_the_study_began(loaded: Bench) -> None:

@@ -27,6 +27,7 @@ from pgdyno.report.input import ReportInput
 from pgdyno.report.losses import find_durability_given_up
 from pgdyno.report.method import TRIALS_REMARK, describe_method
 from pgdyno.report.paragraph import hold_together
+from pgdyno.report.preflight_table import preflight_table
 from pgdyno.report.reading import explain_reading
 from pgdyno.report.trial_parts import make_workload
 
@@ -75,6 +76,7 @@ def render_html(report: ReportInput, *, vega_js: str | None = None) -> str:
             dataset=report.record.dataset,
             trial_tables=trial_tables,
             surroundings=surroundings,
+            preflight_table=preflight_table,
             commands=content.list_commands(report),
             repeating=content.describe_repeating(report),
             how_to_read=explain_reading(report),

@@ -16,6 +16,7 @@ from pgdyno.report.finding_words import list_findings
 from pgdyno.report.input import ReportInput
 from pgdyno.report.losses import find_durability_given_up, find_workload_losses
 from pgdyno.report.method import TRIALS_REMARK, describe_method, describe_noise, is_noise_loud
+from pgdyno.report.preflight_table import preflight_table
 from pgdyno.report.reading import explain_reading
 from pgdyno.report.sections import list_parts
 from pgdyno.report.table import Cell, Table
@@ -178,6 +179,7 @@ def _surroundings(report: ReportInput) -> Iterator[str]:
         surroundings.settings_table(report),
         surroundings.choices_table(report),
         surroundings.host_table(report),
+        preflight_table(report),
         surroundings.gaps_table(report),
         surroundings.versions_table(report),
     )
