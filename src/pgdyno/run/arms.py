@@ -1,12 +1,15 @@
 """Tries each variant's settings on an empty cluster, so that one the server refuses is heard of before the first trial.
 
-An arm that does not start is no reason to give up the others: it comes back with the server's words.
+Kernel settings of the variant are in force meanwhile, because a server may need them (huge pages), and a value that the
+kernel refuses shows only when it is set. An arm that does not start is no reason to give up the others: it comes back
+with the server's words.
 """
 
 from __future__ import annotations
 
+import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -15,10 +18,15 @@ from pgdyno.plan.experiment import Arm
 from pgdyno.record.types import ErrorFact
 from pgdyno.run.home import Home
 from pgdyno.run.installation import Installation
+from pgdyno.run.kernel import changed_sysctls
 from pgdyno.run.server import Server
 
 TRY_S = 1.0
 """About how long an arm takes."""
+# Before a server has read its settings it has its own prefix, afterwards the one that pgdyno gives it.
+_LOG_LINE = re.compile(r"(?:[\d.]+\|\d+\|[^|]*\|\w{5}\||\S+ \S+ \S+ \[\d+\] )[A-Z]+\d?:  ?(?P<text>.*)")
+_PLACE = re.compile(r" in file \"[^\"]*\" line \d+")
+_NO_REASON = ("database system is shut down", "starting PostgreSQL", "listening on", "contains errors")
 
 
 class ArmServer(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +56,7 @@ def try_arms(home: Home, arms: Sequence[ArmServer], *, on_activity: Callable[[st
             for each in arms:
                 if each.installation.bindir == installation.bindir:
                     on_activity(each.arm.name)
-                    error = _try_settings(server, each.arm.server.settings)
+                    error = _try_arm(server, each.arm)
                     if error is not None:
                         refused[each.arm.name] = error
         finally:
@@ -58,11 +66,19 @@ def try_arms(home: Home, arms: Sequence[ArmServer], *, on_activity: Callable[[st
     return refused
 
 
-def _try_settings(server: Server, settings: Mapping[str, str | int | float | bool]) -> ErrorFact | None:
+def _try_arm(server: Server, arm: Arm) -> ErrorFact | None:
     try:
-        server.start(settings)
+        with changed_sysctls(arm.sysctl):
+            server.start(arm.server.settings)
     except PgdynoError as exc:
-        return ErrorFact(fact=exc.fact, detail=exc.detail, hint=exc.hint)
+        return ErrorFact(fact=exc.fact, detail=_words_of(exc.detail), hint=exc.hint)
     finally:
         server.abandon()
     return None
+
+
+def _words_of(said: str) -> str:
+    """What the server complains of, without what its log puts before each line, and without where pgdyno wrote it."""
+    texts = [found["text"] if (found := _LOG_LINE.fullmatch(line)) else line for line in said.splitlines()]
+    told = [_PLACE.sub("", text) for text in texts if not any(words in text for words in _NO_REASON)]
+    return "\n".join(told) or said
