@@ -22,7 +22,7 @@ import msgspec
 
 from pgdyno.errors import HostError, SpecError, StepFailedError
 from pgdyno.plan.plan import Plan
-from pgdyno.record.types import FORMAT_VERSION, StudyRecord, TrialRecord, TrialStatus
+from pgdyno.record.types import FORMAT_VERSION, ErrorFact, StudyRecord, TrialRecord, TrialStatus
 from pgdyno.spec.study import BUILTIN_SCRIPTS
 
 RECORD_FILE = "record.json"
@@ -30,6 +30,15 @@ STUDY_FILE = "study.toml"
 TRIAL_FILE = "trial.json"
 _LOCK_FILE = ".lock"
 _FULL_DISK = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class FailedTry(msgspec.Struct, frozen=True, kw_only=True):
+    """A try of a trial that gave no result, and was repeated."""
+
+    number: int
+    """Of the trial."""
+    error: ErrorFact | None
+    """None: it was cut short, by Ctrl-C or a kill, before it could say why."""
 
 
 class RecordStore:
@@ -217,18 +226,34 @@ class RecordStore:
         Raises:
             SpecError: A `trial.json` is damaged.
         """
-        trials = []
         paths = [path for path in self.path.glob(f"trials/*/{TRIAL_FILE}") if path.parent.name.isdecimal()]
-        for path in sorted(paths, key=lambda path: int(path.parent.name)):
-            try:
-                trials.append(msgspec.json.decode(path.read_bytes(), type=TrialRecord))
-            except msgspec.DecodeError as exc:
-                raise SpecError(f"{path} is damaged", detail=str(exc)) from exc
-        return tuple(trials)
+        return tuple(_read_trial(path) for path in sorted(paths, key=lambda path: int(path.parent.name)))
+
+    def tries_set_aside(self) -> tuple[FailedTry, ...]:
+        """The tries that another one of the same trial has replaced, in the order of running.
+
+        Raises:
+            SpecError: A `trial.json` is damaged.
+        """
+        tries = []
+        for path in self.path.glob("trials/*.cut-*"):
+            number, _, cut = path.name.partition(".cut-")
+            trial = _read_trial(path / TRIAL_FILE) if (path / TRIAL_FILE).exists() else None
+            tries.append((int(number), int(cut), None if trial is None else trial.error))
+        return tuple(
+            FailedTry(number=number, error=error) for number, _, error in sorted(tries, key=lambda one: one[:2])
+        )
 
     def finished_numbers(self) -> frozenset[int]:
         """Numbers of the trials that need not run again."""
         return frozenset(t.planned.number for t in self.read_trials() if t.status is TrialStatus.FINISHED)
+
+
+def _read_trial(path: Path) -> TrialRecord:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=TrialRecord)
+    except msgspec.DecodeError as exc:
+        raise SpecError(f"{path} is damaged", detail=str(exc)) from exc
 
 
 class _Versioned(msgspec.Struct):
