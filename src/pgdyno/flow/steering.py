@@ -1,15 +1,19 @@
-"""Steers one switchback block while it runs: the pilot, then rounds of the undecided arms, until all is decided."""
+"""Steers one switchback block while it runs: the pilot, then rounds of the undecided arms, until all is decided.
+
+Ctrl-C ends a block after the round under way, once there is a round to keep: see `stop`.
+"""
 
 from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from pgdyno.analyse.pilot import PILOT_SLICE_S, PILOT_SLICES, choose_from_slices
 from pgdyno.analyse.rounds import rounds_of_slices
-from pgdyno.flow.referee import Referee, describe_standing
+from pgdyno.flow.referee import Referee
+from pgdyno.flow.standing import describe_progress
 from pgdyno.plan.experiment import Experiment, draw_orders
 from pgdyno.plan.plan import PlannedTrial
 from pgdyno.record.slices import Slice, SliceLoad, SlicePhase, SliceReader
@@ -27,12 +31,16 @@ class BlockSteering:
         experiment: What is compared.
         trial: The block.
         referee: What was seen before it.
+        without: Arms that are left out, of which nothing is said.
     """
 
-    def __init__(self, experiment: Experiment, trial: PlannedTrial, referee: Referee) -> None:
+    def __init__(
+        self, experiment: Experiment, trial: PlannedTrial, referee: Referee, *, without: Collection[str] = ()
+    ) -> None:
         self._trial = trial
         self._reference = experiment.reference.name
         self._referee = referee
+        self._gone = without
         self._draw = random.Random(trial.seed)  # noqa: S311 - an order that can be drawn again, not a secret
         self._lock = threading.Lock()
         self._slice_s = referee.find_slice_s(trial.workload)
@@ -40,14 +48,25 @@ class BlockSteering:
         self._orders: list[list[str]] = []
         self._reader: SliceReader | None = None
         self._loads: list[SliceLoad] = []
+        self._has_round = False
+        self.is_stopped = False
+        """Whether Ctrl-C has ended it before its time."""
         self.news = ""
         """How things stand, in words."""
 
+    def stop(self) -> bool:
+        """End after the round under way; False where nothing would be kept by that, or when it was asked for before."""
+        if self.is_stopped or not self._has_round:
+            return False
+        self.is_stopped = True
+        return True
+
     def next_round(self, slices: Sequence[Slice]) -> SliceRound | None:
-        """What to run next; None when everything is decided. From the switching thread."""
-        del slices
+        """What to run next; None when everything is decided, or to be stopped. From the switching thread."""
+        # This is asked between rounds only.
+        self._has_round = bool(slices) and slices[-1].phase is SlicePhase.ROUND
         with self._lock:
-            if not self._arms:
+            if self.is_stopped or not self._arms:
                 return None
             if self._slice_s is None:
                 return SliceRound(phase=SlicePhase.PILOT, arms=(self._reference,) * 3, slice_s=PILOT_SLICE_S)
@@ -70,7 +89,7 @@ class BlockSteering:
         if not rounds:
             return
         workload = self._trial.workload
-        self.news = describe_standing(self._referee.compare_workload(workload, rounds))
+        self.news = describe_progress(self._referee.compare_workload(workload, rounds), without=self._gone)
         undecided = self._referee.undecided(workload, rounds)
         with self._lock:
             arms = tuple(arm for arm in self._arms if arm in undecided)

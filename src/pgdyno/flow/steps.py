@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
 
-from pgdyno.errors import InterruptedStudyError, StepFailedError
+from pgdyno.errors import HostError, InterruptedStudyError, PgdynoError
 from pgdyno.flow.report import write_reports
+from pgdyno.flow.standing import shorten
 from pgdyno.flow.steering import BlockSteering
 from pgdyno.flow.ui import Ui
-from pgdyno.plan.plan import Step, StepKind
+from pgdyno.plan.plan import PlannedTrial, Step, StepKind
 from pgdyno.record.pgbench import Progress
-from pgdyno.record.store import RecordStore
+from pgdyno.record.store import RecordStore, writing
 from pgdyno.record.types import StudyRecord
 from pgdyno.run.home import Home
 from pgdyno.run.installation import Installation
@@ -63,13 +64,16 @@ def load_step(
     scale = scale or record.plan.scale
     predicted_s = next(step.predicted_s for step in record.plan.steps if step.kind is StepKind.LOAD)
     ui.begin_step(f"load scale {scale}", predicted_s=predicted_s)
+    output_dir = output_dir or store.init_dir
+    with writing(output_dir):
+        output_dir.mkdir(exist_ok=True)
     template = prepare_template(
         installation=installation,
         home=home,
         data=record.study.data,
         scale=scale,
         settings=record.study.server.settings if settings is None else settings,
-        output_dir=output_dir or store.init_dir,
+        output_dir=output_dir,
         on_activity=ui.show_activity,
     )
     ui.end_step("reused" if template.dataset.is_reused else f"loaded in {template.dataset.init_total_s:.1f} s")
@@ -82,14 +86,19 @@ def trial_step(
     """Run one trial and make it part of the record, however it ended."""
     trial = step.trial
     assert trial is not None  # noqa: S101 - who calls has looked
-    of = f" {trial.arms[0]}" if len(trial.arms) == 1 else ""
-    ui.begin_step(f"trial {trial.number}/{len(stage.plan.trials)} {trial.workload}{of}", predicted_s=step.predicted_s)
+    ui.begin_step(title_of(trial, trials_count=len(stage.plan.trials)), predicted_s=step.predicted_s)
+
+    is_told = False
 
     def show_load(second: Progress) -> None:
         if steering is None:
             ui.show_load(tps=second.tps, latency_ms=second.latency_average_ms)
-        else:
-            ui.show_activity(f"{second.tps:,.0f} tps · {steering.news}")
+            return
+        nonlocal is_told
+        if steering.is_stopped and not is_told:
+            is_told = True
+            ui.say("the block ends after the round under way, and is kept; Ctrl-C again breaks it off")
+        ui.show_activity(f"{second.tps:,.0f} tps · {steering.news}")
 
     outcome = run_trial(
         stage,
@@ -105,6 +114,12 @@ def trial_step(
     return outcome
 
 
+def title_of(trial: PlannedTrial, *, trials_count: int) -> str:
+    """What a trial is called while it runs, in a line that leaves room for its result."""
+    of = f" {shorten(trial.arms[0])}" if len(trial.arms) == 1 else ""
+    return f"trial {trial.number}/{trials_count} {trial.workload}{of}"
+
+
 def describe_outcome(outcome: TrialOutcome) -> str:
     """A trial's figures in a few words, as pgbench printed them."""
     latency = "" if outcome.latency_ms is None else f", mean latency {outcome.latency_ms:.3g} ms"
@@ -116,10 +131,12 @@ def keeping_what_is_finished(store: RecordStore) -> Iterator[None]:
     """When a step fails or the user stops, report what is finished and say how to go on."""
     try:
         yield
-    except StepFailedError as error:
+    except PgdynoError as error:
         if store.finished_numbers():
-            write_reports(store)
-            error.hint = f"{error.hint}; the finished trials are reported in {store.path}".removeprefix("; ")
+            # A disk that is full has ended the study and would end its report: the first error is the one to tell.
+            with suppress(HostError):
+                write_reports(store)
+                error.hint = f"{error.hint}; the finished trials are reported in {store.path}".removeprefix("; ")
         raise
     except KeyboardInterrupt as exc:
         planned = len(store.read_record().plan.trials)

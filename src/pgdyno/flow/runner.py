@@ -1,0 +1,205 @@
+"""Runs the trials of a comparison one after the other: which are of use, what a failure means, and when time is over.
+
+A trial that fails is repeated once. One that fails again ends the study, unless it is one variant's alone: then that
+variant is given up, and the others go on. Whose fault it was shows when the next trial succeeds.
+
+A round is run as a whole or not at all: what was left out of one is never made up for later, when the machine may be
+another. No round begins once the announced time is over, unless the fewest rounds that can decide anything are not
+complete: then it may take as long again.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+import msgspec
+
+from pgdyno.errors import PgdynoError, StepFailedError
+from pgdyno.flow.referee import Referee
+from pgdyno.flow.standing import describe_progress
+from pgdyno.flow.steering import BlockSteering
+from pgdyno.flow.steps import describe_outcome, trial_step
+from pgdyno.flow.ui import Ui
+from pgdyno.plan.experiment import Experiment, count_least_rounds
+from pgdyno.plan.plan import Plan, PlannedTrial, Step, StepKind
+from pgdyno.record.store import RecordStore
+from pgdyno.record.trial_data import read_trial_data
+from pgdyno.record.types import ErrorFact, StudyRecord, TrialRecord
+from pgdyno.run.clock import monotonic_s
+from pgdyno.run.ctrl_c import taking_ctrl_c
+from pgdyno.run.trial import TrialOutcome, TrialStage
+
+_TRIES = 2
+# Less holds too few rounds for the restoring that it takes.
+_LEAST_REST_S = 20.0
+
+
+class TrialRunner:
+    """Runs what is still of use of a comparison's plan.
+
+    Args:
+        store: Of the record.
+        record: As it is on disk.
+        experiment: Its experiment.
+        stages: For each arm that starts.
+        referee: Has taken what is finished.
+        ui: Is told.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: RecordStore,
+        record: StudyRecord,
+        experiment: Experiment,
+        stages: Mapping[str, TrialStage],
+        referee: Referee,
+        ui: Ui,
+    ) -> None:
+        self._store = store
+        self._record = record
+        self._experiment = experiment
+        self._stages = stages
+        self._referee = referee
+        self._ui = ui
+        self._suspects: dict[str, ErrorFact] = {}
+        self._latest_round: dict[str, int] = {}
+        finished = store.finished_numbers()
+        for trial in record.plan.trials:
+            if trial.number in finished:
+                self._latest_round[trial.workload] = trial.round
+        self._steps = [s for s in record.plan.steps if s.trial is not None and s.trial.number not in finished]
+
+    def run(self) -> None:
+        """Run until everything is decided, all trials are run, or the time is over.
+
+        Raises:
+            PgdynoError: A trial failed twice, and the study cannot go on without it.
+            KeyboardInterrupt: The user has stopped it.
+        """
+        allowed_s = _allowed_s(self._record.plan, self._experiment, self._steps)
+        end_s, is_told = monotonic_s() + allowed_s, False
+        last: tuple[int, str] | None = None
+        for step in self._steps:
+            trial = step.trial
+            if trial is None or not self._is_wanted(trial):
+                continue
+            turn = (trial.round, trial.workload if len(trial.arms) == 1 else str(trial.number))
+            over_s = monotonic_s() - end_s
+            if last not in {None, turn} and over_s > 0:
+                if self._can_decide(trial) or over_s > allowed_s:
+                    self._ui.say("the time is over with questions open: `pgdyno resume` runs what is left of the plan")
+                    return
+                if not is_told:
+                    self._ui.say("trials take longer than predicted: it goes on until something can be decided")
+                is_told = True
+            last = turn
+            self._run_trial(step, trial)
+
+    def _can_decide(self, trial: PlannedTrial) -> bool:
+        """Whether the rounds before this trial's are as many as a verdict takes; a block holds many."""
+        least = count_least_rounds(self._experiment, len(self._record.plan.workloads))
+        return len(trial.arms) > 1 or trial.round > least
+
+    def _is_wanted(self, trial: PlannedTrial) -> bool:
+        is_past = len(trial.arms) == 1 and trial.round < self._latest_round.get(trial.workload, 0)
+        return not is_past and self._referee.wants(trial)
+
+    def _run_trial(self, step: Step, trial: PlannedTrial) -> None:
+        for attempt in range(1, _TRIES + 1):
+            if len(trial.arms) > 1:
+                outcome = self._run_block(step, trial)
+            else:
+                outcome = trial_step(step, store=self._store, stage=self._stages[trial.arms[0]], ui=self._ui)
+            if outcome.error is None:
+                self._take(trial, outcome)
+                return
+            self._ui.end_step(f"failed: {outcome.error.fact}")
+            if attempt < _TRIES and isinstance(outcome.error, StepFailedError):
+                self._ui.say(f"trial {trial.number} is repeated; what the failed try left is kept beside it")
+                continue
+            self._give_up(trial.arms[0], outcome.error)
+            return
+
+    def _run_block(self, step: Step, trial: PlannedTrial) -> TrialOutcome:
+        """A block; one that Ctrl-C has ended is kept, and its rest planned anew."""
+        steering = BlockSteering(self._experiment, trial, self._referee, without=self._record.refused_arms)
+        with taking_ctrl_c(steering.stop):
+            outcome = trial_step(
+                step, store=self._store, stage=self._stages[trial.arms[0]], ui=self._ui, steering=steering
+            )
+            if steering.is_stopped and outcome.error is None:
+                self._take(trial, outcome)
+                self._plan_rest(step, trial, outcome.record)
+        if steering.is_stopped:
+            raise KeyboardInterrupt
+        return outcome
+
+    def _take(self, trial: PlannedTrial, outcome: TrialOutcome) -> None:
+        self._referee.take(read_trial_data(self._store.trial_dir(trial.number), outcome.record))
+        self._ui.end_step(self._describe(trial) or describe_outcome(outcome))
+        if self._suspects:
+            # The machine is well: those that failed did so by themselves.
+            self._record = refuse_arms(self._store, self._record, self._suspects)
+            self._suspects = {}
+
+    def _give_up(self, arm: str, error: PgdynoError) -> None:
+        if arm == self._experiment.reference.name or self._suspects:
+            raise error
+        self._referee.give_up(arm)
+        if self._referee.is_settled:
+            raise error
+        self._suspects = {arm: fact_of(error)}
+        self._ui.say(f"{arm} is given up, the others go on: {error.fact}")
+
+    def _plan_rest(self, step: Step, trial: PlannedTrial, seen: TrialRecord) -> None:
+        """Let a resumed study have what is left of a block that was ended early."""
+        if not self._referee.undecided(trial.workload):
+            return
+        began_s, ended_s = seen.load_start_monotonic_s or 0.0, seen.load_end_monotonic_s or 0.0
+        rest_s = max(_LEAST_REST_S, float(round(trial.duration_s - (ended_s - began_s))))
+        rest = msgspec.structs.replace(
+            trial,
+            number=len(self._record.plan.trials) + 1,
+            round=max(other.round for other in self._record.plan.trials if other.workload == trial.workload) + 1,
+            seed=random.Random(trial.seed).randrange(1, 2**31),  # noqa: S311 - another order, not a secret
+            duration_s=rest_s,
+        )
+        added = Step(kind=StepKind.TRIAL, predicted_s=step.predicted_s - trial.duration_s + rest_s, trial=rest)
+        *steps, report = self._record.plan.steps
+        plan = msgspec.structs.replace(self._record.plan, steps=(*steps, added, report))
+        self._record = msgspec.structs.replace(self._record, plan=plan)
+        self._store.write_record(self._record)
+
+    def _describe(self, trial: PlannedTrial) -> str:
+        """How things stand after a block, or after the last trial of a round."""
+        same_round = [s.trial for s in self._steps if s.trial is not None and s.trial.round == trial.round]
+        is_last = not any(
+            other.workload == trial.workload and other.number > trial.number and self._is_wanted(other)
+            for other in same_round
+        )
+        if len(trial.arms) == 1 and not is_last:
+            return ""
+        gone = {*self._record.refused_arms, *self._suspects}
+        return describe_progress(self._referee.compare_workload(trial.workload), without=gone)
+
+
+def refuse_arms(store: RecordStore, record: StudyRecord, errors: Mapping[str, ErrorFact]) -> StudyRecord:
+    """Note in the record which arms are left out, and why."""
+    record = msgspec.structs.replace(record, refused_arms={**record.refused_arms, **errors})
+    store.write_record(record)
+    return record
+
+
+def fact_of(error: PgdynoError) -> ErrorFact:
+    """An error as the record has it."""
+    return ErrorFact(fact=error.fact, detail=error.detail, hint=error.hint)
+
+
+def _allowed_s(plan: Plan, experiment: Experiment, left: list[Step]) -> float:
+    """The share of the budget that belongs to the trials that are left."""
+    trials_s = sum(step.predicted_s for step in plan.steps if step.kind is StepKind.TRIAL)
+    others_s = plan.predicted_s - trials_s
+    spare_s = max(trials_s, (experiment.budget_s or 0.0) - others_s)
+    return spare_s * sum(step.predicted_s for step in left) / max(trials_s, 1.0)

@@ -1,0 +1,65 @@
+"""Small comparisons, as users write them, for tests that run them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.cli.program import Bench
+
+# Short slices, no pilot: a large difference is decided within seconds.
+HEAD = """
+question = "A small one"
+[data]
+scale = 2
+[trials]
+warm_up = "{warm_up}"
+duration = "2s"
+[[workload]]
+name = "tpcb-like"
+clients = 4
+[experiment]
+minutes = {minutes}
+confidence = "{confidence}"
+slice = "0.3s"
+"""
+
+
+def write_study(
+    bench: Bench,
+    *variants: str,
+    server: str = "",
+    minutes: float = 3,
+    confidence: str = "95%",
+    experiment: str = "",
+    warm_up: str = "1s",
+) -> str:
+    """A study file in the bench's folder, with a line of TOML for each variant; gives its name."""
+    parts = [HEAD.format(minutes=minutes, confidence=confidence, warm_up=warm_up) + experiment, server]
+    parts += [f"[[variant]]\n{variant}" for variant in variants]
+    (bench.folder / "study.toml").write_text("\n".join(parts) + "\n")
+    return "study.toml"
+
+
+def read_report(record: Path) -> dict[str, Any]:
+    report: dict[str, Any] = json.loads((record / "report.json").read_text())
+    return report
+
+
+def verdict_of(report: dict[str, Any], arm: str, metric: str = "tps") -> dict[str, Any]:
+    """The verdict on an arm."""
+    (comparison,) = report["experiment"]["comparisons"]
+    (verdict,) = [q["verdict"] for q in comparison["questions"] if (q["arm"], q["metric"]) == (arm, metric)]
+    assert isinstance(verdict, dict)
+    return verdict
+
+
+def count_slices(record: Path, trial: str = "0001") -> int:
+    path = record / "trials" / trial / "slices.jsonl"
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def finished_trials(record: Path) -> list[dict[str, Any]]:
+    paths = sorted(record.glob("trials/[0-9][0-9][0-9][0-9]/trial.json"))
+    return [trial for path in paths if (trial := json.loads(path.read_text()))["status"] == "finished"]

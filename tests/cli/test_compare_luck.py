@@ -1,0 +1,200 @@
+"""What bad luck does to a comparison: crashes, Ctrl-C and kill -9 within a pair, a block and a change of the kernel."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pgdyno.record.store import open_record
+from pgdyno.run.sysctl import read_sysctl
+from tests.cli.experiments import count_slices, finished_trials, read_report, verdict_of, write_study
+from tests.cli.program import Bench, some_bench, wait_until
+from tests.sysctls import OTHER, needs_proc_sys, own_network
+
+pytestmark = pytest.mark.cluster
+
+ON = 'name = "on"\nsettings = { synchronous_commit = "on", work_mem = "4MB" }'
+TWIN = 'name = "twin"\nsettings = { synchronous_commit = "on", work_mem = "4096kB" }'
+OFF = 'name = "off"\nsettings = { synchronous_commit = "off", work_mem = "4MB" }'
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[Bench]:
+    """One home for all, so that data are loaded once."""
+    with some_bench() as made:
+        yield made
+
+
+def backend_of(bench: Bench) -> int:
+    """A process of the server that serves a client."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                command = (entry / "cmdline").read_bytes().decode(errors="replace")
+                cwd = (entry / "cwd").readlink()
+            except OSError:
+                continue
+            if command.startswith("postgres: pgdyno pgdyno") and cwd.is_relative_to(bench.home):
+                return int(entry.name)
+    raise AssertionError("no client is served")
+
+
+def test_a_server_that_crashes_in_a_block(bench: Bench) -> None:
+    record = bench.folder / "crashed"
+    with bench.started("run", write_study(bench, ON, OFF), "--out", "crashed") as process:
+        assert wait_until(lambda: count_slices(record) > 2)
+        os.kill(backend_of(bench), signal.SIGKILL)
+        _, stderr = process.communicate(timeout=200)
+    assert process.returncode == 0, stderr
+    assert "trial 1 is repeated" in stderr
+    # The block that came through has the verdict, and what became of the other stands in the record.
+    assert verdict_of(read_report(record), "off")["kind"] == "faster"
+    (failed,) = open_record(record).tries_set_aside()
+    assert failed.number == 1
+    assert failed.error is not None
+    assert "server" in failed.error.fact or "pgbench" in failed.error.fact
+    assert count_slices(record, "0001.cut-1") > 2
+    bench.assert_nothing_runs()
+
+
+def test_a_server_that_is_killed_whenever_it_is_loaded(bench: Bench) -> None:
+    record = bench.folder / "killed"
+    with bench.started("run", write_study(bench, ON, OFF), "--out", "killed") as process:
+        for tries in (0, 1):
+            aside = record / "trials" / "0001.cut-1"
+            assert wait_until(
+                lambda aside=aside, tries=tries: count_slices(record) > 0 and aside.exists() == bool(tries)
+            )
+            pid = bench.find_process("bin/postgres -D")
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+        _, stderr = process.communicate(timeout=200)
+    assert process.returncode == 4, stderr
+    assert "the server was killed by SIGKILL" in stderr
+    for error in (open_record(record).tries_set_aside()[0].error, open_record(record).read_trials()[0].error):
+        assert error is not None
+        assert error.fact == "the server was killed by SIGKILL"
+    bench.assert_nothing_runs()
+
+
+def test_ctrl_c_in_a_block_keeps_its_rounds_and_the_rest_is_run_later(bench: Bench) -> None:
+    record = bench.folder / "stopped"
+    with bench.started("run", write_study(bench, ON, TWIN, minutes=1), "--out", "stopped") as process:
+        assert wait_until(lambda: count_slices(record) >= 7)
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=200)
+    assert process.returncode == 130, stderr
+    assert "on and twin set the same" in stderr
+    assert "A/A" in stderr
+    assert "stopped after 1 of 2 trials" in stderr
+    assert "pgdyno resume stopped" in stderr
+    bench.assert_nothing_runs()
+    (first,) = finished_trials(record)
+    kept = count_slices(record)
+    assert kept >= 9
+    assert kept % 3 == 0
+    # Broken off a second time, at once and without ceremony: that block is lost, the first is not.
+    with bench.started("resume", "stopped") as process:
+        assert wait_until(lambda: count_slices(record, "0002") >= 4)
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)
+        _, stderr = process.communicate(timeout=200)
+    assert process.returncode == 130, stderr
+    bench.assert_nothing_runs()
+    assert finished_trials(record) == [first]
+    assert bench.run("report", "stopped").returncode == 0
+    assert verdict_of(read_report(record), "twin")["n"] == kept // 3
+    rest = open_record(record).read_record().plan.trials[1]
+    spent_s = first["load_end_monotonic_s"] - first["load_start_monotonic_s"]
+    assert rest.duration_s == pytest.approx(first["planned"]["duration_s"] - spent_s, abs=1)
+    assert rest.seed != first["planned"]["seed"]
+
+
+def test_ctrl_c_in_a_pair_and_a_variant_that_does_not_start(bench: Bench) -> None:
+    """The arms differ in version, mode and a setting that takes a restart."""
+    record = bench.folder / "paired"
+    study = write_study(
+        bench,
+        'name = "here"\nsettings = { shared_buffers = "64MB" }',
+        'name = "there"\nserver = 15\nmode = "prepared"\nsettings = { shared_buffers = "16MB" }',
+        'name = "nowhere"\nsettings = { shared_buffers = "64MB", wal_level = "minimal" }',
+        minutes=8,
+        warm_up="0s",
+    )
+    kept: list[dict[str, Any]] = []
+    for command in (("run", study, "--out", "paired"), ("resume", "paired")):
+        with bench.started(*command) as process:
+            if kept:
+                assert wait_until(lambda: len([*record.glob("trials/????")]) > 3)
+            else:
+                # Samples are packed when a trial has ended, so that these are of the second one, under way.
+                assert wait_until(lambda: bool(finished_trials(record)) and any(record.glob("trials/????/os.jsonl")))
+            process.send_signal(signal.SIGINT)
+            _, stderr = process.communicate(timeout=200)
+        assert process.returncode == 130, stderr
+        assert 'nowhere: the server does not start: WAL streaming ("max_wal_senders" > 0) requires' in stderr
+        bench.assert_nothing_runs()
+        assert finished_trials(record)[: len(kept)] == kept
+        kept = finished_trials(record)
+    # The round that was interrupted is whole, and so is its pair.
+    arms = [trial["planned"]["arms"][0] for trial in kept if trial["planned"]["round"] == 1]
+    assert sorted(arms) == ["here", "here", "there"]
+    assert "there inconclusive (1 pair)" in stderr
+    (cut,) = open_record(record).tries_set_aside()
+    assert (cut.number, cut.error) == (kept[1]["planned"]["number"], None)
+    assert bench.run("report", "paired").returncode == 0
+    report = read_report(record)
+    assert verdict_of(report, "there")["n"] == 1
+    dropped = {arm["name"]: arm["dropped_out"] for arm in report["experiment"]["arms"]}
+    assert "WAL streaming" in dropped["nowhere"]["detail"]
+    assert dropped["there"] is None
+
+
+@needs_proc_sys
+def test_kill_9_while_a_kernel_setting_alternates(bench: Bench) -> None:
+    study = write_study(
+        bench,
+        'name = "before"',
+        f'name = "after"\nsysctl = {{ "{OTHER}" = 77 }}',
+        experiment='design = "switchback"\n',
+    )
+    # A /var/lib of its own has its own journal, a network of its own its own settings: the machine keeps both.
+    var_lib = bench.folder / "var-lib"
+    var_lib.mkdir()
+
+    def in_there(*arguments: str) -> list[str]:
+        bind = f'mount --bind {var_lib} /var/lib && exec "$@"'
+        return ["unshare", "--mount", "sh", "-c", bind, "sh", *bench.argv(*arguments)]
+
+    record = bench.folder / "kernel"
+    with own_network():
+        before = read_sysctl(OTHER)
+        with subprocess.Popen(
+            in_there("run", study, "--out", "kernel"), cwd=bench.folder, stderr=subprocess.DEVNULL
+        ) as process:
+            try:
+                assert wait_until(lambda: count_slices(record) > 3 and read_sysctl(OTHER) == "77")
+            finally:
+                process.kill()
+        assert read_sysctl(OTHER) == "77"
+        bench.assert_nothing_runs()
+        with subprocess.Popen(
+            in_there("resume", "kernel"), cwd=bench.folder, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        ) as process:
+            assert process.stderr is not None
+            words = f"a killed pgdyno had left {OTHER} changed: put back to {before}"
+            assert any(words in line for line in process.stderr)
+            assert read_sysctl(OTHER) == before
+            # It goes on, and Ctrl-C puts back what it has changed, too.
+            assert wait_until(lambda: read_sysctl(OTHER) == "77")
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=200)
+        assert process.returncode == 130
+        bench.assert_nothing_runs()
+        assert read_sysctl(OTHER) == before
