@@ -1,0 +1,54 @@
+"""`pgdyno sweep` as users run it: a verdict for each level, and what cannot be swept is said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cli.experiments import finished_trials, read_report, verdict_of, write_study
+from tests.cli.program import Bench, some_bench
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    with some_bench() as made:
+        yield made
+
+
+def test_each_level_gets_its_verdict_against_the_first(bench: Bench) -> None:
+    sweep = '[[sweep]]\nname = "synchronous_commit"\nlevels = ["off", "on", "local"]'
+    done = bench.run("run", write_study(bench, server=sweep), "--out", "out")
+    assert done.returncode == 0, done.stderr
+    report = read_report(bench.folder / "out")
+    levels = {f"synchronous_commit={level}" for level in ("off", "on", "local")}
+    assert {arm["name"] for arm in report["experiment"]["arms"]} == levels
+    for level in ("on", "local"):
+        verdict = verdict_of(report, f"synchronous_commit={level}")
+        assert verdict["kind"] == "slower"
+        assert f"synchronous_commit={level} slower" in done.stderr
+    # What loses commits is said to, wherever it is compared.
+    assert [arm["is_durable"] for arm in report["experiment"]["arms"]] == [False, True, True]
+    (trial,) = finished_trials(bench.folder / "out")
+    assert trial["planned"]["arms"] == [f"synchronous_commit={level}" for level in ("off", "on", "local")]
+    bench.assert_nothing_runs()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("clients",), "clients is no axis"),
+        (("commit_dely=0,50",), "did you mean commit_delay"),
+        (("clients=1,200",), "200 clients do not fit into max_connections"),
+        (("a=1,2", "b=1,2", "c=1,2"), "3 axes: two are the most"),
+    ],
+)
+def test_what_cannot_be_swept(bench: Bench, arguments: tuple[str, ...], words: str) -> None:
+    done = bench.run("sweep", *arguments, "--home", str(bench.home))
+    assert done.returncode == 2, done.stderr
+    assert words in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr
+    assert not bench.records
+    bench.assert_nothing_runs()
