@@ -15,7 +15,7 @@ question = "A small one"
 scale = 2
 [trials]
 warm_up = "{warm_up}"
-duration = "2s"
+duration = "3s"
 [[workload]]
 name = "tpcb-like"
 clients = 4
