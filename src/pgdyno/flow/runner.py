@@ -1,7 +1,8 @@
 """Runs the trials of a comparison one after the other: which are of use, what a failure means, and when time is over.
 
-A trial that fails is repeated once. One that fails again ends the study, unless it is one variant's alone: then that
-variant is given up, and the others go on. Whose fault it was shows when the next trial succeeds.
+A trial that fails is repeated once. One that fails again ends the study, unless it is one variant's alone, or a block that
+failed both times in the same variant: then that variant is given up, and the others go on. Whether it was its fault shows
+when the next trial succeeds.
 
 A round is run as a whole or not at all: what was left out of one is never made up for later, when the machine may be
 another. No round begins once the announced time is over, unless the fewest rounds that can decide anything are not
@@ -10,8 +11,10 @@ complete: then it may take as long again.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping
+from pathlib import Path
 
 import msgspec
 
@@ -23,8 +26,10 @@ from pgdyno.flow.steps import describe_outcome, trial_step
 from pgdyno.flow.ui import Ui
 from pgdyno.plan.experiment import Experiment, count_least_rounds
 from pgdyno.plan.plan import Plan, PlannedTrial, Step, StepKind
+from pgdyno.record.serverlog import ErrorReport, read_serverlog
+from pgdyno.record.slices import read_slices
 from pgdyno.record.store import RecordStore
-from pgdyno.record.trial_data import read_trial_data
+from pgdyno.record.trial_data import SERVER_LOG, read_trial_data
 from pgdyno.record.types import ErrorFact, StudyRecord, TrialRecord
 from pgdyno.run.clock import monotonic_s
 from pgdyno.run.ctrl_c import taking_ctrl_c
@@ -107,34 +112,42 @@ class TrialRunner:
         return not is_past and self._referee.wants(trial)
 
     def _run_trial(self, step: Step, trial: PlannedTrial) -> None:
-        for attempt in range(1, _TRIES + 1):
-            if len(trial.arms) > 1:
-                outcome = self._run_block(step, trial)
-            else:
-                outcome = trial_step(step, store=self._store, stage=self._stages[trial.arms[0]], ui=self._ui)
+        """Run a trial until it succeeds or is given up."""
+        failed_in: list[str] = []
+        while self._referee.wants(trial):
+            outcome, arm = self._try_block(step, trial) if len(trial.arms) > 1 else self._try_single(step, trial)
             if outcome.error is None:
                 self._take(trial, outcome)
                 return
             self._ui.end_step(f"failed: {outcome.error.fact}")
-            if attempt < _TRIES and isinstance(outcome.error, StepFailedError):
+            failed_in.append(arm)
+            if len(failed_in) < _TRIES and isinstance(outcome.error, StepFailedError):
                 self._ui.say(f"trial {trial.number} is repeated; what the failed try left is kept beside it")
                 continue
-            self._give_up(trial.arms[0], outcome.error)
-            return
+            # Under one load it is an arm's fault only if the load fails in the same one again.
+            if len(trial.arms) > 1 and failed_in != [arm] * _TRIES:
+                raise outcome.error
+            self._give_up(arm, outcome.error)
+            failed_in = []
 
-    def _run_block(self, step: Step, trial: PlannedTrial) -> TrialOutcome:
-        """A block; one that Ctrl-C has ended is kept, and its rest planned anew."""
-        steering = BlockSteering(self._experiment, trial, self._referee, without=self._record.refused_arms)
+    def _try_single(self, step: Step, trial: PlannedTrial) -> tuple[TrialOutcome, str]:
+        (arm,) = trial.arms
+        return trial_step(step, store=self._store, stage=self._stages[arm], ui=self._ui), arm
+
+    def _try_block(self, step: Step, trial: PlannedTrial) -> tuple[TrialOutcome, str]:
+        """A block, and the arm that was in force when it failed. One that Ctrl-C has ended is kept, its rest planned."""
+        gone = {*self._record.refused_arms, *self._suspects}
+        steering = BlockSteering(self._experiment, trial, self._referee, without=gone)
+        stage = self._stages[self._experiment.reference.name]
         with taking_ctrl_c(steering.stop):
-            outcome = trial_step(
-                step, store=self._store, stage=self._stages[trial.arms[0]], ui=self._ui, steering=steering
-            )
+            outcome = trial_step(step, store=self._store, stage=stage, ui=self._ui, steering=steering)
             if steering.is_stopped and outcome.error is None:
                 self._take(trial, outcome)
                 self._plan_rest(step, trial, outcome.record)
         if steering.is_stopped:
             raise KeyboardInterrupt
-        return outcome
+        folder = self._store.trial_dir(trial.number)
+        return outcome, steering.arm_at(read_slices(folder), _find_complaint_s(folder, outcome))
 
     def _take(self, trial: PlannedTrial, outcome: TrialOutcome) -> None:
         self._referee.take(read_trial_data(self._store.trial_dir(trial.number), outcome.record))
@@ -195,6 +208,17 @@ def refuse_arms(store: RecordStore, record: StudyRecord, errors: Mapping[str, Er
 def fact_of(error: PgdynoError) -> ErrorFact:
     """An error as the record has it."""
     return ErrorFact(fact=error.fact, detail=error.detail, hint=error.hint)
+
+
+def _find_complaint_s(folder: Path, outcome: TrialOutcome) -> float:
+    """When the server said what ended the load, on the monotonic clock; it is noticed a little later. Else without end."""
+    log = folder / SERVER_LOG
+    if outcome.error is None or not log.exists():
+        return math.inf
+    for event in read_serverlog(log, clock_offset_s=outcome.record.clock_offset_s):
+        if isinstance(event, ErrorReport) and event.origin is not None and event.message in outcome.error.detail:
+            return event.origin.monotonic_s
+    return math.inf
 
 
 def _allowed_s(plan: Plan, experiment: Experiment, left: list[Step]) -> float:

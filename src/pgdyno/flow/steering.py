@@ -49,6 +49,8 @@ class BlockSteering:
         self._reader: SliceReader | None = None
         self._loads: list[SliceLoad] = []
         self._has_round = False
+        self._asked: tuple[str, ...] = (self._reference,)
+        self._asked_after = 0
         self.is_stopped = False
         """Whether Ctrl-C has ended it before its time."""
         self.news = ""
@@ -68,11 +70,22 @@ class BlockSteering:
         with self._lock:
             if self.is_stopped or not self._arms:
                 return None
-            if self._slice_s is None:
-                return SliceRound(phase=SlicePhase.PILOT, arms=(self._reference,) * 3, slice_s=PILOT_SLICE_S)
-            if not self._orders:
-                self._orders = draw_orders([self._reference, self._reference, *self._arms], self._draw)
-            return SliceRound(phase=SlicePhase.ROUND, arms=tuple(self._orders.pop()), slice_s=self._slice_s)
+            asked = self._draw_round()
+        self._asked, self._asked_after = asked.arms, len(slices)
+        return asked
+
+    def arm_at(self, slices: Sequence[Slice], at_s: float) -> str:
+        """The arm that was in force at a time, on the monotonic clock; after the last slice, the one under way then.
+
+        Args:
+            slices: All that have ended, when the block failed.
+            at_s: When.
+        """
+        for one in slices:
+            if at_s <= one.end_monotonic_s:
+                return one.arm
+        under_way = len(slices) - self._asked_after
+        return self._asked[under_way] if 0 <= under_way < len(self._asked) else self._reference
 
     def review(self, folder: Path, slices: Sequence[Slice], tps: float | None) -> None:
         """Look at what has come, and decide. From the main thread."""
@@ -95,6 +108,13 @@ class BlockSteering:
             arms = tuple(arm for arm in self._arms if arm in undecided)
             if arms != self._arms:
                 self._arms, self._orders = arms, []
+
+    def _draw_round(self) -> SliceRound:
+        if self._slice_s is None:
+            return SliceRound(phase=SlicePhase.PILOT, arms=(self._reference,) * 3, slice_s=PILOT_SLICE_S)
+        if not self._orders:
+            self._orders = draw_orders([self._reference, self._reference, *self._arms], self._draw)
+        return SliceRound(phase=SlicePhase.ROUND, arms=tuple(self._orders.pop()), slice_s=self._slice_s)
 
     def _choose_slice(self, known: Sequence[Slice]) -> None:
         self.news = f"pilot, {len(known)} of {PILOT_SLICES} slices"
