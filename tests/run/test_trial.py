@@ -152,6 +152,9 @@ def test_a_writing_trial_fits_together(home: Home, tmp_path: Path, major: int) -
     assert busy is not None
     assert 0.05 < busy <= 1.0
     assert {"shared_buffers", "unix_socket_directories"} & {setting.name for setting in data.record.settings}
+    before, after = ({t.name: t for t in of} for of in (data.record.tables_before, data.record.tables_after))
+    assert set(before) == set(after) >= {"pgbench_accounts", "pgbench_history"}
+    assert after["pgbench_history"].live_rows - before["pgbench_history"].live_rows == analysed.transactions_count
     assert record.dataset is not None
     assert {relation.name for relation in record.dataset.relations} >= {"pgbench_accounts", "pgbench_accounts_pkey"}
     assert sum(record.dataset.init_steps_s.values()) == pytest.approx(record.dataset.init_total_s, abs=0.1)

@@ -6,13 +6,14 @@ silent; what could not be observed is reported as a gap, not guessed here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from pgdyno.analyse.estimate import Doubt, DoubtKind
 from pgdyno.analyse.types import StudyAnalysis, TrialAnalysis, WorkloadAnalysis
 from pgdyno.explain.comparison_doubts import find_comparison_doubts
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight_doubts import find_preflight_doubts
+from pgdyno.explain.state_doubts import find_state_doubts
 from pgdyno.record.types import StudyRecord
 
 # Source: our methods: above 1 % of stolen time, neighbours show in the figures.
@@ -206,10 +207,6 @@ def _no_checkpoint(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]
             )
 
 
-def _preflight(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
-    yield from find_preflight_doubts(record, analysis)
-
-
 def _share_above(
     analysis: StudyAnalysis, share: str, threshold_ratio: float, *, claim: str, advice: str
 ) -> Iterator[Finding]:
@@ -237,7 +234,7 @@ def _trials(analysis: StudyAnalysis) -> Iterator[tuple[WorkloadAnalysis, TrialAn
             yield workload, trial
 
 
-_RULES: tuple[Callable[[StudyRecord, StudyAnalysis], Iterator[Finding]], ...] = (
+_RULES: tuple[Callable[[StudyRecord, StudyAnalysis], Iterable[Finding]], ...] = (
     find_comparison_doubts,
     _failed_trials,
     _durability,
@@ -249,5 +246,6 @@ _RULES: tuple[Callable[[StudyRecord, StudyAnalysis], Iterator[Finding]], ...] = 
     _unsteady,
     _numbers_disagree,
     _no_checkpoint,
-    _preflight,
+    find_state_doubts,
+    find_preflight_doubts,
 )

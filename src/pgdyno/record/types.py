@@ -14,7 +14,7 @@ from pgdyno.record.preflight import PreflightFacts
 from pgdyno.spec.study import Study
 
 FORMAT_VERSION = 2
-"""1: studies without comparisons. 2: variants and sweeps; all that is new has a default, so 1 reads as it is."""
+"""1: studies without comparisons. 2: variants, sweeps and searches; all that is new has a default, so 1 reads as it is."""
 
 
 class DiskFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,6 +108,17 @@ class RelationFact(msgspec.Struct, frozen=True, kw_only=True):
     rows: float | None
 
 
+class TableState(msgspec.Struct, frozen=True, kw_only=True):
+    """A table of the workload at one end of a trial, as the server's statistics have it."""
+
+    name: str
+    bytes: int
+    """With TOAST and its indexes."""
+    live_rows: int
+    dead_rows: int
+    """Versions of rows that no transaction sees any more and no vacuum has removed."""
+
+
 class Dataset(msgspec.Struct, frozen=True, kw_only=True):
     """The data that every trial begins with, and what loading them took."""
 
@@ -170,6 +181,9 @@ class TrialRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Length of a switchback's slices, as its pilot chose it; None where nothing alternated."""
     washout_s: float | None = None
     """How long after each change of settings a slice does not count."""
+    tables_before: tuple[TableState, ...] = ()
+    tables_after: tuple[TableState, ...] = ()
+    """Of before and after the measured load; empty in records of before there was one."""
 
 
 class StudyRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,7 +30,7 @@ from pgdyno.facts.views import (
     Unit,
     server_counters,
 )
-from pgdyno.record.types import RelationFact, SettingFact
+from pgdyno.record.types import RelationFact, SettingFact, TableState
 from pgdyno.run import patience
 from pgdyno.run.patience import NoAnswerError
 
@@ -73,6 +73,10 @@ SELECT c.oid::regclass::text AS name,
 FROM pg_class c LEFT JOIN pg_index i ON i.indexrelid = c.oid JOIN pg_class t ON t.oid = coalesce(i.indrelid, c.oid)
 WHERE t.relname LIKE 'pgbench\\_%' AND c.relkind IN ('r', 'i', 'p', 'I')
 ORDER BY t.relname, c.relkind NOT IN ('r', 'p'), c.relname"""
+
+TABLE_STATES = """
+SELECT relid::regclass::text AS name, pg_total_relation_size(relid) AS bytes, n_live_tup AS live_rows, n_dead_tup AS dead_rows
+FROM pg_stat_user_tables ORDER BY name"""
 
 # A line of a file that a later line or file overrides is not a problem; one that nothing applied is.
 UNAPPLIED_SETTINGS = """
@@ -249,6 +253,11 @@ def read_wal_bytes(connection: Connection) -> int:
 def read_dataset(connection: Connection) -> tuple[RelationFact, ...]:
     """The tables of pgbench in the connected database, each followed by its indexes."""
     return tuple(msgspec.convert(row, RelationFact) for row in _rows(connection, DATASET))
+
+
+def read_table_states(connection: Connection) -> tuple[TableState, ...]:
+    """The connected database's tables as they are now."""
+    return tuple(msgspec.convert(row, TableState) for row in _rows(connection, TABLE_STATES))
 
 
 def create_database(connection: Connection, name: str) -> None:

@@ -23,7 +23,7 @@ from pgdyno.record.pgbench import PgbenchSummary, Progress
 from pgdyno.record.samples import pack_samples
 from pgdyno.record.trial_data import SERVER_LOG, TRANSACTION_LOG, TRANSACTIONS_DIR, WARM_UP_DIR
 from pgdyno.record.txparse import LogColumns
-from pgdyno.record.types import ErrorFact, Gap, SettingFact, TrialRecord, TrialStatus
+from pgdyno.record.types import ErrorFact, Gap, SettingFact, TableState, TrialRecord, TrialStatus
 from pgdyno.run import sql
 from pgdyno.run.arm_settings import ArmFiles
 from pgdyno.run.clock import monotonic_s, wall_clock_offset_s
@@ -84,6 +84,8 @@ class _Seen(msgspec.Struct):
     settings: tuple[SettingFact, ...] = ()
     counters_before: dict[str, float | None] = {}
     counters_after: dict[str, float | None] = {}
+    tables_before: tuple[TableState, ...] = ()
+    tables_after: tuple[TableState, ...] = ()
     gaps: tuple[Gap, ...] = ()
     load: LoadOutcome | None = None
     clock_offset_s: float | None = None
@@ -187,12 +189,14 @@ def _measure(
             sql.checkpoint(connection)
             seen.settings = sql.read_settings(connection)
             seen.counters_before = sql.read_counters(connection, watched_database=DATABASE)
+            seen.tables_before = sql.read_table_states(connection)
         on_activity("measuring")
         if block is not None:
             seen.switchback = block.make(server, folder=folder, latency_s=seen.warm_up_latency_s)
         _load_observed(server, workload, trial, stage, seen, folder=folder, on_load=on_load)
         with server.connect() as connection:
             seen.counters_after = sql.read_counters(connection, watched_database=DATABASE)
+            seen.tables_after = sql.read_table_states(connection)
 
 
 def _load_observed(
@@ -451,6 +455,8 @@ def _make_record(trial: PlannedTrial, seen: _Seen, error: PgdynoError | None) ->
         settings=seen.settings,
         counters_before=seen.counters_before,
         counters_after=seen.counters_after,
+        tables_before=seen.tables_before,
+        tables_after=seen.tables_after,
         gaps=seen.gaps,
         slice_s=None if seen.switchback is None else seen.switchback.slice_s,
         washout_s=None if seen.switchback is None else seen.switchback.washout_s,
