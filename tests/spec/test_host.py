@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pgdyno.errors import ExitCode, SpecError
+from pgdyno.spec.host import HostSpec, parse_host, read_host
+
+HOSTS = Path(__file__).parent / "hosts"
+GOOD = sorted((HOSTS / "good").glob("*.toml"))
+BAD = sorted((HOSTS / "bad").glob("*.toml"))
+
+
+@pytest.mark.parametrize("path", GOOD, ids=lambda path: path.stem)
+def test_good_hosts_are_understood(path: Path) -> None:
+    assert isinstance(read_host(path), HostSpec)
+
+
+@pytest.mark.parametrize("path", BAD, ids=lambda path: path.stem)
+def test_bad_hosts_name_line_and_key(path: Path) -> None:
+    # The first line of each file says what the error must say, the marked line where.
+    text = path.read_text()
+    expected = text.splitlines()[0].removeprefix("# ").strip()
+    with pytest.raises(SpecError) as caught:
+        read_host(path)
+    assert caught.value.exit_code is ExitCode.SPEC
+    assert expected in f"{caught.value.fact} {caught.value.detail} {caught.value.hint}"
+    assert caught.value.hint
+    marked = next((n for n, line in enumerate(text.splitlines(), 1) if "# here" in line), None)
+    if marked is not None:
+        assert f"line {marked}:" in caught.value.fact
+
+
+def test_values_in_units() -> None:
+    host = parse_host('instance = "r8g.2xlarge"\nmemory = "1.5GB"\n[disk]\nkind = "hdd"\nfree = "1TB"\n', source="h")
+    assert host.memory_bytes == 1.5 * 2**30
+    assert host.disk is not None
+    assert (host.disk.free_bytes, host.disk.size_bytes) == (2**40, None)
+
+
+def test_an_error_of_a_table_suggests_that_tables_keys() -> None:
+    with pytest.raises(SpecError, match="unknown key cpu") as caught:
+        parse_host('instance = "r8g.2xlarge"\n[disk]\nkind = "hdd"\ncpu = 2\n', source="h")
+    assert "cpus" not in caught.value.hint
+    assert "random_read_iops" in caught.value.hint
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="cannot read the host file") as caught:
+        read_host(tmp_path / "none.toml")
+    assert caught.value.detail == "No such file or directory"
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(SpecError, match="is not UTF-8 text"):
+        read_host(tmp_path / "binary.toml")

@@ -1,0 +1,101 @@
+"""Machines that one does not have: array arithmetic, what the instance lets through, and what is assumed."""
+
+from __future__ import annotations
+
+import typing
+
+import msgspec
+import pytest
+
+from pgdyno.facts.instances import find_instance, list_instances
+from pgdyno.facts.volumes import DiskKindName
+from pgdyno.spec.host import parse_host
+from pgdyno.tune.hosts import ASSUMED, Shape, shape_of
+from pgdyno.tune.types import Disk, DiskKind, Known, Origin
+
+MIB = 2**20
+
+
+def shape(disk: str, *, head: str = 'cpus = 4\nmemory = "16GB"') -> Shape:
+    return shape_of(parse_host(f"{head}\n[disk]\n{disk}\n", source="h"))
+
+
+def figures(disk: Disk) -> tuple[float, float, float, float]:
+    return (
+        disk.random_read_iops.value,
+        disk.random_write_iops.value,
+        disk.read_bytes_per_s.value,
+        disk.write_bytes_per_s.value,
+    )
+
+
+def knowns(disk: Disk) -> list[Known]:
+    return [value for value in msgspec.structs.asdict(disk).values() if isinstance(value, Known)]
+
+
+def test_the_spec_and_the_settings_mean_the_same_kinds() -> None:
+    assert set(typing.get_args(DiskKindName)) == {kind.value for kind in DiskKind} == {kind.value for kind in ASSUMED}
+
+
+@pytest.mark.parametrize(
+    ("array", "times", "gib"),
+    [
+        ("", (1, 1, 1, 1), 50),
+        ("count = 8\nraid = 0", (8, 8, 8, 8), 400),
+        ("count = 2\nraid = 1", (2, 1, 1, 1), 50),
+        ("count = 8\nraid = 10", (8, 4, 4, 4), 200),
+    ],
+)
+def test_arrays(array: str, times: tuple[int, ...], gib: int) -> None:
+    disk = shape(f'volume = "gp3"\nsize = "50GB"\n{array}').disk
+    each = (3_000, 3_000, 125 * MIB, 125 * MIB)
+    assert figures(disk) == tuple(one * n for one, n in zip(each, times, strict=True))
+    assert disk.free_bytes.value == gib * 2**30
+    assert disk.random_read_iops.origin is Origin.DECLARED
+
+
+def test_the_instance_binds_and_how_says_so() -> None:
+    # The array of the published case study is credited with 19,000 reads a second and 600 MB/s on this instance.
+    disk = shape('volume = "gp3"\nsize = "50GB"\ncount = 8\nraid = 10', head='instance = "c7g.2xlarge"').disk
+    assert figures(disk) == (12_000, 12_000, 312.5e6, 312.5e6)
+    assert "c7g.2xlarge lets 12,000 a second through" in disk.random_read_iops.how
+    assert "could 24,000 a second" in disk.random_read_iops.how
+    assert "so the disks bind" in disk.random_write_iops.how
+    declared = shape('kind = "network-ssd"\nrandom_read_iops = 19_000', head='instance = "c7g.2xlarge"').disk
+    assert declared.random_read_iops.value == 12_000
+
+
+def test_local_disks_are_not_held_against_the_limit_to_network_volumes() -> None:
+    disk = shape('kind = "local-ssd"\nrandom_read_iops = 900_000', head='instance = "c7g.2xlarge"').disk
+    assert disk.random_read_iops.value == 900_000
+
+
+def test_what_is_declared_is_believed_and_the_rest_assumed() -> None:
+    disk = shape('kind = "hdd"\nflush_ms = 4\nwrite_mb_s = 90').disk
+    assert (disk.flush_s.value, disk.flush_s.origin) == (0.004, Origin.DECLARED)
+    assert (disk.write_bytes_per_s.value, disk.write_bytes_per_s.origin) == (90e6, Origin.DECLARED)
+    assert (disk.random_read_iops.value, disk.random_read_iops.origin) == (80, Origin.ASSUMED)
+    assert disk.free_bytes.origin is Origin.ASSUMED
+    # A published write latency is better than the kind's.
+    essd = shape('volume = "essd-pl1"\nsize = "100GB"').disk
+    assert (essd.flush_s.value, essd.flush_s.origin) == (0.0002, Origin.DECLARED)
+
+
+def test_the_file_is_believed_before_the_instance() -> None:
+    known = shape_of(parse_host('instance = "r8g.2xlarge"\ncpus = 6\nmemory = "60GB"\nname = "ours"', source="h"))
+    assert (known.name, known.architecture) == ("ours", "arm64")
+    assert (known.cpus.value, known.memory.value) == (6, 60 * 2**30)
+    assert known.cpus.how == "the host file"
+
+
+@pytest.mark.parametrize("name", [instance.name for instance in list_instances()])
+def test_an_instance_alone_has_an_assumed_disk(name: str) -> None:
+    instance = find_instance(name)
+    known = shape_of(instance)
+    assert (known.cpus.value, known.memory.value) == (instance.cpu_count, instance.memory_bytes)
+    assert {known.cpus.origin, known.memory.origin} == {Origin.DECLARED}
+    assert known.disk.kind is (DiskKind.LOCAL_SSD if instance.local_bytes else DiskKind.NETWORK_SSD)
+    assert {one.origin for one in knowns(known.disk)} == {Origin.ASSUMED}
+    assert all(one.how.startswith("no disk is declared") and one.value > 0 for one in knowns(known.disk))
+    assert len(knowns(known.disk)) == 6
+    assert known.wal_disk is None
