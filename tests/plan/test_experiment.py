@@ -19,7 +19,6 @@ from pgdyno.plan.experiment import (
     changed_sysctls,
     count_least_rounds,
     draw_orders,
-    find_identical,
     plan_experiment,
     reference_server,
 )
@@ -122,7 +121,6 @@ def test_names_that_come_twice() -> None:
 def test_settings_go_by_the_servers_names() -> None:
     planned = experiment_of(vary({"settings": {"Work_Mem": "4MB"}}, {"settings": {"sort_mem": "4096"}}))
     assert [arm.changed for arm in planned.arms] == [{"work_mem": "4MB"}, {"work_mem": "4096"}]
-    assert find_identical(planned, version_major=18) == (("Work_Mem=4MB", "sort_mem=4096"),)
 
 
 def test_settings_that_no_server_of_this_version_has() -> None:
@@ -140,18 +138,6 @@ def test_settings_that_no_server_of_this_version_has() -> None:
 def test_what_nothing_can_vary(name: str) -> None:
     with pytest.raises(SpecError, match=f"{name} cannot be varied"):
         experiment_of(of_setting(name, 1, 2))
-
-
-def test_identical_arms_are_found_in_different_words() -> None:
-    planned = experiment_of(
-        vary(
-            {"name": "a", "settings": {"shared_buffers": "1GB", "fsync": "on"}},
-            {"name": "b", "settings": {"shared_buffers": "1024MB", "fsync": True}},
-            {"name": "c", "settings": {"shared_buffers": 131072, "fsync": "yes"}, "clients": 3},
-            {"name": "d", "settings": {"shared_buffers": "1GB"}},
-        )
-    )
-    assert find_identical(planned, version_major=18) == (("a", "b"),)
 
 
 # -- Design ----------------------------------------------------------------------------------------------------------

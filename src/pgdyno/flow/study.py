@@ -21,7 +21,8 @@ from pgdyno.flow.report import HTML_FILE, StudyReport, write_reports
 from pgdyno.flow.restore import describe_undo
 from pgdyno.flow.steps import run_steps
 from pgdyno.flow.ui import Ui
-from pgdyno.plan.experiment import find_identical, reference_server
+from pgdyno.plan.experiment import reference_server
+from pgdyno.plan.identical import find_identical
 from pgdyno.plan.pin import format_pinned
 from pgdyno.plan.plan import CHECK_S, REPORT_S, Machine, Plan, plan_study
 from pgdyno.record.preflight import PreflightFacts
@@ -72,8 +73,9 @@ def run_study(study: Study, *, name: str, place: Place, ui: Ui, load_budget_s: f
         store = RecordStore(place.out or Path("pgdyno-records") / f"{local_now():%Y%m%d-%H%M%S}-{name}")
         ui.show_plan(plan, record_dir=str(store.path), remaining_s=plan.predicted_s)
         if plan.experiment is not None:
-            for one, other in find_identical(plan.experiment, version_major=installation.facts.major):
-                ui.say(f"{one} and {other} set the same: what they differ by is noise, as in an A/A test")
+            for same in find_identical(plan.experiment, version_major=installation.facts.major):
+                why = f" ({same.why})" if same.why else ""
+                ui.say(f"{same.one} and {same.other} do the same{why}: what they differ by is noise, as in an A/A test")
         question = f"run for {plan.predicted_s / 3600:.1f} hours?"
         if plan.predicted_s > _ASK_ABOVE_S and not ui.confirm(question, default=True):
             raise InterruptedStudyError("not started")

@@ -11,7 +11,7 @@ from pgdyno.facts import gucs
 from pgdyno.plan.experiment import Arm, changed_settings, changed_sysctls, identify_server
 from pgdyno.spec.study import Study
 from pgdyno.spec.table import QueryMode
-from pgdyno.spec.variant import DesignKind
+from pgdyno.spec.variant import DesignKind, show_value
 
 _COST_WORDS = {
     "kernel": "a change of the kernel's settings",
@@ -45,11 +45,17 @@ def choose_design(study: Study, arms: tuple[Arm, ...], *, version_major: int) ->
         return asked, "as the study asks for"
     if hindrance is not None:
         return DesignKind.PAIRED, hindrance
-    names = (*changed_settings(arms), *changed_sysctls(arms))
+    names = (*(n for n in changed_settings(arms) if _is_changed(n, arms, version_major)), *changed_sysctls(arms))
     if not names:
         return DesignKind.SWITCHBACK, "the variants set the same: an A/A test under one load"
     them = "it" if len(names) == 1 else "them"
     return DesignKind.SWITCHBACK, f"{', '.join(names)}: a running server takes {them} at once"
+
+
+def _is_changed(name: str, arms: tuple[Arm, ...], major: int) -> bool:
+    """Whether it is more than another way to write the same."""
+    first, *others = (show_value(arm.server.settings.get(name, "")) for arm in arms)
+    return any(not gucs.same_value(name, first, other, major) for other in others)
 
 
 def _find_hindrance(study: Study, arms: tuple[Arm, ...], major: int) -> tuple[str | None, bool]:

@@ -130,15 +130,6 @@ def reference_server(study: Study) -> ServerSpec:
     return study.server if named is None else _find_server(study.server, str(named))
 
 
-def find_identical(experiment: Experiment, *, version_major: int) -> tuple[tuple[str, str], ...]:
-    """Pairs of arms that set the same in different words, such as 1GB and 1024MB."""
-    return tuple(
-        (one.name, other.name)
-        for one, other in itertools.combinations(experiment.arms, 2)
-        if _is_same(one, other, version_major)
-    )
-
-
 def changed_settings(arms: tuple[Arm, ...]) -> tuple[str, ...]:
     """Names of the server settings in which any two arms differ, sorted."""
     names = {name for arm in arms for name in arm.server.settings}
@@ -203,22 +194,3 @@ def _find_server(base: ServerSpec, named: str | int) -> ServerSpec:
 def identify_server(server: ServerSpec) -> tuple[object, ...]:
     """What two arms on the same PostgreSQL have in common."""
     return server.kind, server.version, server.bindir
-
-
-def _is_same(one: Arm, other: Arm, major: int) -> bool:
-    from pgdyno.facts.gucs import same_value  # noqa: PLC0415 - as above
-
-    if _without_settings(one) != _without_settings(other):
-        return False
-    names = {*one.server.settings, *other.server.settings}
-    return all(
-        name in one.server.settings
-        and name in other.server.settings
-        and same_value(name, str(one.server.settings[name]), str(other.server.settings[name]), major)
-        for name in names
-    )
-
-
-def _without_settings(arm: Arm) -> Arm:
-    server = msgspec.structs.replace(arm.server, settings={})
-    return msgspec.structs.replace(arm, name="", server=server, changed={}, levels={})

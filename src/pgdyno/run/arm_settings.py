@@ -24,6 +24,7 @@ from pgdyno.run import sql
 from pgdyno.run.clock import monotonic_s
 from pgdyno.run.home import Home
 from pgdyno.run.kernel import KernelSettings
+from pgdyno.spec.conf import quote_value
 from pgdyno.spec.table import SettingValue
 
 _CONFIRM_WITHIN_S = 10.0
@@ -47,7 +48,7 @@ class ArmFiles:
         self._home = home
         self._files = {arm.name: f"pgdyno-arm-{number}.conf" for number, arm in enumerate(arms)}
         for arm in arms:
-            lines = [f"{name} = {_quote(arm.server.settings[name])}\n" for name in self.settings_of(arm)]
+            lines = [f"{name} = {quote_value(arm.server.settings[name])}\n" for name in self.settings_of(arm)]
             self._write(self._files[arm.name], "".join(lines))
         self.choose(arms[0])
         config = home.data / "postgresql.conf"
@@ -126,8 +127,3 @@ class ArmSettings:
                 hint="mend the variant, or compare it by paired trials",
             )
 
-
-def _quote(value: SettingValue) -> str:
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return "'" + str(value).replace("\\", "\\\\").replace("'", "''") + "'"

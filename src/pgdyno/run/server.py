@@ -28,6 +28,7 @@ from pgdyno.run import patience, process, sql
 from pgdyno.run.home import Home
 from pgdyno.run.installation import Installation
 from pgdyno.run.sql import Address
+from pgdyno.spec.conf import quote_value
 
 SUPERUSER = "pgdyno"
 DATABASE = "pgdyno"
@@ -207,7 +208,7 @@ class Server:
             "port": self.port,
         }
         lines = [
-            f"{name} = {_quote(value)}" for layer in (LOG_SETTINGS, settings, own) for name, value in layer.items()
+            f"{name} = {quote_value(value)}" for layer in (LOG_SETTINGS, settings, own) for name, value in layer.items()
         ]
         path = self.home.data / _OWN_SETTINGS
         _write_anew(path, "\n".join(lines) + "\n")
@@ -323,7 +324,3 @@ def _writing(path: Path) -> Iterator[None]:
         raise StepFailedError(f"cannot write {path}", detail=str(exc), hint=hint_for(str(exc))) from exc
 
 
-def _quote(value: str | float | bool) -> str:  # noqa: FBT001 - a setting's value may be a boolean
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return "'" + str(value).replace("\\", "\\\\").replace("'", "''") + "'"

@@ -26,6 +26,13 @@ _LETTERS = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _INCLUDES = frozenset({"include", "include_dir", "include_if_exists"})
 
 
+def quote_value(value: SettingValue) -> str:
+    """A value as postgresql.conf takes it."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "'" + str(value).replace("\\", "\\\\").replace("'", "''") + "'"
+
+
 def read_conf(text: str, folder: Path) -> dict[str, SettingValue]:
     """The settings of a file; of a name that comes twice the last line counts, as for PostgreSQL.
 

@@ -1,0 +1,66 @@
+"""Finds variants that do the same in different words, so that nobody takes their difference for an effect.
+
+What is equal is said by the catalogue of settings; a server that was built or patched otherwise may differ.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import msgspec
+
+from pgdyno.facts.durability import explain_alike
+from pgdyno.facts.gucs import find_guc, same_value
+from pgdyno.plan.experiment import Arm, Experiment
+from pgdyno.spec.variant import show_value
+
+
+class Identical(msgspec.Struct, frozen=True, kw_only=True):
+    """Two arms that do the same."""
+
+    one: str
+    other: str
+    why: str
+    """Why different values do the same; empty where they are the same."""
+
+
+def find_identical(experiment: Experiment, *, version_major: int) -> tuple[Identical, ...]:
+    """Pairs of arms that do the same: 1GB and 1024MB, a default that is written out, values that differ in name only.
+
+    Args:
+        experiment: What is compared.
+        version_major: Of the reference's server, whose catalogue is asked.
+    """
+    pairs = itertools.combinations(experiment.arms, 2)
+    return tuple(same for one, other in pairs if (same := _compare(one, other, version_major)) is not None)
+
+
+def _compare(one: Arm, other: Arm, major: int) -> Identical | None:
+    if _without_settings(one) != _without_settings(other):
+        return None
+    why = ""
+    shared = {name: show_value(value) for name, value in one.server.settings.items()}
+    for name in {*one.server.settings, *other.server.settings}:
+        here, there = (_value(arm, name, major) for arm in (one, other))
+        if here is None or there is None:
+            return None
+        if same_value(name, here, there, major):
+            continue
+        alike = explain_alike(name, here, there, shared, major)
+        if alike is None:
+            return None
+        why = alike
+    return Identical(one=one.name, other=other.name, why=why)
+
+
+def _value(arm: Arm, name: str, major: int) -> str | None:
+    """What the arm's server runs with; None where its own build or an extension chooses that."""
+    if name in arm.server.settings:
+        return show_value(arm.server.settings[name])
+    guc = find_guc(name, major)
+    return None if guc is None or guc.boot is None else guc.boot
+
+
+def _without_settings(arm: Arm) -> Arm:
+    server = msgspec.structs.replace(arm.server, settings={})
+    return msgspec.structs.replace(arm, name="", server=server, changed={}, levels={})
