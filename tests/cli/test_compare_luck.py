@@ -109,7 +109,7 @@ def test_ctrl_c_in_a_block_keeps_its_rounds_and_the_rest_is_run_later(bench: Ben
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=200)
     assert process.returncode == 130, stderr
-    assert "on and twin set the same" in stderr
+    assert "on and twin do the same" in stderr
     assert "A/A" in stderr
     assert "stopped after 1 of 2 trials" in stderr
     assert "pgdyno resume stopped" in stderr

@@ -8,7 +8,8 @@ import pytest
 
 from pgdyno.analyse.comparison import Round
 from pgdyno.analyse.verdict import VerdictKind
-from pgdyno.flow.referee import Referee, describe_standing
+from pgdyno.flow.referee import Referee
+from pgdyno.flow.standing import describe_progress
 from pgdyno.plan.plan import Machine, PlannedTrial, plan_study
 from pgdyno.record.slices import SliceLoad
 from pgdyno.record.store import open_record
@@ -205,7 +206,7 @@ def test_how_things_stand_in_a_line() -> None:
     referee = build_referee(record)
 
     def tell(rounds: list[Round]) -> str:
-        return describe_standing(referee.compare_workload("tpcb-like", rounds))
+        return describe_progress(referee.compare_workload("tpcb-like", rounds))
 
     rounds = [build_round(n, {"A": [{"tps": 100.0 + n % 2}] * 2, "B": [{"tps": 150.0 - n % 2}]}) for n in range(12)]
     assert tell([]) == "B inconclusive (0 pairs)"
@@ -217,4 +218,4 @@ def test_how_things_stand_in_a_line() -> None:
 def test_of_many_arms_only_how_many_are_open() -> None:
     record = build_record("switchback", *"ABCDEF")
     comparison = build_referee(record).compare_workload("tpcb-like")
-    assert describe_standing(comparison) == "5 of 5 variants undecided after 0 rounds"
+    assert describe_progress(comparison) == "5 of 5 variants undecided after 0 rounds"

@@ -16,14 +16,11 @@ from pgdyno.analyse.scaling import points_undecided
 from pgdyno.analyse.study import analyse_trial
 from pgdyno.analyse.sweep import analyse_clients, is_client_sweep
 from pgdyno.analyse.types import TrialAnalysis
-from pgdyno.analyse.verdict import Verdict
 from pgdyno.plan.experiment import Experiment
 from pgdyno.plan.plan import PlannedTrial
 from pgdyno.record.store import RecordStore
 from pgdyno.record.trial_data import TrialData, read_trial_data
 from pgdyno.record.types import StudyRecord, TrialStatus
-
-_MOST_TOLD = 4
 
 
 class Referee:
@@ -124,19 +121,3 @@ class Referee:
                 clients = points_undecided(sweep)
                 arms = tuple(arm.name for arm in self._experiment.arms if arm.clients in clients)
         return tuple(arm for arm in arms if arm not in self._given_up)
-
-
-def describe_standing(comparison: Comparison) -> str:
-    """How every arm stands in the metric that decides, in a line; of many arms only how many are undecided."""
-    questions = [question for question in comparison.questions if question.metric == comparison.primary]
-    if len(questions) > _MOST_TOLD:
-        return f"{len(comparison.undecided)} of {len(questions)} variants undecided after {comparison.rounds} rounds"
-    return "; ".join(f"{each.arm} {each.verdict.kind.value} {_show_interval(each.verdict)}" for each in questions)
-
-
-def _show_interval(verdict: Verdict) -> str:
-    pairs = f"{verdict.n} {'pair' if verdict.n == 1 else 'pairs'}"
-    if verdict.effect_ratio is None or verdict.low_ratio is None or verdict.high_ratio is None:
-        return f"({pairs})"
-    low, high = verdict.low_ratio * 100, verdict.high_ratio * 100
-    return f"{verdict.effect_ratio * 100:+.1f} % [{low:+.1f}, {high:+.1f}] ({pairs})"

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-import msgspec
-
 from pgdyno.analyse.comparison import Comparison
-from pgdyno.flow.referee import describe_standing
+from pgdyno.analyse.verdict import Verdict
 
 _LONGEST_NAME = 32
+# More than so many do not fit into a line.
+_MOST_TOLD = 4
 
 
 def describe_progress(comparison: Comparison, *, without: Collection[str] = ()) -> str:
-    """The arms' verdicts so far.
+    """How every arm stands in the metric that decides; of many arms only how many are undecided.
 
     Args:
         comparison: Of one workload.
         without: Arms of which nothing more is to be said.
     """
     asked = [q for q in comparison.questions if q.metric == comparison.primary and q.arm not in without]
-    shown = tuple(msgspec.structs.replace(question, arm=shorten(question.arm)) for question in asked)
-    return describe_standing(msgspec.structs.replace(comparison, questions=shown))
+    if len(asked) > _MOST_TOLD:
+        undecided = sum(not question.verdict.is_decided for question in asked)
+        return f"{undecided} of {len(asked)} variants undecided after {comparison.rounds} rounds"
+    return "; ".join(f"{shorten(each.arm)} {each.verdict.kind.value} {_show_interval(each.verdict)}" for each in asked)
 
 
 def shorten(name: str, length: int = _LONGEST_NAME) -> str:
@@ -30,3 +32,11 @@ def shorten(name: str, length: int = _LONGEST_NAME) -> str:
         return name
     head = (length - 1) // 2
     return f"{name[:head]}…{name[head + 1 - length :]}"
+
+
+def _show_interval(verdict: Verdict) -> str:
+    pairs = f"{verdict.n} {'pair' if verdict.n == 1 else 'pairs'}"
+    if verdict.effect_ratio is None or verdict.low_ratio is None or verdict.high_ratio is None:
+        return f"({pairs})"
+    low, high = verdict.low_ratio * 100, verdict.high_ratio * 100
+    return f"{verdict.effect_ratio * 100:+.1f} % [{low:+.1f}, {high:+.1f}] ({pairs})"
