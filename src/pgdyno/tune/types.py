@@ -98,6 +98,8 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
     is_container: bool = False
     """Whether the memory and CPUs are a control group's share of a larger machine."""
     transparent_huge_pages: str | None = None
+    committed_bytes: int | None = None
+    """Memory that all processes have been promised (Committed_AS); None where it cannot be seen."""
     sysctls: dict[str, str] = {}
     """As they are now, by name; those that cannot be seen are missing."""
 
@@ -126,6 +128,8 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     """The longest that recovery after a crash may take."""
     stall_s: Known
     """The longest that the kernel's writing back may hold up a flush."""
+    clock_read_s: Known | None = None
+    """Of one reading of the clock, as pg_test_timing measures it; None where nobody did."""
 
 
 class Target(enum.Enum):
@@ -155,6 +159,8 @@ class Layer(enum.Enum):
     LOGGING = "logging"
     KERNEL = "kernel"
     STORAGE = "storage"
+    OTHER = "others"
+    """What the user insists on and nothing is derived for."""
 
 
 class Derived(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,99 @@
+"""How much WAL a checkpoint interval makes, what the disk and the time allowed for recovery leave of it: pure models.
+
+They decide nothing; `layer_wal` does.
+"""
+
+from __future__ import annotations
+
+from pgdyno.tune.draft import MB
+from pgdyno.tune.types import Disk, Known, Origin, Subject, WorkloadClass
+
+SEGMENT_BYTES = 16 * MB
+PAGE_BYTES = 8192
+# Source: recovery is one process that is bound by its CPU once the pages come as images; 100 to 200 MB/s are what
+# server logs show ("redo done", size over elapsed time).
+_REPLAY_BYTES_PER_S = 120e6
+# What a busy CPU writes of WAL in each class, page images included. Source: pgbench's tpcb-like writes 2 to 6 kB for a
+# transaction, and a CPU does about 1000 of them in a second.
+_WAL_BYTES_PER_CPU_S = {
+    WorkloadClass.OLTP_WRITE: 5e6,
+    WorkloadClass.OLTP_READ: 0.5e6,
+    WorkloadClass.MIXED: 2e6,
+    WorkloadClass.ANALYTIC: 5e6,
+}
+# Each page's change is written to the WAL and, later, to its file.
+_WAL_SHARE_OF_DISK = 1 / 3
+# Of the free space: data grow, too, where they share the disk, and the limit is a soft one.
+_SHARED_DISK_SHARE, _OWN_DISK_SHARE = 0.25, 0.6
+
+
+def wal_disk(subject: Subject) -> Disk:
+    """Where pg_wal lies."""
+    return subject.wal_disk or subject.disk
+
+
+def wal_rate(subject: Subject) -> Known:
+    """WAL under the load, as measured or as the class makes it."""
+    if subject.wal_bytes_per_s is not None:
+        return subject.wal_bytes_per_s
+    by_cpu = subject.cpus.value * _WAL_BYTES_PER_CPU_S[subject.workload]
+    by_disk = wal_disk(subject).write_bytes_per_s.value * _WAL_SHARE_OF_DISK
+    how = f"{subject.workload.value} on {subject.cpus.value:g} CPUs, at most a third of what the disk writes"
+    return Known(name="WAL rate", value=min(by_cpu, by_disk), unit="bytes/s", origin=Origin.ASSUMED, how=how)
+
+
+def wal_distance_bytes(max_wal_bytes: float, completion_target: float) -> float:
+    """WAL between two checkpoints that are begun by max_wal_size.
+
+    Source: PostgreSQL 18 src/backend/access/transam/xlog.c, CalculateCheckpointSegments().
+    """
+    return max(SEGMENT_BYTES, max_wal_bytes / (1 + completion_target) // SEGMENT_BYTES * SEGMENT_BYTES)
+
+
+def page_write_bytes_per_s(disk: Disk, dirty_bytes: float, data_bytes: float) -> float:
+    """How fast pages that lie anywhere in the data are written in the order of their files.
+
+    A run of neighbours is one write: where a share p of all pages is dirty, runs have 1/(1-p) pages.
+    """
+    share = min(1.0, dirty_bytes / max(data_bytes, 1.0))
+    most = disk.write_bytes_per_s.value
+    return min(most, disk.random_write_iops.value * PAGE_BYTES / max(1 - share, 1e-9))
+
+
+def recovery_s(subject: Subject, max_wal_bytes: float) -> float:
+    """How long recovery after a crash takes at worst.
+
+    All WAL since the last checkpoint but one is read again, each page that it changed is written, and only then does
+    the server open.
+
+    Source: PostgreSQL 18 src/backend/access/transam/xlog.c, PerformRecoveryXLogAction(): recovery ends with a checkpoint.
+    """
+    dirty = min(max_wal_bytes, subject.dataset.value)
+    written = dirty / page_write_bytes_per_s(subject.disk, dirty, subject.dataset.value)
+    replay = min(_REPLAY_BYTES_PER_S, wal_disk(subject).read_bytes_per_s.value)
+    return max_wal_bytes / replay + written
+
+
+def wal_by_recovery_bytes(subject: Subject) -> float:
+    """The most WAL from which the server recovers in the time allowed, in whole segments."""
+    low, high = 0, 1 << 22
+    while low < high:
+        middle = (low + high + 1) // 2
+        if recovery_s(subject, middle * SEGMENT_BYTES) <= subject.recovery_s.value:
+            low = middle
+        else:
+            high = middle - 1
+    return low * SEGMENT_BYTES
+
+
+def wal_by_disk_bytes(subject: Subject) -> float:
+    """The most WAL that the disk has room for."""
+    share = _SHARED_DISK_SHARE if subject.wal_disk is None else _OWN_DISK_SHARE
+    return wal_disk(subject).free_bytes.value * share
+
+
+def interval_s(subject: Subject, *, timeout_s: float, max_wal_bytes: float, completion_target: float) -> float:
+    """How often a checkpoint begins under the load."""
+    rate = wal_rate(subject).value
+    by_wal = wal_distance_bytes(max_wal_bytes, completion_target) / rate if rate else float("inf")
+    return min(timeout_s, by_wal)

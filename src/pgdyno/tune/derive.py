@@ -1,0 +1,125 @@
+"""Settings from a subject: the layers in the order in which they depend on each other, then the sums.
+
+Counts of processes come before the memory that they share, memory before the WAL, and all of PostgreSQL before the
+kernel, which is asked for what PostgreSQL then takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from pgdyno.tune.checkpoints import PAGE_BYTES, interval_s, recovery_s, wal_rate
+from pgdyno.tune.draft import Draft
+from pgdyno.tune.layer_io import derive_io, derive_writer
+from pgdyno.tune.layer_kernel import derive_kernel, derive_limits
+from pgdyno.tune.layer_memory import derive_memory
+from pgdyno.tune.layer_planner import derive_autovacuum, derive_planner
+from pgdyno.tune.layer_sessions import derive_connections, derive_logging, derive_parallelism, note_assumptions
+from pgdyno.tune.layer_storage import derive_storage
+from pgdyno.tune.layer_wal import derive_wal
+from pgdyno.tune.memory import check_memory
+from pgdyno.tune.types import Estimated, Subject, Tuning
+from pgdyno.tune.what_ifs import list_what_ifs
+
+_NR_HUGEPAGES = "vm.nr_hugepages"
+_LAYERS = (
+    derive_connections,
+    derive_parallelism,
+    derive_autovacuum,
+    derive_memory,
+    derive_wal,
+    derive_writer,
+    derive_io,
+    derive_planner,
+    derive_logging,
+    derive_kernel,
+    derive_limits,
+    derive_storage,
+)
+
+
+def derive(subject: Subject, *, fixed: Mapping[str, str] | None = None) -> Tuning:
+    """The settings for a subject.
+
+    Args:
+        subject: Machine, disk, server and load.
+        fixed: PostgreSQL's settings that the user insists on, by name: they stand, and all else is derived around them.
+
+    Raises:
+        SpecError: A fixed setting is none of this version, or the set fits neither memory nor disk.
+    """
+    draft = Draft(subject, fixed or {})
+    for layer in _LAYERS:
+        layer(draft)
+    draft.put_rest_of_fixed()
+    memory = check_memory(subject, draft.values())
+    note_assumptions(draft)
+    return Tuning(
+        subject=subject,
+        settings=tuple(draft.decided.values()),
+        memory=memory,
+        estimates=_estimate(draft),
+        what_ifs=list_what_ifs(draft),
+        notes=tuple(draft.notes),
+    )
+
+
+def with_huge_pages(tuning: Tuning, pages: int) -> Tuning:
+    """The set with the count of huge pages that the server itself computed; unchanged where it reserves none.
+
+    Args:
+        tuning: The set.
+        pages: What `postgres -C shared_memory_size_in_huge_pages` printed with these settings.
+    """
+    settings = tuple(
+        msgspec.structs.replace(
+            one,
+            value=str(pages),
+            formula="shared_memory_size_in_huge_pages, which the server computed with these settings",
+        )
+        if one.name == _NR_HUGEPAGES
+        else one
+        for one in tuning.settings
+    )
+    return msgspec.structs.replace(tuning, settings=settings)
+
+
+def _estimate(draft: Draft) -> tuple[Estimated, ...]:
+    subject, disk = draft.subject, draft.subject.disk
+    max_wal, timeout_s = draft.number("max_wal_size"), draft.number("checkpoint_timeout")
+    target = draft.number("checkpoint_completion_target")
+    found = [
+        Estimated(
+            what="recovery after a crash",
+            value=recovery_s(subject, max_wal),
+            unit="s",
+            how="max_wal_size replayed, each changed page written, then the server opens; the worst moment",
+        ),
+        Estimated(what="WAL kept on disk", value=max_wal, unit="bytes", how="max_wal_size, which is a soft limit"),
+        Estimated(
+            what="checkpoint interval",
+            value=interval_s(subject, timeout_s=timeout_s, max_wal_bytes=max_wal, completion_target=target),
+            unit="s",
+            how=f"checkpoint_timeout or max_wal_size / (1 + checkpoint_completion_target) at {wal_rate(subject).value / 1e6:.3g} MB/s",
+        ),
+    ]
+    dirty = draft.decided.get("vm.dirty_bytes")
+    if dirty is not None:
+        amount = float(dirty.value)
+        found += [
+            Estimated(
+                what="longest stall, pages in sequence",
+                value=amount / disk.write_bytes_per_s.value,
+                unit="s",
+                how="vm.dirty_bytes / sequential write bandwidth",
+            ),
+            Estimated(
+                what="longest stall, pages anywhere",
+                value=amount / min(disk.write_bytes_per_s.value, disk.random_write_iops.value * PAGE_BYTES),
+                unit="s",
+                how="vm.dirty_bytes / (random write IOPS × 8 kB)",
+            ),
+        ]
+    return tuple(found)

@@ -1,0 +1,243 @@
+"""A set of settings while it is being derived: what the user fixed stands, what the version lacks is left out.
+
+Layers put their decisions here one after another, and a later one asks what the earlier ones came to. It decides no
+value itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pgdyno.errors import SpecError
+from pgdyno.facts.gucs import ChangeCost, Guc, change_cost, find_guc, nearest_gucs, read_value, same_value
+from pgdyno.tune.types import Derived, Known, Layer, Origin, Subject, Target
+from pgdyno.units import parse_in_unit
+
+KB, MB, GB = 1024, 1024**2, 1024**3
+ANYWHERE = "no input: the same on every machine"
+"""The formula of what depends on nothing."""
+
+_LAYERS = {
+    "Resource Usage / Background Writer": Layer.BACKGROUND_WRITER,
+    "Resource Usage / Cost-Based Vacuum Delay": Layer.AUTOVACUUM,
+    "Resource Usage / I/O": Layer.IO,
+    "Resource Usage / Asynchronous Behavior": Layer.IO,
+    "Resource Usage / Worker Processes": Layer.PARALLEL,
+    "Resource Usage / Memory": Layer.MEMORY,
+    "Write-Ahead Log": Layer.WAL,
+    "Query Tuning": Layer.PLANNER,
+    "Vacuuming": Layer.AUTOVACUUM,
+    "Autovacuum": Layer.AUTOVACUUM,
+    "Connections": Layer.CONNECTIONS,
+    "Reporting": Layer.LOGGING,
+    "Statistics": Layer.LOGGING,
+}
+
+
+class Draft:
+    """The decisions so far.
+
+    Args:
+        subject: What is derived for.
+        fixed: Values that the user insists on, by the names of PostgreSQL's settings.
+
+    Raises:
+        SpecError: The version has no such setting, or would refuse the value.
+    """
+
+    def __init__(self, subject: Subject, fixed: Mapping[str, str]) -> None:
+        self.subject = subject
+        self.notes: list[str] = []
+        self.decided: dict[str, Derived] = {}
+        self._fixed = {_checked_guc(name, value, subject).name: value for name, value in fixed.items()}
+
+    def guc(self, name: str) -> Guc | None:
+        """The setting in this version."""
+        return find_guc(name, self.subject.major)
+
+    def is_fixed(self, name: str) -> bool:
+        """Whether the user insists on a value."""
+        return name in self._fixed
+
+    def number(self, name: str) -> float:
+        """What a number is set to: fixed, decided or built in; sizes in bytes, times in s."""
+        guc = self._existing(name)
+        value = self.text(name)
+        number = read_value(guc, value)
+        if isinstance(number, (bool, str)):
+            raise TypeError(f"{name} is no number")
+        return number * unit_size(guc)
+
+    def text(self, name: str) -> str:
+        """What a setting is set to: fixed, decided or built in."""
+        if name in self._fixed:
+            return self._fixed[name]
+        if name in self.decided:
+            return self.decided[name].value
+        return self._existing(name).boot or ""
+
+    def values(self) -> dict[str, str]:
+        """PostgreSQL's settings so far, the fixed ones with them."""
+        decided = {one.name: one.value for one in self.decided.values() if one.target is Target.POSTGRESQL}
+        return decided | self._fixed
+
+    def _existing(self, name: str) -> Guc:
+        guc = self.guc(name)
+        if guc is None:
+            raise LookupError(f"PostgreSQL {self.subject.major} has no setting {name}")
+        return guc
+
+    def put(
+        self,
+        name: str,
+        value: str,
+        *,
+        layer: Layer,
+        reason: str,
+        source: str,
+        formula: str = ANYWHERE,
+        inputs: tuple[Known, ...] = (),
+        trades: str = "",
+        is_worth_a_word: bool = False,
+    ) -> None:
+        """Decide a setting of PostgreSQL; one that the version lacks, or that would say what is built in, is left out.
+
+        Args:
+            name: The setting.
+            value: As the server takes it.
+            layer: What it acts on.
+            reason: One sentence.
+            source: Where the formula and its constants are from.
+            formula: What was computed from `inputs`.
+            inputs: What it rests on.
+            trades: What it costs.
+            is_worth_a_word: Whether it is kept even where it is the built-in value.
+        """
+        guc = self.guc(name)
+        if guc is None:
+            return
+        major = self.subject.major
+        is_built_in = guc.boot is not None and same_value(name, guc.boot, value, major)
+        if name in self._fixed:
+            is_same = same_value(name, self._fixed[name], value, major)
+            reason = reason if is_same else f"it is as you want it; derived, it would be {value}: {reason}"
+            value, inputs = self._fixed[name], (*inputs, _wanted(guc, self._fixed[name]))
+        elif is_built_in and not is_worth_a_word:
+            return
+        self.decided[name] = Derived(
+            name=name,
+            value=value,
+            target=Target.POSTGRESQL,
+            layer=layer,
+            reason=reason,
+            formula=formula,
+            inputs=inputs,
+            source=source,
+            change=change_cost(name, major),
+            trades=trades,
+        )
+
+    def put_outside(
+        self,
+        name: str,
+        value: str,
+        *,
+        target: Target,
+        layer: Layer,
+        reason: str,
+        source: str,
+        formula: str = ANYWHERE,
+        inputs: tuple[Known, ...] = (),
+        trades: str = "",
+    ) -> None:
+        """Decide something that is no setting of PostgreSQL; the arguments are those of `put`."""
+        change = {Target.SYSCTL: ChangeCost.KERNEL, Target.SYSFS: ChangeCost.KERNEL, Target.LIMIT: ChangeCost.RESTART}
+        self.decided[name] = Derived(
+            name=name,
+            value=value,
+            target=target,
+            layer=layer,
+            reason=reason,
+            formula=formula,
+            inputs=inputs,
+            source=source,
+            change=change.get(target),
+            trades=trades,
+        )
+
+    def put_rest_of_fixed(self) -> None:
+        """Take in what the user insists on and nothing here derives."""
+        for name, value in self._fixed.items():
+            if name not in self.decided:
+                guc = self._existing(name)
+                self.put(
+                    name,
+                    value,
+                    layer=next(
+                        (layer for begin, layer in _LAYERS.items() if guc.category.startswith(begin)), Layer.OTHER
+                    ),
+                    reason="it is as you want it; nothing is derived for it.",
+                    formula="as declared",
+                    source="the user",
+                )
+
+
+def _checked_guc(name: str, value: str, subject: Subject) -> Guc:
+    guc = find_guc(name, subject.major)
+    if guc is None:
+        nearest = nearest_gucs(name, subject.major)
+        raise SpecError(
+            f"PostgreSQL {subject.major} has no setting {name}",
+            hint=f"did you mean {' or '.join(nearest)}?" if nearest else "",
+        )
+    try:
+        read = read_value(guc, value)
+    except ValueError as exc:
+        raise SpecError(f"{name} cannot be {value}", detail=str(exc)) from exc
+    if read in subject.missing_values.get(guc.name, ()):
+        raise SpecError(f"{name} cannot be {value}", detail="this build of PostgreSQL lacks it")
+    return guc
+
+
+def _wanted(guc: Guc, value: str) -> Known:
+    """A fixed value as an input; a choice between words counts 1."""
+    number = read_value(guc, value)
+    is_number = not isinstance(number, (bool, str))
+    size = unit_size(guc)
+    unit = "" if not guc.unit else "s" if guc.unit in {"ms", "s", "min", "us"} else "bytes"
+    return Known(
+        name=guc.name,
+        value=float(number) * size if is_number else 1.0,
+        unit=(unit or "count") if is_number else "count",
+        origin=Origin.DECLARED,
+        how=f"you want {value}",
+    )
+
+
+def unit_size(guc: Guc) -> float:
+    """One of the setting's own units in bytes or s; 1 where it has none."""
+    if guc.unit is None:
+        return 1.0
+    if guc.unit in {"ms", "s", "min", "us"}:
+        return parse_in_unit(f"1{guc.unit}", "us", is_integer=False) / 1e6
+    return parse_in_unit(f"1{guc.unit.lstrip('8')}", "B", is_integer=False) * (8 if guc.unit.startswith("8") else 1)
+
+
+def size(value_bytes: float) -> str:
+    """A size in PostgreSQL's notation, exactly, in whole kB: 1536 MB is `1536MB`, 4096 MB `4GB`."""
+    kilobytes = int(value_bytes // KB)
+    for unit, factor in (("GB", KB * KB), ("MB", KB)):
+        if kilobytes and kilobytes % factor == 0:
+            return f"{kilobytes // factor}{unit}"
+    return f"{kilobytes}kB"
+
+
+def round_down(value: float) -> float:
+    """A size as people choose it: at most 4 significant binary digits, never more than `value`.
+
+    Whoever reads 4864 MB sees a computed figure where a choice was made; nothing that is derived here is known to 12 %.
+    """
+    step = 1
+    while value >= step * 16:
+        step *= 2
+    return value // step * step

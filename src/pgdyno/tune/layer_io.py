@@ -1,0 +1,111 @@
+"""Reads and writes below the buffer cache: how many at once, how large, and who writes dirty pages back."""
+
+from __future__ import annotations
+
+import math
+
+from pgdyno.tune.checkpoints import PAGE_BYTES
+from pgdyno.tune.draft import KB, Draft, size
+from pgdyno.tune.types import DiskKind, Layer, WorkloadClass
+
+# Of one random read that waits for no other. Source: data sheets of NVMe devices, of EBS gp3 and of 7200 rpm disks.
+_READ_LATENCY_S = {DiskKind.LOCAL_SSD: 0.1e-3, DiskKind.NETWORK_SSD: 0.7e-3, DiskKind.HDD: 8e-3}
+_ASYNC = "PostgreSQL 18 manual, section 19.4.5 “I/O”"
+_WRITER = "PostgreSQL 18 manual, section 19.4.4 “Background Writer”"
+
+
+def derive_io(draft: Draft) -> None:
+    """Decide concurrency and size of reads."""
+    subject, disk = draft.subject, draft.subject.disk
+    latency_s = _READ_LATENCY_S[disk.kind]
+    # Source: Little's law.
+    busy = math.ceil(disk.random_read_iops.value * latency_s)
+    least = 2 if disk.kind is DiskKind.HDD else 16
+    built_in = 16 if subject.major >= 18 else 0
+    wanted = max(least, built_in, min(256, busy))
+    for name, what in (
+        ("effective_io_concurrency", "one query's scan"),
+        ("maintenance_io_concurrency", "one vacuum or analyze"),
+    ):
+        value = max(wanted, 10) if name.startswith("maintenance") else wanted
+        draft.put(
+            name,
+            str(value),
+            layer=Layer.IO,
+            reason=f"so many reads under way at once let {what} use what the disk can do.",
+            formula=f"random read IOPS × {latency_s * 1e3:g} ms (Little's law), at least {least}, at most 256; never below what is built in",
+            inputs=(disk.random_read_iops,),
+            source=f"{_ASYNC}, {name}; J. D. C. Little, Operations Research 9 (1961), doi:10.1287/opre.9.3.383",
+            trades="other sessions' reads wait behind them",
+        )
+    _put_workers(draft)
+    _put_combine(draft)
+
+
+def _put_workers(draft: Draft) -> None:
+    cpus = draft.subject.cpus
+    draft.put(
+        "io_workers",
+        str(min(32, max(3, math.floor(cpus.value / 4)))),
+        layer=Layer.IO,
+        reason="reads go through so many processes; copying pages takes CPU time, and three cannot do it for many CPUs.",
+        formula="CPUs / 4, from 3 to 32",
+        inputs=(cpus,),
+        source=f"{_ASYNC}, io_method, io_workers; T. Vondra, “Tuning AIO in PostgreSQL 18” (2025)",
+        trades="processes that also work for single sessions",
+    )
+
+
+def _put_combine(draft: Draft) -> None:
+    """A device that is paid by the read shall have reads large enough to use its bandwidth."""
+    subject, disk = draft.subject, draft.subject.disk
+    needed = disk.read_bytes_per_s.value / disk.random_read_iops.value
+    if disk.kind is DiskKind.HDD or needed <= 128 * KB or subject.workload is not WorkloadClass.ANALYTIC:
+        return
+    most = 1024 * KB if subject.major >= 18 else 256 * KB
+    value = size(min(most, 2 ** math.ceil(math.log2(needed))))
+    for name in ("io_max_combine_limit", "io_combine_limit"):
+        draft.put(
+            name,
+            value,
+            layer=Layer.IO,
+            reason="at its number of reads a second the disk gives its bandwidth only to reads of that size.",
+            formula="read bandwidth / random read IOPS, rounded up to a power of 2",
+            inputs=(disk.read_bytes_per_s, disk.random_read_iops),
+            source=f"{_ASYNC}, {name}",
+        )
+
+
+def derive_writer(draft: Draft) -> None:
+    """Decide how much the background writer may write; the memory is decided."""
+    subject = draft.subject
+    writes = subject.workload is not WorkloadClass.OLTP_READ
+    if not writes or subject.dataset.value <= draft.number("shared_buffers"):
+        return
+    delay_s = 0.05
+    ceiling = subject.disk.write_bytes_per_s.value / PAGE_BYTES * delay_s
+    shared_source = f"{_WRITER}; src/backend/storage/buffer/bufmgr.c, BgBufferSync()"
+    for name, value, reason, formula in (
+        (
+            "bgwriter_delay",
+            "50ms",
+            "data that do not fit shared_buffers have pages thrown out all the time, and few at once spare the disk bursts.",
+            "50 ms where data > shared_buffers and the class writes",
+        ),
+        (
+            "bgwriter_lru_maxpages",
+            str(max(100, min(1000, round(ceiling)))),
+            "in one round it may write what the disk takes in that time, so that sessions need not write pages themselves.",
+            "write bandwidth / 8 kB × bgwriter_delay, from 100 to 1000",
+        ),
+    ):
+        draft.put(
+            name,
+            value,
+            layer=Layer.BACKGROUND_WRITER,
+            reason=reason,
+            formula=formula,
+            inputs=(subject.dataset, subject.disk.write_bytes_per_s),
+            source=shared_source,
+            trades="a page that changes again soon is written twice",
+        )

@@ -1,0 +1,259 @@
+"""Kernel settings and the limits of the service: what is written to /proc/sys, /sys and the unit that starts the server.
+
+A container gets none of those that are the whole machine's.
+"""
+
+from __future__ import annotations
+
+import math
+
+from pgdyno.tune.checkpoints import PAGE_BYTES
+from pgdyno.tune.draft import MB, Draft, round_down
+from pgdyno.tune.memory import reserve_bytes, shared_bytes, sum_memory, total_bytes, uses_huge_pages
+from pgdyno.tune.types import Known, Layer, Origin, Target
+
+_VM = "Linux, Documentation/admin-guide/sysctl/vm.rst"
+_SYSCTL = "Linux, Documentation/admin-guide/sysctl/kernel.rst"
+_MANUAL = "PostgreSQL 18 manual, section 18.4"
+# Source: Linux, mm/page-writeback.c: what vm.dirty_ratio and vm.dirty_background_ratio are when nothing sets them.
+_STOCK_DIRTY_RATIO = 0.2
+_LEAST_DIRTY_BYTES = 64 * MB
+# Source: Linux, include/linux/socket.h, SOMAXCONN since 5.4.
+_STOCK_SOMAXCONN = 4096
+
+
+def derive_kernel(draft: Draft) -> None:
+    """Decide kernel settings; memory and connections are decided."""
+    if draft.subject.kernel.is_container:
+        draft.notes.append(
+            "kernel settings belong to the machine that the container runs on: derive them there, with its own memory."
+        )
+        return
+    _put_huge_pages(draft)
+    _put_dirty(draft)
+    _put_swappiness(draft)
+    _put_overcommit(draft)
+    _put_numa(draft)
+    _put_scheduling(draft)
+    _put_transparent_huge_pages(draft)
+    _put_somaxconn(draft)
+
+
+def _put_sysctl(
+    draft: Draft,
+    name: str,
+    value: str,
+    *,
+    reason: str,
+    formula: str,
+    inputs: tuple[Known, ...],
+    source: str,
+    trades: str = "",
+) -> None:
+    draft.put_outside(
+        name,
+        value,
+        target=Target.SYSCTL,
+        layer=Layer.KERNEL,
+        reason=reason,
+        formula=formula,
+        inputs=inputs,
+        source=source,
+        trades=trades,
+    )
+
+
+def _put_huge_pages(draft: Draft) -> None:
+    if not uses_huge_pages(draft):
+        return
+    page_bytes = draft.subject.kernel.huge_page_bytes
+    _put_sysctl(
+        draft,
+        "vm.nr_hugepages",
+        str(math.ceil(shared_bytes(draft) / page_bytes)),
+        reason="all shared memory lies in huge pages: the page tables of each session shrink to nothing, and the CPU misses fewer addresses.",
+        formula=f"shared memory (estimated) / {page_bytes // MB} MB",
+        inputs=(draft.subject.memory, draft.subject.connections),
+        source=f"{_MANUAL}.5 “Linux Huge Pages”",
+        trades="the pages are the server's alone, whether it runs or not",
+    )
+
+
+def _put_dirty(draft: Draft) -> None:
+    subject = draft.subject
+    rate = subject.disk.write_bytes_per_s
+    most = round_down(subject.memory.value * _STOCK_DIRTY_RATIO)
+    dirty = min(most, max(_LEAST_DIRTY_BYTES, round_down(rate.value * subject.stall_s.value)))
+    shared_source = f"{_VM}, dirty_bytes, dirty_background_bytes"
+    _put_sysctl(
+        draft,
+        "vm.dirty_bytes",
+        f"{dirty:.0f}",
+        reason="so much waits to be written at most, that the disk is done with it in the time that a flush may be held up.",
+        formula="sequential write bandwidth × allowed stall, at least 64 MB, at most a fifth of the memory",
+        inputs=(rate, subject.stall_s, subject.memory),
+        source=shared_source,
+        trades="programs that write much are held up sooner",
+    )
+    _put_sysctl(
+        draft,
+        "vm.dirty_background_bytes",
+        f"{dirty / 4:.0f}",
+        reason="the kernel begins to write back early enough that nobody who writes is held up.",
+        formula="vm.dirty_bytes / 4",
+        inputs=(rate, subject.stall_s, subject.memory),
+        source=shared_source,
+        trades="a page that changes again soon is written twice",
+    )
+
+
+def _put_swappiness(draft: Draft) -> None:
+    subject, disk = draft.subject, draft.subject.disk
+    if not subject.kernel.swap_bytes:
+        return
+    ratio = 2 * max(1.0, disk.read_bytes_per_s.value / PAGE_BYTES / disk.random_read_iops.value)
+    _put_sysctl(
+        draft,
+        "vm.swappiness",
+        str(max(1, min(60, round(200 / (1 + ratio))))),
+        reason=f"a page swapped out and in is two random transfers, {ratio:.3g} times what one of a file costs in sequence.",
+        formula="200 / (1 + k), k = 2 × read bandwidth / 8 kB / random read IOPS",
+        inputs=(disk.read_bytes_per_s, disk.random_read_iops),
+        source=f"{_VM}, swappiness: in-memory swap twice as fast as files is 133 of 200",
+        trades="what nobody uses stays in memory longer",
+    )
+
+
+def _put_overcommit(draft: Draft) -> None:
+    """Only where the promises that are made already are seen to be kept; a limit below them stops every program."""
+    subject = draft.subject
+    committed = subject.kernel.committed_bytes
+    huge = shared_bytes(draft) if uses_huge_pages(draft) else 0.0
+    ordinary = subject.memory.value - huge
+    limit = ordinary - reserve_bytes(subject) / 2
+    ours = total_bytes(sum_memory(subject, draft.values())) - huge - reserve_bytes(subject)
+    if committed is None and subject.memory.origin is Origin.MEASURED:
+        draft.notes.append("vm.overcommit_memory is left alone: what other programs have been promised cannot be seen.")
+        return
+    if (committed or 0) + ours > limit + subject.kernel.swap_bytes:
+        draft.notes.append(
+            "vm.overcommit_memory is left alone: with what other programs have been promised, a limit would stop them."
+        )
+        return
+    source = f"{_MANUAL}.4 “Linux Memory Overcommit”; {_VM}, overcommit_memory"
+    inputs = (subject.memory, subject.connections)
+    _put_sysctl(
+        draft,
+        "vm.overcommit_memory",
+        "2",
+        reason="a session that asks for too much gets an error, instead of the kernel ending the server.",
+        formula="2 where all promises in the worst case fit what vm.overcommit_ratio then allows",
+        inputs=inputs,
+        source=source,
+        trades="programs that ask for much more memory than they use fail",
+    )
+    _put_sysctl(
+        draft,
+        "vm.overcommit_ratio",
+        str(min(100, math.floor(100 * limit / ordinary))),
+        reason="it allows all memory but what the kernel needs; huge pages do not count.",
+        formula="(memory - huge pages - reserve / 2) / (memory - huge pages)",
+        inputs=inputs,
+        source=source,
+    )
+
+
+def _put_numa(draft: Draft) -> None:
+    kernel = draft.subject.kernel
+    if kernel.numa_nodes < 2:
+        return
+    if kernel.sysctls.get("vm.zone_reclaim_mode", "0") != "0":
+        _put_sysctl(
+            draft,
+            "vm.zone_reclaim_mode",
+            "0",
+            reason="the cache of the other node's memory is nearer than any disk.",
+            formula=f"0 on {kernel.numa_nodes} nodes",
+            inputs=(draft.subject.memory,),
+            source=f"{_VM}, zone_reclaim_mode",
+        )
+    _put_sysctl(
+        draft,
+        "kernel.numa_balancing",
+        "0",
+        reason="all sessions use all shared buffers: pages that follow one of them leave the others, and each move costs faults.",
+        formula=f"0 on {kernel.numa_nodes} nodes",
+        inputs=(draft.subject.memory,),
+        source=f"{_SYSCTL}, numa_balancing",
+        trades="other programs' memory stays where it was first used",
+    )
+
+
+def _put_scheduling(draft: Draft) -> None:
+    if draft.subject.kernel.sysctls.get("kernel.sched_autogroup_enabled") == "1":
+        _put_sysctl(
+            draft,
+            "kernel.sched_autogroup_enabled",
+            "0",
+            reason="a server begun in a terminal would share one group's CPU time among all its sessions.",
+            formula="0 where the kernel has it",
+            inputs=(draft.subject.cpus,),
+            source="Linux, sched(7), “The autogroup feature”",
+        )
+
+
+def _put_transparent_huge_pages(draft: Draft) -> None:
+    if draft.subject.kernel.transparent_huge_pages in {"madvise", "never"}:
+        return
+    draft.put_outside(
+        "kernel/mm/transparent_hugepage/enabled",
+        "madvise",
+        target=Target.SYSFS,
+        layer=Layer.KERNEL,
+        reason="huge pages that nobody asked for make sessions wait while memory is put together for them.",
+        source="PostgreSQL 18 manual, section 19.4.1, huge_pages; Linux, Documentation/admin-guide/mm/transhuge.rst",
+        formula="no input: madvise wherever it is not that or never",
+        trades="programs that gain from them must ask",
+    )
+
+
+def _put_somaxconn(draft: Draft) -> None:
+    # Source: PostgreSQL 18 src/backend/libpq/pqcomm.c, ListenServerPort(): a queue of 2 × max_connections.
+    queue = 2 * draft.number("max_connections")
+    now = float(draft.subject.kernel.sysctls.get("net.core.somaxconn", _STOCK_SOMAXCONN))
+    if queue > now:
+        _put_sysctl(
+            draft,
+            "net.core.somaxconn",
+            f"{min(65535, queue):.0f}",
+            reason="after a restart all clients come at once, and the kernel drops what its queue does not hold.",
+            formula="2 × max_connections",
+            inputs=(draft.subject.connections,),
+            source=f"{_SYSCTL.replace('kernel.rst', 'net.rst')}; listen(2)",
+        )
+
+
+def derive_limits(draft: Draft) -> None:
+    """Decide what the service that starts the server must be allowed."""
+    number = draft.number
+    files = number("max_files_per_process") + number("max_connections") + number("max_worker_processes") + 128
+    draft.put_outside(
+        "LimitNOFILE",
+        str(max(4096, 2 ** math.ceil(math.log2(files)))),
+        target=Target.LIMIT,
+        layer=Layer.CONNECTIONS,
+        reason="with fewer, each process lowers max_files_per_process by itself, and opens and closes files all the time.",
+        formula="max_files_per_process + max_connections + max_worker_processes + 128, up to a power of 2, at least 4096",
+        inputs=(draft.subject.connections,),
+        source="PostgreSQL 18 manual, section 18.4.3 “Resource Limits”; section 19.4.3, max_files_per_process",
+    )
+    if not draft.subject.kernel.is_container:
+        draft.put_outside(
+            "OOMScoreAdjust",
+            "-1000",
+            target=Target.LIMIT,
+            layer=Layer.CONNECTIONS,
+            reason="where memory runs out the kernel shall end one session, not the process that would take all others with it.",
+            source=f"{_MANUAL}.4 “Linux Memory Overcommit”",
+            trades="start the server with PG_OOM_ADJUST_FILE=/proc/self/oom_score_adj, or its sessions are spared, too",
+        )

@@ -1,0 +1,247 @@
+"""The memory layer: PostgreSQL's own cache, what it supposes of the kernel's, and what queries and upkeep may take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from pgdyno.tune.draft import GB, MB, Draft, round_down, size
+from pgdyno.tune.memory import (
+    CACHES_BYTES,
+    SESSION_BYTES,
+    check_memory,
+    reserve_bytes,
+    sum_memory,
+    total_bytes,
+    uses_huge_pages,
+    wal_buffers_bytes,
+)
+from pgdyno.tune.types import Layer, Origin, Subject, WorkloadClass
+from pgdyno.units import format_bytes
+
+# Source: PostgreSQL 18 manual, section 19.4.1 "Memory", shared_buffers: 25 % is a reasonable starting value.
+_STARTING_SHARE = 0.25
+# Above the manual's 40 %, and only for data that then lie in it whole: the kernel's cache has nothing more to give.
+_WHOLE_SHARE = 0.5
+_GROWTH = 1.1
+# Disk reads that a part of the memory in the wrong cache may add, at most, where data fit in neither.
+_LOSS_RATIO = 0.05
+_LEAST_BUFFERS_BYTES = 128 * MB
+# Beyond this, queries of the class gain nothing to speak of; log_temp_files tells of those that would.
+_WORK_MEM_MOST = {
+    WorkloadClass.OLTP_WRITE: 16 * MB,
+    WorkloadClass.OLTP_READ: 32 * MB,
+    WorkloadClass.MIXED: 64 * MB,
+    WorkloadClass.ANALYTIC: 1 * GB,
+}
+# Of what all else leaves, what sorts and hashes may take in the worst case; the kernel's cache has the rest.
+_WORK_SHARE = {
+    WorkloadClass.OLTP_WRITE: 0.25,
+    WorkloadClass.OLTP_READ: 0.25,
+    WorkloadClass.MIXED: 0.4,
+    WorkloadClass.ANALYTIC: 0.6,
+}
+# Source: PostgreSQL 18 src/backend/access/common/tidstore.c, and vacuumlazy.c of 16: a dead row takes 6 bytes until 16.
+_DEAD_ROW_BYTES = 6
+_ROW_BYTES = 128
+_MANUAL = "PostgreSQL 18 manual, section 19.4.1 “Memory”"
+
+
+def derive_memory(draft: Draft) -> None:
+    """Decide what memory goes where; connections, workers and vacuums are decided."""
+    _put_buffers(draft)
+    _put_huge_pages(draft)
+    _put_maintenance(draft)
+    _put_wal_buffers(draft)
+    _put_work_mem(draft)
+    _put_cache_size(draft)
+
+
+def _put_buffers(draft: Draft) -> None:
+    subject = draft.subject
+    wanted, reason, formula = choose_buffers(subject)
+    least = _least_values(draft)
+    fits = _fit(subject, {**least, **draft.values()}, "shared_buffers")
+    value = _largest(fits, wanted, least=16 * MB)
+    if value is None:
+        # Nothing that is worth running fits: the sum says why.
+        check_memory(subject, {**least, **draft.values(), "shared_buffers": "16MB"})
+        value = 16.0 * MB
+    if value < wanted:
+        reason = "it is what connections, work areas and upkeep leave in the worst case."
+        formula = f"{formula}; then less until the worst-case sum fits the memory"
+    draft.put(
+        "shared_buffers",
+        size(value),
+        layer=Layer.MEMORY,
+        reason=reason,
+        formula=formula,
+        inputs=(subject.memory, subject.dataset, subject.connections),
+        source=f"{_MANUAL}, shared_buffers; T. M. Wong, J. Wilkes, “My cache or yours?”, USENIX ATC 2002",
+        trades="memory that the kernel's cache and other programs no longer have",
+        is_worth_a_word=True,
+    )
+
+
+def choose_buffers(subject: Subject) -> tuple[float, str, str]:
+    """What shared_buffers should be if nothing else needed memory, the reason, and the formula.
+
+    Pages that PostgreSQL reads go through the kernel's cache, and what PostgreSQL rereads soon is the same that the
+    kernel keeps: under even access the two caches hold the same pages, and the larger alone counts. So data lie whole
+    in the one or whole in the other wherever they can.
+    """
+    memory, data = subject.memory.value, subject.dataset.value
+    start = _STARTING_SHARE * memory
+    if subject.dataset.origin is Origin.ASSUMED:
+        return round_down(start), "a quarter is where to start while the size of the data is not known.", "memory / 4"
+    whole = data * _GROWTH
+    can_hold = subject.workload is not WorkloadClass.ANALYTIC and whole <= _WHOLE_SHARE * memory
+    if can_hold or whole <= start:
+        value = max(whole, min(start, max(4 * data, GB)), min(_LEAST_BUFFERS_BYTES, start))
+        # Rounding down must not leave out the data's last pages.
+        value = max(
+            round_down(value), min(round_down(value * 9 / 8), start if whole <= start else _WHOLE_SHARE * memory)
+        )
+        return (
+            round_down(value),
+            "it holds all data, with room to grow.",
+            "data × 1.1, at least memory / 4 up to data × 4",
+        )
+    left = memory - reserve_bytes(subject) - subject.connections.value * SESSION_BYTES
+    if whole + min(_LEAST_BUFFERS_BYTES, start) <= left:
+        value = min(start, left - whole)
+        reason = "the kernel's cache then holds all data, which this cache alone could not."
+        return round_down(value), reason, "memory - reserve - connections × 2 MB - data × 1.1, at most memory / 4"
+    value = min(start, max(min(_LEAST_BUFFERS_BYTES, start), _LOSS_RATIO * (data - left)))
+    reason = "the data fit in no cache, and each page that both caches hold is one more that is read from the disk."
+    return round_down(value), reason, "0.05 × (data - what the kernel could cache), at most memory / 4, at least 128 MB"
+
+
+def _least_values(draft: Draft) -> dict[str, str]:
+    """What is small enough for any machine, of what is not decided yet."""
+    least = size(max(MB, min(64 * MB, round_down(draft.subject.memory.value / 32))))
+    return {"work_mem": "1MB", "maintenance_work_mem": least, "autovacuum_work_mem": least}
+
+
+def _fit(subject: Subject, values: Mapping[str, str], name: str) -> Callable[[float], bool]:
+    """Whether a value of one setting fits the memory, with those of the others."""
+
+    def fits(value: float) -> bool:
+        return total_bytes(sum_memory(subject, {**values, name: size(value)})) <= subject.memory.value
+
+    return fits
+
+
+def _largest(fits: Callable[[float], bool], wanted: float, *, least: float) -> float | None:
+    """The largest of a series of sizes that fits; None where not even the least does."""
+    value = wanted
+    while value >= least:
+        if fits(value):
+            return value
+        value = round_down(value * 0.9)
+    return least if fits(least) else None
+
+
+def _put_huge_pages(draft: Draft) -> None:
+    if uses_huge_pages(draft):
+        draft.put(
+            "huge_pages",
+            "try",
+            layer=Layer.MEMORY,
+            reason="the server takes the pages reserved by vm.nr_hugepages, and starts without them if it must.",
+            formula="try where shared_buffers is at least 256 MB and the machine is no container",
+            inputs=(draft.subject.memory,),
+            source=f"{_MANUAL}, huge_pages; section 18.4.5 “Linux Huge Pages”",
+            trades="with `try` nothing says that they were not to be had: see huge_pages_status (17 and later)",
+            is_worth_a_word=True,
+        )
+
+
+def _put_maintenance(draft: Draft) -> None:
+    subject = draft.subject
+    least = _least_values(draft)
+    wanted = round_down(min(max(subject.memory.value / 16, 64 * MB), 2 * GB))
+    value = _largest(_fit(subject, {**least, **draft.values()}, "maintenance_work_mem"), wanted, least=MB)
+    draft.put(
+        "maintenance_work_mem",
+        size(value or MB),
+        layer=Layer.MEMORY,
+        reason="making an index sorts in it; one command at a time has it.",
+        formula="memory / 16, 64 MB to 2 GB, or what the worst-case sum leaves",
+        inputs=(subject.memory,),
+        source=f"{_MANUAL}, maintenance_work_mem",
+        trades="memory while an index is made",
+    )
+    rows = subject.dataset.value / _ROW_BYTES * draft.number("autovacuum_vacuum_scale_factor")
+    # Source: PostgreSQL 17 release notes: vacuum's new memory structure takes up to 20 times less.
+    need = rows * _DEAD_ROW_BYTES / (4 if subject.major >= 17 else 1)
+    wanted = round_down(min(max(need, 64 * MB), GB, max(16 * MB, subject.memory.value / 32)))
+    value = _largest(_fit(subject, {**least, **draft.values()}, "autovacuum_work_mem"), wanted, least=MB)
+    draft.put(
+        "autovacuum_work_mem",
+        size(value or MB),
+        layer=Layer.MEMORY,
+        reason="it holds the dead rows that a vacuum of the largest table finds, so that it goes through the indexes once.",
+        formula="data / 128 bytes × autovacuum_vacuum_scale_factor × 6 bytes (1.5 from 17 on), 64 MB to 1 GB, at most memory / 32",
+        inputs=(subject.dataset, subject.memory),
+        source=f"{_MANUAL}, autovacuum_work_mem; PostgreSQL 17 release notes, E.1.3.1.3",
+        trades="memory, once for each autovacuum worker",
+    )
+
+
+def _put_wal_buffers(draft: Draft) -> None:
+    subject = draft.subject
+    rate = subject.wal_bytes_per_s
+    if rate is None:
+        return
+    wanted = round_down(min(rate.value * 0.2, 256 * MB, subject.memory.value / 64))
+    if wanted > wal_buffers_bytes(draft):
+        draft.put(
+            "wal_buffers",
+            size(wanted),
+            layer=Layer.MEMORY,
+            reason="it holds what is written between two rounds of the WAL writer, so that no session must write to make room.",
+            formula="WAL rate × 0.2 s (wal_writer_delay), at most 256 MB and memory / 64",
+            inputs=(rate, subject.memory),
+            source="PostgreSQL 18 manual, section 19.5.1, wal_buffers; src/backend/access/transam/xlog.c, AdvanceXLInsertBuffer()",
+            trades="",
+        )
+
+
+def _put_work_mem(draft: Draft) -> None:
+    subject = draft.subject
+    values = draft.values()
+
+    def need(work_mem: float) -> float:
+        return total_bytes(sum_memory(subject, {**values, "work_mem": size(work_mem)}))
+
+    per_byte = (need(2 * MB) - need(MB)) / MB
+    rest = max(0.0, subject.memory.value - need(MB) + per_byte * MB)
+    most = _WORK_MEM_MOST[subject.workload]
+    share = _WORK_SHARE[subject.workload]
+    wanted = min(most, max(share * rest / per_byte, min(4 * MB, rest / per_byte))) if per_byte else most
+    draft.put(
+        "work_mem",
+        size(max(64 * 1024, round_down(wanted))),
+        layer=Layer.MEMORY,
+        reason=f"sorts and hashes at once take at most {share:.0%} of what all else leaves; a query of this class gains nothing above {format_bytes(most)}.",
+        formula=f"(memory - all else in the worst case) × {share:g} / (sessions at work × work areas × hash_mem_multiplier), at most {format_bytes(most)}",
+        inputs=(subject.memory, subject.connections, subject.active),
+        source=f"{_MANUAL}, work_mem, hash_mem_multiplier",
+        trades="a query with many sorts takes it many times",
+        is_worth_a_word=True,
+    )
+
+
+def _put_cache_size(draft: Draft) -> None:
+    subject = draft.subject
+    needs = draft.number("max_connections") * SESSION_BYTES + subject.active.value * CACHES_BYTES
+    value = max(subject.memory.value - reserve_bytes(subject) - needs, draft.number("shared_buffers"))
+    draft.put(
+        "effective_cache_size",
+        size(round_down(value)),
+        layer=Layer.MEMORY,
+        reason="the planner is told what shared_buffers and the kernel's cache hold together; nothing is allocated.",
+        formula="memory - reserve - connections × 2 MB - active sessions × 4 MB, at least shared_buffers",
+        inputs=(subject.memory, subject.connections, subject.active),
+        source="PostgreSQL 18 manual, section 19.7.2 “Planner Cost Constants”, effective_cache_size",
+    )

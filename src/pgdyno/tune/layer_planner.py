@@ -1,0 +1,112 @@
+"""What the planner supposes of the machine, and what autovacuum may take of it."""
+
+from __future__ import annotations
+
+import math
+
+from pgdyno.tune.checkpoints import PAGE_BYTES
+from pgdyno.tune.draft import GB, Draft
+from pgdyno.tune.memory import reserve_bytes
+from pgdyno.tune.types import Known, Layer, Origin, WorkloadClass
+
+_COSTS = "PostgreSQL 18 manual, section 19.7.2 “Planner Cost Constants”"
+# Source: the same section: the built-in 4 supposes that nine of ten random reads come from a cache.
+_CACHED_SHARE = 0.9
+_BUILT_IN_RANDOM_COST = 4.0
+_LEAST_RANDOM_COST = 1.1
+# Source: PostgreSQL 18 manual, section 19.10.2: vacuum_cost_page_dirty, and 2 ms of autovacuum_vacuum_cost_delay.
+_DIRTY_COST, _DELAY_S = 20, 0.002
+_VACUUM_SHARE = 0.25
+_DEAD_BYTES = 2 * GB
+
+
+def derive_planner(draft: Draft) -> None:
+    """Decide cost constants and what belongs to the class; memory is decided."""
+    _put_random_cost(draft)
+    is_analytic = draft.subject.workload is WorkloadClass.ANALYTIC
+    if is_analytic:
+        draft.put(
+            "default_statistics_target",
+            "500",
+            layer=Layer.PLANNER,
+            reason="queries over large tables depend on good estimates, and planning them longer does not matter.",
+            formula="no input: 500 for analytic work, else as built in",
+            source="PostgreSQL 18 manual, section 19.7.4, default_statistics_target",
+            trades="ANALYZE reads 5 times the rows, and planning takes longer",
+        )
+    elif draft.subject.workload is not WorkloadClass.MIXED:
+        draft.put(
+            "jit",
+            "off",
+            layer=Layer.PLANNER,
+            reason="compiling a query takes tens of ms, which short ones never earn back when their cost was overestimated.",
+            formula="no input: off for OLTP, else as built in",
+            source="PostgreSQL 18 manual, section 30.2 “When to JIT?”",
+            trades="a rare long query runs without compiled expressions",
+        )
+
+
+def _put_random_cost(draft: Draft) -> None:
+    subject, disk = draft.subject, draft.subject.disk
+    ratio = max(1.0, disk.read_bytes_per_s.value / PAGE_BYTES / disk.random_read_iops.value)
+    cached = _CACHED_SHARE
+    if subject.dataset.origin is not Origin.ASSUMED:
+        cached = min(1.0, (subject.memory.value - reserve_bytes(subject)) / max(1.0, subject.dataset.value))
+    cost = min(_BUILT_IN_RANDOM_COST, max(_LEAST_RANDOM_COST, cached + (1 - cached) * ratio))
+    draft.put(
+        "random_page_cost",
+        f"{cost:.1f}",
+        layer=Layer.PLANNER,
+        reason=f"a page that is read at random costs {ratio:.3g} times one in sequence on this disk, and {cached:.0%} of the pages are in a cache.",
+        formula="cached share + (1 - cached share) × (read bandwidth / 8 kB / random read IOPS), from 1.1 to 4; cached share = memory / data, 0.9 where the data are not known",
+        inputs=(disk.random_read_iops, disk.read_bytes_per_s, subject.dataset, subject.memory),
+        source=f"{_COSTS}, random_page_cost",
+        trades="scans of an index are chosen where a scan of the table may be faster on a cold cache",
+    )
+
+
+def derive_autovacuum(draft: Draft) -> None:
+    """Decide how much autovacuum may do at once, and from when on; before memory."""
+    subject, disk = draft.subject, draft.subject.disk
+    limit = _VACUUM_SHARE * disk.write_bytes_per_s.value / PAGE_BYTES * _DIRTY_COST * _DELAY_S
+    draft.put(
+        "autovacuum_vacuum_cost_limit",
+        str(min(10_000, max(200, round(limit / 100) * 100))) if limit > 250 else "-1",
+        layer=Layer.AUTOVACUUM,
+        reason="vacuum may take a quarter of the disk's write bandwidth: too slow, it never catches up with what it clears.",
+        formula="write bandwidth / 4 / 8 kB × vacuum_cost_page_dirty × autovacuum_vacuum_cost_delay, from 200 to 10000",
+        inputs=(disk.write_bytes_per_s,),
+        source="PostgreSQL 18 manual, section 19.10.2 “Cost-based Vacuum Delay”",
+        trades="I/O and CPU time while a vacuum runs",
+    )
+    draft.put(
+        "autovacuum_max_workers",
+        str(min(10, max(3, math.floor(subject.cpus.value / 8)))),
+        layer=Layer.AUTOVACUUM,
+        reason="so many tables are vacuumed at once; they share one cost limit.",
+        formula="CPUs / 8, from 3 to 10",
+        inputs=(subject.cpus,),
+        source="PostgreSQL 18 manual, section 19.10.1, autovacuum_max_workers",
+        trades="memory for each",
+    )
+    if subject.dataset.origin is not Origin.ASSUMED:
+        _put_scale_factors(draft, subject.dataset)
+
+
+def _put_scale_factors(draft: Draft, data: Known) -> None:
+    share = _DEAD_BYTES / max(1.0, data.value)
+    for name, most, what in (
+        ("autovacuum_vacuum_scale_factor", 0.2, "dead rows"),
+        ("autovacuum_vacuum_insert_scale_factor", 0.2, "rows that no vacuum has seen"),
+        ("autovacuum_analyze_scale_factor", 0.1, "changes that the statistics do not know"),
+    ):
+        draft.put(
+            name,
+            f"{min(most, max(0.02, share * most / 0.2)):.2f}",
+            layer=Layer.AUTOVACUUM,
+            reason=f"a table as large as all data would else gather {most:.0%} of them in {what}.",
+            formula=f"{2 * most / 0.2:.0f} GB / data, from 0.02 to {most:g}",
+            inputs=(data,),
+            source=f"PostgreSQL 18 manual, section 19.10.1, {name}; section 24.1 “Routine Vacuuming”",
+            trades="more vacuums, each of which reads all indexes of its table",
+        )

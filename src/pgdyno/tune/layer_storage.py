@@ -1,0 +1,166 @@
+"""Block devices, and advice to who makes the volumes: stripes, file systems, and a volume for the WAL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pgdyno.tune.checkpoints import wal_rate
+from pgdyno.tune.draft import KB, Draft, round_down
+from pgdyno.tune.types import Device, Disk, DiskKind, Layer, Target, WorkloadClass
+
+_BLOCK = "Linux, Documentation/block"
+# A page, a run of them that a scan asks for at once, and alignment. Source: PostgreSQL's io_combine_limit.
+_LEAST_CHUNK_KB = 128
+_READ_AHEAD_MOST_KB = 4096
+# Share of the disk's write bandwidth that the WAL may take before data and WAL hold each other up.
+_WAL_SHARE = 0.15
+
+
+def derive_storage(draft: Draft) -> None:
+    """Decide what is known of the devices, and advise on the rest."""
+    if not draft.subject.kernel.is_container:
+        _put_schedulers(draft)
+        _put_read_ahead(draft)
+    for role, disk in _roles(draft):
+        _advise_filesystem(draft, role, disk)
+    _advise_wal_volume(draft)
+
+
+def _roles(draft: Draft) -> Iterator[tuple[str, Disk]]:
+    yield "data", draft.subject.disk
+    if draft.subject.wal_disk is not None:
+        yield "pg_wal", draft.subject.wal_disk
+
+
+def _devices(draft: Draft) -> Iterator[tuple[Disk, Device]]:
+    seen = set()
+    for _, disk in _roles(draft):
+        for device in disk.devices:
+            if device.name not in seen:
+                seen.add(device.name)
+                yield disk, device
+
+
+def _put_schedulers(draft: Draft) -> None:
+    for disk, device in _devices(draft):
+        wanted = "mq-deadline" if disk.kind is DiskKind.HDD else "none"
+        if device.kind != "disk" or device.scheduler in {None, wanted} or wanted not in device.schedulers:
+            continue
+        seeks = disk.kind is DiskKind.HDD
+        draft.put_outside(
+            f"block/{device.name}/queue/scheduler",
+            wanted,
+            target=Target.SYSFS,
+            layer=Layer.STORAGE,
+            reason="a disk that seeks is faster when its requests are put in order."
+            if seeks
+            else "a device without seeks orders its requests better than a queue before it, which takes CPU time and a lock.",
+            formula="mq-deadline for spinning disks, none for others",
+            inputs=(disk.random_read_iops,),
+            source=f"{_BLOCK}/switching-sched.rst",
+        )
+
+
+def _put_read_ahead(draft: Draft) -> None:
+    if draft.subject.workload not in {WorkloadClass.ANALYTIC, WorkloadClass.MIXED}:
+        return
+    for _, disk in _roles(draft):
+        if not disk.devices or disk.devices[0].read_ahead_kb is None:
+            continue
+        top = disk.devices[0]
+        stripe_kb = max((2 * (one.chunk_kb or 0) * one.data_disks for one in disk.devices), default=0)
+        # Source: bandwidth × delay: what must be under way for a sequential read never to wait.
+        flight_kb = disk.read_bytes_per_s.value * max(disk.flush_s.value, 0.5e-3) * 2 / KB
+        wanted = int(min(_READ_AHEAD_MOST_KB, max(128, stripe_kb, round_down(flight_kb))))
+        if wanted > (top.read_ahead_kb or 0):
+            draft.put_outside(
+                f"block/{top.name}/queue/read_ahead_kb",
+                str(wanted),
+                target=Target.SYSFS,
+                layer=Layer.STORAGE,
+                reason="a scan of a table then keeps all disks of the device at work.",
+                formula="2 × read bandwidth × latency, at least two stripes, at most 4 MB; never less than it is",
+                inputs=(disk.read_bytes_per_s, disk.flush_s),
+                source=f"{_BLOCK}/queue-sysfs.rst, read_ahead_kb",
+                trades="pages that nobody asks for, where files are read in pieces",
+            )
+
+
+def _advise(
+    draft: Draft, disk: Disk, name: str, value: str, *, reason: str, formula: str, source: str, trades: str = ""
+) -> None:
+    draft.put_outside(
+        name,
+        value,
+        target=Target.STORAGE,
+        layer=Layer.STORAGE,
+        reason=reason,
+        formula=formula,
+        inputs=(disk.write_bytes_per_s, disk.random_write_iops),
+        source=source,
+        trades=trades,
+    )
+
+
+def _advise_filesystem(draft: Draft, role: str, disk: Disk) -> None:
+    filesystem = disk.filesystem if disk.filesystem in {"xfs", "ext4"} else "xfs" if disk.filesystem is None else None
+    if filesystem is None:
+        return
+    _advise(
+        draft,
+        disk,
+        f"mount options of {role}",
+        "noatime",
+        reason="reading a file need not write when it was read.",
+        formula="noatime on every file system",
+        source="Linux, mount(8), noatime",
+    )
+    array = next((one for one in disk.devices if one.chunk_kb and one.data_disks > 1), None)
+    if array is None or array.chunk_kb is None:
+        return
+    if array.chunk_kb < _LEAST_CHUNK_KB:
+        _advise(
+            draft,
+            disk,
+            f"chunk of {array.name}",
+            f"{_LEAST_CHUNK_KB}K",
+            reason="a read of some pages in a row then takes one disk and not two.",
+            formula="at least io_combine_limit, 128 kB",
+            source="Linux, md(4); PostgreSQL 18 manual, section 19.4.5, io_combine_limit",
+            trades="the array must be made anew",
+        )
+    chunk, disks = array.chunk_kb, array.data_disks
+    options = {
+        "xfs": f"-d su={chunk}k,sw={disks}",
+        "ext4": f"-E stride={chunk // 4},stripe_width={chunk // 4 * disks}",
+    }
+    _advise(
+        draft,
+        disk,
+        f"mkfs.{filesystem} options of {role}",
+        options[filesystem],
+        reason="the file system then begins its larger pieces where stripes begin.",
+        formula=f"chunk of {chunk} kB × {disks} data disks",
+        source=f"mkfs.{filesystem}(8)",
+        trades="only when the file system is made",
+    )
+
+
+def _advise_wal_volume(draft: Draft) -> None:
+    subject = draft.subject
+    rate, bandwidth = wal_rate(subject), subject.disk.write_bytes_per_s
+    if subject.wal_disk is not None or subject.workload is WorkloadClass.OLTP_READ:
+        return
+    if rate.value < _WAL_SHARE * bandwidth.value:
+        return
+    draft.put_outside(
+        "pg_wal",
+        "a volume of its own",
+        target=Target.STORAGE,
+        layer=Layer.STORAGE,
+        reason=f"WAL takes {rate.value / bandwidth.value:.0%} of what this disk writes, and each commit's flush waits behind the data.",
+        formula="WAL rate / write bandwidth, from 15 %",
+        inputs=(rate, bandwidth),
+        source="PostgreSQL 18 manual, section 28.6 “WAL Internals”",
+        trades="one more volume to pay and to watch",
+    )

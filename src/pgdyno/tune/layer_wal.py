@@ -1,0 +1,182 @@
+"""The WAL layer: how often checkpoints come, what the WAL may take on the disk, and how page images are written.
+
+What trades durability for speed (fsync, full_page_writes, synchronous_commit) is not decided here: see `what_ifs`.
+"""
+
+from __future__ import annotations
+
+from pgdyno.errors import SpecError
+from pgdyno.tune.checkpoints import (
+    PAGE_BYTES,
+    SEGMENT_BYTES,
+    wal_by_disk_bytes,
+    wal_by_recovery_bytes,
+    wal_disk,
+    wal_distance_bytes,
+    wal_rate,
+)
+from pgdyno.tune.draft import GB, MB, Draft, round_down, size
+from pgdyno.tune.types import Layer, WorkloadClass
+from pgdyno.units import format_bytes
+
+_LONGEST_S, _SHORTEST_S = 1800.0, 300.0
+# A checkpoint shall be begun by the clock, not by WAL: room for a busier hour.
+_HEADROOM = 1.25
+_STOCK_MAX_WAL_BYTES = 1 * GB
+_COW_FILESYSTEMS = {"btrfs", "zfs", "bcachefs"}
+# CPU time for the image of a page, and what is left of it. Source: the WAL and the CPU time of a server that wrote
+# 8000 images of pgbench's and of random text rows.
+_COMPRESSIONS = {"off": (0.0, 1.0), "lz4": (12e-6, 0.45), "zstd": (35e-6, 0.38), "pglz": (60e-6, 0.45)}
+_CONFIGURATION = "PostgreSQL 18 manual, section 28.5 “WAL Configuration”"
+
+
+def derive_wal(draft: Draft) -> None:
+    """Decide WAL and checkpoints; memory is decided.
+
+    Raises:
+        SpecError: A max_wal_size that the user insists on does not fit the disk.
+    """
+    _check_room(draft)
+    _put_timeout(draft)
+    _put_max_wal(draft)
+    _put_min_wal(draft)
+    _put_compression(draft)
+    _put_commit_delay(draft)
+    _put_cow(draft)
+
+
+def _check_room(draft: Draft) -> None:
+    free = wal_disk(draft.subject).free_bytes
+    wanted = draft.number("max_wal_size")
+    if draft.is_fixed("max_wal_size") and wanted > free.value:
+        raise SpecError(
+            f"max_wal_size of {format_bytes(wanted)} does not fit the disk",
+            detail=f"{format_bytes(free.value)} are free ({free.how})",
+            hint="ask for less, or give pg_wal a volume of its own",
+        )
+
+
+def _most_wal_bytes(draft: Draft) -> float:
+    """What recovery and the disk allow; at least two segments, which the server needs."""
+    subject = draft.subject
+    return max(2 * SEGMENT_BYTES, min(wal_by_recovery_bytes(subject), wal_by_disk_bytes(subject)))
+
+
+def _put_timeout(draft: Draft) -> None:
+    subject = draft.subject
+    rate = wal_rate(subject)
+    most = draft.number("max_wal_size") if draft.is_fixed("max_wal_size") else _most_wal_bytes(draft)
+    distance = wal_distance_bytes(most, draft.number("checkpoint_completion_target"))
+    by_wal = distance / _HEADROOM / rate.value if rate.value else _LONGEST_S
+    value = min(_LONGEST_S, max(_SHORTEST_S, by_wal // 300 * 300))
+    draft.put(
+        "checkpoint_timeout",
+        f"{value / 60:.0f}min",
+        layer=Layer.WAL,
+        reason="after each checkpoint every page's first change goes to the WAL whole: the rarer, the fewer, as far as recovery allows.",
+        formula="WAL that recovery and disk allow / (1 + checkpoint_completion_target) / WAL rate / 1.25, in 5 min, from 5 to 30 min",
+        inputs=(rate, subject.recovery_s, wal_disk(subject).free_bytes),
+        source=_CONFIGURATION,
+        trades="a longer recovery after a crash",
+    )
+
+
+def _put_max_wal(draft: Draft) -> None:
+    subject = draft.subject
+    rate, target = wal_rate(subject), draft.number("checkpoint_completion_target")
+    wanted = max(_STOCK_MAX_WAL_BYTES, rate.value * draft.number("checkpoint_timeout") * (1 + target) * _HEADROOM)
+    most = _most_wal_bytes(draft)
+    reason = "checkpoints come by the clock and not by WAL, in a busier hour, too."
+    if most < wanted:
+        by_disk = wal_by_disk_bytes(subject) < wal_by_recovery_bytes(subject)
+        bound = "free space on the disk" if by_disk else f"a recovery within {subject.recovery_s.value:g} s"
+        reason = f"it is the most that {bound} allows, and less than the load could use."
+    # Rounding up what is wanted, and down what is allowed.
+    value = min(round_down(wanted * 9 / 8), round_down(most))
+    draft.put(
+        "max_wal_size",
+        size(max(2 * SEGMENT_BYTES, value // MB * MB)),
+        layer=Layer.WAL,
+        reason=reason,
+        formula="WAL rate × checkpoint_timeout × (1 + checkpoint_completion_target) × 1.25, at most what recovery in time and 1/4 of the free space (0.6 of an own volume's) allow",
+        inputs=(rate, subject.recovery_s, wal_disk(subject).free_bytes, subject.dataset),
+        source=f"{_CONFIGURATION}; src/backend/access/transam/xlog.c, CalculateCheckpointSegments()",
+        trades="space for WAL, and a longer recovery after a crash",
+        is_worth_a_word=True,
+    )
+
+
+def _put_min_wal(draft: Draft) -> None:
+    most = draft.number("max_wal_size")
+    draft.put(
+        "min_wal_size",
+        size(max(2 * SEGMENT_BYTES, round_down(most / 4) // MB * MB)),
+        layer=Layer.WAL,
+        reason="after a quiet hour segments are there to be used again, and need not be made and zeroed under load.",
+        formula="max_wal_size / 4",
+        inputs=(wal_rate(draft.subject),),
+        source="PostgreSQL 18 manual, section 19.5.2, min_wal_size",
+        trades="that much disk space, always",
+    )
+
+
+def _put_compression(draft: Draft) -> None:
+    subject = draft.subject
+    guc = draft.guc("wal_compression")
+    if guc is None or subject.workload is WorkloadClass.OLTP_READ:
+        return
+    missing = subject.missing_values.get("wal_compression", ())
+    bandwidth = wal_disk(subject).write_bytes_per_s
+    costs = {
+        name: cpu_s / subject.cpus.value + left * PAGE_BYTES / bandwidth.value
+        for name, (cpu_s, left) in _COMPRESSIONS.items()
+        if name in guc.values and name not in missing
+    }
+    best = min(costs, key=costs.__getitem__)
+    reasons = {
+        "off": "compressing a page's image would take more of these CPUs than it spares this disk.",
+        best: "images of whole pages are most of the WAL after a checkpoint; this spares the disk more than it takes of the CPUs.",
+    }
+    draft.put(
+        "wal_compression",
+        best,
+        layer=Layer.WAL,
+        reason=reasons["off" if best == "off" else best],
+        formula="least of CPU time / CPUs + bytes left / write bandwidth, for an image of 8 kB with off, lz4, zstd and pglz as far as the build has them",
+        inputs=(subject.cpus, bandwidth),
+        source="PostgreSQL 18 manual, section 19.5.1, wal_compression",
+        trades=f"{_COMPRESSIONS[best][0] * 1e6:.0f} µs of CPU for each page's first change after a checkpoint"
+        if best != "off"
+        else "",
+        is_worth_a_word=True,
+    )
+
+
+def _put_commit_delay(draft: Draft) -> None:
+    draft.put(
+        "commit_delay",
+        "0",
+        layer=Layer.WAL,
+        reason="commits that come while a flush is under way share the next one already; waiting on purpose makes each later.",
+        source="PostgreSQL 18 manual, section 28.5, commit_delay; src/backend/access/transam/xlog.c, XLogFlush()",
+        is_worth_a_word=draft.subject.workload is WorkloadClass.OLTP_WRITE,
+    )
+
+
+def _put_cow(draft: Draft) -> None:
+    filesystem = wal_disk(draft.subject).filesystem
+    if filesystem not in _COW_FILESYSTEMS:
+        return
+    for name, reason in (
+        ("wal_init_zero", "a file system that never overwrites in place gains nothing from zeros written ahead."),
+        ("wal_recycle", "a file system that never overwrites in place is as fast with new files, and keeps fewer."),
+    ):
+        draft.put(
+            name,
+            "off",
+            layer=Layer.WAL,
+            reason=reason,
+            formula=f"off on {filesystem}",
+            inputs=(wal_disk(draft.subject).free_bytes,),
+            source=f"PostgreSQL 18 manual, section 19.5.1, {name}",
+        )
