@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+import msgspec
 import numpy as np
 
 from pgdyno.analyse.charts import chart_trial, list_events
 from pgdyno.analyse.comparison import Round, compare, primary_metric
 from pgdyno.analyse.latency import PERCENTILES, estimate_latencies, measure_mean_ms, measure_percentiles
 from pgdyno.analyse.pilot import SliceChoice, choose_from_slices
+from pgdyno.analyse.rate_search import WorkloadSearch
 from pgdyno.analyse.rounds import rounds_of_block, rounds_of_trials
 from pgdyno.analyse.steady import describe_shifts
 from pgdyno.analyse.sweep import analyse_clients, is_client_sweep
@@ -29,6 +31,7 @@ from pgdyno.analyse.types import (
     WorkloadAnalysis,
 )
 from pgdyno.plan.plan import PlannedWorkload, apply_arm
+from pgdyno.plan.search import Search
 from pgdyno.record import series
 from pgdyno.record.pgbench import PgbenchSummary
 from pgdyno.record.series import Sampled
@@ -38,6 +41,8 @@ from pgdyno.record.types import StudyRecord, TrialStatus
 
 def analyse_study(record: StudyRecord, trials: Sequence[TrialData]) -> StudyAnalysis:
     """Analyse all trials of a study that ended, in the order of the study's workloads."""
+    if record.plan.search is not None:
+        return _analyse_search(record, record.plan.search, trials)
     loads = list(_list_loads(record))
     analysed = tuple(_analyse_load(record, *load, trials) for load in loads)
     experiment = record.plan.experiment
@@ -59,6 +64,27 @@ def analyse_study(record: StudyRecord, trials: Sequence[TrialData]) -> StudyAnal
         sweeps={name: sweep for name, sweep in sweeps.items() if sweep is not None},
         pilots=_find_pilots(blocks),
     )
+
+
+def _analyse_search(record: StudyRecord, search: Search, trials: Sequence[TrialData]) -> StudyAnalysis:
+    """Trials in a closed loop and at each rate by themselves, and what they tell together."""
+    workloads, searches = [], []
+    for workload in record.plan.workloads:
+        own = [data for data in trials if data.record.planned.workload == workload.name]
+        by_rate: dict[float, list[TrialData]] = {}
+        for data in own:
+            by_rate.setdefault(data.record.planned.rate_tps or 0.0, []).append(data)
+        for rate_tps, of in sorted(by_rate.items()):
+            load = workload if not rate_tps else msgspec.structs.replace(workload, rate_tps=rate_tps)
+            name = f"{workload.name}, {f'{rate_tps:,g} TPS scheduled' if rate_tps else 'closed loop'}"
+            workloads.append(_estimate_load(name, load, tuple(analyse_trial(record, load, data) for data in of)))
+        seen = WorkloadSearch(workload.name, search, planned_s=record.plan.trials[0].duration_s)
+        analysed = {t.record.planned.number: t.tps for one in workloads for t in one.trials}
+        for data in own:
+            if data.record.status is TrialStatus.FINISHED:
+                seen.take(data, tps=analysed[data.record.planned.number])
+        searches.append(seen.stand())
+    return StudyAnalysis(workloads=tuple(workloads), searches=tuple(searches))
 
 
 def _gather_rounds(
@@ -95,7 +121,10 @@ def _analyse_load(
     record: StudyRecord, name: str, workload: PlannedWorkload, arms: tuple[str, ...], trials: Sequence[TrialData]
 ) -> WorkloadAnalysis:
     own = [t for t in trials if t.record.planned.workload == workload.name and arms in {(), t.record.planned.arms}]
-    analysed = tuple(analyse_trial(record, workload, data) for data in own)
+    return _estimate_load(name, workload, tuple(analyse_trial(record, workload, data) for data in own))
+
+
+def _estimate_load(name: str, workload: PlannedWorkload, analysed: tuple[TrialAnalysis, ...]) -> WorkloadAnalysis:
     finished = [trial for trial in analysed if trial.record.status is TrialStatus.FINISHED]
     return WorkloadAnalysis(
         name=name,

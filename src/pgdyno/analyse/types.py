@@ -12,6 +12,7 @@ import msgspec
 from pgdyno.analyse.comparison import Comparison
 from pgdyno.analyse.estimate import Doubt, Estimate
 from pgdyno.analyse.pilot import SliceChoice
+from pgdyno.analyse.rate_search import RateSearch
 from pgdyno.analyse.scaling import ClientSweep
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.types import Gap, TrialRecord
@@ -113,7 +114,7 @@ class WorkloadAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     """One workload over all its finished trials. The trial is the unit of every estimate."""
 
     name: str
-    """The workload's; with its arm, where arms were tried one by one."""
+    """The workload's; with its arm or rate, where several were tried one by one."""
     load: PlannedWorkload
     tps: Estimate
     latency_ms: dict[str, Estimate]
@@ -128,7 +129,7 @@ class WorkloadAnalysis(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StudyAnalysis(msgspec.Struct, frozen=True, kw_only=True):
-    """All workloads of a study, in the study's order; in a comparison each once for every arm."""
+    """All workloads of a study, in the study's order; each once for every arm of a comparison or rate of a search."""
 
     workloads: tuple[WorkloadAnalysis, ...]
     comparisons: tuple[Comparison, ...] = ()
@@ -137,3 +138,5 @@ class StudyAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     """By workload, in a sweep over clients."""
     pilots: dict[str, SliceChoice] = {}
     """By workload, why a switchback's slices are as long as they are."""
+    searches: tuple[RateSearch, ...] = ()
+    """One for each workload, in a search for the largest rate that holds a latency limit."""

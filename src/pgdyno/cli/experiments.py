@@ -132,7 +132,8 @@ def sweep(
         list[str],
         typer.Argument(
             help="NAME=LEVEL,LEVEL,… or NAME=FIRST..LAST (doubling): a setting, a sysctl, clients, threads, mode, scale"
-            " or server. Two axes: every combination.",
+            " or server. Two axes: every combination. Or 'latency<LIMIT@pQQ', in quotes because of the shell: the largest"
+            " rate that holds it.",
             show_default=False,
         ),
     ],
@@ -174,7 +175,7 @@ def sweep(
     yes: YesOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Vary one or two things over many levels: the curve, its knee and peak, a verdict for each level."""
+    """Vary one or two things over many levels, or find the largest rate that holds a latency limit."""
     with session(json=json, quiet=quiet, yes=yes) as (ui, show):
         from pgdyno.cli.options import server_table
         from pgdyno.flow.compare import compose_sweep
@@ -204,5 +205,6 @@ COMPARE_EXAMPLES = (
 SWEEP_EXAMPLES = (
     "Examples:\n\n`pgdyno sweep clients=1..64` · scaling, knee and peak\n\n"
     "`pgdyno sweep commit_delay=0,10,20,50,100 --mode prepared`\n\n"
-    "`pgdyno sweep mode=simple,extended,prepared clients=1,8`"
+    "`pgdyno sweep mode=simple,extended,prepared clients=1,8`\n\n"
+    "`pgdyno sweep 'latency<20ms@p99' --detect 10%` · the largest rate that holds it, to 10 %"
 )

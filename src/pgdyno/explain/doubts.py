@@ -13,6 +13,7 @@ from pgdyno.analyse.types import StudyAnalysis, TrialAnalysis, WorkloadAnalysis
 from pgdyno.explain.comparison_doubts import find_comparison_doubts
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight_doubts import find_preflight_doubts
+from pgdyno.explain.search_doubts import find_search_doubts
 from pgdyno.explain.state_doubts import find_state_doubts
 from pgdyno.record.types import StudyRecord
 
@@ -46,8 +47,8 @@ def _failed_trials(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Fin
             )
     done = sum(1 for _, trial in _trials(analysis) if trial.tps is not None)
     planned = len(record.plan.trials)
-    # A comparison's plan is the most that may be needed: it ends when it knows.
-    if done < planned and record.plan.experiment is None:
+    # The plan of a comparison or a search is the most that may be needed: it ends when it knows.
+    if done < planned and record.plan.experiment is None and record.plan.search is None:
         yield Finding(
             severity=Severity.WARNING,
             claim=f"The study is not complete: {done} of {planned} trials are finished.",
@@ -78,7 +79,9 @@ def _durability(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Findin
             )
 
 
-def _few_trials(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
+def _few_trials(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
+    if record.plan.search is not None:
+        return
     for workload in analysis.workloads:
         if workload.tps.n == 1 and not any(trial.record.planned.arms for trial in workload.trials):
             yield Finding(
@@ -136,8 +139,9 @@ def _branches(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]
 def _unsteady(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
     for workload, trial in _trials(analysis):
         for event in trial.events:
-            # Where variants alternate, the level changes with them.
-            if event.kind == "level shift" and len(trial.record.planned.arms) < 2:
+            # Where variants alternate, the level changes with them; at a scheduled rate it is given.
+            is_given = len(trial.record.planned.arms) > 1 or trial.record.planned.rate_tps is not None
+            if event.kind == "level shift" and not is_given:
                 yield Finding(
                     severity=Severity.WARNING,
                     claim=f"Throughput changed its level within trial {trial.record.planned.number}.",
@@ -236,6 +240,7 @@ def _trials(analysis: StudyAnalysis) -> Iterator[tuple[WorkloadAnalysis, TrialAn
 
 _RULES: tuple[Callable[[StudyRecord, StudyAnalysis], Iterable[Finding]], ...] = (
     find_comparison_doubts,
+    find_search_doubts,
     _failed_trials,
     _durability,
     _few_trials,

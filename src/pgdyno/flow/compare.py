@@ -22,6 +22,7 @@ _TRIALS = {"duration": "10s", "warm_up": "3s"}
 _DEFAULT_WORKLOAD = "tpcb-like"
 _STOCK = "stock"
 _AXIS = re.compile(r"(?P<name>[A-Za-z_][\w./]*)=(?P<levels>.+)")
+_SEARCH = re.compile(r"\s*latency\s*<=?\s*(?P<limit>[^@\s]+)\s*(?:@\s*p(?P<percentile>[0-9]+(?:\.[0-9]+)?)\s*)?")
 _RANGE = re.compile(r"(?P<first>[0-9]{1,12})\.\.(?P<last>[0-9]{1,12})")
 
 
@@ -91,17 +92,55 @@ def compose_sweep(
 
     Args:
         axes: One or two of `name=level,level,...`; a level `first..last` is a range that doubles from level to level.
+            Or `latency<LIMIT@pQQ` alone: not a sweep over levels, but a search for the largest rate that holds it.
         workloads: Built-in names or script files.
         load: Keys that hold for each workload.
-        tables: As for `compose_comparison`.
+        tables: As for `compose_comparison`; `detect` is how close a search's answer is to be.
         folder: Where files are looked up.
 
     Raises:
         SpecError: Something in it is not understood.
     """
+    if any(_is_latency(text) for text in axes):
+        return _compose_search(axes, workloads, load, tables, folder)
     sweeps = [_read_axis(text, folder) for text in axes]
     raw = _base(workloads, load, tables)
     raw |= {"question": f"What does {' and '.join(axis.name for axis in sweeps)} do?", "sweep": sweeps}
+    return make_study(raw, source="pgdyno sweep", folder=folder)
+
+
+def _is_latency(text: str) -> bool:
+    return re.match(r"\s*latency\s*([<>=@]|$)", text) is not None
+
+
+def _compose_search(
+    axes: Sequence[str],
+    workloads: list[str],
+    load: Mapping[str, object],
+    tables: Mapping[str, Mapping[str, object]],
+    folder: Path,
+) -> Study:
+    if len(axes) > 1:
+        raise SpecError(
+            f"{' and '.join(axes)}: a latency limit is searched for alone",
+            hint="ask once for each level, for example with --clients or --set",
+        )
+    found = _SEARCH.fullmatch(axes[0])
+    if found is None:
+        raise SpecError(
+            f"{axes[0]} is no latency limit",
+            detail="a shell takes < for a redirection: the limit needs quotes",
+            hint="for example pgdyno sweep 'latency<20ms@p99'",
+        )
+    search: dict[str, object] = {"latency": found["limit"]}
+    if found["percentile"] is not None:
+        search["percentile"] = float(found["percentile"])
+    experiment = dict(tables["experiment"])
+    if "detect" in experiment:
+        search["resolution"] = experiment.pop("detect")
+    raw = _base(workloads, load, {**tables, "experiment": experiment})
+    percentile = found["percentile"] or "99"
+    raw |= {"question": f"How many TPS hold p{percentile} < {found['limit']}?", "search": search}
     return make_study(raw, source="pgdyno sweep", folder=folder)
 
 

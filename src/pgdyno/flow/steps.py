@@ -26,27 +26,33 @@ from pgdyno.run.trial import TrialOutcome, TrialStage, run_trial
 def run_steps(store: RecordStore, record: StudyRecord, *, home: Home, installation: Installation, ui: Ui) -> None:
     """Run all steps of a study that compares nothing, but for the trials that are finished."""
     finished = store.finished_numbers()
-    scripts = store.keep_scripts(record.plan)
     with keeping_what_is_finished(store):
-        template = load_step(store, record, home=home, installation=installation, ui=ui)
-        if record.dataset is None:
-            record = msgspec.structs.replace(record, dataset=template.dataset)
-            store.write_record(record)
-        stage = TrialStage(
-            installation=installation,
-            home=home,
-            template=template,
-            study=record.study,
-            plan=record.plan,
-            settings=record.study.server.settings,
-            cpu_count=record.host.usable_cpu_count,
-            scripts=scripts,
-        )
+        stage = prepare_stage(store, record, home=home, installation=installation, ui=ui)
         for step in record.plan.steps:
             if step.trial is not None and step.trial.number not in finished:
                 outcome = trial_step(step, store=store, stage=stage, ui=ui)
                 if outcome.error is not None:
                     raise outcome.error
+
+
+def prepare_stage(
+    store: RecordStore, record: StudyRecord, *, home: Home, installation: Installation, ui: Ui
+) -> TrialStage:
+    """What all trials of a study that compares nothing share: data are loaded, scripts kept, both noted in the record."""
+    scripts = store.keep_scripts(record.plan)
+    template = load_step(store, record, home=home, installation=installation, ui=ui)
+    if record.dataset is None:
+        store.write_record(msgspec.structs.replace(record, dataset=template.dataset))
+    return TrialStage(
+        installation=installation,
+        home=home,
+        template=template,
+        study=record.study,
+        plan=record.plan,
+        settings=record.study.server.settings,
+        cpu_count=record.host.usable_cpu_count,
+        scripts=scripts,
+    )
 
 
 def load_step(
@@ -117,6 +123,7 @@ def trial_step(
 def title_of(trial: PlannedTrial, *, trials_count: int) -> str:
     """What a trial is called while it runs, in a line that leaves room for its result."""
     of = f" {shorten(trial.arms[0])}" if len(trial.arms) == 1 else ""
+    of = of if trial.rate_tps is None else f" at {trial.rate_tps:,g} tps"
     return f"trial {trial.number}/{trials_count} {trial.workload}{of}"
 
 

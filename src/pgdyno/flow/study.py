@@ -19,6 +19,7 @@ from pgdyno.flow.experiment import run_experiment
 from pgdyno.flow.referee import Referee
 from pgdyno.flow.report import HTML_FILE, StudyReport, write_reports
 from pgdyno.flow.restore import describe_undo
+from pgdyno.flow.search import Searcher, run_search
 from pgdyno.flow.steps import run_steps
 from pgdyno.flow.ui import Ui
 from pgdyno.plan.experiment import reference_server
@@ -119,6 +120,10 @@ def resume_study(store: RecordStore, *, place: Place, ui: Ui) -> StudyReport:
 def _is_complete(store: RecordStore, record: StudyRecord) -> bool:
     if len(store.finished_numbers()) == len(record.plan.trials):
         return True
+    if record.plan.search is not None:
+        searcher = Searcher(record, record.plan.search)
+        searcher.take_finished(store)
+        return searcher.is_settled
     if record.plan.experiment is None:
         return False
     referee = Referee(record, record.plan.experiment)
@@ -203,11 +208,13 @@ def _check_scripts(plan: Plan, study: Study, *, home: Home, installation: Instal
 
 
 def _run(store: RecordStore, record: StudyRecord, *, home: Home, installation: Installation, ui: Ui) -> None:
-    experiment = record.plan.experiment
-    if experiment is None:
-        run_steps(store, record, home=home, installation=installation, ui=ui)
-    else:
+    experiment, search = record.plan.experiment, record.plan.search
+    if experiment is not None:
         run_experiment(store, record, experiment, home=home, ui=ui)
+    elif search is not None:
+        run_search(store, record, search, home=home, installation=installation, ui=ui)
+    else:
+        run_steps(store, record, home=home, installation=installation, ui=ui)
 
 
 def _report(store: RecordStore, ui: Ui) -> StudyReport:

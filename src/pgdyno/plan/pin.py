@@ -11,7 +11,7 @@ import msgspec
 
 from pgdyno.plan.plan import Plan, PlannedWorkload
 from pgdyno.spec.read import format_study
-from pgdyno.spec.study import Study, WorkloadSpec
+from pgdyno.spec.study import Study, TrialsSpec, WorkloadSpec
 from pgdyno.spec.variant import ExperimentSpec
 
 
@@ -40,6 +40,7 @@ def pin_study(study: Study, plan: Plan, *, scripts: Mapping[str, str]) -> Study:
         data=msgspec.structs.replace(study.data, scale=plan.scale),
         workload=workloads,
         experiment=_pin_experiment(study.experiment, plan),
+        trials=_pin_trials(study.trials, plan),
     )
 
 
@@ -48,7 +49,16 @@ def _pin_workload(asked: WorkloadSpec, planned: PlannedWorkload, *, scripts: Map
     return msgspec.structs.replace(asked, scripts=places, clients=planned.clients, threads=planned.threads)
 
 
+def _pin_trials(asked: TrialsSpec, plan: Plan) -> TrialsSpec:
+    duration_s = plan.trials[0].duration_s
+    if plan.search is None or duration_s == asked.duration_s:
+        return asked
+    return msgspec.structs.replace(asked, duration=f"{duration_s:.0f}s")
+
+
 def _pin_experiment(asked: ExperimentSpec, plan: Plan) -> ExperimentSpec:
+    if plan.search is not None and plan.search.budget_s is not None:
+        return msgspec.structs.replace(asked, minutes=plan.search.budget_s / 60.0)
     experiment = plan.experiment
     if experiment is None:
         return asked

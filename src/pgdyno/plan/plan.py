@@ -14,6 +14,8 @@ import msgspec
 from pgdyno.plan.experiment import Experiment, plan_experiment
 from pgdyno.plan.loads import plan_loads
 from pgdyno.plan.order import Times, choose_budget, order_comparison, order_plain
+from pgdyno.plan.search import Search, least_duration_s, order_search, plan_search
+from pgdyno.plan.search import choose_budget as choose_search_budget
 from pgdyno.plan.size import BYTES_PER_SCALE, plan_size
 from pgdyno.plan.types import Choice, Machine, Plan, PlannedTrial, PlannedWorkload, Step, StepKind, apply_arm
 from pgdyno.spec.study import CacheState, Study
@@ -55,7 +57,10 @@ def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -
     choices: list[Choice] = []
     experiment = plan_experiment(study, version_major=machine.version_major)
     arms = () if experiment is None else experiment.arms
+    search = plan_search(study)
     workloads = plan_loads(study, arms, machine, choices)
+    if search is not None:
+        workloads = tuple(msgspec.structs.replace(each, latency_limit_ms=search.limit_ms) for each in workloads)
     size = plan_size(study, arms, workloads, machine=machine, load_budget_s=load_budget_s, choices=choices)
     check_s = CHECK_S + (_TRY_S + _TRY_EACH_S * len(arms) if arms else 0.0)
     if experiment is not None:
@@ -67,13 +72,17 @@ def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -
     times = Times(
         fixed_s=check_s + size.load_s + REPORT_S,
         overhead_s=size.restore_s + warm_up_s,
-        duration_s=study.trials.duration_s,
+        duration_s=_duration_s(study, search, choices),
     )
     if experiment is not None and experiment.budget_s is None:
         budget_s, reason = choose_budget(len(workloads), experiment, times)
         choices.append(Choice(name="minutes", value=f"{budget_s / 60:g}", reason=reason))
         experiment = msgspec.structs.replace(experiment, budget_s=budget_s)
-    trials = _draw_trials(study, workloads, experiment, times)
+    if search is not None and search.budget_s is None:
+        budget_s, reason = choose_search_budget(len(workloads), times)
+        choices.append(Choice(name="minutes", value=f"{budget_s / 60:g}", reason=reason))
+        search = msgspec.structs.replace(search, budget_s=budget_s)
+    trials = _draw_trials(study, workloads, experiment or search, times)
     steps = (
         Step(kind=StepKind.CHECK, predicted_s=check_s),
         Step(kind=StepKind.LOAD, predicted_s=size.load_s),
@@ -90,7 +99,19 @@ def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -
         steps=steps,
         choices=tuple(choices),
         experiment=experiment,
+        search=search,
     )
+
+
+def _duration_s(study: Study, search: Search | None, choices: list[Choice]) -> float:
+    asked_s = study.trials.duration_s
+    if search is None or (least_s := least_duration_s(search)) <= asked_s:
+        return asked_s
+    reason = (
+        f"a queue that grows by {search.resolution_ratio * 100:g} % must reach {search.limit_ms:g} ms within a trial"
+    )
+    choices.append(Choice(name="duration", value=f"{least_s:g} s", reason=reason))
+    return least_s
 
 
 def _warm_up_s(study: Study) -> float:
@@ -98,14 +119,17 @@ def _warm_up_s(study: Study) -> float:
 
 
 def _draw_trials(
-    study: Study, workloads: Sequence[PlannedWorkload], experiment: Experiment | None, times: Times
+    study: Study, workloads: Sequence[PlannedWorkload], asked: Experiment | Search | None, times: Times
 ) -> tuple[PlannedTrial, ...]:
     draw = random.Random(study.trials.seed)  # noqa: S311 - a seed makes the plan repeatable; nothing here is secret
     names, warm_up_s = [workload.name for workload in workloads], _warm_up_s(study)
-    if experiment is None:
-        turns = order_plain(names, study.trials.rounds, times, draw)
-    else:
-        turns = order_comparison(names, experiment, times, draw)
+    match asked:
+        case None:
+            turns = order_plain(names, study.trials.rounds, times, draw)
+        case Search():
+            turns = order_search(names, asked, times, draw)
+        case Experiment():
+            turns = order_comparison(names, asked, times, draw)
     return tuple(
         PlannedTrial(
             number=number,

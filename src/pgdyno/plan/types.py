@@ -10,6 +10,7 @@ import enum
 import msgspec
 
 from pgdyno.plan.experiment import Arm, Experiment
+from pgdyno.plan.search import Search
 from pgdyno.spec.table import QueryMode
 
 
@@ -59,6 +60,8 @@ class PlannedTrial(msgspec.Struct, frozen=True, kw_only=True):
     warm_up_s: float
     duration_s: float
     arms: tuple[str, ...] = ()
+    rate_tps: float | None = None
+    """Of a search's trial, chosen when its turn comes; None in a closed loop, and where the workload says it."""
 
 
 class StepKind(enum.Enum):
@@ -79,7 +82,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """All that will be done; of a comparison's trials the most that its budget allows, since it ends when it knows."""
+    """All that will be done; of a comparison's or a search's trials the most that its budget allows: it ends when it knows."""
 
     scale: int
     dataset_bytes: int
@@ -87,6 +90,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[Step, ...]
     choices: tuple[Choice, ...]
     experiment: Experiment | None = None
+    search: Search | None = None
 
     @property
     def predicted_s(self) -> float:
@@ -105,6 +109,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     def find_load(self, trial: PlannedTrial) -> PlannedWorkload:
         """The load of a trial: its workload, under its variant. Variants that alternate share one load."""
         workload = self.find_workload(trial.workload)
+        if trial.rate_tps is not None:
+            return msgspec.structs.replace(workload, rate_tps=trial.rate_tps)
         if self.experiment is None:
             return workload
         return apply_arm(workload, self.experiment.find_arm(trial.arms[0]))

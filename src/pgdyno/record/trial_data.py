@@ -14,6 +14,7 @@ import msgspec
 from pgdyno.errors import PgdynoError
 from pgdyno.record.pgbench import PgbenchSummary, parse_summary
 from pgdyno.record.samples import OsSamples, ServerSamples, read_os_samples, read_server_samples
+from pgdyno.record.schedule import read_last_scheduled_s
 from pgdyno.record.serverlog import AnyLogEvent, read_serverlog
 from pgdyno.record.slices import Slice, SliceLoad, read_slice_loads, read_slices
 from pgdyno.record.txlog import TransactionSummary
@@ -46,6 +47,8 @@ class TrialData(msgspec.Struct, frozen=True, kw_only=True):
     """Of a switchback block, in their order."""
     slice_loads: tuple[SliceLoad, ...] = ()
     """The transactions of each."""
+    last_scheduled_epoch_s: float | None = None
+    """Of a trial at a rate that a search chose: the last scheduled start that was taken."""
 
     @property
     def load_start_epoch_s(self) -> float | None:
@@ -74,9 +77,11 @@ def read_trial_data(folder: Path, record: TrialRecord) -> TrialData:
 
     slices = attempt("slices", lambda: read_slices(folder)) or ()
     loads = attempt("slices", lambda: _read_loads(folder, slices, record)) if slices else ()
+    summary = attempt("pgbench", lambda: _read_summary(folder))
+    limit_ms = None if summary is None or record.planned.rate_tps is None else summary.latency_limit_ms
     return TrialData(
         record=record,
-        pgbench=attempt("pgbench", lambda: _read_summary(folder)),
+        pgbench=summary,
         warm_up=attempt("warm-up", lambda: _read_summary(folder / WARM_UP_DIR)) if record.planned.warm_up_s else None,
         transactions=attempt(TRANSACTION_LOG, lambda: _read_transactions(folder)),
         os=attempt("os sampler", lambda: read_os_samples(folder)),
@@ -87,6 +92,11 @@ def read_trial_data(folder: Path, record: TrialRecord) -> TrialData:
         # Without its transactions a slice says nothing.
         slices=slices if loads else (),
         slice_loads=loads or (),
+        last_scheduled_epoch_s=None
+        if limit_ms is None
+        else attempt(
+            TRANSACTION_LOG, lambda: read_last_scheduled_s(folder / TRANSACTIONS_DIR, latency_limit_ms=limit_ms)
+        ),
     )
 
 

@@ -64,7 +64,7 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
     """Every other dataset, by row, such as `spans` and `moments`."""
 
 
-def to_vega_lite(chart: Chart, *, width: int, title: str = "", subtitle: str = "") -> dict[str, Any]:
+def to_vega_lite(chart: Chart, *, width: int, title: str = "", subtitle: str | list[str] = "") -> dict[str, Any]:
     """The chart as one Vega-Lite specification with its data in it, for drawing without the page."""
     data = {"series": _rows(chart.columns), **chart.marks}
     named = title or (f"{chart.title} ({chart.unit})" if chart.unit else chart.title)

@@ -25,6 +25,7 @@ from pgdyno.report.format import (
 from pgdyno.report.input import ReportInput
 from pgdyno.report.losses import find_durability_given_up
 from pgdyno.report.precision import WANTED_RATIO, count_trials_needed
+from pgdyno.report.search_words import describe_search
 
 MIXED_REMARK = (
     "Variants alternate within each of these trials: what is drawn over time goes up and down with them, and TPS and"
@@ -74,7 +75,9 @@ def describe_study(report: ReportInput) -> str:
 
 
 def _describe_trials(report: ReportInput) -> str:
-    trials = report.record.study.trials
+    trials, search = report.record.study.trials, report.record.plan.search
+    if search is not None:
+        return f"{describe_search(search)}, sought"
     times = "one trial" if trials.rounds == 1 else f"{trials.rounds} trials"
     each = "" if len(report.record.plan.workloads) == 1 and trials.rounds == 1 else " each"
     return f"{times} of {format_seconds(trials.duration_s)}{each}"
@@ -113,9 +116,10 @@ def describe_bench(report: ReportInput) -> str:
 def advise_trials(workload: WorkloadAnalysis) -> str | None:
     """How many trials would do, where those seen are too few for an interval that is of use.
 
-    A comparison's own trials get no such advice: what decides there are pairs.
+    Trials of a comparison or a search get no such advice: they end when they decide.
     """
-    if not is_too_wide(workload.tps) or any(trial.record.planned.arms for trial in workload.trials):
+    is_probed = any(trial.record.planned.arms or trial.record.planned.rate_tps for trial in workload.trials)
+    if not is_too_wide(workload.tps) or is_probed:
         return None
     needed = count_trials_needed(workload.tps)
     if needed is None:
@@ -130,12 +134,14 @@ def title_report(report: ReportInput) -> str:
         return record.study.question
     if record.plan.experiment is not None:
         return question_of(record.plan.experiment)
+    if record.plan.search is not None:
+        return f"What is {describe_search(record.plan.search)}?"
     return f"PostgreSQL {record.server.version} on the bench"
 
 
 def make_cards(report: ReportInput) -> tuple[Card, ...]:
-    """One card for each workload; none in a comparison, where verdicts come first."""
-    if report.record.plan.experiment is not None:
+    """One card for each workload; none in a comparison or a search, where answers come first."""
+    if report.record.plan.experiment is not None or report.record.plan.search is not None:
         return ()
     durability = find_durability_given_up(report)
     return tuple(

@@ -29,6 +29,9 @@ from pgdyno.report.method import TRIALS_REMARK, describe_method
 from pgdyno.report.paragraph import hold_together
 from pgdyno.report.preflight_table import preflight_table
 from pgdyno.report.reading import explain_reading
+from pgdyno.report.search_parts import make_searches
+from pgdyno.report.search_words import TRIALS_REMARK as SEARCH_TRIALS_REMARK
+from pgdyno.report.search_words import describe_search_method
 from pgdyno.report.trial_parts import make_workload
 
 # What all charts of a page may hold, at about six bytes a value: 2.4 MB beside 0.9 MB of Vega, below 5 MB in all.
@@ -65,12 +68,13 @@ def render_html(report: ReportInput, *, vega_js: str | None = None) -> str:
             title=content.title_report(report),
             sentence=content.describe_study(report),
             durability=find_durability_given_up(report),
-            cards=tuple(zip(content.make_cards(report), workloads, strict=experiment is None)),
+            cards=tuple(zip(content.make_cards(report), workloads, strict=False)),
             findings=list_findings(report),
             workloads=workloads,
             comparisons=make_comparisons(report, drawings),
-            method=describe_method(report),
-            trials_remark=TRIALS_REMARK,
+            searches=make_searches(report, drawings),
+            method=(*describe_method(report), *describe_search_method(report)),
+            trials_remark=TRIALS_REMARK if experiment is not None else SEARCH_TRIALS_REMARK,
             mixed_remark=content.MIXED_REMARK,
             variants=variants_table(arms),
             dataset=report.record.dataset,

@@ -19,6 +19,7 @@ from pgdyno.report.content import describe_study, is_mixed
 from pgdyno.report.experiment_document import ExperimentDocument, make_experiment
 from pgdyno.report.input import ReportInput
 from pgdyno.report.losses import find_durability_given_up, find_workload_losses
+from pgdyno.report.search_document import SearchDocument, make_search
 from pgdyno.spec.study import Study
 
 REPORT_VERSION = 1
@@ -99,6 +100,9 @@ class ReportDocument(msgspec.Struct, frozen=True, kw_only=True):
     experiment: Annotated[
         ExperimentDocument | None, _says("Variants and verdicts; null for a study that compares nothing.")
     ]
+    search: Annotated[
+        SearchDocument | None, _says("The largest rate that holds a latency limit; null where none is sought.")
+    ]
     workloads: tuple[WorkloadDocument, ...]
     dataset: Dataset | None
     choices: Annotated[tuple[Choice, ...], _says("What the study left open, what was chosen, and why.")]
@@ -127,6 +131,7 @@ def make_document(report: ReportInput) -> ReportDocument:
         durability_given_up=find_durability_given_up(report),
         findings=report.findings,
         experiment=make_experiment(report),
+        search=make_search(report),
         workloads=tuple(_make_workload(report, workload) for workload in report.analysis.workloads),
         dataset=record.dataset,
         choices=record.plan.choices,

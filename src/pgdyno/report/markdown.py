@@ -18,6 +18,9 @@ from pgdyno.report.losses import find_durability_given_up, find_workload_losses
 from pgdyno.report.method import TRIALS_REMARK, describe_method, describe_noise, is_noise_loud
 from pgdyno.report.preflight_table import preflight_table
 from pgdyno.report.reading import explain_reading
+from pgdyno.report.search_tables import rates_table, trials_table
+from pgdyno.report.search_words import TRIALS_REMARK as SEARCH_TRIALS_REMARK
+from pgdyno.report.search_words import SearchAnswer, answer_searches, describe_search_method
 from pgdyno.report.sections import list_parts
 from pgdyno.report.table import Cell, Table
 
@@ -28,14 +31,18 @@ _MARKUP = re.compile(r"[\\`*<|~]|(?<!\w)_|_(?!\w)|\](?=[(\[:])|&(?=#?\w+;)")
 
 def render_markdown(report: ReportInput) -> str:
     """Render the report as Markdown."""
-    compared = answer_study(report)
+    compared, searched = answer_study(report), answer_searches(report)
     blocks = [
         *_head(report),
         *_verdicts(compared),
+        *_found(searched),
         *_findings(report),
         *(block for answers in compared for block in _comparison(report, answers)),
+        *(block for answer in searched for block in _search(report, answer)),
         *_method(report, compared),
+        *_search_method(report),
         *(["## Trials", TRIALS_REMARK] if compared else []),
+        *(["## Trials", SEARCH_TRIALS_REMARK] if searched else []),
         *(block for workload in report.analysis.workloads for block in _workload(report, workload)),
         *_surroundings(report),
         *_repeat(report),
@@ -113,6 +120,27 @@ def _method(report: ReportInput, compared: tuple[WorkloadAnswers, ...]) -> Itera
         yield format_table(variants)
 
 
+def _found(searched: tuple[SearchAnswer, ...]) -> Iterator[str]:
+    lines = [f"- **{escape(one.claim)}** {escape(' '.join(one.sentences))}".rstrip() for one in searched]
+    if lines:
+        yield "\n".join(lines)
+
+
+def _search(report: ReportInput, answer: SearchAnswer) -> Iterator[str]:
+    asked = report.record.plan.search
+    if asked is not None and answer.search.levels:
+        yield f"## Rates on {escape(answer.workload)}"
+        yield format_table(rates_table(answer.search, asked))
+        yield format_table(trials_table(answer.search, asked))
+
+
+def _search_method(report: ReportInput) -> Iterator[str]:
+    paragraphs = describe_search_method(report)
+    if paragraphs:
+        yield "## How it was searched"
+        yield from (escape(words) for words in paragraphs)
+
+
 def _doubt(interval: str, n: str, reason: str | None) -> str:
     if not interval:
         return f"({escape(reason or 'absent')})"
@@ -141,7 +169,7 @@ def _sentence(words: str) -> str:
 def _workload(report: ReportInput, workload: WorkloadAnalysis) -> Iterator[str]:
     planned = workload.load
     scripts = ", ".join(name if weight == 1 else f"{name} @ {weight}" for name, weight in planned.scripts)
-    is_compared = any(trial.record.planned.arms for trial in workload.trials)
+    is_compared = report.record.plan.search is not None or any(t.record.planned.arms for t in workload.trials)
     losses = find_workload_losses(report, workload) if is_compared else ()
     label = f" (durability given up: {', '.join(losses)})" if losses else ""
     yield f"{'###' if is_compared else '##'} {escape(workload.name + label)}"

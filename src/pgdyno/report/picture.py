@@ -1,7 +1,7 @@
 """The report's headline as a picture, as SVG or PNG.
 
 Of a bench it shows each workload's TPS over time above its figures, of a comparison every variant's interval, of a sweep
-over clients the curve. The charts are those of the page, drawn here by vl-convert instead of the reader's browser.
+over clients the curve, of a search every trial's misses. The charts are those of the page, drawn here by vl-convert instead of the reader's browser.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from pgdyno.report.chart import PICTURE_THEME, to_vega_lite
 from pgdyno.report.format import format_confidence, format_estimate
 from pgdyno.report.input import ReportInput
 from pgdyno.report.intervals_chart import intervals_chart
+from pgdyno.report.search_chart import limit_chart
+from pgdyno.report.search_words import SearchAnswer, answer_searches
 from pgdyno.report.sweep_chart import curve_chart
 from pgdyno.report.trial_charts import trial_charts
 
@@ -39,7 +41,8 @@ def make_picture(report: ReportInput) -> dict[str, Any]:
     """The picture as one Vega-Lite specification; workloads without a charted trial are left out."""
     compared = answer_study(report)
     rows = [row for answers in compared for row in _compare(answers)]
-    if not compared:
+    rows += [row for answer in answer_searches(report) for row in _search(answer, report)]
+    if not compared and report.record.plan.search is None:
         rows = [row for workload in report.analysis.workloads for row in _make_row(workload)]
     config = rows[0].pop("config") if rows else {}
     for row in rows[1:]:
@@ -67,6 +70,13 @@ def _compare(answers: WorkloadAnswers) -> list[dict[str, Any]]:
         return []
     subtitle = f"{shown.title}. {shown.caption}"
     return [to_vega_lite(shown, width=_WIDTH, title=answers.workload, subtitle=subtitle)]
+
+
+def _search(answer: SearchAnswer, report: ReportInput) -> list[dict[str, Any]]:
+    asked = report.record.plan.search
+    chart = None if asked is None else limit_chart(answer.search, asked, theme=PICTURE_THEME)
+    subtitle = textwrap.wrap(" ".join((answer.claim, *answer.sentences)), _LINE_LETTERS)
+    return [] if chart is None else [to_vega_lite(chart, width=_WIDTH, title=answer.workload, subtitle=subtitle)]
 
 
 def _make_row(workload: WorkloadAnalysis) -> list[dict[str, Any]]:

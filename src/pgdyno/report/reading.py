@@ -25,6 +25,19 @@ Trials lie below for whoever wants to look: they show that nothing went wrong, a
 """.splitlines()
 
 
+_SEARCHING = """\
+The trial is the unit: each starts from the same restored data, and either holds the limit or does not. How many \
+transactions of one trial missed it says little of the next: they miss it together, when the queue grows.
+A rate that holds and one that fails are sure to the confidence that was asked for, however often one looks; the limit \
+lies between them. Undecided rates are not halfway: nothing may be said of them.
+Latency counts from the scheduled start, so that a server that stalls cannot hide the transactions that wait for it. \
+TPS of a closed loop says what the server can do when every client waits for its answer; no latency is promised there.
+TPS and latencies under “Trials” are of the steady part of each trial; misses are counted over the whole load.
+""".splitlines()
+
+
 def explain_reading(report: ReportInput) -> tuple[str, ...]:
     """How to read this report, a paragraph each."""
+    if report.record.plan.search is not None:
+        return tuple(_SEARCHING)
     return tuple(_MEASURING if report.record.plan.experiment is None else _COMPARING)

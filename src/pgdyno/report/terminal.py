@@ -18,6 +18,7 @@ from pgdyno.report.format import format_confidence, format_estimate
 from pgdyno.report.input import ReportInput
 from pgdyno.report.losses import find_durability_given_up
 from pgdyno.report.paragraph import Paragraph
+from pgdyno.report.search_terminal import list_search_answers
 
 # Leaves room for the figures on a line of 80; a longer name pushes its own line alone.
 _MOST_NAME = 24
@@ -28,7 +29,10 @@ _STYLES = {Severity.CRITICAL: "bold red", Severity.WARNING: "bold yellow", Sever
 def render_terminal(report: ReportInput) -> RenderableType:
     """Render the summary of a report."""
     lines: list[RenderableType] = [Paragraph(content.describe_bench(report), by=0), ""]
-    lines += list_answers(report) if report.record.plan.experiment is not None else _list_figures(report)
+    if report.record.plan.search is not None:
+        lines += list_search_answers(report)
+    else:
+        lines += list_answers(report) if report.record.plan.experiment is not None else _list_figures(report)
     durability = find_durability_given_up(report)
     if durability:
         lines += ["", Text(f"durability given up: {', '.join(durability)}", style="bold red")]

@@ -16,12 +16,23 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.errors import SpecError
+from pgdyno.spec.search import SearchSpec
 from pgdyno.spec.study import BUILTIN_SCRIPTS, DataSpec, ServerSpec, Study, TrialsSpec, WorkloadSpec
 from pgdyno.spec.variant import ExperimentSpec, SweepSpec, VariantSpec
 
 _FIELDS = [
     field
-    for table in (Study, ServerSpec, DataSpec, WorkloadSpec, TrialsSpec, VariantSpec, SweepSpec, ExperimentSpec)
+    for table in (
+        Study,
+        ServerSpec,
+        DataSpec,
+        WorkloadSpec,
+        TrialsSpec,
+        VariantSpec,
+        SweepSpec,
+        SearchSpec,
+        ExperimentSpec,
+    )
     for field in msgspec.structs.fields(table)
 ]
 _KEYS = sorted({field.name for field in _FIELDS})
@@ -32,7 +43,17 @@ _ENUMS = {
     if isinstance(kind, type) and issubclass(kind, enum.Enum)
 }
 # Options of the command line that are not called as their key is.
-_OPTIONS = {"rate_tps": "--rate", "settings": "--set", "scripts": "--workload", "name": "--workload", "": "bench"}
+_OPTIONS = {
+    "rate_tps": "--rate",
+    "settings": "--set",
+    "scripts": "--workload",
+    "name": "--workload",
+    "resolution": "--detect",
+    # Said in the axis of a sweep.
+    "latency": "latency",
+    "percentile": "percentile",
+    "": "bench",
+}
 _TYPES = {
     "int": "a whole number",
     "float": "a number",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import math
 
+from pgdyno.spec.search import SearchSpec
 from pgdyno.spec.table import QueryMode, SettingValue, Table, check_range, check_setting_name
 from pgdyno.spec.variant import ExperimentSpec, SweepSpec, VariantSpec
 from pgdyno.units import parse_seconds
@@ -218,7 +219,10 @@ class TrialsSpec(Table, frozen=True, kw_only=True):
 
 
 class Study(Table, frozen=True, kw_only=True):
-    """A question, a server, its data, its workloads and how they are tried; with variants or a sweep, what is compared."""
+    """A question, a server, its data, its workloads and how they are tried.
+
+    With variants or a sweep also what is compared; with a search, which latency is to be held.
+    """
 
     question: str = ""
     server: ServerSpec = ServerSpec()
@@ -227,6 +231,7 @@ class Study(Table, frozen=True, kw_only=True):
     trials: TrialsSpec = TrialsSpec()
     variant: tuple[VariantSpec, ...] = ()
     sweep: tuple[SweepSpec, ...] = ()
+    search: SearchSpec | None = None
     experiment: ExperimentSpec = ExperimentSpec()
 
     def __post_init__(self) -> None:
@@ -243,6 +248,19 @@ class Study(Table, frozen=True, kw_only=True):
             raise ValueError("variant comes once: a comparison needs two, of which the first is the reference")
         if len(self.sweep) > 2:
             raise ValueError(f"sweep has {len(self.sweep)} axes: two are the most")
+        if self.search is not None:
+            self._check_search()
+
+    def _check_search(self) -> None:
+        if self.is_comparison:
+            raise ValueError("search and variants exclude each other: search the limit of one server at a time")
+        for workload in self.workload:
+            for key in ("rate_tps", "latency_limit"):
+                if getattr(workload, key) is not None:
+                    raise ValueError(f"{key} is chosen by the search: leave it out of workload {workload.name}")
+        for key in ("design", "slice"):
+            if getattr(self.experiment, key) is not None:
+                raise ValueError(f"{key} is of comparisons: a search goes its own way")
 
     @property
     def is_comparison(self) -> bool:

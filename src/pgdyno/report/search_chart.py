@@ -1,0 +1,133 @@
+"""The chart of a search: the share of transactions that missed the limit in each trial, over its rate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pgdyno.analyse.limit import RateVerdict
+from pgdyno.analyse.rate_search import RateSearch
+from pgdyno.plan.search import Search
+from pgdyno.report.chart import NUMBER_LABEL, Chart, LegendEntry, Theme, config_of
+from pgdyno.report.format import format_number, format_percent
+from pgdyno.report.search_words import HUES, name_limit
+from pgdyno.report.thin import shorten
+
+_PERCENT_LABEL = "format(datum.value, ',~g') + ' %'"
+_CAPACITY = "closed-loop capacity"
+_ALLOWED_HUE = "critical"
+_MARKS = {"holds": "green", "fails": "vermilion", _CAPACITY: "purple"}
+
+
+def limit_chart(search: RateSearch, asked: Search, *, theme: Theme) -> Chart | None:
+    """Every trial's share of misses over its rate, with what is allowed; None before the first trial at a rate."""
+    points = [
+        {
+            "rate": trial.misses.rate_tps,
+            "missed": shorten(trial.misses.positive_share_ratio * 100.0),
+            "verdict": level.verdict.value,
+        }
+        for level in search.levels
+        for trial in level.trials
+    ]
+    if not points or search.answer is None:
+        return None
+    seen = [verdict for verdict in RateVerdict if any(point["verdict"] == verdict.value for point in points)]
+    ends = {"holds": search.answer.holds_tps, "fails": search.answer.fails_tps, _CAPACITY: search.capacity.value}
+    marks = [{"kind": kind, "at": shorten(at)} for kind, at in ends.items() if at is not None]
+    band = _band(search)
+    legend = [LegendEntry(label=f"rate {one.value}", hue=HUES[one], field="", is_line=False) for one in seen]
+    legend.append(LegendEntry(label="allowed", hue=_ALLOWED_HUE, field="", is_line=True))
+    if search.capacity.value is not None:
+        legend.append(LegendEntry(label=_CAPACITY, hue=_MARKS[_CAPACITY], field="", is_line=True))
+    allowed = asked.allowed_ratio * 100.0
+    return Chart(
+        kind="limit",
+        title=f"Transactions that missed {asked.limit_ms:g} ms, by scheduled rate",
+        unit="",
+        alt=_describe(search, asked),
+        note="",
+        caption="A dot is a trial; none missed is drawn as half a transaction."
+        + (" The limit lies within the band." if band else ""),
+        is_wide=True,
+        legend=tuple(legend),
+        spec=_spec(theme, points=points, marks=marks, allowed=allowed),
+        columns=(),
+        marks={"points": points, "at": marks, "band": band, "allowed": [{"missed": allowed}]},
+    )
+
+
+def _band(search: RateSearch) -> list[dict[str, float]]:
+    answer = search.answer
+    if answer is None or answer.holds_tps is None or answer.fails_tps is None:
+        return []
+    return [{"from": answer.holds_tps, "until": answer.fails_tps}]
+
+
+def _describe(search: RateSearch, asked: Search) -> str:
+    parts = [
+        f"{format_number(level.rate_tps)} TPS {level.verdict.value}, {level.held_count} of {len(level.trials)} trials held"
+        for level in search.levels
+    ]
+    return (
+        f"Share of transactions that missed {name_limit(asked)} by scheduled rate; {format_percent(asked.allowed_ratio)}"
+        f" are allowed: {'; '.join(parts)}."
+    )
+
+
+def _spec(theme: Theme, *, points: list[dict[str, Any]], marks: list[dict[str, Any]], allowed: float) -> dict[str, Any]:
+    rates = [point["rate"] for point in points] + [mark["at"] for mark in marks]
+    shares = [point["missed"] for point in points] + [allowed]
+    x = {
+        "type": "quantitative",
+        "scale": {"type": "log", "domain": [min(rates) / 1.05, max(rates) * 1.05], "nice": False},
+        "axis": {
+            "title": "TPS scheduled",
+            "labelExpr": NUMBER_LABEL,
+            "tickCount": 8,
+            "grid": False,
+            "labelOverlap": True,
+        },
+    }
+    y = {
+        "type": "quantitative",
+        "scale": {"type": "log", "domain": [min(shares) / 1.5, min(150.0, max(shares) * 1.5)], "nice": False},
+        "axis": {"title": None, "labelExpr": _PERCENT_LABEL, "tickCount": 5, "labelOverlap": True},
+    }
+
+    def colour(hues: dict[str, str], field: str) -> dict[str, Any]:
+        scale = {"domain": list(hues), "range": [theme.colour(hue) for hue in hues.values()]}
+        legend = {"title": None, "orient": "top"} if theme.has_legend else None
+        return {"field": field, "type": "nominal", "scale": scale, "legend": legend}
+
+    return {
+        "width": "container",
+        "height": 260,
+        "layer": [
+            {
+                "data": {"name": "band"},
+                "mark": {"type": "rect", "color": theme.colour("blue"), "opacity": 0.12},
+                "encoding": {"x": {"field": "from", **x}, "x2": {"field": "until"}},
+            },
+            {
+                "data": {"name": "at"},
+                "mark": {"type": "rule", "strokeDash": [4, 3], "strokeWidth": 1.5},
+                "encoding": {"x": {"field": "at", **x}, "color": colour(_MARKS, "kind")},
+            },
+            {
+                "data": {"name": "allowed"},
+                "mark": {"type": "rule", "color": theme.colour(_ALLOWED_HUE), "strokeWidth": 1.5},
+                "encoding": {"y": {"field": "missed", **y}},
+            },
+            {
+                "data": {"name": "points"},
+                "mark": {"type": "circle", "size": 60, "opacity": 0.85},
+                "encoding": {
+                    "x": {"field": "rate", **x},
+                    "y": {"field": "missed", **y},
+                    "color": colour({one.value: hue for one, hue in HUES.items()}, "verdict"),
+                },
+            },
+        ],
+        "resolve": {"scale": {"color": "independent"}},
+        "config": config_of(theme),
+    }

@@ -1,0 +1,158 @@
+"""The answers of a search for the largest rate that holds a latency limit, in words: what one reads first.
+
+A rate that holds and one that fails are named only where that is sure; what lies between is said to be open.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from pgdyno.analyse.limit import LimitAnswer, RateVerdict
+from pgdyno.analyse.rate_search import RateSearch
+from pgdyno.plan.search import CAPACITY_ROUNDS, Search
+from pgdyno.report.format import format_estimate, format_more_time, format_number, format_percent, format_roughly
+from pgdyno.report.input import ReportInput
+
+HUES = {RateVerdict.HOLDS: "green", RateVerdict.FAILS: "vermilion", RateVerdict.UNDECIDED: "slate"}
+MARKS = {RateVerdict.HOLDS: "▲", RateVerdict.FAILS: "▼", RateVerdict.UNDECIDED: "?"}
+"""Beside the colour, for whoever does not see it."""
+
+TRIALS_REMARK = (
+    "Each is one trial of the search, under the rate that was scheduled; only whether it held its limit decides."
+)
+
+
+class SearchAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a search answers about one workload."""
+
+    search: RateSearch
+    badge: str
+    """The verdict in a word or two."""
+    hue: str
+    claim: str
+    """A sentence."""
+    sentences: tuple[str, ...]
+    """What else there is to say: capacity, and what it would take where it is not settled."""
+
+    @property
+    def workload(self) -> str:
+        """Its name."""
+        return self.search.workload
+
+
+def answer_searches(report: ReportInput) -> tuple[SearchAnswer, ...]:
+    """The answer for each workload; none for a study that searches nothing."""
+    asked = report.record.plan.search
+    if asked is None:
+        return ()
+    return tuple(_answer(search, asked) for search in report.analysis.searches)
+
+
+def name_limit(search: Search) -> str:
+    """The limit, such as `p99 < 20 ms`."""
+    return f"p{search.percentile:g} < {search.limit_ms:g} ms"
+
+
+def describe_search(search: Search) -> str:
+    """What a study searches for, such as `the largest rate that holds p99 < 20 ms`."""
+    return f"the largest rate that holds {name_limit(search)}"
+
+
+def describe_search_method(report: ReportInput) -> tuple[str, ...]:
+    """How it was searched and how sure its answers are, a paragraph each; nothing for every other study."""
+    asked = report.record.plan.search
+    if asked is None:
+        return ()
+    allowed = format_percent(asked.allowed_ratio)
+    how = (
+        f"First {CAPACITY_ROUNDS} closed-loop trials, as fast as clients can: their TPS is the capacity, and brackets the"
+        " search. Then trials at scheduled rates (open loop, pgbench's -R), each from the same restored data. What was"
+        " seen chooses the next rate: first about where the limit lies, then a little below and a little above it."
+    )
+    what = (
+        f"A trial holds the limit when at most {allowed} of all its scheduled transactions miss it. Latency counts from"
+        " the scheduled start, and late, skipped, failed and never begun transactions are misses, over the whole load."
+    )
+    return how, what, describe_search_error(asked, len(report.record.plan.workloads))
+
+
+def describe_search_error(search: Search, workloads_count: int) -> str:
+    """What share of answers may be false."""
+    most = f"{search.alpha * workloads_count * 100:.3g}"
+    return (
+        "A rate holds when more than half of such trials hold it, and fails when more than half do not. Error rate: of"
+        f" 100 such searches at most {most} would call a rate so that is not so, however often one looks, whenever one"
+        " stops, and however trials vary, as long as one trial does not know of the others."
+    )
+
+
+def _answer(search: RateSearch, asked: Search) -> SearchAnswer:
+    limit, answer = name_limit(asked), search.answer
+    if answer is None:
+        claim = f"Nothing is known of {limit} on {search.workload} yet: the closed-loop trials are not finished."
+        return SearchAnswer(search=search, badge="? not known", hue="slate", claim=claim, sentences=())
+    verdict = RateVerdict.UNDECIDED
+    if answer.is_settled:
+        verdict = RateVerdict.FAILS if answer.holds_tps is None else RateVerdict.HOLDS
+    return SearchAnswer(
+        search=search,
+        badge=_badge(answer, verdict),
+        hue=HUES[verdict],
+        claim=f"{search.workload} {_claim(search, answer, limit)}",
+        sentences=tuple(filter(None, (_describe_capacity(search, answer, asked), _describe_outlook(search, answer)))),
+    )
+
+
+def _badge(answer: LimitAnswer, verdict: RateVerdict) -> str:
+    if verdict is RateVerdict.HOLDS and answer.holds_tps is not None:
+        return f"{MARKS[verdict]} holds {_tps(answer.holds_tps)}"
+    return f"{MARKS[verdict]} {'does not hold' if verdict is RateVerdict.FAILS else 'not settled'}"
+
+
+def _claim(search: RateSearch, answer: LimitAnswer, limit: str) -> str:
+    holds, fails = answer.holds_tps, answer.fails_tps
+    trials = f"{answer.n} {'trial' if answer.n == 1 else 'trials'} at rates"
+    if holds is not None and fails is not None:
+        about = holds if answer.estimate_tps is None else answer.estimate_tps
+        return (
+            f"holds {limit} at {_tps(holds)} and fails at {_tps(fails)}: the limit is at about"
+            f" {_tps(about)} [{format_number(holds)} – {format_number(fails)}], {trials}."
+        )
+    if holds is not None:
+        if holds == search.highest_tps:
+            return f"holds {limit} at {_tps(holds)}, more than it does in a closed loop; nothing higher was tried ({trials})."
+        return f"holds {limit} at {_tps(holds)}; from which rate on it fails is not decided ({trials})."
+    if fails is not None:
+        if fails == search.lowest_tps:
+            return f"does not hold {limit} even at {_tps(fails)}, the lowest rate that was tried ({trials})."
+        return f"fails {limit} at {_tps(fails)}; up to which rate it holds is not decided ({trials})."
+    return f"is undecided: no rate surely holds or fails {limit} yet ({trials})."
+
+
+def _describe_capacity(search: RateSearch, answer: LimitAnswer, asked: Search) -> str:
+    capacity = search.capacity
+    if capacity.value is None:
+        return ""
+    shown = format_estimate(capacity)
+    interval = shown.interval if shown.interval.startswith("[") else f"({shown.interval})"
+    words = f"In a closed loop it does {shown.value} TPS {interval}"
+    if answer.fails_tps == search.lowest_tps and answer.holds_tps is None:
+        return f"{words}; longer trials (--duration) reach lower rates."
+    if answer.holds_tps is not None and answer.holds_tps * (1.0 + asked.resolution_ratio) >= capacity.value:
+        return f"{words}: the server's capacity is the limit here, not the latency."
+    return f"{words}."
+
+
+def _describe_outlook(search: RateSearch, answer: LimitAnswer) -> str:
+    if answer.is_settled:
+        return ""
+    if search.more_s is not None:
+        return f"About {format_more_time(search.more_s)} of this would settle it."
+    spread = format_roughly(answer.spread_ratio)
+    if answer.n < 2:
+        return ""
+    return f"No affordable number of such trials would settle it: the rate that one holds differs by about {spread} from trial to trial."
+
+
+def _tps(rate_tps: float) -> str:
+    return f"{format_number(rate_tps)} TPS"
