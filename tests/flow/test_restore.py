@@ -54,7 +54,7 @@ def test_nothing_to_undo(var_lib: Path) -> None:
     done = run(var_lib)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "nothing to undo: pgdyno has left nothing changed on this host\n"
-    assert json.loads(run(var_lib, "--json").stdout) == {"undone": [], "in_use": []}
+    assert json.loads(run(var_lib, "--json").stdout) == {"undone": [], "in_use": [], "others": []}
     assert list(var_lib.iterdir()) == []
 
 
@@ -123,7 +123,7 @@ except HostError as error: print(error.fact, "|", error.hint)
         assert not complaints
         return said
 
-    assert look() == '{"undone":[],"in_use":[]}\n'
+    assert look() == '{"undone":[],"in_use":[],"others":[]}\n'
     leave_changed(var_lib, {SETTING: "100"})
     assert look() == ("1 of 1 changes to this host could not be undone | run `pgdyno restore` as root of this host\n")
     assert read_sysctl(SETTING) == "100"

@@ -5,6 +5,10 @@ two at once must not undo each other's changes, and a killed one's are undone by
 undoes some changes and not others. The journal knows who changed what; how to undo it is for the module that did it.
 It refuses to be read in a form that it does not know, and it never drops an entry by itself. Containers with a /var/lib
 of their own have a journal of their own.
+
+What a measurement changes it holds while it runs; a tuning stays when its pgdyno has ended. A measurement may change for
+a while what a tuning has set. Who is not root has a journal of their own, for their own servers' tuning: nothing else of
+a machine can be theirs to change.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import fcntl
+import hashlib
 import os
 import signal
 import threading
@@ -27,7 +32,9 @@ from pgdyno.run.clock import local_now
 
 # Not in a home: homes are many, closed to others at times, and removed to free space.
 HOST_FOLDER = Path("/var/lib/pgdyno-journal")
-_FORMAT = 1
+# 1 had no tuning.
+_FORMAT = 2
+_KNOWN_FORMATS = (1, 2)
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -35,6 +42,8 @@ class ChangeKind(enum.Enum):
     """What sort of thing is changed."""
 
     SYSCTL = "sysctl"
+    SYSFS = "sysfs"
+    """A file below /sys."""
 
 
 class ProcessId(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +72,86 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
         return (self.kind, self.what, self.namespace) == (other.kind, other.what, other.namespace)
 
 
+class SavedFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file as it was; the journal keeps what it held under its hash, closed to others, for it may hold a password."""
+
+    sha256: str
+    uid: int
+    gid: int
+    mode: int
+
+
+class FileChange(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="file"):
+    """A file that is replaced as a whole."""
+
+    what: str
+    """Its path."""
+    old: SavedFile | None
+    """None where there was none."""
+    new_sha256s: tuple[str, ...]
+
+
+class Starter(msgspec.Struct, frozen=True, kw_only=True):
+    """What starts a server again as it was started before."""
+
+    unit: str | None = None
+    """Of systemd; None: pg_ctl does, with the options that the server has left in its data directory."""
+    log: str | None = None
+    """Where pg_ctl has the server write its log; None where the server collects that by itself."""
+
+
+class ServerChange(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="server"):
+    """Settings that a server gets from its postgresql.auto.conf."""
+
+    what: str
+    """The data directory."""
+    old: SavedFile | None
+    """The file before; None where there was none."""
+    settings: dict[str, tuple[str, ...]]
+    """Every value that each setting was given, by its name in lower case."""
+    bindir: str
+    postmaster: ProcessId | None
+    """That ran before; None where none did."""
+    starter: Starter | None
+    """None where nothing here may restart it."""
+
+
+AnyChange = Change | FileChange | ServerChange
+
+
+class TuningState(enum.Enum):
+    """How far a tuning is."""
+
+    APPLYING = "applying"
+    APPLIED = "applied"
+    """Done, and to stay."""
+
+
+class Tuning(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tuning has changed, or several one after the other have, with what was there before the first of them."""
+
+    state: TuningState
+    owner: ProcessId
+    """The last that changed any of it."""
+    at: str
+    may_restart: bool = False
+    """Whether servers may be restarted to undo what was not finished."""
+    kernel: tuple[Change, ...] = ()
+    files: tuple[FileChange, ...] = ()
+    servers: tuple[ServerChange, ...] = ()
+
+    @property
+    def changes(self) -> tuple[AnyChange, ...]:
+        """All of them."""
+        return (*self.servers, *self.files, *self.kernel)
+
+    @property
+    def saved(self) -> frozenset[str]:
+        """Hashes of the files that are to be kept for it."""
+        olds = (*(change.old for change in self.files), *(change.old for change in self.servers))
+        return frozenset(old.sha256 for old in olds if old is not None)
+
+
 class UndoOutcome(enum.Enum):
     """What became of the wish to undo a change."""
 
@@ -78,9 +167,12 @@ class UndoOutcome(enum.Enum):
 
 
 class Undo(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of a change. `found_value` is None where it was not looked at; `reason` explains all but UNDONE."""
+    """The end of a change. `found_value` is None where it was not looked at, or is no value in a few words.
 
-    change: Change
+    `reason` explains all but UNDONE, and of that what is still missing.
+    """
+
+    change: AnyChange
     outcome: UndoOutcome
     found_value: str | None = None
     reason: str = ""
@@ -89,6 +181,7 @@ class Undo(msgspec.Struct, frozen=True, kw_only=True):
 class _Content(msgspec.Struct, frozen=True, kw_only=True):
     format: int
     changes: tuple[Change, ...]
+    tuning: Tuning | None = None
 
 
 class Journal:
@@ -97,28 +190,55 @@ class Journal:
     def __init__(self, folder: Path = HOST_FOLDER) -> None:
         self.folder = folder
         self._path = folder / "changes.json"
+        self._saved = folder / "saved"
 
     def read(self) -> tuple[Change, ...]:
-        """All changes that are not undone yet, oldest first.
+        """What measurements hold, or have left changed when they were killed; oldest first.
 
         Raises:
             HostError: The journal cannot be read, or not understood.
         """
+        return self._read().changes
+
+    def read_tuning(self) -> Tuning | None:
+        """What tunings have changed.
+
+        Raises:
+            HostError: As `read`.
+        """
+        return self._read().tuning
+
+    def read_saved(self, saved: SavedFile) -> bytes:
+        """What a file held.
+
+        Raises:
+            HostError: It cannot be read, or is no longer what was saved.
+        """
+        path = self._saved / saved.sha256
+        try:
+            content = path.read_bytes()
+        except OSError as exc:
+            raise HostError("cannot read what pgdyno has saved of a file", detail=str(exc)) from exc
+        if hashlib.sha256(content).hexdigest() != saved.sha256:
+            raise HostError("what pgdyno has saved of a file is damaged", detail=str(path))
+        return content
+
+    def _read(self) -> _Content:
         try:
             content = self._path.read_bytes()
         except FileNotFoundError:
-            return ()
+            return _Content(format=_FORMAT, changes=())
         except OSError as exc:
             raise HostError("cannot read the journal of changes to this host", detail=str(exc)) from exc
         try:
             version = msgspec.json.decode(content, type=dict[str, msgspec.Raw]).get("format", msgspec.Raw(b"absent"))
-            if bytes(version) != str(_FORMAT).encode():
+            if bytes(version) not in {str(known).encode() for known in _KNOWN_FORMATS}:
                 raise HostError(
                     "the journal of changes to this host has another format",
                     detail=f"{self._path}: format {bytes(version).decode()}, known here is {_FORMAT}",
                     hint="undo the changes with the pgdyno that made them: `pgdyno restore`",
                 )
-            return msgspec.json.decode(content, type=_Content).changes
+            return msgspec.json.decode(content, type=_Content)
         except msgspec.DecodeError as exc:
             raise HostError(
                 "the journal of changes to this host is damaged",
@@ -136,9 +256,10 @@ class Journal:
             HostError: The journal cannot be read or written here; nothing was changed.
         """
         with self._lock(), uninterrupted():
-            yield OpenJournal(self._path, self.read())
+            content = self._read()
+            yield OpenJournal(self._path, self._saved, content.changes, content.tuning)
 
-    def drop(self, changes: Iterable[Change]) -> None:
+    def drop(self, changes: Iterable[AnyChange]) -> None:
         """Forget changes that are undone.
 
         Raises:
@@ -169,24 +290,74 @@ class Journal:
 class OpenJournal:
     """A journal that this process alone may change for now; made by `Journal.open`."""
 
-    def __init__(self, path: Path, changes: tuple[Change, ...]) -> None:
+    def __init__(self, path: Path, saved: Path, changes: tuple[Change, ...], tuning: Tuning | None) -> None:
         self._path = path
+        self._saved = saved
         self.changes = changes
+        self.tuning = tuning
 
     def write(self, changes: Iterable[Change]) -> None:
-        """Replace all changes; they are on disk when this returns.
+        """Replace what measurements hold; it is on disk when this returns.
 
         Raises:
-            HostError: They cannot be written; the journal is as it was.
+            HostError: It cannot be written; the journal is as it was.
         """
-        kept = tuple(changes)
-        content = msgspec.json.encode(_Content(format=_FORMAT, changes=kept))
+        self._write(_Content(format=_FORMAT, changes=tuple(changes), tuning=self.tuning))
+
+    def write_tuning(self, tuning: Tuning | None) -> None:
+        """Replace what tunings have changed; it is on disk when this returns. What was saved for nothing else goes.
+
+        Raises:
+            HostError: As `write`.
+        """
+        self._write(_Content(format=_FORMAT, changes=self.changes, tuning=tuning))
+        kept = tuning.saved if tuning is not None else frozenset()
         try:
-            write_durably(self._path, msgspec.json.format(content, indent=1))
+            for path in self._saved.iterdir() if self._saved.exists() else ():
+                if path.name not in kept:
+                    path.unlink()
+        except OSError as exc:
+            raise _cannot_write(exc) from exc
+
+    def save(self, content: bytes) -> str:
+        """Keep what a file holds, before a tuning that needs it is written.
+
+        Returns:
+            Its hash.
+
+        Raises:
+            HostError: It cannot be written.
+        """
+        sha256 = hashlib.sha256(content).hexdigest()
+        try:
+            self._saved.mkdir(mode=0o700, exist_ok=True)
+            write_durably(self._saved / sha256, content)
+        except OSError as exc:
+            raise _cannot_write(exc) from exc
+        return sha256
+
+    def _write(self, content: _Content) -> None:
+        try:
+            write_durably(self._path, msgspec.json.format(msgspec.json.encode(content), indent=1))
             self._path.chmod(0o644)
         except OSError as exc:
             raise _cannot_write(exc) from exc
-        self.changes = kept
+        self.changes, self.tuning = content.changes, content.tuning
+
+
+def own_journal() -> Journal:
+    """The machine's for root; for others one of their own, which holds tunings of their own servers only.
+
+    Raises:
+        HostError: There is no home directory to put it in.
+    """
+    if os.geteuid() == 0:
+        return Journal()
+    state_home = os.environ.get("XDG_STATE_HOME")
+    try:
+        return Journal(Path(state_home or Path.home() / ".local/state") / "pgdyno-journal")
+    except RuntimeError as exc:
+        raise HostError("there is no home directory for the journal", hint="set XDG_STATE_HOME to a folder") from exc
 
 
 def begin_change(*, kind: ChangeKind, what: str, namespace: str | None, old_value: str) -> Change:
@@ -204,10 +375,16 @@ def begin_change(*, kind: ChangeKind, what: str, namespace: str | None, old_valu
 
 def this_process() -> ProcessId:
     """Ourselves."""
-    start_ticks = _read_start_ticks(os.getpid())
-    if start_ticks is None:
+    process = identify(os.getpid())
+    if process is None:
         raise HostError("/proc is not readable", hint="pgdyno runs on Linux, with /proc mounted")
-    return ProcessId(pid=os.getpid(), start_ticks=start_ticks, boot_id=read_boot_id())
+    return process
+
+
+def identify(pid: int) -> ProcessId | None:
+    """The process that has the number now; None where none has."""
+    start_ticks = _read_start_ticks(pid)
+    return None if start_ticks is None else ProcessId(pid=pid, start_ticks=start_ticks, boot_id=read_boot_id())
 
 
 def is_running(process: ProcessId) -> bool:

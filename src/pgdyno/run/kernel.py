@@ -6,6 +6,8 @@ it is, and said.
 
     with changed_sysctls({"vm.swappiness": "10"}) as kernel:
         kernel.switch({"vm.swappiness": "60"})
+
+What a tuning has set, and a tuning that is not finished, it leaves to who asks for `pgdyno restore`.
 """
 
 from __future__ import annotations
@@ -16,14 +18,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from pgdyno.errors import HostError, PgdynoError
+from pgdyno.run import sysfs
 from pgdyno.run.journal import (
     Change,
     ChangeKind,
     Journal,
+    TuningState,
     Undo,
     UndoOutcome,
     begin_change,
     is_running,
+    own_journal,
     read_boot_id,
     uninterrupted,
 )
@@ -39,7 +44,7 @@ from pgdyno.run.sysctl import (
 )
 
 # The kernel allocates them one by one; stopped meanwhile, or out of memory, it stays where it got to.
-_REACHED_BY_STEPS = frozenset({"vm.nr_hugepages", "vm.nr_hugepages_mempolicy"})
+_REACHED_BY_STEPS = frozenset({"vm.nr_hugepages", "vm.nr_hugepages_mempolicy", "nr_hugepages"})
 
 
 class KernelSettings:
@@ -79,7 +84,7 @@ class KernelSettings:
                     detail=f"pgdyno had left it at {current}, it is {found}",
                     hint="stop what manages kernel settings on this machine, such as tuned",
                 )
-        expected = {name: change.old_value for name, change in self._changes.items()} | _with_partners(wanted)
+        expected = {name: change.old_value for name, change in self._changes.items()} | with_partners(wanted)
         try:
             write_values(expected)
         except PgdynoError:
@@ -96,7 +101,7 @@ class KernelSettings:
         if not self._changes:
             return
         with uninterrupted():
-            self.undone = _undo_all(self._changes.values())
+            self.undone = undo_changes(self._changes.values())
             self._changes, self._current = {}, {}
             self._journal.drop(undo.change for undo in self.undone if undo.outcome is not UndoOutcome.FAILED)
         failed = [undo for undo in self.undone if undo.outcome is UndoOutcome.FAILED]
@@ -108,7 +113,7 @@ class KernelSettings:
             )
 
     def _hold(self, wanted: Mapping[str, str]) -> None:
-        takes = _with_partners(wanted)
+        takes = with_partners(wanted)
         if all(name in self._changes and value in _own_values(self._changes[name]) for name, value in takes.items()):
             return
         with self._journal.open() as page:
@@ -150,19 +155,38 @@ def changed_sysctls(values: Mapping[str, str], *, journal: Journal | None = None
 
 
 def restore_left_overs(journal: Journal | None = None) -> tuple[Undo, ...]:
-    """Put back what killed pgdynos have left changed; what a running one holds is not touched.
+    """Put back what killed pgdynos have left changed while they measured; what a running one holds is not touched.
 
-    An account that may not do it gets outcomes that have failed, not an error: it can measure all the same.
+    An account that may not do it gets outcomes that have failed, not an error: it can measure all the same. So does
+    everyone for a tuning that was not finished: to undo it may take a restart, which nobody has asked for here.
 
     Raises:
         HostError: The journal cannot be read.
     """
-    journal = journal or Journal()
+    journals = (journal,) if journal else (Journal(), own_journal())
+    unfinished = {each.folder: undo for each in journals if (undo := _find_unfinished(each))}
+    return (*undo_left_overs(journals[0]), *unfinished.values())
+
+
+def _find_unfinished(journal: Journal) -> Undo | None:
+    tuning = journal.read_tuning()
+    if tuning is None or tuning.state is not TuningState.APPLYING or is_running(tuning.owner):
+        return None
+    reason = "it was tuning this host when it was killed: `pgdyno restore` undoes all of that"
+    return Undo(change=tuning.changes[0], outcome=UndoOutcome.FAILED, reason=reason)
+
+
+def undo_left_overs(journal: Journal) -> tuple[Undo, ...]:
+    """As `restore_left_overs`, without a word of tunings.
+
+    Raises:
+        HostError: The journal cannot be read.
+    """
     if not _left_overs(journal.read()):
         return ()
     try:
         with journal.open() as page:
-            undone = _undo_all(_left_overs(page.changes))
+            undone = undo_changes(_left_overs(page.changes))
             done = {undo.change for undo in undone if undo.outcome is not UndoOutcome.FAILED}
             page.write(change for change in page.changes if change not in done)
             return undone
@@ -174,10 +198,11 @@ def restore_left_overs(journal: Journal | None = None) -> tuple[Undo, ...]:
 
 
 def _left_overs(changes: Iterable[Change]) -> list[Change]:
-    return [change for change in changes if change.kind is ChangeKind.SYSCTL and not is_running(change.owner)]
+    return [change for change in changes if not is_running(change.owner)]
 
 
-def _with_partners(wanted: Mapping[str, str]) -> dict[str, str]:
+def with_partners(wanted: Mapping[str, str]) -> dict[str, str]:
+    """Those that setting these makes unused, too, and before them."""
     return {**{PARTNERS[name]: UNUSED for name in wanted if name in PARTNERS}, **wanted}
 
 
@@ -187,9 +212,20 @@ def _own_values(change: Change) -> tuple[str, ...]:
 
 def _begin(name: str, changes: Sequence[Change]) -> Change:
     change = begin_change(kind=ChangeKind.SYSCTL, what=name, namespace=find_namespace(name), old_value=read_value(name))
+    check_unheld(change, changes)
+    return change
+
+
+def check_unheld(change: Change, changes: Sequence[Change]) -> None:
+    """Make sure that no measurement holds a thing, or has left it changed.
+
+    Raises:
+        HostError: One does.
+    """
     other = next((other for other in changes if other.is_same_thing(change)), None)
     if other is None:
-        return change
+        return
+    name = change.what
     if is_running(other.owner):
         raise HostError(
             f"another pgdyno is changing {name}",
@@ -203,24 +239,37 @@ def _begin(name: str, changes: Sequence[Change]) -> Change:
     )
 
 
-def _undo_all(changes: Iterable[Change]) -> tuple[Undo, ...]:
+def undo_changes(changes: Iterable[Change], *, is_lasting: bool = False) -> tuple[Undo, ...]:
+    """Put settings back to what they were, unless somebody else has changed them since.
+
+    Args:
+        changes: Of sysctls and below /sys.
+        is_lasting: Whether sysctls are set again at each boot.
+    """
     groups: dict[tuple[str, str | None], list[Change]] = {}
     for change in changes:
-        first_of_pair = min(change.what, PARTNERS.get(change.what, change.what))
-        groups.setdefault((first_of_pair, change.namespace), []).append(change)
-    return tuple(undo for group in groups.values() for undo in _undo_group(group))
+        groups.setdefault((_group_of(change), change.namespace), []).append(change)
+    return tuple(undo for group in groups.values() for undo in _undo_group(group, is_lasting=is_lasting))
 
 
-def _undo_group(group: Sequence[Change]) -> list[Undo]:
-    """Undo the change of one setting, or of a pair whose values mean something together only."""
-    settled = [undo for change in group if (undo := _settle_unseen(change)) is not None]
+def _group_of(change: Change) -> str:
+    if change.kind is ChangeKind.SYSFS:
+        scheduler = f"{change.what.rpartition('/')[0]}/scheduler"
+        return scheduler if change.what in sysfs.reset_with(scheduler) else change.what
+    return min(change.what, PARTNERS.get(change.what, change.what))
+
+
+def _undo_group(group: Sequence[Change], *, is_lasting: bool) -> list[Undo]:
+    """Undo the change of one setting, or of some whose values mean something together only."""
+    settled = [undo for change in group if (undo := _settle_unseen(change, is_lasting=is_lasting)) is not None]
     if settled:
         return settled
+    read, write = (sysfs.read_value, sysfs.write_values) if _is_sysfs(group[0]) else (read_value, write_values)
     try:
-        found = {change.what: read_value(change.what) for change in group}
+        found = {change.what: read(change.what) for change in group}
         if any(not _is_own_value(change, found[change.what]) for change in group):
             return [_leave(change, found[change.what]) for change in group]
-        write_values({change.what: change.old_value for change in group})
+        write({change.what: change.old_value for change in group})
     except PgdynoError as error:
         reason = f"{error.fact}: {error.detail}"
         return [Undo(change=change, outcome=UndoOutcome.FAILED, reason=reason) for change in group]
@@ -234,24 +283,31 @@ def _undo_group(group: Sequence[Change]) -> list[Undo]:
     ]
 
 
-def _settle_unseen(change: Change) -> Undo | None:
+def _is_sysfs(change: Change) -> bool:
+    return change.kind is ChangeKind.SYSFS
+
+
+def _settle_unseen(change: Change, *, is_lasting: bool) -> Undo | None:
     """What became of a change whose setting cannot be seen from here; None where it can."""
-    if change.owner.boot_id != read_boot_id():
+    is_earlier_boot = change.owner.boot_id != read_boot_id()
+    # Disks may have other names after a reboot, and namespaces have.
+    if is_earlier_boot and not (is_lasting and not _is_sysfs(change)):
         return Undo(change=change, outcome=UndoOutcome.GONE, reason="a reboot has undone it")
-    if change.namespace != find_namespace(change.what):
+    if not is_earlier_boot and not _is_sysfs(change) and change.namespace != find_namespace(change.what):
         if change.namespace is not None and namespace_exists(change.namespace):
             reason = f"it belongs to the namespace {change.namespace}: run `pgdyno restore` in there"
             return Undo(change=change, outcome=UndoOutcome.FAILED, reason=reason)
         return Undo(change=change, outcome=UndoOutcome.GONE, reason="its namespace is gone")
-    if not is_there(change.what):
+    if not (sysfs.is_there if _is_sysfs(change) else is_there)(change.what):
         return Undo(change=change, outcome=UndoOutcome.GONE, reason="the kernel no longer has it")
     return None
 
 
 def _is_own_value(change: Change, value: str) -> bool:
-    if value in _own_values(change):
+    # What another scheduler has reset has values that pgdyno did not choose.
+    if value in _own_values(change) or (_is_sysfs(change) and not change.new_values):
         return True
-    if change.what not in _REACHED_BY_STEPS:
+    if change.what.rpartition("/")[2] not in _REACHED_BY_STEPS:
         return False
     own = [int(own) for own in _own_values(change)]
     return min(own) <= int(value) <= max(own)

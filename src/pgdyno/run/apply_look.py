@@ -1,0 +1,328 @@
+"""Looks at a server and a kernel before settings are applied to them, and refuses what could not be applied or undone.
+
+Nothing is changed here. The values themselves are tried by the server's own program, which reads them as a start would
+and says in its own words what it does not take.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from pgdyno.errors import HostError, SpecError
+from pgdyno.facts.gucs import same_value
+from pgdyno.run import process
+from pgdyno.run.kept_file import FileCopy, read_copy
+from pgdyno.run.named_server import NamedServer, Postmaster, open_server
+from pgdyno.run.server_conf import NAME
+from pgdyno.run.server_look import find_data_folder
+from pgdyno.run.server_starter import Origin, find_origin
+from pgdyno.run.sysctl import check_sysctls
+from pgdyno.run.sysctl_file import SYSCTL_FILE
+from pgdyno.run.sysfs import check_sysfs
+
+_NAME = re.compile(r"[A-Za-z_][\w$]*(\.[A-Za-z_][\w$]*)*", re.ASCII)
+# Where the server is, and who may enter: with these changed it would not be found again.
+_REFUSED = frozenset(
+    {
+        *("data_directory", "config_file", "hba_file", "ident_file", "external_pid_file", "port", "listen_addresses"),
+        *("unix_socket_directories", "unix_socket_group", "unix_socket_permissions", "allow_alter_system"),
+    }
+)
+# Which of them beat what a file says. Source: PostgreSQL 18 src/include/utils/guc.h, GucSource.
+_BEFORE_START = frozenset({"command line", "environment variable"})
+_OF_SESSION = frozenset({"database", "user", "database user"})
+# A value by which the server is asked to choose one itself.
+_CHOSEN_BY_SERVER = {
+    "wal_buffers": "-1",
+    "commit_timestamp_buffers": "0",
+    "subtransaction_buffers": "0",
+    "transaction_buffers": "0",
+}
+_SAID = re.compile(r"^.*? (?=(?:FATAL|ERROR|LOG|DETAIL|HINT): )", re.MULTILINE)
+# The names are ours: checked by _NAME. What an extension that is not loaded defines pg_settings does not show.
+_STATE = """
+SELECT jsonb_build_object(
+    'is_superuser', current_setting('is_superuser')::bool,
+    'is_in_recovery', pg_is_in_recovery(),
+    'may_alter_system', coalesce(current_setting('allow_alter_system', true), 'on')::bool,
+    'data_directory', (SELECT setting FROM pg_settings WHERE name = 'data_directory'),
+    'config_file', (SELECT setting FROM pg_settings WHERE name = 'config_file'),
+    'loaded_at', pg_conf_load_time()::text,
+    'settings', (SELECT coalesce(jsonb_object_agg(asked.name, jsonb_build_object(
+                        'value', coalesce(setting, current_setting(asked.name, true)), 'source', coalesce(source, ''),
+                        'context', coalesce(context, ''), 'is_waiting', coalesce(pending_restart, false))), '{{}}')
+                 FROM unnest(ARRAY[{names}]::text[]) AS asked (name) LEFT JOIN pg_settings s ON lower(s.name) = asked.name))"""
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """What a running server says of one of its settings."""
+
+    value: str | None
+    """In the server's own unit; None where it does not know the name."""
+    source: str
+    context: str
+    is_waiting: bool
+    """Whether the files say something else that takes a restart."""
+
+    @property
+    def is_of_session(self) -> bool:
+        """Whether it was set for the role or the database that pgdyno asks as, and so hides the server's own."""
+        return self.source in _OF_SESSION
+
+
+class ServerState(msgspec.Struct, frozen=True, kw_only=True):
+    """What a running server says of itself."""
+
+    is_superuser: bool
+    is_in_recovery: bool
+    may_alter_system: bool
+    data_directory: str | None
+    config_file: str | None
+    loaded_at: str
+    settings: dict[str, Setting]
+
+
+class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings that are not applied, and why."""
+
+    what: str
+    names: tuple[str, ...]
+    reason: str
+
+
+class Running(msgspec.Struct, frozen=True, kw_only=True):
+    """A server that is to be changed while it runs."""
+
+    postmaster: Postmaster
+    state: ServerState
+    origin: Origin
+
+
+class Prepared(msgspec.Struct, frozen=True, kw_only=True):
+    """What could be applied; nothing is changed yet."""
+
+    server: NamedServer | None
+    settings: dict[str, str]
+    """By name in lower case."""
+    conf: FileCopy | None
+    """The postgresql.auto.conf; None where there is none."""
+    running: Running | None
+    """None where the server does not run, or there is none."""
+    sysctls: dict[str, str]
+    sysfs: dict[str, str]
+    sysctl_file: Path
+    left_out: tuple[LeftOut, ...]
+
+    @property
+    def restarting(self) -> tuple[str, ...]:
+        """The settings that only a restart brings in force, of those that the running server has otherwise."""
+        if self.server is None or self.running is None:
+            return ()
+        shown = self.running.state.settings
+        differing = find_differing(self.settings, shown, self.server.major)
+        return tuple(name for name in differing if shown[name].context == "postmaster")
+
+
+def find_named_server(path: Path, *, bindir: Path | None = None) -> NamedServer:
+    """The server of a data directory.
+
+    Args:
+        path: What the user named.
+        bindir: Programs that the user named; else those of the running server, else installed ones of its version.
+
+    Raises:
+        SpecError: It is no data directory.
+        HostError: It may not be read, is another account's, or no programs are found for it.
+    """
+    folder = find_data_folder(path.resolve(), bindir=bindir)
+    server = open_server(folder.path, folder.bindir)
+    if os.geteuid() not in {0, server.uid}:
+        raise HostError(
+            f"{folder.path} is another account's",
+            detail=f"uid {server.uid}",
+            hint="run pgdyno as root or as that account",
+        )
+    return server
+
+
+def prepare_apply(
+    server: NamedServer | None,
+    *,
+    settings: Mapping[str, str],
+    sysctls: Mapping[str, str],
+    sysfs: Mapping[str, str],
+    sysctl_file: Path = SYSCTL_FILE,
+) -> Prepared:
+    """Look whether settings could be applied, without changing anything.
+
+    Args:
+        server: Whom the settings of PostgreSQL are for; None where only the kernel's are to be applied.
+        settings: Of PostgreSQL, as ALTER SYSTEM takes the values.
+        sysctls: As `sysctl -w` takes them.
+        sysfs: By path below /sys.
+        sysctl_file: What sets the sysctls again at each boot.
+
+    Raises:
+        SpecError: The server or the kernel does not know a setting, does not take its value, or pgdyno could not undo it.
+        HostError: The server cannot be changed, or cannot be asked. What of the kernel this account may not change is no
+            error: it is left out.
+    """
+    kernel, left_out = _find_kernel_part(sysctls, sysfs)
+    named = {name.lower(): value for name, value in settings.items()}
+    if server is None and named:
+        raise ValueError("settings of PostgreSQL need a server")
+    conf, running = _look_at_server(server, named) if server is not None and named else (None, None)
+    return Prepared(
+        server=server if named else None,
+        settings=named,
+        conf=conf,
+        running=running,
+        sysctls=kernel["sysctls"],
+        sysfs=kernel["sysfs"],
+        sysctl_file=sysctl_file,
+        left_out=left_out,
+    )
+
+
+def ask_state(server: NamedServer, names: Sequence[str]) -> ServerState:
+    """What a running server says of itself and of settings, by name in lower case.
+
+    Raises:
+        HostError: It lets nobody in whom we may be.
+        StepFailedError: It does not run, or does not answer.
+    """
+    return server.ask(_STATE.format(names=", ".join(f"'{name}'" for name in names)), ServerState)
+
+
+def find_differing(settings: Mapping[str, str], shown: Mapping[str, Setting], major: int) -> tuple[str, ...]:
+    """Which settings a server has otherwise than wanted, by their names in lower case."""
+    return tuple(
+        name
+        for name, value in settings.items()
+        if _CHOSEN_BY_SERVER.get(name) != value and not same_value(name, value, shown[name].value or "", major)
+    )
+
+
+def read_conf_value(server: NamedServer, name: str) -> Setting:
+    """What a server that does not run would have, by its files.
+
+    Raises:
+        SpecError: It does not take what stands in them.
+    """
+    value = _run_postgres(server, ["-C", name], None).removesuffix("\n")
+    return Setting(value=value, source="", context="", is_waiting=False)
+
+
+def _find_kernel_part(
+    sysctls: Mapping[str, str], sysfs: Mapping[str, str]
+) -> tuple[dict[str, dict[str, str]], tuple[LeftOut, ...]]:
+    left_out = []
+    kernel: dict[str, dict[str, str]] = {}
+    for part, words, values, check in (
+        ("sysctls", "kernel settings", sysctls, check_sysctls),
+        ("sysfs", "settings below /sys", sysfs, check_sysfs),
+    ):
+        try:
+            kernel[part] = check(values)
+        except HostError as error:
+            kernel[part] = {}
+            left_out.append(LeftOut(what=words, names=tuple(values), reason=error.fact))
+    return kernel, tuple(left_out)
+
+
+def _look_at_server(server: NamedServer, settings: Mapping[str, str]) -> tuple[FileCopy | None, Running | None]:
+    for name in settings:
+        if not _NAME.fullmatch(name):
+            raise SpecError(f"{name!r} is no name of a setting")
+        if name in _REFUSED:
+            raise SpecError(
+                f"{name} is not for pgdyno to change", detail="it decides where the server is and who may enter"
+            )
+    postmaster = server.postmaster()
+    running = _look_at_running(server, postmaster, settings) if postmaster is not None else None
+    if running is None:
+        _check_stopped(server)
+    _try_settings(server, settings, running.state.config_file if running else None)
+    path = server.data / NAME
+    conf = read_copy(path, uid=server.uid)
+    # ALTER SYSTEM could replace it all the same, but who takes the right to write away means it.
+    if conf is not None and (not conf.mode & 0o200 or not os.access(path, os.W_OK)):
+        raise HostError(
+            f"{path} is read-only", hint="whoever has made it so wants the server's settings kept elsewhere"
+        )
+    return conf, running
+
+
+def _look_at_running(server: NamedServer, postmaster: Postmaster, settings: Mapping[str, str]) -> Running:
+    state = ask_state(server, list(settings))
+    if not state.is_superuser:
+        raise HostError(
+            f"the server in {server.data} lets pgdyno in, but not as a superuser",
+            hint="let its own account be a superuser by peer authentication on its socket",
+        )
+    if state.data_directory is None or Path(state.data_directory).resolve() != server.data:
+        raise HostError("another server answers", detail=f"it serves {state.data_directory}, not {server.data}")
+    if state.is_in_recovery:
+        raise _standing_by(server)
+    if not state.may_alter_system:
+        raise _no_alter_system()
+    beaten = [f"{name}: {shown.source}" for name, shown in state.settings.items() if shown.source in _BEFORE_START]
+    if beaten:
+        raise HostError(
+            "the server was started with settings that beat those of its files",
+            detail="\n".join(beaten),
+            hint="take them out of what starts the server, or leave them out here",
+        )
+    return Running(postmaster=postmaster, state=state, origin=find_origin(server, postmaster.id.pid))
+
+
+def _check_stopped(server: NamedServer) -> None:
+    if any((server.data / name).exists() for name in ("standby.signal", "recovery.signal")):
+        raise _standing_by(server)
+    if server.major >= 17 and _run_postgres(server, ["-C", "allow_alter_system"], None).strip() == "off":
+        raise _no_alter_system()
+
+
+def _try_settings(server: NamedServer, settings: Mapping[str, str], config_file: str | None) -> None:
+    options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+    _run_postgres(server, [*options, "-C", "shared_buffers"], config_file)
+
+
+def _run_postgres(server: NamedServer, words: Sequence[str], config_file: str | None) -> str:
+    config = Path(config_file) if config_file else _find_config_file(server)
+    argv = [server.program("postgres"), "-D", str(server.data), "-c", f"config_file={config}", *words]
+    done = process.run(argv, user=server.asker)
+    if done.exit_code != 0:
+        raise SpecError(
+            "the server refuses a setting",
+            detail=_SAID.sub("", done.stderr.strip()),
+            hint=f"PostgreSQL {server.major} does not take it",
+        )
+    return done.stdout
+
+
+def _find_config_file(server: NamedServer) -> Path:
+    # Debian keeps /etc/postgresql/VERSION/CLUSTER for /var/lib/postgresql/VERSION/CLUSTER.
+    debian = Path("/etc/postgresql", *server.data.parts[-2:], "postgresql.conf")
+    own = server.data / "postgresql.conf"
+    return own if own.exists() or not debian.exists() else debian
+
+
+def _standing_by(server: NamedServer) -> HostError:
+    return HostError(
+        f"the server in {server.data} stands by or recovers",
+        hint="tune its primary; here, settings that differ from the primary's may stop the replay",
+    )
+
+
+def _no_alter_system() -> HostError:
+    return HostError(
+        "the server refuses ALTER SYSTEM",
+        detail="allow_alter_system = off",
+        hint="what manages its configuration wants to do it alone: give it the settings as a fragment",
+    )

@@ -1,0 +1,115 @@
+"""Settings of the kernel that are files below /sys: which may be changed and undone, reading and writing.
+
+As `sysctl`, this remembers nothing: whoever wants to change something journals it first. A file below /sys may as well be
+an action, or give up what a flush promises, so only those that are known to be settings are taken. None outlives a
+reboot.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from pgdyno.errors import HostError, SpecError
+
+ROOT = Path("/sys")
+# Source: the kernel's Documentation/ABI/stable/sysfs-block, Documentation/admin-guide/mm/transhuge.rst, md.rst and
+# hugetlbpage.rst, and Documentation/admin-guide/pm/cpufreq.rst.
+_SETTINGS = re.compile(
+    r"""block/[^/]+/queue/(scheduler|read_ahead_kb|nr_requests|rq_affinity|nomerges|max_sectors_kb|wbt_lat_usec|add_random|iostats)
+      | block/[^/]+/md/stripe_cache_size
+      | kernel/mm/transparent_hugepage/(enabled|defrag|shmem_enabled|khugepaged/(defrag|pages_to_scan|scan_sleep_millisecs))
+      | kernel/mm/hugepages/hugepages-\d+kB/(nr_hugepages|nr_overcommit_hugepages)
+      | devices/system/cpu/(cpu\d+/cpufreq|cpufreq/policy\d+)/(scaling_governor|energy_performance_preference)""",
+    re.VERBOSE,
+)
+# Another scheduler brings its own depth of the queue and its own throttling of writes.
+# Source: the kernel's block/elevator.c, elevator_switch(), and block/bfq-iosched.c, bfq_init_queue().
+_SCHEDULER = re.compile(r"(?P<queue>block/[^/]+/queue/)scheduler")
+_RESET_BY_SCHEDULER = ("nr_requests", "wbt_lat_usec")
+_CHOICE = re.compile(r"\[(?P<chosen>[^\]]+)\]")
+
+
+def check_sysfs(values: Mapping[str, str]) -> dict[str, str]:
+    """Whether settings could be changed here and undone, without changing any.
+
+    Returns:
+        The values by path below /sys, those before the others that reset others.
+
+    Raises:
+        SpecError: One is no known setting, is not there, or does not take its value.
+        HostError: This account, or this machine, does not allow to change them.
+    """
+    wanted = {name.strip("/").removeprefix("sys/"): value.strip() for name, value in values.items()}
+    for name, value in wanted.items():
+        if not _SETTINGS.fullmatch(name):
+            raise SpecError(f"/sys/{name} is no setting that pgdyno knows how to undo")
+        if not is_there(name):
+            raise SpecError(f"there is no /sys/{name} on this machine")
+        choices = (ROOT / name).read_text(encoding="utf-8")
+        if _CHOICE.search(choices) and value not in choices.replace("[", "").replace("]", "").split():
+            raise SpecError(f"/sys/{name} does not take {value!r}", detail=f"it takes: {choices.strip()}")
+        if not os.access(ROOT / name, os.W_OK, effective_ids=True):
+            raise HostError(
+                f"this account may not change /sys/{name}" if os.geteuid() else "/sys is read-only here",
+                detail=f"it is {read_value(name)}",
+                hint="run pgdyno as root of the host itself, or leave settings below /sys out",
+            )
+    return dict(sorted(wanted.items(), key=lambda item: not _SCHEDULER.fullmatch(item[0])))
+
+
+def reset_with(name: str) -> tuple[str, ...]:
+    """The settings that a change of this one resets, of those that this machine has."""
+    found = _SCHEDULER.fullmatch(name)
+    names = [found["queue"] + other for other in _RESET_BY_SCHEDULER] if found else []
+    return tuple(name for name in names if is_there(name))
+
+
+def is_there(name: str) -> bool:
+    """Whether the machine still has it; that of a disk goes with it."""
+    return (ROOT / name).is_file()
+
+
+def read_value(name: str) -> str:
+    """What is chosen, where the kernel lists what it would take; else all that it says.
+
+    Raises:
+        HostError: It cannot be read.
+    """
+    try:
+        text = (ROOT / name).read_text(encoding="utf-8", errors="replace").strip()
+    except OSError as exc:
+        raise HostError(f"cannot read /sys/{name}", detail=str(exc)) from exc
+    found = _CHOICE.search(text)
+    return found["chosen"] if found else text
+
+
+def write_values(expected: Mapping[str, str]) -> None:
+    """Make settings have these values, in this order; then read all of them back.
+
+    Raises:
+        SpecError: The kernel refuses a value.
+        HostError: One cannot be written, or the kernel took it differently.
+    """
+    for name, value in expected.items():
+        if read_value(name) != value:
+            _write(name, value)
+    for name, value in expected.items():
+        if (found := read_value(name)) != value:
+            raise HostError(f"the kernel did not take /sys/{name} = {value}", detail=f"it is {found} after setting it")
+
+
+def _write(name: str, value: str) -> None:
+    try:
+        descriptor = os.open(ROOT / name, os.O_WRONLY)
+        try:
+            os.write(descriptor, f"{value}\n".encode())
+        finally:
+            os.close(descriptor)
+    except OSError as exc:
+        if exc.errno in {errno.EINVAL, errno.ERANGE}:
+            raise SpecError(f"the kernel refuses /sys/{name} = {value}", detail=str(exc)) from exc
+        raise HostError(f"cannot set /sys/{name} to {value}", detail=str(exc)) from exc

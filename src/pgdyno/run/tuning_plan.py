@@ -1,0 +1,183 @@
+"""Plans how settings are applied: what each file will hold, and what the journal must know to undo all of it.
+
+Reads what is there at this moment, and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from pgdyno.errors import HostError
+from pgdyno.run import sysctl, sysfs
+from pgdyno.run.apply_look import Prepared
+from pgdyno.run.clock import local_now
+from pgdyno.run.journal import (
+    Change,
+    ChangeKind,
+    FileChange,
+    SavedFile,
+    ServerChange,
+    Tuning,
+    TuningState,
+    begin_change,
+    this_process,
+)
+from pgdyno.run.kept_file import FileCopy, read_copy
+from pgdyno.run.kernel import with_partners
+from pgdyno.run.named_server import NamedServer
+from pgdyno.run.server_conf import NAME, put_settings
+from pgdyno.run.sysctl_file import sysctl_file_content
+
+_Change = TypeVar("_Change", Change, FileChange, ServerChange)
+
+
+class FileStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that is to be replaced."""
+
+    path: Path
+    uid: int
+    old: FileCopy | None
+    new: FileCopy
+
+
+class Steps(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that is going to be done, and the tuning it makes."""
+
+    tuning: Tuning
+    files: tuple[FileStep, ...]
+    sysctls: dict[str, str]
+
+    def load(self, saved: SavedFile) -> FileCopy:
+        """What a file was before."""
+        return next(file.old for file in self.files if file.old is not None and file.old.saved == saved)
+
+
+def plan_steps(prepared: Prepared, previous: Tuning | None, *, may_restart: bool) -> Steps:
+    """What is to be done to apply what was prepared, with what is there now.
+
+    Args:
+        prepared: What `prepare_apply` made, a moment ago.
+        previous: Tunings that are in force.
+        may_restart: Whether the server may be restarted, now and to undo it.
+
+    Raises:
+        HostError: Something can no longer be read, or has changed since.
+    """
+    sysctls = with_partners(prepared.sysctls)
+    kernel = (*map(_begin_sysctl, sysctls, sysctls.values()), *_begin_sysfs(prepared.sysfs))
+    conf = _plan_conf(prepared)
+    sysctl_file = _plan_sysctl_file(prepared, previous)
+    tuning = Tuning(
+        state=TuningState.APPLYING,
+        owner=this_process(),
+        at=local_now().isoformat(timespec="seconds"),
+        may_restart=may_restart,
+        kernel=kernel,
+        files=tuple(
+            FileChange(what=str(file.path), old=file.old.saved if file.old else None, new_sha256s=(file.new.sha256,))
+            for file in sysctl_file
+        ),
+        servers=tuple(_server_change(prepared.server, prepared, file) for file in conf if prepared.server),
+    )
+    return Steps(tuning=tuning, files=(*sysctl_file, *conf), sysctls=sysctls)
+
+
+def _plan_conf(prepared: Prepared) -> list[FileStep]:
+    server = prepared.server
+    if server is None:
+        return []
+    path = server.data / NAME
+    old = read_copy(path, uid=server.uid)
+    if old != prepared.conf:
+        raise HostError(f"somebody else has changed {path} meanwhile", hint="try again")
+    content = put_settings(old.content if old else None, prepared.settings)
+    gid = server.data.stat().st_gid
+    new = msgspec.structs.replace(old or FileCopy(content=b"", uid=server.uid, gid=gid, mode=0o600), content=content)
+    return [FileStep(path=path, uid=server.uid, old=old, new=new)]
+
+
+def _plan_sysctl_file(prepared: Prepared, previous: Tuning | None) -> list[FileStep]:
+    path = prepared.sysctl_file
+    if not prepared.sysctls or not path.parent.is_dir():
+        return []
+    old = read_copy(path, uid=0)
+    content = sysctl_file_content(previous.kernel if previous else (), prepared.sysctls)
+    return [FileStep(path=path, uid=0, old=old, new=FileCopy(content=content, uid=0, gid=0, mode=0o644))]
+
+
+def _server_change(server: NamedServer, prepared: Prepared, file: FileStep) -> ServerChange:
+    running = prepared.running
+    return ServerChange(
+        what=str(server.data),
+        old=file.old.saved if file.old else None,
+        settings={name: (value,) for name, value in prepared.settings.items()},
+        bindir=str(server.bindir),
+        postmaster=running.postmaster.id if running else None,
+        starter=running.origin.starter if running else None,
+    )
+
+
+def _begin_sysctl(name: str, value: str) -> Change:
+    namespace = sysctl.find_namespace(name)
+    change = begin_change(kind=ChangeKind.SYSCTL, what=name, namespace=namespace, old_value=sysctl.read_value(name))
+    return msgspec.structs.replace(change, new_values=(value,))
+
+
+def _begin_sysfs(values: Mapping[str, str]) -> list[Change]:
+    reset = (other for name in values for other in sysfs.reset_with(name) if other not in values)
+    wanted: dict[str, tuple[str, ...]] = {name: (value,) for name, value in values.items()}
+    wanted |= dict.fromkeys(reset, ())
+    return [
+        msgspec.structs.replace(
+            begin_change(kind=ChangeKind.SYSFS, what=name, namespace=None, old_value=sysfs.read_value(name)),
+            new_values=new_values,
+        )
+        for name, new_values in wanted.items()
+    ]
+
+
+def merge_tunings(previous: Tuning | None, fresh: Tuning) -> Tuning:
+    """What is to be undone after a second tuning: both, to what was there before the first."""
+    if previous is None:
+        return fresh
+    return msgspec.structs.replace(
+        fresh,
+        kernel=_merge(previous.kernel, fresh.kernel, _merge_kernel),
+        files=_merge(previous.files, fresh.files, _merge_files),
+        servers=_merge(previous.servers, fresh.servers, _merge_servers),
+    )
+
+
+def _merge(
+    first: Sequence[_Change], second: Sequence[_Change], merge: Callable[[_Change, _Change], _Change]
+) -> tuple[_Change, ...]:
+    merged = {change.what: change for change in first}
+    for change in second:
+        merged[change.what] = merge(merged[change.what], change) if change.what in merged else change
+    return tuple(merged.values())
+
+
+def _merge_kernel(first: Change, second: Change) -> Change:
+    # After a reboot a name below /sys may be another disk's.
+    if first.kind is ChangeKind.SYSFS and first.owner.boot_id != second.owner.boot_id:
+        return second
+    new_values = _join(first.new_values, second.new_values)
+    return msgspec.structs.replace(second, old_value=first.old_value, new_values=new_values)
+
+
+def _merge_files(first: FileChange, second: FileChange) -> FileChange:
+    return msgspec.structs.replace(second, old=first.old, new_sha256s=_join(first.new_sha256s, second.new_sha256s))
+
+
+def _merge_servers(first: ServerChange, second: ServerChange) -> ServerChange:
+    joined = {name: _join(first.settings.get(name, ()), values) for name, values in second.settings.items()}
+    return msgspec.structs.replace(second, old=first.old, settings={**first.settings, **joined})
+
+
+def _join(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:
+    """Each once, the newest last."""
+    return (*(value for value in first if value not in second), *second)

@@ -1,0 +1,283 @@
+"""Undoes what a tuning has changed: the configuration of servers, files, the kernel, and what these had set in motion.
+
+What somebody else has changed since is left, and said. Of a postgresql.auto.conf that others have written since, only
+what pgdyno had put there is taken out: the whole file as it was would undo their ALTER SYSTEM, which nobody has asked for.
+Where nobody has, it is put back byte for byte.
+
+Servers are restarted only where that was allowed, and stopped before the kernel's settings change: the huge pages that
+one holds cannot be given to another, or to the rest of the machine, before it lets go of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from pgdyno.errors import HostError, PgdynoError, StepFailedError
+from pgdyno.run.apply_look import ask_state
+from pgdyno.run.clock import monotonic_s
+from pgdyno.run.journal import (
+    AnyChange,
+    Change,
+    FileChange,
+    Journal,
+    SavedFile,
+    ServerChange,
+    Starter,
+    Tuning,
+    TuningState,
+    Undo,
+    UndoOutcome,
+    is_running,
+    read_boot_id,
+    this_process,
+    uninterrupted,
+)
+from pgdyno.run.kept_file import FileCopy, discard_partial, load_copy, read_copy, write_copy
+from pgdyno.run.kernel import undo_changes
+from pgdyno.run.named_server import NamedServer, open_server
+from pgdyno.run.server_conf import NAME, take_back
+from pgdyno.run.server_starter import find_origin
+
+_RELOAD_PATIENCE_S = 10.0
+_POLL_S = 0.02
+Load = Callable[[SavedFile], FileCopy]
+"""Gives what a saved file held."""
+
+
+def restore_tuning(
+    journal: Journal, *, may_restart: bool, on_activity: Callable[[str], None] = lambda _: None
+) -> tuple[Undo, ...]:
+    """Undo all that tunings have changed, finished or not. What cannot be undone stays in the journal.
+
+    Args:
+        journal: That they were written to.
+        may_restart: Whether to restart servers for which it takes that to be as before. One that a tuning which was not
+            finished has stopped is started in any case.
+        on_activity: Told what is done now.
+
+    Raises:
+        HostError: The journal cannot be read or written, or another pgdyno is at work on the same.
+    """
+    tuning = journal.read_tuning()
+    if tuning is None:
+        return ()
+    with uninterrupted():
+        tuning = _claim(journal, may_restart=may_restart)
+        undone = undo_tuning(tuning, lambda saved: load_copy(saved, journal), on_activity=on_activity)
+        with journal.open() as page:
+            page.write_tuning(_remaining(tuning, undone))
+    return undone
+
+
+def undo_tuning(tuning: Tuning, load: Load, *, on_activity: Callable[[str], None]) -> tuple[Undo, ...]:
+    """Undo what a tuning has changed, in an order that lets servers come back, and tell how each change ended."""
+    servers = [_UndoneServer(change, tuning, load) for change in tuning.servers]
+    for server in servers:
+        on_activity(f"{server.change.what}: settings")
+        server.attempt(server.put_back)
+        server.attempt(server.stop)
+    on_activity("kernel settings")
+    files = [_undo_file(change, load) for change in tuning.files]
+    kernel = undo_changes(tuning.kernel, is_lasting=bool(tuning.files))
+    for server in servers:
+        if server.starts_with is not None:
+            on_activity(f"{server.change.what}: start")
+        server.attempt(server.start)
+    return (*(server.undo for server in servers), *files, *kernel)
+
+
+def wait_for_reload(server: NamedServer, loaded_at: str) -> None:
+    """Wait until new sessions of a server have read its files since the last time they had, or for long enough.
+
+    Raises:
+        HostError: As `ask_state`.
+        StepFailedError: As `ask_state`.
+    """
+    deadline = monotonic_s() + _RELOAD_PATIENCE_S
+    while ask_state(server, ()).loaded_at == loaded_at and monotonic_s() < deadline:
+        time.sleep(_POLL_S)
+
+
+class _UndoneServer:
+    """A server on its way back."""
+
+    def __init__(self, change: ServerChange, tuning: Tuning, load: Load) -> None:
+        self.change = change
+        self.starts_with: Starter | None = None
+        self.undo = Undo(change=change, outcome=UndoOutcome.UNNEEDED)
+        self._tuning = tuning
+        self._load = load
+        self._environment: Mapping[str, str] | None = None
+        self._is_lost = False
+
+    def attempt(self, step: Callable[[NamedServer], None]) -> None:
+        """Do a step; what fails is told as the end of the change, and the machine's other parts are still undone."""
+        path = Path(self.change.what)
+        if self._is_lost:
+            return
+        if not (path / "PG_VERSION").exists():
+            self._end(UndoOutcome.GONE, "its data directory is gone")
+            return
+        try:
+            step(open_server(path, Path(self.change.bindir)))
+        except (PgdynoError, OSError, ValueError) as error:
+            words = f"{error.fact}: {error.detail}".rstrip(": ") if isinstance(error, PgdynoError) else str(error)
+            self._end(UndoOutcome.FAILED, words)
+
+    def put_back(self, server: NamedServer) -> None:
+        """The file."""
+        path = server.data / NAME
+        discard_partial(path, uid=server.uid)
+        old = self._load(self.change.old) if self.change.old is not None else None
+        found = read_copy(path, uid=server.uid)
+        if found == old:
+            return
+        if found is None:
+            self.undo = _ended(self.change, UndoOutcome.LEFT, "somebody else has removed it since, and it was left so")
+            return
+        back = take_back(found.content, old.content if old else None, self.change.settings)
+        write_copy(
+            path, old if back.is_as_before else msgspec.structs.replace(found, content=back.content), uid=server.uid
+        )
+        self.undo = _ended(self.change, UndoOutcome.UNDONE, _words_of_left(back.left))
+
+    def stop(self, server: NamedServer) -> None:
+        """The server, where it takes a restart to be as before."""
+        was_ours = self._tuning.state is TuningState.APPLYING and _is_of_this_boot(self.change)
+        try:
+            waiting = self._reload(server)
+        except StepFailedError:
+            if server.postmaster() is not None:
+                raise
+            # It was stopped, or came to its end, while settings were applied to it.
+            self.starts_with = self.change.starter if was_ours else None
+            return
+        except HostError as error:
+            server.reload()
+            self._tell(f"whether it takes a restart, too, cannot be seen: {error.detail or error.fact}")
+            return
+        if not waiting:
+            return
+        running = server.postmaster()
+        origin = find_origin(server, running.id.pid) if running else None
+        if origin is None or origin.starter is None or not self._tuning.may_restart:
+            why = f" ({origin.obstacle})" if origin and origin.obstacle else ""
+            self._tell(f"restart the server{why}: until then it runs with {', '.join(waiting)} as tuned")
+            return
+        self._environment = origin.environment
+        self.starts_with = origin.starter
+        server.stop(origin.starter)
+
+    def start(self, server: NamedServer) -> None:
+        """The server, where it was stopped."""
+        if self.starts_with is not None:
+            server.start(self.starts_with, self._environment)
+            # One that was already on its way up may have read the file before it was put back.
+            if self._reload(server):
+                server.stop(self.starts_with)
+                server.start(self.starts_with, self._environment)
+
+    def _reload(self, server: NamedServer) -> tuple[str, ...]:
+        """Have it read its files; returns which of our settings wait for a restart."""
+        names = tuple(self.change.settings)
+        before = ask_state(server, names)
+        server.reload()
+        wait_for_reload(server, before.loaded_at)
+        return tuple(name for name, shown in ask_state(server, names).settings.items() if shown.is_waiting)
+
+    def _tell(self, words: str) -> None:
+        outcome = UndoOutcome.UNDONE if self.undo.outcome is UndoOutcome.UNNEEDED else self.undo.outcome
+        self.undo = _ended(self.change, outcome, "; ".join(filter(None, (self.undo.reason, words))))
+
+    def _end(self, outcome: UndoOutcome, words: str) -> None:
+        self._is_lost = outcome is UndoOutcome.GONE or self.starts_with is None
+        self.undo = _ended(self.change, outcome, words)
+
+
+def _undo_file(change: FileChange, load: Load) -> Undo:
+    path = Path(change.what)
+    try:
+        if not path.parent.exists():
+            return _ended(change, UndoOutcome.GONE, "its folder is gone")
+        discard_partial(path, uid=0)
+        old = load(change.old) if change.old is not None else None
+        found = read_copy(path, uid=0)
+        if found == old:
+            return Undo(change=change, outcome=UndoOutcome.UNNEEDED)
+        if found is None or found.sha256 not in change.new_sha256s:
+            return _ended(change, UndoOutcome.LEFT, "somebody else has changed it since, and it was left so")
+        write_copy(path, old, uid=0)
+    except PgdynoError as error:
+        return _ended(change, UndoOutcome.FAILED, f"{error.fact}: {error.detail}".rstrip(": "))
+    return Undo(change=change, outcome=UndoOutcome.UNDONE)
+
+
+def _claim(journal: Journal, *, may_restart: bool) -> Tuning:
+    """Make a tuning ours to undo: if we are killed at that, the next one goes on."""
+    with journal.open() as page:
+        tuning = page.tuning
+        if tuning is None:
+            raise HostError("another pgdyno has just undone the tuning of this host")
+        if tuning.state is TuningState.APPLYING and is_running(tuning.owner):
+            raise HostError(
+                "another pgdyno is tuning this host, or undoing that",
+                detail=f"pid {tuning.owner.pid}, since {tuning.at}",
+                hint="wait for it",
+            )
+        held = next((held for held in page.changes for change in tuning.kernel if held.is_same_thing(change)), None)
+        if held is not None:
+            raise HostError(
+                f"a measurement holds {held.what}", detail=f"pid {held.owner.pid}, since {held.at}", hint="wait for it"
+            )
+        is_finished = tuning.state is TuningState.APPLIED
+        tuning = msgspec.structs.replace(
+            tuning,
+            state=TuningState.APPLYING,
+            owner=this_process(),
+            may_restart=may_restart or (tuning.may_restart and not is_finished),
+            servers=tuple(_as_it_runs(change, is_finished=is_finished) for change in tuning.servers),
+        )
+        page.write_tuning(tuning)
+        return tuning
+
+
+def _as_it_runs(change: ServerChange, *, is_finished: bool) -> ServerChange:
+    """With the postmaster that runs now, which is to run afterwards, too."""
+    try:
+        server = open_server(Path(change.what), Path(change.bindir))
+        running = server.postmaster()
+        if running is not None:
+            starter = find_origin(server, running.id.pid).starter
+            return msgspec.structs.replace(change, postmaster=running.id, starter=starter)
+    except (HostError, OSError, ValueError):
+        # It is gone, which undoing it will tell, or ends at this moment.
+        return change
+    return msgspec.structs.replace(change, postmaster=None) if is_finished else change
+
+
+def _remaining(tuning: Tuning, undone: Sequence[Undo]) -> Tuning | None:
+    failed = [undo.change for undo in undone if undo.outcome is UndoOutcome.FAILED]
+    if not failed:
+        return None
+    return msgspec.structs.replace(
+        tuning,
+        kernel=tuple(change for change in failed if isinstance(change, Change)),
+        files=tuple(change for change in failed if isinstance(change, FileChange)),
+        servers=tuple(change for change in failed if isinstance(change, ServerChange)),
+    )
+
+
+def _ended(change: AnyChange, outcome: UndoOutcome, reason: str) -> Undo:
+    return Undo(change=change, outcome=outcome, reason=reason)
+
+
+def _words_of_left(names: Sequence[str]) -> str:
+    return f"somebody else has changed {', '.join(names)} since, which was left so" if names else ""
+
+
+def _is_of_this_boot(change: ServerChange) -> bool:
+    return change.postmaster is not None and change.postmaster.boot_id == read_boot_id()
