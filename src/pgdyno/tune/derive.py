@@ -105,21 +105,21 @@ def _estimate(draft: Draft) -> tuple[Estimated, ...]:
             how=f"checkpoint_timeout or max_wal_size / (1 + checkpoint_completion_target) at {wal_rate(subject).value / 1e6:.3g} MB/s",
         ),
     ]
-    dirty = draft.decided.get("vm.dirty_bytes")
-    if dirty is not None:
-        amount = float(dirty.value)
+    background, dirty = (draft.decided.get(f"vm.dirty_{name}") for name in ("background_bytes", "bytes"))
+    if background is not None and dirty is not None:
+        anywhere = min(disk.write_bytes_per_s.value, disk.random_write_iops.value * PAGE_BYTES)
         found += [
             Estimated(
-                what="longest stall, pages in sequence",
-                value=amount / disk.write_bytes_per_s.value,
+                what="stall behind the kernel's writing back",
+                value=float(background.value) / disk.write_bytes_per_s.value,
                 unit="s",
-                how="vm.dirty_bytes / sequential write bandwidth",
+                how="vm.dirty_background_bytes / sequential write bandwidth",
             ),
             Estimated(
-                what="longest stall, pages anywhere",
-                value=amount / min(disk.write_bytes_per_s.value, disk.random_write_iops.value * PAGE_BYTES),
+                what="longest stall, after a burst",
+                value=float(dirty.value) / anywhere,
                 unit="s",
-                how="vm.dirty_bytes / (random write IOPS × 8 kB)",
+                how="vm.dirty_bytes / (random write IOPS × 8 kB): as much as may wait, all of it pages far apart",
             ),
         ]
     return tuple(found)

@@ -237,7 +237,16 @@ def round_down(value: float) -> float:
 
     Whoever reads 4864 MB sees a computed figure where a choice was made; nothing that is derived here is known to 12 %.
     """
+    return value // _step(value) * _step(value)
+
+
+def round_up(value: float) -> float:
+    """The like, never less than `value`."""
+    return -(-value // _step(value)) * _step(value)
+
+
+def _step(value: float) -> int:
     step = 1
     while value >= step * 16:
         step *= 2
-    return value // step * step
+    return step

@@ -16,8 +16,11 @@ _VM = "Linux, Documentation/admin-guide/sysctl/vm.rst"
 _SYSCTL = "Linux, Documentation/admin-guide/sysctl/kernel.rst"
 _MANUAL = "PostgreSQL 18 manual, section 18.4"
 # Source: Linux, mm/page-writeback.c: what vm.dirty_ratio and vm.dirty_background_ratio are when nothing sets them.
-_STOCK_DIRTY_RATIO = 0.2
-_LEAST_DIRTY_BYTES = 64 * MB
+_STOCK_BACKGROUND_RATIO = 0.1
+_LEAST_BACKGROUND_BYTES = 64 * MB
+# Between the two limits writers go on while the kernel writes back; Source: balance_dirty_pages(), as above, begins to
+# slow them halfway.
+_BURST = 4
 # Source: Linux, include/linux/socket.h, SOMAXCONN since 5.4.
 _STOCK_SOMAXCONN = 4096
 
@@ -50,6 +53,10 @@ def _put_sysctl(
     source: str,
     trades: str = "",
 ) -> None:
+    seen = draft.subject.kernel.sysctls
+    # Nothing seen at all: a machine one does not have, whose kernel is taken to have what kernels have.
+    if seen and name not in seen:
+        return
     draft.put_outside(
         name,
         value,
@@ -82,28 +89,28 @@ def _put_huge_pages(draft: Draft) -> None:
 def _put_dirty(draft: Draft) -> None:
     subject = draft.subject
     rate = subject.disk.write_bytes_per_s
-    most = round_down(subject.memory.value * _STOCK_DIRTY_RATIO)
-    dirty = min(most, max(_LEAST_DIRTY_BYTES, round_down(rate.value * subject.stall_s.value)))
-    shared_source = f"{_VM}, dirty_bytes, dirty_background_bytes"
-    _put_sysctl(
-        draft,
-        "vm.dirty_bytes",
-        f"{dirty:.0f}",
-        reason="so much waits to be written at most, that the disk is done with it in the time that a flush may be held up.",
-        formula="sequential write bandwidth × allowed stall, at least 64 MB, at most a fifth of the memory",
-        inputs=(rate, subject.stall_s, subject.memory),
-        source=shared_source,
-        trades="programs that write much are held up sooner",
-    )
+    most = subject.memory.value * _STOCK_BACKGROUND_RATIO
+    background = round_down(min(most, max(_LEAST_BACKGROUND_BYTES, rate.value * subject.stall_s.value)))
+    shared_source = f"{_VM}, dirty_bytes, dirty_background_bytes; mm/page-writeback.c, balance_dirty_pages()"
     _put_sysctl(
         draft,
         "vm.dirty_background_bytes",
-        f"{dirty / 4:.0f}",
-        reason="the kernel begins to write back early enough that nobody who writes is held up.",
-        formula="vm.dirty_bytes / 4",
+        f"{background:.0f}",
+        reason="the kernel begins to write back what the disk is done with in the time that a flush may be held up.",
+        formula="sequential write bandwidth × allowed stall, at least 64 MB, at most a tenth of the memory",
         inputs=(rate, subject.stall_s, subject.memory),
         source=shared_source,
         trades="a page that changes again soon is written twice",
+    )
+    _put_sysctl(
+        draft,
+        "vm.dirty_bytes",
+        f"{_BURST * background:.0f}",
+        reason="only a burst of four times that holds up those who write, checkpointer and sessions among them.",
+        formula="4 × vm.dirty_background_bytes",
+        inputs=(rate, subject.stall_s, subject.memory),
+        source=shared_source,
+        trades="programs that write much are held up sooner than by the kernel's own fifth of the memory",
     )
 
 
@@ -142,6 +149,16 @@ def _put_overcommit(draft: Draft) -> None:
         return
     source = f"{_MANUAL}.4 “Linux Memory Overcommit”; {_VM}, overcommit_memory"
     inputs = (subject.memory, subject.connections)
+    # The ratio first: with the built-in half, the other would stop programs for a moment.
+    _put_sysctl(
+        draft,
+        "vm.overcommit_ratio",
+        str(min(100, math.floor(100 * limit / ordinary))),
+        reason="it allows all memory but what the kernel needs; huge pages do not count.",
+        formula="(memory - huge pages - reserve / 2) / (memory - huge pages)",
+        inputs=inputs,
+        source=source,
+    )
     _put_sysctl(
         draft,
         "vm.overcommit_memory",
@@ -151,15 +168,6 @@ def _put_overcommit(draft: Draft) -> None:
         inputs=inputs,
         source=source,
         trades="programs that ask for much more memory than they use fail",
-    )
-    _put_sysctl(
-        draft,
-        "vm.overcommit_ratio",
-        str(min(100, math.floor(100 * limit / ordinary))),
-        reason="it allows all memory but what the kernel needs; huge pages do not count.",
-        formula="(memory - huge pages - reserve / 2) / (memory - huge pages)",
-        inputs=inputs,
-        source=source,
     )
 
 
@@ -203,7 +211,11 @@ def _put_scheduling(draft: Draft) -> None:
 
 
 def _put_transparent_huge_pages(draft: Draft) -> None:
-    if draft.subject.kernel.transparent_huge_pages in {"madvise", "never"}:
+    kernel = draft.subject.kernel
+    # A kernel that was looked at and shows nothing has none.
+    if kernel.transparent_huge_pages in {"madvise", "never"} or (
+        kernel.transparent_huge_pages is None and kernel.sysctls
+    ):
         return
     draft.put_outside(
         "kernel/mm/transparent_hugepage/enabled",
@@ -212,7 +224,7 @@ def _put_transparent_huge_pages(draft: Draft) -> None:
         layer=Layer.KERNEL,
         reason="huge pages that nobody asked for make sessions wait while memory is put together for them.",
         source="PostgreSQL 18 manual, section 19.4.1, huge_pages; Linux, Documentation/admin-guide/mm/transhuge.rst",
-        formula="no input: madvise wherever it is not that or never",
+        formula="no input: madvise where it is always, or not known",
         trades="programs that gain from them must ask",
     )
 

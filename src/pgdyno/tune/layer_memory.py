@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from pgdyno.tune.draft import GB, MB, Draft, round_down, size
+from pgdyno.tune.draft import GB, MB, Draft, round_down, round_up, size
 from pgdyno.tune.memory import (
     CACHES_BYTES,
     SESSION_BYTES,
-    check_memory,
     reserve_bytes,
     sum_memory,
+    too_much,
     total_bytes,
     uses_huge_pages,
     wal_buffers_bytes,
@@ -25,7 +25,10 @@ _WHOLE_SHARE = 0.5
 _GROWTH = 1.1
 # Disk reads that a part of the memory in the wrong cache may add, at most, where data fit in neither.
 _LOSS_RATIO = 0.05
-_LEAST_BUFFERS_BYTES = 128 * MB
+# What is built in, and on large machines enough for the upper pages of all indexes.
+_LEAST_BUFFERS_BYTES, _LEAST_SHARE = 128 * MB, 1 / 64
+# Below it a server starts and is not worth running.
+_SMALLEST_BYTES = 16 * MB
 # Beyond this, queries of the class gain nothing to speak of; log_temp_files tells of those that would.
 _WORK_MEM_MOST = {
     WorkloadClass.OLTP_WRITE: 16 * MB,
@@ -61,11 +64,12 @@ def _put_buffers(draft: Draft) -> None:
     wanted, reason, formula = choose_buffers(subject)
     least = _least_values(draft)
     fits = _fit(subject, {**least, **draft.values()}, "shared_buffers")
-    value = _largest(fits, wanted, least=16 * MB)
+    value = _largest(fits, wanted, least=_SMALLEST_BYTES)
     if value is None:
         # Nothing that is worth running fits: the sum says why.
-        check_memory(subject, {**least, **draft.values(), "shared_buffers": "16MB"})
-        value = 16.0 * MB
+        raise too_much(
+            subject, sum_memory(subject, {**least, **draft.values(), "shared_buffers": size(_SMALLEST_BYTES)})
+        )
     if value < wanted:
         reason = "it is what connections, work areas and upkeep leave in the worst case."
         formula = f"{formula}; then less until the worst-case sum fits the memory"
@@ -77,7 +81,7 @@ def _put_buffers(draft: Draft) -> None:
         formula=formula,
         inputs=(subject.memory, subject.dataset, subject.connections),
         source=f"{_MANUAL}, shared_buffers; T. M. Wong, J. Wilkes, “My cache or yours?”, USENIX ATC 2002",
-        trades="memory that the kernel's cache and other programs no longer have",
+        trades="memory that the kernel's cache loses; where few pages have most accesses, declare their size as the dataset",
         is_worth_a_word=True,
     )
 
@@ -94,26 +98,21 @@ def choose_buffers(subject: Subject) -> tuple[float, str, str]:
     if subject.dataset.origin is Origin.ASSUMED:
         return round_down(start), "a quarter is where to start while the size of the data is not known.", "memory / 4"
     whole = data * _GROWTH
-    can_hold = subject.workload is not WorkloadClass.ANALYTIC and whole <= _WHOLE_SHARE * memory
-    if can_hold or whole <= start:
-        value = max(whole, min(start, max(4 * data, GB)), min(_LEAST_BUFFERS_BYTES, start))
-        # Rounding down must not leave out the data's last pages.
-        value = max(
-            round_down(value), min(round_down(value * 9 / 8), start if whole <= start else _WHOLE_SHARE * memory)
-        )
-        return (
-            round_down(value),
-            "it holds all data, with room to grow.",
-            "data × 1.1, at least memory / 4 up to data × 4",
-        )
+    # Scans of large tables go through a ring of a few pages: such data gain nothing from lying here whole.
+    most = start if subject.workload is WorkloadClass.ANALYTIC else _WHOLE_SHARE * memory
+    if whole <= most:
+        value = min(round_up(max(whole, min(start, max(4 * data, GB)))), round_down(max(most, start)))
+        formula = "data × 1.1, but as much as memory / 4 up to data × 4 or 1 GB; up to memory / 2, analytic memory / 4"
+        return value, "it holds all data, with room to grow.", formula
+    least = min(start, max(_LEAST_BUFFERS_BYTES, _LEAST_SHARE * memory))
     left = memory - reserve_bytes(subject) - subject.connections.value * SESSION_BYTES
-    if whole + min(_LEAST_BUFFERS_BYTES, start) <= left:
-        value = min(start, left - whole)
+    value = round_down(min(start, max(least, left - whole, _LOSS_RATIO * (data - left))))
+    formula = "at most memory / 4, at least 128 MB and memory / 64; left = memory - reserve - connections × 2 MB"
+    if whole + least <= left:
         reason = "the kernel's cache then holds all data, which this cache alone could not."
-        return round_down(value), reason, "memory - reserve - connections × 2 MB - data × 1.1, at most memory / 4"
-    value = min(start, max(min(_LEAST_BUFFERS_BYTES, start), _LOSS_RATIO * (data - left)))
-    reason = "the data fit in no cache, and each page that both caches hold is one more that is read from the disk."
-    return round_down(value), reason, "0.05 × (data - what the kernel could cache), at most memory / 4, at least 128 MB"
+        return value, reason, f"left - data × 1.1, {formula}"
+    reason = "the data fit in no cache, and a page that both caches hold is one more that is read from the disk."
+    return value, reason, f"0.05 × (data - left), {formula}"
 
 
 def _least_values(draft: Draft) -> dict[str, str]:

@@ -48,9 +48,9 @@ def derive_parallelism(draft: Draft) -> None:
     _put_workers(
         draft,
         "max_worker_processes",
-        max(8, most + 8),
+        max(8, most + 4),
         "parallel queries have their workers, and extensions and logical replication theirs.",
-        "max_parallel_workers + 8",
+        "max_parallel_workers + 4, at least 8",
     )
     _put_workers(
         draft,

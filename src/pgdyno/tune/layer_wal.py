@@ -22,11 +22,15 @@ from pgdyno.units import format_bytes
 _LONGEST_S, _SHORTEST_S = 1800.0, 300.0
 # A checkpoint shall be begun by the clock, not by WAL: room for a busier hour.
 _HEADROOM = 1.25
-_STOCK_MAX_WAL_BYTES = 1 * GB
+_STOCK_MAX_WAL_BYTES, _STOCK_MIN_WAL_BYTES = 1 * GB, 80 * MB
 _COW_FILESYSTEMS = {"btrfs", "zfs", "bcachefs"}
-# CPU time for the image of a page, and what is left of it. Source: the WAL and the CPU time of a server that wrote
-# 8000 images of pgbench's and of random text rows.
-_COMPRESSIONS = {"off": (0.0, 1.0), "lz4": (12e-6, 0.45), "zstd": (35e-6, 0.38), "pglz": (60e-6, 0.45)}
+# More CPU time than without, and what is left, of the image of a page; the mean of pgbench's rows, random letters and
+# sentences. Source: PostgreSQL 15 on an x86-64 of 2024; docs/derivation.md has the figures and how they were got.
+_COMPRESSIONS = {"off": (0.0, 1.0), "lz4": (4.5e-6, 0.49), "zstd": (33e-6, 0.33), "pglz": (74e-6, 0.50)}
+# A session waits for its own CPU time, while many share a write to the disk.
+_CPU_WEIGHT = 2
+# WAL that a server has used up after a quiet hour before it has learnt again how much it needs.
+_LEARNING_S = 300.0
 _CONFIGURATION = "PostgreSQL 18 manual, section 28.5 “WAL Configuration”"
 
 
@@ -107,14 +111,15 @@ def _put_max_wal(draft: Draft) -> None:
 
 
 def _put_min_wal(draft: Draft) -> None:
-    most = draft.number("max_wal_size")
+    rate = wal_rate(draft.subject)
+    value = min(draft.number("max_wal_size") / 2, max(_STOCK_MIN_WAL_BYTES, rate.value * _LEARNING_S))
     draft.put(
         "min_wal_size",
-        size(max(2 * SEGMENT_BYTES, round_down(most / 4) // MB * MB)),
+        size(max(2 * SEGMENT_BYTES, round_down(value) // MB * MB)),
         layer=Layer.WAL,
         reason="after a quiet hour segments are there to be used again, and need not be made and zeroed under load.",
-        formula="max_wal_size / 4",
-        inputs=(wal_rate(draft.subject),),
+        formula="WAL rate × 5 min, by when the server has learnt its need again; at least 80 MB, at most max_wal_size / 2",
+        inputs=(rate,),
         source="PostgreSQL 18 manual, section 19.5.2, min_wal_size",
         trades="that much disk space, always",
     )
@@ -128,24 +133,24 @@ def _put_compression(draft: Draft) -> None:
     missing = subject.missing_values.get("wal_compression", ())
     bandwidth = wal_disk(subject).write_bytes_per_s
     costs = {
-        name: cpu_s / subject.cpus.value + left * PAGE_BYTES / bandwidth.value
+        name: _CPU_WEIGHT * cpu_s / subject.cpus.value + left * PAGE_BYTES / bandwidth.value
         for name, (cpu_s, left) in _COMPRESSIONS.items()
         if name in guc.values and name not in missing
     }
     best = min(costs, key=costs.__getitem__)
-    reasons = {
-        "off": "compressing a page's image would take more of these CPUs than it spares this disk.",
-        best: "images of whole pages are most of the WAL after a checkpoint; this spares the disk more than it takes of the CPUs.",
-    }
+    reason = "images of whole pages are most of the WAL after a checkpoint; this spares the disk more than it takes of the CPUs."
+    if best == "off":
+        others = ", ".join(name for name in costs if name != "off")
+        reason = f"compressing page images, here with {others}, would take more of these CPUs than it spares this disk."
     draft.put(
         "wal_compression",
         best,
         layer=Layer.WAL,
-        reason=reasons["off" if best == "off" else best],
-        formula="least of CPU time / CPUs + bytes left / write bandwidth, for an image of 8 kB with off, lz4, zstd and pglz as far as the build has them",
+        reason=reason,
+        formula="least of 2 × CPU time / CPUs + bytes left / write bandwidth, for an image of 8 kB with off, lz4, zstd and pglz as far as the build has them",
         inputs=(subject.cpus, bandwidth),
         source="PostgreSQL 18 manual, section 19.5.1, wal_compression",
-        trades=f"{_COMPRESSIONS[best][0] * 1e6:.0f} µs of CPU for each page's first change after a checkpoint"
+        trades=f"{_COMPRESSIONS[best][0] * 1e6:.2g} µs of CPU time for each page's first change after a checkpoint"
         if best != "off"
         else "",
         is_worth_a_word=True,

@@ -108,16 +108,20 @@ def check_memory(subject: Subject, settings: Mapping[str, str]) -> tuple[MemoryS
         SpecError: It does not.
     """
     shares = sum_memory(subject, settings)
+    if total_bytes(shares) > subject.memory.value:
+        raise too_much(subject, shares)
+    return shares
+
+
+def too_much(subject: Subject, shares: Sequence[MemoryShare]) -> SpecError:
+    """What to say of a sum that does not fit."""
     total, memory = total_bytes(shares), subject.memory.value
-    if total <= memory:
-        return shares
     lines = [f"{format_bytes(share.bytes):>10}  {share.what}: {share.how}" for share in shares]
     largest = max(shares, key=lambda share: share.bytes).what
-    hint = "fewer connections, with a pooler before the server" if largest == "connections" else "less of the largest"
-    raise SpecError(
+    return SpecError(
         f"the settings need {format_bytes(total)} in the worst case, and there are {format_bytes(memory)}",
         detail="\n".join([*lines, f"{format_bytes(total):>10}  in all"]),
-        hint=f"ask for {hint}, or more memory",
+        hint=f"{largest} takes the most: ask for less of it, for fewer connections with a pooler before the server, or more memory",
     )
 
 
