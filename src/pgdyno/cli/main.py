@@ -28,6 +28,7 @@ from pgdyno.cli.options import (
 )
 from pgdyno.cli.preflight import CHECK_EXAMPLES, check
 from pgdyno.cli.session import session
+from pgdyno.cli.tune import TUNE_EXAMPLES, tune
 from pgdyno.errors import with_program
 from pgdyno.run.program import program_name
 
@@ -265,6 +266,7 @@ def restore(*, json: JsonOption = False) -> None:
 
 
 app.command(epilog=CHECK_EXAMPLES)(check)
+app.command(epilog=TUNE_EXAMPLES)(tune)
 app.command(epilog=COMPARE_EXAMPLES)(compare)
 app.command(epilog=SWEEP_EXAMPLES)(sweep)
 

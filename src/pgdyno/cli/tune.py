@@ -1,0 +1,173 @@
+"""`tune`: settings for a machine, a server and a load, each with its reason."""
+
+# ruff: noqa: PLC0415 - flows are imported when their command runs, which keeps --help quick
+from __future__ import annotations
+
+import difflib
+import enum
+import sys
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+
+from pgdyno.cli.options import HomeOption, JsonOption, RunAsOption, server_table
+from pgdyno.cli.session import session
+from pgdyno.errors import SpecError
+from pgdyno.units import parse_in_unit
+
+TUNE_EXAMPLES = (
+    "Examples:\n\n`pgdyno tune` · this machine, for a new PostgreSQL\n\n"
+    "`sudo pgdyno tune --pgdata /var/lib/postgresql/15/main` · a server of yours, running or not\n\n"
+    "`pgdyno tune --server 15 --workload oltp-write --dataset 20GB --connections 200 --form conf > pgdyno.conf`\n\n"
+    "`pgdyno tune --host r8g.2xlarge --dataset 500GB` · a machine that is not here\n\n"
+    "`pgdyno tune --explain shared_buffers` · formula, inputs, source\n\n"
+    "`sudo pgdyno tune --pgdata /var/lib/postgresql/15/main --apply --restart` · put it in force; `pgdyno restore` undoes it"
+)
+_Choice = TypeVar("_Choice", bound=enum.Enum)
+
+
+def tune(
+    *,
+    server: Annotated[
+        str | None,
+        typer.Option(
+            help="`embedded` or an installed major version such as 15. [default: embedded]", show_default=False
+        ),
+    ] = None,
+    pg_bindir: Annotated[
+        Path | None, typer.Option(help="Program folder of another PostgreSQL.", show_default=False)
+    ] = None,
+    pgdata: Annotated[
+        Path | None,
+        typer.Option(
+            "--pgdata",
+            "-D",
+            help="Data directory of a server of yours, running or not; without --apply it is only looked at.",
+            show_default=False,
+        ),
+    ] = None,
+    workload: Annotated[
+        str | None,
+        typer.Option(help="oltp-write, oltp-read, mixed or analytic. [default: mixed]", show_default=False),
+    ] = None,
+    dataset: Annotated[
+        str | None,
+        typer.Option(help="Size of the data, such as 20GB. [default: the server's; else assumed]", show_default=False),
+    ] = None,
+    connections: Annotated[
+        int | None, typer.Option(help="The most sessions. [default: the server's; else 100]", show_default=False)
+    ] = None,
+    clients: Annotated[
+        int | None,
+        typer.Option(
+            "--clients", "-c", help="Of these, at work at once. [default: 4 for each CPU]", show_default=False
+        ),
+    ] = None,
+    recovery: Annotated[
+        str | None,
+        typer.Option(help="The longest that a crash may take to recover. [default: 5min]", show_default=False),
+    ] = None,
+    stall: Annotated[
+        str | None,
+        typer.Option(
+            help="The longest that the kernel's writing may hold up a flush. [default: 1s]", show_default=False
+        ),
+    ] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option(help="A record that measured your load: WAL rate, clients, size of the data.", show_default=False),
+    ] = None,
+    host: Annotated[
+        str | None,
+        typer.Option(
+            help="A machine that is not here: an instance such as r8g.2xlarge, or a TOML file.", show_default=False
+        ),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="NAME=VALUE that is not to be derived; may be repeated.", show_default=False),
+    ] = None,
+    form: Annotated[str, typer.Option(help="table, explain, diff, conf, alter-system, sysctl or json.")] = "table",
+    explain: Annotated[
+        list[str] | None,
+        typer.Option(help="Show one setting's formula, inputs and source; may be repeated.", show_default=False),
+    ] = None,
+    home: HomeOption = None,
+    run_as: RunAsOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Derive settings for PostgreSQL and the kernel, each with its reason.
+
+    Nothing is measured and nothing changed. PostgreSQL's own program checks every value and counts the huge pages before
+    anything is shown; conf and alter-system are started with first, on an empty cluster that is thrown away.
+    """
+    with session(json=json or form == "json", quiet=True, yes=False) as (ui, show):
+        from pgdyno.flow.check import ask_default
+        from pgdyno.flow.tune import Form, Question
+        from pgdyno.flow.tune import tune as derive
+        from pgdyno.run.home import default_home
+        from pgdyno.spec.variant import show_value
+        from pgdyno.tune.subject import Wishes
+        from pgdyno.tune.types import WorkloadClass
+
+        if host is not None and pgdata is not None:
+            raise SpecError("--host and --pgdata name two machines", hint="leave one of them out")
+        chosen = _choose("--form", form, Form)
+        named = ask_default(
+            server_table(server=server, bindir=pg_bindir, port=None, settings=settings or []), scale=None, clients=None
+        ).server
+        question = Question(
+            server=named if pgdata is None or server is not None or pg_bindir is not None else None,
+            data_dir=pgdata,
+            host=host,
+            record=record,
+            wishes=Wishes(
+                workload=None if workload is None else _choose("--workload", workload, WorkloadClass),
+                dataset_bytes=_read("--dataset", dataset, "B", "20GB"),
+                connections=_check_count("--connections", connections),
+                active=_check_count("--clients", clients),
+                recovery_s=_read("--recovery", recovery, "s", "5min"),
+                stall_s=_read("--stall", stall, "s", "500ms"),
+            ),
+            fixed={name: show_value(value) for name, value in named.settings.items()},
+            home=home.absolute() if home else default_home(),
+            run_as=run_as,
+        )
+        tuned = derive(question, form=chosen, explained=tuple(explain or ()))
+        text = tuned.to_text() if not (json or explain) else None
+        if text is None:
+            show(tuned)
+        else:
+            ui.close()
+            sys.stdout.write(text)
+
+
+def _choose(option: str, text: str, kind: type[_Choice]) -> _Choice:
+    words = [member.value for member in kind]
+    if text in words:
+        return kind(text)
+    near = difflib.get_close_matches(text, words, n=1)
+    raise SpecError(
+        f"{option} {text}: not one of {', '.join(words)}",
+        hint=f"did you mean {near[0]}?" if near else "choose one of them",
+    )
+
+
+def _check_count(option: str, count: int | None) -> int | None:
+    if count is not None and count < 1:
+        raise SpecError(f"{option} {count}: not a number above 0")
+    return count
+
+
+def _read(option: str, text: str | None, unit: str, example: str) -> float | None:
+    """A size in bytes or a time in seconds, whose unit must be said."""
+    if text is None:
+        return None
+    try:
+        value = parse_in_unit(text, unit, is_integer=False)
+    except ValueError as exc:
+        raise SpecError(f"{option} {text}: {exc}", hint=f"for example {option} {example}") from exc
+    if text.strip()[-1:].isdigit() or value <= 0:
+        raise SpecError(f"{option} {text}: not a quantity with its unit", hint=f"for example {option} {example}")
+    return value

@@ -1,0 +1,274 @@
+"""`pgdyno tune`: settings for a machine, a server and a load, each with its reason, within a second and without measuring.
+
+What is proposed was put before PostgreSQL's own program first; what is to be installed was also started with.
+"""
+
+from __future__ import annotations
+
+import enum
+from pathlib import Path
+
+import msgspec
+from rich.console import RenderableType
+
+from pgdyno.errors import SpecError
+from pgdyno.facts.instances import find_instance
+from pgdyno.flow.check import existing
+from pgdyno.record.preflight import ServerOrigin, Unseen
+from pgdyno.record.store import open_record
+from pgdyno.record.tunables import ServerState
+from pgdyno.record.types import ServerFacts
+from pgdyno.report.tuning import Tried, TuningView, tune_document
+from pgdyno.run.installation import Installation, find_installation, read_named_facts, read_server_facts
+from pgdyno.run.process import ServerUser, find_server_user
+from pgdyno.run.program import program_name
+from pgdyno.run.server_look import DataFolder, find_data_folder
+from pgdyno.run.server_settings import read_server_state
+from pgdyno.run.settings_check import count_huge_pages, shaping_settings, start_empty
+from pgdyno.run.tunables import read_kernel_files, read_sysctls, read_tunables
+from pgdyno.spec.host import read_host
+from pgdyno.spec.study import ServerSpec
+from pgdyno.tune.derive import derive, with_huge_pages
+from pgdyno.tune.hosts import Shape, shape_of
+from pgdyno.tune.subject import Measured, Wishes, make_subject, make_subject_of_shape, read_measured
+from pgdyno.tune.types import Subject, Target, Tuning
+
+
+class Form(enum.Enum):
+    """How settings are shown."""
+
+    TABLE = "table"
+    CONF = "conf"
+    ALTER_SYSTEM = "alter-system"
+    SYSCTL = "sysctl"
+    DIFF = "diff"
+    EXPLAIN = "explain"
+    JSON = "json"
+
+
+# What goes into a server as it is was started with first.
+_INSTALLED = frozenset({Form.CONF, Form.ALTER_SYSTEM})
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What settings are asked for.
+
+    Attributes:
+        server: Which PostgreSQL; with `data_dir` what the user says it is, None for whatever it is.
+        data_dir: Of somebody's server.
+        host: An instance or a host file; None: this machine.
+        record: That has measured the load.
+        wishes: What the user says of the load.
+        fixed: Settings that are not to be derived, by name.
+        home: Where pgdyno's own server would lie.
+        run_as: As root: the account that PostgreSQL runs as.
+    """
+
+    server: ServerSpec | None
+    data_dir: Path | None
+    host: str | None
+    record: Path | None
+    wishes: Wishes
+    fixed: dict[str, str]
+    home: Path
+    run_as: str | None
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """The server that a question is about."""
+
+    installation: Installation
+    user: ServerUser
+    folder: DataFolder | None
+    state: ServerState | None
+
+    @property
+    def facts(self) -> ServerFacts:
+        """Which PostgreSQL."""
+        return self.installation.facts
+
+
+class Tuned(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings in the form that was asked for."""
+
+    view: TuningView
+    form: Form
+    explained: tuple[str, ...]
+
+    def to_json(self) -> bytes:
+        """As a document with all of it."""
+        return msgspec.json.encode(tune_document(self.view))
+
+    def to_text(self) -> str | None:
+        """As a file; None where the form is for eyes."""
+        from pgdyno.report import tuning_files as files  # noqa: PLC0415 - each form loads what it needs
+
+        writers = {
+            Form.CONF: files.format_conf_file,
+            Form.ALTER_SYSTEM: files.format_alter_system_script,
+            Form.SYSCTL: files.format_sysctl_file,
+        }
+        return writers[self.form](self.view) if self.form in writers else None
+
+    def to_terminal(self) -> RenderableType:
+        """As a person reads it."""
+        # Each form loads what it needs.
+        from pgdyno.report.tuning_explain import find_derived, render_explained  # noqa: PLC0415
+        from pgdyno.report.tuning_table import render_diff, render_table  # noqa: PLC0415
+
+        if self.explained or self.form is Form.EXPLAIN:
+            return render_explained(self.view, find_derived(self.view, self.explained))
+        return render_diff(self.view) if self.form is Form.DIFF else render_table(self.view)
+
+
+def tune(question: Question, *, form: Form, explained: tuple[str, ...] = ()) -> Tuned:
+    """Derive settings, have PostgreSQL check them, and put them beside those in force.
+
+    Raises:
+        SpecError: Something asked for cannot be understood, or the settings cannot be: too much memory, a value refused.
+        HostError: The PostgreSQL is missing, the data may not be read, or /proc is not there.
+        StepFailedError: A server with the settings does not start here.
+    """
+    asked = find_asked(question)
+    subject, machine = _see(question, asked)
+    tuning = _derive(subject, question, asked)
+    settings = settings_of(tuning)
+    pages = count_huge_pages(
+        asked.installation,
+        {**_shaping(asked), **settings},
+        user=asked.user,
+        control_file=None if asked.folder is None else asked.folder.path / "global/pg_control",
+        huge_page_bytes=subject.kernel.huge_page_bytes if question.host else None,
+    )
+    tuning = with_huge_pages(tuning, pages) if pages is not None else tuning
+    # A machine that is not here is not this one's to try.
+    is_started = form in _INSTALLED and question.host is None
+    if is_started:
+        start_empty(asked.installation, settings_of(tuning), user=asked.user)
+    view = TuningView(
+        tuning=tuning,
+        server=_describe_server(asked),
+        machine=machine,
+        is_workload_said=question.wishes.workload is not None,
+        now=_read_now(tuning, asked, is_here=question.host is None),
+        now_of=_describe_origin(asked.state),
+        tried=Tried.STARTED if is_started else Tried.VALUES,
+        version=asked.facts.version,
+        unseen=_unseen(asked),
+        program=program_name(),
+    )
+    return Tuned(view=view, form=form, explained=explained)
+
+
+def settings_of(tuning: Tuning) -> dict[str, str]:
+    """What is derived for PostgreSQL, by name."""
+    return {one.name: one.value for one in tuning.of(Target.POSTGRESQL)}
+
+
+def find_asked(question: Question) -> Asked:
+    """The server that a question is about, as it is now.
+
+    Raises:
+        SpecError: It is no data directory, or of another version than the user says.
+        HostError: It may not be read, or its programs are missing.
+    """
+    if question.data_dir is None:
+        user = find_server_user(question.run_as)
+        software = question.home / "software"
+        installation = find_installation(question.server or ServerSpec(), user=user, software_dir=software)
+        return Asked(installation=installation, user=user, folder=None, state=None)
+    said = read_named_facts(question.server) if question.server else None
+    folder = find_data_folder(question.data_dir, bindir=Path(said.bindir) if said else None)
+    facts = said or read_server_facts(folder.bindir, user=folder.asker)
+    if facts.major != folder.major:
+        raise SpecError(
+            f"the data are of PostgreSQL {folder.major}, asked for is {facts.major}",
+            detail=f"{folder.path}/PG_VERSION",
+            hint="leave the version out: the data tell it",
+        )
+    return Asked(
+        installation=Installation(bindir=folder.bindir, facts=facts),
+        user=folder.asker or find_server_user(),
+        folder=folder,
+        state=read_server_state(folder),
+    )
+
+
+def _derive(subject: Subject, question: Question, asked: Asked) -> Tuning:
+    """The set; a server keeps its max_connections where the user says nothing of sessions, however often it is tuned."""
+    name = "max_connections"
+    own = None if asked.state is None else asked.state.look.settings.get(name)
+    if own is None or name in question.fixed or question.wishes.connections is not None:
+        return derive(subject, fixed=question.fixed)
+    tuning = derive(subject, fixed={**question.fixed, name: own})
+    kept = {
+        "reason": "the server's own, which is kept; `--connections N` derives another.",
+        "inputs": (subject.connections,),
+    }
+    settings = tuple(
+        msgspec.structs.replace(one, **kept, formula="as it is") if one.name == name else one for one in tuning.settings
+    )
+    return msgspec.structs.replace(tuning, settings=settings)
+
+
+def _see(question: Question, asked: Asked) -> tuple[Subject, str]:
+    """What is derived for, and what to call the machine."""
+    measured = _read_record(question.record)
+    if question.host is not None:
+        shape = _find_shape(question.host)
+        return make_subject_of_shape(shape, asked.facts, question.wishes, measured=measured), shape.name
+    folder = asked.folder
+    machine = read_tunables(
+        existing(question.home) if folder is None else folder.path,
+        None if folder is None else folder.path / "pg_wal",
+        server_pid=None if folder is None else folder.pid,
+    )
+    subject = make_subject(machine, asked.facts, question.wishes, state=asked.state, measured=measured)
+    return subject, "this container" if subject.kernel.is_container else "this machine"
+
+
+def _find_shape(host: str) -> Shape:
+    path = Path(host)
+    is_file = path.suffix == ".toml" or "/" in host or path.is_file()
+    return shape_of(read_host(path) if is_file else find_instance(host))
+
+
+def _read_record(path: Path | None) -> Measured | None:
+    if path is None:
+        return None
+    store = open_record(path)
+    return read_measured(store.read_record(), store.read_trials(), name=store.path.name)
+
+
+def _shaping(asked: Asked) -> dict[str, str]:
+    return {} if asked.state is None else shaping_settings(asked.state.look.settings, asked.facts.major)
+
+
+def _read_now(tuning: Tuning, asked: Asked, *, is_here: bool) -> dict[str, str]:
+    """Values in force, by name, as far as they can be seen."""
+    now = {} if asked.state is None else dict(asked.state.look.settings)
+    if is_here:
+        now |= read_sysctls(one.name for one in tuning.of(Target.SYSCTL))
+        now |= read_kernel_files(one.name for one in tuning.of(Target.SYSFS))
+    return now
+
+
+def _unseen(asked: Asked) -> tuple[Unseen, ...]:
+    return () if asked.state is None else asked.state.unseen
+
+
+def _describe_origin(state: ServerState | None) -> str:
+    if state is None:
+        return "what an unchanged server has"
+    return "what the running server has" if state.look.origin is ServerOrigin.RUNNING else "what the server's files say"
+
+
+def _describe_server(asked: Asked) -> str:
+    name = f"PostgreSQL {asked.facts.version}"
+    if asked.folder is None or asked.state is None:
+        return f"{name}, a new cluster"
+    if asked.state.look.origin is ServerOrigin.RUNNING:
+        return f"{name}, running as pid {asked.folder.pid} in {asked.folder.path}"
+    return (
+        f"{name}, {'running, but it did not let us in' if asked.folder.pid else 'not running'}, in {asked.folder.path}"
+    )

@@ -1,0 +1,57 @@
+"""What of a machine and a server can be set, and what of them decides how, as it is now: seen before anything is derived.
+
+Raw values in the kernel's and the server's own units, as everything in this room. Nothing here judges.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from pgdyno.record.preflight import BlockDevice, CgroupLimit, MemoryFacts, ServerLook, Unseen
+from pgdyno.record.types import DiskFacts, HostFacts
+
+
+class Stripe(msgspec.Struct, frozen=True, kw_only=True):
+    """How a software RAID spreads data over its disks."""
+
+    level: str
+    disk_count: int
+    chunk_bytes: int | None
+    """None for levels that have none."""
+
+
+class DiskLook(msgspec.Struct, frozen=True, kw_only=True):
+    """A file system, and the devices below it from the one that is mounted down to those it is made of."""
+
+    facts: DiskFacts
+    devices: tuple[BlockDevice, ...]
+    stripes: dict[str, Stripe] = {}
+    """By device, of software RAID."""
+    models: dict[str, str] = {}
+    """By device, as it calls itself; none for most virtual disks."""
+
+
+class Tunables(msgspec.Struct, frozen=True, kw_only=True):
+    """A machine that settings are to be derived for.
+
+    `host` has the limits and CPUs of the server's own control group where a server runs, else of this process's.
+    """
+
+    host: HostFacts
+    memory: MemoryFacts
+    disk: DiskLook
+    wal_disk: DiskLook | None
+    """None where pg_wal lies with the data."""
+    limits: tuple[CgroupLimit, ...]
+    page_bytes: int
+    sysctls: dict[str, str]
+    """By name; those that cannot be read are missing."""
+
+
+class ServerState(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody's server as far as its settings depend on it."""
+
+    look: ServerLook
+    unseen: tuple[Unseen, ...]
+    data_bytes: int
+    """Of the files of all databases."""

@@ -1,0 +1,59 @@
+"""Settings as people and files write them: values with units, and values in quotes where they need them."""
+
+from __future__ import annotations
+
+import re
+
+from pgdyno.facts.gucs import Guc, VarType, find_guc
+
+# Source: PostgreSQL 18 src/backend/utils/misc/guc.c, memory_unit_conversion_table and time_unit_conversion_table.
+_MEMORY = (("TB", 1024**4), ("GB", 1024**3), ("MB", 1024**2), ("kB", 1024), ("B", 1))
+_TIME = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000), ("ms", 1))
+_SIZES = {"B": 1, "kB": 1024, "8kB": 8192, "MB": 1024**2, "ms": 1, "s": 1000, "min": 60_000}
+# Source: PostgreSQL 18 src/backend/utils/misc/guc-file.l: what needs no quotes there.
+_PLAIN = re.compile(r"-?[A-Za-z0-9_.:/]+")
+# Lists whose every element is quoted by itself.
+# Source: PostgreSQL 18 src/backend/utils/misc/guc_tables.c, GUC_LIST_QUOTE.
+_QUOTED_LISTS = frozenset(
+    {
+        *("local_preload_libraries", "search_path", "session_preload_libraries", "shared_preload_libraries"),
+        *("temp_tablespaces", "unix_socket_directories"),
+    }
+)
+
+
+def show_setting(name: str, raw: str, major: int) -> str:
+    """A value as SHOW prints it: 16384 of shared_buffers is `128MB`.
+
+    Args:
+        name: Of a setting of PostgreSQL; others are left as they are.
+        raw: As pg_settings.setting has it, or with a unit already.
+        major: Of the server.
+    """
+    guc = find_guc(name, major)
+    if guc is None or guc.unit is None or guc.vartype is not VarType.INTEGER or not raw.isdigit() or int(raw) == 0:
+        return raw
+    return _in_largest_unit(int(raw), guc)
+
+
+def format_conf(name: str, value: str) -> str:
+    """A line of postgresql.conf."""
+    return f"{name} = {value if _PLAIN.fullmatch(value) else quote(value, is_file=True)}"
+
+
+def format_alter_system(name: str, value: str) -> str:
+    """An ALTER SYSTEM command."""
+    parts = [part.strip() for part in value.split(",")] if name in _QUOTED_LISTS else [value]
+    return f"ALTER SYSTEM SET {name} = {', '.join(quote(part) for part in parts)};"
+
+
+def quote(value: str, *, is_file: bool = False) -> str:
+    """A value in quotes; in files a backslash means something, too."""
+    escaped = value.replace("\\", "\\\\") if is_file else value
+    return "'" + escaped.replace("'", "''") + "'"
+
+
+def _in_largest_unit(number: int, guc: Guc) -> str:
+    units = _MEMORY if "B" in (guc.unit or "") else _TIME
+    total = number * _SIZES[guc.unit or ""]
+    return next(f"{total // size}{unit}" for unit, size in units if total % size == 0)

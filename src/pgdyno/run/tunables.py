@@ -1,0 +1,147 @@
+"""Reads what settings depend on: the machine with its limits, the disks below data and WAL, the kernel's settings.
+
+It looks at what stays and takes milliseconds; what passes, such as what else runs, is the preflight's. Nothing is
+measured and nothing changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from pgdyno.record.preflight import CgroupLimit, LimitKind
+from pgdyno.record.tunables import DiskLook, Stripe, Tunables
+from pgdyno.record.types import HostFacts
+from pgdyno.run.host import read_disk_facts, read_host_facts
+from pgdyno.run.host_cgroup import read_limits
+from pgdyno.run.host_disks import read_devices
+from pgdyno.run.host_state import read_memory
+from pgdyno.run.host_tree import Tree, bracketed
+
+# Folders and names below /proc/sys that have to do with a database; the whole of it has a thousand.
+_SYSCTLS = (
+    *("vm/*", "kernel/numa_balancing", "kernel/sched_*", "kernel/shm*", "kernel/sem", "kernel/io_uring_*"),
+    *("fs/file-max", "fs/nr_open", "fs/aio-max-nr", "net/core/somaxconn", "net/core/?mem_*", "net/ipv4/tcp_?mem"),
+    *("net/ipv4/tcp_keepalive_*", "net/ipv4/tcp_max_syn_backlog", "net/ipv4/ip_local_port_range"),
+)
+# In a name the parts are divided by dots, and a dot within a part is written as a slash. Source: sysctl(8).
+_SWAP = str.maketrans("./", "/.")
+
+
+def read_tunables(
+    data_dir: Path, wal_dir: Path | None = None, *, server_pid: int | None = None, root: Path = Path("/")
+) -> Tunables:
+    """The machine as it is.
+
+    Args:
+        data_dir: Where the data lie or will lie below: an existing folder.
+        wal_dir: Where pg_wal lies; None: with the data.
+        server_pid: Of the running server, whose limits then count rather than ours.
+        root: Where /proc and /sys are; another one in tests.
+
+    Raises:
+        HostError: /proc is not mounted.
+    """
+    tree = Tree(root)
+    limits = read_limits(tree if server_pid is None else _TreeOf(server_pid, root))
+    disk = _read_disk(data_dir, tree)
+    wal_disk = _read_disk(wal_dir, tree) if wal_dir is not None else None
+    is_apart = wal_disk is not None and wal_disk.facts.device != disk.facts.device
+    return Tunables(
+        host=_limited(read_host_facts(data_dir, root=root), limits, server_pid),
+        memory=read_memory(tree),
+        disk=disk,
+        wal_disk=wal_disk if is_apart else None,
+        limits=limits,
+        page_bytes=os.sysconf("SC_PAGE_SIZE"),
+        sysctls=read_sysctls(_list_sysctls(tree), root=root),
+    )
+
+
+def read_sysctls(names: Iterable[str], *, root: Path = Path("/")) -> dict[str, str]:
+    """Kernel settings by name; those that cannot be read are missing."""
+    tree = Tree(root)
+    said = {name: tree.read(f"proc/sys/{name.translate(_SWAP)}") for name in names}
+    return {name: " ".join(value.split()) for name, value in said.items() if value}
+
+
+def read_kernel_files(names: Iterable[str], *, root: Path = Path("/")) -> dict[str, str]:
+    """The chosen value of files below /sys, by path; those that cannot be read are missing."""
+    tree = Tree(root)
+    said = {name: bracketed(tree.read(f"sys/{name}")) for name in names}
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def read_data_bytes(data_dir: Path) -> int:
+    """The size of all databases, tablespaces included. Files may come and go meanwhile."""
+    folders = [data_dir / "base", data_dir / "global", *(data_dir / "pg_tblspc").glob("*")]
+    return sum(_folder_bytes(folder) for folder in folders)
+
+
+class _TreeOf(Tree):
+    """The machine as another process sees its control groups."""
+
+    def __init__(self, pid: int, root: Path) -> None:
+        super().__init__(root)
+        self._pid = pid
+
+    def path(self, name: str) -> Path:
+        """Where a file lies."""
+        return super().path(name.replace("proc/self/cgroup", f"proc/{self._pid}/cgroup"))
+
+
+def _limited(host: HostFacts, limits: tuple[CgroupLimit, ...], pid: int | None) -> HostFacts:
+    def tightest(kind: LimitKind) -> float | None:
+        return min((limit.value for limit in limits if limit.kind is kind), default=None)
+
+    memory = tightest(LimitKind.MEMORY)
+    cpu_count = host.cpu_count
+    with contextlib.suppress(OSError):
+        cpu_count = len(os.sched_getaffinity(pid or 0))
+    return msgspec.structs.replace(
+        host,
+        cpu_count=cpu_count,
+        cpu_limit=tightest(LimitKind.CPU),
+        memory_limit_bytes=None if memory is None else int(memory),
+    )
+
+
+def _read_disk(folder: Path, tree: Tree) -> DiskLook:
+    facts = read_disk_facts(folder, root=tree.root)
+    devices = read_devices(tree, filter(None, [facts.block_device]))
+    names = [device.name for device in devices]
+    models = {name: tree.read(f"sys/block/{name}/device/model") for name in names}
+    stripes = {name: _read_stripe(tree, name) for name in names if tree.exists(f"sys/block/{name}/md")}
+    return DiskLook(
+        facts=facts, devices=devices, stripes=stripes, models={name: model for name, model in models.items() if model}
+    )
+
+
+def _read_stripe(tree: Tree, name: str) -> Stripe:
+    """Source: Linux Documentation/admin-guide/md.rst: chunk_size is in bytes."""
+    folder = f"sys/block/{name}/md"
+    return Stripe(
+        level=tree.read(f"{folder}/level") or "unknown",
+        disk_count=tree.read_int(f"{folder}/raid_disks") or 1,
+        chunk_bytes=tree.read_int(f"{folder}/chunk_size") or None,
+    )
+
+
+def _list_sysctls(tree: Tree) -> Iterator[str]:
+    for pattern in _SYSCTLS:
+        for file in tree.glob(f"proc/sys/{pattern}"):
+            if tree.path(file).is_file():
+                yield file.removeprefix("proc/sys/").translate(_SWAP)
+
+
+def _folder_bytes(folder: Path) -> int:
+    total = 0
+    for path, _, files in os.walk(folder):
+        for name in files:
+            with contextlib.suppress(OSError):
+                total += os.stat(os.path.join(path, name)).st_size  # noqa: PTH116, PTH118 - of a hundred thousand files
+    return total

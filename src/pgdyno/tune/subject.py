@@ -1,0 +1,353 @@
+"""What settings are derived for, from what was seen of a machine and a server, what was measured, and what the user says.
+
+What the user says stands before what was measured, since it may be about tomorrow; what was measured before what data
+sheets say; and what nobody knows is assumed by class, with the reason. Nothing here decides a setting.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from statistics import median
+
+import msgspec
+
+from pgdyno.facts.gucs import all_gucs
+from pgdyno.record.preflight import LimitKind
+from pgdyno.record.tunables import DiskLook, ServerState, Stripe, Tunables
+from pgdyno.record.types import ServerFacts, StudyRecord, TrialRecord
+from pgdyno.tune.hosts import ASSUMED, Shape
+from pgdyno.tune.types import Device, Disk, DiskKind, Kernel, Known, Origin, Subject, WorkloadClass
+from pgdyno.units import format_bytes
+
+DEFAULT_WORKLOAD = WorkloadClass.MIXED
+_RECOVERY_S = 300.0
+_STALL_S = 1.0
+# As many as an unchanged server takes. Source: PostgreSQL 18 manual, max_connections.
+_CONNECTIONS = 100
+# Sessions at work for each CPU: short transactions wait for flushes and locks, long queries for their CPU.
+_ACTIVE_PER_CPU = {WorkloadClass.ANALYTIC: 1}
+_USUAL_ACTIVE_PER_CPU = 4
+# So large that no cache holds it, which is the case that settings must stand.
+_DATASET_TO_MEMORY = 4
+# Three databases as initdb makes them take 22 MB: below this nobody has loaded anything yet.
+_EMPTY_BYTES = 64 * 1024**2
+# Disks that a hypervisor shows, and what volumes of clouds call themselves; the local ones are called otherwise.
+_NETWORK_NAMES = re.compile(r"(vd|xvd|rbd|nbd|drbd)")
+_NETWORK_MODELS = re.compile(
+    r"elastic block|persistentdisk|nvme_card-pd|msft|virtual disk|accelerator|qemu", re.IGNORECASE
+)
+# Options of a build that give an enum setting its value. Source: PostgreSQL 18 manual, section 17.3.3.
+_BUILD_OPTIONS = {"lz4": "--with-lz4", "zstd": "--with-zstd", "io_uring": "--with-liburing"}
+_LIMITED = {
+    "random_read_iops": LimitKind.READ_COUNT,
+    "random_write_iops": LimitKind.WRITE_COUNT,
+    "read_bytes_per_s": LimitKind.READ_BYTES,
+    "write_bytes_per_s": LimitKind.WRITE_BYTES,
+}
+_TITLES = {
+    "flush_s": ("flush latency", "s"),
+    "random_read_iops": ("random reads", "1/s"),
+    "random_write_iops": ("random writes", "1/s"),
+    "read_bytes_per_s": ("sequential reads", "bytes/s"),
+    "write_bytes_per_s": ("sequential writes", "bytes/s"),
+}
+
+
+class Wishes(msgspec.Struct, frozen=True, kw_only=True):
+    """What the user says of the load; None where nothing was said."""
+
+    workload: WorkloadClass | None = None
+    dataset_bytes: float | None = None
+    connections: int | None = None
+    active: int | None = None
+    recovery_s: float | None = None
+    stall_s: float | None = None
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """What a record has measured of a load; None where it has not."""
+
+    wal_bytes_per_s: Known | None = None
+    active: Known | None = None
+    dataset: Known | None = None
+
+
+def make_subject(
+    machine: Tunables,
+    server: ServerFacts,
+    wishes: Wishes,
+    *,
+    state: ServerState | None = None,
+    measured: Measured | None = None,
+) -> Subject:
+    """A machine that is here.
+
+    Args:
+        machine: As it was seen.
+        server: Which PostgreSQL.
+        wishes: What the user says.
+        state: Of the server that is to be tuned; None: it does not exist yet.
+        measured: What a record says of the load.
+    """
+    host = machine.host
+    limit = host.memory_limit_bytes
+    is_narrow = limit is not None and limit < host.memory_bytes
+    is_few = host.cpu_limit is not None and host.cpu_limit < host.cpu_count
+    memory_how = f"limit of the control group, on a machine with {format_bytes(host.memory_bytes)}"
+    return _complete(
+        cpus=_seen("CPUs", host.usable_cpu_count, "count", "quota of the control group" if is_few else "the kernel"),
+        memory=_seen("memory", host.usable_memory_bytes, "bytes", memory_how if is_narrow else "/proc/meminfo"),
+        disk=_make_disk(machine.disk, machine),
+        wal_disk=None if machine.wal_disk is None else _make_disk(machine.wal_disk, machine),
+        kernel=Kernel(
+            page_bytes=machine.page_bytes,
+            huge_page_bytes=machine.memory.huge_page_bytes or Kernel().huge_page_bytes,
+            swap_bytes=host.swap_bytes,
+            numa_nodes=max(1, machine.memory.numa_nodes),
+            is_container=is_narrow or is_few,
+            transparent_huge_pages=host.transparent_huge_pages,
+            committed_bytes=machine.memory.committed_bytes,
+            sysctls=machine.sysctls,
+        ),
+        server=server,
+        wishes=wishes,
+        state=state,
+        measured=measured or Measured(),
+    )
+
+
+def make_subject_of_shape(
+    shape: Shape, server: ServerFacts, wishes: Wishes, *, measured: Measured | None = None
+) -> Subject:
+    """A machine that one does not have; its kernel is taken to be as distributions ship it."""
+    return _complete(
+        cpus=shape.cpus,
+        memory=shape.memory,
+        disk=shape.disk,
+        wal_disk=shape.wal_disk,
+        kernel=Kernel(),
+        server=server,
+        wishes=wishes,
+        state=None,
+        measured=measured or Measured(),
+    )
+
+
+def read_measured(record: StudyRecord, trials: Sequence[TrialRecord], *, name: str) -> Measured:
+    """What a record says of the load: of the workload that wrote most WAL, the median of its trials.
+
+    Args:
+        record: The study.
+        trials: Its finished trials.
+        name: What the record is called.
+    """
+    rates: dict[str, list[float]] = {}
+    for trial in trials:
+        rate = _wal_rate(trial)
+        if rate is not None:
+            rates.setdefault(trial.planned.workload, []).append(rate)
+    dataset = None
+    if record.dataset is not None:
+        dataset = _seen("dataset", record.dataset.total_bytes, "bytes", f"loaded by {name}")
+    if not rates:
+        return Measured(dataset=dataset)
+    workload = max(rates, key=lambda each: median(rates[each]))
+    how = f"{workload} in {name}, {len(rates[workload])} trials"
+    return Measured(
+        wal_bytes_per_s=_seen("WAL rate", median(rates[workload]), "bytes/s", how),
+        active=_seen("active sessions", record.plan.find_workload(workload).clients, "count", f"clients of {how}"),
+        dataset=dataset,
+    )
+
+
+def find_missing_values(server: ServerFacts) -> dict[str, tuple[str, ...]]:
+    """Values of enum settings that a build does not take; all that some builds lack, where nobody knows how it was built."""
+    options = (server.configure or "").replace("'", " ").split()
+    lacked = {value for value, option in _BUILD_OPTIONS.items() if option not in options}
+    missing = {guc.name: tuple(v for v in guc.build_values if v in lacked) for guc in all_gucs(server.major)}
+    return {name: values for name, values in missing.items() if values}
+
+
+def _complete(
+    *,
+    cpus: Known,
+    memory: Known,
+    disk: Disk,
+    wal_disk: Disk | None,
+    kernel: Kernel,
+    server: ServerFacts,
+    wishes: Wishes,
+    state: ServerState | None,
+    measured: Measured,
+) -> Subject:
+    workload = wishes.workload or DEFAULT_WORKLOAD
+    connections = _find_connections(wishes, state)
+    return Subject(
+        major=server.major,
+        missing_values=find_missing_values(server),
+        workload=workload,
+        cpus=cpus,
+        memory=memory,
+        connections=connections,
+        active=_find_active(wishes, measured, workload, cpus=cpus, connections=connections),
+        dataset=_find_dataset(wishes, measured, state, memory=memory, disk=disk),
+        disk=disk,
+        wal_disk=wal_disk,
+        kernel=kernel,
+        wal_bytes_per_s=measured.wal_bytes_per_s,
+        recovery_s=_wish("recovery time", wishes.recovery_s, "s", "--recovery", _RECOVERY_S),
+        stall_s=_wish("longest stall", wishes.stall_s, "s", "--stall", _STALL_S),
+    )
+
+
+def _find_connections(wishes: Wishes, state: ServerState | None) -> Known:
+    name = "connections"
+    if wishes.connections is not None:
+        return _said(name, wishes.connections, "count", "--connections")
+    now = None if state is None else state.look.settings.get("max_connections")
+    if now is not None:
+        return _seen(name, float(now), "count", "max_connections of the server")
+    return _assume(name, _CONNECTIONS, "count", "what an unchanged server takes")
+
+
+def _find_active(
+    wishes: Wishes, measured: Measured, workload: WorkloadClass, *, cpus: Known, connections: Known
+) -> Known:
+    name = "active sessions"
+    if wishes.active is not None:
+        return _said(name, wishes.active, "count", "--clients")
+    if measured.active is not None:
+        return measured.active
+    each = _ACTIVE_PER_CPU.get(workload, _USUAL_ACTIVE_PER_CPU)
+    how = f"{each} for each CPU, at most the connections"
+    return _assume(name, max(1.0, min(connections.value, each * cpus.value)), "count", how)
+
+
+def _find_dataset(wishes: Wishes, measured: Measured, state: ServerState | None, *, memory: Known, disk: Disk) -> Known:
+    name = "dataset"
+    held = "" if state is None else f"the server holds {format_bytes(state.data_bytes)} now"
+    if wishes.dataset_bytes is not None:
+        return _said(name, wishes.dataset_bytes, "bytes", f"--dataset; {held}" if held else "--dataset")
+    if measured.dataset is not None:
+        return measured.dataset
+    if state is not None and state.data_bytes >= _EMPTY_BYTES:
+        return _seen(name, state.data_bytes, "bytes", "files of the server's databases")
+    # What the disk cannot hold is nobody's dataset; half of it is for WAL, sorts and bloat.
+    value = min(_DATASET_TO_MEMORY * memory.value, max(disk.free_bytes.value / 2, _EMPTY_BYTES))
+    how = f"larger than memory as far as the disk allows; {held or 'no size is known'}"
+    return _assume(name, value, "bytes", how)
+
+
+def _make_disk(look: DiskLook, machine: Tunables) -> Disk:
+    kind = _find_kind(look)
+    stripe = next(iter(look.stripes.values()), None)
+    array = "" if stripe is None else f" in {stripe.level} of {stripe.disk_count}"
+    figures = {}
+    for name, (title, unit) in _TITLES.items():
+        value, source = ASSUMED[kind][name]
+        times = 1.0 if stripe is None else max(1.0, _TIMES[name](stripe))
+        figure = _assume(title, value * times, unit, f"{kind.value}{array}, not measured: {source}")
+        figures[name] = _hold_against_limits(name, figure, look, machine)
+    facts = look.facts
+    return Disk(
+        path=facts.path,
+        kind=kind,
+        free_bytes=_seen("free space", facts.free_bytes, "bytes", f"free at {facts.path}"),
+        filesystem=facts.filesystem,
+        devices=tuple(_make_device(look, position) for position in range(len(look.devices))),
+        **figures,
+    )
+
+
+def _find_kind(look: DiskLook) -> DiskKind:
+    """The slowest of the disks that a file system lies on; what cannot be seen is somewhere in a network."""
+    leaves = [device for device in look.devices if device.kind == "disk"]
+    if not leaves:
+        return DiskKind.NETWORK_SSD
+    kinds = set()
+    for device in leaves:
+        # Hypervisors call most of their disks rotating: it says nothing of theirs.
+        is_remote = _NETWORK_NAMES.match(device.name) or _NETWORK_MODELS.search(look.models.get(device.name, ""))
+        kinds.add(DiskKind.NETWORK_SSD if is_remote else DiskKind.HDD if device.is_rotational else DiskKind.LOCAL_SSD)
+    return next(kind for kind in (DiskKind.HDD, DiskKind.NETWORK_SSD, DiskKind.LOCAL_SSD) if kind in kinds)
+
+
+def _make_device(look: DiskLook, position: int) -> Device:
+    seen = look.devices[position]
+    stripe = look.stripes.get(seen.name)
+    chunk_bytes = None if stripe is None else stripe.chunk_bytes
+    return Device(
+        name=seen.name,
+        kind=seen.kind,
+        scheduler=seen.scheduler,
+        schedulers=seen.schedulers,
+        read_ahead_kb=seen.read_ahead_kb,
+        chunk_kb=None if chunk_bytes is None else chunk_bytes // 1024,
+        data_disks=1 if stripe is None else max(1, int(_data_disks(stripe))),
+    )
+
+
+def _hold_against_limits(name: str, figure: Known, look: DiskLook, machine: Tunables) -> Known:
+    """A figure, or a control group's limit where that is tighter."""
+    names = {device.name for device in look.devices}
+    limits = [
+        limit
+        for limit in machine.limits
+        if limit.kind is _LIMITED.get(name) and (limit.device is None or limit.device in names)
+    ]
+    tightest = min(limits, key=lambda limit: limit.value, default=None)
+    if tightest is None or tightest.value >= figure.value:
+        return figure
+    return _seen(figure.name, tightest.value, figure.unit, f"limit of the control group {tightest.group}")
+
+
+def _data_disks(stripe: Stripe) -> float:
+    """Disks that a full stripe spans. Source: Linux md(4)."""
+    count = stripe.disk_count
+    return {"raid0": count, "raid10": count / 2, "raid5": count - 1, "raid6": count - 2}.get(stripe.level, 1)
+
+
+def _write_disks(stripe: Stripe) -> float:
+    """How many disks' small writes an array does; parity costs reads and writes of its own.
+
+    Source: Patterson, Gibson & Katz 1988, doi:10.1145/50202.50214.
+    """
+    count = stripe.disk_count
+    return {"raid0": count, "raid10": count / 2, "raid5": count / 4, "raid6": count / 6}.get(stripe.level, 1)
+
+
+# How many times one disk's figures an array has; a flush waits for all that it reaches.
+_TIMES: dict[str, Callable[[Stripe], float]] = {
+    "flush_s": lambda _: 1,
+    "random_read_iops": lambda stripe: stripe.disk_count,
+    "random_write_iops": _write_disks,
+    "read_bytes_per_s": _data_disks,
+    "write_bytes_per_s": _data_disks,
+}
+
+
+def _wal_rate(trial: TrialRecord) -> float | None:
+    before, after = (counters.get("wal_bytes") for counters in (trial.counters_before, trial.counters_after))
+    start_s, end_s = trial.load_start_monotonic_s, trial.load_end_monotonic_s
+    if before is None or after is None or start_s is None or end_s is None or end_s <= start_s:
+        return None
+    return (after - before) / (end_s - start_s)
+
+
+def _wish(name: str, value: float | None, unit: str, option: str, usual: float) -> Known:
+    if value is not None:
+        return _said(name, value, unit, option)
+    return _assume(name, usual, unit, "usual")
+
+
+def _seen(name: str, value: float, unit: str, how: str) -> Known:
+    return Known(name=name, value=value, unit=unit, origin=Origin.MEASURED, how=how)
+
+
+def _said(name: str, value: float, unit: str, option: str) -> Known:
+    return Known(name=name, value=value, unit=unit, origin=Origin.DECLARED, how=option)
+
+
+def _assume(name: str, value: float, unit: str, how: str) -> Known:
+    return Known(name=name, value=value, unit=unit, origin=Origin.ASSUMED, how=how)

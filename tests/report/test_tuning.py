@@ -1,0 +1,175 @@
+"""Every form of derived settings: what a person reads, and what servers and kernels are to take."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from pgdyno.errors import SpecError
+from pgdyno.report.setting_words import format_alter_system, format_conf, show_setting
+from pgdyno.report.tuning import Tried, TuneDocument, change_of, list_changes, tune_document
+from pgdyno.report.tuning_explain import find_derived, render_explained
+from pgdyno.report.tuning_files import format_alter_system_script, format_conf_file, format_sysctl_file
+from pgdyno.report.tuning_table import render_diff, render_table
+from pgdyno.spec.conf import read_conf
+from pgdyno.tune.types import Target
+from tests.report.build_tuning import UNSEEN, build_view
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def printed(renderable: object, *, width: int) -> str:
+    console = Console(width=width, no_color=True, highlight=False, force_terminal=False)
+    with console.capture() as capture:
+        console.print(renderable)
+    return capture.get()
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_the_table(width: int, golden: Callable[[Path, str], None]) -> None:
+    text = printed(render_table(build_view(unseen=UNSEEN)), width=width)
+    golden(GOLDEN / f"tuning-{width}.txt", text)
+    assert all(len(line) <= width and line == line.rstrip() for line in text.splitlines())
+
+
+def test_the_narrowest_terminal_loses_nothing() -> None:
+    text = printed(render_table(build_view()), width=40)
+    words = "".join(text.split())
+    for one in build_view().tuning.settings:
+        assert one.name.replace(" ", "") in words
+        assert one.value.replace(" ", "") in words
+
+
+def test_what_gives_up_durability_stands_apart_and_in_no_file() -> None:
+    view = build_view()
+    text = printed(render_table(view), width=80)
+    assert "synchronous_commit = off" in text[text.index("not part of the set") :]
+    assert "synchronous_commit" not in text[: text.index("not part of the set")]
+    for file in (format_conf_file(view), format_alter_system_script(view), format_sysctl_file(view)):
+        assert "synchronous_commit" not in file
+    assert "synchronous_commit" not in printed(render_diff(view), width=80)
+
+
+def test_the_difference(golden: Callable[[Path, str], None]) -> None:
+    text = printed(render_diff(build_view()), width=80)
+    golden(GOLDEN / "tuning-diff.txt", text)
+    assert "work_mem" not in text, "it is as it is"
+    same = {one.name: one.value for one in build_view().tuning.settings}
+    none = printed(render_diff(build_view(now=same)), width=120)
+    assert "0 of 9 would change; now is" in none
+
+
+def test_one_in_full(golden: Callable[[Path, str], None]) -> None:
+    view = build_view()
+    some = find_derived(view, ["Shared_Buffers", "synchronous_commit"])
+    golden(GOLDEN / "tuning-explain.txt", printed(render_explained(view, some), width=80))
+    assert find_derived(view, []) == view.tuning.settings
+    with pytest.raises(SpecError, match="nothing is derived for shared_bufers") as error:
+        find_derived(view, ["shared_bufers"])
+    assert error.value.hint == "did you mean shared_buffers?"
+
+
+def test_the_fragment(tmp_path: Path, golden: Callable[[Path, str], None]) -> None:
+    text = format_conf_file(build_view(tried=Tried.STARTED))
+    golden(GOLDEN / "tuning.conf", text)
+    (tmp_path / "pgdyno.conf").write_text(text)
+    wanted = {one.name: one.value for one in build_view().tuning.of(Target.POSTGRESQL)}
+    wanted.pop("log_line_prefix")
+    # What pgdyno's own server relies on a variant cannot have.
+    lines = [line for line in text.splitlines() if not line.startswith("log_line_prefix")]
+    (tmp_path / "variant.conf").write_text("\n".join(lines))
+    assert read_conf("variant.conf", tmp_path) == wanted
+    assert "log_line_prefix = '%m [%p] it''s %q'" in text
+    assert "was started with these settings" in text
+
+
+def test_the_script(golden: Callable[[Path, str], None]) -> None:
+    text = format_alter_system_script(build_view())
+    golden(GOLDEN / "tuning.sql", text)
+    commands = [line for line in text.splitlines() if line and not line.startswith("--")]
+    assert all(line.endswith(";") for line in commands)
+    assert commands[-1] == "SELECT pg_reload_conf();"
+
+
+def test_the_kernels_file(golden: Callable[[Path, str], None]) -> None:
+    text = format_sysctl_file(build_view())
+    golden(GOLDEN / "tuning-sysctl.conf", text)
+    # Source: sysctl.d(5): name=value, comments begin with # or ;.
+    pairs = [line.split("=", 1) for line in text.splitlines() if line.strip() and line[0] not in "#;"]
+    assert {name.strip(): value.strip() for name, value in pairs} == {
+        one.name: one.value for one in build_view().tuning.of(Target.SYSCTL)
+    }
+
+
+def test_words_of_others_end_no_comment() -> None:
+    view = build_view(server="PostgreSQL 18, in /data\nfsync = off")
+    assert not any(line.startswith("fsync") for line in format_conf_file(view).splitlines())
+    assert not any(line.startswith("fsync") for line in format_alter_system_script(view).splitlines())
+
+
+def test_json_is_stable_and_whole(golden: Callable[[Path, str], None]) -> None:
+    document = tune_document(build_view(unseen=UNSEEN))
+    encoded = msgspec.json.encode(document)
+    assert msgspec.json.decode(encoded, type=TuneDocument) == document
+    golden(GOLDEN / "tuning.json", json.dumps(json.loads(encoded), indent=1) + "\n")
+
+
+def test_what_is_in_force_and_what_would_change() -> None:
+    view = build_view()
+    changes = {one.name: one for one in list_changes(view)}
+    assert (changes["shared_buffers"].now, changes["shared_buffers"].is_same) == ("128MB", False)
+    assert changes["work_mem"].is_same
+    # What the server does not say is as it is built in.
+    assert changes["autovacuum_vacuum_insert_scale_factor"].now == "0.2"
+    assert changes["vm.nr_hugepages"].now is None
+    swappiness = next(one for one in view.tuning.settings if one.name == "vm.swappiness")
+    assert change_of(build_view(now={"vm.swappiness": "10"}), swappiness).is_same
+
+
+@pytest.mark.parametrize(
+    ("name", "raw", "shown"),
+    [
+        ("shared_buffers", "16384", "128MB"),
+        ("shared_buffers", "393216", "3GB"),
+        ("work_mem", "4097", "4097kB"),
+        ("work_mem", "4MB", "4MB"),
+        ("checkpoint_timeout", "300", "5min"),
+        ("checkpoint_timeout", "301", "301s"),
+        ("wal_buffers", "-1", "-1"),
+        ("log_temp_files", "0", "0"),
+        ("bgwriter_delay", "200", "200ms"),
+        ("max_connections", "100", "100"),
+        ("random_page_cost", "4", "4"),
+        ("vm.swappiness", "60", "60"),
+    ],
+)
+def test_values_as_a_server_shows_them(name: str, raw: str, shown: str) -> None:
+    assert show_setting(name, raw, 18) == shown
+
+
+def test_quotes() -> None:
+    assert format_conf("work_mem", "64MB") == "work_mem = 64MB"
+    assert format_conf("a.b", r"it's \n") == r"a.b = 'it''s \\n'"
+    assert format_conf("log_line_prefix", "") == "log_line_prefix = ''"
+    assert format_alter_system("log_line_prefix", r"it's \n") == r"ALTER SYSTEM SET log_line_prefix = 'it''s \n';"
+    assert (
+        format_alter_system("shared_preload_libraries", "a, b")
+        == "ALTER SYSTEM SET shared_preload_libraries = 'a', 'b';"
+    )
+
+
+def test_colour_is_never_all_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "NO_COLOR" in os.environ
+    console = Console(width=80, highlight=False, force_terminal=True)
+    with console.capture() as capture:
+        console.print(render_table(build_view()))
+    text = capture.get()
+    assert "\x1b[3" not in text, "no colours"
+    assert "as it is" in text

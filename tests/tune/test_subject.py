@@ -1,0 +1,255 @@
+"""What settings are derived for: what was seen, what was said, and what is assumed where neither is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from pgdyno.facts.instances import find_instance
+from pgdyno.record.preflight import BlockDevice, CgroupLimit, LimitKind, MemoryFacts, ServerLook, ServerOrigin
+from pgdyno.record.tunables import DiskLook, ServerState, Stripe, Tunables
+from pgdyno.record.types import DiskFacts, HostFacts, ServerFacts
+from pgdyno.run.tunables import read_tunables
+from pgdyno.tune.hosts import ASSUMED, shape_of
+from pgdyno.tune.subject import (
+    Measured,
+    Wishes,
+    find_missing_values,
+    make_subject,
+    make_subject_of_shape,
+    read_measured,
+)
+from pgdyno.tune.types import DiskKind, Known, Origin, WorkloadClass
+from tests.report.build import build_report
+
+GB = 1024**3
+SERVER = ServerFacts(version="18.6", version_num=180006, bindir="/b", configure="'--with-lz4' '--with-zstd'")
+
+
+def device(name: str, *, kind: str = "disk", spins: bool = False) -> BlockDevice:
+    return BlockDevice(
+        name=name, kind=kind, is_rotational=spins, scheduler="none", schedulers=("none",), read_ahead_kb=128
+    )
+
+
+def disk(*devices: BlockDevice, **others: Any) -> DiskLook:
+    facts = DiskFacts(
+        path="/data",
+        device="/dev/x",
+        block_device=devices[0].name if devices else None,
+        filesystem="ext4",
+        mount_options="rw",
+        size_bytes=1000 * GB,
+        free_bytes=800 * GB,
+    )
+    return DiskLook(facts=facts, devices=devices, **others)
+
+
+def machine(**others: Any) -> Tunables:
+    facts: dict[str, Any] = {
+        "host": host(),
+        "memory": memory(),
+        "disk": disk(device("nvme0n1")),
+        "wal_disk": None,
+        "limits": (),
+        "page_bytes": 4096,
+        "sysctls": {"vm.swappiness": "60"},
+        **others,
+    }
+    return Tunables(**facts)
+
+
+def host(**others: Any) -> HostFacts:
+    report = build_report()
+    facts = {"cpu_count": 8, "cpu_limit": None, "memory_bytes": 64 * GB, "memory_limit_bytes": None, **others}
+    return msgspec.structs.replace(report.record.host, **facts)
+
+
+def memory() -> MemoryFacts:
+    return MemoryFacts(
+        available_bytes=60 * GB,
+        dirty_bytes=0,
+        swap_used_bytes=0,
+        huge_page_bytes=2 * 1024**2,
+        huge_pages_free=0,
+        huge_pages_total=0,
+        commit_limit_bytes=32 * GB,
+        committed_bytes=GB,
+        overcommit_memory=0,
+        zone_reclaim_mode=0,
+        numa_nodes=0,
+        numa_balancing=None,
+        shm_size_bytes=None,
+    )
+
+
+def state(data_bytes: int, **settings: str) -> ServerState:
+    look = ServerLook(origin=ServerOrigin.RUNNING, major=18, settings=settings)
+    return ServerState(look=look, unseen=(), data_bytes=data_bytes)
+
+
+def test_nothing_is_said_and_no_server_is_there() -> None:
+    subject = make_subject(machine(), SERVER, Wishes())
+    assert (subject.major, subject.workload) == (18, WorkloadClass.MIXED)
+    assert (subject.cpus.value, subject.cpus.origin) == (8, Origin.MEASURED)
+    assert (subject.memory.value, subject.memory.origin) == (64 * GB, Origin.MEASURED)
+    assert (subject.connections.value, subject.connections.origin) == (100, Origin.ASSUMED)
+    assert (subject.active.value, subject.active.origin) == (32, Origin.ASSUMED)
+    assert (subject.dataset.value, subject.dataset.origin) == (256 * GB, Origin.ASSUMED)
+    assert subject.wal_bytes_per_s is None
+    assert subject.kernel.sysctls == {"vm.swappiness": "60"}
+    assert not subject.kernel.is_container
+    assert subject.kernel.numa_nodes == 1, "a kernel without NUMA is one node"
+
+
+def test_what_is_said_comes_first() -> None:
+    measured = Measured(
+        dataset=Known(name="dataset", value=3.0 * GB, unit="bytes", origin=Origin.MEASURED, how="a record")
+    )
+    wishes = Wishes(
+        workload=WorkloadClass.ANALYTIC, dataset_bytes=20 * GB, connections=200, active=3, recovery_s=60, stall_s=0.5
+    )
+    subject = make_subject(machine(), SERVER, wishes, state=state(5 * GB, max_connections="50"), measured=measured)
+    assert subject.workload is WorkloadClass.ANALYTIC
+    assert [known.value for known in (subject.dataset, subject.connections, subject.active)] == [20 * GB, 200, 3]
+    assert {subject.dataset.origin, subject.connections.origin, subject.active.origin} == {Origin.DECLARED}
+    assert subject.dataset.how == "--dataset; the server holds 5 GB now"
+    assert (subject.recovery_s.value, subject.stall_s.value) == (60, 0.5)
+
+
+def test_the_server_tells() -> None:
+    subject = make_subject(machine(), SERVER, Wishes(), state=state(5 * GB, max_connections="50"))
+    assert (subject.dataset.value, subject.dataset.origin) == (5 * GB, Origin.MEASURED)
+    assert (subject.connections.value, subject.connections.origin) == (50, Origin.MEASURED)
+    empty = make_subject(machine(), SERVER, Wishes(), state=state(22 * 1024**2))
+    assert empty.dataset.origin is Origin.ASSUMED
+    assert "holds 22 MB now" in empty.dataset.how
+    few = make_subject(machine(), SERVER, Wishes(connections=5))
+    assert few.active.value == 5, "no more are at work than there are"
+
+
+def test_a_full_disk_holds_no_large_dataset() -> None:
+    facts = msgspec.structs.replace(disk(device("sda")).facts, free_bytes=10 * GB)
+    look = msgspec.structs.replace(disk(device("sda")), facts=facts)
+    assert make_subject(machine(disk=look), SERVER, Wishes()).dataset.value == 5 * GB
+
+
+def test_a_container() -> None:
+    narrow = host(memory_limit_bytes=4 * GB, cpu_limit=1.5)
+    subject = make_subject(machine(host=narrow), SERVER, Wishes())
+    assert (subject.cpus.value, subject.memory.value) == (1.5, 4 * GB)
+    assert subject.memory.how == "limit of the control group, on a machine with 64 GB"
+    assert subject.kernel.is_container
+    wide = make_subject(machine(host=host(memory_limit_bytes=64 * GB, cpu_limit=8)), SERVER, Wishes())
+    assert not wide.kernel.is_container, "a limit that limits nothing"
+
+
+@pytest.mark.parametrize(
+    ("devices", "models", "kind"),
+    [
+        ((device("nvme0n1"),), {"nvme0n1": "Amazon Elastic Block Store"}, DiskKind.NETWORK_SSD),
+        ((device("nvme0n1"),), {"nvme0n1": "Amazon EC2 NVMe Instance Storage"}, DiskKind.LOCAL_SSD),
+        ((device("nvme0n1"),), {"nvme0n1": "Samsung SSD 990 PRO"}, DiskKind.LOCAL_SSD),
+        ((device("vda", spins=True),), {}, DiskKind.NETWORK_SSD),
+        ((device("sda", spins=True),), {"sda": "ST4000NM0035"}, DiskKind.HDD),
+        ((device("sda", spins=True),), {"sda": "PersistentDisk"}, DiskKind.NETWORK_SSD),
+        ((device("dm-0", kind="mapper"), device("sda"), device("sdb", spins=True)), {}, DiskKind.HDD),
+        ((), {}, DiskKind.NETWORK_SSD),
+    ],
+)
+def test_kinds_of_disks(devices: tuple[BlockDevice, ...], models: dict[str, str], kind: DiskKind) -> None:
+    subject = make_subject(machine(disk=disk(*devices, models=models)), SERVER, Wishes())
+    assert subject.disk.kind is kind
+    assert subject.disk.flush_s.value == ASSUMED[kind]["flush_s"][0]
+    assert subject.disk.flush_s.origin is Origin.ASSUMED
+    assert len(subject.disk.devices) == len(devices)
+
+
+def test_arrays() -> None:
+    members = (device("md0", kind="raid"), *(device(f"nvme{n}n1") for n in range(4)))
+    striped = disk(*members, stripes={"md0": Stripe(level="raid10", disk_count=4, chunk_bytes=512 * 1024)})
+    made = make_subject(machine(disk=striped), SERVER, Wishes()).disk
+    one = ASSUMED[DiskKind.LOCAL_SSD]
+    assert made.random_read_iops.value == 4 * one["random_read_iops"][0]
+    assert made.random_write_iops.value == 2 * one["random_write_iops"][0]
+    assert made.write_bytes_per_s.value == 2 * one["write_bytes_per_s"][0]
+    assert made.flush_s.value == one["flush_s"][0]
+    assert (made.devices[0].chunk_kb, made.devices[0].data_disks) == (512, 2)
+    assert "in raid10 of 4" in made.random_read_iops.how
+
+
+def test_limits_of_the_control_group_bind_disks() -> None:
+    limits = (
+        CgroupLimit(kind=LimitKind.WRITE_BYTES, group="/pg", value=20e6, device="nvme0n1"),
+        CgroupLimit(kind=LimitKind.WRITE_COUNT, group="/pg", value=500, device="sdz"),
+        CgroupLimit(kind=LimitKind.READ_COUNT, group="/", value=1e9, device="nvme0n1"),
+    )
+    made = make_subject(machine(limits=limits), SERVER, Wishes()).disk
+    assert (made.write_bytes_per_s.value, made.write_bytes_per_s.origin) == (20e6, Origin.MEASURED)
+    assert made.write_bytes_per_s.how == "limit of the control group /pg"
+    assert made.random_write_iops.origin is Origin.ASSUMED, "another device's limit"
+    assert made.random_read_iops.origin is Origin.ASSUMED, "a limit that limits nothing"
+
+
+def test_a_volume_for_the_wal() -> None:
+    assert make_subject(machine(), SERVER, Wishes()).wal_disk is None
+    apart = make_subject(machine(wal_disk=disk(device("sdb", spins=True))), SERVER, Wishes())
+    assert apart.wal_disk is not None
+    assert apart.wal_disk.kind is DiskKind.HDD
+
+
+def test_a_machine_that_is_not_here() -> None:
+    shape = shape_of(find_instance("r8g.2xlarge"))
+    subject = make_subject_of_shape(shape, SERVER, Wishes(dataset_bytes=500 * GB))
+    assert (subject.cpus.value, subject.memory.value, subject.cpus.origin) == (8, 64 * GB, Origin.DECLARED)
+    assert subject.dataset.value == 500 * GB
+    assert subject.kernel.sysctls == {}
+
+
+def test_values_that_a_build_lacks() -> None:
+    assert find_missing_values(SERVER) == {"io_method": ("io_uring",)}
+    bare = msgspec.structs.replace(SERVER, configure="")
+    assert find_missing_values(bare)["wal_compression"] == ("lz4", "zstd")
+    unknown = msgspec.structs.replace(SERVER, configure=None)
+    assert find_missing_values(unknown) == find_missing_values(bare), "what nobody knows is not relied on"
+
+
+def test_a_record_of_the_load() -> None:
+    report = build_report()
+    trials = []
+    for workload in report.analysis.workloads:
+        for number, analysed in enumerate(workload.trials):
+            per_s = {"tpcb-like": 9e6, "simple-update": 5e6}.get(workload.name, 100.0) * (1 + number)
+            trial = msgspec.structs.replace(
+                analysed.record,
+                load_start_monotonic_s=100.0,
+                load_end_monotonic_s=110.0,
+                counters_before={"wal_bytes": 7.0},
+                counters_after={"wal_bytes": 7.0 + per_s * 10},
+            )
+            trials.append(trial)
+    measured = read_measured(report.record, trials, name="some-record")
+    assert measured.wal_bytes_per_s is not None
+    assert measured.wal_bytes_per_s.value == pytest.approx(18e6), "the median of the workload that writes most"
+    assert measured.wal_bytes_per_s.how == "tpcb-like in some-record, 3 trials"
+    assert measured.active is not None
+    assert measured.active.value == report.record.plan.find_workload("tpcb-like").clients
+    subject = make_subject(machine(), SERVER, Wishes(), state=state(5 * GB), measured=measured)
+    assert report.record.dataset is not None
+    assert subject.dataset.value == report.record.dataset.total_bytes
+    assert subject.wal_bytes_per_s == measured.wal_bytes_per_s
+    without = [msgspec.structs.replace(trial, counters_after={}) for trial in trials]
+    assert read_measured(report.record, without, name="x").wal_bytes_per_s is None
+
+
+def test_this_machine(tmp_path: Path) -> None:
+    seen = read_tunables(tmp_path)
+    subject = make_subject(seen, SERVER, Wishes())
+    assert 0 < subject.memory.value <= seen.host.memory_bytes
+    assert 0 < subject.cpus.value <= seen.host.cpu_count
+    assert subject.kernel.sysctls["vm.swappiness"].isdigit()
+    assert not any("key" in name for name in subject.kernel.sysctls), "no secret is read"
+    assert subject.disk.path == str(tmp_path)
