@@ -50,14 +50,16 @@ def wal_distance_bytes(max_wal_bytes: float, completion_target: float) -> float:
     return max(SEGMENT_BYTES, max_wal_bytes / (1 + completion_target) // SEGMENT_BYTES * SEGMENT_BYTES)
 
 
-def page_write_bytes_per_s(disk: Disk, dirty_bytes: float, data_bytes: float) -> float:
-    """How fast pages that lie anywhere in the data are written in the order of their files.
+def page_write_s(disk: Disk, dirty_bytes: float, data_bytes: float) -> float:
+    """How long it takes at worst to write up to so many pages, anywhere in the data, in the order of their files.
 
-    A run of neighbours is one write: where a share p of all pages is dirty, runs have 1/(1-p) pages.
+    Neighbours are one write: with a share p of all pages dirty there are p (1 - p) runs for each page of the data, most
+    where p is a half.
     """
-    share = min(1.0, dirty_bytes / max(data_bytes, 1.0))
-    most = disk.write_bytes_per_s.value
-    return min(most, disk.random_write_iops.value * PAGE_BYTES / max(1 - share, 1e-9))
+    dirty = min(dirty_bytes, data_bytes)
+    share = min(0.5, dirty / max(data_bytes, 1.0))
+    runs = share * (1 - share) * data_bytes / PAGE_BYTES
+    return max(dirty / disk.write_bytes_per_s.value, runs / disk.random_write_iops.value)
 
 
 def recovery_s(subject: Subject, max_wal_bytes: float) -> float:
@@ -68,8 +70,7 @@ def recovery_s(subject: Subject, max_wal_bytes: float) -> float:
 
     Source: PostgreSQL 18 src/backend/access/transam/xlog.c, PerformRecoveryXLogAction(): recovery ends with a checkpoint.
     """
-    dirty = min(max_wal_bytes, subject.dataset.value)
-    written = dirty / page_write_bytes_per_s(subject.disk, dirty, subject.dataset.value)
+    written = page_write_s(subject.disk, max_wal_bytes, subject.dataset.value)
     replay = min(_REPLAY_BYTES_PER_S, wal_disk(subject).read_bytes_per_s.value)
     return max_wal_bytes / replay + written
 

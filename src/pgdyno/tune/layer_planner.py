@@ -10,7 +10,8 @@ from pgdyno.tune.memory import reserve_bytes
 from pgdyno.tune.types import Known, Layer, Origin, WorkloadClass
 
 _COSTS = "PostgreSQL 18 manual, section 19.7.2 “Planner Cost Constants”"
-# Source: the same section: the built-in 4 supposes that nine of ten random reads come from a cache.
+# Source: the same section: the built-in 4 supposes a disk where a random read takes 40 times one in sequence, and that
+# nine of ten come from a cache.
 _CACHED_SHARE = 0.9
 _BUILT_IN_RANDOM_COST = 4.0
 _LEAST_RANDOM_COST = 1.1
@@ -52,13 +53,13 @@ def _put_random_cost(draft: Draft) -> None:
     cached = _CACHED_SHARE
     if subject.dataset.origin is not Origin.ASSUMED:
         cached = min(1.0, (subject.memory.value - reserve_bytes(subject)) / max(1.0, subject.dataset.value))
-    cost = min(_BUILT_IN_RANDOM_COST, max(_LEAST_RANDOM_COST, cached + (1 - cached) * ratio))
+    cost = min(_BUILT_IN_RANDOM_COST, max(_LEAST_RANDOM_COST, (1 - cached) * ratio))
     draft.put(
         "random_page_cost",
         f"{cost:.1f}",
         layer=Layer.PLANNER,
         reason=f"a page that is read at random costs {ratio:.3g} times one in sequence on this disk, and {cached:.0%} of the pages are in a cache.",
-        formula="cached share + (1 - cached share) × (read bandwidth / 8 kB / random read IOPS), from 1.1 to 4; cached share = memory / data, 0.9 where the data are not known",
+        formula="(1 - cached share) × (read bandwidth / 8 kB / random read IOPS), from 1.1 to 4; cached share = memory / data, 0.9 where the data are not known",
         inputs=(disk.random_read_iops, disk.read_bytes_per_s, subject.dataset, subject.memory),
         source=f"{_COSTS}, random_page_cost",
         trades="scans of an index are chosen where a scan of the table may be faster on a cold cache",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from pgdyno.tune.draft import Draft
+from pgdyno.tune.draft import MB, Draft
 from pgdyno.tune.types import Layer, Origin, WorkloadClass
 
 # Source: a counter of the CPU is read in 20 to 50 ns, any other clock in a µs; pg_test_timing's manual page.
@@ -13,29 +13,36 @@ _CHEAP_CLOCK_S = 100e-9
 # for the disks.
 _PEAK_PER_CPU = 2
 _MANY_PER_CPU = 16
+# What one more connection may take where nobody asked for it, and one more worker's sorts and hashes.
+_BYTES_PER_ASSUMED, _BYTES_PER_WORKER = 16 * MB, 128 * MB
 _WORKERS_SECTION = "PostgreSQL 18 manual, section 19.4.6 “Worker Processes”"
 
 
 def derive_connections(draft: Draft) -> None:
     """Decide how many connections there may be."""
     subject = draft.subject
-    spare = max(5, math.ceil(subject.connections.value / 10))
+    expected = subject.connections.value
+    formula = "connections + a tenth, at least 5, + superuser_reserved_connections, in tens"
+    if subject.connections.origin is Origin.ASSUMED:
+        expected = min(expected, subject.memory.value // _BYTES_PER_ASSUMED)
+        formula = f"{formula}; of those that are only assumed, one for each 16 MB of memory at most"
+    spare = max(5, math.ceil(expected / 10))
     reserved = draft.number("superuser_reserved_connections")
-    value = math.ceil((subject.connections.value + spare + reserved) / 10) * 10
+    value = math.ceil((expected + spare + reserved) / 10) * 10
     draft.put(
         "max_connections",
         str(value),
         layer=Layer.CONNECTIONS,
         reason="the sessions that are expected, some more for maintenance and monitoring, and those kept for superusers.",
-        formula="connections + a tenth, at least 5, + superuser_reserved_connections, in tens",
-        inputs=(subject.connections,),
+        formula=formula,
+        inputs=(subject.connections, subject.memory),
         source="PostgreSQL 18 manual, section 19.3.1, max_connections, superuser_reserved_connections",
         trades="shared memory and longer snapshots for each, used or not",
         is_worth_a_word=True,
     )
-    if subject.connections.value > _MANY_PER_CPU * subject.cpus.value:
+    if expected > _MANY_PER_CPU * subject.cpus.value:
         draft.notes.append(
-            f"{subject.connections.value:.0f} connections on {subject.cpus.value:g} CPUs: a pooler before the server, with "
+            f"{expected:.0f} connections on {subject.cpus.value:g} CPUs: a pooler before the server, with "
             f"about {max(4, math.ceil(_PEAK_PER_CPU * subject.cpus.value))} connections to it and some more for the disks, "
             "gives back memory and CPU time."
         )
@@ -45,6 +52,7 @@ def derive_parallelism(draft: Draft) -> None:
     """Decide how many processes work on one query, and on all."""
     workload, cpus = draft.subject.workload, max(1, math.floor(draft.subject.cpus.value))
     most = cpus if workload is WorkloadClass.ANALYTIC else max(1, cpus // 2)
+    most = max(1, min(most, int(draft.subject.memory.value // _BYTES_PER_WORKER)))
     _put_workers(
         draft,
         "max_worker_processes",
@@ -57,13 +65,13 @@ def derive_parallelism(draft: Draft) -> None:
         "max_parallel_workers",
         most,
         "more workers than CPUs wait for each other, and sessions that work without them need CPUs, too.",
-        "CPUs for analytic work, else half of them, at least 1",
+        "CPUs for analytic work, else half of them; at least 1, at most one for each 128 MB of memory",
     )
     gather = {WorkloadClass.ANALYTIC: cpus // 2, WorkloadClass.MIXED: cpus // 4}.get(workload, min(2, cpus // 4))
     _put_workers(
         draft,
         "max_parallel_workers_per_gather",
-        min(8, gather),
+        min(8, gather, most),
         "one query may take that many workers from the others: few where many are at work at once.",
         "CPUs / 2 for analytic work, / 4 else; at most 8, for OLTP at most 2",
     )
@@ -83,7 +91,7 @@ def _put_workers(draft: Draft, name: str, value: int, reason: str, formula: str)
         layer=Layer.PARALLEL,
         reason=reason,
         formula=formula,
-        inputs=(draft.subject.cpus,),
+        inputs=(draft.subject.cpus, draft.subject.memory),
         source=f"{_WORKERS_SECTION}, {name}",
         trades="CPU time and memory for each worker" if value else "",
     )

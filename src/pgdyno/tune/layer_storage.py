@@ -158,7 +158,7 @@ def _advise_wal_volume(draft: Draft) -> None:
         "a volume of its own",
         target=Target.STORAGE,
         layer=Layer.STORAGE,
-        reason=f"WAL takes {rate.value / bandwidth.value:.0%} of what this disk writes, and each commit's flush waits behind the data.",
+        reason=f"the WAL takes {rate.value / bandwidth.value:.0%} of what this disk writes, and each commit's flush waits behind the data.",
         formula="WAL rate / write bandwidth, from 15 %",
         inputs=(rate, bandwidth),
         source="PostgreSQL 18 manual, section 28.6 “WAL Internals”",

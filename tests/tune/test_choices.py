@@ -1,0 +1,255 @@
+"""Values worked out by hand, from the formulas and from what is published."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from pgdyno.tune.checkpoints import page_write_s, recovery_s, wal_by_recovery_bytes, wal_distance_bytes
+from pgdyno.tune.derive import derive
+from pgdyno.tune.draft import round_down, round_up, size
+from pgdyno.tune.layer_memory import choose_buffers
+from pgdyno.tune.memory import sum_memory
+from pgdyno.tune.types import Derived, Device, DiskKind, Kernel, Origin, Subject, Tuning, WorkloadClass
+from tests.tune.subjects import GB, MB, known, make_disk, make_subject
+
+
+def found(tuning: Tuning, name: str) -> Derived:
+    return next(one for one in tuning.settings if one.name == name)
+
+
+def value(subject: Subject, name: str, **fixed: str) -> str | None:
+    settings = {one.name: one.value for one in derive(subject, fixed=fixed).settings}
+    return settings.get(name)
+
+
+def test_sizes_are_chosen_and_written_as_people_do() -> None:
+    assert [size(each) for each in (4 * GB, 1536 * MB, 65 * 1024)] == ["4GB", "1536MB", "65kB"]
+    assert (round_down(1000), round_up(1000)) == (960, 1024)
+    assert round_down(15) == round_up(15) == 15
+
+
+# 24 GB of memory, of which 1.5 GB are reserved and 0.2 GB the connections': 22.3 GB could be cached.
+@pytest.mark.parametrize(
+    ("data_gb", "expected"),
+    [
+        (0.05, 1 * GB),  # room to grow, but not a quarter of the memory for nothing
+        (3, 6 * GB),  # a quarter of the memory holds it, and more
+        (10, 11 * GB),  # 10 × 1.1
+        (16, 4.5 * GB),  # 22.3 - 16 × 1.1 = 4.7
+        (21, 384 * MB),  # 21 fit the kernel's cache, 23.1 do not: the least, 24 / 64
+        (96, 3.5 * GB),  # 0.05 × (96 - 22.3) = 3.7
+        (1000, 6 * GB),  # a quarter again: caching does not matter much
+    ],
+)
+def test_data_lie_whole_in_the_one_cache_or_the_other(data_gb: float, expected: float) -> None:
+    assert choose_buffers(make_subject(dataset=data_gb * GB))[0] == expected
+
+
+def test_a_quarter_of_the_memory_while_the_data_are_not_known() -> None:
+    assert choose_buffers(make_subject())[0] == 6 * GB
+
+
+def test_analytic_data_gain_nothing_from_lying_in_it_whole() -> None:
+    assert choose_buffers(make_subject(dataset=10 * GB, workload=WorkloadClass.ANALYTIC))[0] == 6 * GB
+
+
+def test_the_distance_between_checkpoints_is_the_servers_own() -> None:
+    # 1 GB is 64 segments: 64 / 1.9 = 33.7, of which CalculateCheckpointSegments() takes 33.
+    assert wal_distance_bytes(1 * GB, 0.9) == 33 * 16 * MB
+
+
+def test_max_wal_size_is_rate_times_time_and_the_room_that_a_spread_checkpoint_takes() -> None:
+    subject = make_subject(wal_bytes_per_s=10e6, recovery_s=7200, dataset=3 * GB, disk=make_disk(free=1e12))
+    tuning = derive(subject)
+    assert found(tuning, "checkpoint_timeout").value == "30min"
+    # 10 MB/s × 1800 s × 1.9 × 1.25 = 42.75e9 = 39.8 GiB, rounded up.
+    assert found(tuning, "max_wal_size").value == "44GB"
+    # 10 MB/s × 300 s = 2861 MB, rounded down.
+    assert found(tuning, "min_wal_size").value == "2816MB"
+    interval = next(one for one in tuning.estimates if one.what == "checkpoint interval")
+    assert interval.value == 1800
+
+
+def test_recovery_in_time_bounds_the_wal() -> None:
+    subject = make_subject(wal_bytes_per_s=50e6, recovery_s=60, dataset=3 * GB)
+    # 3 GB at 150 MB/s are 21 s, which leaves 39 s of reading.
+    most = wal_by_recovery_bytes(subject)
+    assert recovery_s(subject, most) <= 60 < recovery_s(subject, most + 16 * MB)
+    assert "a recovery within 60 s" in found(derive(subject), "max_wal_size").reason
+    assert value(subject, "checkpoint_timeout") is None, "5 min are built in"
+
+
+def test_the_disk_bounds_the_wal() -> None:
+    subject = make_subject(disk=make_disk(free=8 * GB), dataset=3 * GB, wal_bytes_per_s=10e6)
+    assert found(derive(subject), "max_wal_size").value == "2GB"
+    own = msgspec.structs.replace(subject, wal_disk=make_disk(free=10 * GB))
+    assert found(derive(own), "max_wal_size").value == "6GB"
+
+
+def test_scattered_pages_take_as_many_writes_as_there_are_runs() -> None:
+    disk = make_disk(iops=1000, bytes_per_s=100e6)
+    # Half of 8 GB: a quarter of a million runs for each GB of the data's million pages.
+    assert page_write_s(disk, 4 * 8192e6 / 8, 8192e6) == pytest.approx(0.25 * 1e6 / 1000)
+    # All of them: no faster, and as long as the bandwidth takes where that is more.
+    assert page_write_s(disk, 8192e6, 8192e6) == pytest.approx(250)
+    assert page_write_s(make_disk(iops=1e6, bytes_per_s=100e6), 8192e6, 8192e6) == pytest.approx(81.92)
+
+
+@pytest.mark.parametrize(
+    ("cpus", "bytes_per_s", "missing", "expected"),
+    [
+        (2, 150e6, (), "lz4"),  # 2 × 4.5 / 2 + 0.49 × 54.6 = 31 µs against 54.6
+        (2, 150e6, ("lz4", "zstd"), "off"),  # pglz: 2 × 74 / 2 + 27 = 101
+        (16, 150e6, ("lz4", "zstd"), "pglz"),  # 9 + 27 = 37
+        (2, 150e6, ("lz4",), "zstd"),  # 33 + 18 = 51
+        (2, 3e9, (), "off"),  # 4.5 + 1.3 = 5.8 against 2.7
+    ],
+)
+def test_page_images_are_compressed_where_that_spares_more_than_it_takes(
+    cpus: int, bytes_per_s: float, missing: tuple[str, ...], expected: str
+) -> None:
+    disk = make_disk(bytes_per_s=bytes_per_s)
+    subject = make_subject(cpus=cpus, disk=disk, missing_values={"wal_compression": missing})
+    assert value(subject, "wal_compression") == expected
+
+
+def test_random_page_cost_is_the_manuals_where_its_suppositions_hold() -> None:
+    # Forty times as slow, nine of ten cached: 4.
+    forty = make_disk(DiskKind.HDD, iops=100, bytes_per_s=40 * 100 * 8192)
+    assert value(make_subject(disk=forty), "random_page_cost") is None
+    assert value(make_subject(dataset=3 * GB), "random_page_cost") == "1.1"
+    # 150 MB/s are 18311 pages a second, 6.1 for each of 3000; 22.5 of 48 GB cached.
+    assert value(make_subject(dataset=48 * GB), "random_page_cost") == "3.2"
+
+
+def test_reads_under_way_follow_littles_law() -> None:
+    # Eight gp3 volumes in RAID 10: 24000 reads a second × 0.7 ms = 16.8.
+    subject = make_subject(major=15, disk=make_disk(iops=24_000))
+    assert value(subject, "effective_io_concurrency") == "17"
+    assert value(make_subject(major=18), "effective_io_concurrency") is None, "16 is built in"
+
+
+def test_vacuum_may_take_a_quarter_of_what_the_disk_writes() -> None:
+    # 2 GB/s / 4 / 8 kB × 20 × 0.002 = 2441.
+    assert value(make_subject(disk=make_disk(DiskKind.LOCAL_SSD)), "autovacuum_vacuum_cost_limit") == "2400"
+    assert value(make_subject(), "autovacuum_vacuum_cost_limit") is None
+
+
+def test_dirty_memory_follows_the_disk_and_not_the_memory() -> None:
+    tuning = derive(make_subject("large", stall_s=2, disk=make_disk(bytes_per_s=128 * MB)))
+    assert found(tuning, "vm.dirty_background_bytes").value == str(256 * MB)
+    assert found(tuning, "vm.dirty_bytes").value == str(1024 * MB)
+    stall = next(one for one in tuning.estimates if one.what.startswith("stall behind"))
+    assert stall.value == pytest.approx(2)
+
+
+def test_swappiness_is_the_kernels_own_formula() -> None:
+    # 2 × 6.1 = 12.2: 200 / 13.2.
+    assert value(make_subject(kernel=Kernel(swap_bytes=GB)), "vm.swappiness") == "15"
+    assert value(make_subject(), "vm.swappiness") is None
+
+
+@pytest.mark.parametrize(
+    ("committed", "origin", "expected"),
+    [
+        (GB, Origin.MEASURED, "2"),
+        (23 * GB, Origin.MEASURED, None),
+        (None, Origin.MEASURED, None),
+        (None, Origin.DECLARED, "2"),
+    ],
+)
+def test_no_limit_on_promises_below_what_is_promised(committed: int | None, origin: Origin, expected: str) -> None:
+    memory = known(24 * GB, "bytes", origin=origin)
+    subject = make_subject(memory=24 * GB, kernel=Kernel(committed_bytes=committed))
+    tuning = derive(msgspec.structs.replace(subject, memory=memory))
+    settings = {one.name: one.value for one in tuning.settings}
+    assert settings.get("vm.overcommit_memory") == expected
+    assert any("vm.overcommit_memory" in note for note in tuning.notes) == (expected is None)
+    names = [one.name for one in tuning.settings]
+    assert expected is None or names.index("vm.overcommit_ratio") < names.index("vm.overcommit_memory")
+
+
+def test_nothing_is_set_that_the_kernel_lacks() -> None:
+    seen = {"vm.dirty_bytes": "0", "vm.dirty_background_bytes": "0", "kernel.sched_autogroup_enabled": "1"}
+    tuning = derive(make_subject(kernel=Kernel(sysctls=seen, numa_nodes=2, swap_bytes=GB)))
+    names = {one.name for one in tuning.settings}
+    assert seen.keys() <= names
+    assert not {"kernel.numa_balancing", "vm.swappiness", "kernel/mm/transparent_hugepage/enabled"} & names
+
+
+def test_timing_waits_for_a_clock_that_was_measured() -> None:
+    assert value(make_subject(), "track_io_timing") is None
+    assert value(make_subject(clock_read_s=known(30e-9, "s")), "track_io_timing") == "on"
+    slow = derive(make_subject(clock_read_s=known(2e-6, "s")))
+    assert any("reading this clock is slow" in note for note in slow.notes)
+
+
+def test_stripes_reach_file_system_and_read_ahead() -> None:
+    array = Device(name="md0", kind="raid", scheduler=None, schedulers=(), read_ahead_kb=128, chunk_kb=64, data_disks=4)
+    leaf = Device(
+        name="nvme1n1", kind="disk", scheduler="mq-deadline", schedulers=("none", "mq-deadline"), read_ahead_kb=128
+    )
+    disk = make_disk(filesystem="xfs", devices=(array, leaf))
+    subject = make_subject(disk=disk, workload=WorkloadClass.ANALYTIC)
+    assert value(subject, "mkfs.xfs options of data") == "-d su=64k,sw=4"
+    assert value(subject, "chunk of md0") == "128K"
+    assert value(subject, "block/md0/queue/read_ahead_kb") == "512"
+    assert value(subject, "block/nvme1n1/queue/scheduler") == "none"
+    ext4 = msgspec.structs.replace(subject, disk=msgspec.structs.replace(disk, filesystem="ext4"))
+    assert value(ext4, "mkfs.ext4 options of data") == "-E stride=16,stripe_width=64"
+
+
+def test_files_that_are_never_overwritten_need_no_zeros() -> None:
+    subject = make_subject(disk=make_disk(filesystem="btrfs"))
+    assert (value(subject, "wal_init_zero"), value(subject, "wal_recycle")) == ("off", "off")
+    assert value(make_subject(), "wal_init_zero") is None
+
+
+def test_the_sum_by_hand() -> None:
+    subject = make_subject("small", workload=WorkloadClass.ANALYTIC, kernel=Kernel(is_container=True))
+    settings = {
+        "shared_buffers": "1GB", "max_connections": "40", "work_mem": "10MB", "hash_mem_multiplier": "1.5",
+        "max_parallel_workers": "4", "max_parallel_workers_per_gather": "2", "autovacuum_work_mem": "32MB",
+        "maintenance_work_mem": "100MB", "wal_level": "logical", "max_wal_senders": "2",
+    }  # fmt: skip
+    shares = {share.what: share.bytes / MB for share in sum_memory(subject, settings)}
+    # 10 of 40 at work; 4 areas of 10 MB × 1.5 for each; the OS: 64 MB and 6 % of 4 GB.
+    assert shares.pop("other shared memory") == pytest.approx(16 + 4.8 * 0.9537 + 0.023 * 1024 + 3 * 2 + 16, abs=1)
+    assert shares == {
+        "shared_buffers": 1024,
+        "connections": 80,
+        "page tables": 40 * 2,
+        "caches of sessions at work": 40,
+        "sorts and hashes": 600,
+        "parallel workers": 4 * (6 + 60),
+        "temporary tables": 80,
+        "autovacuum": 96,
+        "maintenance": 100,
+        "logical decoding": 128,
+        "background processes": 24,
+        "operating system": pytest.approx(64 + 0.06 * 4096),
+    }
+
+
+def test_connections_that_are_only_assumed_are_as_many_as_the_memory_bears() -> None:
+    assumed = known(100, name="connections", origin=Origin.ASSUMED)
+    # 512 / 16 = 32, and 5, and 3, in tens.
+    assert value(make_subject("tiny", connections=assumed), "max_connections") == "40"
+    assert value(make_subject("vm", connections=assumed), "max_connections") == "120"
+
+
+def test_workers_are_no_more_than_the_memory_bears() -> None:
+    many = make_subject("small", cpus=64, memory=2 * GB, workload=WorkloadClass.ANALYTIC)
+    assert value(many, "max_parallel_workers") == "16"
+
+
+def test_a_pooler_is_advised_where_connections_outnumber_cpus() -> None:
+    assert any("a pooler" in note for note in derive(make_subject("vm")).notes)
+    assert not any("a pooler" in note for note in derive(make_subject("large")).notes)
+
+
+def test_what_is_assumed_is_named() -> None:
+    notes = " ".join(derive(make_subject()).notes)
+    assert "worth measuring or declaring: dataset, WAL rate." in notes
+    assert "assumed" not in " ".join(derive(make_subject(dataset=3 * GB, wal_bytes_per_s=1e7)).notes)

@@ -1,0 +1,255 @@
+"""What holds for every derived set, whatever it is derived for."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pgdyno.errors import SpecError
+from pgdyno.facts.durability import find_given_up
+from pgdyno.facts.gucs import ChangeCost, change_cost, find_guc, read_value, same_value
+from pgdyno.tune.derive import derive, with_huge_pages
+from pgdyno.tune.memory import total_bytes
+from pgdyno.tune.types import Kernel, Origin, Subject, Target, Tuning, WorkloadClass
+from tests.tune.subjects import GB, MACHINES, MB, grid, known, make_disk, make_subject
+
+
+def postgresql(tuning: Tuning) -> dict[str, str]:
+    return {one.name: one.value for one in tuning.of(Target.POSTGRESQL)}
+
+
+def in_units(tuning: Tuning, name: str) -> float:
+    """A number in the setting's own unit; what is built in where it is not derived."""
+    major = tuning.subject.major
+    guc = find_guc(name, major)
+    assert guc is not None
+    return float(read_value(guc, postgresql(tuning).get(name, guc.boot or "")))
+
+
+@pytest.fixture(scope="module")
+def tunings() -> list[Tuning]:
+    return [derive(subject) for subject in grid()]
+
+
+def test_every_value_says_why_from_what_and_by_whom(tunings: list[Tuning]) -> None:
+    for tuning in tunings:
+        for one in (*tuning.settings, *tuning.what_ifs):
+            assert one.value, one.name
+            assert one.reason[0].islower(), one
+            assert one.reason.endswith("."), one
+            assert ". " not in one.reason, f"more than one sentence: {one.reason}"
+            assert one.source, one.name
+            assert one.formula, one.name
+            assert one.inputs or one.formula.startswith("no input: "), one.name
+            assert all(each.how and each.name for each in one.inputs), one.name
+            assert (one.change is None) == (one.target is Target.STORAGE), one.name
+            assert not one.trades.endswith("."), one.trades
+
+
+def test_postgresql_takes_every_value(tunings: list[Tuning]) -> None:
+    for tuning in tunings:
+        major = tuning.subject.major
+        for name, value in postgresql(tuning).items():
+            guc = find_guc(name, major)
+            assert guc is not None, f"{major} has no {name}"
+            read = read_value(guc, value)
+            assert read not in tuning.subject.missing_values.get(name, ()), name
+            assert change_cost(name, major) not in {ChangeCost.FIXED, ChangeCost.INITDB}
+
+
+def test_the_sum_fits_the_memory(tunings: list[Tuning]) -> None:
+    for tuning in tunings:
+        assert total_bytes(tuning.memory) <= tuning.subject.memory.value
+        assert {"shared_buffers", "connections", "operating system"} <= {share.what for share in tuning.memory}
+
+
+def test_durability_is_never_given_up_and_what_would_is_told_apart(tunings: list[Tuning]) -> None:
+    for tuning in tunings:
+        major = tuning.subject.major
+        assert not find_given_up(postgresql(tuning), major)
+        for one in tuning.what_ifs:
+            (loss,) = find_given_up({one.name: one.value}, major)
+            assert loss.is_durability
+            assert one.trades == loss.label
+        names = {one.name for one in tuning.what_ifs}
+        assert names == (
+            set()
+            if tuning.subject.workload is WorkloadClass.OLTP_READ
+            else {"fsync", "full_page_writes", "synchronous_commit"}
+        )
+
+
+def test_no_name_is_set_twice(tunings: list[Tuning]) -> None:
+    for tuning in tunings:
+        names = [(one.target, one.name) for one in tuning.settings]
+        assert len(names) == len(set(names))
+
+
+def test_a_container_is_given_nothing_of_the_kernel(tunings: list[Tuning]) -> None:
+    for tuning in tunings:
+        kernel = tuning.of(Target.SYSCTL) + tuning.of(Target.SYSFS)
+        assert bool(kernel) is not tuning.subject.kernel.is_container
+
+
+def test_wal_fits_the_disk_and_the_time_for_recovery(tunings: list[Tuning]) -> None:
+    for tuning in tunings:
+        subject = tuning.subject
+        free = (subject.wal_disk or subject.disk).free_bytes.value
+        assert in_units(tuning, "max_wal_size") * MB <= free
+        assert in_units(tuning, "min_wal_size") <= in_units(tuning, "max_wal_size")
+        recovery = next(one for one in tuning.estimates if one.what == "recovery after a crash")
+        assert recovery.value <= subject.recovery_s.value
+        assert all(math.isfinite(one.value) and one.value > 0 for one in tuning.estimates)
+
+
+SUBJECTS = st.builds(
+    make_subject,
+    st.sampled_from(sorted(MACHINES)),
+    major=st.sampled_from([15, 16, 17, 18]),
+    workload=st.sampled_from(WorkloadClass),
+    memory=st.integers(512, 2_000_000).map(lambda mb: mb * MB),
+    cpus=st.integers(1, 256),
+    connections=st.integers(1, 3000),
+    active=st.integers(1, 600),
+    dataset=st.floats(1e6, 1e14),
+    disk=st.builds(make_disk, iops=st.floats(50, 2e6), bytes_per_s=st.floats(2e7, 2e10), free=st.floats(1e9, 1e14)),
+    kernel=st.builds(Kernel, is_container=st.booleans(), page_bytes=st.sampled_from([4096, 65536])),
+    recovery_s=st.floats(5, 7200),
+    stall_s=st.floats(0.05, 30),
+)
+
+
+@given(SUBJECTS)
+@settings(max_examples=120, deadline=None)
+def test_a_set_fits_and_is_legal_or_the_sum_is_told(subject: Subject) -> None:
+    try:
+        tuning = derive(subject)
+    except SpecError as error:
+        told = error
+    else:
+        told = None
+    if told is not None:
+        assert "in the worst case" in told.fact
+        assert "connections: " in told.detail
+        assert "shared_buffers" in told.detail
+        return
+    assert total_bytes(tuning.memory) <= subject.memory.value
+    for name, value in postgresql(tuning).items():
+        guc = find_guc(name, subject.major)
+        assert guc is not None
+        read_value(guc, value)
+
+
+@given(SUBJECTS)
+@settings(max_examples=60, deadline=None)
+def test_what_was_derived_stands_when_it_is_fixed(subject: Subject) -> None:
+    try:
+        first = derive(subject)
+    except SpecError:
+        return
+    again = derive(subject, fixed=postgresql(first))
+    assert postgresql(again) == postgresql(first)
+    assert again.memory == first.memory
+    assert again.estimates == first.estimates
+    assert [(one.name, one.value) for one in again.settings] == [(one.name, one.value) for one in first.settings]
+
+
+@given(SUBJECTS, st.sampled_from(["shared_buffers", "work_mem", "maintenance_work_mem", "effective_cache_size"]))
+@settings(max_examples=60, deadline=None)
+def test_twice_the_memory_never_lowers_a_share_of_it(subject: Subject, name: str) -> None:
+    # Data of a known size may move from one cache to the other; of an unknown one nothing is supposed.
+    data = known(1e12, "bytes", origin=Origin.ASSUMED)
+    single = msgspec.structs.replace(subject, dataset=data)
+    double = msgspec.structs.replace(single, memory=known(2 * subject.memory.value, "bytes"))
+    try:
+        tuning = derive(single)
+    except SpecError:
+        return
+    assert in_units(derive(double), name) >= in_units(tuning, name)
+
+
+@given(st.integers(64, 256), st.sampled_from(["shared_buffers", "work_mem", "max_wal_size"]))
+@settings(max_examples=30, deadline=None)
+def test_a_fixed_size_is_the_same_in_any_unit(megabytes: int, name: str) -> None:
+    subject = make_subject("middle")
+    one, other = (derive(subject, fixed={name: text}) for text in (f"{megabytes}MB", f"{megabytes * 1024}kB"))
+    assert postgresql(one) | {name: ""} == postgresql(other) | {name: ""}
+    assert one.memory == other.memory
+
+
+def test_what_is_fixed_stands_and_says_what_would_be() -> None:
+    subject = make_subject(dataset=3 * GB)
+    own = derive(subject)
+    tuning = derive(subject, fixed={"shared_buffers": "2GB", "temp_buffers": "64MB", "deadlock_timeout": "2s"})
+    found = {one.name: one for one in tuning.settings}
+    assert found["shared_buffers"].value == "2GB"
+    assert f"it would be {postgresql(own)['shared_buffers']}" in found["shared_buffers"].reason
+    assert found["shared_buffers"].inputs[-1].origin is Origin.DECLARED
+    assert found["temp_buffers"].value == "64MB"
+    assert any(share.what == "temporary tables" for share in tuning.memory)
+    assert found["deadlock_timeout"].value == "2s"
+    assert int(found["vm.nr_hugepages"].value) < int({one.name: one for one in own.settings}["vm.nr_hugepages"].value)
+
+
+@pytest.mark.parametrize(
+    ("fixed", "words"),
+    [
+        ({"shared_bufers": "1GB"}, "did you mean shared_buffers"),
+        ({"work_mem": "1XB"}, "work_mem cannot be 1XB"),
+        ({"wal_compression": "lz4"}, "this build of PostgreSQL lacks it"),
+        ({"max_wal_size": "600GB"}, "max_wal_size of 600 GB does not fit the disk"),
+    ],
+)
+def test_what_cannot_be_is_refused(fixed: dict[str, str], words: str) -> None:
+    subject = make_subject(missing_values={"wal_compression": ("lz4", "zstd")})
+    with pytest.raises(SpecError) as caught:
+        derive(subject, fixed=fixed)
+    assert words in f"{caught.value.fact} {caught.value.detail} {caught.value.hint}"
+
+
+def test_buffers_larger_than_the_memory_are_refused_with_the_sum_line_by_line() -> None:
+    with pytest.raises(SpecError) as caught:
+        derive(make_subject(memory=16 * GB), fixed={"shared_buffers": "20GB"})
+    error = caught.value
+    assert "there are 16 GB" in error.fact
+    assert error.detail.splitlines()[0].split() == ["20", "GB", "shared_buffers:", "as", "set"]
+    assert "autovacuum: 3 workers × " in error.detail
+    assert error.detail.splitlines()[-1].endswith("in all")
+    assert error.hint.startswith("shared_buffers takes the most")
+
+
+def test_a_version_is_given_only_what_it_has() -> None:
+    old, new = (postgresql(derive(make_subject("large", major=major))) for major in (15, 18))
+    assert "io_workers" in new
+    assert "io_workers" not in old
+    assert old["wal_compression"] == "zstd"
+    lacking = make_subject("large", major=15, missing_values={"wal_compression": ("lz4", "zstd")})
+    assert postgresql(derive(lacking))["wal_compression"] == "pglz"
+
+
+def test_the_servers_own_count_of_huge_pages_replaces_the_estimate() -> None:
+    tuning = derive(make_subject(dataset=3 * GB))
+    exact = with_huge_pages(tuning, 3141)
+    (pages,) = (one for one in exact.settings if one.name == "vm.nr_hugepages")
+    assert pages.value == "3141"
+    assert "estimated" not in pages.formula
+    changed = [one.name for one, other in zip(exact.settings, tuning.settings, strict=True) if one != other]
+    assert changed == ["vm.nr_hugepages"]
+    none = derive(make_subject(kernel=Kernel(is_container=True)))
+    assert with_huge_pages(none, 5) == none
+
+
+def test_settings_that_are_left_alone_on_purpose(tunings: list[Tuning]) -> None:
+    """The famous ones that no evidence supports; docs/derivation.md says why."""
+    alone = {
+        "wal_writer_delay", "bgwriter_lru_multiplier", "checkpoint_completion_target", "checkpoint_flush_after",
+        "wal_sync_method", "autovacuum_naptime", "seq_page_cost", "cpu_tuple_cost", "fsync", "full_page_writes",
+        "synchronous_commit", "vm.dirty_expire_centisecs", "vm.dirty_writeback_centisecs", "LimitMEMLOCK",
+    }  # fmt: skip
+    for tuning in tunings:
+        assert not alone & {one.name for one in tuning.settings}
+        assert same_value("commit_delay", "0", postgresql(tuning).get("commit_delay", "0"), tuning.subject.major)
