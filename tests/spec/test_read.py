@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from pgdyno.errors import ExitCode, SpecError
 from pgdyno.spec.read import find_line, format_study, make_study, parse_study, read_study
+from pgdyno.spec.search import SearchSpec
 from pgdyno.spec.study import DataSpec, ServerSpec, Study, TrialsSpec, WorkloadSpec
 from pgdyno.spec.variant import ExperimentSpec, SweepSpec, VariantSpec, make_variant
 
@@ -74,7 +75,8 @@ def test_round_trip(
 
 @pytest.mark.parametrize("other", ["sweep", "variant"])
 def test_the_template_is_right_in_what_it_only_mentions(other: str) -> None:
-    head, _, comparison = TEMPLATE.read_text().partition("# What follows")
+    head, _, rest = TEMPLATE.read_text().partition("# What follows")
+    comparison, _, _ = rest.partition("\n# In place of")
     tables = [part for part in comparison.split("\n\n")[1:] if not part.startswith(f"# [[{other}]]")]
     text = "\n\n".join(tables).replace("\n# ", "\n").removeprefix("# ")
     study = parse_study(head + text, source="template", folder=HERE)
@@ -83,8 +85,15 @@ def test_the_template_is_right_in_what_it_only_mentions(other: str) -> None:
     assert len(study.variant) + len(study.sweep) == (1 if other == "variant" else 2)
 
 
+def test_the_template_is_right_in_the_search_it_mentions() -> None:
+    head, _, rest = TEMPLATE.read_text().partition("# What follows")
+    table = rest[rest.index("# [search]") :].replace("\n# ", "\n").removeprefix("# ")
+    study = parse_study(head + table, source="template", folder=HERE)
+    assert study.search == SearchSpec(latency="20ms")
+
+
 @pytest.mark.parametrize(
-    "table", [ServerSpec, DataSpec, WorkloadSpec, TrialsSpec, VariantSpec, SweepSpec, ExperimentSpec]
+    "table", [ServerSpec, DataSpec, WorkloadSpec, TrialsSpec, VariantSpec, SweepSpec, SearchSpec, ExperimentSpec]
 )
 def test_the_template_names_every_key(table: type[msgspec.Struct]) -> None:
     text = TEMPLATE.read_text()

@@ -40,7 +40,7 @@ Floats = NDArray[np.float64]
 _LAPSE = 0.02
 # Spread of the thresholds' logarithms: from a quiet machine to one on which nothing is found.
 _SPREADS = np.geomspace(0.008, 0.4, 9)
-_MEDIANS = 240
+_MEDIANS = 160
 # How far R* may lie beyond the rates that are tried, in logarithms.
 _BEYOND = 0.3
 # A trial there says something, and is near enough to R* for its rate to be of use. By simulation: at 0.85 the search
@@ -48,6 +48,8 @@ _BEYOND = 0.3
 _WORTH = 0.75
 # Of the resolution: an interval of medians this narrow is located.
 _LOCATED = 1.5
+# How near to R* the rates that enclose it may lie, as a share of the resolution: two steps of rates are one.
+_NEAR = 0.35
 _LEAST_NEED = 0.3
 _MOST_TRIALS = 1000
 
@@ -117,6 +119,8 @@ class LimitSearch:
         self._above, self._below = np.zeros(count), np.zeros(count)
         self._is_above, self._is_below = np.zeros(count, dtype=bool), np.zeros(count, dtype=bool)
         self._count = 0
+        self._weights = self._weigh()
+        self._chances = self._foresee()
 
     def take(self, probe: Probe) -> None:
         """Take a trial at one of the rates.
@@ -125,7 +129,7 @@ class LimitSearch:
             ValueError: It is none of them.
         """
         at = self._rates.index(probe.rate_tps)
-        chance = float(self._chances()[at])
+        chance = float(self._chances[at])
         sign = 1.0 if probe.is_held else -1.0
         # Rates up to this one are shown to hold by it, rates from this one on to fail.
         self._above[: at + 1] += math.log1p(sign * max(0.0, 2.0 * chance - 1.0))
@@ -135,6 +139,8 @@ class LimitSearch:
         likelihood = self._holds[:, :, at]
         self._log_weights += np.log(likelihood if probe.is_held else 1.0 - likelihood)
         self._count += 1
+        self._weights = self._weigh()
+        self._chances = self._foresee()
 
     def next_rate(self) -> float | None:
         """The rate to try next; None when all is settled."""
@@ -156,7 +162,7 @@ class LimitSearch:
             ends = self._rates[max(low, 0)], self._rates[min(high, len(self._rates) - 1)]
             estimate = min(max(math.exp(middle), ends[0]), ends[1])
         is_settled = self._is_settled()
-        weights = self._weights().sum(axis=0)
+        weights = self._weights.sum(axis=0)
         return LimitAnswer(
             holds_tps=self._rates[low] if low >= 0 else None,
             fails_tps=self._rates[high] if high < len(self._rates) else None,
@@ -184,16 +190,17 @@ class LimitSearch:
         """The first rate from which on all are shown to fail; their number where not even the last is."""
         return len(self._rates) - (len(self._rates) if self._is_below.all() else int(self._is_below[::-1].argmin()))
 
-    def _weights(self) -> Floats:
+    def _weigh(self) -> Floats:
+        """Of each median and spread, by all that was seen."""
         weights = np.exp(self._log_weights - self._log_weights.max())
         return np.asarray(weights / weights.sum(), dtype=np.float64)
 
-    def _chances(self) -> Floats:
-        """Of the next trial to hold, at every rate."""
-        return np.asarray(np.tensordot(self._weights(), self._holds, axes=2), dtype=np.float64)
+    def _foresee(self) -> Floats:
+        """The chance of the next trial to hold, at every rate."""
+        return np.asarray(np.tensordot(self._weights, self._holds, axes=2), dtype=np.float64)
 
     def _quartiles(self) -> tuple[float, float, float]:
-        share = np.cumsum(self._weights().sum(axis=1))
+        share = np.cumsum(self._weights.sum(axis=1))
         first, middle, last = self._medians[
             np.minimum(np.searchsorted(share, (0.25, 0.5, 0.75)), _MEDIANS - 1)
         ].tolist()
@@ -201,7 +208,7 @@ class LimitSearch:
 
     def _worthwhile(self) -> list[_Side]:
         """Of either side the rate nearest to R* at which a trial says something."""
-        chances, (_, middle, _) = self._chances(), self._quartiles()
+        chances, (_, middle, _) = self._chances, self._quartiles()
         low, high = self._last_above(), self._first_below()
         below = [k for k in range(low + 1, high) if self._logs[k] <= middle]
         above = [k for k in range(high - 1, low, -1) if self._logs[k] >= middle]
@@ -220,14 +227,21 @@ class LimitSearch:
 
     def _pick(self, towards: list[int], chances: Floats, middle: float) -> int:
         """The last of these rates that is far enough from R* to be told from it; else the one that says most."""
-        fit = [k for k in towards if chances[k] >= _WORTH and abs(self._logs[k] - middle) >= 0.35 * self._width]
+        fit = [k for k in towards if chances[k] >= _WORTH and abs(self._logs[k] - middle) >= _NEAR * self._width]
         return fit[-1] if fit else max(towards, key=lambda k: float(chances[k]))
 
     def _count_needed(self) -> int | None:
-        sides = [side for side in self._worthwhile() if side.gain > 0]
-        if not sides or any(side.growth * _MOST_TRIALS < side.left for side in sides):
-            return None
-        return max(1, sum(math.ceil(side.left / side.growth) for side in sides))
+        """Trials until the rates a little below and above R* are shown, if the model is right about both."""
+        _, middle, _ = self._quartiles()
+        below = max(0, int(np.searchsorted(self._logs, middle - _NEAR * self._width, side="right")) - 1)
+        above = min(len(self._rates) - 1, int(np.searchsorted(self._logs, middle + _NEAR * self._width)))
+        sides = ((below, self._above, self._last_above() >= below), (above, self._below, self._first_below() <= above))
+        counts = [
+            max(self._needed - float(evidence[at]), _LEAST_NEED) / _growth(float(self._chances[at]))
+            for at, evidence, is_shown in sides
+            if not is_shown
+        ]
+        return max(1, math.ceil(sum(counts))) if sum(counts) <= _MOST_TRIALS else None
 
 
 class _Side(NamedTuple):
@@ -265,4 +279,4 @@ def _chance_to_hold(medians: Floats, logs: Floats) -> Floats:
 def _growth(chance: float) -> float:
     """Of a log e-value for each trial with this chance: ln 2 less the entropy."""
     rest = 1.0 - chance
-    return math.log(2.0) + chance * math.log(chance) + rest * math.log(rest)
+    return max(1e-9, math.log(2.0) + chance * math.log(chance) + rest * math.log(rest))

@@ -105,7 +105,7 @@ class WorkloadSearch:
         """
         planned = data.record.planned
         if planned.rate_tps is None:
-            self._capacities.append(tps)
+            self.take_capacity(tps)
             return
         misses = count_misses(data, limit_ms=self._search.limit_ms, percentile=self._search.percentile)
         if misses is None:
@@ -114,6 +114,10 @@ class WorkloadSearch:
         self.take_misses(
             misses, number=planned.number, length_s=data.record.restore_s + planned.warm_up_s + planned.duration_s
         )
+
+    def take_capacity(self, tps: float | None) -> None:
+        """Take the TPS of a closed-loop trial; None where it has none."""
+        self._capacities.append(tps)
 
     def take_misses(self, misses: Misses, *, number: int, length_s: float) -> None:
         """Take what a trial at a rate came to."""

@@ -26,6 +26,15 @@ MinutesOption = Annotated[
 DetectOption = Annotated[
     str | None, typer.Option(help="The smallest difference that matters. [default: 3%]", show_default=False)
 ]
+ResolutionOption = Annotated[
+    str | None,
+    typer.Option(
+        "--detect",
+        help="The smallest difference that matters; of a latency limit, how closely its rate is found. [default: 3%, of a"
+        " latency limit 10%]",
+        show_default=False,
+    ),
+]
 ConfidenceOption = Annotated[
     str | None, typer.Option(help="One minus the share of false verdicts. [default: 95%]", show_default=False)
 ]
@@ -160,7 +169,7 @@ def sweep(
     ] = None,
     workload: WorkloadOption = None,
     minutes: MinutesOption = None,
-    detect: DetectOption = None,
+    detect: ResolutionOption = None,
     confidence: ConfidenceOption = None,
     design: DesignOption = None,
     rate: RateOption = None,

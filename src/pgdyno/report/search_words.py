@@ -17,6 +17,9 @@ HUES = {RateVerdict.HOLDS: "green", RateVerdict.FAILS: "vermilion", RateVerdict.
 MARKS = {RateVerdict.HOLDS: "▲", RateVerdict.FAILS: "▼", RateVerdict.UNDECIDED: "?"}
 """Beside the colour, for whoever does not see it."""
 
+# Of fewer, the model of how trials vary is mostly its prior.
+_KNOWN_TRIALS = 12
+
 TRIALS_REMARK = (
     "Each is one trial of the search, under the rate that was scheduled; only whether it held its limit decides."
 )
@@ -148,9 +151,9 @@ def _describe_outlook(search: RateSearch, answer: LimitAnswer) -> str:
         return ""
     if search.more_s is not None:
         return f"About {format_more_time(search.more_s)} of this would settle it."
+    if answer.n < _KNOWN_TRIALS:
+        return "How long it would take is not known yet."
     spread = format_roughly(answer.spread_ratio)
-    if answer.n < 2:
-        return ""
     return f"No affordable number of such trials would settle it: the rate that one holds differs by about {spread} from trial to trial."
 
 

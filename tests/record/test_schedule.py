@@ -1,0 +1,51 @@
+"""Where pgbench's schedule ended, read back from packed transactions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pgdyno.record.schedule import read_last_scheduled_s
+from pgdyno.record.txpack import TransactionPacker
+from pgdyno.record.txparse import Outcome, TransactionBatch
+
+START_US = 1_700_000_000_000_000
+
+
+def pack(folder: Path, *transactions: tuple[int, int, Outcome]) -> Path:
+    """Each with its end after the start, its latency, and how it ended."""
+    stamps, latencies, outcomes = (np.array(column) for column in zip(*transactions, strict=True))
+    count = len(stamps)
+    packer = TransactionPacker(folder)
+    packer.add(
+        TransactionBatch(
+            client=np.zeros(count, dtype=np.int64),
+            number=np.arange(count, dtype=np.int64),
+            latency_us=latencies.astype(np.int64),
+            outcome=outcomes.astype(np.uint8),
+            script=np.zeros(count, dtype=np.int64),
+            stamp_us=START_US + stamps.astype(np.int64),
+            lag_us=np.zeros(count, dtype=np.int64),
+        )
+    )
+    packer.close()
+    return folder
+
+
+def test_a_late_end_is_no_late_start(tmp_path: Path) -> None:
+    folder = pack(
+        tmp_path, (1_000_000, 2_000, Outcome.OK), (9_000_000, 8_500_000, Outcome.OK), (2_000_000, 1_000, Outcome.OK)
+    )
+    assert read_last_scheduled_s(folder, latency_limit_ms=20.0) == pytest.approx((START_US + 1_999_000) / 1e6, abs=1e-6)
+
+
+def test_what_was_skipped_had_been_scheduled_a_limit_before(tmp_path: Path) -> None:
+    folder = pack(tmp_path, (1_000_000, 2_000, Outcome.OK), (3_000_000, 0, Outcome.SKIPPED))
+    assert read_last_scheduled_s(folder, latency_limit_ms=20.0) == pytest.approx((START_US + 2_980_000) / 1e6, abs=1e-6)
+
+
+def test_without_transactions_there_is_no_schedule(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        read_last_scheduled_s(tmp_path, latency_limit_ms=20.0)
