@@ -123,7 +123,7 @@ def test_a_thing_compared_with_itself_is_numbered_and_known_as_such(tmp_path: Pa
         planned = plan_experiment(study, version_major=18)
         assert planned is not None
         found = find_identical(planned, version_major=18)
-        assert (names[0], names[1]) in [(same.one, same.other) for same in found]
+        assert (names[0], names[1]) in [same.names[:2] for same in found]
 
 
 def test_a_folder_of_programs_is_a_server_wherever_one_stands_later(tmp_path: Path) -> None:

@@ -76,7 +76,8 @@ def run_study(study: Study, *, name: str, place: Place, ui: Ui, load_budget_s: f
         if plan.experiment is not None:
             for same in find_identical(plan.experiment, version_major=installation.facts.major):
                 why = f" ({same.why})" if same.why else ""
-                ui.say(f"{same.one} and {same.other} do the same{why}: what they differ by is noise, as in an A/A test")
+                names = f"{', '.join(same.names[:-1])} and {same.names[-1]}"
+                ui.say(f"{names} do the same{why}: what they differ by is noise, as in an A/A test")
         question = f"run for {plan.predicted_s / 3600:.1f} hours?"
         if plan.predicted_s > _ASK_ABOVE_S and not ui.confirm(question, default=True):
             raise InterruptedStudyError("not started")

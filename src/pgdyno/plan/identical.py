@@ -5,8 +5,6 @@ What is equal is said by the catalogue of settings; a server that was built or p
 
 from __future__ import annotations
 
-import itertools
-
 import msgspec
 
 from pgdyno.facts.durability import explain_alike
@@ -16,26 +14,34 @@ from pgdyno.spec.variant import show_value
 
 
 class Identical(msgspec.Struct, frozen=True, kw_only=True):
-    """Two arms that do the same."""
+    """Arms that do the same."""
 
-    one: str
-    other: str
+    names: tuple[str, ...]
     why: str
     """Why different values do the same; empty where they are the same."""
 
 
 def find_identical(experiment: Experiment, *, version_major: int) -> tuple[Identical, ...]:
-    """Pairs of arms that do the same: 1GB and 1024MB, a default that is written out, values that differ in name only.
+    """Groups of arms that do the same: 1GB and 1024MB, a default that is written out, values that differ in name only.
 
     Args:
         experiment: What is compared.
         version_major: Of the reference's server, whose catalogue is asked.
     """
-    pairs = itertools.combinations(experiment.arms, 2)
-    return tuple(same for one, other in pairs if (same := _compare(one, other, version_major)) is not None)
+    groups: list[tuple[Arm, list[str], str]] = []
+    for arm in experiment.arms:
+        for number, (first, names, why) in enumerate(groups):
+            found = _explain_same(first, arm, version_major)
+            if found is not None:
+                groups[number] = (first, [*names, arm.name], why or found)
+                break
+        else:
+            groups.append((arm, [arm.name], ""))
+    return tuple(Identical(names=tuple(names), why=why) for _, names, why in groups if len(names) > 1)
 
 
-def _compare(one: Arm, other: Arm, major: int) -> Identical | None:
+def _explain_same(one: Arm, other: Arm, major: int) -> str | None:
+    """Why they do the same, empty where they set the same; None where they do not."""
     if _without_settings(one) != _without_settings(other):
         return None
     why = ""
@@ -50,7 +56,7 @@ def _compare(one: Arm, other: Arm, major: int) -> Identical | None:
         if alike is None:
             return None
         why = alike
-    return Identical(one=one.name, other=other.name, why=why)
+    return why
 
 
 def _value(arm: Arm, name: str, major: int) -> str | None:
