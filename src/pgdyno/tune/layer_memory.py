@@ -80,7 +80,7 @@ def _put_buffers(draft: Draft) -> None:
         reason=reason,
         formula=formula,
         inputs=(subject.memory, subject.dataset, subject.connections),
-        source=f"{_MANUAL}, shared_buffers; T. M. Wong, J. Wilkes, “My cache or yours?”, USENIX ATC 2002",
+        source=f"{_MANUAL}, shared_buffers; T. M. Wong, J. Wilkes, “My Cache or Yours?”, USENIX ATC 2002: two caches behave as the larger; docs/derivation.md, which simulates these two",
         trades="memory that the kernel's cache loses; where few pages have most accesses, declare their size as the dataset",
         is_worth_a_word=True,
     )
@@ -182,7 +182,7 @@ def _put_maintenance(draft: Draft) -> None:
         reason="it holds the dead rows that a vacuum of the largest table finds, so that it goes through the indexes once.",
         formula="data / 128 bytes × autovacuum_vacuum_scale_factor × 6 bytes (1.5 from 17 on), 64 MB to 1 GB, at most memory / 32",
         inputs=(subject.dataset, subject.memory),
-        source=f"{_MANUAL}, autovacuum_work_mem; PostgreSQL 17 release notes, E.1.3.1.3",
+        source=f"{_MANUAL}, autovacuum_work_mem; PostgreSQL 17 release notes, vacuum",
         trades="memory, once for each autovacuum worker",
     )
 
