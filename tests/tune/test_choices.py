@@ -64,7 +64,7 @@ def test_max_wal_size_is_rate_times_time_and_the_room_that_a_spread_checkpoint_t
     tuning = derive(subject)
     assert found(tuning, "checkpoint_timeout").value == "30min"
     # 10 MB/s × 1800 s × 1.9 × 1.25 = 42.75e9 = 39.8 GiB, rounded up.
-    assert found(tuning, "max_wal_size").value == "44GB"
+    assert found(tuning, "max_wal_size").value == "40GB"
     # 10 MB/s × 300 s = 2861 MB, rounded down.
     assert found(tuning, "min_wal_size").value == "2816MB"
     interval = next(one for one in tuning.estimates if one.what == "checkpoint interval")
@@ -76,8 +76,15 @@ def test_recovery_in_time_bounds_the_wal() -> None:
     # 3 GB at 150 MB/s are 21 s, which leaves 39 s of reading.
     most = wal_by_recovery_bytes(subject)
     assert recovery_s(subject, most) <= 60 < recovery_s(subject, most + 16 * MB)
-    assert "a recovery within 60 s" in found(derive(subject), "max_wal_size").reason
+    assert "recovery in 60 s" in found(derive(subject), "max_wal_size").reason
     assert value(subject, "checkpoint_timeout") is None, "5 min are built in"
+
+
+def test_a_slow_disk_has_no_less_wal_than_an_untuned_server_unless_somebody_asks_for_a_quick_recovery() -> None:
+    slow = make_subject(disk=make_disk(DiskKind.HDD), dataset=100 * GB, recovery_s=30)
+    assert found(derive(slow), "max_wal_size").value == "32MB", "two segments, which the server needs"
+    assumed = msgspec.structs.replace(slow, recovery_s=known(30, "s", origin=Origin.ASSUMED))
+    assert found(derive(assumed), "max_wal_size").value == "1GB"
 
 
 def test_the_disk_bounds_the_wal() -> None:

@@ -15,8 +15,8 @@ from pgdyno.tune.checkpoints import (
     wal_distance_bytes,
     wal_rate,
 )
-from pgdyno.tune.draft import GB, MB, Draft, round_down, size
-from pgdyno.tune.types import Layer, WorkloadClass
+from pgdyno.tune.draft import GB, MB, Draft, round_down, round_up, size
+from pgdyno.tune.types import Layer, Origin, WorkloadClass
 from pgdyno.units import format_bytes
 
 _LONGEST_S, _SHORTEST_S = 1800.0, 300.0
@@ -41,8 +41,8 @@ def derive_wal(draft: Draft) -> None:
         SpecError: A max_wal_size that the user insists on does not fit the disk.
     """
     _check_room(draft)
-    _put_timeout(draft)
     _put_max_wal(draft)
+    _put_timeout(draft)
     _put_min_wal(draft)
     _put_compression(draft)
     _put_commit_delay(draft)
@@ -60,53 +60,50 @@ def _check_room(draft: Draft) -> None:
         )
 
 
-def _most_wal_bytes(draft: Draft) -> float:
-    """What recovery and the disk allow; at least two segments, which the server needs."""
-    subject = draft.subject
-    return max(2 * SEGMENT_BYTES, min(wal_by_recovery_bytes(subject), wal_by_disk_bytes(subject)))
-
-
-def _put_timeout(draft: Draft) -> None:
-    subject = draft.subject
-    rate = wal_rate(subject)
-    most = draft.number("max_wal_size") if draft.is_fixed("max_wal_size") else _most_wal_bytes(draft)
-    distance = wal_distance_bytes(most, draft.number("checkpoint_completion_target"))
-    by_wal = distance / _HEADROOM / rate.value if rate.value else _LONGEST_S
-    value = min(_LONGEST_S, max(_SHORTEST_S, by_wal // 300 * 300))
-    draft.put(
-        "checkpoint_timeout",
-        f"{value / 60:.0f}min",
-        layer=Layer.WAL,
-        reason="after each checkpoint every page's first change goes to the WAL whole: the rarer, the fewer, as far as recovery allows.",
-        formula="WAL that recovery and disk allow / (1 + checkpoint_completion_target) / WAL rate / 1.25, in 5 min, from 5 to 30 min",
-        inputs=(rate, subject.recovery_s, wal_disk(subject).free_bytes),
-        source=_CONFIGURATION,
-        trades="a longer recovery after a crash",
-    )
-
-
 def _put_max_wal(draft: Draft) -> None:
     subject = draft.subject
     rate, target = wal_rate(subject), draft.number("checkpoint_completion_target")
-    wanted = max(_STOCK_MAX_WAL_BYTES, rate.value * draft.number("checkpoint_timeout") * (1 + target) * _HEADROOM)
-    most = _most_wal_bytes(draft)
-    reason = "checkpoints come by the clock and not by WAL, in a busier hour, too."
+    longest_s = draft.number("checkpoint_timeout") if draft.is_fixed("checkpoint_timeout") else _LONGEST_S
+    wanted = max(_STOCK_MAX_WAL_BYTES, rate.value * longest_s * (1 + target) * _HEADROOM)
+    by_disk, by_recovery = wal_by_disk_bytes(subject), wal_by_recovery_bytes(subject)
+    if by_recovery < _STOCK_MAX_WAL_BYTES and subject.recovery_s.origin is Origin.ASSUMED:
+        # Nobody asked for it: no worse than a server that nobody has tuned.
+        by_recovery = _STOCK_MAX_WAL_BYTES
+    most = min(by_disk, by_recovery)
+    reason = f"the load then has a checkpoint in {longest_s / 60:.0f} min, and in a busier hour, too."
     if most < wanted:
-        by_disk = wal_by_disk_bytes(subject) < wal_by_recovery_bytes(subject)
-        bound = "free space on the disk" if by_disk else f"a recovery within {subject.recovery_s.value:g} s"
-        reason = f"it is the most that {bound} allows, and less than the load could use."
+        bound = (
+            "the free space allows" if by_disk < by_recovery else f"recovery in {subject.recovery_s.value:g} s allows"
+        )
+        reason = f"it is the most that {bound}, and less than the load could use."
     # Rounding up what is wanted, and down what is allowed.
-    value = min(round_down(wanted * 9 / 8), round_down(most))
+    value = min(round_up(wanted), round_down(most))
     draft.put(
         "max_wal_size",
         size(max(2 * SEGMENT_BYTES, value // MB * MB)),
         layer=Layer.WAL,
         reason=reason,
-        formula="WAL rate × checkpoint_timeout × (1 + checkpoint_completion_target) × 1.25, at most what recovery in time and 1/4 of the free space (0.6 of an own volume's) allow",
+        formula="WAL rate × 30 min × (1 + checkpoint_completion_target) × 1.25, at most what recovery in time and 1/4 of the free space (0.6 of an own volume's) allow",
         inputs=(rate, subject.recovery_s, wal_disk(subject).free_bytes, subject.dataset),
         source=f"{_CONFIGURATION}; src/backend/access/transam/xlog.c, CalculateCheckpointSegments()",
         trades="space for WAL, and a longer recovery after a crash",
         is_worth_a_word=True,
+    )
+
+
+def _put_timeout(draft: Draft) -> None:
+    rate = wal_rate(draft.subject)
+    distance = wal_distance_bytes(draft.number("max_wal_size"), draft.number("checkpoint_completion_target"))
+    by_wal = distance / _HEADROOM / rate.value if rate.value else _LONGEST_S
+    draft.put(
+        "checkpoint_timeout",
+        f"{min(_LONGEST_S, max(_SHORTEST_S, by_wal // 300 * 300)) / 60:.0f}min",
+        layer=Layer.WAL,
+        reason="after each checkpoint every page's first change goes to the WAL whole: the rarer, the fewer, as far as max_wal_size lasts.",
+        formula="max_wal_size / (1 + checkpoint_completion_target) / WAL rate / 1.25, in 5 min, from 5 to 30 min",
+        inputs=(rate, draft.subject.recovery_s, wal_disk(draft.subject).free_bytes),
+        source=_CONFIGURATION,
+        trades="a longer recovery after a crash",
     )
 
 
