@@ -12,7 +12,21 @@ import pytest
 
 from pgdyno import __version__
 
-COMMANDS = ["check", "tune", "bench", "compare", "sweep", "run", "plan", "resume", "report", "show", "list", "clean", "restore"]
+COMMANDS = [
+    "check",
+    "tune",
+    "bench",
+    "compare",
+    "sweep",
+    "run",
+    "plan",
+    "resume",
+    "report",
+    "show",
+    "list",
+    "clean",
+    "restore",
+]
 GOLDEN = Path(__file__).parent / "golden"
 
 

@@ -146,6 +146,8 @@ def build_view(**others: Any) -> TuningView:
         now_of="what the running server has",
         tried=Tried.VALUES,
         version="18.6",
+        is_named=True,
+        asked="--pgdata /data",
     )
     return msgspec.structs.replace(view, **others)
 

@@ -131,8 +131,8 @@ def test_the_server_tells() -> None:
     assert few.active.value == 5, "no more are at work than there are"
 
 
-def test_a_full_disk_holds_no_large_dataset() -> None:
-    facts = msgspec.structs.replace(disk(device("sda")).facts, free_bytes=10 * GB)
+def test_a_small_disk_holds_no_large_dataset() -> None:
+    facts = msgspec.structs.replace(disk(device("sda")).facts, size_bytes=10 * GB)
     look = msgspec.structs.replace(disk(device("sda")), facts=facts)
     assert make_subject(machine(disk=look), SERVER, Wishes()).dataset.value == 5 * GB
 

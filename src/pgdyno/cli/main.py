@@ -256,13 +256,21 @@ def clean(
         show(clean_home(Place.make(out=None, home=home, run_as=run_as), ui=ui))
 
 
-@app.command(epilog="Example:\n\n`sudo pgdyno restore`")
-def restore(*, json: JsonOption = False) -> None:
-    """Put back what a killed pgdyno has left changed on this host."""
-    with session(json=json, quiet=True, yes=True) as (_, show):
+@app.command(
+    epilog="Examples:\n\n`sudo pgdyno restore`\n\n`sudo pgdyno restore --restart` · and have the servers run as before"
+)
+def restore(
+    *,
+    restart: Annotated[
+        bool, typer.Option("--restart/--no-restart", help="Restart servers for what takes that to be as before.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Put back what `tune --apply` has changed on this host, and what a killed pgdyno has left changed."""
+    with session(json=json, quiet=True, yes=True) as (ui, show):
         from pgdyno.flow.restore import restore_host
 
-        show(restore_host())
+        show(restore_host(may_restart=restart, on_activity=ui.show_activity))
 
 
 app.command(epilog=CHECK_EXAMPLES)(check)

@@ -5,16 +5,20 @@ from __future__ import annotations
 
 import difflib
 import enum
+import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from pgdyno.cli.options import HomeOption, JsonOption, RunAsOption, server_table
+from pgdyno.cli.options import HomeOption, JsonOption, RunAsOption, YesOption, server_table
 from pgdyno.cli.session import session
 from pgdyno.errors import SpecError
 from pgdyno.units import parse_in_unit
+
+if TYPE_CHECKING:
+    from pgdyno.flow.tune import Tuned
 
 TUNE_EXAMPLES = (
     "Examples:\n\n`pgdyno tune` · this machine, for a new PostgreSQL\n\n"
@@ -93,16 +97,24 @@ def tune(
         list[str] | None,
         typer.Option(help="Show one setting's formula, inputs and source; may be repeated.", show_default=False),
     ] = None,
+    apply: Annotated[
+        bool,
+        typer.Option("--apply", help="Put it in force on the server of --pgdata and on this kernel, after asking."),
+    ] = False,
+    restart: Annotated[
+        bool, typer.Option("--restart/--no-restart", help="With --apply: restart the server for what takes that.")
+    ] = False,
     home: HomeOption = None,
     run_as: RunAsOption = None,
     json: JsonOption = False,
+    yes: YesOption = False,
 ) -> None:
     """Derive settings for PostgreSQL and the kernel, each with its reason.
 
-    Nothing is measured and nothing changed. PostgreSQL's own program checks every value and counts the huge pages before
-    anything is shown; conf and alter-system are started with first, on an empty cluster that is thrown away.
+    Nothing is measured, and without --apply nothing changed. PostgreSQL's own program checks every value and counts the
+    huge pages before anything is shown; for conf, alter-system and --apply an empty cluster is started with them first.
     """
-    with session(json=json or form == "json", quiet=True, yes=False) as (ui, show):
+    with session(json=json or form == "json", quiet=True, yes=yes) as (ui, show):
         from pgdyno.flow.check import ask_default
         from pgdyno.flow.tune import Form, Question
         from pgdyno.flow.tune import tune as derive
@@ -133,7 +145,17 @@ def tune(
             fixed={name: show_value(value) for name, value in named.settings.items()},
             home=home.absolute() if home else default_home(),
             run_as=run_as,
+            asked=_without_form(sys.argv[2:]),
         )
+        if apply:
+            from pgdyno.flow.apply import apply as apply_settings
+
+            def show_first(tuned: Tuned) -> None:
+                if not json:
+                    ui.console.print(tuned.to_terminal())
+
+            show(apply_settings(question, may_restart=restart, ui=ui, show=show_first))
+            return
         tuned = derive(question, form=chosen, explained=tuple(explain or ()))
         text = tuned.to_text() if not (json or explain) else None
         if text is None:
@@ -141,6 +163,17 @@ def tune(
         else:
             ui.close()
             sys.stdout.write(text)
+
+
+def _without_form(words: list[str]) -> str:
+    """The options but those that only say how it is shown, as one types them."""
+    kept, waiting = [], False
+    for word in words:
+        is_form = word.partition("=")[0] in {"--form", "--explain"}
+        if not (waiting or is_form or word == "--json"):
+            kept.append(word)
+        waiting = is_form and "=" not in word
+    return shlex.join(kept)
 
 
 def _choose(option: str, text: str, kind: type[_Choice]) -> _Choice:

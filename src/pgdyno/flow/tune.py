@@ -62,6 +62,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         fixed: Settings that are not to be derived, by name.
         home: Where pgdyno's own server would lie.
         run_as: As root: the account that PostgreSQL runs as.
+        asked: The options that say so, as a command line has them.
     """
 
     server: ServerSpec | None
@@ -72,6 +73,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     fixed: dict[str, str]
     home: Path
     run_as: str | None
+    asked: str = ""
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,6 +96,8 @@ class Tuned(msgspec.Struct, frozen=True, kw_only=True):
     view: TuningView
     form: Form
     explained: tuple[str, ...]
+    bindir: Path
+    """Programs of the PostgreSQL that it is for."""
 
     def to_json(self) -> bytes:
         """As a document with all of it."""
@@ -121,8 +125,16 @@ class Tuned(msgspec.Struct, frozen=True, kw_only=True):
         return render_diff(self.view) if self.form is Form.DIFF else render_table(self.view)
 
 
-def tune(question: Question, *, form: Form, explained: tuple[str, ...] = ()) -> Tuned:
+def tune(
+    question: Question, *, form: Form, explained: tuple[str, ...] = (), is_to_be_started: bool | None = None
+) -> Tuned:
     """Derive settings, have PostgreSQL check them, and put them beside those in force.
+
+    Args:
+        question: What is asked for.
+        form: How it is to be shown.
+        explained: Names of settings to show in full instead.
+        is_to_be_started: Whether to start an empty cluster with them first; None: where the form is one to install.
 
     Raises:
         SpecError: Something asked for cannot be understood, or the settings cannot be: too much memory, a value refused.
@@ -142,7 +154,7 @@ def tune(question: Question, *, form: Form, explained: tuple[str, ...] = ()) -> 
     )
     tuning = with_huge_pages(tuning, pages) if pages is not None else tuning
     # A machine that is not here is not this one's to try.
-    is_started = form in _INSTALLED and question.host is None
+    is_started = (form in _INSTALLED if is_to_be_started is None else is_to_be_started) and question.host is None
     if is_started:
         start_empty(asked.installation, settings_of(tuning), user=asked.user)
     view = TuningView(
@@ -154,10 +166,12 @@ def tune(question: Question, *, form: Form, explained: tuple[str, ...] = ()) -> 
         now_of=_describe_origin(asked.state),
         tried=Tried.STARTED if is_started else Tried.VALUES,
         version=asked.facts.version,
+        is_named=asked.folder is not None,
+        asked=question.asked,
         unseen=_unseen(asked),
         program=program_name(),
     )
-    return Tuned(view=view, form=form, explained=explained)
+    return Tuned(view=view, form=form, explained=explained, bindir=asked.installation.bindir)
 
 
 def settings_of(tuning: Tuning) -> dict[str, str]:

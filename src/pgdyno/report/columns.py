@@ -1,4 +1,4 @@
-"""Rows of cells with a sentence each: beside the cells on a wide screen, below them on a narrow one."""
+"""Rows of cells with a sentence each: beside the cells where there is room, else below them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.text import Text
 
 from pgdyno.report.paragraph import Paragraph
 
-# What a sentence needs beside the cells.
+# What a sentence of more than one line needs beside the cells.
 _ROOM = 50
 _GAP = "  "
 _MARGIN = "  "
@@ -45,7 +45,8 @@ class Columns:
         for row in self._rows:
             head = _GAP.join(_pad(cell, width) for cell, width in zip(row.cells, self._widths, strict=True))
             style = "bold" if row.is_strong else ""
-            beside = list(Text(row.words).wrap(console, room)) if row.words and room >= _ROOM else []
+            is_beside = row.words and room >= min(_ROOM, cell_len(row.words))
+            beside = list(Text(row.words).wrap(console, room)) if is_beside else []
             if not beside or cell_len(head) > options.max_width - room - len(_GAP):
                 yield Paragraph(Text(head.rstrip(), style))
                 if row.words and not row.is_heading:

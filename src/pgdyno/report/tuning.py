@@ -50,6 +50,10 @@ class TuningView(msgspec.Struct, frozen=True, kw_only=True):
     tried: Tried
     version: str
     """Of PostgreSQL, in full."""
+    is_named: bool
+    """Whether it is a server that the user named, which settings can be applied to."""
+    asked: str = ""
+    """The options that ask for it, as a command line has them."""
     unseen: tuple[Unseen, ...] = ()
     program: str = "pgdyno"
     """The name by which it was called."""
@@ -154,6 +158,8 @@ def _with_origin(known: Known) -> str:
 
 def _describe_disk(subject: Subject) -> str:
     disk = subject.disk
-    kind = {DiskKind.LOCAL_SSD: "a local SSD", DiskKind.NETWORK_SSD: "a network SSD", DiskKind.HDD: "a hard disk"}
-    device = f" ({disk.filesystem} on {disk.devices[0].name})" if disk.devices else ""
-    return f"{kind[disk.kind]}{device}"
+    kinds = {DiskKind.LOCAL_SSD: "a local SSD", DiskKind.NETWORK_SSD: "a network SSD", DiskKind.HDD: "a hard disk"}
+    kind = kinds[disk.kind]
+    if disk.filesystem is not None and not disk.devices:
+        return f"{disk.filesystem} (taken for {kind})"
+    return f"{kind} ({disk.filesystem} on {disk.devices[0].name})" if disk.devices else kind

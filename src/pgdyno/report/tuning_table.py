@@ -29,22 +29,20 @@ from pgdyno.tune.types import Derived, Known, Layer, Origin, Target
 _HEADING = Row(cells=("setting", "now", "derived", "takes"), words="why", is_heading=True)
 # The longest name of a setting has 37 characters.
 _WIDEST = (37, 11, 11, 12)
-_WIDEST_FIGURES = (34, 12)
-# Settings that an assumption's line names.
-_NAMED_COUNT = 4
+_WIDEST_FIGURES = (38, 12, 12)
 _BY = {"restart": "a restart", "reload": "a reload"}
 # What makes an assumption better, by the input's name.
 _BETTER = {
-    "dataset": "--dataset SIZE, or name the server with --pgdata",
-    "connections": "--connections N, or name the server with --pgdata",
+    "dataset": "--dataset SIZE",
+    "connections": "--connections N",
     "active sessions": "--clients N, or --record DIR of a bench with your load",
     "WAL rate": "--record DIR of a bench with your load",
     "recovery time": "--recovery TIME",
     "longest stall": "--stall TIME",
-    "flush latency": "pg_test_fsync measures it; say it in a host file (--host FILE)",
+    "flush latency": "pg_test_fsync, and disk.flush_ms of a host file (--host FILE)",
     **dict.fromkeys(
         ("random reads", "random writes", "sequential reads", "sequential writes"),
-        "fio measures it; say it in a host file (--host FILE)",
+        "fio, and [disk] of a host file (--host FILE)",
     ),
 }
 
@@ -75,8 +73,8 @@ def render_table(view: TuningView) -> RenderableType:
     add("storage: advice for who makes the volumes", tuning.of(Target.STORAGE))
     add("limits of what starts the server", tuning.of(Target.LIMIT))
     parts += _section("worth knowing", [Paragraph(note) for note in tuning.notes])
-    parts += _section("assumed, and how to know better", _assumptions(view))
-    parts += _section("not part of the set: faster, and not durable", _what_ifs(view))
+    parts += _figures("assumed, with what rests on it and how to know better", _assumptions(view))
+    parts += _section("faster, and not part of the set", _what_ifs(view))
     parts += _section("not seen", [Paragraph(f"{one.what}: {one.reason}") for one in view.unseen])
     parts += _section("what was tried", [Paragraph(describe_trial(view))])
     return Group(*parts, *_section("what next", _next_steps(view))[:-1])
@@ -114,36 +112,37 @@ def _figures(title: str, rows: Sequence[Row]) -> list[RenderableType]:
     return _section(title, [Columns(rows, widths_of(rows, most=_WIDEST_FIGURES))] if rows else [])
 
 
-def _assumptions(view: TuningView) -> list[RenderableType]:
-    """Inputs that nobody has measured or said, with what rests on them."""
-    resting: dict[str, list[str]] = {}
+def _assumptions(view: TuningView) -> list[Row]:
+    """Inputs that nobody has measured or said, with how many settings rest on each."""
+    resting: dict[str, set[str]] = {}
     assumed: dict[str, Known] = {}
     for one in view.tuning.settings:
         for known in one.inputs:
             if known.origin is Origin.ASSUMED:
                 assumed[known.name] = known
-                resting.setdefault(known.name, []).append(one.name)
-    lines = []
+                resting.setdefault(known.name, set()).add(one.name)
+    rows = []
     for name, known in assumed.items():
-        better = f" Better: {_BETTER[name]}." if name in _BETTER else ""
-        names = list(dict.fromkeys(resting[name]))
-        more = f" and {len(names) - _NAMED_COUNT} more" if len(names) > _NAMED_COUNT else ""
-        used = f"Under {', '.join(names[:_NAMED_COUNT])}{more}."
-        lines.append(Paragraph(f"{name} {format_known(known)}: {known.how.rstrip('.')}. {used}{better}"))
-    return list(lines)
+        better = f"; better: {_BETTER[name]}" if name in _BETTER else ""
+        count = len(resting[name])
+        cells = (name, format_known(known), f"{count} setting{'' if count == 1 else 's'}")
+        rows.append(Row(cells=cells, words=f"{known.how.rstrip('.')}{better}"))
+    return rows
 
 
 def _what_ifs(view: TuningView) -> list[RenderableType]:
     return [
-        Paragraph(f"{one.name} = {one.value}: {one.trades.rstrip('.')}. {one.reason}") for one in view.tuning.what_ifs
+        Paragraph(f"{one.name} = {one.value}: {one.reason.rstrip('.')}; {one.trades}") for one in view.tuning.what_ifs
     ]
 
 
 def _next_steps(view: TuningView) -> list[RenderableType]:
+    asked = f"`pgdyno tune {view.asked}".rstrip()
     steps = [
-        "`pgdyno tune ... --form conf > pgdyno.conf`, for `include 'pgdyno.conf'` in postgresql.conf",
-        "`pgdyno tune ... --form sysctl > /etc/sysctl.d/90-pgdyno.conf`",
-        "`pgdyno tune ... --explain NAME` shows a value's formula, inputs and source",
-        "`pgdyno tune --pgdata DIR --apply` puts it in force and can undo it",
+        f"{asked} --explain NAME` shows a value's formula, inputs and source",
+        f"{asked} --form conf > pgdyno.conf`, to be included in postgresql.conf",
+        f"{asked} --form sysctl > 90-pgdyno.conf`, for /etc/sysctl.d",
     ]
+    if view.is_named:
+        steps.append(f"{asked} --apply` puts it in force; `pgdyno restore` undoes it")
     return [Paragraph(with_program(step, view.program)) for step in steps]

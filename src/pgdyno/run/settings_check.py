@@ -29,6 +29,9 @@ _ASKED = "shared_memory_size_in_huge_pages"
 _IN_MEMORY, _ON_DISK = "/dev/shm", "/var/tmp"  # noqa: S108 - folders of random names are made there
 # Of a segment of WAL, and of an empty cluster with room for its own segments and shared memory.
 _ASKED_BYTES, _CLUSTER_BYTES = 32 * 1024**2, 1024**3
+_PAGE_BYTES, _SEGMENT_BYTES = 8192, 16 * 1024**2
+_MOST_CHOSEN_IO = 64
+_SIZED_BY_SHARED_BUFFERS = frozenset({"commit_timestamp_buffers", "subtransaction_buffers", "transaction_buffers"})
 # Before the server has read its settings each line has the built-in prefix, or none.
 _PREFIX = re.compile(r"^(\S+ \S+ \S+ \[\d+\] )?(?P<kind>[A-Z]+\d?|postgres):\s+(?P<text>.*)")
 _TOLD = frozenset({"FATAL", "ERROR", "PANIC", "DETAIL", "HINT", "WARNING", "postgres"})
@@ -82,9 +85,26 @@ def shaping_settings(current: Mapping[str, str], major: int) -> dict[str, str]:
     for name, value in current.items():
         guc = find_guc(name, major)
         is_text = guc is not None and guc.vartype is VarType.STRING and name != "shared_preload_libraries"
-        if guc is not None and guc.context is Context.POSTMASTER and not is_text:
+        if guc is not None and guc.context is Context.POSTMASTER and not is_text and not _is_chosen(name, current):
             kept[name] = value
     return kept
+
+
+def _is_chosen(name: str, current: Mapping[str, str]) -> bool:
+    """Whether a server seems to have chosen a value by its shared_buffers, and would choose another with others.
+
+    Source: PostgreSQL 18 src/backend/access/transam/xlog.c, XLOGChooseNumBuffers(), and slru.c, SimpleLruAutotuneBuffers();
+    src/backend/storage/aio/aio_init.c, AioChooseMaxConcurrency().
+    """
+    pages = int(current.get("shared_buffers", "0"))
+    if name == "wal_buffers":
+        segment_pages = int(current.get("wal_segment_size", _SEGMENT_BYTES)) // _PAGE_BYTES
+        return int(current[name]) == max(8, min(pages // 32, segment_pages))
+    if name == "io_max_concurrency":
+        return int(current[name]) <= _MOST_CHOSEN_IO
+    if name in _SIZED_BY_SHARED_BUFFERS:
+        return int(current[name]) == max(16, min(pages // 512, 1024) // 16 * 16)
+    return False
 
 
 @contextlib.contextmanager

@@ -99,6 +99,7 @@ def make_subject(
         cpus=_seen("CPUs", host.usable_cpu_count, "count", "quota of the control group" if is_few else "the kernel"),
         memory=_seen("memory", host.usable_memory_bytes, "bytes", memory_how if is_narrow else "/proc/meminfo"),
         disk=_make_disk(machine.disk, machine),
+        room_bytes=machine.disk.facts.size_bytes,
         wal_disk=None if machine.wal_disk is None else _make_disk(machine.wal_disk, machine),
         kernel=Kernel(
             page_bytes=machine.page_bytes,
@@ -125,6 +126,7 @@ def make_subject_of_shape(
         cpus=shape.cpus,
         memory=shape.memory,
         disk=shape.disk,
+        room_bytes=shape.disk.free_bytes.value,
         wal_disk=shape.wal_disk,
         kernel=Kernel(),
         server=server,
@@ -174,6 +176,7 @@ def _complete(
     cpus: Known,
     memory: Known,
     disk: Disk,
+    room_bytes: float,
     wal_disk: Disk | None,
     kernel: Kernel,
     server: ServerFacts,
@@ -191,7 +194,7 @@ def _complete(
         memory=memory,
         connections=connections,
         active=_find_active(wishes, measured, workload, cpus=cpus, connections=connections),
-        dataset=_find_dataset(wishes, measured, state, memory=memory, disk=disk),
+        dataset=_find_dataset(wishes, measured, state, memory=memory, room_bytes=room_bytes),
         disk=disk,
         wal_disk=wal_disk,
         kernel=kernel,
@@ -224,7 +227,9 @@ def _find_active(
     return _assume(name, max(1.0, min(connections.value, each * cpus.value)), "count", how)
 
 
-def _find_dataset(wishes: Wishes, measured: Measured, state: ServerState | None, *, memory: Known, disk: Disk) -> Known:
+def _find_dataset(
+    wishes: Wishes, measured: Measured, state: ServerState | None, *, memory: Known, room_bytes: float
+) -> Known:
     name = "dataset"
     held = "" if state is None else f"the server holds {format_bytes(state.data_bytes)} now"
     if wishes.dataset_bytes is not None:
@@ -233,8 +238,9 @@ def _find_dataset(wishes: Wishes, measured: Measured, state: ServerState | None,
         return measured.dataset
     if state is not None and state.data_bytes >= _EMPTY_BYTES:
         return _seen(name, state.data_bytes, "bytes", "files of the server's databases")
-    # What the disk cannot hold is nobody's dataset; half of it is for WAL, sorts and bloat.
-    value = min(_DATASET_TO_MEMORY * memory.value, max(disk.free_bytes.value / 2, _EMPTY_BYTES))
+    # What the disk cannot hold is nobody's dataset; half of it is for WAL, sorts and bloat. Of its size, since what is
+    # free is another figure each time.
+    value = min(_DATASET_TO_MEMORY * memory.value, room_bytes / 2)
     how = f"larger than memory as far as the disk allows; {held or 'no size is known'}"
     return _assume(name, value, "bytes", how)
 

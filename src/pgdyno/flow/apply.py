@@ -1,0 +1,122 @@
+"""`pgdyno tune --apply`: derived settings put in force on a server that the user named, after asking, and seen to be so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from pgdyno.errors import SpecError, with_program
+from pgdyno.flow.tune import Form, Question, Tuned, tune
+from pgdyno.flow.ui import Ui
+from pgdyno.report.paragraph import Paragraph
+from pgdyno.report.tuning import list_changes
+from pgdyno.run.apply import Applied, apply_tuning
+from pgdyno.run.apply_look import Prepared, find_named_server, prepare_apply
+from pgdyno.run.program import program_name
+from pgdyno.tune.types import Target
+
+
+class AppliedTuning(msgspec.Struct, frozen=True, kw_only=True):
+    """What was applied; None where everything was as derived already."""
+
+    applied: Applied | None
+    was_running: bool
+    """Whether the server ran, and could say what it has in force."""
+    advice_count: int
+    """Settings of the set that are nobody's to apply from here: volumes, limits of what starts the server."""
+
+    def to_json(self) -> bytes:
+        """As JSON."""
+        return msgspec.json.encode({"format": "pgdyno-apply", "version": 1, **msgspec.structs.asdict(self)})
+
+    def to_terminal(self) -> RenderableType:
+        """As a person reads it."""
+        if self.applied is None:
+            return Text("nothing to change: all of it is in force")
+        lines: list[RenderableType] = []
+        for title, words in _describe(self.applied, was_running=self.was_running):
+            if words:
+                lines += [Paragraph(Text(title, "bold"), by=0), Paragraph(with_program(words, program_name()))]
+        if self.advice_count:
+            lines.append(Paragraph(f"left to you: {self.advice_count} on volumes and on what starts the server", by=0))
+        return Group(*lines)
+
+
+def apply(question: Question, *, may_restart: bool, ui: Ui, show: Callable[[Tuned], None]) -> AppliedTuning:
+    """Derive, show what changes, ask, and apply it; or leave everything as it is.
+
+    Args:
+        question: What is asked for; it names a server.
+        may_restart: Whether the server may be restarted for what takes that.
+        ui: Is asked, and told what is done.
+        show: Is given what would change, before anybody is asked.
+
+    Raises:
+        SpecError: No server is named, the settings cannot be, or the user says no; nothing is changed.
+        HostError: Something cannot be applied here; everything is as it was, or the error says what is not.
+        StepFailedError: The server does not start with the settings; likewise.
+    """
+    if question.data_dir is None:
+        raise SpecError(
+            "--apply needs a server to apply to",
+            detail="pgdyno's own servers are made anew for every study",
+            hint="name yours with --pgdata DIR",
+        )
+    tuned = tune(question, form=Form.DIFF, is_to_be_started=True)
+    prepared = _prepare(question, tuned)
+    advice = sum(1 for one in tuned.view.tuning.settings if one.target in {Target.LIMIT, Target.STORAGE})
+    show(tuned)
+    if not (prepared.settings or prepared.sysctls or prepared.sysfs):
+        return AppliedTuning(applied=None, was_running=prepared.running is not None, advice_count=advice)
+    if not ui.confirm(_ask(prepared, may_restart=may_restart), default=False):
+        raise SpecError("nothing was applied", hint="say yes, or add --yes")
+    applied = apply_tuning(prepared, may_restart=may_restart, on_activity=ui.show_activity)
+    return AppliedTuning(applied=applied, was_running=prepared.running is not None, advice_count=advice)
+
+
+def _prepare(question: Question, tuned: Tuned) -> Prepared:
+    """What is not in force yet, ready to be applied."""
+    values: dict[Target, dict[str, str]] = {target: {} for target in Target}
+    for change in list_changes(tuned.view):
+        if not change.is_same:
+            values[change.target][change.name] = change.value
+    server = None
+    if question.data_dir is not None:
+        server = find_named_server(question.data_dir, bindir=tuned.bindir)
+    return prepare_apply(
+        server,
+        settings=values[Target.POSTGRESQL],
+        sysctls=values[Target.SYSCTL],
+        sysfs=values[Target.SYSFS],
+    )
+
+
+def _ask(prepared: Prepared, *, may_restart: bool) -> str:
+    kernel = len(prepared.sysctls) + len(prepared.sysfs)
+    counts = {"settings of the server": len(prepared.settings), "of the kernel": kernel}
+    parts = [" and ".join(f"{count} {what}" for what, count in counts.items() if count)]
+    waiting = len(prepared.restarting)
+    if prepared.settings and prepared.running is None:
+        parts.append("the server does not run, and has them when it starts")
+    elif waiting:
+        parts.append("the server is restarted" if may_restart else f"waiting for a restart: {waiting}")
+    parts += [f"left out: {len(one.names)} {one.what} ({one.reason})" for one in prepared.left_out]
+    return f"apply {'; '.join(parts)}?"
+
+
+def _describe(applied: Applied, *, was_running: bool) -> Iterator[tuple[str, str]]:
+    """What was done, under what heading."""
+    in_force = ", ".join(name for name in applied.settings if name not in applied.waiting)
+    after = " after its restart" if applied.was_restarted else ""
+    yield f"in force, as the server says{after}" if was_running else "in force once the server is started", in_force
+    yield f"waiting for a restart: {applied.waiting_reason}", ", ".join(applied.waiting)
+    kernel = {**applied.sysctls, **applied.sysfs}
+    stays = f", and again at each boot by {applied.sysctl_file}" if applied.sysctl_file else ""
+    yield f"in force in the kernel{stays}", ", ".join(f"{name} = {value}" for name, value in kernel.items())
+    for one in applied.left_out:
+        yield f"not applied, {one.what}: {one.reason}", ", ".join(one.names)
+    yield "worth knowing", " ".join(applied.remarks)
+    yield "to undo all of it, at any later time", "`pgdyno restore`"

@@ -1,0 +1,330 @@
+"""`pgdyno tune` as a user runs it: what real servers make of its files, what it applies, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from pgdyno.errors import HostError, PgdynoError, SpecError
+from pgdyno.facts.gucs import same_value
+from pgdyno.flow.apply import AppliedTuning, apply
+from pgdyno.flow.restore import restore_host
+from pgdyno.flow.tune import Form, Question, Tuned, tune
+from pgdyno.plan.plan import Plan
+from pgdyno.report.tuning import Tried, TuneDocument, list_changes
+from pgdyno.run.journal import own_journal
+from pgdyno.spec.study import ServerKind, ServerSpec
+from pgdyno.tune.subject import Wishes
+from pgdyno.tune.types import Origin, Target
+from tests.tools.pgcluster import PORT, Cluster, running
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+# So that servers of tests stay small, whatever machine this is.
+SMALL = {"shared_buffers": "64MB", "maintenance_work_mem": "32MB"}
+
+
+def run_tune(*arguments: str, width: int = 80) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pgdyno", "tune", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        stdin=subprocess.DEVNULL,
+        cwd="/",
+        env={**os.environ, "COLUMNS": str(width), "NO_COLOR": "1"},
+    )
+
+
+def question(**others: Any) -> Question:
+    facts: dict[str, Any] = {
+        "server": None,
+        "data_dir": None,
+        "host": None,
+        "record": None,
+        "wishes": Wishes(),
+        "fixed": {},
+        "home": Path("/var/tmp"),
+        "run_as": None,
+        **others,
+    }
+    return Question(**facts)
+
+
+@pytest.fixture(scope="module", params=(15, 18))
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    with running(request.param) as made:
+        yield made
+
+
+def test_what_it_prints() -> None:
+    done = run_tune("--json", "--workload", "oltp-write", "--dataset", "20GB", "--set", "work_mem=9MB")
+    assert done.returncode == 0, done.stderr
+    document = msgspec.json.decode(done.stdout, type=TuneDocument)
+    subject = document.tuning.subject
+    assert (subject.major, subject.dataset.value, subject.dataset.origin) == (18, 20 * 1024**3, Origin.DECLARED)
+    assert document.tried is Tried.VALUES
+    changes = {change.name: change for change in document.changes}
+    assert (changes["work_mem"].value, changes["work_mem"].now) == ("9MB", "4MB")
+    assert int(changes["vm.nr_hugepages"].value) > 0
+    assert all(one.reason and one.source for one in document.tuning.settings)
+
+
+def test_the_forms() -> None:
+    told = run_tune("--set", "work_mem=9MB")
+    assert told.returncode == 0, told.stderr
+    assert "what next\n  `pgdyno tune --set work_mem=9MB --explain NAME` shows" in told.stdout
+    assert all(line == line.rstrip() for line in told.stdout.splitlines())
+    assert "\x1b" not in told.stdout
+    explained = run_tune("--explain", "work_mem", "--form", "diff")
+    assert explained.stdout.startswith("work_mem = ")
+    assert "  source: " in explained.stdout
+    assert "vm.dirty_background_bytes = " in run_tune("--form", "sysctl").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words", "hint"),
+    [
+        (("--workload", "oltp-wirte"), "--workload oltp-wirte: not one of", "did you mean oltp-write?"),
+        (("--form", "yaml"), "--form yaml: not one of", "choose one of them"),
+        (("--dataset", "20"), "--dataset 20: not a quantity with its unit", "for example --dataset 20GB"),
+        (("--recovery", "5 parsecs"), "--recovery 5 parsecs", "for example --recovery 5min"),
+        (("--connections", "0"), "--connections 0: not a number above 0", ""),
+        (("--host", "r8g.2xlarge", "--pgdata", "/x"), "name two machines", "leave one of them out"),
+        (("--apply",), "--apply needs a server to apply to", "name yours with --pgdata DIR"),
+        (("--explain", "shared_bufers"), "nothing is derived for shared_bufers", "did you mean shared_buffers?"),
+    ],
+)
+def test_what_it_does_not_take(arguments: tuple[str, ...], words: str, hint: str) -> None:
+    done = run_tune(*arguments)
+    assert done.returncode == 2, done.stderr
+    assert words in done.stderr
+    assert hint in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "words"),
+    [
+        ({"host": "r8g.2xlarg"}, SpecError, "r8g.2xlarge"),
+        ({"host": "no-such.toml"}, SpecError, "cannot read the host file"),
+        ({"fixed": {"shared_bufers": "1GB"}}, SpecError, "did you mean shared_buffers"),
+        ({"fixed": {"shared_buffers": "20000GB"}}, SpecError, "shared_buffers"),
+        ({"fixed": {"wal_level": "minimal"}}, SpecError, "max_wal_senders"),
+        ({"data_dir": Path("/nowhere")}, SpecError, "no data directory"),
+        ({"record": Path("/nowhere")}, SpecError, "/nowhere"),
+        ({"server": ServerSpec(kind=ServerKind.LOCAL, bindir="/etc")}, SpecError, "there is no postgres"),
+    ],
+)
+def test_what_cannot_be(asked: dict[str, Any], error: type[PgdynoError], words: str) -> None:
+    with pytest.raises(error) as raised:
+        tune(question(**asked), form=Form.TABLE)
+    assert words in f"{raised.value.fact}\n{raised.value.detail}\n{raised.value.hint}"
+
+
+def test_a_sum_that_does_not_fit_is_told() -> None:
+    with pytest.raises(SpecError) as raised:
+        tune(question(host="r8g.2xlarge", fixed={"shared_buffers": "63GB"}), form=Form.TABLE)
+    assert "64 GB" in raised.value.fact + raised.value.detail
+    assert "shared_buffers" in raised.value.detail
+    assert "connections" in raised.value.detail, "every line of the sum"
+
+
+def test_a_machine_that_is_not_here() -> None:
+    tuned = tune(question(host="r8g.2xlarge", wishes=Wishes(dataset_bytes=5e11)), form=Form.CONF)
+    assert tuned.view.machine == "r8g.2xlarge"
+    assert tuned.view.tried is Tried.VALUES, "this machine has not that memory"
+    values = {one.name: one.value for one in tuned.view.tuning.settings}
+    # Exactly what a server with these settings says, of pages of 2 MB.
+    assert int(values["vm.nr_hugepages"]) * 2 * 1024**2 > 10 * 1024**3
+    assert tuned.view.now == {}
+
+
+@pytest.mark.cluster
+def test_a_server_takes_the_fragment_and_the_script(cluster: Cluster) -> None:
+    asked = question(data_dir=cluster.data, fixed=SMALL)
+    conf = tune(asked, form=Form.CONF)
+    assert conf.view.tried is Tried.STARTED
+    wanted = {one.name: one.value for one in conf.view.tuning.of(Target.POSTGRESQL)}
+    text = conf.to_text()
+    assert text is not None
+    write_as(cluster, cluster.data / "pgdyno.conf", text)
+    before = (cluster.data / "postgresql.conf").read_text()
+    write_as(cluster, cluster.data / "postgresql.conf", f"{before}\ninclude 'pgdyno.conf'\n")
+    restart(cluster)
+    assert (
+        cluster.sql("SELECT string_agg(name || ': ' || error, ', ') FROM pg_file_settings WHERE error IS NOT NULL")
+        == ""
+    )
+    assert_in_force(cluster, wanted)
+    assert differing(asked) == [], "tuned again, nothing is left to change"
+
+    write_as(cluster, cluster.data / "postgresql.conf", before)
+    restart(cluster)
+    script = tune(asked, form=Form.ALTER_SYSTEM).to_text()
+    assert script is not None
+    write_as(cluster, cluster.root / "pgdyno.sql", script)
+    where = ("-h", str(cluster.root), "-p", str(PORT), "-U", "postgres", "-d", "postgres")
+    cluster.run("psql", "-X", "-v", "ON_ERROR_STOP=1", *where, "-f", str(cluster.root / "pgdyno.sql"))
+    restart(cluster)
+    assert_in_force(cluster, wanted)
+    cluster.sql("ALTER SYSTEM RESET ALL")
+    restart(cluster)
+
+
+@pytest.mark.cluster
+def test_apply_and_restore(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the server's own account, which may change no kernel: this machine stays as it is."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(cluster.root / "state"))
+    monkeypatch.setenv("HOME", str(cluster.root))
+    shutil.chown(cluster.root, cluster.user.uid, cluster.user.gid)
+    auto = cluster.data / "postgresql.auto.conf"
+    before = auto.read_bytes()
+    asked = question(data_dir=cluster.data, fixed=SMALL)
+    # Once as ourselves: modules that are loaded late may lie where nobody else may look.
+    wanted = tune(asked, form=Form.CONF).view.tuning.of(Target.POSTGRESQL)
+    names = {one.name for one in wanted}
+
+    with pytest.raises(SpecError, match="nothing was applied"):
+        apply(asked, may_restart=False, ui=Answering(says=False), show=lambda tuned: None)
+    assert auto.read_bytes() == before
+
+    first = as_user(cluster, lambda: applied(asked, may_restart=False))
+    assert first["applied"]["waiting"] == ["shared_buffers"]
+    assert set(first["applied"]["settings"]) <= {name.lower() for name in names}
+    assert first["applied"]["sysctls"] == {}
+    assert first["applied"]["left_out"][0]["reason"] == "changing kernel settings needs root"
+    assert cluster.sql("SHOW random_page_cost") == next(one.value for one in wanted if one.name == "random_page_cost")
+
+    second = as_user(cluster, lambda: applied(asked, may_restart=True))
+    assert second["applied"]["was_restarted"]
+    assert cluster.sql("SHOW shared_buffers") == "64MB"
+
+    as_user(cluster, lambda: restore_host(own_journal(), may_restart=True).to_json())
+    assert cluster.sql("SHOW shared_buffers") == "128MB"
+    assert auto.read_bytes() == before
+
+
+@needs_root
+@pytest.mark.cluster
+def test_without_rights(cluster: Cluster) -> None:
+    nobody = pwd.getpwnam("nobody")
+    tune(question(data_dir=cluster.data, fixed=SMALL), form=Form.TABLE)
+
+    def ask() -> bytes:
+        try:
+            tune(question(data_dir=cluster.data), form=Form.TABLE)
+        except HostError as error:
+            return json.dumps([error.fact, error.hint]).encode()
+        return b"[]"
+
+    fact, hint = json.loads(in_child(ask, uid=nobody.pw_uid, gid=nobody.pw_gid))
+    assert fact == f"this account may not look into {cluster.data}"
+    assert hint == "run as root or as the server's account"
+
+
+@pytest.mark.cluster
+def test_a_server_that_is_down_and_one_that_lets_nobody_in(cluster: Cluster) -> None:
+    programs = ServerSpec(kind=ServerKind.LOCAL, bindir=str(cluster.bin_directory))
+    cluster.run("pg_ctl", "-D", str(cluster.data), "-m", "fast", "-w", "-s", "stop")
+    try:
+        down = tune(question(data_dir=cluster.data, server=programs, fixed=SMALL), form=Form.TABLE).view
+    finally:
+        cluster.start()
+    assert "not running" in down.server
+    assert down.now_of == "what the server's files say"
+    hba = cluster.data / "pg_hba.conf"
+    before = hba.read_text()
+    write_as(cluster, hba, "local all all reject\n")
+    restart(cluster, is_answering=False)
+    try:
+        closed = tune(question(data_dir=cluster.data, fixed=SMALL), form=Form.TABLE).view
+    finally:
+        write_as(cluster, hba, before)
+        restart(cluster)
+    assert "did not let us in" in closed.server
+    assert any("pg_hba.conf rejects" in one.reason for one in closed.unseen)
+
+
+class Answering:
+    """Whoever sits at the terminal; implements `flow.ui.Ui`."""
+
+    def __init__(self, *, says: bool) -> None:
+        self._says = says
+
+    def confirm(self, question: str, *, default: bool) -> bool:
+        assert question.startswith("apply ")
+        assert not default
+        return self._says
+
+    def show_plan(self, plan: Plan, *, record_dir: str, remaining_s: float) -> None: ...
+    def begin_step(self, title: str, *, predicted_s: float) -> None: ...
+    def show_activity(self, text: str) -> None: ...
+    def show_load(self, *, tps: float, latency_ms: float | None) -> None: ...
+    def end_step(self, result: str) -> None: ...
+    def say(self, text: str) -> None: ...
+
+
+def applied(asked: Question, *, may_restart: bool) -> bytes:
+    shown: list[Tuned] = []
+    done: AppliedTuning = apply(asked, may_restart=may_restart, ui=Answering(says=True), show=shown.append)
+    assert shown[0].form is Form.DIFF
+    return done.to_json()
+
+
+def as_user(cluster: Cluster, work: Callable[[], bytes]) -> dict[str, Any]:
+    said = work() if cluster.user.is_self else in_child(work, uid=cluster.user.uid, gid=cluster.user.gid)
+    document: dict[str, Any] = json.loads(said)
+    return document
+
+
+def in_child(work: Callable[[], bytes], *, uid: int, gid: int) -> bytes:
+    """What another account gets; in a child, since there is no way back."""
+    reader, writer = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            os.setgroups([])
+            os.setgid(gid)
+            os.setuid(uid)
+            content = work()
+        except BaseException as exc:  # noqa: BLE001 - it must end here whatever happens
+            content = repr((exc, getattr(exc, "detail", ""))).encode()
+        with os.fdopen(writer, "wb") as pipe:
+            pipe.write(content)
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        content = pipe.read()
+    os.waitpid(child, 0)
+    return content
+
+
+def write_as(cluster: Cluster, path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+    shutil.chown(path, cluster.user.uid, cluster.user.gid)
+
+
+def restart(cluster: Cluster, *, is_answering: bool = True) -> None:
+    cluster.stop()
+    cluster.start()
+    assert not is_answering or cluster.sql("SELECT 1") == "1"
+
+
+def assert_in_force(cluster: Cluster, wanted: dict[str, str]) -> None:
+    for name, value in wanted.items():
+        shown = cluster.sql(f"SHOW {name}")
+        assert same_value(name, shown, value, cluster.version_major), f"{name}: {shown}, not {value}"
+
+
+def differing(asked: Question) -> list[str]:
+    changes = list_changes(tune(asked, form=Form.DIFF).view)
+    return [one.name for one in changes if one.target is Target.POSTGRESQL and not one.is_same]

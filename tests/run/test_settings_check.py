@@ -1,0 +1,119 @@
+"""What real servers say to settings before they are started with them, and that it is what they do when they are."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pgdyno.errors import SpecError
+from pgdyno.record.preflight import ServerOrigin
+from pgdyno.run.installation import Installation, read_server_facts
+from pgdyno.run.server_look import find_data_folder
+from pgdyno.run.server_settings import read_server_state
+from pgdyno.run.settings_check import count_huge_pages, shaping_settings, start_empty
+from tests.tools.pgcluster import Cluster, running
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture(scope="module", params=(15, 18))
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    with running(request.param) as made:
+        yield made
+
+
+def installation_of(cluster: Cluster) -> Installation:
+    return Installation(bindir=cluster.bin_directory, facts=read_server_facts(cluster.bin_directory, user=cluster.user))
+
+
+def count(cluster: Cluster, settings: dict[str, str], control_file: Path | None = None) -> int:
+    pages = count_huge_pages(installation_of(cluster), settings, user=cluster.user, control_file=control_file)
+    assert pages is not None
+    return pages
+
+
+def left_over() -> list[Path]:
+    return [*Path("/dev/shm").glob("pgdyno-tune-*"), *Path("/var/tmp").glob("pgdyno-tune-*")]
+
+
+def test_the_count_is_what_a_server_with_these_settings_has(cluster: Cluster) -> None:
+    wanted = {"shared_buffers": "300MB", "max_connections": "150"}
+    current = read_server_state(find_data_folder(cluster.data, bindir=cluster.bin_directory)).look.settings
+    shaping = shaping_settings(current, cluster.version_major)
+    assert "wal_buffers" not in shaping, "the server has chosen it by its shared_buffers"
+    assert "data_directory" not in shaping
+    pages = count(cluster, {**shaping, **wanted}, cluster.data / "global/pg_control")
+    cluster.stop()
+    cluster.start(*(f"{name}={value}" for name, value in wanted.items()))
+    assert int(cluster.sql("SHOW shared_memory_size_in_huge_pages")) == pages
+    assert count(cluster, wanted) == pages, "a new cluster's control file makes no other server"
+    cluster.stop()
+    cluster.start()
+    assert left_over() == []
+
+
+def test_of_a_machine_that_is_not_here(cluster: Cluster) -> None:
+    installation = installation_of(cluster)
+    settings = {"shared_buffers": "200GB"}
+    small = count_huge_pages(installation, settings, user=cluster.user, huge_page_bytes=2 * 1024**2)
+    large = count_huge_pages(installation, settings, user=cluster.user, huge_page_bytes=1024**3)
+    assert small is not None
+    assert large is not None
+    assert small > 100 * 1024
+    assert 200 < large < 220
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"wal_compression": "zip"}, 'invalid value for parameter "wal_compression": "zip"'),
+        ({"wal_compresion": "on"}, "wal_compresion"),
+        ({"superuser_reserved_connections": "100"}, "must be less than"),
+        ({"wal_level": "minimal"}, "max_wal_senders"),
+        ({"shared_preload_libraries": "no_such_library"}, "no_such_library"),
+    ],
+)
+def test_what_it_refuses(cluster: Cluster, settings: dict[str, str], words: str) -> None:
+    with pytest.raises(SpecError, match="refuses the settings") as error:
+        count(cluster, settings)
+    assert words in error.value.detail
+    assert "GMT" not in error.value.detail, "its words, without what its log puts before them"
+    assert left_over() == []
+
+
+def test_a_start_on_an_empty_cluster(cluster: Cluster) -> None:
+    start_empty(installation_of(cluster), {"shared_buffers": "64MB", "huge_pages": "on"}, user=cluster.user)
+    with pytest.raises(SpecError, match="the server refuses a setting"):
+        start_empty(installation_of(cluster), {"max_wal_size": "1kB"}, user=cluster.user)
+    assert left_over() == []
+
+
+def test_settings_of_a_server_that_runs_and_of_one_that_does_not(cluster: Cluster) -> None:
+    extra = cluster.data / "extra.conf"
+    extra.write_text("Work_Mem = '7MB' # mine\n", encoding="utf-8")
+    shutil.chown(extra, cluster.user.uid, cluster.user.gid)
+    with (cluster.data / "postgresql.conf").open("a", encoding="utf-8") as config:
+        config.write("include 'extra.conf'\nrandom_page_cost = 2\n")
+    cluster.sql("ALTER SYSTEM SET random_page_cost = 1.5")
+    cluster.stop()
+    cluster.start()
+    folder = find_data_folder(cluster.data, bindir=cluster.bin_directory)
+    asked = read_server_state(folder)
+    assert asked.look.origin is ServerOrigin.RUNNING
+    assert (asked.look.settings["work_mem"], asked.look.settings["random_page_cost"]) == ("7168", "1.5")
+    assert 15 * 1024**2 < asked.data_bytes < 200 * 1024**2
+    cluster.run("pg_ctl", "-D", str(cluster.data), "-m", "fast", "-w", "-s", "stop")
+    try:
+        told = read_server_state(find_data_folder(cluster.data, bindir=cluster.bin_directory))
+    finally:
+        cluster.start()
+        cluster.sql("ALTER SYSTEM RESET ALL")
+    assert told.look.origin is ServerOrigin.FILES
+    assert told.unseen == ()
+    assert (told.look.settings["work_mem"], told.look.settings["random_page_cost"]) == ("7168", "1.5")
+    # What stands in no file is as it is built in, and not asked for one by one.
+    assert "maintenance_work_mem" not in told.look.settings
+    assert told.data_bytes == pytest.approx(asked.data_bytes, rel=0.2)
