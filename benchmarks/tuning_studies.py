@@ -10,8 +10,9 @@ import msgspec
 from rivals import Rival, keep_taken
 
 from pgdyno.facts.gucs import find_guc, read_value
-from pgdyno.plan.plan import BYTES_PER_SCALE, CHECK_S, REPORT_S
-from pgdyno.record.types import ServerFacts
+from pgdyno.flow.study import machine_of
+from pgdyno.plan.plan import BYTES_PER_SCALE, plan_study
+from pgdyno.record.types import HostFacts, ServerFacts
 from pgdyno.run.home import open_home
 from pgdyno.run.installation import find_installation
 from pgdyno.run.process import find_server_user
@@ -32,8 +33,6 @@ NEAR = 1.3
 """A machine so many times larger or smaller is still of a size."""
 SHORTEST_TIMEOUT_S = 30
 """Of checkpoints: PostgreSQL takes no shorter one."""
-COPY_BYTES_PER_S, LOAD_BYTES_PER_S, START_STOP_S = 8e8, 8e7, 3.0
-"""As plan/size.py predicts them."""
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,9 +96,13 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     home: Path
     spec: ServerSpec
     server: ServerFacts
-    memory_bytes: float
-    is_limited: bool
-    """By a control group."""
+    host: HostFacts
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether a control group keeps memory from us."""
+        limit = self.host.memory_limit_bytes
+        return limit is not None and limit < self.host.memory_bytes
 
 
 def look_at(home: Path, server: str) -> Machine:
@@ -110,14 +113,7 @@ def look_at(home: Path, server: str) -> Machine:
     with open_home(home, user) as opened:
         facts = find_installation(spec, user=user, software_dir=opened.software).facts
         host = read_tunables(opened.root).host
-    limit = host.memory_limit_bytes
-    return Machine(
-        home=home,
-        spec=spec,
-        server=facts,
-        memory_bytes=host.usable_memory_bytes,
-        is_limited=limit is not None and limit < host.memory_bytes,
-    )
+    return Machine(home=home, spec=spec, server=facts, host=host)
 
 
 def subject_of(machine: Machine, part: Part, *, memory_bytes: float | None, dataset_bytes: float) -> Subject:
@@ -142,7 +138,7 @@ def find_size(memory_bytes: float) -> str:
 def choose_size(machine: Machine, part: Part, *, is_quick: bool) -> tuple[str, float | None]:
     """The size whose values a part takes, and the memory that is taken in place of the machine's own."""
     if part.data_to_memory is None or machine.is_limited:
-        return find_size(machine.memory_bytes), None
+        return find_size(machine.host.usable_memory_bytes), None
     size = "1GB" if is_quick else "4GB"
     return size, SIZES[size]
 
@@ -165,11 +161,6 @@ def compose(
         if part.is_cold and part.is_writing:
             cap_timeout(variant["settings"], duration_s, machine.server.major)
     warm_up_s = 0 if part.is_cold else (1 if is_quick else 10)
-    trial_s = duration_s + warm_up_s + scale * BYTES_PER_SCALE / COPY_BYTES_PER_S + START_STOP_S
-    # More questions take a round more before the first of them can be decided.
-    rounds = part.rounds[is_quick] + (len(variants) > 2)
-    taken_s = CHECK_S + REPORT_S + START_STOP_S + scale * BYTES_PER_SCALE / LOAD_BYTES_PER_S
-    taken_s += rounds * (len(variants) + 1) * trial_s
     raw = {
         "question": f"{part.script}, {name}: derived settings, or others?",
         "server": msgspec.to_builtins(machine.spec),
@@ -181,9 +172,20 @@ def compose(
             "cache": "cold" if part.is_cold else "warm",
         },
         "variant": variants,
-        "experiment": {"design": "paired", "minutes": math.ceil(taken_s / 15) / 4},
+        "experiment": {"design": "paired"},
     }
-    return make_study(raw, source=f"tuning.{name}", folder=Path(__file__).parent), taken_s
+    # More questions take a round more before the first of them can be decided.
+    rounds = part.rounds[is_quick] + (len(variants) > 2)
+    return take_time(make_study(raw, source=f"tuning.{name}", folder=Path(__file__).parent), machine, rounds)
+
+
+def take_time(study: Study, machine: Machine, rounds: int) -> tuple[Study, float]:
+    """The study with time for so many rounds, and the seconds that they take."""
+    plan = plan_study(study, machine_of(machine.host, version_major=machine.server.major))
+    trials_s = [step.predicted_s for step in plan.steps if step.trial is not None]
+    taken_s = plan.predicted_s - sum(trials_s) + rounds * (len(study.variant) + 1) * max(trials_s)
+    experiment = msgspec.structs.replace(study.experiment, minutes=math.ceil(taken_s / 15) / 4)
+    return msgspec.structs.replace(study, experiment=experiment), taken_s
 
 
 def variant_of(tuning: Tuning) -> dict:
