@@ -14,7 +14,7 @@ import msgspec
 
 from pgdyno.errors import HostError, PgdynoError, StepFailedError
 from pgdyno.run import sysctl, sysfs
-from pgdyno.run.apply_look import LeftOut, Prepared, ask_state, find_differing, read_conf_value
+from pgdyno.run.apply_look import LeftOut, Prepared, ServerState, ask_state, find_differing, read_conf_value
 from pgdyno.run.journal import (
     Journal,
     OpenJournal,
@@ -30,7 +30,7 @@ from pgdyno.run.kernel import check_unheld
 from pgdyno.run.named_server import NamedServer
 from pgdyno.run.sysctl_file import find_overriding
 from pgdyno.run.tuning_plan import Steps, merge_tunings, plan_steps
-from pgdyno.run.tuning_undo import undo_tuning, wait_for_reload
+from pgdyno.run.tuning_undo import reload_server, undo_tuning
 
 Tell = Callable[[str], None]
 
@@ -118,7 +118,8 @@ def _carry_out(prepared: Prepared, steps: Steps, on_activity: Tell) -> Applied:
         on_activity(f"writing {file.path}")
         write_copy(file.path, file.new, uid=file.uid)
     server, running = prepared.server, prepared.running
-    waiting = _reload(server, prepared.settings) if server and running else ()
+    state = reload_server(server, tuple(prepared.settings)) if server and running else None
+    waiting = tuple(name for name, shown in state.settings.items() if shown.is_waiting) if state else ()
     starter = running.origin.starter if running and waiting and steps.tuning.may_restart else None
     if server and starter:
         on_activity("stopping the server")
@@ -129,8 +130,8 @@ def _carry_out(prepared: Prepared, steps: Steps, on_activity: Tell) -> Applied:
     if server and running and starter:
         on_activity("starting the server")
         server.start(starter, running.origin.environment)
-        waiting = ()
-    remarks = _verify(server, prepared, waiting) if server else []
+        state, waiting = ask_state(server, tuple(prepared.settings)), ()
+    remarks = _verify(server, prepared.settings, state, waiting) if server else []
     _verify_kernel(steps.sysctls, prepared.sysfs)
     sysctl_file = next((file.path for file in steps.files if file.path == prepared.sysctl_file), None)
     if sysctl_file is not None:
@@ -148,19 +149,13 @@ def _carry_out(prepared: Prepared, steps: Steps, on_activity: Tell) -> Applied:
     )
 
 
-def _reload(server: NamedServer, settings: Mapping[str, str]) -> tuple[str, ...]:
-    """Have a running server read its files; returns which of the settings wait for its restart."""
-    before = ask_state(server, ())
-    server.reload()
-    wait_for_reload(server, before.loaded_at)
-    return tuple(name for name, shown in ask_state(server, list(settings)).settings.items() if shown.is_waiting)
-
-
-def _verify(server: NamedServer, prepared: Prepared, waiting: tuple[str, ...]) -> list[str]:
+def _verify(
+    server: NamedServer, settings: Mapping[str, str], state: ServerState | None, waiting: tuple[str, ...]
+) -> list[str]:
     """See that settings are what was asked for, but for those that wait; returns what cannot be seen, in words."""
-    asked = {name: value for name, value in prepared.settings.items() if name not in waiting}
-    if prepared.running:
-        shown = ask_state(server, list(asked)).settings
+    asked = {name: value for name, value in settings.items() if name not in waiting}
+    if state is not None:
+        shown = state.settings
     else:
         # Of an extension that is not loaded its program knows no name.
         asked = {name: value for name, value in asked.items() if "." not in name}

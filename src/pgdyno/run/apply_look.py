@@ -247,7 +247,6 @@ def _look_at_server(server: NamedServer, settings: Mapping[str, str]) -> tuple[F
     running = _look_at_running(server, postmaster, settings) if postmaster is not None else None
     if running is None:
         _check_stopped(server)
-    _try_settings(server, settings, running.state.config_file if running else None)
     path = server.data / NAME
     conf = read_copy(path, uid=server.uid)
     # ALTER SYSTEM could replace it all the same, but who takes the right to write away means it.
@@ -255,6 +254,7 @@ def _look_at_server(server: NamedServer, settings: Mapping[str, str]) -> tuple[F
         raise HostError(
             f"{path} is read-only", hint="whoever has made it so wants the server's settings kept elsewhere"
         )
+    _try_settings(server, settings, running.state.config_file if running else None)
     return conf, running
 
 

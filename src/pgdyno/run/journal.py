@@ -223,6 +223,16 @@ class Journal:
             raise HostError("what pgdyno has saved of a file is damaged", detail=str(path))
         return content
 
+    def tidy(self) -> None:
+        """Remove what was saved for a tuning that was killed before it had begun.
+
+        Raises:
+            HostError: The journal cannot be read or written.
+        """
+        if self._saved.exists() and any(self._saved.iterdir()):
+            with self.open() as page:
+                page.write_tuning(page.tuning)
+
     def _read(self) -> _Content:
         try:
             content = self._path.read_bytes()

@@ -35,6 +35,9 @@ _POLL_S = 0.05
 _ROLES = (None, "postgres")
 # Source: PostgreSQL 18 src/backend/tcop/backend_startup.c, ProcessStartupPacket(); what it says while it comes and goes.
 _PASSING = re.compile(r"the database system is (starting up|shutting down|not yet accepting|in recovery mode)")
+# Its socket comes a little after its process.
+_NOT_YET = re.compile(r"No such file or directory|Connection refused|did not end within|timeout expired")
+_NOT_YET_PATIENCE_S = 30.0
 _LOG_LINES = 12
 _Answer = TypeVar("_Answer")
 
@@ -45,6 +48,7 @@ class Postmaster(msgspec.Struct, frozen=True, kw_only=True):
     id: ProcessId
     port: int
     socket_dir: str
+    """Empty as long as it does not listen."""
 
 
 class NamedServer(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,9 +76,10 @@ class NamedServer(msgspec.Struct, frozen=True, kw_only=True):
             if Path(f"/proc/{pid}/cwd").readlink() != self.data.resolve():
                 return None
             found = identify(pid)
-            # The last lines come when it listens.
-            socket_dir = (lines[4].strip() or "localhost") if len(lines) > 4 else ""
-            port = int(lines[3]) if len(lines) > 3 else 0
+            # It tells its place bit by bit, and its state last.
+            is_told = len(lines) > 7
+            socket_dir = (lines[4].strip() or "localhost") if is_told else ""
+            port = int(lines[3]) if is_told else 0
         except (OSError, ValueError, IndexError):
             return None
         return Postmaster(id=found, port=port, socket_dir=socket_dir) if found else None
@@ -86,7 +91,7 @@ class NamedServer(msgspec.Struct, frozen=True, kw_only=True):
             HostError: It lets nobody in whom we may be.
             StepFailedError: It does not run, or does not answer in time.
         """
-        deadline = monotonic_s() + _START_PATIENCE_S
+        begun_s = monotonic_s()
         while True:
             running = self.postmaster()
             if running is None:
@@ -97,13 +102,13 @@ class NamedServer(msgspec.Struct, frozen=True, kw_only=True):
                     return msgspec.json.decode(self._psql(running, role, query), type=answer)
                 except StepFailedError as error:
                     reasons.append(error.detail or error.fact)
-            is_passing = not reasons or any(map(_PASSING.search, reasons))
-            if not is_passing or monotonic_s() > deadline:
+            waited_s = monotonic_s() - begun_s
+            if waited_s > _patience_s(reasons):
                 break
             time.sleep(_POLL_S)
         # It may have ended while it was asked.
         if self.postmaster() is None:
-            raise StepFailedError(f"the server in {self.data} does not run", detail=reasons[-1])
+            raise StepFailedError(f"the server in {self.data} does not run", detail="".join(reasons[-1:]))
         raise HostError(
             f"the server in {self.data} does not let pgdyno in",
             detail="\n".join(dict.fromkeys(reasons)),
@@ -226,6 +231,13 @@ class NamedServer(msgspec.Struct, frozen=True, kw_only=True):
             if self.asker is not None:
                 os.fchown(log.fileno(), self.asker.uid, self.asker.gid)
             yield Path(log.name)
+
+
+def _patience_s(reasons: Sequence[str]) -> float:
+    """How long to go on asking a server that has answered in these words, or not at all."""
+    if any(map(_PASSING.search, reasons)):
+        return _START_PATIENCE_S
+    return _NOT_YET_PATIENCE_S if not reasons or any(map(_NOT_YET.search, reasons)) else 0.0
 
 
 def open_server(data: Path, bindir: Path) -> NamedServer:

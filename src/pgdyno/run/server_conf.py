@@ -47,7 +47,7 @@ def take_back(found: bytes, old: bytes | None, own: Mapping[str, tuple[str, ...]
         old: What it held before; None: there was none.
         own: The values that pgdyno gave to each setting, by name in lower case.
     """
-    now, before = _parse(found), _parse(old or b"")
+    now, before = read_conf(found), read_conf(old or b"")
     left = tuple(name for name, values in own.items() if now.get(name) not in {*values, before.get(name)})
     others = (now.keys() | before.keys()) - own.keys()
     if not left and all(now.get(name) == before.get(name) for name in others):
@@ -57,7 +57,8 @@ def take_back(found: bytes, old: bytes | None, own: Mapping[str, tuple[str, ...]
     return TakenBack(content=content, is_as_before=False, left=left)
 
 
-def _parse(content: bytes) -> dict[str, str]:
+def read_conf(content: bytes) -> dict[str, str]:
+    """The settings of a file by name in lower case; of a name that comes twice the last line counts."""
     found = map(_LINE.fullmatch, _lines(content))
     return {line["name"].lower(): _unquote(line["value"]) for line in found if line is not None}
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.errors import HostError, PgdynoError, StepFailedError
-from pgdyno.run.apply_look import ask_state
+from pgdyno.run.apply_look import ServerState, ask_state
 from pgdyno.run.clock import monotonic_s
 from pgdyno.run.journal import (
     AnyChange,
@@ -64,6 +64,7 @@ def restore_tuning(
     """
     tuning = journal.read_tuning()
     if tuning is None:
+        journal.tidy()
         return ()
     with uninterrupted():
         tuning = _claim(journal, may_restart=may_restart)
@@ -90,15 +91,20 @@ def undo_tuning(tuning: Tuning, load: Load, *, on_activity: Callable[[str], None
     return (*(server.undo for server in servers), *files, *kernel)
 
 
-def wait_for_reload(server: NamedServer, loaded_at: str) -> None:
-    """Wait until new sessions of a server have read its files since the last time they had, or for long enough.
+def reload_server(server: NamedServer, names: Sequence[str]) -> ServerState:
+    """Have a running server read its files, and tell what its new sessions then have of settings, by name in lower case.
 
     Raises:
-        HostError: As `ask_state`.
+        HostError: As `ask_state`; nothing has changed.
         StepFailedError: As `ask_state`.
     """
+    before = ask_state(server, names)
+    server.reload()
     deadline = monotonic_s() + _RELOAD_PATIENCE_S
-    while ask_state(server, ()).loaded_at == loaded_at and monotonic_s() < deadline:
+    while True:
+        state = ask_state(server, names)
+        if state.loaded_at != before.loaded_at or monotonic_s() > deadline:
+            return state
         time.sleep(_POLL_S)
 
 
@@ -183,11 +189,8 @@ class _UndoneServer:
 
     def _reload(self, server: NamedServer) -> tuple[str, ...]:
         """Have it read its files; returns which of our settings wait for a restart."""
-        names = tuple(self.change.settings)
-        before = ask_state(server, names)
-        server.reload()
-        wait_for_reload(server, before.loaded_at)
-        return tuple(name for name, shown in ask_state(server, names).settings.items() if shown.is_waiting)
+        state = reload_server(server, tuple(self.change.settings))
+        return tuple(name for name, shown in state.settings.items() if shown.is_waiting)
 
     def _tell(self, words: str) -> None:
         outcome = UndoOutcome.UNDONE if self.undo.outcome is UndoOutcome.UNNEEDED else self.undo.outcome

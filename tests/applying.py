@@ -1,0 +1,116 @@
+"""What tests of applied settings have in common: a server, a kernel and a disk that are seen to be as they were."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from pgdyno.run.apply_look import Prepared, find_named_server, prepare_apply
+from pgdyno.run.journal import Journal
+from pgdyno.run.server_conf import NAME
+from pgdyno.run.sysctl import read_sysctl
+from pgdyno.run.sysfs import ROOT
+from tests.sysctls import SETTING, machine_settings, own_network
+from tests.tools.pgcluster import Cluster, running
+
+# Of a network of our own, and a pair that only counts where memory is not overcommitted.
+SYSCTLS = {SETTING: "1000", "vm.overcommit_kbytes": "50000000"}
+_PAIR = ("vm.overcommit_ratio", "vm.overcommit_kbytes")
+RELOADED = {"work_mem": "12MB", "random_page_cost": "1.1", "log_line_prefix": "it's %m "}
+RESTARTED = {"shared_buffers": "48MB", "max_connections": "37"}
+OLD_CONF = b"# by hand\nwork_mem = '9MB' # spare\nTimezone = 'UTC'\n\n"
+
+
+def find_loop() -> dict[str, str]:
+    """Settings of a loop device that nobody uses: nothing else of a machine's disks is as safe to change."""
+    for disk in sorted((ROOT / "block").glob("loop*"), reverse=True):
+        if (disk / "size").read_text().strip() == "0" and "mq-deadline" in (disk / "queue/scheduler").read_text():
+            queue = f"block/{disk.name}/queue"
+            return {f"{queue}/read_ahead_kb": "260", f"{queue}/scheduler": "mq-deadline"}
+    return {}
+
+
+SYSFS = find_loop()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """A server that is its own, with a journal and a folder for sysctls that are."""
+
+    cluster: Cluster
+    folder: Path
+
+    @property
+    def journal(self) -> Journal:
+        return Journal(self.folder / "journal")
+
+    @property
+    def sysctl_file(self) -> Path:
+        return self.folder / "60-pgdyno.conf"
+
+    @property
+    def conf(self) -> Path:
+        return self.cluster.data / NAME
+
+    def prepare(
+        self,
+        settings: dict[str, str],
+        *,
+        sysctls: dict[str, str] | None = None,
+        sysfs: dict[str, str] | None = None,
+    ) -> Prepared:
+        server = find_named_server(self.cluster.data, bindir=self.cluster.bin_directory)
+        return prepare_apply(
+            server, settings=settings, sysctls=sysctls or {}, sysfs=sysfs or {}, sysctl_file=self.sysctl_file
+        )
+
+    def show(self, *names: str) -> tuple[str, ...]:
+        return tuple(self.cluster.sql(f"SHOW {name}") for name in names)
+
+    def state(self) -> dict[str, object]:
+        """All that a tuning of these tests touches."""
+        names = ", ".join(f"'{name}'" for name in (*RELOADED, *RESTARTED))
+        kernel = {name: read_sysctl(name) for name in (SETTING, *_PAIR)}
+        disk = {name: (ROOT / name).read_text() for name in SYSFS}
+        disk |= {name: (ROOT / name).with_name("nr_requests").read_text() for name in SYSFS}
+        facts = self.conf.stat()
+        return {
+            "conf": (self.conf.read_bytes(), facts.st_uid, facts.st_gid, facts.st_mode),
+            "files": sorted(path.name for path in self.cluster.data.glob("*conf*")),
+            "hidden": sorted(path.name for path in self.cluster.data.glob(".*")),
+            "sysctl.d": {path.name: path.read_bytes() for path in self.folder.glob("*.conf*")},
+            "hidden sysctl.d": sorted(path.name for path in self.folder.glob(".*")),
+            "shown": self.cluster.sql(
+                f"SELECT name, setting, pending_restart FROM pg_settings WHERE name IN ({names})"
+            ),
+            **kernel,
+            **disk,
+        }
+
+    def is_forgotten(self) -> bool:
+        """Whether the journal holds nothing of a tuning."""
+        saved = self.journal.folder / "saved"
+        return self.journal.read_tuning() is None and not (saved.exists() and list(saved.iterdir()))
+
+
+@contextlib.contextmanager
+def some_bench(version_major: int, folder: Path) -> Iterator[Bench]:
+    """A running server with something in its postgresql.auto.conf, and a machine that is put back whatever happens."""
+    with own_network(), machine_settings(*_PAIR), running(version_major) as cluster:
+        before = {name: (ROOT / name).read_text() for name in SYSFS}
+        bench = Bench(cluster=cluster, folder=folder)
+        bench.conf.write_bytes(OLD_CONF)
+        cluster.sql("SELECT pg_reload_conf()")
+        try:
+            yield bench
+        finally:
+            for name in sorted(SYSFS, reverse=True):
+                chosen = before[name].partition("[")[2].partition("]")[0] or before[name]
+                (ROOT / name).write_text(chosen)
+
+
+needs_loop = pytest.mark.skipif(not SYSFS, reason="there is no loop device that nobody uses")

@@ -1,0 +1,471 @@
+"""Settings applied to real servers and to this machine's kernel, seen to be in force, and undone."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pgdyno.errors import HostError, PgdynoError, SpecError, StepFailedError
+from pgdyno.flow.restore import restore_host
+from pgdyno.run import process
+from pgdyno.run.apply import Applied, apply_tuning
+from pgdyno.run.apply_look import find_named_server, prepare_apply
+from pgdyno.run.journal import Journal, Tuning, TuningState
+from pgdyno.run.kernel import changed_sysctls, restore_left_overs
+from pgdyno.run.process import find_server_user
+from pgdyno.run.server_conf import read_conf
+from pgdyno.run.sysctl import read_sysctl
+from pgdyno.run.sysfs import read_value
+from pgdyno.run.tuning_undo import restore_tuning
+from tests.applying import OLD_CONF, RELOADED, RESTARTED, SYSCTLS, SYSFS, Bench, some_bench
+from tests.cli.program import wait_until
+from tests.homes import reachable_folder
+from tests.sysctls import SETTING, needs_proc_sys, write
+
+pytestmark = [pytest.mark.cluster, needs_proc_sys]
+
+
+@pytest.fixture(scope="module", params=[18, 15])
+def whole_bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    with some_bench(request.param, tmp_path_factory.mktemp("applying")) as made:
+        yield made
+
+
+@pytest.fixture
+def bench(whole_bench: Bench) -> Iterator[Bench]:
+    """Every test leaves everything as it was, by what it tests."""
+    before = whole_bench.state()
+    yield whole_bench
+    assert whole_bench.state() == before
+    assert whole_bench.is_forgotten()
+
+
+def apply(bench: Bench, settings: dict[str, str], *, may_restart: bool = False, **kernel: dict[str, str]) -> Applied:
+    return apply_tuning(bench.prepare(settings, **kernel), may_restart=may_restart, journal=bench.journal)
+
+
+def restore(bench: Bench, *, may_restart: bool = False) -> dict[str, tuple[str, str]]:
+    undone = restore_tuning(bench.journal, may_restart=may_restart)
+    return {undo.change.what: (undo.outcome.value, undo.reason) for undo in undone}
+
+
+def refusal(bench: Bench, settings: dict[str, str]) -> PgdynoError:
+    with pytest.raises(PgdynoError) as caught:
+        bench.prepare(settings)
+    return caught.value
+
+
+def change_tuning(journal: Journal, change: Callable[[Tuning], Tuning]) -> None:
+    with journal.open() as page:
+        assert page.tuning is not None
+        page.write_tuning(change(page.tuning))
+
+
+class TestInForce:
+    def test_all_of_it_and_back(self, bench: Bench) -> None:
+        applied = apply(bench, {**RELOADED, **RESTARTED}, may_restart=True, sysctls=SYSCTLS, sysfs=SYSFS)
+        assert applied.was_restarted
+        assert (applied.waiting, applied.waiting_reason, applied.left_out) == ((), "", ())
+        assert applied.settings == {**RELOADED, **RESTARTED}
+        assert bench.show("shared_buffers", "max_connections", "work_mem") == ("48MB", "37", "12MB")
+        assert bench.show("log_line_prefix") == ("it's %m",)
+        assert {name: read_sysctl(name) for name in SYSCTLS} == SYSCTLS
+        assert {name: read_value(name) for name in SYSFS} == SYSFS
+        assert bench.sysctl_file.read_text().splitlines()[1:] == [
+            f"{name} = {value}" for name, value in SYSCTLS.items()
+        ]
+        assert bench.conf.read_bytes().startswith(b"# by hand\nTimezone = 'UTC'\n\nwork_mem = '12MB'\n")
+
+        # It stays: the next pgdyno does not take it for what a killed one has left.
+        assert restore_left_overs(bench.journal) == ()
+        assert bench.journal.read_tuning().state is TuningState.APPLIED
+        assert read_sysctl(SETTING) == "1000"
+        ended = restore(bench, may_restart=True)
+        assert {outcome for outcome, _ in ended.values()} <= {"undone", "unneeded"}
+        assert {reason for _, reason in ended.values()} == {""}
+
+    def test_without_a_restart(self, bench: Bench) -> None:
+        applied = apply(bench, {**RELOADED, **RESTARTED})
+        assert applied.waiting == tuple(RESTARTED)
+        assert applied.waiting_reason == "no restart was asked for"
+        assert applied.settings == RELOADED
+        assert bench.show("work_mem", "max_connections") == ("12MB", "100")
+        assert restore(bench) == {str(bench.cluster.data): ("undone", "")}
+
+    def test_a_restart_for_nothing_is_none(self, bench: Bench) -> None:
+        pid = bench.cluster.postmaster_pid
+        assert not apply(bench, RELOADED, may_restart=True).was_restarted
+        assert bench.cluster.postmaster_pid == pid
+        restore(bench)
+
+    def test_what_still_waits_after_its_undoing(self, bench: Bench) -> None:
+        apply(bench, RESTARTED, may_restart=True)
+        ((outcome, reason),) = restore(bench).values()
+        assert outcome == "undone"
+        assert reason == "restart the server: until then it runs with shared_buffers, max_connections as tuned"
+        assert bench.show("max_connections") == ("37",)
+        bench.cluster.run(
+            "pg_ctl", "-D", str(bench.cluster.data), "-w", "-s", "-l", str(bench.cluster.root / "server.log"), "restart"
+        )
+
+    def test_two_after_each_other(self, bench: Bench) -> None:
+        apply(bench, {"work_mem": "12MB"}, sysctls=SYSCTLS)
+        apply(bench, {"work_mem": "13MB", "random_page_cost": "2"}, sysctls={SETTING: "1200"})
+        assert bench.show("work_mem", "random_page_cost") == ("13MB", "2")
+        assert set(bench.sysctl_file.read_text().splitlines()[1:]) == {
+            f"{SETTING} = 1200",
+            "vm.overcommit_kbytes = 50000000",
+        }
+        restore(bench)
+
+    def test_one_that_fails_after_one_that_did_not(self, bench: Bench) -> None:
+        apply(bench, {"work_mem": "12MB"}, sysctls={SETTING: "1100"})
+        conf, journal = bench.conf.read_bytes(), bench.journal.read_tuning()
+        with pytest.raises(SpecError, match=f"refuses {SETTING} = many"):
+            apply(bench, {"work_mem": "13MB"}, sysctls={SETTING: "many"})
+        assert (bench.conf.read_bytes(), bench.journal.read_tuning()) == (conf, journal)
+        assert bench.show("work_mem") == ("12MB",)
+        assert read_sysctl(SETTING) == "1100"
+        restore(bench)
+
+    def test_values_in_the_servers_units(self, bench: Bench) -> None:
+        settings = {"WAL_buffers": "-1", "work_mem": "12288", "jit": "0", "checkpoint_timeout": "600s"}
+        settings |= {"wal_compression": "pglz", "auto_explain.log_min_duration": "250ms", "random_page_cost": "1.10"}
+        assert apply(bench, settings).settings == {name.lower(): value for name, value in settings.items()}
+        restore(bench)
+
+    def test_a_server_that_does_not_run(self, bench: Bench) -> None:
+        bench.cluster.run("pg_ctl", "-D", str(bench.cluster.data), "-m", "fast", "-w", "-s", "stop")
+        try:
+            applied = apply(bench, {**RELOADED, **RESTARTED, "auto_explain.log_min_duration": "1s"}, may_restart=True)
+            assert (applied.was_restarted, applied.waiting) == (False, ())
+            assert read_conf(bench.conf.read_bytes())["shared_buffers"] == "48MB"
+            assert restore(bench) == {str(bench.cluster.data): ("undone", "")}
+            assert bench.conf.read_bytes() == OLD_CONF
+            assert not (bench.cluster.data / "postmaster.pid").exists()
+        finally:
+            bench.cluster.start()
+
+    def test_configuration_outside_of_the_data(self, bench: Bench) -> None:
+        data, place = bench.cluster.data, bench.cluster.root / "etc"
+        place.mkdir(exist_ok=True)
+        for name in ("postgresql.conf", "pg_hba.conf", "pg_ident.conf"):
+            shutil.copy2(data / name, place / name)
+            shutil.chown(place / name, bench.cluster.user.uid)
+        with (place / "postgresql.conf").open("a") as config:
+            config.write(f"data_directory = '{data}'\n")
+        (data / "postgresql.conf").rename(data / "away")
+        bench.cluster.stop()
+        try:
+            bench.cluster.start(f"config_file={place / 'postgresql.conf'}")
+            assert apply(bench, RESTARTED, may_restart=True).was_restarted
+            assert bench.show("config_file", "max_connections") == (str(place / "postgresql.conf"), "37")
+            restore(bench, may_restart=True)
+            assert bench.show("max_connections") == ("100",)
+        finally:
+            (data / "away").rename(data / "postgresql.conf")
+            bench.cluster.stop()
+            bench.cluster.start()
+
+
+class TestRollingBack:
+    def test_a_server_that_does_not_come_back(self, bench: Bench) -> None:
+        with pytest.raises(StepFailedError, match="does not start") as caught:
+            apply(bench, {**RELOADED, "shared_buffers": "900GB"}, may_restart=True, sysctls=SYSCTLS, sysfs=SYSFS)
+        assert "could not map anonymous shared memory" in caught.value.detail
+        assert caught.value.detail.endswith("everything is as it was before")
+
+    def test_with_a_log_collector(self, bench: Bench) -> None:
+        bench.cluster.stop()
+        bench.cluster.start("logging_collector=on", "log_directory=collected")
+        try:
+            with pytest.raises(StepFailedError, match="does not start") as caught:
+                apply(bench, {"shared_buffers": "900GB"}, may_restart=True)
+            assert "could not map anonymous shared memory" in caught.value.detail
+            assert bench.show("logging_collector") == ("on",)
+        finally:
+            bench.cluster.stop()
+            bench.cluster.start()
+
+    @pytest.mark.parametrize("word", ["writing", "stopping", "setting", "starting"])
+    def test_ctrl_c(self, bench: Bench, word: str) -> None:
+        def interrupt(activity: str) -> None:
+            if activity.startswith(word):
+                signal.raise_signal(signal.SIGINT)
+
+        prepared = bench.prepare(RESTARTED, sysctls=SYSCTLS, sysfs=SYSFS)
+        with pytest.raises(KeyboardInterrupt):
+            apply_tuning(prepared, may_restart=True, journal=bench.journal, on_activity=interrupt)
+
+    def test_what_has_changed_since_it_was_prepared(self, bench: Bench) -> None:
+        prepared = bench.prepare(RELOADED)
+        bench.conf.write_bytes(OLD_CONF + b"jit = off\n")
+        with pytest.raises(HostError, match=r"changed .* meanwhile"):
+            apply_tuning(prepared, may_restart=False, journal=bench.journal)
+        bench.conf.write_bytes(OLD_CONF)
+
+
+class TestRestoring:
+    def test_what_others_have_set_since_stays(self, bench: Bench) -> None:
+        apply(bench, {"work_mem": "12MB", "random_page_cost": "2", "jit": "off"})
+        bench.cluster.sql("ALTER SYSTEM SET random_page_cost = 3")
+        bench.cluster.sql("ALTER SYSTEM SET seq_page_cost = 1.5")
+        ended = restore(bench)
+        assert ended[str(bench.cluster.data)] == (
+            "undone",
+            "somebody else has changed random_page_cost since, which was left so",
+        )
+        expected = {"timezone": "UTC", "random_page_cost": "3", "seq_page_cost": "1.5", "work_mem": "9MB"}
+        assert read_conf(bench.conf.read_bytes()) == expected
+        assert wait_until(lambda: bench.show("work_mem", "random_page_cost") == ("9MB", "3"))
+        self.put_conf_back(bench)
+
+    def test_what_others_have_set_back(self, bench: Bench) -> None:
+        apply(bench, {"work_mem": "12MB", "jit": "off"})
+        bench.cluster.sql("ALTER SYSTEM RESET jit")
+        assert restore(bench) == {str(bench.cluster.data): ("undone", "")}
+
+    def test_a_file_that_others_have_changed(self, bench: Bench) -> None:
+        apply(bench, RELOADED, sysctls={SETTING: "1100"})
+        bench.sysctl_file.write_text("# mine\n")
+        write(SETTING, "3300")
+        left = ("left", "somebody else has changed it since, and it was left so")
+        ended = restore(bench)
+        assert (ended[str(bench.sysctl_file)], ended[SETTING]) == (left, left)
+        bench.sysctl_file.unlink()
+        write(SETTING, "4096")
+
+    def test_after_a_reboot(self, bench: Bench) -> None:
+        apply(bench, RELOADED, sysctls=SYSCTLS, sysfs=SYSFS)
+        boot = "00000000-0000-0000-0000-000000000000"
+
+        def reboot(tuning: Tuning) -> Tuning:
+            content = json.loads(msgspec.json.encode(tuning))
+            content = json.loads(json.dumps(content).replace(tuning.owner.boot_id, boot))
+            return msgspec.convert(content, Tuning)
+
+        change_tuning(bench.journal, reboot)
+        ended = restore(bench)
+        assert ended[SETTING] == ("undone", "")
+        assert {ended[name] for name in SYSFS} <= {("gone", "a reboot has undone it")}
+        for name in sorted(SYSFS, reverse=True):
+            (Path("/sys") / name).write_text("none" if name.endswith("scheduler") else "128")
+
+    def test_a_measurement_goes_on_top_and_is_not_disturbed(self, bench: Bench) -> None:
+        apply(bench, RELOADED, sysctls={SETTING: "1100"})
+        with changed_sysctls({SETTING: "7700"}, journal=bench.journal):
+            with pytest.raises(HostError, match=f"a measurement holds {SETTING}"):
+                restore(bench)
+            with pytest.raises(HostError, match=f"another pgdyno is changing {SETTING}"):
+                apply(bench, {"jit": "off"}, sysctls={SETTING: "1200"})
+            assert read_sysctl(SETTING) == "7700"
+        assert read_sysctl(SETTING) == "1100"
+        restore(bench)
+
+    def test_half_of_it_is_said_and_refused(self, bench: Bench) -> None:
+        apply(bench, RELOADED)
+
+        def kill(tuning: Tuning) -> Tuning:
+            owner = msgspec.structs.replace(tuning.owner, start_ticks=1)
+            return msgspec.structs.replace(tuning, state=TuningState.APPLYING, owner=owner)
+
+        change_tuning(bench.journal, kill)
+        (said,) = restore_left_overs(bench.journal)
+        assert said.outcome.value == "failed"
+        assert "`pgdyno restore` undoes all of that" in said.reason
+        with pytest.raises(HostError, match="half applied"):
+            apply(bench, {"jit": "off"})
+        restored = restore_host(bench.journal)
+        assert [undo.outcome.value for undo in restored.undone] == ["undone"]
+
+    def test_data_that_are_gone(self, bench: Bench) -> None:
+        apply(bench, RELOADED)
+        conf = bench.conf.read_bytes()
+        change_tuning(
+            bench.journal,
+            lambda tuning: msgspec.structs.replace(
+                tuning, servers=(msgspec.structs.replace(tuning.servers[0], what="/nowhere/data"),)
+            ),
+        )
+        assert restore(bench) == {"/nowhere/data": ("gone", "its data directory is gone")}
+        assert bench.conf.read_bytes() == conf
+        TestRestoring.put_conf_back(bench)
+
+    @staticmethod
+    def put_conf_back(bench: Bench) -> None:
+        bench.conf.write_bytes(OLD_CONF)
+        shutil.chown(bench.conf, bench.cluster.user.uid, bench.cluster.user.gid)
+        bench.cluster.sql("SELECT pg_reload_conf()")
+        assert wait_until(lambda: bench.show("work_mem", "random_page_cost", "jit") == ("9MB", "4", "on"))
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("settings", "words"),
+        [
+            ({"work_mem": "9 apples"}, 'invalid value for parameter "work_mem": "9 apples"'),
+            ({"random_page_cost": "-3"}, "-3 is outside the valid range"),
+            ({"shared_bufers": "1GB"}, 'unrecognized configuration parameter "shared_bufers"'),
+            ({"port": "1234"}, "decides where the server is"),
+            ({"work mem": "1GB"}, ""),
+        ],
+    )
+    def test_in_the_servers_words(self, bench: Bench, settings: dict[str, str], words: str) -> None:
+        error = refusal(bench, settings)
+        assert isinstance(error, SpecError)
+        assert words in error.detail
+
+    def test_what_the_command_line_beats(self, bench: Bench) -> None:
+        error = refusal(bench, {"work_mem": "12MB", "fsync": "on"})
+        assert "beat those of its files" in error.fact
+        assert error.detail == "fsync: command line"
+
+    def test_a_read_only_file(self, bench: Bench) -> None:
+        mode = bench.conf.stat().st_mode
+        bench.conf.chmod(0o400)
+        assert "is read-only" in refusal(bench, RELOADED).fact
+        bench.conf.chmod(mode)
+
+    def test_a_link_to_somewhere_else(self, bench: Bench) -> None:
+        bench.conf.rename(bench.conf.with_name("away"))
+        bench.conf.symlink_to("/etc/hostname")
+        assert "Too many levels of symbolic links" in refusal(bench, RELOADED).detail
+        bench.conf.unlink()
+        bench.conf.with_name("away").rename(bench.conf)
+
+    def test_alter_system_is_not_allowed(self, bench: Bench) -> None:
+        if bench.cluster.version_major < 17:
+            pytest.skip("since 17")
+        bench.conf.write_bytes(OLD_CONF + b"allow_alter_system = off\n")
+        bench.cluster.sql("SELECT pg_reload_conf()")
+        assert wait_until(lambda: bench.show("allow_alter_system") == ("off",))
+        assert refusal(bench, RELOADED).detail == "allow_alter_system = off"
+        bench.cluster.stop()
+        assert refusal(bench, RELOADED).detail == "allow_alter_system = off"
+        bench.conf.write_bytes(OLD_CONF)
+        bench.cluster.start()
+
+    def test_a_standby(self, bench: Bench) -> None:
+        mark = bench.cluster.data / "standby.signal"
+        bench.cluster.run("pg_ctl", "-D", str(bench.cluster.data), "-m", "fast", "-w", "-s", "stop")
+        mark.touch()
+        shutil.chown(mark, bench.cluster.user.uid)
+        assert "stands by" in refusal(bench, RELOADED).fact
+        bench.cluster.start()
+        assert "stands by" in refusal(bench, RELOADED).fact
+        bench.cluster.stop()
+        mark.unlink()
+        bench.cluster.start()
+
+    def test_who_is_not_let_in(self, bench: Bench) -> None:
+        hba = bench.cluster.data / "pg_hba.conf"
+        before = hba.read_text()
+        hba.write_text("local all all reject\n")
+        bench.cluster.run("pg_ctl", "-D", str(bench.cluster.data), "reload")
+        assert wait_until(lambda: "pg_hba.conf rejects" in self.try_to(bench))
+        hba.write_text(before)
+        bench.cluster.run("pg_ctl", "-D", str(bench.cluster.data), "reload")
+        assert wait_until(lambda: self.try_to(bench) == "")
+
+    def test_who_is_no_superuser(self, bench: Bench) -> None:
+        if bench.cluster.version_major > 15:
+            pytest.skip("the first superuser remains one")
+        bench.cluster.sql("CREATE ROLE boss SUPERUSER LOGIN")
+        bench.cluster.sql("ALTER ROLE postgres NOSUPERUSER")
+        assert "not as a superuser" in refusal(bench, RELOADED).fact
+        argv = ("-h", str(bench.cluster.root), "-p", "54321", "-U", "boss", "-d", "postgres")
+        bench.cluster.run("psql", *argv, "-c", "ALTER ROLE postgres SUPERUSER")
+        bench.cluster.sql("DROP ROLE boss")
+
+    @staticmethod
+    def try_to(bench: Bench) -> str:
+        try:
+            bench.prepare({"jit": "off"})
+        except HostError as error:
+            return error.detail
+        return ""
+
+    def test_no_data_directory(self, tmp_path: Path) -> None:
+        with pytest.raises(SpecError, match="no data directory"):
+            find_named_server(tmp_path)
+
+
+def test_a_server_that_is_watched_over(bench: Bench) -> None:
+    """A child of ours is not stopped: what can be reloaded is in force, the rest waits."""
+    cluster = bench.cluster
+    cluster.run("pg_ctl", "-D", str(cluster.data), "-m", "fast", "-w", "-s", "stop")
+    words = ["-p", "54321", "-k", str(cluster.root), "-c", "listen_addresses="]
+    argv = [str(cluster.bin_directory / "postgres"), "-D", str(cluster.data), *words]
+    with (cluster.root / "server.log").open("ab") as log:
+        watched = process.start(argv, user=cluster.user, death_signal="QUIT", stderr=log)
+    try:
+        assert wait_until((cluster.data / "postmaster.pid").exists)
+        applied = apply(bench, {**RELOADED, **RESTARTED}, may_restart=True)
+        assert (applied.was_restarted, applied.waiting) == (False, tuple(RESTARTED))
+        assert "which may take its end for a failure" in applied.waiting_reason
+        assert watched.poll() is None
+        assert bench.show("work_mem") == ("12MB",)
+        restore(bench, may_restart=True)
+        assert watched.poll() is None
+    finally:
+        process.stop(watched, first=signal.SIGINT)
+    cluster.start()
+
+
+def test_who_is_not_root(bench: Bench) -> None:
+    code = f"""
+import encodings.ascii, os, pathlib, sys
+from pgdyno.run.apply import apply_tuning
+from pgdyno.run.apply_look import find_named_server, prepare_apply
+from pgdyno.flow.restore import restore_host
+from pgdyno.facts.gucs import all_gucs
+# Afterwards this account may not be able to read what Python loads late.
+all_gucs({bench.cluster.version_major})
+user = {find_server_user().uid}, {find_server_user().gid}
+os.setgroups([]); os.setresgid(*[user[1]] * 3); os.setresuid(*[user[0]] * 3)
+server = find_named_server(pathlib.Path({str(bench.cluster.data)!r}), bindir=pathlib.Path({str(bench.cluster.bin_directory)!r}))
+prepared = prepare_apply(server, settings={{**{RELOADED!r}, **{RESTARTED!r}}}, sysctls={SYSCTLS!r}, sysfs={{}})
+applied = apply_tuning(prepared, may_restart=True)
+print(applied.was_restarted, len(applied.settings), [(left.names, left.reason) for left in applied.left_out])
+print([undo.outcome.value for undo in restore_host(may_restart=True).undone])
+"""
+    with reachable_folder() as state_home:
+        shutil.chown(state_home, find_server_user().uid)
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "XDG_STATE_HOME": str(state_home)},
+        )
+    assert done.stderr == ""
+    reason = "changing kernel settings needs root"
+    assert done.stdout.splitlines() == [f"True 5 [({tuple(SYSCTLS)!r}, {reason!r})]", "['undone']"]
+
+
+def test_what_is_read_later_at_a_boot(bench: Bench) -> None:
+    later = bench.folder / "99-other.conf"
+    later.write_text("-net/core/somaxconn = 1\nvm.overcommit_ratio=3\nvm.overcommit_memory = 2\n")
+    applied = apply(bench, {}, sysctls=SYSCTLS)
+    ours = [remark for remark in applied.remarks if str(later) in remark]
+    assert [remark.rpartition(" ")[2] for remark in ours] == [SETTING, "vm.overcommit_ratio"]
+    later.unlink()
+    with contextlib.suppress(HostError):
+        restore(bench)
+
+
+def test_only_the_kernel(bench: Bench) -> None:
+    prepared = prepare_apply(None, settings={}, sysctls=SYSCTLS, sysfs=SYSFS, sysctl_file=bench.sysctl_file)
+    assert apply_tuning(prepared, may_restart=False, journal=bench.journal).settings == {}
+    assert read_sysctl(SETTING) == "1000"
+    restore(bench)
