@@ -125,15 +125,17 @@ def print_checkpoints(name: str, trials: Sequence[TrialRecord]) -> None:
 
 
 def say_question(prefix: str, question: Question, *, is_writing: bool) -> None:
-    """A rival may not be ahead for certain; stock must be behind for certain wherever writing is the load."""
+    """A rival may not be ahead for certain; stock must be behind for certain wherever writing is the load.
+
+    Without an interval nothing is certain, and neither holds nor fails.
+    """
     is_stock = question.arm == STOCK and is_writing
     target = "interval above 1" if is_stock else "interval not below 1"
     low, high = question.verdict.low_ratio, question.verdict.high_ratio
     # The question is of the other against derived: the ratio that is said is its inverse.
-    is_ahead = high is not None and high < 0
-    is_behind = low is not None and low > 0
+    holds = None if low is None or high is None else high < 0 if is_stock else low <= 0
     name = "".join(letter if letter.isalnum() else "_" for letter in question.arm)
-    say_ratio(f"{prefix}.derived_to_{name}", question, target=target, holds=is_ahead if is_stock else not is_behind)
+    say_ratio(f"{prefix}.derived_to_{name}", question, target=target, holds=holds)
 
 
 def say_ratio(figure: str, question: Question, *, target: str | None = None, holds: bool | None = None) -> None:
