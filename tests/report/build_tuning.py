@@ -147,7 +147,6 @@ def build_view(**others: Any) -> TuningView:
         tried=Tried.VALUES,
         version="18.6",
         is_named=True,
-        asked="--pgdata /data",
     )
     return msgspec.structs.replace(view, **others)
 

@@ -234,12 +234,14 @@ def test_a_record_of_the_load() -> None:
     measured = read_measured(report.record, trials, name="some-record")
     assert measured.wal_bytes_per_s is not None
     assert measured.wal_bytes_per_s.value == pytest.approx(18e6), "the median of the workload that writes most"
-    assert measured.wal_bytes_per_s.how == "tpcb-like in some-record, 3 trials"
+    assert measured.wal_bytes_per_s.how == "tpcb-like in some-record (2 CPUs, 24 GB), 3 trials"
     assert measured.active is not None
     assert measured.active.value == report.record.plan.find_workload("tpcb-like").clients
-    subject = make_subject(machine(), SERVER, Wishes(), state=state(5 * GB), measured=measured)
+    subject = make_subject(machine(), SERVER, Wishes(), state=state(22 * 1024**2), measured=measured)
     assert report.record.dataset is not None
     assert subject.dataset.value == report.record.dataset.total_bytes
+    full = make_subject(machine(), SERVER, Wishes(), state=state(5 * GB), measured=measured)
+    assert full.dataset.value == 5 * GB, "the server's own data, not those of a bench"
     assert subject.wal_bytes_per_s == measured.wal_bytes_per_s
     without = [msgspec.structs.replace(trial, counters_after={}) for trial in trials]
     assert read_measured(report.record, without, name="x").wal_bytes_per_s is None

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import difflib
 import enum
-import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -145,7 +144,6 @@ def tune(
             fixed={name: show_value(value) for name, value in named.settings.items()},
             home=home.absolute() if home else default_home(),
             run_as=run_as,
-            asked=_without_form(sys.argv[2:]),
         )
         if apply:
             from pgdyno.flow.apply import apply as apply_settings
@@ -163,17 +161,6 @@ def tune(
         else:
             ui.close()
             sys.stdout.write(text)
-
-
-def _without_form(words: list[str]) -> str:
-    """The options but those that only say how it is shown, as one types them."""
-    kept, waiting = [], False
-    for word in words:
-        is_form = word.partition("=")[0] in {"--form", "--explain"}
-        if not (waiting or is_form or word == "--json"):
-            kept.append(word)
-        waiting = is_form and "=" not in word
-    return shlex.join(kept)
 
 
 def _choose(option: str, text: str, kind: type[_Choice]) -> _Choice:

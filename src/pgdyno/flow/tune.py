@@ -62,7 +62,6 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         fixed: Settings that are not to be derived, by name.
         home: Where pgdyno's own server would lie.
         run_as: As root: the account that PostgreSQL runs as.
-        asked: The options that say so, as a command line has them.
     """
 
     server: ServerSpec | None
@@ -73,7 +72,6 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     fixed: dict[str, str]
     home: Path
     run_as: str | None
-    asked: str = ""
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,7 +165,6 @@ def tune(
         tried=Tried.STARTED if is_started else Tried.VALUES,
         version=asked.facts.version,
         is_named=asked.folder is not None,
-        asked=question.asked,
         unseen=_unseen(asked),
         program=program_name(),
     )

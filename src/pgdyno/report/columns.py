@@ -25,6 +25,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     words: str = ""
     is_strong: bool = False
     is_heading: bool = False
+    """Whether the words are a heading of those of other rows, and go where they go."""
 
 
 class Columns:
@@ -45,7 +46,8 @@ class Columns:
         for row in self._rows:
             head = _GAP.join(_pad(cell, width) for cell, width in zip(row.cells, self._widths, strict=True))
             style = "bold" if row.is_strong else ""
-            is_beside = row.words and room >= min(_ROOM, cell_len(row.words))
+            needed = _ROOM if row.is_heading else min(_ROOM, cell_len(row.words))
+            is_beside = row.words and room >= needed
             beside = list(Text(row.words).wrap(console, room)) if is_beside else []
             if not beside or cell_len(head) > options.max_width - room - len(_GAP):
                 yield Paragraph(Text(head.rstrip(), style))

@@ -52,8 +52,6 @@ class TuningView(msgspec.Struct, frozen=True, kw_only=True):
     """Of PostgreSQL, in full."""
     is_named: bool
     """Whether it is a server that the user named, which settings can be applied to."""
-    asked: str = ""
-    """The options that ask for it, as a command line has them."""
     unseen: tuple[Unseen, ...] = ()
     program: str = "pgdyno"
     """The name by which it was called."""

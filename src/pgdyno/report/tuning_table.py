@@ -77,7 +77,7 @@ def render_table(view: TuningView) -> RenderableType:
     parts += _section("faster, and not part of the set", _what_ifs(view))
     parts += _section("not seen", [Paragraph(f"{one.what}: {one.reason}") for one in view.unseen])
     parts += _section("what was tried", [Paragraph(describe_trial(view))])
-    return Group(*parts, *_section("what next", _next_steps(view))[:-1])
+    return Group(*parts, *_figures("what next, added to the same command", _next_steps(view))[:-1])
 
 
 def render_diff(view: TuningView) -> RenderableType:
@@ -121,13 +121,18 @@ def _assumptions(view: TuningView) -> list[Row]:
             if known.origin is Origin.ASSUMED:
                 assumed[known.name] = known
                 resting.setdefault(known.name, set()).add(one.name)
-    rows = []
+    by_words: dict[str, list[Row]] = {}
     for name, known in assumed.items():
         better = f"; better: {_BETTER[name]}" if name in _BETTER else ""
         count = len(resting[name])
         cells = (name, format_known(known), f"{count} setting{'' if count == 1 else 's'}")
-        rows.append(Row(cells=cells, words=f"{known.how.rstrip('.')}{better}"))
-    return rows
+        by_words.setdefault(f"{known.how.rstrip('.')}{better}", []).append(Row(cells=cells))
+    # What holds for several stands once, with the last of them.
+    return [
+        msgspec.structs.replace(row, words=words if row is rows[-1] else "")
+        for words, rows in by_words.items()
+        for row in rows
+    ]
 
 
 def _what_ifs(view: TuningView) -> list[RenderableType]:
@@ -136,13 +141,13 @@ def _what_ifs(view: TuningView) -> list[RenderableType]:
     ]
 
 
-def _next_steps(view: TuningView) -> list[RenderableType]:
-    asked = f"`pgdyno tune {view.asked}".rstrip()
-    steps = [
-        f"{asked} --explain NAME` shows a value's formula, inputs and source",
-        f"{asked} --form conf > pgdyno.conf`, to be included in postgresql.conf",
-        f"{asked} --form sysctl > 90-pgdyno.conf`, for /etc/sysctl.d",
-    ]
-    if view.is_named:
-        steps.append(f"{asked} --apply` puts it in force; `pgdyno restore` undoes it")
-    return [Paragraph(with_program(step, view.program)) for step in steps]
+def _next_steps(view: TuningView) -> list[Row]:
+    apply = "--apply" if view.is_named else "--pgdata DIR --apply"
+    steps = {
+        "--explain NAME": "a value's formula, inputs and source",
+        "--form diff": "only what would change",
+        "--form conf > pgdyno.conf": "a file for postgresql.conf to include",
+        "--form sysctl > 90-pgdyno.conf": "a file for /etc/sysctl.d",
+        apply: with_program("puts it in force; `pgdyno restore` undoes it", view.program),
+    }
+    return [Row(cells=(option,), words=words) for option, words in steps.items()]

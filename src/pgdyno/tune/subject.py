@@ -1,7 +1,8 @@
 """What settings are derived for, from what was seen of a machine and a server, what was measured, and what the user says.
 
-What the user says stands before what was measured, since it may be about tomorrow; what was measured before what data
-sheets say; and what nobody knows is assumed by class, with the reason. Nothing here decides a setting.
+What the user says stands before what was measured, since it may be about tomorrow; the server's own data before those
+of a record, and both before data sheets; what nobody knows is assumed by class, with the reason. Nothing here decides a
+setting.
 """
 
 from __future__ import annotations
@@ -155,7 +156,8 @@ def read_measured(record: StudyRecord, trials: Sequence[TrialRecord], *, name: s
     if not rates:
         return Measured(dataset=dataset)
     workload = max(rates, key=lambda each: median(rates[each]))
-    how = f"{workload} in {name}, {len(rates[workload])} trials"
+    place = f"{record.host.usable_cpu_count:g} CPUs, {format_bytes(record.host.usable_memory_bytes)}"
+    how = f"{workload} in {name} ({place}), {len(rates[workload])} trials"
     return Measured(
         wal_bytes_per_s=_seen("WAL rate", median(rates[workload]), "bytes/s", how),
         active=_seen("active sessions", record.plan.find_workload(workload).clients, "count", f"clients of {how}"),
@@ -234,10 +236,10 @@ def _find_dataset(
     held = "" if state is None else f"the server holds {format_bytes(state.data_bytes)} now"
     if wishes.dataset_bytes is not None:
         return _said(name, wishes.dataset_bytes, "bytes", f"--dataset; {held}" if held else "--dataset")
-    if measured.dataset is not None:
-        return measured.dataset
     if state is not None and state.data_bytes >= _EMPTY_BYTES:
         return _seen(name, state.data_bytes, "bytes", "files of the server's databases")
+    if measured.dataset is not None:
+        return measured.dataset
     # What the disk cannot hold is nobody's dataset; half of it is for WAL, sorts and bloat. Of its size, since what is
     # free is another figure each time.
     value = min(_DATASET_TO_MEMORY * memory.value, room_bytes / 2)
