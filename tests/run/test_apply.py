@@ -95,6 +95,7 @@ class TestInForce:
         assert {reason for _, reason in ended.values()} == {""}
 
     def test_without_a_restart(self, bench: Bench) -> None:
+        assert bench.prepare({**RELOADED, **RESTARTED, "max_wal_senders": "10"}).restarting == tuple(RESTARTED)
         applied = apply(bench, {**RELOADED, **RESTARTED})
         assert applied.waiting == tuple(RESTARTED)
         assert applied.waiting_reason == "no restart was asked for"

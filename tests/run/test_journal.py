@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -14,7 +15,11 @@ from pgdyno.errors import HostError
 from pgdyno.run.journal import (
     Change,
     ChangeKind,
+    FileChange,
     Journal,
+    SavedFile,
+    Tuning,
+    TuningState,
     begin_change,
     is_running,
     read_boot_id,
@@ -44,6 +49,42 @@ def test_what_was_written_is_read_by_another(journal: Journal) -> None:
     assert one.owner == this_process()
     journal.drop([one])
     assert journal.read() == (two,)
+
+
+def test_the_first_format_is_read_and_written_anew(journal: Journal) -> None:
+    change = some_change()
+    journal.folder.mkdir(parents=True)
+    first = {"format": 1, "changes": [json.loads(msgspec.json.encode(change))]}
+    (journal.folder / "changes.json").write_text(json.dumps(first))
+    assert journal.read() == (change,)
+    assert journal.read_tuning() is None
+    journal.drop([])
+    assert json.loads((journal.folder / "changes.json").read_bytes())["format"] == 2
+    assert journal.read() == (change,)
+
+
+def test_what_is_saved_is_closed_to_others_and_goes_with_its_tuning(journal: Journal) -> None:
+    with journal.open() as page:
+        saved = SavedFile(sha256=page.save(b"a password"), uid=0, gid=0, mode=0o600)
+        page.save(b"of nothing")
+        file = FileChange(what="/etc/some.conf", old=saved, new_sha256s=())
+        tuning = Tuning(state=TuningState.APPLYING, owner=this_process(), at="now", files=(file,))
+        page.write_tuning(tuning)
+    assert (journal.folder / "saved").stat().st_mode & 0o077 == 0
+    assert journal.read_tuning() == tuning
+    assert journal.read_saved(saved) == b"a password"
+    assert [path.name for path in (journal.folder / "saved").iterdir()] == [saved.sha256]
+    (journal.folder / "saved" / saved.sha256).write_bytes(b"another")
+    with pytest.raises(HostError, match="is damaged"):
+        journal.read_saved(saved)
+    # What measurements hold is apart from it.
+    with journal.open() as page:
+        page.write([some_change()])
+    assert journal.read_tuning() == tuning
+    with journal.open() as page:
+        page.write_tuning(None)
+    assert len(journal.read()) == 1
+    assert list((journal.folder / "saved").iterdir()) == []
 
 
 def test_what_others_may(journal: Journal) -> None:

@@ -85,8 +85,8 @@ def apply_tuning(
     except BaseException as exc:
         if not begun:
             raise
-        on_activity("putting everything back")
         with uninterrupted():
+            on_activity("putting everything back")
             _roll_back(*begun[0], journal, exc, on_activity)
         if isinstance(exc, PgdynoError):
             exc.detail = f"{exc.detail}\neverything is as it was before".lstrip("\n")
