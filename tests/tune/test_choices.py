@@ -85,6 +85,7 @@ def test_a_slow_disk_has_no_less_wal_than_an_untuned_server_unless_somebody_asks
     assert found(derive(slow), "max_wal_size").value == "32MB", "two segments, which the server needs"
     assumed = msgspec.structs.replace(slow, recovery_s=known(30, "s", origin=Origin.ASSUMED))
     assert found(derive(assumed), "max_wal_size").value == "1GB"
+    assert any("max_wal_size is held to 1 GB" in note for note in derive(assumed).notes)
 
 
 def test_the_disk_bounds_the_wal() -> None:
@@ -132,8 +133,10 @@ def test_random_page_cost_is_the_manuals_where_its_suppositions_hold() -> None:
     forty = make_disk(DiskKind.HDD, iops=100, bytes_per_s=40 * 100 * 8192)
     assert value(make_subject(disk=forty), "random_page_cost") is None
     assert value(make_subject(dataset=3 * GB), "random_page_cost") == "1.1"
+    assert value(make_subject(dataset=48 * GB), "random_page_cost") == "1.1", "0.1 × 6.1"
     # 150 MB/s are 18311 pages a second, 6.1 for each of 3000; 22.5 of 48 GB cached.
-    assert value(make_subject(dataset=48 * GB), "random_page_cost") == "3.2"
+    scans = make_subject(dataset=48 * GB, workload=WorkloadClass.ANALYTIC)
+    assert value(scans, "random_page_cost") == "3.2"
 
 
 def test_reads_under_way_follow_littles_law() -> None:

@@ -11,7 +11,7 @@ from pgdyno.tune.types import Disk, Known, Origin, Subject, WorkloadClass
 SEGMENT_BYTES = 16 * MB
 PAGE_BYTES = 8192
 # What recovery, which is one process, takes in: half of it images of pages, half single rows, of which a CPU replays
-# 650 and 58 MB/s. Source: PostgreSQL 15 and 18 on an x86-64 of 2024; docs/derivation.md has how it was got.
+# 650 and 58 MB/s. Source: PostgreSQL 15 and 18 on an AMD EPYC; docs/derivation.md has how it was got.
 _REPLAY_BYTES_PER_S = 100e6
 # What a busy CPU writes of WAL in each class, page images included. Source: pgbench's tpcb-like writes 2 to 6 kB for a
 # transaction, and a CPU does about 1000 of them in a second.

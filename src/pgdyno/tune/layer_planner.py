@@ -50,16 +50,16 @@ def derive_planner(draft: Draft) -> None:
 def _put_random_cost(draft: Draft) -> None:
     subject, disk = draft.subject, draft.subject.disk
     ratio = max(1.0, disk.read_bytes_per_s.value / PAGE_BYTES / disk.random_read_iops.value)
-    cached = _CACHED_SHARE
-    if subject.dataset.origin is not Origin.ASSUMED:
-        cached = min(1.0, (subject.memory.value - reserve_bytes(subject)) / max(1.0, subject.dataset.value))
+    held = min(1.0, (subject.memory.value - reserve_bytes(subject)) / max(1.0, subject.dataset.value))
+    # Scans reach all data; what OLTP reads at random it mostly read before.
+    cached = min(_CACHED_SHARE, held) if subject.workload is WorkloadClass.ANALYTIC else max(_CACHED_SHARE, held)
     cost = min(_BUILT_IN_RANDOM_COST, max(_LEAST_RANDOM_COST, (1 - cached) * ratio))
     draft.put(
         "random_page_cost",
         f"{cost:.1f}",
         layer=Layer.PLANNER,
-        reason=f"a page that is read at random costs {ratio:.3g} times one in sequence on this disk, and {cached:.0%} of the pages are in a cache.",
-        formula="(1 - cached share) × (read bandwidth / 8 kB / random read IOPS), from 1.1 to 4; cached share = memory / data, 0.9 where the data are not known",
+        reason=f"a page that is read at random costs {ratio:.3g} times one in sequence on this disk, and {cached:.0%} of such reads are supposed to come from a cache.",
+        formula="(1 - cached share) × (read bandwidth / 8 kB / random read IOPS), from 1.1 to 4; cached share = memory / data, at least 0.9, for analytic work at most",
         inputs=(disk.random_read_iops, disk.read_bytes_per_s, subject.dataset, subject.memory),
         source=f"{_COSTS}, random_page_cost",
         trades="scans of an index are chosen where a scan of the table may be faster on a cold cache",

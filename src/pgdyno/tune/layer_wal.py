@@ -26,7 +26,7 @@ _HEADROOM = 1.25
 _STOCK_MAX_WAL_BYTES, _STOCK_MIN_WAL_BYTES = 1 * GB, 80 * MB
 _COW_FILESYSTEMS = {"btrfs", "zfs", "bcachefs"}
 # More CPU time than without, and what is left, of the image of a page; the mean of pgbench's rows, random letters and
-# sentences. Source: PostgreSQL 15 on an x86-64 of 2024; docs/derivation.md has the figures and how they were got.
+# sentences. Source: PostgreSQL 15 on an AMD EPYC; docs/derivation.md has the figures and how they were got.
 _COMPRESSIONS = {"off": (0.0, 1.0), "lz4": (4.5e-6, 0.49), "zstd": (33e-6, 0.33), "pglz": (74e-6, 0.50)}
 # A session waits for its own CPU time, while many share a write to the disk; where the data do not fit the memory all
 # wait for the disk, and the CPUs have time.
@@ -78,6 +78,11 @@ def _put_max_wal(draft: Draft) -> None:
             "the free space allows" if by_disk < by_recovery else f"recovery in {subject.recovery_s.value:g} s allows"
         )
         reason = f"it is the most that {bound}, and less than the load could use."
+        if by_recovery <= by_disk and subject.recovery_s.origin is Origin.ASSUMED:
+            draft.notes.append(
+                f"max_wal_size is held to {format_bytes(most)} by a recovery in {subject.recovery_s.value:g} s, which is "
+                f"assumed: with more time allowed the load could use {format_bytes(round_up(wanted))}."
+            )
     # Rounding up what is wanted, and down what is allowed.
     value = min(round_up(wanted), round_down(most))
     draft.put(
