@@ -101,6 +101,7 @@ def test_the_forms() -> None:
         (("--recovery", "5 parsecs"), "--recovery 5 parsecs", "for example --recovery 5min"),
         (("--connections", "0"), "--connections 0: not a number above 0", ""),
         (("--host", "r8g.2xlarge", "--pgdata", "/x"), "name two machines", "leave one of them out"),
+        (("--restart",), "--restart goes with --apply", "add --apply"),
         (("--apply",), "--apply needs a server to apply to", "name yours with --pgdata DIR"),
         (("--explain", "shared_bufers"), "nothing is derived for shared_bufers", "did you mean shared_buffers?"),
     ],

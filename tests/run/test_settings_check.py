@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,6 +83,19 @@ def test_what_it_refuses(cluster: Cluster, settings: dict[str, str], words: str)
     assert words in error.value.detail
     assert "GMT" not in error.value.detail, "its words, without what its log puts before them"
     assert left_over() == []
+
+
+def test_what_a_killed_pgdyno_has_left_is_removed(cluster: Cluster) -> None:
+    old, young = Path("/dev/shm/pgdyno-tune-old"), Path("/dev/shm/pgdyno-tune-young")
+    try:
+        for folder in (old, young):
+            (folder / "data").mkdir(parents=True)
+        os.utime(old, (1, 1))
+        count(cluster, {})
+        assert (old.exists(), young.exists()) == (False, True)
+    finally:
+        shutil.rmtree(old, ignore_errors=True)
+        shutil.rmtree(young)
 
 
 def test_a_start_on_an_empty_cluster(cluster: Cluster) -> None:

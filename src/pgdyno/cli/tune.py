@@ -124,6 +124,8 @@ def tune(
 
         if host is not None and pgdata is not None:
             raise SpecError("--host and --pgdata name two machines", hint="leave one of them out")
+        if restart and not apply:
+            raise SpecError("--restart goes with --apply", hint="add --apply")
         chosen = _choose("--form", form, Form)
         named = ask_default(
             server_table(server=server, bindir=pg_bindir, port=None, settings=settings or []), scale=None, clients=None

@@ -16,6 +16,7 @@ import os
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -29,6 +30,8 @@ _ASKED = "shared_memory_size_in_huge_pages"
 _IN_MEMORY, _ON_DISK = "/dev/shm", "/var/tmp"  # noqa: S108 - folders of random names are made there
 # Of a segment of WAL, and of an empty cluster with room for its own segments and shared memory.
 _ASKED_BYTES, _CLUSTER_BYTES = 32 * 1024**2, 1024**3
+_PREFIX_OF_PLACES = "pgdyno-tune-"
+_LEFT_OVER_AFTER_S = 3600.0
 _PAGE_BYTES, _SEGMENT_BYTES = 8192, 16 * 1024**2
 _MOST_CHOSEN_IO = 64
 _SIZED_BY_SHARED_BUFFERS = frozenset({"commit_timestamp_buffers", "subtransaction_buffers", "transaction_buffers"})
@@ -111,7 +114,9 @@ def _is_chosen(name: str, current: Mapping[str, str]) -> bool:
 def _place(needed_bytes: int) -> Iterator[Path]:
     """A folder for a moment, through which other accounts may pass."""
     try:
-        with tempfile.TemporaryDirectory(prefix="pgdyno-tune-", dir=_find_folder(needed_bytes)) as place:
+        folder = _find_folder(needed_bytes)
+        _remove_left_overs(Path(folder))
+        with tempfile.TemporaryDirectory(prefix=_PREFIX_OF_PLACES, dir=folder) as place:
             Path(place).chmod(0o711)
             yield Path(place)
     except OSError as exc:
@@ -128,6 +133,15 @@ def _find_folder(needed_bytes: int) -> str:
         if usage.f_bavail * usage.f_frsize >= needed_bytes and os.access(_IN_MEMORY, os.W_OK | os.X_OK):
             return _IN_MEMORY
     return _ON_DISK
+
+
+def _remove_left_overs(folder: Path) -> None:
+    """What a pgdyno that was killed has left there; one that lives is done long before."""
+    for old in folder.glob(f"{_PREFIX_OF_PLACES}*"):
+        with contextlib.suppress(OSError):
+            facts = old.lstat()
+            if facts.st_uid == os.geteuid() and time.time() - facts.st_mtime > _LEFT_OVER_AFTER_S:
+                shutil.rmtree(old, ignore_errors=True)
 
 
 def _make_data(place: Path, installation: Installation, user: ServerUser, control_file: Path | None) -> Path:
