@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.homes import reachable_folder
 
-SMALL = ("--scale", "2", "--clients", "4", "--duration", "2s", "--warm-up", "1s", "--rounds", "1")
+SMALL = ("--stock-only", "--scale", "2", "--clients", "4", "--duration", "2s", "--warm-up", "1s", "--rounds", "1")
 
 
 @dataclass(frozen=True)

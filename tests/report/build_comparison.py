@@ -71,7 +71,7 @@ def build_switchback(*, workloads: tuple[str, ...] = ("tpcb-like", "select-only"
             "asynchronous": Effect(),
         },
     }
-    return _compose(
+    return compose(
         study,
         {name: effects[name] for name in workloads},
         rounds=rounds,
@@ -96,7 +96,7 @@ def build_paired(*, is_hard: bool = False) -> ReportInput:
         experiment=ExperimentSpec(minutes=10.0),
     )
     name = HOSTILE if is_hard else "shared_buffers=1GB"
-    return _compose(
+    return compose(
         study,
         {"tpcb-like": {name: Effect(tps=1.02)}},
         rounds=7,
@@ -124,7 +124,7 @@ def build_client_sweep(*, rounds: int = 4, loads: tuple[int, ...] = (1, 2, 4, 8,
         for n in loads
     ]  # fmt: skip
     sweeps = {"tpcb-like": analyse_client_sweep(trials, delta_ratio=0.03)}
-    return _compose(
+    return compose(
         study, {"tpcb-like": effects}, rounds=rounds, noise_ratio=0.012, round_s=130.0, level=760.0, sweeps=sweeps
     )
 
@@ -145,10 +145,10 @@ def build_product() -> ReportInput:
         f"commit_delay={delay}, synchronous_commit={commit}": Effect(tps=tps, flushes=1.0 if commit == "on" else 0.02)
         for delay, commit, tps in ((0, "off", 2.6), (50, "on", 1.0), (50, "off", 2.55), (1000, "on", 0.78), (1000, "off", 2.6))
     }  # fmt: skip
-    return _compose(study, {"tpcb-like": effects}, rounds=30, noise_ratio=0.05, round_s=4.1)
+    return compose(study, {"tpcb-like": effects}, rounds=30, noise_ratio=0.05, round_s=4.1)
 
 
-def _compose(
+def compose(
     study: Study,
     effects: Mapping[str, Mapping[str, Effect]],
     *,
@@ -161,6 +161,7 @@ def _compose(
     sweeps: dict[str, ClientSweep] | None = None,
     is_unlike_itself: bool = False,
 ) -> ReportInput:
+    """The report of a study whose rounds are drawn with these effects."""
     plain = build_report(names=("tpcb-like",))
     plan = plan_study(study, Machine(version_major=18, cpu_count=2, memory_bytes=24 * GB, disk_free_bytes=90 * GB))
     assert plan.experiment is not None

@@ -27,6 +27,7 @@ from pgdyno.report.surroundings import format_setting, host_table, key_settings_
 from pgdyno.report.terminal import render_terminal
 from tests.report.build import BUILTIN, HOSTILE, build_report
 from tests.report.build_comparison import build_client_sweep, build_paired, build_product, build_switchback
+from tests.report.build_derived import build_derived, build_layers
 from tests.report.build_search import build_search
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -46,6 +47,9 @@ REPORTS: dict[str, Callable[[], ReportInput]] = {
     "loud": functools.partial(build_paired, is_hard=True),
     "clients": build_client_sweep,
     "product": build_product,
+    "derived": build_derived,
+    "derived-slower": functools.partial(build_derived, is_hard=True),
+    "layers": build_layers,
     "search": functools.partial(build_search, "settled", "open"),
     "no-rate": functools.partial(build_search, "hopeless"),
 }
@@ -69,7 +73,9 @@ def test_terminal(case: tuple[str, ReportInput], golden: Callable[[Path, str], N
     assert max(len(line) for line in shown.splitlines()) <= 80
 
 
-@pytest.mark.parametrize("name", ["switchback", "paired", "clients", "product", "search", "no-rate"])
+@pytest.mark.parametrize(
+    "name", ["switchback", "paired", "clients", "product", "derived", "layers", "search", "no-rate"]
+)
 def test_verdicts_fit_a_narrow_terminal_and_no_interval_is_broken(name: str) -> None:
     for width in (60, 80, 100):
         lines = _print(REPORTS[name](), width=width).splitlines()

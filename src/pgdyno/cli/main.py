@@ -53,14 +53,31 @@ def root(
 
 
 @app.command(
-    epilog="Examples:\n\n`pgdyno bench` · the three built-in workloads on the embedded PostgreSQL, about 11 minutes\n\n"
-    "`pgdyno bench --quick --workload select-only --mode prepared`\n\n"
-    "`pgdyno bench --server 15 --scale 100 --clients 16 --set shared_buffers=2GB`\n\n"
+    epilog="Examples:\n\n`pgdyno bench` · the three built-in workloads, stock against derived settings, about 15 minutes\n\n"
+    "`pgdyno bench --layers --workload tpcb-like` · also which layer of them pays, within an hour\n\n"
+    "`pgdyno bench --quick --workload select-only --mode prepared` · stock only, 3 minutes at most\n\n"
+    "`pgdyno bench --server 15 --scale 100 --clients 16 --set shared_buffers=2GB` · that setting in both\n\n"
     "`pgdyno bench --workload pay.sql@3 --workload select-only@7` · own script and a built-in, mixed 3 to 7"
 )
 def bench(
     *,
-    quick: Annotated[bool, typer.Option("--quick", help="A rough answer within 3 minutes.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Stock settings only, a rough answer within 3 minutes.")
+    ] = False,
+    stock_only: Annotated[
+        bool, typer.Option("--stock-only", help="Measure the server as it is, without derived settings.")
+    ] = False,
+    layers: Annotated[
+        bool, typer.Option("--layers", help="Also take each layer out of the derived settings: which of them pays?")
+    ] = False,
+    minutes: Annotated[
+        float | None,
+        typer.Option(
+            help="The longest it may take; it ends as soon as it knows. [default: 15; --layers: 60; more where nothing"
+            " could be decided]",
+            show_default=False,
+        ),
+    ] = None,
     workload: Annotated[
         list[str] | None,
         typer.Option(
@@ -93,15 +110,20 @@ def bench(
         typer.Option(
             "--duration",
             "-T",
-            help="Measured load of one trial, such as 60s. [default: 30s; --quick: 8s]",
+            help="Measured load of one trial, such as 60s. [default: 10s; --layers: 20s; --stock-only: 30s; --quick: 8s]",
             show_default=False,
         ),
     ] = None,
     warm_up: Annotated[
-        str | None, typer.Option(help="Load before it. [default: 5s; --quick: 2s]", show_default=False)
+        str | None,
+        typer.Option(help="Load before it. [default: 2s; --layers: 3s; --stock-only: 5s]", show_default=False),
     ] = None,
     rounds: Annotated[
-        int | None, typer.Option(help="Trials of each workload. [default: 5; --quick: 3]", show_default=False)
+        int | None,
+        typer.Option(
+            help="Trials of each workload and variant. [default: by --minutes; --stock-only: 5; --quick: 3]",
+            show_default=False,
+        ),
     ] = None,
     cache: Annotated[str | None, typer.Option(help="warm or cold. [default: warm]", show_default=False)] = None,
     seed: Annotated[
@@ -118,7 +140,11 @@ def bench(
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", help="A server setting, NAME=VALUE; may be repeated.", show_default=False),
+        typer.Option(
+            "--set",
+            help="A server setting, NAME=VALUE, for stock and derived alike; may be repeated.",
+            show_default=False,
+        ),
     ] = None,
     port: Annotated[
         int | None, typer.Option(help="Also listen on 127.0.0.1:PORT, to look on with psql.", show_default=False)
@@ -130,20 +156,23 @@ def bench(
     yes: YesOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Measure this machine's PostgreSQL: check, load, warm up, trials, report."""
+    """Measure this machine's PostgreSQL, as it is and with settings derived for it."""
     load = given(clients=clients, threads=threads, mode=mode, rate_tps=rate, latency_limit=latency_limit)
     with session(json=json, quiet=quiet, yes=yes) as (ui, show):
         from pgdyno.flow.bench import bench as run_bench
-        from pgdyno.flow.bench import compose_study
+        from pgdyno.flow.bench import choose_goal, compose_study
         from pgdyno.flow.study import Place
 
+        goal = choose_goal(is_quick=quick, is_stock_only=stock_only, is_layered=layers, minutes=minutes, rounds=rounds)
         tables = {
             "server": server_table(server=server, bindir=pg_bindir, port=port, settings=settings or []),
             "data": given(scale=scale),
             "trials": given(rounds=rounds, duration=duration, warm_up=warm_up, cache=cache, seed=seed),
+            "experiment": given(minutes=minutes),
         }
-        study = compose_study(workloads=workload or [], load=load, tables=tables, is_quick=quick, folder=Path.cwd())
-        show(run_bench(study, place=Place.make(out=out, home=home, run_as=run_as), is_quick=quick, ui=ui))
+        study = compose_study(workloads=workload or [], load=load, tables=tables, goal=goal, folder=Path.cwd())
+        place = Place.make(out=out, home=home, run_as=run_as)
+        show(run_bench(study, goal=goal, rounds=rounds, place=place, ui=ui))
 
 
 @app.command(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pgdyno.analyse.estimate import Doubt, DoubtKind
 from pgdyno.analyse.types import StudyAnalysis, TrialAnalysis, WorkloadAnalysis
 from pgdyno.explain.comparison_doubts import find_comparison_doubts
+from pgdyno.explain.derived_doubts import find_derived_doubts
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight_doubts import find_preflight_doubts
 from pgdyno.explain.search_doubts import find_search_doubts
@@ -197,7 +198,10 @@ def _judge(doubt: Doubt) -> tuple[Severity, str, str]:
     )
 
 
-def _no_checkpoint(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
+def _no_checkpoint(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
+    if record.tuned is not None:
+        # Of settings for checkpoints there is more to say: `derived_doubts` does.
+        return
     for workload in analysis.workloads:
         wrote = any((t.counts_per_transaction.get("wal_bytes") or 0.0) > 100.0 for t in workload.trials)
         seen = any(event.kind == "checkpoint" for trial in workload.trials for event in trial.events)
@@ -239,6 +243,8 @@ def _trials(analysis: StudyAnalysis) -> Iterator[tuple[WorkloadAnalysis, TrialAn
 
 
 _RULES: tuple[Callable[[StudyRecord, StudyAnalysis], Iterable[Finding]], ...] = (
+    # That derived settings are slower than stock leads all else.
+    find_derived_doubts,
     find_comparison_doubts,
     find_search_doubts,
     _failed_trials,

@@ -28,6 +28,7 @@ from pgdyno.plan.pin import format_pinned
 from pgdyno.plan.plan import CHECK_S, REPORT_S, Machine, Plan, plan_study
 from pgdyno.record.preflight import PreflightFacts
 from pgdyno.record.store import RecordStore, find_records, open_record
+from pgdyno.record.tuned import Tuned
 from pgdyno.record.types import FORMAT_VERSION, HostFacts, StudyRecord
 from pgdyno.run.clock import local_now
 from pgdyno.run.home import Home, default_home, open_home
@@ -62,8 +63,10 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         return cls(home=chosen, is_home_named=home is not None, out=out, run_as=run_as)
 
 
-def run_study(study: Study, *, name: str, place: Place, ui: Ui, load_budget_s: float = 20.0) -> StudyReport:
-    """Plan a study, run it, and write its report."""
+def run_study(
+    study: Study, *, name: str, place: Place, ui: Ui, load_budget_s: float = 20.0, tuned: Tuned | None = None
+) -> StudyReport:
+    """Plan a study, run it, and write its report; `tuned` is the derived set that it proves."""
     if place.out is not None:
         RecordStore(place.out).check_new()
     with _bench_ready(study, place, ui) as (home, installation, host, preflight):
@@ -94,6 +97,7 @@ def run_study(study: Study, *, name: str, place: Place, ui: Ui, load_budget_s: f
             server=installation.facts,
             dataset=None,
             preflight=preflight,
+            tuned=tuned,
         )
         store.create(record, study_toml=format_pinned(study, plan, scripts=store.name_scripts(plan)))
         with store.locked():

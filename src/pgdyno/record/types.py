@@ -11,6 +11,7 @@ import msgspec
 
 from pgdyno.plan.plan import Plan, PlannedTrial
 from pgdyno.record.preflight import PreflightFacts
+from pgdyno.record.tuned import Tuned
 from pgdyno.spec.study import Study
 
 FORMAT_VERSION = 2
@@ -205,3 +206,5 @@ class StudyRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Variants with which the server does not start, by name, with the reason."""
     preflight: PreflightFacts | None = None
     """What the machine was doing before the first step; None in records of before there was one."""
+    tuned: Tuned | None = None
+    """The derived settings that the study proves; None where it is about something else."""

@@ -17,7 +17,7 @@ import vl_convert
 from markupsafe import Markup
 
 from pgdyno.analyse.types import WorkloadAnalysis
-from pgdyno.report import content, palette, surroundings, trial_tables
+from pgdyno.report import content, layers, palette, surroundings, trial_tables
 from pgdyno.report.arms import ArmText, describe_arms, find_arm_of
 from pgdyno.report.comparison_parts import make_comparisons
 from pgdyno.report.comparison_tables import variants_table
@@ -77,6 +77,7 @@ def render_html(report: ReportInput, *, vega_js: str | None = None) -> str:
             trials_remark=TRIALS_REMARK if experiment is not None else SEARCH_TRIALS_REMARK,
             mixed_remark=content.MIXED_REMARK,
             variants=variants_table(arms),
+            layers=layers,
             dataset=report.record.dataset,
             trial_tables=trial_tables,
             surroundings=surroundings,

@@ -18,6 +18,7 @@ from pgdyno.record.types import Dataset, ErrorFact, Gap, HostFacts, ServerFacts,
 from pgdyno.report.content import describe_study, is_mixed
 from pgdyno.report.experiment_document import ExperimentDocument, make_experiment
 from pgdyno.report.input import ReportInput
+from pgdyno.report.layers_document import TunedDocument, make_tuned
 from pgdyno.report.losses import find_durability_given_up, find_workload_losses
 from pgdyno.report.search_document import SearchDocument, make_search
 from pgdyno.spec.study import Study
@@ -103,6 +104,7 @@ class ReportDocument(msgspec.Struct, frozen=True, kw_only=True):
     search: Annotated[
         SearchDocument | None, _says("The largest rate that holds a latency limit; null where none is sought.")
     ]
+    tuned: Annotated[TunedDocument | None, _says("Derived settings and what they gave; null for a study without them.")]
     workloads: tuple[WorkloadDocument, ...]
     dataset: Dataset | None
     choices: Annotated[tuple[Choice, ...], _says("What the study left open, what was chosen, and why.")]
@@ -132,6 +134,7 @@ def make_document(report: ReportInput) -> ReportDocument:
         findings=report.findings,
         experiment=make_experiment(report),
         search=make_search(report),
+        tuned=make_tuned(report),
         workloads=tuple(_make_workload(report, workload) for workload in report.analysis.workloads),
         dataset=record.dataset,
         choices=record.plan.choices,

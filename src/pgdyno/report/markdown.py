@@ -14,6 +14,14 @@ from pgdyno.report.answers import Answer, WorkloadAnswers, answer_study
 from pgdyno.report.comparison_tables import variants_table
 from pgdyno.report.finding_words import list_findings
 from pgdyno.report.input import ReportInput
+from pgdyno.report.layers import (
+    derived_table,
+    describe_lead,
+    describe_proofs,
+    describe_trial_set,
+    layers_table,
+    speeds_table,
+)
 from pgdyno.report.losses import find_durability_given_up, find_workload_losses
 from pgdyno.report.method import TRIALS_REMARK, describe_method, describe_noise, is_noise_loud
 from pgdyno.report.preflight_table import preflight_table
@@ -34,7 +42,8 @@ def render_markdown(report: ReportInput) -> str:
     compared, searched = answer_study(report), answer_searches(report)
     blocks = [
         *_head(report),
-        *_verdicts(compared),
+        *_proof(report),
+        *_verdicts(report, compared),
         *_found(searched),
         *_findings(report),
         *(block for answers in compared for block in _comparison(report, answers)),
@@ -44,6 +53,7 @@ def render_markdown(report: ReportInput) -> str:
         *(["## Trials", TRIALS_REMARK] if compared else []),
         *(["## Trials", SEARCH_TRIALS_REMARK] if searched else []),
         *(block for workload in report.analysis.workloads for block in _workload(report, workload)),
+        *_derived(report),
         *_surroundings(report),
         *_repeat(report),
         "## How to read this",
@@ -85,12 +95,14 @@ def _head(report: ReportInput) -> Iterator[str]:
         yield "\n".join(lines)
 
 
-def _verdicts(compared: tuple[WorkloadAnswers, ...]) -> Iterator[str]:
+def _verdicts(report: ReportInput, compared: tuple[WorkloadAnswers, ...]) -> Iterator[str]:
     lines = []
+    # The table of layers has said it, of the layers and not of the set without them.
+    is_said = report.record.tuned is not None and report.record.tuned.is_layered
     for answers in compared:
         if answers.curve:
             lines.append(f"- **{escape(answers.workload)}**: {escape(' '.join(answers.curve))}")
-        else:
+        elif not is_said:
             lines += [_verdict(answer) for answer in answers.answers]
         if is_noise_loud(answers):
             lines += [f"- **Warning**: {escape(words)}" for words in describe_noise(answers)]
@@ -100,6 +112,22 @@ def _verdicts(compared: tuple[WorkloadAnswers, ...]) -> Iterator[str]:
 
 def _verdict(answer: Answer) -> str:
     return f"- **{escape(answer.lead)}**{escape(answer.sentence.removeprefix(answer.lead))}"
+
+
+def _proof(report: ReportInput) -> Iterator[str]:
+    yield from (f"**{escape(words)}**" for words in describe_lead(report))
+    tuned = report.record.tuned
+    if tuned is not None and tuned.is_layered:
+        yield "\n".join(f"- **{escape(claim)}**: {escape(figures)}." for claim, figures in describe_proofs(report))
+    yield from (format_table(table) for table in (speeds_table(report), layers_table(report)) if table is not None)
+
+
+def _derived(report: ReportInput) -> Iterator[str]:
+    table = derived_table(report)
+    if table is not None:
+        yield "## Derived settings"
+        yield from (escape(words) for words in describe_trial_set(report))
+        yield format_table(table)
 
 
 def _comparison(report: ReportInput, answers: WorkloadAnswers) -> Iterator[str]:

@@ -16,6 +16,7 @@ from pgdyno.report.comparison_terminal import list_answers
 from pgdyno.report.finding_words import list_findings
 from pgdyno.report.format import format_confidence, format_estimate
 from pgdyno.report.input import ReportInput
+from pgdyno.report.layers_terminal import list_proof
 from pgdyno.report.losses import find_durability_given_up
 from pgdyno.report.paragraph import Paragraph
 from pgdyno.report.search_terminal import list_search_answers
@@ -29,10 +30,7 @@ _STYLES = {Severity.CRITICAL: "bold red", Severity.WARNING: "bold yellow", Sever
 def render_terminal(report: ReportInput) -> RenderableType:
     """Render the summary of a report."""
     lines: list[RenderableType] = [Paragraph(content.describe_bench(report), by=0), ""]
-    if report.record.plan.search is not None:
-        lines += list_search_answers(report)
-    else:
-        lines += list_answers(report) if report.record.plan.experiment is not None else _list_figures(report)
+    lines += _list_results(report)
     durability = find_durability_given_up(report)
     if durability:
         lines += ["", Text(f"durability given up: {', '.join(durability)}", style="bold red")]
@@ -48,6 +46,15 @@ def render_terminal(report: ReportInput) -> RenderableType:
     # A path is to be copied: it may pass the margin, and never breaks.
     lines += ["", Text(f"report: {report.record_dir}/report.html", no_wrap=True, overflow="ignore")]
     return Group(*lines)
+
+
+def _list_results(report: ReportInput) -> list[RenderableType]:
+    record = report.record
+    if record.plan.search is not None:
+        return list_search_answers(report)
+    if record.tuned is not None:
+        return list_proof(report)
+    return list_answers(report) if record.plan.experiment is not None else _list_figures(report)
 
 
 def _list_figures(report: ReportInput) -> list[RenderableType]:

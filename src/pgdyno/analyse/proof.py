@@ -1,0 +1,179 @@
+"""What a study says of derived settings: against the server as it is, and of each layer against the set without it.
+
+Verdicts are those of the comparison, turned so that they always speak of the set: what it gains over stock, what a layer
+gains over its absence. A turned verdict is as sure as the one it came from: pairs are log ratios, and intervals and the
+bounds of equivalence are symmetric in them.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from statistics import median
+
+import msgspec
+
+from pgdyno.analyse.comparison import Comparison
+from pgdyno.analyse.types import StudyAnalysis, TrialAnalysis
+from pgdyno.analyse.verdict import Verdict, VerdictKind
+from pgdyno.facts.gucs import find_guc, read_value
+from pgdyno.record.tuned import DERIVED, STOCK
+from pgdyno.record.types import StudyRecord
+from pgdyno.spec.table import SettingValue
+from pgdyno.spec.variant import show_value
+
+_TURNED = {
+    VerdictKind.FASTER: VerdictKind.SLOWER,
+    VerdictKind.SLOWER: VerdictKind.FASTER,
+    VerdictKind.MORE: VerdictKind.LESS,
+    VerdictKind.LESS: VerdictKind.MORE,
+}
+_CYCLES = 3.0
+"""Of checkpoints that a trial should hold, so that one more or less is a small part; as `explain.state_doubts`."""
+
+# A load that only reads writes a little, too: hints, and what the server does by itself.
+_WRITES_BYTES = 100.0
+
+
+class Advice(enum.Enum):
+    """What to do with a layer, as far as one workload tells."""
+
+    KEEP = "keep"
+    """It is proven to gain."""
+    DROP = "drop"
+    """It is proven to cost."""
+    EQUIVALENT = "equivalent"
+    """With and without it are proven to be close."""
+    UNDECIDED = "undecided"
+    """The time was too short to tell."""
+
+
+_ADVICE = {
+    VerdictKind.FASTER: Advice.KEEP,
+    VerdictKind.SLOWER: Advice.DROP,
+    VerdictKind.EQUIVALENT: Advice.EQUIVALENT,
+}
+
+
+class Gain(msgspec.Struct, frozen=True, kw_only=True):
+    """What the set, or a layer of it, gains on one workload."""
+
+    layer: str | None
+    """None: the whole set against stock."""
+    workload: str
+    verdict: Verdict | None
+    """Of the set over what lacks it; None where the variant dropped out or was not measured."""
+    round_s: float | None
+    """What a pair takes."""
+
+    @property
+    def advice(self) -> Advice:
+        """What it comes to."""
+        return Advice.UNDECIDED if self.verdict is None else _ADVICE.get(self.verdict.kind, Advice.UNDECIDED)
+
+
+class CheckpointCycle(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of the checkpoints' cycle trials of an arm on a workload held."""
+
+    arm: str
+    workload: str
+    duration_s: float
+    """Of a trial."""
+    counts: tuple[int, ...]
+    """Checkpoints in each trial."""
+    cycle_s: float
+    """From one to the next, were the WAL to flow on as seen."""
+
+    @property
+    def wanted_s(self) -> float:
+        """A trial's length that holds a few of them."""
+        return _CYCLES * self.cycle_s
+
+
+def find_gains(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Gain, ...]:
+    """The whole set on each workload, then each layer that was taken out, on each workload; none without a derived set."""
+    tuned, experiment = record.tuned, record.plan.experiment
+    if tuned is None or experiment is None:
+        return ()
+    names = {STOCK, DERIVED} - {experiment.reference.name}
+    wanted: list[tuple[str | None, str]] = [(None, name) for name in names]
+    wanted += [(layer.name, layer.arm) for layer in tuned.layers if layer.arm is not None]
+    return tuple(
+        Gain(layer=layer, workload=one.workload, verdict=_find_verdict(one, arm), round_s=one.round_s)
+        for layer, arm in wanted
+        for one in analysis.comparisons
+    )
+
+
+def turn(verdict: Verdict) -> Verdict:
+    """The verdict on the reference over the arm, of one on the arm over the reference."""
+    low, high = _inverse(verdict.high_ratio), _inverse(verdict.low_ratio)
+    return msgspec.structs.replace(
+        verdict,
+        arm=DERIVED,
+        kind=_TURNED.get(verdict.kind, verdict.kind),
+        effect_ratio=_inverse(verdict.effect_ratio),
+        low_ratio=low,
+        high_ratio=high,
+    )
+
+
+def find_cycles(record: StudyRecord, analysis: StudyAnalysis) -> tuple[CheckpointCycle, ...]:
+    """How trials of stock and of the whole set stood to checkpoints; none for workloads that hardly write."""
+    tuned, experiment = record.tuned, record.plan.experiment
+    if tuned is None or experiment is None:
+        return ()
+    found = []
+    for workload in analysis.workloads:
+        trials = [trial for trial in workload.trials if trial.tps is not None]
+        arm = next((trial.record.planned.arms[0] for trial in trials if trial.record.planned.arms), "")
+        rates = [rate for trial in trials if (rate := _wal_rate(trial)) is not None]
+        if arm not in {STOCK, DERIVED} or not rates:
+            continue
+        settings = experiment.find_arm(arm).server.settings
+        found.append(
+            CheckpointCycle(
+                arm=arm,
+                workload=workload.load.name,
+                duration_s=trials[0].record.planned.duration_s,
+                counts=tuple(sum(event.kind == "checkpoint" for event in trial.events) for trial in trials),
+                cycle_s=_find_cycle_s(settings, median(rates), major=record.server.major),
+            )
+        )
+    return tuple(found)
+
+
+def _find_cycle_s(settings: Mapping[str, SettingValue], rate: float, *, major: int) -> float:
+    """From the beginning of one checkpoint to that of the next, by WAL or by the clock.
+
+    Source: PostgreSQL 18 src/backend/access/transam/xlog.c, CalculateCheckpointSegments().
+    """
+    max_wal_mb, timeout_s, completion = (
+        _read_number(name, settings, major)
+        for name in ("max_wal_size", "checkpoint_timeout", "checkpoint_completion_target")
+    )
+    return min(timeout_s, max_wal_mb * 1024**2 / (1.0 + completion) / rate)
+
+
+def _read_number(name: str, settings: Mapping[str, SettingValue], major: int) -> float:
+    """In the setting's own unit: MB of max_wal_size, s of checkpoint_timeout."""
+    guc = find_guc(name, major)
+    if guc is None or guc.boot is None:
+        raise LookupError(f"PostgreSQL {major} has no {name}")
+    return float(read_value(guc, show_value(settings.get(name, guc.boot))))
+
+
+def _find_verdict(comparison: Comparison, arm: str) -> Verdict | None:
+    question = comparison.find(arm, comparison.primary)
+    if question is None or question.verdict.n == 0:
+        return None
+    return question.verdict if comparison.reference == STOCK else turn(question.verdict)
+
+
+def _inverse(ratio: float | None) -> float | None:
+    return None if ratio is None or ratio <= -1.0 else 1.0 / (1.0 + ratio) - 1.0
+
+
+def _wal_rate(trial: TrialAnalysis) -> float | None:
+    each, tps = trial.counts_per_transaction.get("wal_bytes"), trial.tps
+    return each * tps if each is not None and tps is not None and each > _WRITES_BYTES else None

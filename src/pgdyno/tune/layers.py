@@ -1,0 +1,125 @@
+"""Which of a derived set can be tried against the server as it is, and the layers that are taken out of it in turn.
+
+A layer is taken out with all that makes sense only beside it: what then is left is what one would run who drops it. What
+is not tried is kept, with the reason: a set that is proven in part must not pass for one that is proven.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from pgdyno.facts.gucs import find_guc, same_value
+from pgdyno.tune.types import Derived, Layer, Subject, Target, Tuning
+
+REST = "the rest"
+_GROUPS = {
+    Layer.KERNEL: Layer.KERNEL.value,
+    Layer.MEMORY: Layer.MEMORY.value,
+    Layer.WAL: Layer.WAL.value,
+    Layer.BACKGROUND_WRITER: Layer.BACKGROUND_WRITER.value,
+    Layer.PLANNER: Layer.PLANNER.value,
+}
+# A pool of huge pages is there for shared memory: without that it would only take memory from everything else.
+_ALSO_WITHOUT = {Layer.MEMORY.value: ("vm.nr_hugepages",)}
+_NOT_OURS = {
+    Target.SYSFS: "block devices and memory management are not changed while something is measured",
+    Target.STORAGE: "it is advice for who makes the volumes",
+    Target.LIMIT: "it is of the service that starts the server",
+}
+# Whatever holds for all programs of a machine and makes none of them faster is not tried on it.
+_GUARDS = frozenset({"vm.overcommit_memory", "vm.overcommit_ratio", "vm.overcommit_kbytes"})
+_GUARDS_REASON = "it guards memory and speeds up nothing, and every other program would run under it meanwhile"
+_LOGS_REASON = "trials log what pgdyno reads, with and without the set"
+_SAME_REASON = "it is so already"
+
+
+class LayerPart(msgspec.Struct, frozen=True, kw_only=True):
+    """A layer of what is tried."""
+
+    name: str
+    settings: tuple[Derived, ...]
+    also_without: tuple[str, ...] = ()
+    """Names of other layers' settings that go with it."""
+
+
+class TrialSet(msgspec.Struct, frozen=True, kw_only=True):
+    """What of a derived set is tried: each setting is either in one layer or left out with the reason."""
+
+    layers: tuple[LayerPart, ...]
+    left_out: dict[str, str]
+
+    def settings(self, *, without: LayerPart | None = None) -> dict[str, str]:
+        """What PostgreSQL is started with, all layers or all but one."""
+        return self._of(Target.POSTGRESQL, without)
+
+    def sysctls(self, *, without: LayerPart | None = None) -> dict[str, str]:
+        """What the kernel is given, all layers or all but one."""
+        return self._of(Target.SYSCTL, without)
+
+    def _of(self, target: Target, without: LayerPart | None) -> dict[str, str]:
+        gone = () if without is None else without.also_without
+        return {
+            one.name: one.value
+            for layer in self.layers
+            if layer is not without
+            for one in layer.settings
+            if one.target is target and one.name not in gone
+        }
+
+
+def choose_trial_set(tuning: Tuning, *, fixed: Mapping[str, str], refused: Mapping[str, str]) -> TrialSet:
+    """What of a set is tried, layer by layer.
+
+    Args:
+        tuning: The set.
+        fixed: PostgreSQL's settings that stock has as well, by name.
+        refused: Kernel settings that cannot be changed here, with the reason.
+    """
+    left_out: dict[str, str] = {}
+    groups: dict[str, list[Derived]] = {name: [] for name in (*_GROUPS.values(), REST)}
+    for one in tuning.settings:
+        reason = _find_reason(one, tuning.subject, fixed, refused)
+        if reason is None:
+            groups[_GROUPS.get(one.layer, REST)].append(one)
+        else:
+            left_out[one.name] = reason
+    layers = tuple(
+        LayerPart(name=name, settings=tuple(settings), also_without=_ALSO_WITHOUT.get(name, ()))
+        for name, settings in groups.items()
+        if settings
+    )
+    return TrialSet(layers=layers, left_out=left_out)
+
+
+def stock_value(setting: Derived, subject: Subject) -> str | None:
+    """What is in force where nobody sets it: PostgreSQL's default, the kernel's value now; None where it is not known."""
+    if setting.target is Target.SYSCTL:
+        return subject.kernel.sysctls.get(setting.name)
+    guc = find_guc(setting.name, subject.major) if setting.target is Target.POSTGRESQL else None
+    return None if guc is None else guc.boot
+
+
+def _find_reason(one: Derived, subject: Subject, fixed: Mapping[str, str], refused: Mapping[str, str]) -> str | None:
+    """Why it is not tried; None where it is."""
+    if one.target in _NOT_OURS:
+        return _NOT_OURS[one.target]
+    if one.name in _GUARDS:
+        return _GUARDS_REASON
+    if one.layer is Layer.LOGGING and one.name.startswith("log_"):
+        return _LOGS_REASON
+    if one.name in fixed:
+        return "it was given with --set, and holds with and without the set"
+    if _is_stock(one, subject):
+        return _SAME_REASON
+    return refused.get(one.name)
+
+
+def _is_stock(one: Derived, subject: Subject) -> bool:
+    stock = stock_value(one, subject)
+    if stock is None:
+        return False
+    if one.target is Target.SYSCTL:
+        return stock.split() == one.value.split()
+    return same_value(one.name, stock, one.value, subject.major)

@@ -1,0 +1,96 @@
+"""Inputs of reports that prove derived settings, made up for tests: the set is small and by hand, verdicts are the real ones."""
+
+from __future__ import annotations
+
+import msgspec
+
+from pgdyno.explain.derived_doubts import find_derived_doubts
+from pgdyno.record.tuned import DERIVED, STOCK, Tuned, TunedInput, TunedLayer, TunedSetting
+from pgdyno.report.input import ReportInput
+from pgdyno.spec.study import DataSpec, ServerSpec, Study, TrialsSpec, WorkloadSpec
+from pgdyno.spec.variant import ExperimentSpec, VariantSpec
+from tests.report.build import HOSTILE
+from tests.report.build_comparison import Effect, compose
+
+_MEMORY = TunedInput(name="memory", value=25.2e9, unit="bytes", origin="measured", how="/proc/meminfo")
+_SETTINGS = (
+    ("shared_buffers", "5632MB", "16384", "postgresql", "memory", "memory that no other process gets"),
+    ("work_mem", "16MB", "4096", "postgresql", "memory", ""),
+    ("max_wal_size", "6656MB", "1024", "postgresql", "WAL and checkpoints", "a longer recovery after a crash"),
+    ("wal_compression", "pglz", "off", "postgresql", "WAL and checkpoints", "CPU time"),
+    ("random_page_cost", "1.4", "4", "postgresql", "planner", ""),
+    ("vm.nr_hugepages", "2915", "0", "sysctl", "kernel", "the pages are the server's alone"),
+    ("log_lock_waits", "on", "off", "postgresql", "logging", "lines in the log"),
+    ("vm.overcommit_memory", "2", None, "sysctl", "kernel", ""),
+)
+_LEFT_OUT = {"log_lock_waits": "trials log what pgdyno reads", "vm.overcommit_memory": "it guards memory"}
+_LAYERS = {
+    "kernel": ("vm.nr_hugepages",),
+    "memory": ("shared_buffers", "work_mem"),
+    "WAL and checkpoints": ("max_wal_size", "wal_compression"),
+    "planner": ("random_page_cost",),
+}
+
+
+def build_tuned(*, is_layered: bool, is_hostile: bool = False) -> Tuned:
+    """A set of eight, two of which are not tried."""
+    reason = HOSTILE if is_hostile else "it is so by the figures of this machine."
+    return Tuned(
+        derived_for="oltp-write, 8 clients, 1.46 GB of data",
+        settings=tuple(
+            TunedSetting(
+                name=name, value=value, stock=stock, target=target, layer=layer, reason=reason, formula="memory / 4",
+                inputs=(_MEMORY,), source="PostgreSQL 18 manual", trades=trades, left_out=_LEFT_OUT.get(name),
+            )
+            for name, value, stock, target, layer, trades in _SETTINGS
+        ),
+        layers=tuple(
+            TunedLayer(name=name, settings=names, arm=f"without {name}" if is_layered else None)
+            for name, names in _LAYERS.items()
+        ),
+        notes=("assumed, and worth measuring or declaring: flush latency.",),
+    )  # fmt: skip
+
+
+def build_derived(*, is_hard: bool = False) -> ReportInput:
+    """Stock against derived on two workloads; when hard the set costs on one of them, and text tries to be markup."""
+    study = _study(VariantSpec(name=STOCK), _with(), workloads=("tpcb-like", "select-only"))
+    effects = {
+        "tpcb-like": {DERIVED: Effect(tps=0.8 if is_hard else 1.3)},
+        "select-only": {DERIVED: Effect(tps=1.0, rounds=6)},
+    }
+    return _compose(study, effects, build_tuned(is_layered=False, is_hostile=is_hard))
+
+
+def build_layers() -> ReportInput:
+    """Layers of which one gains, one costs, one is close to nothing and one is not told."""
+    names = {"kernel": 1.0, "memory": 0.75, "WAL and checkpoints": 1.15, "planner": 1.0}
+    arms = [VariantSpec(name=f"without {name}", settings={"jit": "off"}) for name in names]
+    study = _study(_with(), VariantSpec(name=STOCK), *arms, workloads=("tpcb-like",))
+    effects = {f"without {name}": Effect(tps=tps) for name, tps in names.items()}
+    effects["without planner"] = Effect(rounds=7)
+    return _compose(study, {"tpcb-like": {STOCK: Effect(tps=0.7), **effects}}, build_tuned(is_layered=True), rounds=60)
+
+
+def _with() -> VariantSpec:
+    settings = {name: value for name, value, _, target, _, _ in _SETTINGS if target == "postgresql"}
+    return VariantSpec(name=DERIVED, settings=settings, sysctl={"vm.nr_hugepages": "2915"})
+
+
+def _study(*variants: VariantSpec, workloads: tuple[str, ...]) -> Study:
+    return Study(
+        question="How fast is this machine's PostgreSQL, and are settings derived for it faster?",
+        server=ServerSpec(settings={"synchronous_commit": "on"}),
+        data=DataSpec(scale=50),
+        workload=tuple(WorkloadSpec(name=name, clients=8) for name in workloads),
+        trials=TrialsSpec(duration="10s", warm_up="2s"),
+        variant=variants,
+        experiment=ExperimentSpec(minutes=240.0),
+    )
+
+
+def _compose(study: Study, effects: dict[str, dict[str, Effect]], tuned: Tuned, *, rounds: int = 14) -> ReportInput:
+    report = compose(study, effects, rounds=rounds, noise_ratio=0.03, round_s=51.0)
+    record = msgspec.structs.replace(report.record, name="bench", tuned=tuned)
+    findings = (*find_derived_doubts(record, report.analysis), *report.findings)
+    return msgspec.structs.replace(report, record=record, findings=findings)
