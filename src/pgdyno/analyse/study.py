@@ -79,7 +79,8 @@ def _analyse_search(record: StudyRecord, search: Search, trials: Sequence[TrialD
             name = f"{workload.name}, {f'{rate_tps:,g} TPS scheduled' if rate_tps else 'closed loop'}"
             workloads.append(_estimate_load(name, load, tuple(analyse_trial(record, load, data) for data in of)))
         seen = WorkloadSearch(workload.name, search, planned_s=record.plan.trials[0].duration_s)
-        analysed = {t.record.planned.number: t.tps for one in workloads for t in one.trials}
+        # A trial too short for a whole second has pgbench's own TPS, which is enough to bracket with.
+        analysed = {t.record.planned.number: t.tps or t.pgbench_tps for one in workloads for t in one.trials}
         for data in own:
             if data.record.status is TrialStatus.FINISHED:
                 seen.take(data, tps=analysed[data.record.planned.number])

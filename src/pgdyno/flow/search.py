@@ -80,7 +80,8 @@ class Searcher:
         """Take a finished trial."""
         data = read_trial_data(store.trial_dir(trial.planned.number), trial)
         load = self._record.plan.find_load(trial.planned)
-        tps = analyse_trial(self._record, load, data).tps if trial.planned.rate_tps is None else None
+        analysed = analyse_trial(self._record, load, data) if trial.planned.rate_tps is None else None
+        tps = None if analysed is None else analysed.tps or analysed.pgbench_tps
         self._searches[trial.planned.workload].take(data, tps=tps)
 
     def next_trial(self, workload: str) -> NextTrial | None:

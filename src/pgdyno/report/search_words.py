@@ -92,7 +92,7 @@ def describe_search_error(search: Search, workloads_count: int) -> str:
 def _answer(search: RateSearch, asked: Search) -> SearchAnswer:
     limit, answer = name_limit(asked), search.answer
     if answer is None:
-        claim = f"Nothing is known of {limit} on {search.workload} yet: the closed-loop trials are not finished."
+        claim = f"Nothing is known of {limit} on {search.workload} yet: the closed-loop trials that bracket it are not finished, or ended nothing."
         return SearchAnswer(search=search, badge="? not known", hue="slate", claim=claim, sentences=())
     verdict = RateVerdict.UNDECIDED
     if answer.is_settled:
