@@ -7,18 +7,17 @@ setting.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from statistics import median
 
 import msgspec
 
 from pgdyno.facts.gucs import all_gucs
-from pgdyno.record.preflight import LimitKind
-from pgdyno.record.tunables import DiskLook, ServerState, Stripe, Tunables
+from pgdyno.record.tunables import ServerState, Tunables
 from pgdyno.record.types import ServerFacts, StudyRecord, TrialRecord
-from pgdyno.tune.hosts import ASSUMED, Shape
-from pgdyno.tune.types import Device, Disk, DiskKind, Kernel, Known, Origin, Subject, WorkloadClass
+from pgdyno.tune.hosts import Shape
+from pgdyno.tune.seen_disk import make_disk
+from pgdyno.tune.types import Disk, Kernel, Known, Origin, Subject, WorkloadClass
 from pgdyno.units import format_bytes
 
 DEFAULT_WORKLOAD = WorkloadClass.MIXED
@@ -33,26 +32,8 @@ _USUAL_ACTIVE_PER_CPU = 4
 _DATASET_TO_MEMORY = 4
 # Three databases as initdb makes them take 22 MB: below this nobody has loaded anything yet.
 _EMPTY_BYTES = 64 * 1024**2
-# Disks that a hypervisor shows, and what volumes of clouds call themselves; the local ones are called otherwise.
-_NETWORK_NAMES = re.compile(r"(vd|xvd|rbd|nbd|drbd)")
-_NETWORK_MODELS = re.compile(
-    r"elastic block|persistentdisk|nvme_card-pd|msft|virtual disk|accelerator|qemu", re.IGNORECASE
-)
 # Options of a build that give an enum setting its value. Source: PostgreSQL 18 manual, section 17.3.3.
 _BUILD_OPTIONS = {"lz4": "--with-lz4", "zstd": "--with-zstd", "io_uring": "--with-liburing"}
-_LIMITED = {
-    "random_read_iops": LimitKind.READ_COUNT,
-    "random_write_iops": LimitKind.WRITE_COUNT,
-    "read_bytes_per_s": LimitKind.READ_BYTES,
-    "write_bytes_per_s": LimitKind.WRITE_BYTES,
-}
-_TITLES = {
-    "flush_s": ("flush latency", "s"),
-    "random_read_iops": ("random reads", "1/s"),
-    "random_write_iops": ("random writes", "1/s"),
-    "read_bytes_per_s": ("sequential reads", "bytes/s"),
-    "write_bytes_per_s": ("sequential writes", "bytes/s"),
-}
 
 
 class Wishes(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,9 +80,9 @@ def make_subject(
     return _complete(
         cpus=_seen("CPUs", host.usable_cpu_count, "count", "quota of the control group" if is_few else "the kernel"),
         memory=_seen("memory", host.usable_memory_bytes, "bytes", memory_how if is_narrow else "/proc/meminfo"),
-        disk=_make_disk(machine.disk, machine),
+        disk=make_disk(machine.disk, machine.limits),
         room_bytes=machine.disk.facts.size_bytes,
-        wal_disk=None if machine.wal_disk is None else _make_disk(machine.wal_disk, machine),
+        wal_disk=None if machine.wal_disk is None else make_disk(machine.wal_disk, machine.limits),
         kernel=Kernel(
             page_bytes=machine.page_bytes,
             huge_page_bytes=machine.memory.huge_page_bytes or Kernel().huge_page_bytes,
@@ -245,94 +226,6 @@ def _find_dataset(
     value = min(_DATASET_TO_MEMORY * memory.value, room_bytes / 2)
     how = f"larger than memory as far as the disk allows; {held or 'no size is known'}"
     return _assume(name, value, "bytes", how)
-
-
-def _make_disk(look: DiskLook, machine: Tunables) -> Disk:
-    kind = _find_kind(look)
-    stripe = next(iter(look.stripes.values()), None)
-    array = "" if stripe is None else f" in {stripe.level} of {stripe.disk_count}"
-    figures = {}
-    for name, (title, unit) in _TITLES.items():
-        value, source = ASSUMED[kind][name]
-        times = 1.0 if stripe is None else max(1.0, _TIMES[name](stripe))
-        figure = _assume(title, value * times, unit, f"{kind.value}{array}, not measured: {source}")
-        figures[name] = _hold_against_limits(name, figure, look, machine)
-    facts = look.facts
-    return Disk(
-        path=facts.path,
-        kind=kind,
-        free_bytes=_seen("free space", facts.free_bytes, "bytes", f"free at {facts.path}"),
-        filesystem=facts.filesystem,
-        devices=tuple(_make_device(look, position) for position in range(len(look.devices))),
-        **figures,
-    )
-
-
-def _find_kind(look: DiskLook) -> DiskKind:
-    """The slowest of the disks that a file system lies on; what cannot be seen is somewhere in a network."""
-    leaves = [device for device in look.devices if device.kind == "disk"]
-    if not leaves:
-        return DiskKind.NETWORK_SSD
-    kinds = set()
-    for device in leaves:
-        # Hypervisors call most of their disks rotating: it says nothing of theirs.
-        is_remote = _NETWORK_NAMES.match(device.name) or _NETWORK_MODELS.search(look.models.get(device.name, ""))
-        kinds.add(DiskKind.NETWORK_SSD if is_remote else DiskKind.HDD if device.is_rotational else DiskKind.LOCAL_SSD)
-    return next(kind for kind in (DiskKind.HDD, DiskKind.NETWORK_SSD, DiskKind.LOCAL_SSD) if kind in kinds)
-
-
-def _make_device(look: DiskLook, position: int) -> Device:
-    seen = look.devices[position]
-    stripe = look.stripes.get(seen.name)
-    chunk_bytes = None if stripe is None else stripe.chunk_bytes
-    return Device(
-        name=seen.name,
-        kind=seen.kind,
-        scheduler=seen.scheduler,
-        schedulers=seen.schedulers,
-        read_ahead_kb=seen.read_ahead_kb,
-        chunk_kb=None if chunk_bytes is None else chunk_bytes // 1024,
-        data_disks=1 if stripe is None else max(1, int(_data_disks(stripe))),
-    )
-
-
-def _hold_against_limits(name: str, figure: Known, look: DiskLook, machine: Tunables) -> Known:
-    """A figure, or a control group's limit where that is tighter."""
-    names = {device.name for device in look.devices}
-    limits = [
-        limit
-        for limit in machine.limits
-        if limit.kind is _LIMITED.get(name) and (limit.device is None or limit.device in names)
-    ]
-    tightest = min(limits, key=lambda limit: limit.value, default=None)
-    if tightest is None or tightest.value >= figure.value:
-        return figure
-    return _seen(figure.name, tightest.value, figure.unit, f"limit of the control group {tightest.group}")
-
-
-def _data_disks(stripe: Stripe) -> float:
-    """Disks that a full stripe spans. Source: Linux md(4)."""
-    count = stripe.disk_count
-    return {"raid0": count, "raid10": count / 2, "raid5": count - 1, "raid6": count - 2}.get(stripe.level, 1)
-
-
-def _write_disks(stripe: Stripe) -> float:
-    """How many disks' small writes an array does; parity costs reads and writes of its own.
-
-    Source: Patterson, Gibson & Katz 1988, doi:10.1145/50202.50214.
-    """
-    count = stripe.disk_count
-    return {"raid0": count, "raid10": count / 2, "raid5": count / 4, "raid6": count / 6}.get(stripe.level, 1)
-
-
-# How many times one disk's figures an array has; a flush waits for all that it reaches.
-_TIMES: dict[str, Callable[[Stripe], float]] = {
-    "flush_s": lambda _: 1,
-    "random_read_iops": lambda stripe: stripe.disk_count,
-    "random_write_iops": _write_disks,
-    "read_bytes_per_s": _data_disks,
-    "write_bytes_per_s": _data_disks,
-}
 
 
 def _wal_rate(trial: TrialRecord) -> float | None:
