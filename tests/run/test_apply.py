@@ -181,10 +181,13 @@ class TestInForce:
 
 class TestRollingBack:
     def test_a_server_that_does_not_come_back(self, bench: Bench) -> None:
+        before = Path(f"/proc/{bench.cluster.postmaster_pid}/environ").read_bytes().split(b"\0")
         with pytest.raises(StepFailedError, match="does not start") as caught:
             apply(bench, {**RELOADED, "shared_buffers": "900GB"}, may_restart=True, sysctls=SYSCTLS, sysfs=SYSFS)
         assert "could not map anonymous shared memory" in caught.value.detail
         assert caught.value.detail.endswith("everything is as it was before")
+        environment = Path(f"/proc/{bench.cluster.postmaster_pid}/environ").read_bytes().split(b"\0")
+        assert sorted(environment) == sorted(before)
 
     def test_with_a_log_collector(self, bench: Bench) -> None:
         bench.cluster.stop()

@@ -41,7 +41,9 @@ def test_what_others_have_set_stays(ours: dict[str, str], theirs: dict[str, str]
     before, now = read_conf(OLD), read_conf(back.content)
     for name in {*before, *ours, *theirs}:
         is_theirs = name in theirs and theirs[name] not in {ours.get(name), before.get(name)}
-        assert now.get(name) == (theirs[name] if is_theirs or (name not in ours and name in theirs) else before.get(name))
+        assert now.get(name) == (
+            theirs[name] if is_theirs or (name not in ours and name in theirs) else before.get(name)
+        )
         assert (name in back.left) == (is_theirs and name in ours)
 
 

@@ -87,7 +87,7 @@ def apply_tuning(
             raise
         with uninterrupted():
             on_activity("putting everything back")
-            _roll_back(*begun[0], journal, exc, on_activity)
+            _roll_back(prepared, begun[0], journal, exc, on_activity)
         if isinstance(exc, PgdynoError):
             exc.detail = f"{exc.detail}\neverything is as it was before".lstrip("\n")
         raise
@@ -188,9 +188,15 @@ def _verify_kernel(sysctls: Mapping[str, str], sysfs_values: Mapping[str, str]) 
 
 
 def _roll_back(
-    steps: Steps, previous: Tuning | None, journal: Journal, cause: BaseException, on_activity: Tell
+    prepared: Prepared,
+    begun: tuple[Steps, Tuning | None],
+    journal: Journal,
+    cause: BaseException,
+    on_activity: Tell,
 ) -> None:
-    undone = undo_tuning(steps.tuning, steps.load, on_activity=on_activity)
+    steps, previous = begun
+    environment = prepared.running.origin.environment if prepared.running else None
+    undone = undo_tuning(steps.tuning, steps.load, environment=environment, on_activity=on_activity)
     failed = [undo for undo in undone if undo.outcome is UndoOutcome.FAILED]
     if failed:
         first = [f"{cause.fact}: {cause.detail}"] if isinstance(cause, PgdynoError) else []

@@ -35,8 +35,11 @@ _POLL_S = 0.05
 _ROLES = (None, "postgres")
 # Source: PostgreSQL 18 src/backend/tcop/backend_startup.c, ProcessStartupPacket(); what it says while it comes and goes.
 _PASSING = re.compile(r"the database system is (starting up|shutting down|not yet accepting|in recovery mode)")
-# Its socket comes a little after its process.
-_NOT_YET = re.compile(r"No such file or directory|Connection refused|did not end within|timeout expired")
+# Its socket comes a little after its process, and goes before it.
+_NOT_YET = re.compile(
+    r"No such file or directory|Connection refused|did not end within|timeout expired"
+    r"|closed the connection|terminating connection|Connection reset"
+)
 _NOT_YET_PATIENCE_S = 30.0
 _LOG_LINES = 12
 _Answer = TypeVar("_Answer")
@@ -101,7 +104,7 @@ class NamedServer(msgspec.Struct, frozen=True, kw_only=True):
                 try:
                     return msgspec.json.decode(self._psql(running, role, query), type=answer)
                 except StepFailedError as error:
-                    reasons.append(error.detail or error.fact)
+                    reasons.append(f"{error.fact}: {error.detail}")
             waited_s = monotonic_s() - begun_s
             if waited_s > _patience_s(reasons):
                 break

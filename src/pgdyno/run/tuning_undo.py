@@ -74,9 +74,22 @@ def restore_tuning(
     return undone
 
 
-def undo_tuning(tuning: Tuning, load: Load, *, on_activity: Callable[[str], None]) -> tuple[Undo, ...]:
-    """Undo what a tuning has changed, in an order that lets servers come back, and tell how each change ended."""
-    servers = [_UndoneServer(change, tuning, load) for change in tuning.servers]
+def undo_tuning(
+    tuning: Tuning,
+    load: Load,
+    *,
+    environment: Mapping[str, str] | None = None,
+    on_activity: Callable[[str], None],
+) -> tuple[Undo, ...]:
+    """Undo what a tuning has changed, in an order that lets servers come back, and tell how each change ended.
+
+    Args:
+        tuning: To be undone.
+        load: Gives what files held.
+        environment: In which a server is started that does not run now but did; None: a clean one.
+        on_activity: Told what is done now.
+    """
+    servers = [_UndoneServer(change, tuning, load, environment) for change in tuning.servers]
     for server in servers:
         on_activity(f"{server.change.what}: settings")
         server.attempt(server.put_back)
@@ -111,13 +124,13 @@ def reload_server(server: NamedServer, names: Sequence[str]) -> ServerState:
 class _UndoneServer:
     """A server on its way back."""
 
-    def __init__(self, change: ServerChange, tuning: Tuning, load: Load) -> None:
+    def __init__(self, change: ServerChange, tuning: Tuning, load: Load, environment: Mapping[str, str] | None) -> None:
         self.change = change
         self.starts_with: Starter | None = None
         self.undo = Undo(change=change, outcome=UndoOutcome.UNNEEDED)
         self._tuning = tuning
         self._load = load
-        self._environment: Mapping[str, str] | None = None
+        self._environment = environment
         self._is_lost = False
 
     def attempt(self, step: Callable[[NamedServer], None]) -> None:
