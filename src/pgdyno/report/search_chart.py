@@ -13,6 +13,7 @@ from pgdyno.report.search_words import HUES, name_limit
 from pgdyno.report.thin import shorten
 
 _PERCENT_LABEL = "format(datum.value, ',~g') + ' %'"
+_DECADES = [0.0001, 0.001, 0.01, 0.1, 1, 10, 100]
 _CAPACITY = "closed-loop capacity"
 _ALLOWED_HUE = "critical"
 _MARKS = {"holds": "green", "fails": "vermilion", _CAPACITY: "purple"}
@@ -91,7 +92,7 @@ def _spec(theme: Theme, *, points: list[dict[str, Any]], marks: list[dict[str, A
     y = {
         "type": "quantitative",
         "scale": {"type": "log", "domain": [min(shares) / 1.5, min(150.0, max(shares) * 1.5)], "nice": False},
-        "axis": {"title": None, "labelExpr": _PERCENT_LABEL, "tickCount": 5, "labelOverlap": True},
+        "axis": {"title": None, "labelExpr": _PERCENT_LABEL, "values": _DECADES, "labelOverlap": True},
     }
 
     def colour(hues: dict[str, str], field: str) -> dict[str, Any]:
