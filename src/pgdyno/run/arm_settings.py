@@ -126,4 +126,3 @@ class ArmSettings:
                 detail="; ".join(refused),
                 hint="mend the variant, or compare it by paired trials",
             )
-

@@ -322,5 +322,3 @@ def _writing(path: Path) -> Iterator[None]:
         yield
     except OSError as exc:
         raise StepFailedError(f"cannot write {path}", detail=str(exc), hint=hint_for(str(exc))) from exc
-
-
