@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,12 +14,29 @@ import pytest
 
 from pgdyno.report.jsonreport import make_schema
 from pgdyno.run.journal import Journal
-from tests.cli.program import Bench, some_bench
+from tests.cli.program import Bench, some_bench, wait_until
 
 pytestmark = pytest.mark.cluster
 
-# Fixed on both sides: the set would make a machine of many users give it a quarter of its memory.
-SMALL = ("--scale", "2", "--clients", "2", "--duration", "3s", "--warm-up", "0s", "--set", "shared_buffers=64MB")
+# A machine of many users need not give it a quarter of its memory.
+SMALL = ("--scale", "2", "--clients", "2", "--duration", "1s", "--warm-up", "0s", "--set", "shared_buffers=64MB")
+# Few arms: what the set has of the WAL and of the kernel.
+SAME = [
+    f"--set={text}"
+    for text in (
+        "work_mem=4MB",
+        "maintenance_work_mem=64MB",
+        "autovacuum_work_mem=-1",
+        "effective_cache_size=4GB",
+        "max_connections=100",
+        "max_parallel_workers=8",
+        "max_worker_processes=8",
+        "max_parallel_workers_per_gather=2",
+        "max_parallel_maintenance_workers=2",
+        "random_page_cost=4",
+        "jit=on",
+    )
+]
 WATCHED = ("vm/nr_hugepages", "vm/dirty_bytes", "vm/dirty_ratio", "vm/dirty_background_bytes", "vm/overcommit_memory")
 
 
@@ -33,28 +52,42 @@ def look_at_kernel() -> dict[str, str]:
 
 def test_layers_are_told_in_every_form_and_everything_is_undone(bench: Bench) -> None:
     before = look_at_kernel()
-    # What the set has of the planner and the WAL only: few arms.
-    fixed = [f"--set={text}" for text in ("work_mem=4MB", "maintenance_work_mem=64MB", "autovacuum_work_mem=-1",
-             "effective_cache_size=4GB", "max_connections=100", "max_parallel_workers=8", "max_worker_processes=8",
-             "max_parallel_workers_per_gather=2", "max_parallel_maintenance_workers=2")]  # fmt: skip
-    asked = ("--layers", "--workload", "select-only", "--minutes", "2", *SMALL, *fixed, "--out", "out")
-    done = bench.run("bench", *asked)
-    assert done.returncode == 0, done.stderr
+    asked = ("bench", "--layers", "--workload", "select-only", *SMALL, *SAME, "--out", "out")
+    with bench.started(*asked) as process:
+        trials = bench.folder / "out" / "trials"
+        # A round: derived twice, stock, and the set without each of its layers.
+        assert wait_until((trials / "0006").exists)
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=200)
+    assert process.returncode == 130, stderr
+    assert "and put back: " in stderr or os.geteuid() != 0
     assert look_at_kernel() == before
     assert Journal().read() == ()
     bench.assert_nothing_runs()
-    assert "what each layer gave here" in done.stdout
-    document = json.loads((bench.folder / "out" / "report.json").read_text())
+    document = bench.json("report", "out")
     jsonschema.validate(document, make_schema())
     tuned = document["tuned"]
-    assert {"planner", "WAL and checkpoints"} <= {layer["name"] for layer in tuned["layers"]}
+    assert "WAL and checkpoints" in {layer["name"] for layer in tuned["layers"]}
     assert all(len(layer["gains"]) == 1 for layer in tuned["layers"])
-    assert {setting["name"]: setting["left_out"] for setting in tuned["settings"]}["shared_buffers"]
-    assert tuned["sentences"][0].startswith("derived")
+    settings = {setting["name"]: setting for setting in tuned["settings"]}
+    assert "--set" in settings["shared_buffers"]["left_out"]
+    assert settings["max_wal_size"]["left_out"] is None
+    assert settings["max_wal_size"]["stock"] == "1024"
+    assert tuned["sentences"][0].startswith("derived against stock on select-only")
+    # Each trial had what its arm says, and pgdyno's own logging.
+    for path in trials.glob("*/trial.json"):
+        trial = json.loads(path.read_text())
+        (arm,) = trial["planned"]["arms"]
+        seen = {setting["name"]: setting["value"] for setting in trial["settings"]}
+        assert ("max_wal_size" in seen) == (arm not in {"stock", "without WAL and checkpoints"})
+        assert seen["log_autovacuum_min_duration"] == "0"
+        assert seen["shared_buffers"] == "8192"
+    shown = bench.run("show", "out").stdout
+    assert "what each layer gave here" in shown
     for form in ("report.md", "report.html"):
         words = (bench.folder / "out" / form).read_text()
         assert "What each layer gave here" in words
-        assert "random_page_cost" in words
+        assert settings["max_wal_size"]["reason"].rstrip(".")[1:40] in words
     # The record alone says it all again, whatever would be derived by then.
     shutil.rmtree(bench.home)
     assert bench.run("report", "out").returncode == 0

@@ -172,28 +172,35 @@ def _describe_proof(gain: Gain) -> tuple[str, str]:
 
 
 def _word(gain: Gain) -> str:
-    match gain.advice:
-        case Advice.KEEP | Advice.DROP:
-            return str(gain.advice.value)
-        case Advice.EQUIVALENT:
-            return f"{_NOTHING}: {'' if gain.verdict is None else name_verdict(gain.verdict)}"
+    standing = _standing(gain)
+    return standing if gain.advice in {Advice.KEEP, Advice.DROP} else f"{_NOTHING}: {standing}"
+
+
+def _standing(gain: Gain) -> str:
     if gain.verdict is None:
-        return f"{_NOTHING}: not measured"
-    return f"{_NOTHING}: undecided"
+        return "not measured"
+    return name_verdict(gain.verdict) if gain.advice is Advice.EQUIVALENT else str(gain.advice.value)
 
 
 def _advice_cell(gains: tuple[Gain, ...]) -> Cell:
     advices = {gain.advice for gain in gains}
     # What costs anywhere is the gravest, what gains anywhere comes next.
     shown = next((one for one in (Advice.DROP, Advice.KEEP, Advice.EQUIVALENT) if one in advices), Advice.UNDECIDED)
+    is_proven = shown in {Advice.KEEP, Advice.DROP}
+    short = "weigh" if {Advice.KEEP, Advice.DROP} <= advices else shown.value if is_proven else _NOTHING
     outlooks = [
         f"{gain.workload}: {describe_outlook(gain.verdict, round_s=gain.round_s)}"
         for gain in gains
         if gain.verdict is not None and not gain.verdict.is_decided
     ]
-    words = f"{_MARKS[shown]} {describe_layer(gains)}"
-    is_proven = shown in {Advice.KEEP, Advice.DROP}
-    return Cell(text=words, is_strong=is_proven, hue=_HUES[shown], note="; ".join(outlooks) or None)
+    lone = "" if is_proven else _standing(gains[0])
+    return Cell(
+        text=f"{_MARKS[shown]} {short}",
+        detail=lone if len(gains) == 1 else "; ".join(f"{gain.workload} {_standing(gain)}" for gain in gains),
+        is_strong=is_proven,
+        hue=_HUES[shown],
+        note="; ".join(outlooks) or None,
+    )
 
 
 def _gain_cell(gain: Gain) -> Cell:
