@@ -7,14 +7,15 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import jsonschema
 import pytest
 
 from pgdyno.report.jsonreport import make_schema
 from pgdyno.run.journal import Journal
+from pgdyno.run.sysctl import read_sysctl
 from tests.cli.program import Bench, some_bench, wait_until
+from tests.sysctls import machine_settings
 
 pytestmark = pytest.mark.cluster
 
@@ -37,7 +38,7 @@ SAME = [
         "jit=on",
     )
 ]
-WATCHED = ("vm/nr_hugepages", "vm/dirty_bytes", "vm/dirty_ratio", "vm/dirty_background_bytes", "vm/overcommit_memory")
+WATCHED = ("vm.dirty_bytes", "vm.dirty_ratio", "vm.dirty_background_bytes", "vm.overcommit_memory")
 
 
 @pytest.fixture
@@ -46,24 +47,24 @@ def bench() -> Iterator[Bench]:
         yield made
 
 
-def look_at_kernel() -> dict[str, str]:
-    return {name: (Path("/proc/sys") / name).read_text() for name in WATCHED}
-
-
-def test_layers_are_told_in_every_form_and_everything_is_undone(bench: Bench) -> None:
-    before = look_at_kernel()
+def run_and_stop(bench: Bench) -> None:
+    """Some trials of a bench that takes layers apart, until Ctrl-C; `machine_settings` sees that the kernel is as before."""
+    before = {name: read_sysctl(name) for name in WATCHED}
     asked = ("bench", "--layers", "--workload", "select-only", *SMALL, *SAME, "--out", "out")
     with bench.started(*asked) as process:
-        trials = bench.folder / "out" / "trials"
-        # A round: derived twice, stock, and the set without each of its layers.
-        assert wait_until((trials / "0006").exists)
+        assert wait_until((bench.folder / "out" / "trials" / "0004").exists)
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=200)
     assert process.returncode == 130, stderr
     assert "and put back: " in stderr or os.geteuid() != 0
-    assert look_at_kernel() == before
-    assert Journal().read() == ()
+    assert {name: read_sysctl(name) for name in WATCHED} == before
+
+
+def test_layers_are_told_in_every_form_and_everything_is_undone(bench: Bench) -> None:
+    with machine_settings(*WATCHED):
+        run_and_stop(bench)
     bench.assert_nothing_runs()
+    assert Journal().read() == ()
     document = bench.json("report", "out")
     jsonschema.validate(document, make_schema())
     tuned = document["tuned"]
@@ -75,7 +76,7 @@ def test_layers_are_told_in_every_form_and_everything_is_undone(bench: Bench) ->
     assert settings["max_wal_size"]["stock"] == "1024"
     assert tuned["sentences"][0].startswith("derived against stock on select-only")
     # Each trial had what its arm says, and pgdyno's own logging.
-    for path in trials.glob("*/trial.json"):
+    for path in (bench.folder / "out" / "trials").glob("*/trial.json"):
         trial = json.loads(path.read_text())
         (arm,) = trial["planned"]["arms"]
         seen = {setting["name"]: setting["value"] for setting in trial["settings"]}

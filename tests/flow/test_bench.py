@@ -9,19 +9,13 @@ import msgspec
 import pytest
 
 from pgdyno.errors import SpecError
-from pgdyno.flow.bench import (
-    Goal,
-    choose_goal,
-    classify_load,
-    compose_study,
-    describe_tuned,
-    make_variants,
-    with_minutes,
-)
+from pgdyno.flow.bench import Goal, choose_goal, compose_study
+from pgdyno.flow.proving import classify_load, describe_tuned, make_variants, with_minutes
 from pgdyno.plan.experiment import count_least_rounds
 from pgdyno.plan.plan import Machine, plan_study
 from pgdyno.spec.read import format_study, parse_study
 from pgdyno.spec.study import Study
+from pgdyno.spec.variant import VariantSpec
 from pgdyno.tune.derive import derive
 from pgdyno.tune.layers import TrialSet, choose_trial_set
 from pgdyno.tune.types import Kernel, Tuning, WorkloadClass
@@ -48,6 +42,10 @@ def choose() -> tuple[Tuning, TrialSet]:
 
 def with_variants(study: Study, *, is_layered: bool = False) -> Study:
     return msgspec.structs.replace(study, variant=make_variants(choose()[1], is_layered=is_layered))
+
+
+def budget(study: Study, *, rounds: int | None = None, minutes: float = 15.0) -> Study:
+    return with_minutes(study, MACHINE, rounds=rounds, minutes=minutes, load_budget_s=10.0)
 
 
 def goal_of(**options: Any) -> Goal:
@@ -117,7 +115,7 @@ def test_layers_are_taken_out_of_the_set_in_turn() -> None:
         assert not names & (variant.settings.keys() | variant.sysctl.keys())
     # A lone layer taken out leaves stock: that is asked already.
     lone = TrialSet(layers=chosen.layers[:1], left_out={})
-    assert [variant.name for variant in make_variants(lone, is_layered=True)] == ["derived", "stock"]
+    assert [variant.name for variant in make_variants(lone, is_layered=True)] == ["stock", "derived"]
 
 
 @pytest.mark.parametrize("is_layered", [False, True])
@@ -139,7 +137,7 @@ def test_what_the_record_keeps_is_the_whole_set(is_layered: bool) -> None:
 )
 def test_the_default_budget_can_decide_and_is_kept(goal: Goal, workloads: tuple[str, ...], most_minutes: float) -> None:
     study = with_variants(compose(*workloads, goal=goal), is_layered=goal is Goal.LAYERS)
-    study = with_minutes(study, MACHINE, goal=goal, rounds=None)
+    study = budget(study, minutes=60.0 if goal is Goal.LAYERS else 15.0)
     assert study.experiment.minutes is not None
     assert study.experiment.minutes <= most_minutes
     plan = plan_study(study, MACHINE, load_budget_s=10.0)
@@ -150,23 +148,29 @@ def test_the_default_budget_can_decide_and_is_kept(goal: Goal, workloads: tuple[
 
 def test_longer_trials_get_the_minutes_that_a_verdict_takes() -> None:
     study = with_variants(compose("tpcb-like", trials={"duration": "300s"}))
-    minutes = with_minutes(study, MACHINE, goal=Goal.DERIVED, rounds=None).experiment.minutes
+    minutes = budget(study).experiment.minutes
     assert minutes is not None
     assert 5 * 3 * 5 <= minutes < 5 * 3 * 5.5
 
 
 def test_rounds_are_kept_and_too_few_are_refused() -> None:
     study = with_variants(compose("tpcb-like", data={"scale": 2}))
-    planned = plan_study(with_minutes(study, MACHINE, goal=Goal.DERIVED, rounds=7), MACHINE)
+    planned = plan_study(budget(study, rounds=7), MACHINE)
     assert planned.trials[-1].round == 7
     with pytest.raises(SpecError, match="4 rounds are too few for a verdict") as caught:
-        with_minutes(study, MACHINE, goal=Goal.DERIVED, rounds=4)
+        budget(study, rounds=4)
     assert "--rounds 5" in caught.value.hint
+
+
+def test_a_set_that_a_reload_does_for_is_tried_in_rounds_too() -> None:
+    derived = VariantSpec(name="derived", settings={"commit_delay": 50})
+    study = msgspec.structs.replace(compose("tpcb-like"), variant=(VariantSpec(name="stock"), derived))
+    assert plan_study(budget(study, rounds=6), MACHINE, load_budget_s=10.0).trials[-1].round == 6
 
 
 def test_minutes_that_were_given_stay() -> None:
     study = with_variants(compose(experiment={"minutes": 33.0}))
-    assert with_minutes(study, MACHINE, goal=Goal.DERIVED, rounds=None) == study
+    assert budget(study) == study
 
 
 def test_it_survives_as_a_study_file(tmp_path: Path) -> None:

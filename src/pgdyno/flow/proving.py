@@ -1,0 +1,219 @@
+"""Settings derived for a study's load and this machine become variants of it, and part of its record.
+
+What the study will load and how many clients it will run are known before it runs: settings are derived for that, and
+not for a load that nobody measures.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from pgdyno.errors import PgdynoError, SpecError
+from pgdyno.flow.check import existing
+from pgdyno.flow.study import Place, machine_of
+from pgdyno.flow.ui import Ui
+from pgdyno.plan.experiment import count_least_rounds
+from pgdyno.plan.plan import Machine, Plan, plan_study
+from pgdyno.record.store import RecordStore
+from pgdyno.record.tuned import DERIVED, STOCK, Tuned, TunedInput, TunedLayer, TunedSetting
+from pgdyno.run.installation import Installation, find_installation
+from pgdyno.run.kernel import changed_sysctls
+from pgdyno.run.process import ServerUser, find_server_user
+from pgdyno.run.settings_check import count_huge_pages
+from pgdyno.run.tunables import read_tunables
+from pgdyno.spec.study import Study
+from pgdyno.spec.variant import DesignKind, VariantSpec, show_value
+from pgdyno.tune.derive import derive, with_huge_pages
+from pgdyno.tune.layers import LayerPart, TrialSet, choose_trial_set, stock_value
+from pgdyno.tune.subject import Measured, Wishes, make_subject
+from pgdyno.tune.types import Known, Origin, Target, Tuning, WorkloadClass
+from pgdyno.units import format_bytes
+
+_DERIVE_S = 1.0
+# pgbench's own scripts; of others nobody knows what they do.
+_CLASSES = {
+    "tpcb-like": WorkloadClass.OLTP_WRITE,
+    "simple-update": WorkloadClass.OLTP_WRITE,
+    "select-only": WorkloadClass.OLTP_READ,
+}
+
+
+def add_variants(
+    study: Study,
+    *,
+    is_layered: bool,
+    rounds: int | None,
+    minutes: float,
+    load_budget_s: float,
+    place: Place,
+    ui: Ui,
+) -> tuple[Study, Tuned | None]:
+    """The study with stock and the derived set as variants, and the set; as it was where nothing is to be changed.
+
+    Args:
+        study: Without variants.
+        is_layered: Whether also without each layer of the set.
+        rounds: As asked for.
+        minutes: That it may take where nobody says.
+        load_budget_s: How long loading may take when the scale is chosen.
+        place: Where it works.
+        ui: Is told.
+
+    Raises:
+        SpecError: A setting that the study fixes is none, or does not fit the machine; or the rounds are too few.
+        HostError: PostgreSQL is missing, or the data do not fit on the disk.
+    """
+    if place.out is not None:
+        RecordStore(place.out).check_new()
+    ui.begin_step("derive settings", predicted_s=_DERIVE_S)
+    user = find_server_user(place.run_as)
+    installation = find_installation(study.server, user=user, software_dir=place.home / "software")
+    seen = read_tunables(existing(place.home))
+    machine = machine_of(seen.host, version_major=installation.facts.major)
+    planned = plan_study(study, machine, load_budget_s=load_budget_s)
+    fixed = {name: show_value(value) for name, value in study.server.settings.items()}
+    wishes = Wishes(workload=classify_load(planned))
+    subject = make_subject(seen, installation.facts, wishes, measured=_know_load(planned))
+    tuning = _count_pages(derive(subject, fixed=fixed), installation, user)
+    wanted = choose_trial_set(tuning, fixed=fixed, refused={})
+    chosen = choose_trial_set(tuning, fixed=fixed, refused=_find_refused(wanted.sysctls().items()))
+    ui.end_step(f"{len(chosen.settings())} of PostgreSQL and {len(chosen.sysctls())} of the kernel to be tried")
+    if not chosen.layers:
+        ui.say("nothing derived for this load and machine differs from what is there: only how fast it is can be told")
+        return study, None
+    if chosen.sysctls():
+        ui.say(f"changed while trials need them, and put back: {', '.join(chosen.sysctls())}")
+    study = msgspec.structs.replace(study, variant=make_variants(chosen, is_layered=is_layered))
+    study = with_minutes(study, machine, rounds=rounds, minutes=minutes, load_budget_s=load_budget_s)
+    return study, describe_tuned(tuning, chosen, planned, is_layered=is_layered)
+
+
+def classify_load(plan: Plan) -> WorkloadClass:
+    """What settings are derived for: the class that all of a plan's scripts have, else a mixture."""
+    classes = {_CLASSES.get(name, WorkloadClass.MIXED) for workload in plan.workloads for name, _ in workload.scripts}
+    return classes.pop() if len(classes) == 1 else WorkloadClass.MIXED
+
+
+def make_variants(chosen: TrialSet, *, is_layered: bool) -> tuple[VariantSpec, ...]:
+    """Stock and derived; to take layers apart derived first, and one more without each layer."""
+    stock, derived = VariantSpec(name=STOCK), _make_variant(DERIVED, chosen, None)
+    if not _is_apart(chosen, is_layered=is_layered):
+        return stock, derived
+    return derived, stock, *(_make_variant(_name_without(layer), chosen, layer) for layer in chosen.layers)
+
+
+def describe_tuned(tuning: Tuning, chosen: TrialSet, planned: Plan, *, is_layered: bool) -> Tuned:
+    """The set for the record: all of it, and what of it was tried."""
+    is_apart = _is_apart(chosen, is_layered=is_layered)
+    clients = max(workload.clients for workload in planned.workloads)
+    return Tuned(
+        derived_for=f"{tuning.subject.workload.value}, {clients} clients, {format_bytes(planned.dataset_bytes)} of data",
+        settings=tuple(
+            TunedSetting(
+                name=one.name,
+                value=one.value,
+                stock=stock_value(one, tuning.subject),
+                target=one.target.value,
+                layer=one.layer.value,
+                reason=one.reason,
+                formula=one.formula,
+                inputs=tuple(_describe_input(known) for known in one.inputs),
+                source=one.source,
+                trades=one.trades,
+                left_out=chosen.left_out.get(one.name),
+            )
+            for one in tuning.settings
+        ),
+        layers=tuple(
+            TunedLayer(
+                name=layer.name,
+                settings=tuple(one.name for one in layer.settings),
+                arm=_name_without(layer) if is_apart else None,
+            )
+            for layer in chosen.layers
+        ),
+        notes=tuning.notes,
+    )
+
+
+def with_minutes(study: Study, machine: Machine, *, rounds: int | None, minutes: float, load_budget_s: float) -> Study:
+    """The study with a budget: of the rounds that were asked for, or of the minutes, as far as it needs them.
+
+    It gets what the fewest rounds take that can decide anything, however long its trials are.
+
+    Raises:
+        SpecError: Fewer rounds were asked for than any verdict takes.
+    """
+    if study.experiment.minutes is not None:
+        return study
+    plan = plan_study(study, machine, load_budget_s=load_budget_s)
+    experiment = plan.experiment
+    assert experiment is not None  # noqa: S101 - it has variants
+    if experiment.design is not DesignKind.PAIRED:
+        # Where a reload does for the whole set: minutes are counted in rounds of trials, of stock as of any other.
+        paired = msgspec.structs.replace(study.experiment, design=DesignKind.PAIRED)
+        study = msgspec.structs.replace(study, experiment=paired)
+        return with_minutes(study, machine, rounds=rounds, minutes=minutes, load_budget_s=load_budget_s)
+    round_s = sum(step.predicted_s for step in plan.steps if step.trial is not None and step.trial.round == 1)
+    others_s = sum(step.predicted_s for step in plan.steps if step.trial is None)
+    least = count_least_rounds(experiment, len(plan.workloads))
+    if rounds is not None and rounds < least:
+        raise SpecError(
+            f"{rounds} rounds are too few for a verdict",
+            detail=f"{least} are the fewest of {len(experiment.arms) - 1} variants on {len(plan.workloads)} workloads",
+            hint=f"--rounds {least}, or --stock-only to measure without comparing",
+        )
+    most_s = min(experiment.budget_s or math.inf, minutes * 60.0) if rounds is None else others_s + rounds * round_s
+    # To a quarter of a minute, of which a study file can keep any number exactly.
+    chosen = math.ceil(max(most_s, others_s + least * round_s) / 15.0) / 4.0
+    return msgspec.structs.replace(study, experiment=msgspec.structs.replace(study.experiment, minutes=chosen))
+
+
+def _know_load(plan: Plan) -> Measured:
+    """What the bench will do is known: it chose it."""
+    how = "as this bench runs it"
+    clients = max(workload.clients for workload in plan.workloads)
+    return Measured(
+        active=Known(name="active sessions", value=clients, unit="count", origin=Origin.DECLARED, how=how),
+        dataset=Known(name="dataset", value=plan.dataset_bytes, unit="bytes", origin=Origin.DECLARED, how=how),
+    )
+
+
+def _count_pages(tuning: Tuning, installation: Installation, user: ServerUser) -> Tuning:
+    settings = {one.name: one.value for one in tuning.of(Target.POSTGRESQL)}
+    pages = count_huge_pages(installation, settings, user=user)
+    return tuning if pages is None else with_huge_pages(tuning, pages)
+
+
+def _find_refused(sysctls: Iterable[tuple[str, str]]) -> Mapping[str, str]:
+    """Kernel settings that cannot be changed here, each with the reason; all are put back before the next is tried."""
+    refused = {}
+    for name, value in sysctls:
+        try:
+            with changed_sysctls({name: value}):
+                pass
+        except PgdynoError as error:
+            refused[name] = error.fact
+    return refused
+
+
+def _is_apart(chosen: TrialSet, *, is_layered: bool) -> bool:
+    # Without its only layer a set is stock again.
+    return is_layered and len(chosen.layers) > 1
+
+
+def _make_variant(name: str, chosen: TrialSet, without: LayerPart | None) -> VariantSpec:
+    return VariantSpec(
+        name=name, settings={**chosen.settings(without=without)}, sysctl={**chosen.sysctls(without=without)}
+    )
+
+
+def _name_without(layer: LayerPart) -> str:
+    return f"without {layer.name}"
+
+
+def _describe_input(known: Known) -> TunedInput:
+    return TunedInput(name=known.name, value=known.value, unit=known.unit, origin=known.origin.value, how=known.how)
