@@ -8,9 +8,10 @@ from collections.abc import Mapping
 
 import msgspec
 
+from pgdyno.analyse.client_trials import ClientTrial
 from pgdyno.analyse.comparison import Comparison, Round, compare, primary_metric
 from pgdyno.analyse.pilot import SliceChoice
-from pgdyno.analyse.scaling import ClientSweep, ClientTrial, analyse_client_sweep
+from pgdyno.analyse.scaling import ClientSweep, analyse_client_sweep
 from pgdyno.analyse.types import StudyAnalysis, TrialAnalysis, WorkloadAnalysis
 from pgdyno.analyse.verdict import decide_family
 from pgdyno.explain.comparison_doubts import find_comparison_doubts

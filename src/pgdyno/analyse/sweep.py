@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pgdyno.analyse.scaling import ClientSweep, ClientTrial, analyse_client_sweep
+from pgdyno.analyse.client_trials import ClientTrial
+from pgdyno.analyse.scaling import ClientSweep, analyse_client_sweep
 from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.plan.experiment import Experiment
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from pgdyno.analyse.estimate import Estimate
-from pgdyno.analyse.scaling import ClientSweep, LoadPoint, LoadStatus, UslFit
+from pgdyno.analyse.scaling import ClientSweep, LoadPoint, LoadStatus
+from pgdyno.analyse.usl import UslFit
 from pgdyno.report.answers import WorkloadAnswers, format_clients
 from pgdyno.report.comparison_tables import estimate_cell, figure_cell
 from pgdyno.report.format import ABSENT, format_effect, format_estimate, format_number

@@ -1,0 +1,169 @@
+"""Trials of a sweep over clients as least squares want them, and every load against every other without a model.
+
+Noise is multiplicative, so all is done on ln TPS, one number for each trial. A round that was slow as a whole is no
+difference between loads: rounds are blocks, and loads that only some rounds repeated are compared inside those.
+
+It gives no load a status and draws no curve: those are `scaling` and `usl`.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from pgdyno.analyse.estimate import Estimate
+
+Floats = NDArray[np.float64]
+
+NO_NOISE = "too few loads were repeated in common rounds: noise cannot be told from scaling"
+
+
+class ClientTrial(msgspec.Struct, frozen=True, kw_only=True):
+    """One trial of a sweep: so many clients, in this round, gave this TPS."""
+
+    clients: int
+    round_index: int
+    tps: float
+
+
+class SweepTrials(msgspec.Struct, frozen=True, kw_only=True):
+    """The trials as arrays, and what was asked of them.
+
+    `of_load` and `of_round` hold each trial's place among the sorted loads and rounds.
+    """
+
+    loads: Floats
+    of_load: NDArray[np.intp]
+    of_round: NDArray[np.intp]
+    log_tps: Floats
+    blocks: Floats
+    """An orthonormal basis of all effects of rounds that add up to zero; shape (trials, rounds - 1)."""
+    delta_ratio: float
+    confidence: float
+
+    @property
+    def trials_count(self) -> int:
+        """Of all loads together."""
+        return len(self.log_tps)
+
+    @property
+    def rounds_count(self) -> int:
+        """Those that hold a trial."""
+        return int(self.blocks.shape[1]) + 1
+
+    @property
+    def clients(self) -> Floats:
+        """Of each trial."""
+        return self.loads[self.of_load]
+
+    def within_rounds(self, values: Floats) -> Floats:
+        """What is left of `values`, shape (..., trials), when the rounds' effects are taken out by least squares."""
+        result: Floats = values - values @ self.blocks @ self.blocks.T
+        return result
+
+    def unknown(self, unit: str, reason: str) -> Estimate:
+        """What the trials do not say."""
+        return self.estimate(None, None, None, unit, reason)
+
+    def estimate(
+        self, value: float | None, low: float | None, high: float | None, unit: str, reason: str | None
+    ) -> Estimate:
+        """An estimate from all trials of the sweep."""
+        return Estimate(
+            value=value,
+            low=low,
+            high=high,
+            n=self.trials_count,
+            unit=unit,
+            confidence=self.confidence,
+            reason=reason,
+        )
+
+
+class LoadContrasts(msgspec.Struct, frozen=True, kw_only=True):
+    """Every load against every other: ln TPS of row minus column, with half-widths that hold for all together.
+
+    A half-width is infinite where nothing tells the noise, and a ratio means nothing where no chain of rounds links
+    two loads. `rss` are the residuals of loads plus rounds.
+    """
+
+    log_ratio: Floats
+    is_linked: NDArray[np.bool_]
+    half: Floats
+    degrees: int
+    rss: float
+
+    @property
+    def best(self) -> int:
+        """The place of the load with the most TPS, differences between rounds removed."""
+        return int(np.argmax(self.log_ratio[:, 0]))
+
+    @property
+    def candidates(self) -> list[int]:
+        """The loads that may be the best: those that no other is shown to beat."""
+        return [int(i) for i in np.flatnonzero((self.log_ratio + self.half >= 0).all(axis=1))]
+
+
+def arrange_trials(trials: Sequence[ClientTrial], delta_ratio: float, confidence: float) -> SweepTrials:
+    """The trials of a sweep as arrays.
+
+    Raises:
+        ValueError: No trials, a TPS that is not positive and finite, fewer than one client, or a delta out of range.
+    """
+    if not trials:
+        raise ValueError("a sweep without trials has no curve")
+    if not 0 < delta_ratio < 1:
+        raise ValueError(f"delta must lie between 0 and 1, not at {delta_ratio:g}")
+    wrong = [t for t in trials if not (t.clients >= 1 and t.tps > 0 and math.isfinite(t.tps))]
+    if wrong:
+        raise ValueError(f"a trial needs a client and a positive finite TPS, not {wrong[0]}")
+    loads, of_load = np.unique([float(trial.clients) for trial in trials], return_inverse=True)
+    rounds, of_round = np.unique([trial.round_index for trial in trials], return_inverse=True)
+    is_in = np.eye(len(rounds))[of_round]
+    return SweepTrials(
+        loads=loads,
+        of_load=of_load,
+        of_round=of_round,
+        log_tps=np.log([trial.tps for trial in trials]),
+        blocks=np.linalg.qr(is_in[:, :-1] - is_in[:, -1:])[0],
+        delta_ratio=delta_ratio,
+        confidence=confidence,
+    )
+
+
+def contrast_loads(sweep: SweepTrials) -> LoadContrasts:
+    """Least squares of ln TPS on loads plus rounds, and all differences between loads.
+
+    Sources: Scheffe 1959, The Analysis of Variance, 5.2, for incomplete blocks; Hayter 1984, "A proof of the
+    conjecture that the Tukey-Kramer multiple comparisons procedure is conservative", Annals of Statistics 12,
+    doi:10.1214/aos/1176346392, for all differences together: which load is the best is seen only afterwards.
+    """
+    count = len(sweep.loads)
+    design = np.hstack([np.eye(count)[sweep.of_load], sweep.blocks])
+    inverse = np.linalg.pinv(design)
+    effects = inverse @ sweep.log_tps
+    rss = float(np.square(sweep.log_tps - design @ effects).sum())
+    degrees = sweep.trials_count - int(np.linalg.matrix_rank(design))
+    unseen = (np.eye(len(effects)) - inverse @ design)[:count]
+    is_linked = np.abs(unseen[:, None] - unseen).max(axis=2) < 1e-9
+    half = np.full((count, count), math.inf)
+    if degrees:
+        spread = (inverse @ inverse.T)[:count, :count]
+        variance = np.maximum(np.diag(spread)[:, None] + np.diag(spread) - 2 * spread, 0.0) * rss / degrees
+        quantile = _range_quantile(max(2, count), degrees, sweep.confidence) / math.sqrt(2)
+        half[is_linked] = quantile * np.sqrt(variance[is_linked])
+    np.fill_diagonal(half, 0.0)
+    log_ratio = effects[:count, None] - effects[:count]
+    return LoadContrasts(log_ratio=log_ratio, is_linked=is_linked, half=half, degrees=degrees, rss=rss)
+
+
+@functools.lru_cache
+def _range_quantile(count: int, degrees: int, probability: float) -> float:
+    from scipy.stats import studentized_range  # noqa: PLC0415  # a second to load, and only sweeps ask for it
+
+    return float(studentized_range.ppf(probability, count, degrees))
