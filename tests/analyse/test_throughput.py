@@ -153,16 +153,29 @@ def test_level_shift_is_left_in_view() -> None:
 
 
 @pytest.mark.parametrize("version", ["15", "18"])
-def test_real_run_of_less_than_a_second_has_no_steady_part(version: str) -> None:
+def test_real_run_of_less_than_a_second_counts_as_a_whole(version: str) -> None:
     summary = summarise_logs([DATA / version / "plain.log"], columns=LogColumns.PLAIN)
     found = measure_throughput(summary, claim(clients=2, count=120))
-    assert (found.tps, found.reason, found.doubts) == (None, "the log holds no whole second", ())
+    assert summary.span_s is not None
+    assert found.tps == pytest.approx(119 / summary.span_s)
+    assert found.latency is not None
+    assert (found.latency.count, found.from_epoch_s, found.steady, found.doubts) == (120, None, None, ())
+    assert found.reason == "fewer than 3 whole seconds: all of the run counts"
 
 
-def test_empty_log_has_no_throughput() -> None:
+@pytest.mark.parametrize("seconds", [1, 2, 3])
+def test_tps_of_a_short_run_is_that_of_a_long_one(seconds: int) -> None:
+    found = measure_throughput(closed_loop(seconds=seconds), claim())
+    # Three standard errors of so many transactions.
+    assert found.tps == pytest.approx(2000, rel=3 / (2000 * seconds) ** 0.5)
+
+
+@pytest.mark.parametrize("failed_ratio", [0.0, 1.0])
+def test_run_without_two_transactions_has_no_throughput(failed_ratio: float) -> None:
     empty = TransactionTally(columns=LogColumns.PLAIN).summary()
-    found = measure_throughput(empty, claim(tps=0.0, count=0))
-    assert (found.tps, found.latency, found.reason) == (None, None, "the log holds no whole second")
+    summary = closed_loop(seconds=1, failed_ratio=failed_ratio) if failed_ratio else empty
+    found = measure_throughput(summary, claim(tps=0.0, count=0))
+    assert (found.tps, found.latency, found.reason) == (None, None, "the log holds fewer than two transactions")
 
 
 def test_tps_over_trials_is_a_geometric_mean_that_names_what_is_missing() -> None:

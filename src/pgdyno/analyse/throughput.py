@@ -4,7 +4,8 @@ Four checks, each giving a typed doubt and never a correction: the log holds exa
 both give the same TPS over the whole run, no transaction is faster than an answer can be, and in a closed loop the
 clients are TPS times latency (Little's law). Without a log there is pgbench's own TPS, with a doubt and no latencies.
 
-Only whole seconds count: the first and the last second of a run lie partly outside it.
+Only whole seconds count: the first and the last second of a run lie partly outside it. A run that holds too few of them
+has no steady part to find; it counts as a whole, by its exact span.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from pgdyno.record.histogram import LatencyHistogram
 from pgdyno.record.txlog import TransactionSummary
 
 _TOLERANCE_RATIO = 0.01
+# With fewer, what lies outside them is more than half of the run.
+_LEAST_SECONDS = 3
 _SAMPLING_SIGMAS = 3.0
 # Source: our ADR 0006: stale stamps come 0 to 2 us after the beginning; at 3 to 7 us there is next to nothing.
 _STALE_US = 2
@@ -47,8 +50,8 @@ class TrialThroughput(msgspec.Struct, frozen=True, kw_only=True):
     """TPS of one trial.
 
     `from_epoch_s` and `until_epoch_s` bound the steady part, in whole seconds since the Unix epoch; `latency` holds its
-    transactions. `tps` is scaled up by the sampling rate; it and the rest are None, with the reason, when the run holds
-    no whole second.
+    transactions. They are None, with the reason, where the run is too short for one: `tps` and `latency` are then of all of
+    it. `tps` is scaled up by the sampling rate; None when the run holds fewer than two transactions.
     """
 
     tps: float | None
@@ -61,14 +64,13 @@ class TrialThroughput(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def measure_throughput(summary: TransactionSummary, claim: PgbenchClaim) -> TrialThroughput:
-    """TPS of the steady part, with the doubts that the checks leave."""
+    """TPS of the steady part, with the doubts that the checks leave; of a run of two or three seconds, of all of it."""
     checks = [_check_count(summary, claim), _check_tps(summary, claim)]
     series = summary.series()
     first = int(series.epoch_s[0]) + 1 if len(series.epoch_s) else 0
     tps = series.tps[1:-1]
-    if not len(tps):
-        reason = "the log holds no whole second"
-        return TrialThroughput(tps=None, reason=reason, doubts=_only(checks))
+    if len(tps) < _LEAST_SECONDS:
+        return _measure_span(summary, checks)
     steady = find_steady_part(tps)
     start, stop = first + steady.start, first + steady.stop
     latency = summary.window(start, stop)
@@ -92,6 +94,20 @@ def measure_throughput(summary: TransactionSummary, claim: PgbenchClaim) -> Tria
         steady=steady,
         latency=latency,
         doubts=_only(checks),
+    )
+
+
+def _measure_span(summary: TransactionSummary, checks: Sequence[Doubt | None]) -> TrialThroughput:
+    """From the end of the first transaction to the end of the last. Little's law is not asked: clients fall idle at both."""
+    tps = _tps_of_span(summary)
+    if tps is None:
+        return TrialThroughput(tps=None, reason="the log holds fewer than two transactions", doubts=_only(checks))
+    latency = summary.latency()
+    return TrialThroughput(
+        tps=tps,
+        latency=latency,
+        doubts=_only([*checks, check_clock(latency)]),
+        reason=f"fewer than {_LEAST_SECONDS} whole seconds: all of the run counts",
     )
 
 
@@ -211,9 +227,9 @@ def _check_count(summary: TransactionSummary, claim: PgbenchClaim) -> Doubt | No
 
 def _check_tps(summary: TransactionSummary, claim: PgbenchClaim) -> Doubt | None:
     """Both clocks give the same TPS, but for the transactions under way at either end, and for sampling."""
-    if summary.span_s is None or not claim.tps:
+    seen = _tps_of_span(summary)
+    if seen is None or summary.span_s is None or not claim.tps:
         return None
-    seen = (summary.ok_count - 1) / summary.sampling_rate / summary.span_s
     mean_us = summary.latency().mean_us or 0.0
     ends = 2 * mean_us / 1e6 / summary.span_s
     tolerance = _TOLERANCE_RATIO + ends + _sampling_noise(summary.ok_count, summary.sampling_rate)
@@ -221,6 +237,13 @@ def _check_tps(summary: TransactionSummary, claim: PgbenchClaim) -> Doubt | None
         return None
     text = f"the log's time stamps give {seen:.6g} TPS, pgbench reported {claim.tps:.6g}"
     return Doubt(kind=DoubtKind.TPS_MISMATCH, observed=seen, expected=claim.tps, tolerance_ratio=tolerance, text=text)
+
+
+def _tps_of_span(summary: TransactionSummary) -> float | None:
+    """The first transaction ends where the span begins, and is not counted."""
+    if summary.span_s is None or summary.ok_count < 2:
+        return None
+    return (summary.ok_count - 1) / summary.sampling_rate / summary.span_s
 
 
 def _sampling_noise(seen_count: int, sampling_rate: float) -> float:

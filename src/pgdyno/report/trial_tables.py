@@ -22,6 +22,7 @@ from pgdyno.report.format import (
 from pgdyno.report.table import Cell, Table, absent, code, columns, number, text
 
 _NOT_OBSERVED = "not observed; the reason is under “Not observed”"
+_NO_STEADY_PART = "no steady part was sought: TPS and latencies are of all of the load"
 # Counts that explain most of a result, whatever the noise.
 _KEY_COUNTS = (
     "wal_bytes", "wal_fpi_count", "wal_sync_count", "blks_hit_pages", "blks_read_pages", "io_write_bytes", "backend_written_pages",
@@ -90,7 +91,7 @@ def trials_table(workload: WorkloadAnalysis) -> Table:
         cells.append(number(trial.failed_count, format_count, reason))
         cells += [number(trial.skipped_count, format_count, reason)] * has_skipped
         cells += [number(trial.late_count, format_count, reason)] * has_late
-        cells.append(number(trial.steady_from_s, format_seconds, reason))
+        cells.append(number(trial.steady_from_s, format_seconds, reason or _NO_STEADY_PART))
         rows.append(tuple(cells))
     remark = "TPS and latencies are of the steady part: the beginning is left out by MSER-5."
     if has_claim:
