@@ -198,6 +198,22 @@ def test_a_sweep_over_clients_asks_for_the_points_that_leave_the_curve_open() ->
     assert {trial.arms[0] for trial in trials if flat.wants(trial)} == {"clients=1", "clients=4", "clients=8"}
 
 
+def test_a_sweep_over_clients_looks_after_whole_rounds() -> None:
+    sweep = [{"name": "clients", "levels": [1, 2, 4, 8]}]
+    record = build_record("paired", variant=[], sweep=sweep)
+    referee = build_referee(record)
+    ran: dict[int, list[str]] = {}
+    for trial in trials_of(record, "tpcb-like"):
+        if referee.wants(trial):
+            clients = int(trial.arms[0].removeprefix("clients="))
+            referee.take(build_data(trial, tps=1000.0 * clients * (1 + trial.number % 2 / 1000)))
+            ran.setdefault(trial.round, []).append(trial.arms[0])
+    # As soon as two loads were seen there is a curve, on which the others have no place yet.
+    everything = sorted(["clients=1", "clients=1", "clients=2", "clients=4", "clients=8"])
+    assert {number: sorted(arms) for number, arms in ran.items()} == dict.fromkeys(ran, everything)
+    assert referee.undecided("tpcb-like") == ()
+
+
 # -- Words -----------------------------------------------------------------------------------------------------------
 
 

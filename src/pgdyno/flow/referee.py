@@ -115,9 +115,22 @@ class Referee:
     def _find_undecided(self, workload: str, comparisons: tuple[Comparison, ...]) -> tuple[str, ...]:
         comparison = next(one for one in comparisons if one.workload == workload)
         arms = comparison.undecided
-        if is_client_sweep(self._experiment):
-            sweep = analyse_clients(self._trials[workload], self._experiment)
-            if sweep is not None:
-                clients = points_undecided(sweep)
-                arms = tuple(arm.name for arm in self._experiment.arms if arm.clients in clients)
+        if is_client_sweep(self._experiment) and self._trials[workload]:
+            arms = self._undecided[workload] if self._is_midway(workload) else self._find_open_loads(workload)
         return tuple(arm for arm in arms if arm not in self._given_up)
+
+    def _find_open_loads(self, workload: str) -> tuple[str, ...]:
+        """The loads of a sweep over clients that another round is to repeat, and those that gave nothing yet."""
+        sweep = analyse_clients(self._trials[workload], self._experiment)
+        wanted = () if sweep is None else points_undecided(sweep)
+        seen = set() if sweep is None else {point.clients for point in sweep.points}
+        return tuple(arm.name for arm in self._experiment.arms if arm.clients in wanted or arm.clients not in seen)
+
+    def _is_midway(self, workload: str) -> bool:
+        """Whether the latest round has trials to come: a sweep's statuses hold for looks after whole rounds."""
+        rounds = {trial.record.planned.number: trial.record.planned.round for trial in self._trials[workload]}
+        latest = max(rounds.values())
+        return any(
+            trial.workload == workload and trial.round == latest and trial.number not in rounds and self.wants(trial)
+            for trial in self._record.plan.trials
+        )
