@@ -46,6 +46,7 @@ def tune(
         typer.Option(
             "--pgdata",
             "-D",
+            readable=False,
             help="Data directory of a server of yours, running or not; without --apply it is only looked at.",
             show_default=False,
         ),

@@ -10,13 +10,14 @@ from collections.abc import Mapping
 
 import msgspec
 
+from pgdyno.facts.durability import find_given_up
 from pgdyno.tune.checkpoints import PAGE_BYTES, interval_s, recovery_s, wal_rate
 from pgdyno.tune.draft import Draft
 from pgdyno.tune.layer_io import derive_io, derive_writer
 from pgdyno.tune.layer_kernel import derive_kernel, derive_limits
 from pgdyno.tune.layer_memory import derive_memory
 from pgdyno.tune.layer_planner import derive_autovacuum, derive_planner
-from pgdyno.tune.layer_sessions import derive_connections, derive_logging, derive_parallelism, note_assumptions
+from pgdyno.tune.layer_sessions import derive_connections, derive_logging, derive_parallelism
 from pgdyno.tune.layer_storage import derive_storage
 from pgdyno.tune.layer_wal import derive_wal
 from pgdyno.tune.memory import check_memory
@@ -54,8 +55,11 @@ def derive(subject: Subject, *, fixed: Mapping[str, str] | None = None) -> Tunin
     for layer in _LAYERS:
         layer(draft)
     draft.put_rest_of_fixed()
+    draft.notes[:0] = [
+        f"{loss.setting} = {loss.value}, which you set, {loss.label}."
+        for loss in find_given_up(draft.fixed, subject.major)
+    ]
     memory = check_memory(subject, draft.values())
-    note_assumptions(draft)
     return Tuning(
         subject=subject,
         settings=tuple(draft.decided.values()),
@@ -95,7 +99,7 @@ def _estimate(draft: Draft) -> tuple[Estimated, ...]:
             what="recovery after a crash",
             value=recovery_s(subject, max_wal),
             unit="s",
-            how="max_wal_size replayed, each changed page written, then the server opens; the worst moment",
+            how="at most: max_wal_size is replayed and each changed page written before the server opens",
         ),
         Estimated(what="WAL kept on disk", value=max_wal, unit="bytes", how="max_wal_size, which is a soft limit"),
         Estimated(
@@ -110,16 +114,16 @@ def _estimate(draft: Draft) -> tuple[Estimated, ...]:
         anywhere = min(disk.write_bytes_per_s.value, disk.random_write_iops.value * PAGE_BYTES)
         found += [
             Estimated(
-                what="stall behind the kernel's writing back",
+                what="wait of a flush behind other writes",
                 value=float(background.value) / disk.write_bytes_per_s.value,
                 unit="s",
                 how="vm.dirty_background_bytes / sequential write bandwidth",
             ),
             Estimated(
-                what="longest stall, after a burst",
+                what="longest wait, after a burst",
                 value=float(dirty.value) / anywhere,
                 unit="s",
-                how="vm.dirty_bytes / (random write IOPS × 8 kB): as much as may wait, all of it pages far apart",
+                how="vm.dirty_bytes / (random write IOPS × 8 kB), if every page is a write of its own",
             ),
         ]
     return tuple(found)

@@ -49,7 +49,7 @@ class Draft:
         self.subject = subject
         self.notes: list[str] = []
         self.decided: dict[str, Derived] = {}
-        self._fixed = {_checked_guc(name, value, subject).name: value for name, value in fixed.items()}
+        self.fixed = {_checked_guc(name, value, subject).name: value for name, value in fixed.items()}
 
     def guc(self, name: str) -> Guc | None:
         """The setting in this version."""
@@ -57,7 +57,7 @@ class Draft:
 
     def is_fixed(self, name: str) -> bool:
         """Whether the user insists on a value."""
-        return name in self._fixed
+        return name in self.fixed
 
     def number(self, name: str) -> float:
         """What a number is set to: fixed, decided or built in; sizes in bytes, times in s."""
@@ -70,8 +70,8 @@ class Draft:
 
     def text(self, name: str) -> str:
         """What a setting is set to: fixed, decided or built in."""
-        if name in self._fixed:
-            return self._fixed[name]
+        if name in self.fixed:
+            return self.fixed[name]
         if name in self.decided:
             return self.decided[name].value
         return self._existing(name).boot or ""
@@ -79,7 +79,7 @@ class Draft:
     def values(self) -> dict[str, str]:
         """PostgreSQL's settings so far, the fixed ones with them."""
         decided = {one.name: one.value for one in self.decided.values() if one.target is Target.POSTGRESQL}
-        return decided | self._fixed
+        return decided | self.fixed
 
     def _existing(self, name: str) -> Guc:
         guc = self.guc(name)
@@ -118,10 +118,10 @@ class Draft:
             return
         major = self.subject.major
         is_built_in = guc.boot is not None and same_value(name, guc.boot, value, major)
-        if name in self._fixed:
-            is_same = same_value(name, self._fixed[name], value, major)
-            reason = reason if is_same else f"it is as you want it; derived, it would be {value}: {reason}"
-            value, inputs = self._fixed[name], (*inputs, _wanted(guc, self._fixed[name]))
+        if name in self.fixed:
+            is_same = same_value(name, self.fixed[name], value, major)
+            reason = reason if is_same else f"you set it; derived, it would be {value}: {reason}"
+            value, inputs = self.fixed[name], (*inputs, _wanted(guc, self.fixed[name]))
         elif is_built_in and not is_worth_a_word:
             return
         self.decided[name] = Derived(
@@ -167,7 +167,7 @@ class Draft:
 
     def put_rest_of_fixed(self) -> None:
         """Take in what the user insists on and nothing here derives."""
-        for name, value in self._fixed.items():
+        for name, value in self.fixed.items():
             if name not in self.decided:
                 guc = self._existing(name)
                 self.put(
@@ -176,7 +176,7 @@ class Draft:
                     layer=next(
                         (layer for begin, layer in _LAYERS.items() if guc.category.startswith(begin)), Layer.OTHER
                     ),
-                    reason="it is as you want it; nothing is derived for it.",
+                    reason="you set it; nothing is derived for it.",
                     formula="as declared",
                     source="the user",
                 )

@@ -78,11 +78,11 @@ def _put_huge_pages(draft: Draft) -> None:
         draft,
         "vm.nr_hugepages",
         str(math.ceil(shared_bytes(draft) / page_bytes)),
-        reason="all shared memory lies in huge pages: the page tables of each session shrink to nothing, and the CPU misses fewer addresses.",
+        reason="all shared memory fits in huge pages: sessions need almost no page tables, and the CPU looks up addresses faster.",
         formula=f"shared memory (estimated) / {page_bytes // MB} MB",
         inputs=(draft.subject.memory, draft.subject.connections),
         source=f"{_MANUAL}.5 “Linux Huge Pages”",
-        trades="the pages are the server's alone, whether it runs or not",
+        trades="no other program can use this memory, even while the server is down",
     )
 
 
@@ -96,7 +96,7 @@ def _put_dirty(draft: Draft) -> None:
         draft,
         "vm.dirty_background_bytes",
         f"{background:.0f}",
-        reason="the kernel begins to write back what the disk is done with in the time that a flush may be held up.",
+        reason="the kernel starts writing back early, so that a flush never waits longer than the allowed stall for what piled up.",
         formula="sequential write bandwidth × allowed stall, at least 64 MB, at most a tenth of the memory",
         inputs=(rate, subject.stall_s, subject.memory),
         source=shared_source,
@@ -106,11 +106,11 @@ def _put_dirty(draft: Draft) -> None:
         draft,
         "vm.dirty_bytes",
         f"{_BURST * background:.0f}",
-        reason="only a burst of four times that holds up those who write, checkpointer and sessions among them.",
+        reason="four times as much may pile up in a burst before the kernel makes the writing processes wait.",
         formula="4 × vm.dirty_background_bytes",
         inputs=(rate, subject.stall_s, subject.memory),
         source=shared_source,
-        trades="programs that write much are held up sooner than by the kernel's own fifth of the memory",
+        trades="programs that write much wait sooner than at the kernel's default, a fifth of the memory",
     )
 
 
@@ -123,7 +123,7 @@ def _put_swappiness(draft: Draft) -> None:
         draft,
         "vm.swappiness",
         str(max(1, min(60, round(200 / (1 + ratio))))),
-        reason=f"a page swapped out and in is two random transfers, {ratio:.3g} times what one of a file costs in sequence.",
+        reason=f"swapping a page out and in takes {ratio:.3g} times as long as reading a file's page in sequence.",
         formula="200 / (1 + k), k = 2 × read bandwidth / 8 kB / random read IOPS",
         inputs=(disk.read_bytes_per_s, disk.random_read_iops),
         source=f"{_VM}, swappiness: in-memory swap twice as fast as files is 133 of 200",
@@ -140,11 +140,14 @@ def _put_overcommit(draft: Draft) -> None:
     limit = ordinary - reserve_bytes(subject) / 2
     ours = total_bytes(sum_memory(subject, draft.values())) - huge - reserve_bytes(subject)
     if committed is None and subject.memory.origin is Origin.MEASURED:
-        draft.notes.append("vm.overcommit_memory is left alone: what other programs have been promised cannot be seen.")
-        return
-    if (committed or 0) + ours > limit + subject.kernel.swap_bytes:
         draft.notes.append(
-            "vm.overcommit_memory is left alone: with what other programs have been promised, a limit would stop them."
+            "vm.overcommit_memory is left alone: how much memory other programs have reserved (Committed_AS) cannot be seen."
+        )
+        return
+    # What others have been promised may come to be twice as much.
+    if 2 * (committed or 0) + ours > limit + subject.kernel.swap_bytes:
+        draft.notes.append(
+            "vm.overcommit_memory is left alone: other programs here have reserved so much memory that a limit could stop them."
         )
         return
     source = f"{_MANUAL}.4 “Linux Memory Overcommit”; {_VM}, overcommit_memory"
@@ -154,7 +157,7 @@ def _put_overcommit(draft: Draft) -> None:
         draft,
         "vm.overcommit_ratio",
         str(min(100, math.floor(100 * limit / ordinary))),
-        reason="it allows all memory but what the kernel needs; huge pages do not count.",
+        reason="it lets programs have all memory except huge pages and what the kernel needs.",
         formula="(memory - huge pages - reserve / 2) / (memory - huge pages)",
         inputs=inputs,
         source=source,
@@ -163,11 +166,11 @@ def _put_overcommit(draft: Draft) -> None:
         draft,
         "vm.overcommit_memory",
         "2",
-        reason="a session that asks for too much gets an error, instead of the kernel ending the server.",
-        formula="2 where all promises in the worst case fit what vm.overcommit_ratio then allows",
+        reason="a session that asks for too much memory gets an error, instead of the kernel killing a process.",
+        formula="2 where the worst case and twice Committed_AS fit what vm.overcommit_ratio then allows",
         inputs=inputs,
         source=source,
-        trades="programs that ask for much more memory than they use fail",
+        trades="on a shared machine, programs that reserve much more memory than they use fail",
     )
 
 
@@ -180,7 +183,7 @@ def _put_numa(draft: Draft) -> None:
             draft,
             "vm.zone_reclaim_mode",
             "0",
-            reason="the cache of the other node's memory is nearer than any disk.",
+            reason="reading the other node's memory is faster than reading the disk.",
             formula=f"0 on {kernel.numa_nodes} nodes",
             inputs=(draft.subject.memory,),
             source=f"{_VM}, zone_reclaim_mode",
@@ -189,7 +192,7 @@ def _put_numa(draft: Draft) -> None:
         draft,
         "kernel.numa_balancing",
         "0",
-        reason="all sessions use all shared buffers: pages that follow one of them leave the others, and each move costs faults.",
+        reason="all sessions use all of shared_buffers: moving its pages from node to node only costs page faults.",
         formula=f"0 on {kernel.numa_nodes} nodes",
         inputs=(draft.subject.memory,),
         source=f"{_SYSCTL}, numa_balancing",
@@ -203,7 +206,7 @@ def _put_scheduling(draft: Draft) -> None:
             draft,
             "kernel.sched_autogroup_enabled",
             "0",
-            reason="a server begun in a terminal would share one group's CPU time among all its sessions.",
+            reason="started from a terminal, all sessions of the server would share one group's CPU time.",
             formula="0 where the kernel has it",
             inputs=(draft.subject.cpus,),
             source="Linux, sched(7), “The autogroup feature”",
@@ -222,7 +225,7 @@ def _put_transparent_huge_pages(draft: Draft) -> None:
         "madvise",
         target=Target.SYSFS,
         layer=Layer.KERNEL,
-        reason="huge pages that nobody asked for make sessions wait while memory is put together for them.",
+        reason="sessions would wait while the kernel makes huge pages that nobody asked for.",
         source="PostgreSQL 18 manual, section 19.4.1, huge_pages; Linux, Documentation/admin-guide/mm/transhuge.rst",
         formula="no input: madvise where it is always, or not known",
         trades="programs that gain from them must ask",
@@ -238,7 +241,7 @@ def _put_somaxconn(draft: Draft) -> None:
             draft,
             "net.core.somaxconn",
             f"{min(65535, queue):.0f}",
-            reason="after a restart all clients come at once, and the kernel drops what its queue does not hold.",
+            reason="after a restart all clients connect at once, and the kernel drops those beyond this queue.",
             formula="2 × max_connections",
             inputs=(draft.subject.connections,),
             source=f"{_SYSCTL.replace('kernel.rst', 'net.rst')}; listen(2)",
@@ -254,7 +257,7 @@ def derive_limits(draft: Draft) -> None:
         str(max(4096, 2 ** math.ceil(math.log2(files)))),
         target=Target.LIMIT,
         layer=Layer.CONNECTIONS,
-        reason="with fewer, each process lowers max_files_per_process by itself, and opens and closes files all the time.",
+        reason="with fewer, the server lowers max_files_per_process and keeps opening and closing files.",
         formula="max_files_per_process + max_connections + max_worker_processes + 128, up to a power of 2, at least 4096",
         inputs=(draft.subject.connections,),
         source="PostgreSQL 18 manual, section 18.4.3 “Resource Limits”; section 19.4.3, max_files_per_process",
@@ -265,7 +268,15 @@ def derive_limits(draft: Draft) -> None:
             "-1000",
             target=Target.LIMIT,
             layer=Layer.CONNECTIONS,
-            reason="where memory runs out the kernel shall end one session, not the process that would take all others with it.",
+            reason="when memory runs out, the kernel must not kill the main process, which would end all sessions.",
             source=f"{_MANUAL}.4 “Linux Memory Overcommit”",
-            trades="start the server with PG_OOM_ADJUST_FILE=/proc/self/oom_score_adj, or its sessions are spared, too",
+            trades="without PG_OOM_ADJUST_FILE no session could be killed either, and the kernel would take other programs",
+        )
+        draft.put_outside(
+            "PG_OOM_ADJUST_FILE",
+            "/proc/self/oom_score_adj",
+            target=Target.LIMIT,
+            layer=Layer.CONNECTIONS,
+            reason="with this environment variable sessions do not inherit OOMScoreAdjust, so that the kernel can kill one of them.",
+            source=f"{_MANUAL}.4 “Linux Memory Overcommit”",
         )

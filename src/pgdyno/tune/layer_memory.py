@@ -6,9 +6,7 @@ from collections.abc import Callable, Mapping
 
 from pgdyno.tune.draft import GB, MB, Draft, round_down, round_up, size
 from pgdyno.tune.memory import (
-    CACHES_BYTES,
-    SESSION_BYTES,
-    reserve_bytes,
+    cacheable_bytes,
     sum_memory,
     too_much,
     total_bytes,
@@ -23,10 +21,11 @@ _STARTING_SHARE = 0.25
 # Above the manual's 40 %, and only for data that then lie in it whole: the kernel's cache has nothing more to give.
 _WHOLE_SHARE = 0.5
 _GROWTH = 1.1
-# Disk reads that a part of the memory in the wrong cache may add, at most, where data fit in neither.
-_LOSS_RATIO = 0.05
-# What is built in, and on large machines enough for the upper pages of all indexes.
-_LEAST_BUFFERS_BYTES, _LEAST_SHARE = 128 * MB, 1 / 64
+# Where the data fit in neither cache, each page here is one that the kernel's cache lacks: under even access as much of
+# the data more is read from the disk. Under uneven access it spares copying, and writing, the pages used most.
+# Source: tests/tune/test_two_caches.py; docs/derivation.md has the figures of both.
+_SHARE_OF_DATA = 1 / 16
+_LEAST_BUFFERS_BYTES = 128 * MB
 # Below it a server starts and is not worth running.
 _SMALLEST_BYTES = 16 * MB
 # Beyond this, queries of the class gain nothing to speak of; log_temp_files tells of those that would.
@@ -35,6 +34,12 @@ _WORK_MEM_MOST = {
     WorkloadClass.OLTP_READ: 32 * MB,
     WorkloadClass.MIXED: 64 * MB,
     WorkloadClass.ANALYTIC: 1 * GB,
+}
+_CLASS_WORDS = {
+    WorkloadClass.OLTP_WRITE: "short transactions",
+    WorkloadClass.OLTP_READ: "short queries",
+    WorkloadClass.MIXED: "mixed work",
+    WorkloadClass.ANALYTIC: "long queries",
 }
 # Of what all else leaves, what sorts and hashes may take in the worst case; the kernel's cache has the rest.
 _WORK_SHARE = {
@@ -70,8 +75,13 @@ def _put_buffers(draft: Draft) -> None:
         raise too_much(
             subject, sum_memory(subject, {**least, **draft.values(), "shared_buffers": size(_SMALLEST_BYTES)})
         )
+    if draft.is_fixed("shared_buffers") and draft.number("shared_buffers") > _WHOLE_SHARE * subject.memory.value:
+        draft.notes.append(
+            f"shared_buffers = {draft.text('shared_buffers')}, which you set, leaves less than half of the memory to the "
+            "kernel's cache, to sorts and to all other programs."
+        )
     if value < wanted:
-        reason = "it is what connections, work areas and upkeep leave in the worst case."
+        reason = "connections, sorts and maintenance leave no more in the worst case."
         formula = f"{formula}; then less until the worst-case sum fits the memory"
     draft.put(
         "shared_buffers",
@@ -81,7 +91,7 @@ def _put_buffers(draft: Draft) -> None:
         formula=formula,
         inputs=(subject.memory, subject.dataset, subject.connections),
         source=f"{_MANUAL}, shared_buffers; T. M. Wong, J. Wilkes, “My Cache or Yours?”, USENIX ATC 2002: two caches behave as the larger; docs/derivation.md, which simulates these two",
-        trades="memory that the kernel's cache loses; where few pages have most accesses, declare their size as the dataset",
+        trades="memory of the kernel's cache; if most accesses go to few pages, a larger one spares copying them: give their size as --dataset",
         is_worth_a_word=True,
     )
 
@@ -96,7 +106,11 @@ def choose_buffers(subject: Subject) -> tuple[float, str, str]:
     memory, data = subject.memory.value, subject.dataset.value
     start = _STARTING_SHARE * memory
     if subject.dataset.origin is Origin.ASSUMED:
-        return round_down(start), "a quarter is where to start while the size of the data is not known.", "memory / 4"
+        return (
+            round_down(start),
+            "a quarter of the memory is the usual start while nobody knows the data's size.",
+            "memory / 4",
+        )
     whole = data * _GROWTH
     # Scans of large tables go through a ring of a few pages: such data gain nothing from lying here whole.
     most = start if subject.workload is WorkloadClass.ANALYTIC else _WHOLE_SHARE * memory
@@ -104,15 +118,13 @@ def choose_buffers(subject: Subject) -> tuple[float, str, str]:
         value = min(round_up(max(whole, min(start, max(4 * data, GB)))), round_down(max(most, start)))
         formula = "data × 1.1, but as much as memory / 4 up to data × 4 or 1 GB; up to memory / 2, analytic memory / 4"
         return value, "it holds all data, with room to grow.", formula
-    least = min(start, max(_LEAST_BUFFERS_BYTES, _LEAST_SHARE * memory))
-    left = memory - reserve_bytes(subject) - subject.connections.value * SESSION_BYTES
-    value = round_down(min(start, max(least, left - whole, _LOSS_RATIO * (data - left))))
-    formula = "at most memory / 4, at least 128 MB and memory / 64; left = memory - reserve - connections × 2 MB"
-    if whole + least <= left:
-        reason = "the kernel's cache then holds all data, which this cache alone could not."
-        return value, reason, f"left - data × 1.1, {formula}"
-    reason = "the data fit in no cache, and a page that both caches hold is one more that is read from the disk."
-    return value, reason, f"0.05 × (data - left), {formula}"
+    cacheable = cacheable_bytes(subject)
+    value = round_down(min(start, max(_LEAST_BUFFERS_BYTES, cacheable - whole, data * _SHARE_OF_DATA)))
+    formula = "the larger of cacheable - data × 1.1 and data / 16, from 128 MB to memory / 4; cacheable = memory - reserve - connections × 2 MB - active sessions × 4 MB"
+    if data + value <= cacheable:
+        return value, "the kernel's cache then has room for all data, which are too large for this one.", formula
+    reason = "the data exceed both caches: this holds the pages used most, and each page more here is one less in the kernel's cache."
+    return value, reason, formula
 
 
 def _least_values(draft: Draft) -> dict[str, str]:
@@ -146,7 +158,7 @@ def _put_huge_pages(draft: Draft) -> None:
             "huge_pages",
             "try",
             layer=Layer.MEMORY,
-            reason="the server takes the pages reserved by vm.nr_hugepages, and starts without them if it must.",
+            reason="the server uses the pages that vm.nr_hugepages reserves, and still starts if they are missing.",
             formula="try where shared_buffers is at least 256 MB and the machine is no container",
             inputs=(draft.subject.memory,),
             source=f"{_MANUAL}, huge_pages; section 18.4.5 “Linux Huge Pages”",
@@ -164,7 +176,7 @@ def _put_maintenance(draft: Draft) -> None:
         "maintenance_work_mem",
         size(value or MB),
         layer=Layer.MEMORY,
-        reason="making an index sorts in it; one command at a time has it.",
+        reason="an index is built faster the more of its sort fits; the worst case counts one such command.",
         formula="memory / 16, 64 MB to 2 GB, or what the worst-case sum leaves",
         inputs=(subject.memory,),
         source=f"{_MANUAL}, maintenance_work_mem",
@@ -179,7 +191,7 @@ def _put_maintenance(draft: Draft) -> None:
         "autovacuum_work_mem",
         size(value or MB),
         layer=Layer.MEMORY,
-        reason="it holds the dead rows that a vacuum of the largest table finds, so that it goes through the indexes once.",
+        reason="it holds the dead rows that vacuum finds in a large table, so that it scans the indexes once.",
         formula="data / 128 bytes × autovacuum_vacuum_scale_factor × 6 bytes (1.5 from 17 on), 64 MB to 1 GB, at most memory / 32",
         inputs=(subject.dataset, subject.memory),
         source=f"{_MANUAL}, autovacuum_work_mem; PostgreSQL 17 release notes, vacuum",
@@ -198,7 +210,7 @@ def _put_wal_buffers(draft: Draft) -> None:
             "wal_buffers",
             size(wanted),
             layer=Layer.MEMORY,
-            reason="it holds what is written between two rounds of the WAL writer, so that no session must write to make room.",
+            reason="it holds the WAL of one wal_writer_delay, so that no session has to write WAL just to make room.",
             formula="WAL rate × 0.2 s (wal_writer_delay), at most 256 MB and memory / 64",
             inputs=(rate, subject.memory),
             source="PostgreSQL 18 manual, section 19.5.1, wal_buffers; src/backend/access/transam/xlog.c, AdvanceXLInsertBuffer()",
@@ -222,7 +234,7 @@ def _put_work_mem(draft: Draft) -> None:
         "work_mem",
         size(max(64 * 1024, round_down(wanted))),
         layer=Layer.MEMORY,
-        reason=f"sorts and hashes at once take at most {share:.0%} of what all else leaves; a query of this class gains nothing above {format_bytes(most)}.",
+        reason=f"all sorts and hashes at once take at most {share:.0%} of the memory that is left, and each at most {format_bytes(most)}, enough for {_CLASS_WORDS[subject.workload]}.",
         formula=f"(memory - all else in the worst case) × {share:g} / (sessions at work × work areas × hash_mem_multiplier), at most {format_bytes(most)}",
         inputs=(subject.memory, subject.connections, subject.active),
         source=f"{_MANUAL}, work_mem, hash_mem_multiplier",
@@ -233,13 +245,12 @@ def _put_work_mem(draft: Draft) -> None:
 
 def _put_cache_size(draft: Draft) -> None:
     subject = draft.subject
-    needs = draft.number("max_connections") * SESSION_BYTES + subject.active.value * CACHES_BYTES
-    value = max(subject.memory.value - reserve_bytes(subject) - needs, draft.number("shared_buffers"))
+    value = max(cacheable_bytes(subject), draft.number("shared_buffers"))
     draft.put(
         "effective_cache_size",
         size(round_down(value)),
         layer=Layer.MEMORY,
-        reason="the planner is told what shared_buffers and the kernel's cache hold together; nothing is allocated.",
+        reason="it tells the planner what shared_buffers and the kernel's cache can hold together, and allocates nothing.",
         formula="memory - reserve - connections × 2 MB - active sessions × 4 MB, at least shared_buffers",
         inputs=(subject.memory, subject.connections, subject.active),
         source="PostgreSQL 18 manual, section 19.7.2 “Planner Cost Constants”, effective_cache_size",

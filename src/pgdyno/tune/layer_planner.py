@@ -6,7 +6,7 @@ import math
 
 from pgdyno.tune.checkpoints import PAGE_BYTES
 from pgdyno.tune.draft import GB, Draft
-from pgdyno.tune.memory import reserve_bytes
+from pgdyno.tune.memory import cacheable_bytes
 from pgdyno.tune.types import Known, Layer, Origin, WorkloadClass
 
 _COSTS = "PostgreSQL 18 manual, section 19.7.2 “Planner Cost Constants”"
@@ -30,7 +30,7 @@ def derive_planner(draft: Draft) -> None:
             "default_statistics_target",
             "500",
             layer=Layer.PLANNER,
-            reason="queries over large tables depend on good estimates, and planning them longer does not matter.",
+            reason="queries over large tables need good estimates, and can afford longer planning.",
             formula="no input: 500 for analytic work, else as built in",
             source="PostgreSQL 18 manual, section 19.7.4, default_statistics_target",
             trades="ANALYZE reads 5 times the rows, and planning takes longer",
@@ -40,7 +40,7 @@ def derive_planner(draft: Draft) -> None:
             "jit",
             "off",
             layer=Layer.PLANNER,
-            reason="compiling a query takes tens of ms, which short ones never earn back when their cost was overestimated.",
+            reason="compiling takes tens of ms, which a short query whose cost was overestimated never earns back.",
             formula="no input: off for OLTP, else as built in",
             source="PostgreSQL 18 manual, section 30.2 “When to JIT?”",
             trades="a rare long query runs without compiled expressions",
@@ -50,16 +50,19 @@ def derive_planner(draft: Draft) -> None:
 def _put_random_cost(draft: Draft) -> None:
     subject, disk = draft.subject, draft.subject.disk
     ratio = max(1.0, disk.read_bytes_per_s.value / PAGE_BYTES / disk.random_read_iops.value)
-    held = min(1.0, (subject.memory.value - reserve_bytes(subject)) / max(1.0, subject.dataset.value))
+    buffers = draft.number("shared_buffers")
+    # Of the two caches the larger counts: most of what the other holds it holds, too.
+    held = min(1.0, max(buffers, cacheable_bytes(subject) - buffers) / max(1.0, subject.dataset.value))
     # Scans reach all data; what OLTP reads at random it mostly read before.
     cached = min(_CACHED_SHARE, held) if subject.workload is WorkloadClass.ANALYTIC else max(_CACHED_SHARE, held)
     cost = min(_BUILT_IN_RANDOM_COST, max(_LEAST_RANDOM_COST, (1 - cached) * ratio))
+    found = "all" if cached == 1 else f"{cached:.0%}"
     draft.put(
         "random_page_cost",
         f"{cost:.1f}",
         layer=Layer.PLANNER,
-        reason=f"a page that is read at random costs {ratio:.3g} times one in sequence on this disk, and {cached:.0%} of such reads are supposed to come from a cache.",
-        formula="(1 - cached share) × (read bandwidth / 8 kB / random read IOPS), from 1.1 to 4; cached share = memory / data, at least 0.9, for analytic work at most",
+        reason=f"a random read takes {ratio:.1f} times as long as a sequential one on this disk, and {found} of them should find a cache.",
+        formula="(1 - cached share) × (read bandwidth / 8 kB / random read IOPS), from 1.1 to 4; cached share = the larger cache / data, at least 0.9, for analytic work at most",
         inputs=(disk.random_read_iops, disk.read_bytes_per_s, subject.dataset, subject.memory),
         source=f"{_COSTS}, random_page_cost",
         trades="scans of an index are chosen where a scan of the table may be faster on a cold cache",
@@ -74,7 +77,7 @@ def derive_autovacuum(draft: Draft) -> None:
         "autovacuum_vacuum_cost_limit",
         str(min(10_000, max(200, round(limit / 100) * 100))) if limit > 250 else "-1",
         layer=Layer.AUTOVACUUM,
-        reason="vacuum may take a quarter of the disk's write bandwidth: too slow, it never catches up with what it clears.",
+        reason="vacuum may use a quarter of the disk's write bandwidth; slower, it may never catch up.",
         formula="write bandwidth / 4 / 8 kB × vacuum_cost_page_dirty × autovacuum_vacuum_cost_delay, from 200 to 10000",
         inputs=(disk.write_bytes_per_s,),
         source="PostgreSQL 18 manual, section 19.10.2 “Cost-based Vacuum Delay”",
@@ -84,7 +87,7 @@ def derive_autovacuum(draft: Draft) -> None:
         "autovacuum_max_workers",
         str(min(10, max(3, math.floor(subject.cpus.value / 8)))),
         layer=Layer.AUTOVACUUM,
-        reason="so many tables are vacuumed at once; they share one cost limit.",
+        reason="with more CPUs come more tables to vacuum at once; the workers share one cost limit.",
         formula="CPUs / 8, from 3 to 10",
         inputs=(subject.cpus,),
         source="PostgreSQL 18 manual, section 19.10.1, autovacuum_max_workers",
@@ -98,14 +101,14 @@ def _put_scale_factors(draft: Draft, data: Known) -> None:
     share = _DEAD_BYTES / max(1.0, data.value)
     for name, most, what in (
         ("autovacuum_vacuum_scale_factor", 0.2, "dead rows"),
-        ("autovacuum_vacuum_insert_scale_factor", 0.2, "rows that no vacuum has seen"),
-        ("autovacuum_analyze_scale_factor", 0.1, "changes that the statistics do not know"),
+        ("autovacuum_vacuum_insert_scale_factor", 0.2, "new rows that no vacuum has seen"),
+        ("autovacuum_analyze_scale_factor", 0.1, "changed rows that the statistics lack"),
     ):
         draft.put(
             name,
             f"{min(most, max(0.02, share * most / 0.2)):.2f}",
             layer=Layer.AUTOVACUUM,
-            reason=f"a table as large as all data would else gather {most:.0%} of them in {what}.",
+            reason=f"in a table as large as all data, {most:.0%} {what} before the next run would be too many.",
             formula=f"{2 * most / 0.2:.0f} GB / data, from 0.02 to {most:g}",
             inputs=(data,),
             source=f"PostgreSQL 18 manual, section 19.10.1, {name}; section 24.1 “Routine Vacuuming”",

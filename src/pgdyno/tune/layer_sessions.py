@@ -22,18 +22,21 @@ def derive_connections(draft: Draft) -> None:
     """Decide how many connections there may be."""
     subject = draft.subject
     expected = subject.connections.value
-    formula = "connections + a tenth, at least 5, + superuser_reserved_connections, in tens"
     if subject.connections.origin is Origin.ASSUMED:
-        expected = min(expected, subject.memory.value // _BYTES_PER_ASSUMED)
-        formula = f"{formula}; of those that are only assumed, one for each 16 MB of memory at most"
-    spare = max(5, math.ceil(expected / 10))
-    reserved = draft.number("superuser_reserved_connections")
-    value = math.ceil((expected + spare + reserved) / 10) * 10
+        # Nobody asked for a number: no restart for a little more of it.
+        expected = value = math.ceil(min(expected, subject.memory.value // _BYTES_PER_ASSUMED) / 10) * 10
+        reason = "nobody said how many connections are needed: the built-in number, or fewer where memory is short."
+        formula = "as built in, at most one for each 16 MB of memory, in tens"
+    else:
+        spare = max(5, math.ceil(expected / 10))
+        value = math.ceil((expected + spare + draft.number("superuser_reserved_connections")) / 10) * 10
+        reason = "it is the expected connections, some more for maintenance and monitoring, and those reserved for superusers."
+        formula = "connections + a tenth, at least 5, + superuser_reserved_connections, in tens"
     draft.put(
         "max_connections",
         str(value),
         layer=Layer.CONNECTIONS,
-        reason="the sessions that are expected, some more for maintenance and monitoring, and those kept for superusers.",
+        reason=reason,
         formula=formula,
         inputs=(subject.connections, subject.memory),
         source="PostgreSQL 18 manual, section 19.3.1, max_connections, superuser_reserved_connections",
@@ -42,9 +45,8 @@ def derive_connections(draft: Draft) -> None:
     )
     if expected > _MANY_PER_CPU * subject.cpus.value:
         draft.notes.append(
-            f"{expected:.0f} connections on {subject.cpus.value:g} CPUs: a pooler before the server, with "
-            f"about {max(4, math.ceil(_PEAK_PER_CPU * subject.cpus.value))} connections to it and some more for the disks, "
-            "gives back memory and CPU time."
+            f"{expected:.0f} connections on {subject.cpus.value:g} CPUs: use a connection pooler if most of them are idle; throughput "
+            f"peaks near {max(4, math.ceil(_PEAK_PER_CPU * subject.cpus.value))} at work, and a few more on slow disks."
         )
 
 
@@ -57,14 +59,14 @@ def derive_parallelism(draft: Draft) -> None:
         draft,
         "max_worker_processes",
         max(8, most + 4),
-        "parallel queries have their workers, and extensions and logical replication theirs.",
+        "parallel queries need their workers, and extensions and logical replication some more.",
         "max_parallel_workers + 4, at least 8",
     )
     _put_workers(
         draft,
         "max_parallel_workers",
         most,
-        "more workers than CPUs wait for each other, and sessions that work without them need CPUs, too.",
+        "more would only wait for each other, and take CPUs from other sessions.",
         "CPUs for analytic work, else half of them; at least 1, at most one for each 128 MB of memory",
     )
     gather = {WorkloadClass.ANALYTIC: cpus // 2, WorkloadClass.MIXED: cpus // 4}.get(workload, min(2, cpus // 4))
@@ -72,14 +74,14 @@ def derive_parallelism(draft: Draft) -> None:
         draft,
         "max_parallel_workers_per_gather",
         min(8, gather, most),
-        "one query may take that many workers from the others: few where many are at work at once.",
+        "one query may use this many extra CPUs; with more, queries at the same time would slow each other.",
         "CPUs / 2 for analytic work, / 4 else; at most 8, for OLTP at most 2",
     )
     _put_workers(
         draft,
         "max_parallel_maintenance_workers",
         min(8 if workload is WorkloadClass.ANALYTIC else 4, most, max(1, cpus // 2)),
-        "making an index and vacuuming many of them go on in parallel, as far as there are CPUs.",
+        "building indexes and vacuuming use as many workers as there are CPUs to spare.",
         "CPUs / 2, at least 1, at most 8 for analytic work and 4 else",
     )
 
@@ -104,14 +106,14 @@ def derive_logging(draft: Draft) -> None:
         (
             "log_checkpoints",
             "on",
-            "each checkpoint tells what began it, how much it wrote and how long its flushes took.",
+            "each checkpoint logs its cause, how much it wrote and how long that took.",
         ),
-        ("log_lock_waits", "on", "a wait longer than deadlock_timeout (1 s) is told with who holds the lock."),
-        ("log_autovacuum_min_duration", "10s", "vacuums that take long are told, with what they read and wrote."),
+        ("log_lock_waits", "on", "it logs who waits longer than deadlock_timeout for a lock, and for whom."),
+        ("log_autovacuum_min_duration", "10s", "it logs long vacuums with what they read and wrote."),
         (
             "log_temp_files",
             "256MB" if is_analytic else "0",
-            "a sort or hash that did not fit work_mem is told, with its size.",
+            "it logs each sort or hash that did not fit work_mem, with its size.",
         ),
     ):
         draft.put(
@@ -127,7 +129,7 @@ def derive_logging(draft: Draft) -> None:
         )
     clock = draft.subject.clock_read_s
     if clock is None or clock.value > _CHEAP_CLOCK_S:
-        slow = "nobody measured how fast this clock is read" if clock is None else "reading this clock is slow"
+        slow = "how fast this clock is read was not measured" if clock is None else "reading this clock is slow"
         draft.notes.append(f"track_io_timing is left off: {slow}; `pg_test_timing` tells.")
         return
     for name in ("track_io_timing", "track_wal_io_timing"):
@@ -135,30 +137,9 @@ def derive_logging(draft: Draft) -> None:
             name,
             "on",
             layer=Layer.LOGGING,
-            reason="it tells how long reads and writes take, and the clock is read fast enough for it to cost nothing.",
+            reason="it shows how long reads and writes take, and this clock is fast enough for that to cost nothing.",
             formula="on where the clock is read in at most 100 ns",
             inputs=(clock,),
             source=f"PostgreSQL 18 manual, section 19.9.1, {name}; pg_test_timing",
             trades="two readings of the clock for each read, write and flush",
         )
-
-
-def note_assumptions(draft: Draft) -> None:
-    """Say which inputs are assumed and decide much."""
-    subject = draft.subject
-    told = [
-        subject.dataset,
-        subject.active,
-        subject.disk.flush_s,
-        subject.disk.random_read_iops,
-        subject.disk.write_bytes_per_s,
-    ]
-    assumed = [
-        one.name
-        for one in (*told, *([subject.wal_bytes_per_s] if subject.wal_bytes_per_s else []))
-        if one.origin is Origin.ASSUMED
-    ]
-    if subject.wal_bytes_per_s is None:
-        assumed.append("WAL rate")
-    if assumed:
-        draft.notes.append(f"assumed, and worth measuring or declaring: {', '.join(dict.fromkeys(assumed))}.")

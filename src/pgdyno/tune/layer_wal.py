@@ -5,10 +5,13 @@ What trades durability for speed (fsync, full_page_writes, synchronous_commit) i
 
 from __future__ import annotations
 
+import math
+
 from pgdyno.errors import SpecError
 from pgdyno.tune.checkpoints import (
     PAGE_BYTES,
     SEGMENT_BYTES,
+    recovery_s,
     wal_by_disk_bytes,
     wal_by_recovery_bytes,
     wal_disk,
@@ -72,16 +75,20 @@ def _put_max_wal(draft: Draft) -> None:
         # Nobody asked for it: no worse than a server that nobody has tuned.
         by_recovery = _STOCK_MAX_WAL_BYTES
     most = min(by_disk, by_recovery)
-    reason = f"the load then has a checkpoint in {longest_s / 60:.0f} min, and in a busier hour, too."
+    reason = f"it holds the WAL of {longest_s / 60:.0f} min, so that the clock starts checkpoints, even in a busy hour."
     if most < wanted:
         bound = (
-            "the free space allows" if by_disk < by_recovery else f"recovery in {subject.recovery_s.value:g} s allows"
+            "the free space allows"
+            if by_disk < by_recovery
+            else f"recovery in {_words(subject.recovery_s.value)} allows"
         )
-        reason = f"it is the most that {bound}, and less than the load could use."
+        reason = f"it is the most that {bound}; the load could use {format_bytes(round_up(wanted))}."
         if by_recovery <= by_disk and subject.recovery_s.origin is Origin.ASSUMED:
+            minutes = math.ceil(recovery_s(subject, min(round_up(wanted), by_disk)) / 60)
             draft.notes.append(
-                f"max_wal_size is held to {format_bytes(most)} by a recovery in {subject.recovery_s.value:g} s, which is "
-                f"assumed: with more time allowed the load could use {format_bytes(round_up(wanted))}."
+                f"max_wal_size is only {size(round_down(most))}, so that recovery after a crash takes at most "
+                f"{_words(subject.recovery_s.value)}, which is assumed; "
+                f"`--recovery {minutes}min` gives checkpoints all the room that the load can use."
             )
     # Rounding up what is wanted, and down what is allowed.
     value = min(round_up(wanted), round_down(most))
@@ -98,6 +105,10 @@ def _put_max_wal(draft: Draft) -> None:
     )
 
 
+def _words(seconds: float) -> str:
+    return f"{seconds:g} s" if seconds % 60 or seconds < 120 else f"{seconds / 60:g} min"
+
+
 def _put_timeout(draft: Draft) -> None:
     rate = wal_rate(draft.subject)
     distance = wal_distance_bytes(draft.number("max_wal_size"), draft.number("checkpoint_completion_target"))
@@ -106,7 +117,7 @@ def _put_timeout(draft: Draft) -> None:
         "checkpoint_timeout",
         f"{min(_LONGEST_S, max(_SHORTEST_S, by_wal // 300 * 300)) / 60:.0f}min",
         layer=Layer.WAL,
-        reason="after each checkpoint every page's first change goes to the WAL whole: the rarer, the fewer, as far as max_wal_size lasts.",
+        reason="fewer checkpoints write fewer full-page images to the WAL; max_wal_size lasts this long.",
         formula="max_wal_size / (1 + checkpoint_completion_target) / WAL rate / 1.25, in 5 min, from 5 to 30 min",
         inputs=(rate, draft.subject.recovery_s, wal_disk(draft.subject).free_bytes),
         source=_CONFIGURATION,
@@ -121,7 +132,7 @@ def _put_min_wal(draft: Draft) -> None:
         "min_wal_size",
         size(max(2 * SEGMENT_BYTES, round_down(value) // MB * MB)),
         layer=Layer.WAL,
-        reason="after a quiet hour segments are there to be used again, and need not be made and zeroed under load.",
+        reason="after a quiet hour the server still has WAL files to reuse, instead of creating them under load.",
         formula="WAL rate × 5 min, by when the server has learnt its need again; at least 80 MB, at most max_wal_size / 2",
         inputs=(rate,),
         source="PostgreSQL 18 manual, section 19.5.2, min_wal_size",
@@ -144,10 +155,10 @@ def _put_compression(draft: Draft) -> None:
         if name in guc.values and name not in missing
     }
     best = min(costs, key=costs.__getitem__)
-    reason = "images of whole pages are most of the WAL after a checkpoint; this spares the disk more than it takes of the CPUs."
+    reason = "full-page images are most of the WAL after a checkpoint, and here writing them costs more than compressing them."
     if best == "off":
         others = ", ".join(name for name in costs if name != "off")
-        reason = f"compressing page images, here with {others}, would take more of these CPUs than it spares this disk."
+        reason = f"compressing full-page images with {others} would cost these CPUs more than it saves this disk."
     draft.put(
         "wal_compression",
         best,
@@ -168,7 +179,7 @@ def _put_commit_delay(draft: Draft) -> None:
         "commit_delay",
         "0",
         layer=Layer.WAL,
-        reason="commits that come while a flush is under way share the next one already; waiting on purpose makes each later.",
+        reason="commits that arrive during a flush already share the next one; a delay would only make each later.",
         source="PostgreSQL 18 manual, section 28.5, commit_delay; src/backend/access/transam/xlog.c, XLogFlush()",
         is_worth_a_word=draft.subject.workload is WorkloadClass.OLTP_WRITE,
     )
@@ -179,8 +190,8 @@ def _put_cow(draft: Draft) -> None:
     if filesystem not in _COW_FILESYSTEMS:
         return
     for name, reason in (
-        ("wal_init_zero", "a file system that never overwrites in place gains nothing from zeros written ahead."),
-        ("wal_recycle", "a file system that never overwrites in place is as fast with new files, and keeps fewer."),
+        ("wal_init_zero", "a copy-on-write file system gains nothing from files filled with zeros ahead."),
+        ("wal_recycle", "a copy-on-write file system writes new files as fast as old ones."),
     ):
         draft.put(
             name,

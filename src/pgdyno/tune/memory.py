@@ -47,6 +47,12 @@ def reserve_bytes(subject: Subject) -> float:
     return min(64 * MB + 0.06 * subject.memory.value, 8192 * MB)
 
 
+def cacheable_bytes(subject: Subject) -> float:
+    """What both caches of data can hold together."""
+    sessions = subject.connections.value * SESSION_BYTES + subject.active.value * CACHES_BYTES
+    return max(0.0, subject.memory.value - reserve_bytes(subject) - sessions)
+
+
 def count_at_work(subject: Subject, max_connections: float) -> int:
     """Sessions that may be at work at once in the worst case."""
     return min(int(max_connections), math.ceil(max(subject.active.value, max_connections / 4)))

@@ -12,6 +12,7 @@ from statistics import median
 
 import msgspec
 
+from pgdyno.errors import SpecError
 from pgdyno.facts.gucs import all_gucs
 from pgdyno.record.tunables import ServerState, Tunables
 from pgdyno.record.types import ServerFacts, StudyRecord, TrialRecord
@@ -71,6 +72,9 @@ def make_subject(
         wishes: What the user says.
         state: Of the server that is to be tuned; None: it does not exist yet.
         measured: What a record says of the load.
+
+    Raises:
+        SpecError: More clients than connections.
     """
     host = machine.host
     limit = host.memory_limit_bytes
@@ -169,6 +173,12 @@ def _complete(
 ) -> Subject:
     workload = wishes.workload or DEFAULT_WORKLOAD
     connections = _find_connections(wishes, state)
+    if wishes.active is not None and wishes.active > connections.value:
+        raise SpecError(
+            f"{wishes.active} clients cannot be at work over {connections.value:g} connections",
+            detail=f"connections: {connections.how}",
+            hint=f"ask for at least --connections {wishes.active}, or for fewer --clients",
+        )
     return Subject(
         major=server.major,
         missing_values=find_missing_values(server),
@@ -194,6 +204,8 @@ def _find_connections(wishes: Wishes, state: ServerState | None) -> Known:
     now = None if state is None else state.look.settings.get("max_connections")
     if now is not None:
         return _seen(name, float(now), "count", "max_connections of the server")
+    if wishes.active is not None and wishes.active > _CONNECTIONS:
+        return _assume(name, wishes.active, "count", "one for each of --clients")
     return _assume(name, _CONNECTIONS, "count", "what an unchanged server takes")
 
 
@@ -224,7 +236,7 @@ def _find_dataset(
     # What the disk cannot hold is nobody's dataset; half of it is for WAL, sorts and bloat. Of its size, since what is
     # free is another figure each time.
     value = min(_DATASET_TO_MEMORY * memory.value, room_bytes / 2)
-    how = f"larger than memory as far as the disk allows; {held or 'no size is known'}"
+    how = f"{_DATASET_TO_MEMORY} times the memory, as far as the disk allows; {held or 'no size is known'}"
     return _assume(name, value, "bytes", how)
 
 
