@@ -133,7 +133,7 @@ def test_what_the_record_keeps_is_the_whole_set(is_layered: bool) -> None:
 
 @pytest.mark.parametrize(
     ("goal", "workloads", "most_minutes"),
-    [(Goal.DERIVED, (), 16.0), (Goal.DERIVED, ("tpcb-like",), 15.0), (Goal.LAYERS, ("tpcb-like",), 60.0)],
+    [(Goal.DERIVED, (), 15.0), (Goal.DERIVED, ("tpcb-like",), 15.0), (Goal.LAYERS, ("tpcb-like",), 60.0)],
 )
 def test_the_default_budget_can_decide_and_is_kept(goal: Goal, workloads: tuple[str, ...], most_minutes: float) -> None:
     study = with_variants(compose(*workloads, goal=goal), is_layered=goal is Goal.LAYERS)
@@ -142,7 +142,8 @@ def test_the_default_budget_can_decide_and_is_kept(goal: Goal, workloads: tuple[
     assert study.experiment.minutes <= most_minutes
     plan = plan_study(study, MACHINE, load_budget_s=10.0)
     assert plan.experiment is not None
-    assert plan.trials[-1].round >= count_least_rounds(plan.experiment, len(plan.workloads))
+    # Two more than the fewest, whose intervals are too wide for all but the largest differences.
+    assert plan.trials[-1].round >= count_least_rounds(plan.experiment, len(plan.workloads)) + 2
     assert plan.predicted_s <= study.experiment.minutes * 60.0
 
 
@@ -150,7 +151,7 @@ def test_longer_trials_get_the_minutes_that_a_verdict_takes() -> None:
     study = with_variants(compose("tpcb-like", trials={"duration": "300s"}))
     minutes = budget(study).experiment.minutes
     assert minutes is not None
-    assert 5 * 3 * 5 <= minutes < 5 * 3 * 5.5
+    assert 7 * 3 * 5 <= minutes < 7 * 3 * 5.5
 
 
 def test_rounds_are_kept_and_too_few_are_refused() -> None:

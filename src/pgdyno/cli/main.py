@@ -73,8 +73,8 @@ def bench(
     minutes: Annotated[
         float | None,
         typer.Option(
-            help="The longest it may take; it ends as soon as it knows. [default: 15; --layers: 60; more where nothing"
-            " could be decided]",
+            help="The longest it may take; it ends as soon as it knows. [default: 15; --layers: 60; more where trials are"
+            " long or many]",
             show_default=False,
         ),
     ] = None,
@@ -110,7 +110,7 @@ def bench(
         typer.Option(
             "--duration",
             "-T",
-            help="Measured load of one trial, such as 60s. [default: 10s; --layers: 20s; --stock-only: 30s; --quick: 8s]",
+            help="Measured load of one trial, such as 60s. [default: 5s; --layers: 20s; --stock-only: 30s; --quick: 8s]",
             show_default=False,
         ),
     ] = None,

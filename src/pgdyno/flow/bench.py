@@ -42,12 +42,12 @@ class _Defaults(msgspec.Struct, frozen=True, kw_only=True):
 
 
 # On 2 CPUs nine short trials and the loading end within 3 minutes, fifteen longer ones within 12. A comparison's are many
-# and short, because a longer one does not repeat itself any better; those that take layers apart are longer, because
-# checkpoints, which one layer is about, come after 10 to 60 s of full load.
+# and short: a longer one does not repeat itself any better, and each round more makes the interval narrower. Those that
+# take layers apart are longer, because checkpoints, which one layer is about, come after 10 to 60 s of full load.
 _DEFAULTS = {
     Goal.QUICK: _Defaults(trials={"rounds": 3, "duration": "8s", "warm_up": "2s"}, load_budget_s=10.0),
     Goal.STOCK: _Defaults(trials={"rounds": 5, "duration": "30s", "warm_up": "5s"}, load_budget_s=20.0),
-    Goal.DERIVED: _Defaults(trials={"duration": "10s", "warm_up": "2s"}, load_budget_s=10.0, minutes=15.0),
+    Goal.DERIVED: _Defaults(trials={"duration": "5s", "warm_up": "2s"}, load_budget_s=10.0, minutes=15.0),
     Goal.LAYERS: _Defaults(trials={"duration": "20s", "warm_up": "3s"}, load_budget_s=10.0, minutes=60.0),
 }
 _QUESTION = "How fast is this machine's PostgreSQL"

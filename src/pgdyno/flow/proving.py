@@ -33,6 +33,9 @@ from pgdyno.tune.types import Known, Origin, Target, Tuning, WorkloadClass
 from pgdyno.units import format_bytes
 
 _DERIVE_S = 1.0
+# With the fewest rounds that can decide anything an interval is four standard deviations of a pair wide to either side
+# and more, with two more it is two to four. Source: analyse/evidence.py, pairs of +1 and -1, 3 to 21 questions.
+_MORE_ROUNDS = 2
 # pgbench's own scripts; of others nobody knows what they do.
 _CLASSES = {
     "tpcb-like": WorkloadClass.OLTP_WRITE,
@@ -142,7 +145,7 @@ def describe_tuned(tuning: Tuning, chosen: TrialSet, planned: Plan, *, is_layere
 def with_minutes(study: Study, machine: Machine, *, rounds: int | None, minutes: float, load_budget_s: float) -> Study:
     """The study with a budget: of the rounds that were asked for, or of the minutes, as far as it needs them.
 
-    It gets what the fewest rounds take that can decide anything, however long its trials are.
+    It gets what it takes to see more than the largest of differences, however long its trials are.
 
     Raises:
         SpecError: Fewer rounds were asked for than any verdict takes.
@@ -166,9 +169,10 @@ def with_minutes(study: Study, machine: Machine, *, rounds: int | None, minutes:
             detail=f"{least} are the fewest of {len(experiment.arms) - 1} variants on {len(plan.workloads)} workloads",
             hint=f"--rounds {least}, or --stock-only to measure without comparing",
         )
+    wanted = least + _MORE_ROUNDS if rounds is None else rounds
     most_s = min(experiment.budget_s or math.inf, minutes * 60.0) if rounds is None else others_s + rounds * round_s
     # To a quarter of a minute, of which a study file can keep any number exactly.
-    chosen = math.ceil(max(most_s, others_s + least * round_s) / 15.0) / 4.0
+    chosen = math.ceil(max(most_s, others_s + wanted * round_s) / 15.0) / 4.0
     return msgspec.structs.replace(study, experiment=msgspec.structs.replace(study.experiment, minutes=chosen))
 
 
