@@ -123,7 +123,7 @@ def describe_subject(view: TuningView) -> str:
     """What it is for, in a sentence, with where each figure is from."""
     subject = view.tuning.subject
     workload = f"{subject.workload.value}{'' if view.is_workload_said else ' (assumed)'}"
-    size = f"{format_known(subject.cpus)} CPUs, {format_known(subject.memory)} of memory, data on {_describe_disk(subject)}"
+    size = f"{format_known(subject.cpus)} CPU{'' if subject.cpus.value == 1 else 's'}, {format_known(subject.memory)} of memory, data on {_describe_disk(subject)}"
     load = f"{workload}, {_with_origin(subject.dataset)} of data, {_with_origin(subject.connections)} connections"
     return f"{view.server}; {view.machine}: {size}; {load}, {_with_origin(subject.active)} of them at work"
 

@@ -11,6 +11,7 @@ from rich.text import Text
 from pgdyno.errors import SpecError
 from pgdyno.report.paragraph import Paragraph
 from pgdyno.report.tuning import COST_WORDS, TuningView, change_of, format_known
+from pgdyno.tune.memory import describe_share
 from pgdyno.tune.types import Derived, Known
 
 
@@ -47,6 +48,9 @@ def render_explained(view: TuningView, settings: Sequence[Derived]) -> Renderabl
             parts.append(Paragraph("not part of the set: it gives up durability"))
         parts += [Paragraph(f"{label}: {words}") for label, words in _facts(one) if words]
         parts.append("")
+    if settings == view.tuning.settings:
+        lines = "\n".join(describe_share(share) for share in view.tuning.memory)
+        parts += [Text("memory in the worst case", style="bold"), Text(lines), ""]
     return Group(*parts[:-1])
 
 

@@ -101,7 +101,6 @@ def _estimate(draft: Draft) -> tuple[Estimated, ...]:
             unit="s",
             how="at most: max_wal_size is replayed and each changed page written before the server opens",
         ),
-        Estimated(what="WAL kept on disk", value=max_wal, unit="bytes", how="max_wal_size, which is a soft limit"),
         Estimated(
             what="checkpoint interval",
             value=interval_s(subject, timeout_s=timeout_s, max_wal_bytes=max_wal, completion_target=target),

@@ -119,10 +119,15 @@ def check_memory(subject: Subject, settings: Mapping[str, str]) -> tuple[MemoryS
     return shares
 
 
+def describe_share(share: MemoryShare) -> str:
+    """A line of the sum."""
+    return f"{format_bytes(share.bytes):>10}  {share.what}: {share.how}"
+
+
 def too_much(subject: Subject, shares: Sequence[MemoryShare]) -> SpecError:
     """What to say of a sum that does not fit."""
     total, memory = total_bytes(shares), subject.memory.value
-    lines = [f"{format_bytes(share.bytes):>10}  {share.what}: {share.how}" for share in shares]
+    lines = [describe_share(share) for share in shares]
     largest = max(shares, key=lambda share: share.bytes).what
     return SpecError(
         f"the settings need {format_bytes(total)} in the worst case, and there are {format_bytes(memory)}",
