@@ -13,6 +13,7 @@ import pytest
 
 from pgdyno.errors import HostError, StepFailedError
 from pgdyno.run import process
+from tests.homes import reachable_folder
 
 
 def is_alive(pid: int) -> bool:
@@ -79,6 +80,17 @@ def test_a_child_dies_with_its_owner(user: process.ServerUser | None) -> None:
     while is_alive(child) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not is_alive(child)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_root_loads_nothing_that_the_environment_of_somebody_else_says() -> None:
+    user = process.find_server_user()
+    with reachable_folder() as folder:
+        folder.chmod(0o777)
+        # The dynamic linker of each program that is executed writes down what it does, as whom it runs.
+        env = {**os.environ, "LD_DEBUG": "files", "LD_DEBUG_OUTPUT": str(folder / "said")}
+        assert process.run(["id", "-u"], user=user, env=env).stdout == f"{user.uid}\n"
+        assert {path.stat().st_uid for path in folder.glob("said*")} == {user.uid}
 
 
 def test_children_are_out_of_reach_of_ctrl_c() -> None:

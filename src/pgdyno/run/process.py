@@ -30,6 +30,8 @@ class ServerUser(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     uid: int
     gid: int
+    groups: tuple[int, ...] = ()
+    """Supplementary ones."""
 
     @property
     def is_self(self) -> bool:
@@ -143,9 +145,15 @@ def run(
     """
     environment = dict(env) if env is not None else clean_environment()
     _require_program(argv[0], environment)
+    account = None if user is None or user.is_self else user
     try:
         done = subprocess.run(
-            wrap(argv, user=user),
+            wrap(argv, user=None),
+            # Before anything is executed: the environment may be that of the account's own process, and what it has the
+            # dynamic linker load (LD_PRELOAD) must not be loaded by root, not even into setpriv.
+            user=account.uid if account else None,
+            group=account.gid if account else None,
+            extra_groups=account.groups if account else None,
             check=False,
             capture_output=True,
             timeout=timeout_s,
