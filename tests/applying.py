@@ -13,7 +13,7 @@ from pgdyno.run.apply_look import Prepared, find_named_server, prepare_apply
 from pgdyno.run.journal import Journal
 from pgdyno.run.server_conf import NAME
 from pgdyno.run.sysctl import read_sysctl
-from pgdyno.run.sysfs import ROOT
+from pgdyno.run.sysfs import ROOT, read_value, reset_with, write_values
 from tests.sysctls import SETTING, machine_settings, own_network
 from tests.tools.pgcluster import Cluster, running
 
@@ -35,6 +35,17 @@ def find_loop() -> dict[str, str]:
 
 
 SYSFS = find_loop()
+
+
+@contextlib.contextmanager
+def kept_disk() -> Iterator[None]:
+    """The disk as it was afterwards, also what another scheduler resets."""
+    before = {name: read_value(name) for name in SYSFS}
+    before |= {name: read_value(name) for scheduler in SYSFS for name in reset_with(scheduler)}
+    try:
+        yield
+    finally:
+        write_values(dict(sorted(before.items(), key=lambda item: not item[0].endswith("scheduler"))))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,17 +111,11 @@ class Bench:
 @contextlib.contextmanager
 def some_bench(version_major: int, folder: Path) -> Iterator[Bench]:
     """A running server with something in its postgresql.auto.conf, and a machine that is put back whatever happens."""
-    with own_network(), machine_settings(*_PAIR), running(version_major) as cluster:
-        before = {name: (ROOT / name).read_text() for name in SYSFS}
+    with own_network(), machine_settings(*_PAIR), kept_disk(), running(version_major) as cluster:
         bench = Bench(cluster=cluster, folder=folder)
         bench.conf.write_bytes(OLD_CONF)
         cluster.sql("SELECT pg_reload_conf()")
-        try:
-            yield bench
-        finally:
-            for name in sorted(SYSFS, reverse=True):
-                chosen = before[name].partition("[")[2].partition("]")[0] or before[name]
-                (ROOT / name).write_text(chosen)
+        yield bench
 
 
 needs_loop = pytest.mark.skipif(not SYSFS, reason="there is no loop device that nobody uses")

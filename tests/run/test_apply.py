@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import signal
@@ -27,7 +26,7 @@ from pgdyno.run.server_conf import read_conf
 from pgdyno.run.sysctl import read_sysctl
 from pgdyno.run.sysfs import read_value
 from pgdyno.run.tuning_undo import restore_tuning
-from tests.applying import OLD_CONF, RELOADED, RESTARTED, SYSCTLS, SYSFS, Bench, some_bench
+from tests.applying import OLD_CONF, RELOADED, RESTARTED, SYSCTLS, SYSFS, Bench, kept_disk, some_bench
 from tests.cli.program import wait_until
 from tests.homes import reachable_folder
 from tests.sysctls import SETTING, needs_proc_sys, write
@@ -71,6 +70,12 @@ def change_tuning(journal: Journal, change: Callable[[Tuning], Tuning]) -> None:
         page.write_tuning(change(page.tuning))
 
 
+def killed(tuning: Tuning) -> Tuning:
+    """As a pgdyno leaves it that was killed."""
+    owner = msgspec.structs.replace(tuning.owner, start_ticks=1)
+    return msgspec.structs.replace(tuning, state=TuningState.APPLYING, owner=owner)
+
+
 class TestInForce:
     def test_all_of_it_and_back(self, bench: Bench) -> None:
         applied = apply(bench, {**RELOADED, **RESTARTED}, may_restart=True, sysctls=SYSCTLS, sysfs=SYSFS)
@@ -98,7 +103,7 @@ class TestInForce:
         assert bench.prepare({**RELOADED, **RESTARTED, "max_wal_senders": "10"}).restarting == tuple(RESTARTED)
         applied = apply(bench, {**RELOADED, **RESTARTED})
         assert applied.waiting == tuple(RESTARTED)
-        assert applied.waiting_reason == "no restart was asked for"
+        assert applied.waiting_reason == "none was asked for, which --restart does"
         assert applied.settings == RELOADED
         assert bench.show("work_mem", "max_connections") == ("12MB", "100")
         assert restore(bench) == {str(bench.cluster.data): ("undone", "")}
@@ -113,7 +118,10 @@ class TestInForce:
         apply(bench, RESTARTED, may_restart=True)
         ((outcome, reason),) = restore(bench).values()
         assert outcome == "undone"
-        assert reason == "restart the server: until then it runs with shared_buffers, max_connections as tuned"
+        assert (
+            reason
+            == "it runs with shared_buffers, max_connections as tuned until it is restarted, which is left to you"
+        )
         assert bench.show("max_connections") == ("37",)
         bench.cluster.run(
             "pg_ctl", "-D", str(bench.cluster.data), "-w", "-s", "-l", str(bench.cluster.root / "server.log"), "restart"
@@ -218,6 +226,39 @@ class TestRollingBack:
             apply_tuning(prepared, may_restart=False, journal=bench.journal)
         bench.conf.write_bytes(OLD_CONF)
 
+    def test_who_writes_the_file_at_the_last_moment_is_not_overwritten(self, bench: Bench) -> None:
+        def alter(activity: str) -> None:
+            if activity == f"writing {bench.conf}":
+                bench.cluster.sql("ALTER SYSTEM SET jit = off")
+
+        with pytest.raises(HostError, match=r"changed .* meanwhile"):
+            apply_tuning(bench.prepare(RELOADED), may_restart=False, journal=bench.journal, on_activity=alter)
+        assert read_conf(bench.conf.read_bytes()) == {**read_conf(OLD_CONF), "jit": "off"}
+        TestRestoring.put_conf_back(bench)
+
+    def test_a_server_that_was_restarted_since(self, bench: Bench) -> None:
+        prepared = bench.prepare(RELOADED)
+        bench.cluster.stop()
+        for _ in range(2):
+            with pytest.raises(HostError, match="started or stopped meanwhile"):
+                apply_tuning(prepared, may_restart=False, journal=bench.journal)
+            if not (bench.cluster.data / "postmaster.pid").exists():
+                bench.cluster.start()
+
+    def test_a_server_that_was_stopped_runs_again_though_its_file_cannot_be_put_back(self, bench: Bench) -> None:
+        def spoil(activity: str) -> None:
+            if activity == "starting the server":
+                bench.conf.chmod(0o644)
+                os.chown(bench.conf, 65534, -1)
+                raise KeyboardInterrupt
+
+        with pytest.raises(HostError, match="nor everything be put back"):
+            apply_tuning(bench.prepare(RESTARTED), may_restart=True, journal=bench.journal, on_activity=spoil)
+        assert bench.show("jit") == ("on",)
+        os.chown(bench.conf, bench.cluster.user.uid, -1)
+        change_tuning(bench.journal, killed)
+        assert restore(bench, may_restart=True) == {str(bench.cluster.data): ("undone", "")}
+
 
 class TestRestoring:
     def test_what_others_have_set_since_stays(self, bench: Bench) -> None:
@@ -250,20 +291,17 @@ class TestRestoring:
         write(SETTING, "4096")
 
     def test_after_a_reboot(self, bench: Bench) -> None:
-        apply(bench, RELOADED, sysctls=SYSCTLS, sysfs=SYSFS)
-        boot = "00000000-0000-0000-0000-000000000000"
-
         def reboot(tuning: Tuning) -> Tuning:
-            content = json.loads(msgspec.json.encode(tuning))
-            content = json.loads(json.dumps(content).replace(tuning.owner.boot_id, boot))
-            return msgspec.convert(content, Tuning)
+            boot = "00000000-0000-0000-0000-000000000000"
+            content = msgspec.json.encode(tuning).replace(tuning.owner.boot_id.encode(), boot.encode())
+            return msgspec.json.decode(content, type=Tuning)
 
-        change_tuning(bench.journal, reboot)
-        ended = restore(bench)
+        with kept_disk():
+            apply(bench, RELOADED, sysctls=SYSCTLS, sysfs=SYSFS)
+            change_tuning(bench.journal, reboot)
+            ended = restore(bench)
         assert ended[SETTING] == ("undone", "")
         assert {ended[name] for name in SYSFS} <= {("gone", "a reboot has undone it")}
-        for name in sorted(SYSFS, reverse=True):
-            (Path("/sys") / name).write_text("none" if name.endswith("scheduler") else "128")
 
     def test_a_measurement_goes_on_top_and_is_not_disturbed(self, bench: Bench) -> None:
         apply(bench, RELOADED, sysctls={SETTING: "1100"})
@@ -279,11 +317,7 @@ class TestRestoring:
     def test_half_of_it_is_said_and_refused(self, bench: Bench) -> None:
         apply(bench, RELOADED)
 
-        def kill(tuning: Tuning) -> Tuning:
-            owner = msgspec.structs.replace(tuning.owner, start_ticks=1)
-            return msgspec.structs.replace(tuning, state=TuningState.APPLYING, owner=owner)
-
-        change_tuning(bench.journal, kill)
+        change_tuning(bench.journal, killed)
         (said,) = restore_left_overs(bench.journal)
         assert said.outcome.value == "failed"
         assert "`pgdyno restore` undoes all of that" in said.reason
@@ -301,9 +335,36 @@ class TestRestoring:
                 tuning, servers=(msgspec.structs.replace(tuning.servers[0], what="/nowhere/data"),)
             ),
         )
-        assert restore(bench) == {"/nowhere/data": ("gone", "its data directory is gone")}
+        assert restore(bench) == {
+            "/nowhere/data": ("gone", "its data directory is gone; wherever it is now, its settings are as tuned")
+        }
         assert bench.conf.read_bytes() == conf
         TestRestoring.put_conf_back(bench)
+
+    def test_data_that_are_another_accounts_now(self, bench: Bench) -> None:
+        """Else who owns a server could have root write into another's, and run programs of theirs as that account."""
+        apply(bench, RELOADED)
+        data = bench.cluster.data
+        os.chown(data, 65534, -1)
+        try:
+            ((outcome, reason),) = restore(bench).values()
+        finally:
+            os.chown(data, bench.cluster.user.uid, -1)
+        assert outcome == "failed"
+        assert reason.startswith(f"{data} belongs to another account now")
+        assert restore(bench) == {str(data): ("undone", "")}
+
+    def test_data_on_a_volume_that_is_away_are_not_forgotten(self, bench: Bench) -> None:
+        apply(bench, RELOADED)
+
+        def move(tuning: Tuning, what: Path, mount_point: Path) -> Tuning:
+            change = msgspec.structs.replace(tuning.servers[0], what=str(what), mount_point=str(mount_point))
+            return msgspec.structs.replace(tuning, servers=(change,))
+
+        change_tuning(bench.journal, lambda tuning: move(tuning, bench.folder / "volume/data", bench.folder / "volume"))
+        assert [outcome for outcome, _ in restore(bench).values()] == ["failed"]
+        change_tuning(bench.journal, lambda tuning: move(tuning, bench.cluster.data, Path("/")))
+        assert restore(bench) == {str(bench.cluster.data): ("undone", "")}
 
     @staticmethod
     def put_conf_back(bench: Bench) -> None:
@@ -359,6 +420,18 @@ class TestRefusals:
         bench.conf.write_bytes(OLD_CONF)
         bench.cluster.start()
 
+    def test_who_is_at_work_there_unseen(self, bench: Bench) -> None:
+        """As of another container: its postmaster.pid tells a number that is nobody's here."""
+        bench.cluster.stop()
+        (bench.folder / "postgres").symlink_to(shutil.which("sleep") or "")
+        stranger = process.start([str(bench.folder / "postgres"), "600"], cwd=bench.cluster.data)
+        try:
+            assert wait_until(lambda: "somebody is at work" in self.try_to(bench))
+        finally:
+            process.stop(stranger)
+            (bench.folder / "postgres").unlink()
+            bench.cluster.start()
+
     def test_a_standby(self, bench: Bench) -> None:
         mark = bench.cluster.data / "standby.signal"
         bench.cluster.run("pg_ctl", "-D", str(bench.cluster.data), "-m", "fast", "-w", "-s", "stop")
@@ -396,7 +469,7 @@ class TestRefusals:
         try:
             bench.prepare({"jit": "off"})
         except HostError as error:
-            return error.detail
+            return f"{error.fact}: {error.detail}"
         return ""
 
     def test_no_data_directory(self, tmp_path: Path) -> None:
@@ -428,7 +501,8 @@ def test_a_server_that_is_watched_over(bench: Bench) -> None:
 
 def test_who_is_not_root(bench: Bench) -> None:
     code = f"""
-import encodings.ascii, os, pathlib, sys
+import encodings.ascii, os, pathlib, pwd, sys
+import pgdyno.run.sql
 from pgdyno.run.apply import apply_tuning
 from pgdyno.run.apply_look import find_named_server, prepare_apply
 from pgdyno.flow.restore import restore_host

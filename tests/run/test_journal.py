@@ -63,6 +63,17 @@ def test_the_first_format_is_read_and_written_anew(journal: Journal) -> None:
     assert journal.read() == (change,)
 
 
+def test_what_holds_nothing_leaves_nothing_for_an_older_one_to_refuse(journal: Journal) -> None:
+    change = some_change()
+    with journal.open() as page:
+        page.write([change])
+    journal.drop([change])
+    with journal.open() as page:
+        page.write_tuning(None)
+    assert [path.name for path in journal.folder.iterdir()] == ["lock"]
+    assert (journal.read(), journal.read_tuning()) == ((), None)
+
+
 def test_what_is_saved_is_closed_to_others_and_goes_with_its_tuning(journal: Journal) -> None:
     with journal.open() as page:
         saved = SavedFile(sha256=page.save(b"a password"), uid=0, gid=0, mode=0o600)
@@ -143,7 +154,7 @@ def test_a_failed_write_leaves_what_was_there(journal: Journal) -> None:
         page.write([some_change()])
         (journal.folder / ".changes.json.partial").mkdir()
         with pytest.raises(HostError, match="cannot write the journal"):
-            page.write([])
+            page.write([some_change(), some_change()])
         (journal.folder / ".changes.json.partial").rmdir()
     assert len(journal.read()) == 1
 

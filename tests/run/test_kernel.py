@@ -387,6 +387,7 @@ class TestLeftOvers:
 
     def test_after_kill_9_of_a_pair(self, journal: Journal) -> None:
         with machine_settings(*BACKGROUND):
+            write(BACKGROUND[0], "11")
             before = [read_sysctl(name) for name in BACKGROUND]
             leave_changed(journal, {BACKGROUND[1]: "500000000"})
             assert [read_sysctl(name) for name in BACKGROUND] == ["0", "500000000"]

@@ -17,7 +17,8 @@ from pgdyno.run.host import read_host_facts
 from pgdyno.run.host_state import read_memory
 from pgdyno.run.host_tree import Tree
 from pgdyno.run.installation import read_server_facts
-from pgdyno.run.server_look import LOOKED_AT, find_data_folder, look_at_server
+from pgdyno.run.data_folder import find_data_folder
+from pgdyno.run.server_look import LOOKED_AT, look_at_server
 from tests.cli.program import wait_until
 from tests.sysctls import machine_settings, needs_proc_sys
 from tests.tools.pgcluster import Cluster, running
@@ -140,10 +141,13 @@ def start_with_huge_pages(cluster: Cluster, pool: Path) -> ServerLook | None:
 
 @needs_proc_sys
 def test_huge_pages_that_are_there_and_not(cluster: Cluster) -> None:
-    without = findings(look(cluster)[0])["huge-pages"]
-    assert without.claim == "huge_pages = try, and the server got none."
     with machine_settings("vm.nr_hugepages"):
         pool = Path("/proc/sys/vm/nr_hugepages")
+        # Those that another server holds stay.
+        pool.write_text("0")
+        restart(cluster)
+        without = findings(look(cluster)[0])["huge-pages"]
+        assert without.claim == "huge_pages = try, and the server got none."
         try:
             server = start_with_huge_pages(cluster, pool)
         finally:

@@ -36,7 +36,8 @@ class AppliedTuning(msgspec.Struct, frozen=True, kw_only=True):
         """As a person reads it."""
         if self.applied is None:
             return Text("nothing to change: all of it is in force")
-        lines: list[RenderableType] = []
+        # What would change stands above it.
+        lines: list[RenderableType] = [Text()]
         for title, words in _describe(self.applied, was_running=self.was_running):
             if words:
                 lines += [Paragraph(Text(title, "bold"), by=0), Paragraph(with_program(words, program_name()))]
@@ -119,4 +120,5 @@ def _describe(applied: Applied, *, was_running: bool) -> Iterator[tuple[str, str
     for one in applied.left_out:
         yield f"not applied, {one.what}: {one.reason}", ", ".join(one.names)
     yield "worth knowing", " ".join(applied.remarks)
-    yield "to undo all of it, at any later time", "`pgdyno restore`"
+    restart = " --restart" if applied.was_restarted else ""
+    yield "to undo all of it, at any later time", f"`pgdyno restore{restart}`"

@@ -17,10 +17,11 @@ from pgdyno.plan.experiment import reference_server
 from pgdyno.plan.plan import Machine, Plan, plan_study
 from pgdyno.record.preflight import PreflightFacts, ServerLook, ServerOrigin
 from pgdyno.record.types import HostFacts, ServerFacts
+from pgdyno.run.data_folder import DataFolder, find_data_folder
 from pgdyno.run.installation import read_named_facts, read_server_facts
 from pgdyno.run.preflight_facts import Subject, read_preflight
 from pgdyno.run.program import program_name
-from pgdyno.run.server_look import DataFolder, find_data_folder, look_at_server
+from pgdyno.run.server_look import look_at_server
 from pgdyno.spec.read import make_study
 from pgdyno.spec.study import BUILTIN_SCRIPTS, ServerSpec, Study
 from pgdyno.units import format_bytes

@@ -19,10 +19,10 @@ from pgdyno.record.store import open_record
 from pgdyno.record.tunables import ServerState
 from pgdyno.record.types import ServerFacts
 from pgdyno.report.tuning import Tried, TuningView, tune_document
+from pgdyno.run.data_folder import DataFolder, find_data_folder
 from pgdyno.run.installation import Installation, find_installation, read_named_facts, read_server_facts
 from pgdyno.run.process import ServerUser, find_server_user
 from pgdyno.run.program import program_name
-from pgdyno.run.server_look import DataFolder, find_data_folder
 from pgdyno.run.server_settings import read_server_state
 from pgdyno.run.settings_check import count_huge_pages, shaping_settings, start_empty
 from pgdyno.run.tunables import read_kernel_files, read_sysctls, read_tunables

@@ -116,7 +116,7 @@ def _begin(prepared: Prepared, page: OpenJournal, *, may_restart: bool) -> tuple
 def _carry_out(prepared: Prepared, steps: Steps, on_activity: Tell) -> Applied:
     for file in steps.files:
         on_activity(f"writing {file.path}")
-        write_copy(file.path, file.new, uid=file.uid)
+        write_copy(file.path, file.new, instead_of=file.old, uid=file.uid)
     server, running = prepared.server, prepared.running
     state = reload_server(server, tuple(prepared.settings)) if server and running else None
     waiting = tuple(name for name, shown in state.settings.items() if shown.is_waiting) if state else ()
@@ -139,7 +139,9 @@ def _carry_out(prepared: Prepared, steps: Steps, on_activity: Tell) -> Applied:
     return Applied(
         settings={name: value for name, value in prepared.settings.items() if name not in waiting},
         waiting=waiting,
-        waiting_reason=(running.origin.obstacle or "no restart was asked for") if running and waiting else "",
+        waiting_reason=(running.origin.obstacle or "none was asked for, which --restart does")
+        if running and waiting
+        else "",
         was_restarted=starter is not None,
         sysctls=prepared.sysctls,
         sysfs=prepared.sysfs,

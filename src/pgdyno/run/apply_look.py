@@ -15,11 +15,10 @@ import msgspec
 
 from pgdyno.errors import HostError, SpecError
 from pgdyno.facts.gucs import same_value
-from pgdyno.run import process
+from pgdyno.run.data_folder import Postmaster, find_data_folder, find_strangers
 from pgdyno.run.kept_file import FileCopy, read_copy
-from pgdyno.run.named_server import NamedServer, Postmaster, open_server
+from pgdyno.run.named_server import NamedServer
 from pgdyno.run.server_conf import NAME
-from pgdyno.run.server_look import find_data_folder
 from pgdyno.run.server_starter import Origin, find_origin
 from pgdyno.run.sysctl import check_sysctls
 from pgdyno.run.sysctl_file import SYSCTL_FILE
@@ -43,20 +42,8 @@ _CHOSEN_BY_SERVER = {
     "subtransaction_buffers": "0",
     "transaction_buffers": "0",
 }
+_PATIENCE_S = 60.0
 _SAID = re.compile(r"^.*? (?=(?:FATAL|ERROR|LOG|DETAIL|HINT): )", re.MULTILINE)
-# The names are ours: checked by _NAME. What an extension that is not loaded defines pg_settings does not show.
-_STATE = """
-SELECT jsonb_build_object(
-    'is_superuser', current_setting('is_superuser')::bool,
-    'is_in_recovery', pg_is_in_recovery(),
-    'may_alter_system', coalesce(current_setting('allow_alter_system', true), 'on')::bool,
-    'data_directory', (SELECT setting FROM pg_settings WHERE name = 'data_directory'),
-    'config_file', (SELECT setting FROM pg_settings WHERE name = 'config_file'),
-    'loaded_at', pg_conf_load_time()::text,
-    'settings', (SELECT coalesce(jsonb_object_agg(asked.name, jsonb_build_object(
-                        'value', coalesce(setting, current_setting(asked.name, true)), 'source', coalesce(source, ''),
-                        'context', coalesce(context, ''), 'is_waiting', coalesce(pending_restart, false))), '{{}}')
-                 FROM unnest(ARRAY[{names}]::text[]) AS asked (name) LEFT JOIN pg_settings s ON lower(s.name) = asked.name))"""
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,14 +127,13 @@ def find_named_server(path: Path, *, bindir: Path | None = None) -> NamedServer:
         HostError: It may not be read, is another account's, or no programs are found for it.
     """
     folder = find_data_folder(path.resolve(), bindir=bindir)
-    server = open_server(folder.path, folder.bindir)
-    if os.geteuid() not in {0, server.uid}:
+    if os.geteuid() not in {0, folder.uid}:
         raise HostError(
             f"{folder.path} is another account's",
-            detail=f"uid {server.uid}",
+            detail=f"uid {folder.uid}",
             hint="run pgdyno as root or as that account",
         )
-    return server
+    return NamedServer(**msgspec.structs.asdict(folder))
 
 
 def prepare_apply(
@@ -196,7 +182,10 @@ def ask_state(server: NamedServer, names: Sequence[str]) -> ServerState:
         HostError: It lets nobody in whom we may be.
         StepFailedError: It does not run, or does not answer.
     """
-    return server.ask(_STATE.format(names=", ".join(f"'{name}'" for name in names)), ServerState)
+    # psycopg comes with it: only who asks a server waits for that.
+    from pgdyno.run.sql import named_server_query  # noqa: PLC0415
+
+    return server.ask(named_server_query(names), ServerState)
 
 
 def find_differing(settings: Mapping[str, str], shown: Mapping[str, Setting], major: int) -> tuple[str, ...]:
@@ -247,7 +236,7 @@ def _look_at_server(server: NamedServer, settings: Mapping[str, str]) -> tuple[F
     running = _look_at_running(server, postmaster, settings) if postmaster is not None else None
     if running is None:
         _check_stopped(server)
-    path = server.data / NAME
+    path = server.path / NAME
     conf = read_copy(path, uid=server.uid)
     # ALTER SYSTEM could replace it all the same, but who takes the right to write away means it.
     if conf is not None and (not conf.mode & 0o200 or not os.access(path, os.W_OK)):
@@ -262,11 +251,11 @@ def _look_at_running(server: NamedServer, postmaster: Postmaster, settings: Mapp
     state = ask_state(server, list(settings))
     if not state.is_superuser:
         raise HostError(
-            f"the server in {server.data} lets pgdyno in, but not as a superuser",
+            f"the server in {server.path} lets pgdyno in, but not as a superuser",
             hint="let its own account be a superuser by peer authentication on its socket",
         )
-    if state.data_directory is None or Path(state.data_directory).resolve() != server.data:
-        raise HostError("another server answers", detail=f"it serves {state.data_directory}, not {server.data}")
+    if state.data_directory is None or Path(state.data_directory).resolve() != server.path:
+        raise HostError("another server answers", detail=f"it serves {state.data_directory}, not {server.path}")
     if state.is_in_recovery:
         raise _standing_by(server)
     if not state.may_alter_system:
@@ -282,7 +271,14 @@ def _look_at_running(server: NamedServer, postmaster: Postmaster, settings: Mapp
 
 
 def _check_stopped(server: NamedServer) -> None:
-    if any((server.data / name).exists() for name in ("standby.signal", "recovery.signal")):
+    other = find_strangers(server.path)
+    if other is not None:
+        raise HostError(
+            f"somebody is at work in {server.path}, though it tells of no server that runs here",
+            detail=f"pid {other}, of another container, or left over by a server that was killed",
+            hint="run pgdyno where the server runs, or end what is left of it",
+        )
+    if any((server.path / name).exists() for name in ("standby.signal", "recovery.signal")):
         raise _standing_by(server)
     if server.major >= 17 and _run_postgres(server, ["-C", "allow_alter_system"], None).strip() == "off":
         raise _no_alter_system()
@@ -294,9 +290,9 @@ def _try_settings(server: NamedServer, settings: Mapping[str, str], config_file:
 
 
 def _run_postgres(server: NamedServer, words: Sequence[str], config_file: str | None) -> str:
-    config = Path(config_file) if config_file else _find_config_file(server)
-    argv = [server.program("postgres"), "-D", str(server.data), "-c", f"config_file={config}", *words]
-    done = process.run(argv, user=server.asker)
+    config = config_file or server.config_file()
+    argv = ["-D", str(server.path), "-c", f"config_file={config}", *words]
+    done = server.run("postgres", *argv, timeout_s=_PATIENCE_S)
     if done.exit_code != 0:
         raise SpecError(
             "the server refuses a setting",
@@ -306,16 +302,9 @@ def _run_postgres(server: NamedServer, words: Sequence[str], config_file: str | 
     return done.stdout
 
 
-def _find_config_file(server: NamedServer) -> Path:
-    # Debian keeps /etc/postgresql/VERSION/CLUSTER for /var/lib/postgresql/VERSION/CLUSTER.
-    debian = Path("/etc/postgresql", *server.data.parts[-2:], "postgresql.conf")
-    own = server.data / "postgresql.conf"
-    return own if own.exists() or not debian.exists() else debian
-
-
 def _standing_by(server: NamedServer) -> HostError:
     return HostError(
-        f"the server in {server.data} stands by or recovers",
+        f"the server in {server.path} stands by or recovers",
         hint="tune its primary; here, settings that differ from the primary's may stop the replay",
     )
 

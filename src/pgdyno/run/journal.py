@@ -32,7 +32,8 @@ from pgdyno.run.clock import local_now
 
 # Not in a home: homes are many, closed to others at times, and removed to free space.
 HOST_FOLDER = Path("/var/lib/pgdyno-journal")
-# 1 had no tuning.
+# 1 had no tuning. Every field that is added makes a new format, and what is not known is refused: an older pgdyno that
+# measures would write the file without it.
 _FORMAT = 2
 _KNOWN_FORMATS = (1, 2)
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -46,7 +47,7 @@ class ChangeKind(enum.Enum):
     """A file below /sys."""
 
 
-class ProcessId(msgspec.Struct, frozen=True, kw_only=True):
+class ProcessId(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A process that no other can be mistaken for: pids are used again, and so they are after a reboot."""
 
     pid: int
@@ -55,7 +56,7 @@ class ProcessId(msgspec.Struct, frozen=True, kw_only=True):
     boot_id: str
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One thing of the host that a pgdyno changes, with all values that it gives it meanwhile."""
 
     kind: ChangeKind
@@ -72,7 +73,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
         return (self.kind, self.what, self.namespace) == (other.kind, other.what, other.namespace)
 
 
-class SavedFile(msgspec.Struct, frozen=True, kw_only=True):
+class SavedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A file as it was; the journal keeps what it held under its hash, closed to others, for it may hold a password."""
 
     sha256: str
@@ -81,7 +82,7 @@ class SavedFile(msgspec.Struct, frozen=True, kw_only=True):
     mode: int
 
 
-class FileChange(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="file"):
+class FileChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="file"):
     """A file that is replaced as a whole."""
 
     what: str
@@ -91,7 +92,7 @@ class FileChange(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", ta
     new_sha256s: tuple[str, ...]
 
 
-class Starter(msgspec.Struct, frozen=True, kw_only=True):
+class Starter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What starts a server again as it was started before."""
 
     unit: str | None = None
@@ -100,11 +101,17 @@ class Starter(msgspec.Struct, frozen=True, kw_only=True):
     """Where pg_ctl has the server write its log; None where the server collects that by itself."""
 
 
-class ServerChange(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="server"):
+class ServerChange(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="server"
+):
     """Settings that a server gets from its postgresql.auto.conf."""
 
     what: str
     """The data directory."""
+    uid: int
+    """Its owner's: another's in its place is not to be touched."""
+    mount_point: str
+    """Of the volume that it lies on: what is missing while that is away is not gone."""
     old: SavedFile | None
     """The file before; None where there was none."""
     settings: dict[str, tuple[str, ...]]
@@ -127,7 +134,7 @@ class TuningState(enum.Enum):
     """Done, and to stay."""
 
 
-class Tuning(msgspec.Struct, frozen=True, kw_only=True):
+class Tuning(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a tuning has changed, or several one after the other have, with what was there before the first of them."""
 
     state: TuningState
@@ -178,7 +185,7 @@ class Undo(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class _Content(msgspec.Struct, frozen=True, kw_only=True):
+class _Content(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     format: int
     changes: tuple[Change, ...]
     tuning: Tuning | None = None
@@ -312,7 +319,7 @@ class OpenJournal:
         Raises:
             HostError: It cannot be written; the journal is as it was.
         """
-        self._write(_Content(format=_FORMAT, changes=tuple(changes), tuning=self.tuning))
+        self._write(tuple(changes), self.tuning)
 
     def write_tuning(self, tuning: Tuning | None) -> None:
         """Replace what tunings have changed; it is on disk when this returns. What was saved for nothing else goes.
@@ -320,7 +327,7 @@ class OpenJournal:
         Raises:
             HostError: As `write`.
         """
-        self._write(_Content(format=_FORMAT, changes=self.changes, tuning=tuning))
+        self._write(self.changes, tuning)
         kept = tuning.saved if tuning is not None else frozenset()
         try:
             for path in self._saved.iterdir() if self._saved.exists() else ():
@@ -346,13 +353,19 @@ class OpenJournal:
             raise _cannot_write(exc) from exc
         return sha256
 
-    def _write(self, content: _Content) -> None:
+    def _write(self, changes: tuple[Change, ...], tuning: Tuning | None) -> None:
         try:
-            write_durably(self._path, msgspec.json.format(msgspec.json.encode(content), indent=1))
-            self._path.chmod(0o644)
+            if changes or tuning is not None:
+                content = _Content(format=_FORMAT, changes=changes, tuning=tuning)
+                write_durably(self._path, msgspec.json.format(msgspec.json.encode(content), indent=1))
+                self._path.chmod(0o644)
+            else:
+                # An older pgdyno refuses a format that it does not know, also where nothing is held. Should a crash bring
+                # it back, what it tells is undone already.
+                self._path.unlink(missing_ok=True)
         except OSError as exc:
             raise _cannot_write(exc) from exc
-        self.changes, self.tuning = content.changes, content.tuning
+        self.changes, self.tuning = changes, tuning
 
 
 def own_journal() -> Journal:

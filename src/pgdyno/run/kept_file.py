@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.errors import HostError
-from pgdyno.run.journal import Journal, OpenJournal, SavedFile
+from pgdyno.run.journal import Journal, SavedFile
 
 
 class FileCopy(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,11 +32,6 @@ class FileCopy(msgspec.Struct, frozen=True, kw_only=True):
     def sha256(self) -> str:
         """Names its content."""
         return hashlib.sha256(self.content).hexdigest()
-
-    def save(self, page: OpenJournal) -> SavedFile:
-        """Keep it in the journal."""
-        page.save(self.content)
-        return self.saved
 
     @property
     def saved(self) -> SavedFile:
@@ -60,31 +55,26 @@ def read_copy(path: Path, *, uid: int) -> FileCopy | None:
         HostError: It cannot be read, is a link or a device, or somebody else's than `uid`'s, as its folder should be.
     """
     with _opened_folder(path.parent, uid) as folder:
-        try:
-            descriptor = os.open(path.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
-        except FileNotFoundError:
-            return None
-        with os.fdopen(descriptor, "rb") as file:
-            facts = os.fstat(descriptor)
-            if not stat.S_ISREG(facts.st_mode) or facts.st_uid != uid:
-                raise HostError(f"{path} is no file of its folder's owner", hint="see who has put it there")
-            return FileCopy(content=file.read(), uid=uid, gid=facts.st_gid, mode=stat.S_IMODE(facts.st_mode))
+        return _read(path, folder, uid)
 
 
-def write_copy(path: Path, copy: FileCopy | None, *, uid: int) -> None:
+def write_copy(path: Path, copy: FileCopy | None, *, instead_of: FileCopy | None, uid: int) -> None:
     """Make a file be what a copy says, or not be; it is on disk when this returns.
 
+    Args:
+        path: The file.
+        copy: What it is to be; None: not there.
+        instead_of: What it is; looked at once more at the very last.
+        uid: The owner of its folder.
+
     Raises:
-        HostError: It cannot be written, or its folder is not `uid`'s.
+        HostError: It is something else by now, cannot be written, or its folder is not `uid`'s.
     """
     partial = _partial(path)
     with _opened_folder(path.parent, uid) as folder:
-        if copy is None:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path.name, dir_fd=folder)
-        else:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(partial, dir_fd=folder)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(partial, dir_fd=folder)
+        if copy is not None:
             descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=folder)
             with os.fdopen(descriptor, "wb") as file:
                 facts = os.fstat(descriptor)
@@ -94,7 +84,14 @@ def write_copy(path: Path, copy: FileCopy | None, *, uid: int) -> None:
                 file.write(copy.content)
                 file.flush()
                 os.fsync(descriptor)
+        if _read(path, folder, uid) != instead_of:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(partial, dir_fd=folder)
+            raise HostError(f"somebody else has changed {path} meanwhile", hint="try again")
+        if copy is not None:
             os.rename(partial, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+        elif instead_of is not None:
+            os.unlink(path.name, dir_fd=folder)
         os.fsync(folder)
 
 
@@ -106,6 +103,18 @@ def discard_partial(path: Path, *, uid: int) -> None:
     """
     with _opened_folder(path.parent, uid) as folder, contextlib.suppress(FileNotFoundError):
         os.unlink(_partial(path), dir_fd=folder)
+
+
+def _read(path: Path, folder: int, uid: int) -> FileCopy | None:
+    try:
+        descriptor = os.open(path.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+    except FileNotFoundError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        facts = os.fstat(descriptor)
+        if not stat.S_ISREG(facts.st_mode) or facts.st_uid != uid:
+            raise HostError(f"{path} is no file of its folder's owner", hint="see who has put it there")
+        return FileCopy(content=file.read(), uid=uid, gid=facts.st_gid, mode=stat.S_IMODE(facts.st_mode))
 
 
 def _partial(path: Path) -> str:

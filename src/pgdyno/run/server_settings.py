@@ -12,30 +12,19 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import msgspec
-
-from pgdyno.errors import PgdynoError, StepFailedError
+from pgdyno.errors import PgdynoError
 from pgdyno.facts.gucs import all_gucs
 from pgdyno.record.preflight import ServerLook, ServerOrigin, Unseen
 from pgdyno.record.tunables import ServerState
-from pgdyno.run import process
-from pgdyno.run.server_look import DataFolder
+from pgdyno.run.data_folder import DataFolder
+from pgdyno.run.server_look import ask_program, ask_running
 from pgdyno.run.tunables import read_data_bytes
 
-_PATIENCE_S = 5.0
-# The account's own name, and the one that most clusters were made with.
-_ROLES = (None, "postgres")
 _ASKED_AT_ONCE = 4
 # A name at the beginning of a line, and what may be a file or folder to include.
 _LINE = re.compile(r"^[ \t]*(?P<name>[A-Za-z_][\w$.]*)\s*=?[ \t]*(?:'(?P<value>[^'\n]*)')?", re.MULTILINE)
 # Source: PostgreSQL 18 manual, section 19.1.5: files within files, at most ten deep.
 _DEEPEST = 10
-
-
-class _Answer(msgspec.Struct, frozen=True):
-    settings: dict[str, str | None]
-    is_in_recovery: bool
-    active_sessions: int
 
 
 def read_server_state(folder: DataFolder, *, named_major: int | None = None) -> ServerState:
@@ -47,75 +36,27 @@ def read_server_state(folder: DataFolder, *, named_major: int | None = None) -> 
     """
     unseen: list[Unseen] = []
     names = [guc.name for guc in all_gucs(folder.major)]
-    answer = _ask_running(folder, names, unseen) if folder.pid is not None else None
-    settings = answer.settings if answer else _ask_program(folder, names, unseen)
+    answer = ask_running(folder, names, unseen)
+    settings = answer.known_settings if answer else _ask_program(folder, names, unseen)
     look = ServerLook(
         origin=ServerOrigin.RUNNING if answer else ServerOrigin.FILES,
         major=folder.major,
         data_dir=str(folder.path),
         data_major=folder.major,
         named_major=named_major,
-        settings={name: value for name, value in settings.items() if value is not None},
+        settings=settings,
         is_in_recovery=answer.is_in_recovery if answer else None,
         active_sessions=answer.active_sessions if answer else None,
     )
     return ServerState(look=look, unseen=tuple(unseen), data_bytes=read_data_bytes(folder.path))
 
 
-def find_config(folder: DataFolder) -> Path:
-    """The configuration file of a data directory.
-
-    Debian keeps /etc/postgresql/VERSION/CLUSTER for /var/lib/postgresql/VERSION/CLUSTER.
-    """
-    own = folder.path / "postgresql.conf"
-    debian = Path("/etc/postgresql", *folder.path.parts[-2:], "postgresql.conf")
-    return debian if not own.exists() and debian.exists() else own
-
-
-def _ask_running(folder: DataFolder, names: Sequence[str], unseen: list[Unseen]) -> _Answer | None:
-    # psycopg comes with it: only who asks a server waits for that.
-    from pgdyno.run.sql import server_look_query  # noqa: PLC0415
-
-    reasons = []
-    try:
-        # Source: PostgreSQL src/include/utils/pidfile.h.
-        lines = (folder.path / "postmaster.pid").read_text(encoding="utf-8", errors="replace").splitlines()
-        argv = [str(folder.bindir / "psql"), "-X", "-A", "-t", "-q", "-w", "-h", lines[4].strip() or "localhost"]
-        argv += ["-p", lines[3].strip(), "-d", "postgres", "-c", server_look_query(names)]
-        for role in _ROLES:
-            try:
-                return _ask_as(argv, role, folder)
-            except PgdynoError as error:
-                reasons.append(f"{error.fact}: {error.detail}".rstrip(": "))
-    except (OSError, IndexError) as exc:
-        reasons.append(str(exc))
-    what = "what the running server itself has in force (its configuration files were read instead)"
-    unseen.append(Unseen(what=what, reason="; ".join(dict.fromkeys(reasons))))
-    return None
-
-
-def _ask_as(argv: Sequence[str], role: str | None, folder: DataFolder) -> _Answer:
-    environment = {**process.clean_environment(), "PGCONNECT_TIMEOUT": str(int(_PATIENCE_S))}
-    named = [] if role is None else ["-U", role]
-    done = process.run([*argv, *named], user=folder.asker, timeout_s=_PATIENCE_S, env=environment)
-    if done.exit_code != 0:
-        raise StepFailedError("psql was not let in", detail=" ".join(done.stderr.split()))
-    try:
-        return msgspec.json.decode(done.stdout, type=_Answer)
-    except msgspec.DecodeError as exc:
-        raise StepFailedError("psql answered something else", detail=str(exc)) from exc
-
-
-def _ask_program(folder: DataFolder, names: Sequence[str], unseen: list[Unseen]) -> dict[str, str | None]:
-    config = find_config(folder)
-    head = [str(folder.bindir / "postgres"), "-C"]
-    tail = ["-D", str(folder.path), "-c", f"config_file={config}"]
-    mentioned = _find_names([config, folder.path / "postgresql.auto.conf"])
+def _ask_program(folder: DataFolder, names: Sequence[str], unseen: list[Unseen]) -> dict[str, str]:
+    mentioned = _find_names([folder.config_file(), folder.path / "postgresql.auto.conf"])
 
     def ask(name: str) -> str | Unseen:
-        # PostgreSQL takes -C only as the first word when root asks; the owner needs no such leave.
         try:
-            done = process.run([*head, name, *tail], user=folder.asker, timeout_s=_PATIENCE_S)
+            done = ask_program(folder, name)
         except PgdynoError as error:
             return Unseen(what=f"the server's setting {name}", reason=f"{error.fact}: {error.detail}".rstrip(": "))
         last = " ".join(done.stderr.strip().splitlines()[-1:])

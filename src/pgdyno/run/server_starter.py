@@ -17,7 +17,9 @@ from pgdyno.run import process
 from pgdyno.run.journal import Starter
 from pgdyno.run.named_server import NamedServer
 
-_UNIT = re.compile(r"/(?P<unit>[^/]+\.service)(/|$)", re.MULTILINE)
+# No name can be an option of systemctl's.
+_UNIT = re.compile(r"/(?P<unit>\w[\w:.\\@-]*\.service)(/|$)", re.ASCII | re.MULTILINE)
+_PATIENCE_S = 10.0
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +54,7 @@ def find_origin(server: NamedServer, pid: int) -> Origin:
     obstacle = _find_watcher(pid, parent)
     if obstacle:
         return Origin(starter=None, obstacle=obstacle)
-    log = None if (server.data / "current_logfiles").exists() else output
+    log = None if (server.path / "current_logfiles").exists() else output
     if log is not None and (not log.startswith("/") or _may_not_write(server, log)):
         return Origin(starter=None, obstacle=f"its log goes to {log}, which it could not open again")
     return Origin(starter=Starter(log=log), environment=environment)
@@ -60,7 +62,7 @@ def find_origin(server: NamedServer, pid: int) -> Origin:
 
 def _of_unit(unit: str, pid: int) -> Origin:
     try:
-        asked = process.run(["systemctl", "show", "--property=MainPID", "--value", unit]).stdout.strip()
+        asked = process.run(["systemctl", "show", "--property=MainPID", "--value", "--", unit]).stdout.strip()
     except HostError:
         asked = ""
     if asked != str(pid):
@@ -84,7 +86,7 @@ def _find_watcher(pid: int, parent: int) -> str:
 
 
 def _may_not_write(server: NamedServer, log: str) -> bool:
-    return process.run(["test", "-w", log], user=server.asker).exit_code != 0
+    return server.run("/usr/bin/test", "-w", log, timeout_s=_PATIENCE_S).exit_code != 0
 
 
 def _read_environment(pid: int) -> dict[str, str]:

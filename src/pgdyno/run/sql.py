@@ -100,6 +100,20 @@ SELECT jsonb_build_object(
     'active_sessions', (SELECT count(*) FROM pg_stat_activity
                         WHERE backend_type = 'client backend' AND state <> 'idle' AND pid <> pg_backend_pid()))"""
 
+# Of the same before and after it is changed. What an extension that is not loaded defines pg_settings does not show.
+NAMED_SERVER = """
+SELECT jsonb_build_object(
+    'is_superuser', current_setting('is_superuser')::bool,
+    'is_in_recovery', pg_is_in_recovery(),
+    'may_alter_system', coalesce(current_setting('allow_alter_system', true), 'on')::bool,
+    'data_directory', (SELECT setting FROM pg_settings WHERE name = 'data_directory'),
+    'config_file', (SELECT setting FROM pg_settings WHERE name = 'config_file'),
+    'loaded_at', pg_conf_load_time()::text,
+    'settings', (SELECT coalesce(jsonb_object_agg(asked.name, jsonb_build_object(
+                        'value', coalesce(setting, current_setting(asked.name, true)), 'source', coalesce(source, ''),
+                        'context', coalesce(context, ''), 'is_waiting', coalesce(pending_restart, false))), '{{}}')
+                 FROM unnest(ARRAY[{names}]::text[]) AS asked (name) LEFT JOIN pg_settings s ON lower(s.name) = asked.name))"""
+
 WAL_POSITION = "SELECT (pg_current_wal_insert_lsn() - '0/0')::int8 AS wal_bytes"
 
 CHECKPOINT = "CHECKPOINT"
@@ -222,6 +236,15 @@ def read_counters(connection: Connection, *, watched_database: str) -> Values:
 def server_look_query(names: Sequence[str]) -> str:
     """What to ask of a running server that pgdyno did not make, for psql."""
     return SERVER_LOOK.format(names=", ".join(f"'{name}'" for name in names))
+
+
+def named_server_query(names: Sequence[str]) -> str:
+    """What to ask of a running server before and after it is changed, for psql; of settings by name in lower case.
+
+    Args:
+        names: Which hold nothing but letters, digits, dots, `_` and `$`.
+    """
+    return NAMED_SERVER.format(names=", ".join(f"'{name}'" for name in names))
 
 
 def read_settings(connection: Connection) -> tuple[SettingFact, ...]:

@@ -67,6 +67,7 @@ def plan_steps(prepared: Prepared, previous: Tuning | None, *, may_restart: bool
     Raises:
         HostError: Something can no longer be read, or has changed since.
     """
+    _check_unmoved(prepared)
     sysctls = with_partners(prepared.sysctls)
     kernel = (*map(_begin_sysctl, sysctls, sysctls.values()), *_begin_sysfs(prepared.sysfs))
     conf = _plan_conf(prepared)
@@ -86,16 +87,24 @@ def plan_steps(prepared: Prepared, previous: Tuning | None, *, may_restart: bool
     return Steps(tuning=tuning, files=(*sysctl_file, *conf), sysctls=sysctls)
 
 
+def _check_unmoved(prepared: Prepared) -> None:
+    # Between the look and a user's yes lies a cup of coffee.
+    now = prepared.server.postmaster() if prepared.server else None
+    before = prepared.running.postmaster if prepared.running else None
+    if (now.id if now else None) != (before.id if before else None):
+        raise HostError("the server was started or stopped meanwhile", hint="try again")
+
+
 def _plan_conf(prepared: Prepared) -> list[FileStep]:
     server = prepared.server
     if server is None:
         return []
-    path = server.data / NAME
+    path = server.path / NAME
     old = read_copy(path, uid=server.uid)
     if old != prepared.conf:
         raise HostError(f"somebody else has changed {path} meanwhile", hint="try again")
     content = put_settings(old.content if old else None, prepared.settings)
-    gid = server.data.stat().st_gid
+    gid = server.path.stat().st_gid
     new = msgspec.structs.replace(old or FileCopy(content=b"", uid=server.uid, gid=gid, mode=0o600), content=content)
     return [FileStep(path=path, uid=server.uid, old=old, new=new)]
 
@@ -112,7 +121,9 @@ def _plan_sysctl_file(prepared: Prepared, previous: Tuning | None) -> list[FileS
 def _server_change(server: NamedServer, prepared: Prepared, file: FileStep) -> ServerChange:
     running = prepared.running
     return ServerChange(
-        what=str(server.data),
+        what=str(server.path),
+        uid=server.uid,
+        mount_point=str(next(folder for folder in (server.path, *server.path.parents) if folder.is_mount())),
         old=file.old.saved if file.old else None,
         settings={name: (value,) for name, value in prepared.settings.items()},
         bindir=str(server.bindir),

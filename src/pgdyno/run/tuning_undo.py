@@ -131,25 +131,23 @@ class _UndoneServer:
         self._tuning = tuning
         self._load = load
         self._environment = environment
-        self._is_lost = False
 
     def attempt(self, step: Callable[[NamedServer], None]) -> None:
         """Do a step; what fails is told as the end of the change, and the machine's other parts are still undone."""
-        path = Path(self.change.what)
-        if self._is_lost:
+        if self.undo.outcome is UndoOutcome.GONE:
             return
-        if not (path / "PG_VERSION").exists():
-            self._end(UndoOutcome.GONE, "its data directory is gone")
+        if not Path(self.change.what).exists() and Path(self.change.mount_point).is_mount():
+            self._end(UndoOutcome.GONE, "its data directory is gone; wherever it is now, its settings are as tuned")
             return
         try:
-            step(open_server(path, Path(self.change.bindir)))
-        except (PgdynoError, OSError, ValueError) as error:
+            step(_open(self.change))
+        except (PgdynoError, OSError) as error:
             words = f"{error.fact}: {error.detail}".rstrip(": ") if isinstance(error, PgdynoError) else str(error)
             self._end(UndoOutcome.FAILED, words)
 
     def put_back(self, server: NamedServer) -> None:
         """The file."""
-        path = server.data / NAME
+        path = server.path / NAME
         discard_partial(path, uid=server.uid)
         old = self._load(self.change.old) if self.change.old is not None else None
         found = read_copy(path, uid=server.uid)
@@ -159,9 +157,8 @@ class _UndoneServer:
             self.undo = _ended(self.change, UndoOutcome.LEFT, "somebody else has removed it since, and it was left so")
             return
         back = take_back(found.content, old.content if old else None, self.change.settings)
-        write_copy(
-            path, old if back.is_as_before else msgspec.structs.replace(found, content=back.content), uid=server.uid
-        )
+        new = old if back.is_as_before else msgspec.structs.replace(found, content=back.content)
+        write_copy(path, new, instead_of=found, uid=server.uid)
         self.undo = _ended(self.change, UndoOutcome.UNDONE, _words_of_left(back.left))
 
     def stop(self, server: NamedServer) -> None:
@@ -179,13 +176,14 @@ class _UndoneServer:
             server.reload()
             self._tell(f"whether it takes a restart, too, cannot be seen: {error.detail or error.fact}")
             return
-        if not waiting:
+        # With settings that could not be put back it would come up no other than it is.
+        if not waiting or self.undo.outcome is UndoOutcome.FAILED:
             return
         running = server.postmaster()
         origin = find_origin(server, running.id.pid) if running else None
         if origin is None or origin.starter is None or not self._tuning.may_restart:
             why = f" ({origin.obstacle})" if origin and origin.obstacle else ""
-            self._tell(f"restart the server{why}: until then it runs with {', '.join(waiting)} as tuned")
+            self._tell(f"it runs with {', '.join(waiting)} as tuned until it is restarted, which is left to you{why}")
             return
         self._environment = origin.environment
         self.starts_with = origin.starter
@@ -210,8 +208,8 @@ class _UndoneServer:
         self.undo = _ended(self.change, outcome, "; ".join(filter(None, (self.undo.reason, words))))
 
     def _end(self, outcome: UndoOutcome, words: str) -> None:
-        self._is_lost = outcome is UndoOutcome.GONE or self.starts_with is None
-        self.undo = _ended(self.change, outcome, words)
+        before = [self.undo.reason] if self.undo.reason not in {"", words} else []
+        self.undo = _ended(self.change, outcome, "; ".join((*before, words)))
 
 
 def _undo_file(change: FileChange, load: Load) -> Undo:
@@ -226,7 +224,7 @@ def _undo_file(change: FileChange, load: Load) -> Undo:
             return Undo(change=change, outcome=UndoOutcome.UNNEEDED)
         if found is None or found.sha256 not in change.new_sha256s:
             return _ended(change, UndoOutcome.LEFT, "somebody else has changed it since, and it was left so")
-        write_copy(path, old, uid=0)
+        write_copy(path, old, instead_of=found, uid=0)
     except PgdynoError as error:
         return _ended(change, UndoOutcome.FAILED, f"{error.fact}: {error.detail}".rstrip(": "))
     return Undo(change=change, outcome=UndoOutcome.UNDONE)
@@ -238,7 +236,8 @@ def _claim(journal: Journal, *, may_restart: bool) -> Tuning:
         tuning = page.tuning
         if tuning is None:
             raise HostError("another pgdyno has just undone the tuning of this host")
-        if tuning.state is TuningState.APPLYING and is_running(tuning.owner):
+        is_ours = tuning.owner == this_process()
+        if tuning.state is TuningState.APPLYING and is_running(tuning.owner) and not is_ours:
             raise HostError(
                 "another pgdyno is tuning this host, or undoing that",
                 detail=f"pid {tuning.owner.pid}, since {tuning.at}",
@@ -264,15 +263,19 @@ def _claim(journal: Journal, *, may_restart: bool) -> Tuning:
 def _as_it_runs(change: ServerChange, *, is_finished: bool) -> ServerChange:
     """With the postmaster that runs now, which is to run afterwards, too."""
     try:
-        server = open_server(Path(change.what), Path(change.bindir))
+        server = _open(change)
         running = server.postmaster()
         if running is not None:
             starter = find_origin(server, running.id.pid).starter
             return msgspec.structs.replace(change, postmaster=running.id, starter=starter)
-    except (HostError, OSError, ValueError):
+    except HostError:
         # It is gone, which undoing it will tell, or ends at this moment.
         return change
     return msgspec.structs.replace(change, postmaster=None) if is_finished else change
+
+
+def _open(change: ServerChange) -> NamedServer:
+    return open_server(Path(change.what), bindir=Path(change.bindir), uid=change.uid)
 
 
 def _remaining(tuning: Tuning, undone: Sequence[Undo]) -> Tuning | None:
