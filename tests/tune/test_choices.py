@@ -286,3 +286,9 @@ def test_what_the_user_insists_on_is_warned_of() -> None:
     assert notes[0].startswith("fsync = off, which you set, gives up durability")
     assert any("leaves less than half of the memory" in note for note in notes)
     assert not any("you set" in note for note in derive(make_subject(), fixed={"shared_buffers": "2GB"}).notes)
+
+
+@pytest.mark.parametrize(("available", "is_warned"), [(6 * GB, True), (20 * GB, False), (None, False)])
+def test_a_machine_that_others_use_is_warned_of(available: int | None, is_warned: bool) -> None:
+    notes = derive(make_subject(kernel=Kernel(available_bytes=available))).notes
+    assert any("of the memory are free now" in note for note in notes) == is_warned

@@ -219,7 +219,7 @@ def test_buffers_larger_than_the_memory_are_refused_with_the_sum_line_by_line() 
     assert error.detail.splitlines()[0].split() == ["20", "GB", "shared_buffers:", "as", "set"]
     assert "autovacuum: 3 workers × " in error.detail
     assert error.detail.splitlines()[-1].endswith("in all")
-    assert error.hint.startswith("shared_buffers takes the most")
+    assert error.hint.startswith("the largest part is shared_buffers")
 
 
 def test_a_version_is_given_only_what_it_has() -> None:

@@ -20,9 +20,10 @@ from pgdyno.tune.layer_planner import derive_autovacuum, derive_planner
 from pgdyno.tune.layer_sessions import derive_connections, derive_logging, derive_parallelism
 from pgdyno.tune.layer_storage import derive_storage
 from pgdyno.tune.layer_wal import derive_wal
-from pgdyno.tune.memory import check_memory
+from pgdyno.tune.memory import check_memory, reserve_bytes, total_bytes
 from pgdyno.tune.types import Estimated, Subject, Tuning
 from pgdyno.tune.what_ifs import list_what_ifs
+from pgdyno.units import format_bytes
 
 _NR_HUGEPAGES = "vm.nr_hugepages"
 _LAYERS = (
@@ -60,6 +61,7 @@ def derive(subject: Subject, *, fixed: Mapping[str, str] | None = None) -> Tunin
         for loss in find_given_up(draft.fixed, subject.major)
     ]
     memory = check_memory(subject, draft.values())
+    _warn_of_others(draft, total_bytes(memory) - reserve_bytes(subject))
     return Tuning(
         subject=subject,
         settings=tuple(draft.decided.values()),
@@ -88,6 +90,16 @@ def with_huge_pages(tuning: Tuning, pages: int) -> Tuning:
         for one in tuning.settings
     )
     return msgspec.structs.replace(tuning, settings=settings)
+
+
+def _warn_of_others(draft: Draft, needed_bytes: float) -> None:
+    available = draft.subject.kernel.available_bytes
+    if available is not None and needed_bytes > available:
+        draft.notes.insert(
+            0,
+            f"only {format_bytes(available)} of the memory are free now, and the server may need {format_bytes(needed_bytes)}: "
+            "settings are for a machine of its own; beside other programs give its share as memory of a host file.",
+        )
 
 
 def _estimate(draft: Draft) -> tuple[Estimated, ...]:

@@ -147,7 +147,7 @@ def _put_overcommit(draft: Draft) -> None:
     # What others have been promised may come to be twice as much.
     if 2 * (committed or 0) + ours > limit + subject.kernel.swap_bytes:
         draft.notes.append(
-            "vm.overcommit_memory is left alone: other programs here have reserved so much memory that a limit could stop them."
+            "vm.overcommit_memory is left alone: what runs here, a server among it, has reserved so much memory that a limit could stop it."
         )
         return
     source = f"{_MANUAL}.4 “Linux Memory Overcommit”; {_VM}, overcommit_memory"

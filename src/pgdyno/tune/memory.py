@@ -132,7 +132,7 @@ def too_much(subject: Subject, shares: Sequence[MemoryShare]) -> SpecError:
     return SpecError(
         f"the settings need {format_bytes(total)} in the worst case, and there are {format_bytes(memory)}",
         detail="\n".join([*lines, f"{format_bytes(total):>10}  in all"]),
-        hint=f"{largest} takes the most: ask for less of it, for fewer connections with a pooler before the server, or more memory",
+        hint=f"the largest part is {largest}: ask for less of it, for fewer connections behind a pooler, or take more memory",
     )
 
 

@@ -94,6 +94,7 @@ def make_subject(
             numa_nodes=max(1, machine.memory.numa_nodes),
             is_container=is_narrow or is_few,
             transparent_huge_pages=host.transparent_huge_pages,
+            available_bytes=None if is_narrow or state is not None else machine.memory.available_bytes,
             committed_bytes=machine.memory.committed_bytes,
             sysctls=machine.sysctls,
         ),

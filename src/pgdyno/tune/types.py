@@ -98,6 +98,8 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
     is_container: bool = False
     """Whether the memory and CPUs are a control group's share of a larger machine."""
     transparent_huge_pages: str | None = None
+    available_bytes: int | None = None
+    """Memory that nobody uses now; None where it cannot be seen, and where the server uses some of it already."""
     committed_bytes: int | None = None
     """Memory that all processes have been promised (Committed_AS); None where it cannot be seen."""
     sysctls: dict[str, str] = {}
