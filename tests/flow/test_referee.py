@@ -9,7 +9,7 @@ import pytest
 from pgdyno.analyse.comparison import Round
 from pgdyno.analyse.verdict import VerdictKind
 from pgdyno.flow.referee import Referee
-from pgdyno.flow.standing import describe_progress
+from pgdyno.flow.standing import describe_loads, describe_progress
 from pgdyno.plan.plan import Machine, PlannedTrial, plan_study
 from pgdyno.record.slices import SliceLoad
 from pgdyno.record.store import open_record
@@ -235,3 +235,8 @@ def test_of_many_arms_only_how_many_are_open() -> None:
     record = build_record("switchback", *"ABCDEF")
     comparison = build_referee(record).compare_workload("tpcb-like")
     assert describe_progress(comparison) == "5 of 5 variants undecided after 0 rounds"
+
+
+def test_a_sweep_over_clients_stands_in_loads() -> None:
+    assert describe_loads(3, 8) == "3 of 8 loads run again"
+    assert describe_loads(0, 8) == "every load has its status"

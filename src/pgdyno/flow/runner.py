@@ -18,9 +18,10 @@ from pathlib import Path
 
 import msgspec
 
+from pgdyno.analyse.sweep import is_client_sweep
 from pgdyno.errors import PgdynoError, StepFailedError
 from pgdyno.flow.referee import Referee
-from pgdyno.flow.standing import describe_progress
+from pgdyno.flow.standing import describe_loads, describe_progress
 from pgdyno.flow.steering import BlockSteering
 from pgdyno.flow.steps import describe_outcome, trial_step
 from pgdyno.flow.ui import Ui
@@ -194,6 +195,8 @@ class TrialRunner:
         )
         if len(trial.arms) == 1 and not is_last:
             return ""
+        if is_client_sweep(self._experiment):
+            return describe_loads(len(self._referee.undecided(trial.workload)), len(self._experiment.arms))
         gone = {*self._record.refused_arms, *self._suspects}
         return describe_progress(self._referee.compare_workload(trial.workload), without=gone)
 

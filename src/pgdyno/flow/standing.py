@@ -26,6 +26,13 @@ def describe_progress(comparison: Comparison, *, without: Collection[str] = ()) 
     return "; ".join(f"{shorten(each.arm)} {each.verdict.kind.value} {_show_interval(each.verdict)}" for each in asked)
 
 
+def describe_loads(undecided_count: int, loads_count: int) -> str:
+    """How a sweep over clients stands: loads that another round repeats, with the best one to compare them with."""
+    if not undecided_count:
+        return "every load has its status"
+    return f"{undecided_count} of {loads_count} loads run again"
+
+
 def shorten(name: str, length: int = _LONGEST_NAME) -> str:
     """A name without its middle, where it is long: names made of settings differ at either end."""
     if len(name) <= length:

@@ -147,7 +147,9 @@ def _describe_curve(sweep: ClientSweep | None, delta_ratio: float) -> tuple[str,
         standings.setdefault(point.status.value if point.status else "undecided", []).append(f"{point.clients:,}")
     stands = "; ".join(f"{', '.join(clients)} {status}" for status, clients in standings.items())
     return (
-        f"TPS is highest at {format_clients(sweep.peak)}.",
+        f"TPS is highest at {format_clients(sweep.peak)}."
+        if sweep.peak.low is not None
+        else f"Where TPS is highest: {format_clients(sweep.peak)}.",
         f"More clients buy less than {delta_ratio * 100:g} % from {format_clients(sweep.knee)} on."
         if sweep.knee.low is not None
         else f"Where more clients begin to buy less than {delta_ratio * 100:g} %: {format_clients(sweep.knee)}.",

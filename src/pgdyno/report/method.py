@@ -6,6 +6,7 @@ import math
 
 from pgdyno.analyse.comparison import Question
 from pgdyno.analyse.evidence import gather_evidence
+from pgdyno.analyse.sweep import is_client_sweep
 from pgdyno.analyse.verdict import VerdictKind
 from pgdyno.plan.experiment import Experiment
 from pgdyno.record.types import TrialRecord
@@ -17,6 +18,9 @@ from pgdyno.spec.variant import DesignKind
 
 _TOLD_APART = frozenset({VerdictKind.FASTER, VerdictKind.SLOWER, VerdictKind.MORE, VerdictKind.LESS})
 
+# Source: the loads of tests/analyse/test_scaling.py right beside every limit, 600 sweeps for each of two kinds of noise.
+_SIMULATED_STATUSES = "simulated with 5 of 100 allowed, up to eight looks and loads right beside every limit, 28 of 1,200 sweeps held one."
+
 TRIALS_REMARK = "They show that nothing went wrong, and decide nothing."
 
 
@@ -25,6 +29,8 @@ def describe_method(report: ReportInput) -> tuple[str, ...]:
     experiment = report.record.plan.experiment
     if experiment is None:
         return ()
+    if is_client_sweep(experiment):
+        return (_describe_design(experiment), _describe_loads(experiment), describe_error_rate(experiment))
     return (
         _describe_design(experiment),
         *_describe_slices(report),
@@ -37,6 +43,11 @@ def describe_method(report: ReportInput) -> tuple[str, ...]:
 def describe_error_rate(experiment: Experiment) -> str:
     """What share of verdicts may be false."""
     most = f"{experiment.alpha * 100:.3g}"
+    if is_client_sweep(experiment):
+        return (
+            f"Error rate: of 100 such sweeps at most {most} would hold a wrong status at one look. This one looked after every"
+            f" round, which the intervals do not allow for; {_SIMULATED_STATUSES}"
+        )
     within = format_within(experiment.detect_ratio)
     return (
         f"Error rate: of 100 such verdicts on identical variants at most {most} would be false (faster or slower), however"
@@ -91,6 +102,15 @@ def _describe_design(experiment: Experiment) -> str:
             "Paired trials: each round is a trial of every variant, in random order, each from the same restored data."
         )
     return f"{how} Why so: {experiment.reason}."
+
+
+def _describe_loads(experiment: Experiment) -> str:
+    budget = "" if experiment.budget_s is None else f" or after {format_seconds(experiment.budget_s)}"
+    return (
+        "Each number of clients is compared with the best one, differences between rounds removed, and has a status as soon"
+        " as its interval leaves no other. One that has it gets no more trials, but for the best, with which the others are"
+        f" compared; the study ends when all have theirs{budget}."
+    )
 
 
 def _describe_slices(report: ReportInput) -> tuple[str, ...]:
