@@ -67,7 +67,7 @@ def _durability(record: StudyRecord, experiment: Experiment) -> Iterator[Finding
                 advice="Never compare these figures with those of a durable server.",
             )
         else:
-            named = ", ".join(names) if len(names) <= _MOST_NAMED else f"{len(names)} of {len(arms)} variants"
+            named = "; ".join(names) if len(names) <= _MOST_NAMED else f"{len(names)} of {len(arms)} variants"
             yield Finding(
                 severity=Severity.WARNING,
                 claim="Variants that keep what was committed are compared with others that may not.",

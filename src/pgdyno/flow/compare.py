@@ -21,6 +21,7 @@ from pgdyno.spec.variant import SweepSpec, VariantSpec, make_variant
 _TRIALS = {"duration": "10s", "warm_up": "3s"}
 _DEFAULT_WORKLOAD = "tpcb-like"
 _STOCK = "stock"
+_MOST_AXES = 2
 _AXIS = re.compile(r"(?P<name>[A-Za-z_][\w./]*)=(?P<levels>.+)")
 _SEARCH = re.compile(r"\s*latency\s*<=?\s*(?P<limit>[^@\s]+)\s*(?:@\s*p(?P<percentile>[0-9]+(?:\.[0-9]+)?)\s*)?")
 _RANGE = re.compile(r"(?P<first>[0-9]{1,12})\.\.(?P<last>[0-9]{1,12})")
@@ -103,9 +104,16 @@ def compose_sweep(
     """
     if any(_is_latency(text) for text in axes):
         return _compose_search(axes, workloads, load, tables, folder)
+    if len(axes) > _MOST_AXES:
+        raise SpecError(
+            f"{len(axes)} axes: two are the most",
+            detail=" ".join(axes),
+            hint="say what stays the same by an option, such as --clients, --mode or --set",
+        )
     sweeps = [_read_axis(text, folder) for text in axes]
     raw = _base(workloads, load, tables)
-    raw |= {"question": f"What does {' and '.join(axis.name for axis in sweeps)} do?", "sweep": sweeps}
+    names = " and ".join(axis.name for axis in sweeps)
+    raw |= {"question": f"What {'does' if len(sweeps) == 1 else 'do'} {names} do?", "sweep": sweeps}
     return make_study(raw, source="pgdyno sweep", folder=folder)
 
 
@@ -279,7 +287,8 @@ def _read_axis(text: str, folder: Path) -> SweepSpec:
     try:
         return SweepSpec(name=name, levels=tuple(levels))
     except ValueError as exc:
-        raise SpecError(f"{text}: {exc}", hint="`pgdyno sweep --help` explains axes") from exc
+        reason = str(exc).removeprefix(f"levels of {name}: ")
+        raise SpecError(f"{text}: {reason}", hint="`pgdyno sweep --help` explains axes") from exc
 
 
 def _read_levels(text: str, piece: str) -> list[str]:

@@ -6,12 +6,14 @@ running server takes the settings at once, and their effect does not outlive a s
 
 from __future__ import annotations
 
+import difflib
+
 from pgdyno.errors import SpecError
 from pgdyno.facts import gucs
 from pgdyno.plan.experiment import Arm, changed_settings, changed_sysctls, identify_server
 from pgdyno.spec.study import Study
 from pgdyno.spec.table import QueryMode
-from pgdyno.spec.variant import DesignKind, show_value
+from pgdyno.spec.variant import OF_LOAD, DesignKind, show_value
 
 _COST_WORDS = {
     "kernel": "a change of the kernel's settings",
@@ -127,7 +129,10 @@ def check_names(arms: tuple[Arm, ...], *, version_major: int) -> None:
 
 def _unknown_setting(name: str, major: int) -> SpecError:
     nearest, others = gucs.nearest_gucs(name, major), gucs.majors_with(name)
-    hint = f"did you mean {' or '.join(nearest)}?" if nearest else ""
+    hint = f"did you mean {' or '.join(nearest)}?" if nearest else "`SELECT name FROM pg_settings` lists them"
+    of_load = difflib.get_close_matches(name.lower(), OF_LOAD, n=1, cutoff=0.8)
+    if of_load:
+        hint = f"{of_load[0]} is no setting of the server: `--{of_load[0]}`, or in a sweep `{of_load[0]}=`, varies it"
     if others:
         hint = f"PostgreSQL {', '.join(map(str, others))} has it: choose the server with --server"
     return SpecError(f"PostgreSQL {major} has no setting {name}", hint=hint)

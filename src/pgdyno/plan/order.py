@@ -159,8 +159,10 @@ def _longest_block_s(workloads_count: int, experiment: Experiment) -> float:
 def _too_little_time(experiment: Experiment, needed_s: float, what: str) -> SpecError:
     minutes = math.ceil(needed_s / 60.0 + 0.05)
     longer = f"--minutes {minutes}, " if minutes <= MOST_MINUTES else ""
+    shorter = "shorter trials, " if experiment.design is DesignKind.PAIRED else ""
+    asked = f"{(experiment.budget_s or 0.0) / 60:g}"
     return SpecError(
-        f"{(experiment.budget_s or 0.0) / 60:g} minutes are too few for a verdict",
+        f"{asked} {'minute is' if asked == '1' else 'minutes are'} too few for a verdict",
         detail=f"it takes {what}, beside loading and restoring",
-        hint=f"{longer}shorter trials, or fewer variants and workloads",
+        hint=f"{longer}{shorter}or fewer variants and workloads",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from pgdyno.analyse.comparison import COUNT_METRICS, SPEED_METRICS, Comparison, Question
 from pgdyno.analyse.estimate import Estimate
@@ -41,7 +42,7 @@ def verdict_table(answers: WorkloadAnswers) -> Table:
         caption=f"Each variant against {answers.reference.title}",
         columns=(*columns(*titles, numbers_from=1), Column(title="Verdict"), Column(title="Pairs", is_number=True)),
         rows=tuple(rows),
-        remark=f"{_SPEED_REMARK} {describe_brackets(comparison)}",
+        remark=f"{_SPEED_REMARK} {describe_brackets(comparison.questions)}",
     )
 
 
@@ -149,9 +150,9 @@ def change_cell(verdict: Verdict) -> Cell:
     return Cell(text=shown.value, detail=shown.interval, is_strong=not is_plain)
 
 
-def describe_brackets(comparison: Comparison) -> str:
+def describe_brackets(questions: Iterable[Question]) -> str:
     """How sure the intervals of changes are."""
-    levels = sorted({question.verdict.confidence for question in comparison.questions})
+    levels = sorted({question.verdict.confidence for question in questions})
     if not levels:
         return ""
     low, high = (f"{math.floor(level * 1000 + 1e-9) / 10:g}" for level in (levels[0], levels[-1]))

@@ -11,6 +11,7 @@ from pgdyno.analyse.scaling import ClientSweep
 from pgdyno.analyse.verdict import VerdictKind
 from pgdyno.report.answers import Answer, WorkloadAnswers, answer_study
 from pgdyno.report.comparison import name_verdict
+from pgdyno.report.comparison_tables import describe_brackets
 from pgdyno.report.format import format_estimate
 from pgdyno.report.input import ReportInput
 from pgdyno.report.method import describe_error_rate, describe_noise, is_noise_loud
@@ -32,7 +33,14 @@ def list_answers(report: ReportInput) -> list[RenderableType]:
     compared = answer_study(report)
     lines = [line for answers in compared for line in _list_workload(answers)]
     if experiment is not None:
-        lines.append(Paragraph(describe_error_rate(experiment), by=0))
+        questions = [
+            answers.comparison.find(name, answers.comparison.primary)
+            for answers in compared
+            if answers.sweep is None
+            for name in answers.arms
+        ]
+        brackets = describe_brackets(question for question in questions if question is not None)
+        lines.append(Paragraph(" ".join(filter(None, (describe_error_rate(experiment), brackets))), by=0))
     for arm in compared[0].arms.values() if compared else ():
         if arm.error is not None:
             lines += ["", Paragraph(Text.assemble((f"{arm.name}: {arm.error.fact}", "bold red")), by=0)]

@@ -18,8 +18,9 @@ def name_variants(experiment: Experiment) -> str:
         return f"{len(experiment.arms)} numbers of clients"
     others = [arm.name for arm in experiment.arms[1:]]
     names = join_names(others)
-    if len(others) > _MOST_NAMED:
-        axes = list(experiment.reference.levels)
+    axes = list(experiment.reference.levels)
+    # A combination's name has a comma of its own: a list of them could not be taken apart.
+    if len(others) > _MOST_NAMED or (len(others) > 1 and len(axes) > 1):
         what = {0: "variants", 1: "levels", 2: "combinations"}[len(axes)]
         names = f"{len(others)} {what}{' of ' if axes else ''}{join_names(axes)}"
     return f"{names} against {experiment.reference.name}"

@@ -68,7 +68,9 @@ def format_within(ratio: float) -> str:
 
 
 def format_roughly(ratio: float) -> str:
-    """A width to both sides that is itself an estimate: 0.0403 is `±4.0 %`."""
+    """A width to both sides of a logarithm that is itself an estimate: 0.0403 is `±4.0 %`, 2.8 `a factor of 3.8`."""
+    if ratio >= 1:
+        return f"a factor of {format_number(1 + ratio, digits=_DOUBT_DIGITS)}"
     return f"±{format_number(ratio * 100, digits=_DOUBT_DIGITS)} %"
 
 

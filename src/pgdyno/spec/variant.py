@@ -24,7 +24,8 @@ _LARGEST_DETECT = 0.9
 _SYSCTL_NAME = re.compile(r"[a-z0-9_]+([./][A-Za-z0-9_.:-]+)+")
 # Source: Documentation/admin-guide/sysctl of the Linux kernel: the folders of /proc/sys.
 _SYSCTL_FOLDERS = frozenset({"abi", "dev", "fs", "kernel", "net", "user", "vm"})
-_OF_LOAD = frozenset({"server", "scale", "mode", "clients", "threads"})
+OF_LOAD = frozenset({"server", "scale", "mode", "clients", "threads"})
+"""What a variant may say of its server and load, beside settings."""
 _WHOLE_NUMBER = re.compile(r"\s*[+-]?[0-9]{1,12}\s*")
 
 
@@ -187,7 +188,7 @@ def make_variant(levels: Mapping[str, SettingValue]) -> VariantSpec:
     modes = [each.value for each in QueryMode]
     if mode is not None and mode not in modes:
         raise ValueError(f"mode {mode!r} is none of {', '.join(modes)}")
-    others = {name: level for name, level in levels.items() if name not in _OF_LOAD}
+    others = {name: level for name, level in levels.items() if name not in OF_LOAD}
     return VariantSpec(
         settings={name: level for name, level in others.items() if not is_sysctl(name)},
         sysctl={name: show_value(level) for name, level in others.items() if is_sysctl(name)},
