@@ -12,9 +12,10 @@ from pgdyno.flow.runner import TrialRunner, refuse_arms
 from pgdyno.flow.steps import keeping_what_is_finished, load_step
 from pgdyno.flow.ui import Ui
 from pgdyno.plan.experiment import Arm, Experiment
+from pgdyno.plan.plan import try_arms_s
 from pgdyno.record.store import RecordStore
 from pgdyno.record.types import ErrorFact, StudyRecord
-from pgdyno.run.arms import TRY_S, ArmServer, try_arms
+from pgdyno.run.arms import ArmServer, try_arms
 from pgdyno.run.home import Home
 from pgdyno.run.installation import find_installation
 from pgdyno.run.sysctl import check_sysctls
@@ -53,7 +54,7 @@ def _try_arms(
 ) -> StudyRecord:
     for arm in experiment.arms:
         check_sysctls(arm.sysctl)
-    ui.begin_step("try the variants", predicted_s=2.0 + TRY_S * len(servers))
+    ui.begin_step("try the variants", predicted_s=try_arms_s(len(servers)))
     refused = try_arms(home, list(servers.values()), on_activity=ui.show_activity)
     ui.end_step("all start" if not refused else f"{len(refused)} of {len(servers)} do not start")
     for name, error in refused.items():

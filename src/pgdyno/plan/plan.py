@@ -33,6 +33,7 @@ __all__ = [
     "StepKind",
     "apply_arm",
     "plan_study",
+    "try_arms_s",
 ]
 
 CHECK_S = 2.0
@@ -40,6 +41,11 @@ REPORT_S = 3.0
 # initdb of an empty cluster, and a start and a stop for each variant.
 _TRY_S = 2.0
 _TRY_EACH_S = 1.0
+
+
+def try_arms_s(count: int) -> float:
+    """Predicted seconds of trying so many variants."""
+    return _TRY_S + _TRY_EACH_S * count if count else 0.0
 
 
 def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -> Plan:
@@ -62,7 +68,7 @@ def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -
     if search is not None:
         workloads = tuple(msgspec.structs.replace(each, latency_limit_ms=search.limit_ms) for each in workloads)
     size = plan_size(study, arms, workloads, machine=machine, load_budget_s=load_budget_s, choices=choices)
-    check_s = CHECK_S + (_TRY_S + _TRY_EACH_S * len(arms) if arms else 0.0)
+    check_s = CHECK_S + try_arms_s(len(arms))
     if experiment is not None:
         choices.append(Choice(name="design", value=experiment.design.value, reason=experiment.reason))
     warm_up_s = _warm_up_s(study)
