@@ -499,6 +499,16 @@ def test_a_server_that_is_watched_over(bench: Bench) -> None:
     cluster.start()
 
 
+def test_a_server_of_patronis(bench: Bench) -> None:
+    mark = bench.cluster.data / "patroni.dynamic.json"
+    mark.touch()
+    applied = apply(bench, RESTARTED, may_restart=True)
+    assert (applied.was_restarted, applied.waiting) == (False, tuple(RESTARTED))
+    assert applied.waiting_reason.startswith("Patroni watches over it")
+    restore(bench, may_restart=True)
+    mark.unlink()
+
+
 def test_who_is_not_root(bench: Bench) -> None:
     code = f"""
 import encodings.ascii, os, pathlib, pwd, sys

@@ -8,7 +8,7 @@ import msgspec
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from pgdyno.errors import SpecError, with_program
+from pgdyno.errors import InterruptedStudyError, SpecError, with_program
 from pgdyno.flow.tune import Form, Question, Tuned, tune
 from pgdyno.flow.ui import Ui
 from pgdyno.report.paragraph import Paragraph
@@ -59,6 +59,7 @@ def apply(question: Question, *, may_restart: bool, ui: Ui, show: Callable[[Tune
         SpecError: No server is named, the settings cannot be, or the user says no; nothing is changed.
         HostError: Something cannot be applied here; everything is as it was, or the error says what is not.
         StepFailedError: The server does not start with the settings; likewise.
+        InterruptedStudyError: Ctrl-C; everything is as it was.
     """
     if question.data_dir is None:
         raise SpecError(
@@ -74,7 +75,10 @@ def apply(question: Question, *, may_restart: bool, ui: Ui, show: Callable[[Tune
         return AppliedTuning(applied=None, was_running=prepared.running is not None, advice_count=advice)
     if not ui.confirm(_ask(prepared, may_restart=may_restart), default=False):
         raise SpecError("nothing was applied", hint="say yes, or add --yes")
-    applied = apply_tuning(prepared, may_restart=may_restart, on_activity=ui.show_activity)
+    try:
+        applied = apply_tuning(prepared, may_restart=may_restart, on_activity=ui.show_activity)
+    except KeyboardInterrupt as exc:
+        raise InterruptedStudyError("stopped", detail="everything is as it was before") from exc
     return AppliedTuning(applied=applied, was_running=prepared.running is not None, advice_count=advice)
 
 

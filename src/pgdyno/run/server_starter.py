@@ -20,6 +20,8 @@ from pgdyno.run.named_server import NamedServer
 # No name can be an option of systemctl's.
 _UNIT = re.compile(r"/(?P<unit>\w[\w:.\\@-]*\.service)(/|$)", re.ASCII | re.MULTILINE)
 _PATIENCE_S = 10.0
+# Source: Patroni 4 patroni/config.py, Config.CACHE_FILENAME, which it keeps in the data directory.
+_PATRONI = "patroni.dynamic.json"
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +50,9 @@ def find_origin(server: NamedServer, pid: int) -> Origin:
         environment = _read_environment(pid)
     except OSError as exc:
         raise HostError("cannot see how the server was started", detail=str(exc)) from exc
+    # Where it is no unit of systemd its servers are children of process 1, as those of pg_ctl are.
+    if (server.path / _PATRONI).exists():
+        return Origin(starter=None, obstacle="Patroni watches over it: `patronictl restart` does it")
     units = [found["unit"] for found in _UNIT.finditer(groups)]
     if units:
         return _of_unit(units[-1], pid)
