@@ -88,7 +88,19 @@ def test_a_slow_disk_has_no_less_wal_than_an_untuned_server_unless_somebody_asks
     assert found(derive(slow), "max_wal_size").value == "32MB", "two segments, which the server needs"
     assumed = msgspec.structs.replace(slow, recovery_s=known(30, "s", origin=Origin.ASSUMED))
     assert found(derive(assumed), "max_wal_size").value == "1GB"
-    assert any("max_wal_size is only 1GB" in note for note in derive(assumed).notes)
+    assert any("longer than 30 s even so" in note for note in derive(assumed).notes)
+
+
+def test_a_recovery_that_nobody_asked_for_is_told_with_what_it_costs() -> None:
+    assumed = known(300, "s", origin=Origin.ASSUMED)
+    subject = make_subject(recovery_s=assumed, wal_bytes_per_s=40e6, disk=make_disk(free=1e13))
+    tuning = derive(subject)
+    (note,) = (note for note in tuning.notes if note.startswith("max_wal_size is only"))
+    assert f"only {found(tuning, 'max_wal_size').value}, which takes a checkpoint every " in note
+    minutes = int(note.split("; ")[-1].split("min")[0])
+    asked = derive(msgspec.structs.replace(subject, recovery_s=known(60 * minutes, "s")))
+    assert "so that the clock starts checkpoints" in found(asked, "max_wal_size").reason
+    assert not any("max_wal_size" in note for note in asked.notes)
 
 
 def test_the_disk_bounds_the_wal() -> None:

@@ -101,14 +101,14 @@ def _put_scale_factors(draft: Draft, data: Known) -> None:
     share = _DEAD_BYTES / max(1.0, data.value)
     for name, most, what in (
         ("autovacuum_vacuum_scale_factor", 0.2, "dead rows"),
-        ("autovacuum_vacuum_insert_scale_factor", 0.2, "new rows that no vacuum has seen"),
-        ("autovacuum_analyze_scale_factor", 0.1, "changed rows that the statistics lack"),
+        ("autovacuum_vacuum_insert_scale_factor", 0.2, "new rows without a vacuum"),
+        ("autovacuum_analyze_scale_factor", 0.1, "changed rows without new statistics"),
     ):
         draft.put(
             name,
             f"{min(most, max(0.02, share * most / 0.2)):.2f}",
             layer=Layer.AUTOVACUUM,
-            reason=f"in a table as large as all data, {most:.0%} {what} before the next run would be too many.",
+            reason=f"in a table as large as all data, {most:.0%} would be too many {what}.",
             formula=f"{2 * most / 0.2:.0f} GB / data, from 0.02 to {most:g}",
             inputs=(data,),
             source=f"PostgreSQL 18 manual, section 19.10.1, {name}; section 24.1 “Routine Vacuuming”",

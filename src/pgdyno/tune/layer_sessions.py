@@ -24,7 +24,8 @@ def derive_connections(draft: Draft) -> None:
     expected = subject.connections.value
     if subject.connections.origin is Origin.ASSUMED:
         # Nobody asked for a number: no restart for a little more of it.
-        expected = value = math.ceil(min(expected, subject.memory.value // _BYTES_PER_ASSUMED) / 10) * 10
+        borne = max(1, subject.memory.value // _BYTES_PER_ASSUMED)
+        expected = value = math.ceil(min(expected, borne) / 10) * 10
         reason = "nobody said how many connections are needed: the built-in number, or fewer where memory is short."
         formula = "as built in, at most one for each 16 MB of memory, in tens"
     else:

@@ -84,12 +84,7 @@ def _put_max_wal(draft: Draft) -> None:
         )
         reason = f"it is the most that {bound}; the load could use {format_bytes(round_up(wanted))}."
         if by_recovery <= by_disk and subject.recovery_s.origin is Origin.ASSUMED:
-            minutes = math.ceil(recovery_s(subject, min(round_up(wanted), by_disk)) / 60)
-            draft.notes.append(
-                f"max_wal_size is only {size(round_down(most))}, so that recovery after a crash takes at most "
-                f"{_words(subject.recovery_s.value)}, which is assumed; "
-                f"`--recovery {minutes}min` gives checkpoints all the room that the load can use."
-            )
+            draft.notes.append(_describe_bound(draft, round_down(most), min(round_up(wanted), by_disk)))
     # Rounding up what is wanted, and down what is allowed.
     value = min(round_up(wanted), round_down(most))
     draft.put(
@@ -103,6 +98,21 @@ def _put_max_wal(draft: Draft) -> None:
         trades="space for WAL, and a longer recovery after a crash",
         is_worth_a_word=True,
     )
+
+
+def _describe_bound(draft: Draft, held_bytes: float, wanted_bytes: float) -> str:
+    """What a recovery time that nobody asked for costs."""
+    subject, target = draft.subject, draft.number("checkpoint_completion_target")
+    allowed, wish = _words(subject.recovery_s.value), "say with --recovery how long it may take"
+    minutes = math.ceil(recovery_s(subject, wanted_bytes) / 60)
+    enough = f"{minutes}min allow all the WAL that load and disk can take"
+    if recovery_s(subject, held_bytes) > subject.recovery_s.value:
+        longer = f"{size(held_bytes)} of max_wal_size is little, but recovery after a crash may take longer than {allowed} even so"
+        return f"{longer}, which is assumed: {wish}; {enough}."
+    every_s = wal_distance_bytes(held_bytes, target) / wal_rate(subject).value
+    often = f", which takes a checkpoint every {every_s:.0f} s," if every_s < _SHORTEST_S else ""
+    held = f"max_wal_size is only {size(held_bytes)}{often} so that recovery after a crash ends within {allowed}"
+    return f"{held}, which is assumed: {wish}; {enough}."
 
 
 def _words(seconds: float) -> str:
