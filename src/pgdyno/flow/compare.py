@@ -66,13 +66,7 @@ def compose_comparison(
         ((option, texts),) = several.items()
         made = [_read_option(option, text, folder) for text in texts]
     else:
-        lone = {name: once.pop(name) for name in ("set", "sysctl") if name in once}
-        if not lone:
-            raise SpecError(
-                "nothing to compare",
-                hint="for example --set commit_delay=0 --set commit_delay=50, or --server 15 --server 18",
-            )
-        made = [VariantSpec(name="as it is"), _merge([_read_option(name, text, folder) for name, text in lone.items()])]
+        made = _read_lone({name: once.pop(name) for name in ("set", "sysctl") if name in once}, folder)
     shared = _merge([_read_option(name, text, folder) for name, text in once.items()])
     made = _tell_apart([msgspec.structs.replace(each, sysctl={**shared.sysctl, **each.sysctl}) for each in made])
     raw = _base(workloads, {**load, **_load_of(shared)}, _with_shared(tables, shared))
@@ -183,6 +177,16 @@ def _read_variants(texts: Sequence[str], folder: Path) -> list[VariantSpec]:
     return made
 
 
+def _read_lone(said: Mapping[str, str], folder: Path) -> list[VariantSpec]:
+    """What was said once, against the server as it is."""
+    if not said:
+        raise SpecError(
+            "nothing to compare",
+            hint="for example --set commit_delay=0 --set commit_delay=50, or --server 15 --server embedded",
+        )
+    return [VariantSpec(name="as it is"), _merge([_read_option(name, text, folder) for name, text in said.items()])]
+
+
 def _read_option(option: str, text: str, folder: Path) -> VariantSpec:
     """The variant that an option's text makes."""
     said = f"--{option} {text}"
@@ -249,7 +253,7 @@ def _read_server(said: str, text: str, folder: Path) -> str:
     if not text or not os.path.isdir(folder / text):  # noqa: PTH112 - False, not an error, in a folder that is closed to us
         raise SpecError(
             f"{said}: neither `embedded` nor a major version nor a folder",
-            hint="for example --server 15 --server 18, or the folder with postgres and initdb in it",
+            hint="for example --server 15 --server embedded, or the folder with postgres and initdb in it",
         )
     return str((folder / text).absolute())
 

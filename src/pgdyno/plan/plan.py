@@ -71,24 +71,19 @@ def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -
     check_s = CHECK_S + try_arms_s(len(arms))
     if experiment is not None:
         choices.append(Choice(name="design", value=experiment.design.value, reason=experiment.reason))
-    warm_up_s = _warm_up_s(study)
-    if warm_up_s < study.trials.warm_up_s:
-        reason = "the cache is to be cold when the measured load begins"
-        choices.append(Choice(name="warm-up", value="none", reason=reason))
+    warm_up_s = _warm_up_s(study, choices)
     times = Times(
         fixed_s=check_s + size.load_s + REPORT_S,
         overhead_s=size.restore_s + warm_up_s,
         duration_s=_duration_s(study, search, choices),
     )
     if experiment is not None and experiment.budget_s is None:
-        budget_s, reason = choose_budget(len(workloads), experiment, times)
-        choices.append(Choice(name="minutes", value=f"{budget_s / 60:g}", reason=reason))
+        budget_s = _note_budget(choose_budget(len(workloads), experiment, times), choices)
         experiment = msgspec.structs.replace(experiment, budget_s=budget_s)
     if search is not None and search.budget_s is None:
-        budget_s, reason = choose_search_budget(len(workloads), times)
-        choices.append(Choice(name="minutes", value=f"{budget_s / 60:g}", reason=reason))
+        budget_s = _note_budget(choose_search_budget(len(workloads), times), choices)
         search = msgspec.structs.replace(search, budget_s=budget_s)
-    trials = _draw_trials(study, workloads, experiment or search, times)
+    trials = _draw_trials(study, workloads, experiment or search, times, warm_up_s=warm_up_s)
     steps = (
         Step(kind=StepKind.CHECK, predicted_s=check_s),
         Step(kind=StepKind.LOAD, predicted_s=size.load_s),
@@ -120,15 +115,31 @@ def _duration_s(study: Study, search: Search | None, choices: list[Choice]) -> f
     return least_s
 
 
-def _warm_up_s(study: Study) -> float:
-    return study.trials.warm_up_s if study.trials.cache is CacheState.WARM else 0.0
+def _note_budget(chosen: tuple[float, str], choices: list[Choice]) -> float:
+    budget_s, reason = chosen
+    choices.append(Choice(name="minutes", value=f"{budget_s / 60:g}", reason=reason))
+    return budget_s
+
+
+def _warm_up_s(study: Study, choices: list[Choice]) -> float:
+    asked_s = study.trials.warm_up_s
+    if study.trials.cache is CacheState.WARM or not asked_s:
+        return asked_s
+    reason = "the cache is to be cold when the measured load begins"
+    choices.append(Choice(name="warm-up", value="none", reason=reason))
+    return 0.0
 
 
 def _draw_trials(
-    study: Study, workloads: Sequence[PlannedWorkload], asked: Experiment | Search | None, times: Times
+    study: Study,
+    workloads: Sequence[PlannedWorkload],
+    asked: Experiment | Search | None,
+    times: Times,
+    *,
+    warm_up_s: float,
 ) -> tuple[PlannedTrial, ...]:
     draw = random.Random(study.trials.seed)  # noqa: S311 - a seed makes the plan repeatable; nothing here is secret
-    names, warm_up_s = [workload.name for workload in workloads], _warm_up_s(study)
+    names = [workload.name for workload in workloads]
     match asked:
         case None:
             turns = order_plain(names, study.trials.rounds, times, draw)
