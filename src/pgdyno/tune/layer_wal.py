@@ -105,12 +105,12 @@ def _describe_bound(draft: Draft, held_bytes: float, wanted_bytes: float) -> str
     subject, target = draft.subject, draft.number("checkpoint_completion_target")
     allowed, wish = _words(subject.recovery_s.value), "say with --recovery how long it may take"
     minutes = math.ceil(recovery_s(subject, wanted_bytes) / 60)
-    enough = f"{minutes}min allow all the WAL that load and disk can take"
+    enough = f"{minutes}min allows all the WAL that load and disk can take"
     if recovery_s(subject, held_bytes) > subject.recovery_s.value:
         longer = f"{size(held_bytes)} of max_wal_size is little, but recovery after a crash may take longer than {allowed} even so"
         return f"{longer}, which is assumed: {wish}; {enough}."
     every_s = wal_distance_bytes(held_bytes, target) / wal_rate(subject).value
-    often = f", which takes a checkpoint every {every_s:.0f} s," if every_s < _SHORTEST_S else ""
+    often = f", which takes a checkpoint every {every_s:.0f} s," if every_s < _SHORTEST_S else ","
     held = f"max_wal_size is only {size(held_bytes)}{often} so that recovery after a crash ends within {allowed}"
     return f"{held}, which is assumed: {wish}; {enough}."
 
