@@ -65,10 +65,12 @@ def restore_host(
     undone = (*left_overs, *restore_tuning(own, may_restart=may_restart, on_activity=on_activity))
     failed = [undo for undo in undone if undo.outcome is UndoOutcome.FAILED]
     if failed:
+        # Root looks into no journal but the machine's.
+        needs_root = any(undo in left_overs for undo in failed)
         raise HostError(
             f"{len(failed)} of {len(undone)} changes to this host could not be undone",
             detail="\n".join(f"{undo.change.what}: {describe_undo(undo)}" for undo in undone),
-            hint="run `pgdyno restore` as root of this host",
+            hint=f"run `pgdyno restore` {'as root of this host' if needs_root else 'again when that is mended'}",
         )
     in_use = tuple(change for change in host.read() if is_running(change.owner))
     return Restored(undone=undone, in_use=in_use, others=() if host.folder == own.folder else _tuned_in(host))
