@@ -44,3 +44,20 @@ def test_elsewhere_a_line_stays_one(plan: Plan) -> None:
     lines = show(plan, width=60, is_terminal=False)
     assert lines[: len(describe_plan(plan))] == describe_plan(plan)
     assert lines[-2] == "about 12 min; record: pgdyno-records/20261121-093000-bench"
+
+
+@pytest.mark.parametrize(
+    ("varied", "words"),
+    [
+        (
+            {"name": "clients", "levels": [1, 8]},
+            " round of 1 workload:|1 to 8 clients, 1 to 2 threads, simple mode, 5 s",
+        ),
+        ({"name": "mode", "levels": ["simple", "prepared"]}, "8 clients, 2 threads, simple or prepared mode, 5 s"),
+        ({"name": "commit_delay", "levels": [0, 50]}, " block of 1 workload:|8 clients, 2 threads, simple mode, 5 s"),
+    ],
+)
+def test_the_load_of_a_comparison_is_that_of_all_variants(varied: dict[str, object], words: str) -> None:
+    raw = {"workload": [{"name": "tpcb-like"}], "sweep": [varied], "experiment": {"minutes": 600}}
+    said = "\n".join(describe_plan(plan_study(make_study(raw, source="test", folder=Path()), MACHINE)))
+    assert all(part in said.replace("rounds", "round").replace("blocks", "block") for part in words.split("|")), said

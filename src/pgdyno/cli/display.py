@@ -16,9 +16,10 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from rich.text import Text
 
 from pgdyno.errors import with_program
-from pgdyno.plan.plan import Plan
+from pgdyno.plan.plan import Plan, PlannedWorkload, apply_arm
 from pgdyno.run.clock import monotonic_s
 from pgdyno.run.program import program_name
+from pgdyno.spec.variant import DesignKind
 from pgdyno.units import format_bytes
 
 # Drawing costs CPU that the load could use; twice a second is what eyes need.
@@ -147,7 +148,7 @@ def describe_plan(plan: Plan) -> list[str]:
     rounds = max((trial.round for trial in trials), default=0)
     lines = [
         (
-            f"scale {plan.scale} ({format_bytes(plan.dataset_bytes)}), {_count(rounds, 'round')} of"
+            f"scale {plan.scale} ({format_bytes(plan.dataset_bytes)}), {_count(rounds, _name_turn(plan))} of"
             f" {_count(len(plan.workloads), 'workload')}:"
         )
     ]
@@ -155,11 +156,33 @@ def describe_plan(plan: Plan) -> list[str]:
         trial = next(t for t in trials if t.workload == workload.name)
         rate = f", {workload.rate_tps:g} tps scheduled" if workload.rate_tps else ""
         lines.append(
-            f"  {workload.name}: {workload.clients} clients, {workload.threads} threads, {workload.mode.value} mode{rate},"
+            f"  {workload.name}: {_describe_load(plan, workload)}{rate},"
             f" {trial.warm_up_s:g} s warm-up + {trial.duration_s:g} s measured"
         )
     lines += [f"  chosen: {choice.name} = {choice.value}: {choice.reason}" for choice in plan.choices]
     return lines
+
+
+def _name_turn(plan: Plan) -> str:
+    """A switchback's rounds are inside its blocks of load."""
+    is_switchback = plan.experiment is not None and plan.experiment.design is DesignKind.SWITCHBACK
+    return "block" if is_switchback else "round"
+
+
+def _describe_load(plan: Plan, workload: PlannedWorkload) -> str:
+    """A workload's load over all variants: `1 to 8 clients, 2 threads, simple mode`."""
+    arms = () if plan.experiment is None else plan.experiment.arms
+    loads = [apply_arm(workload, arm) for arm in arms] or [workload]
+    clients, threads = (
+        _span([load.clients for load in loads], "client"),
+        _span([load.threads for load in loads], "thread"),
+    )
+    return f"{clients}, {threads}, {' or '.join(dict.fromkeys(load.mode.value for load in loads))} mode"
+
+
+def _span(numbers: list[int], name: str) -> str:
+    least, most = min(numbers), max(numbers)
+    return _count(most, name) if least == most else f"{least} to {most} {name}s"
 
 
 def _count(number: int, name: str) -> str:
