@@ -41,7 +41,8 @@ def test_an_end_with_questions_open_is_told_and_one_that_spent_its_time_is_not()
         report, analysis=msgspec.structs.replace(report.analysis, workloads=tuple(finished))
     )
     assert not any(words in claim for claim in _claims(spent))
-    assert not any(words in claim for claim in _claims(build_client_sweep()))
+    # Two rounds of 24, and a load without a status.
+    assert any(words in claim for claim in _claims(build_client_sweep()))
 
 
 def test_identical_variants_that_were_told_apart_come_first() -> None:

@@ -25,7 +25,7 @@ def find_comparison_doubts(record: StudyRecord, analysis: StudyAnalysis) -> Iter
         return
     yield from _told_apart(experiment, analysis)
     yield from _durability(record, experiment)
-    yield from _early_end(record, analysis)
+    yield from _early_end(record, experiment, analysis)
 
 
 def find_losses(record: StudyRecord, arm: Arm) -> tuple[GivenUp, ...]:
@@ -82,11 +82,14 @@ def _cause(one: GivenUp, names: list[str]) -> str:
     return "" if is_said else f", by {one.setting} = {one.value}"
 
 
-def _early_end(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
+def _early_end(record: StudyRecord, experiment: Experiment, analysis: StudyAnalysis) -> Iterator[Finding]:
     for comparison in analysis.comparisons:
-        # A sweep over clients decides by its curve, which asks less than every load against the first.
-        is_open = any(arm not in record.refused_arms for arm in comparison.undecided)
-        if not is_open or comparison.workload in analysis.sweeps:
+        sweep, arms = analysis.sweeps.get(comparison.workload), comparison.undecided
+        if sweep is not None:
+            # It decides by its curve, which asks less than every load against the first.
+            clients = {point.clients for point in sweep.points if point.status is None}
+            arms = tuple(arm.name for arm in experiment.arms if arm.clients in clients)
+        if not any(arm not in record.refused_arms for arm in arms):
             continue
         # What is decided gets no more trials, but as long as anything is open the reference runs in every round.
         ended = [trial.record.planned for workload in analysis.workloads for trial in workload.trials]
