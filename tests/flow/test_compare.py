@@ -209,7 +209,9 @@ def test_workloads_hold_what_is_said_of_the_load() -> None:
 def test_axes(text: str, levels: str) -> None:
     study = sweep(text)
     assert study.sweep[0].levels == tuple(levels.split())
-    assert study.question == f"What does {text.partition('=')[0]} do?"
+    name = text.partition("=")[0]
+    curve = "How does TPS follow the number of clients?"
+    assert study.question == (curve if name == "clients" else f"What does {name} do?")
     assert [workload.clients for workload in study.workload] == [4, 4]
 
 

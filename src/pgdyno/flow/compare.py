@@ -22,6 +22,7 @@ _TRIALS = {"duration": "10s", "warm_up": "3s"}
 _DEFAULT_WORKLOAD = "tpcb-like"
 _STOCK = "stock"
 _MOST_AXES = 2
+_CURVE_QUESTION = "How does TPS follow the number of clients?"
 _AXIS = re.compile(r"(?P<name>[A-Za-z_][\w./]*)=(?P<levels>.+)")
 _SEARCH = re.compile(r"\s*latency\s*<=?\s*(?P<limit>[^@\s]+)\s*(?:@\s*p(?P<percentile>[0-9]+(?:\.[0-9]+)?)\s*)?")
 _RANGE = re.compile(r"(?P<first>[0-9]{1,12})\.\.(?P<last>[0-9]{1,12})")
@@ -107,7 +108,8 @@ def compose_sweep(
     sweeps = [_read_axis(text, folder) for text in axes]
     raw = _base(workloads, load, tables)
     names = " and ".join(axis.name for axis in sweeps)
-    raw |= {"question": f"What {'does' if len(sweeps) == 1 else 'do'} {names} do?", "sweep": sweeps}
+    question = f"What {'does' if len(sweeps) == 1 else 'do'} {names} do?"
+    raw |= {"question": _CURVE_QUESTION if names == "clients" else question, "sweep": sweeps}
     return make_study(raw, source="pgdyno sweep", folder=folder)
 
 
