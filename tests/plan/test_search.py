@@ -97,7 +97,8 @@ def test_rates_reach_from_what_a_trial_can_tell_to_above_the_capacity(
     assert duration_s >= 10.0
     assert rates == tuple(sorted(set(rates)))
     assert rates[-1] == pytest.approx(1.2 * capacity, rel=0.01)
-    assert rates[0] <= 0.3 * capacity
+    # Rates are rounded so that they can be said.
+    assert rates[0] <= 0.3 * capacity * 1.01
     # At the lowest rate, as many may miss the limit as it takes to be no chance.
     assert rates[0] * duration_s * search.allowed_ratio >= 0.98 * LEAST_MISSES
     steps = [math.log(b / a) for a, b in itertools.pairwise(rates)]

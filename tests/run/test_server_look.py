@@ -13,11 +13,11 @@ from pgdyno.errors import HostError, SpecError
 from pgdyno.explain.finding import Finding
 from pgdyno.explain.preflight import find_obstacles
 from pgdyno.record.preflight import PreflightFacts, ServerLook, ServerOrigin, Unseen
+from pgdyno.run.data_folder import find_data_folder
 from pgdyno.run.host import read_host_facts
 from pgdyno.run.host_state import read_memory
 from pgdyno.run.host_tree import Tree
 from pgdyno.run.installation import read_server_facts
-from pgdyno.run.data_folder import find_data_folder
 from pgdyno.run.server_look import LOOKED_AT, look_at_server
 from tests.cli.program import wait_until
 from tests.sysctls import machine_settings, needs_proc_sys

@@ -11,8 +11,8 @@ import pytest
 
 from pgdyno.errors import SpecError
 from pgdyno.record.preflight import ServerOrigin
-from pgdyno.run.installation import Installation, read_server_facts
 from pgdyno.run.data_folder import find_data_folder
+from pgdyno.run.installation import Installation, read_server_facts
 from pgdyno.run.server_settings import read_server_state
 from pgdyno.run.settings_check import count_huge_pages, shaping_settings, start_empty
 from tests.tools.pgcluster import Cluster, running

@@ -21,8 +21,6 @@ from pgdyno.run.installation import Installation
 from pgdyno.run.kernel import changed_sysctls
 from pgdyno.run.server import Server
 
-TRY_S = 1.0
-"""About how long an arm takes."""
 # Before a server has read its settings it has its own prefix, afterwards the one that pgdyno gives it.
 _LOG_LINE = re.compile(r"(?:[\d.]+\|\d+\|[^|]*\|\w{5}\||\S+ \S+ \S+ \[\d+\] )[A-Z]+\d?:  ?(?P<text>.*)")
 _PLACE = re.compile(r" in file \"[^\"]*\" line \d+")
