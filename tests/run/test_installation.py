@@ -10,7 +10,7 @@ import pytest
 
 from pgdyno.errors import HostError, SpecError
 from pgdyno.run.home import Home
-from pgdyno.run.installation import find_installation, read_server_facts
+from pgdyno.run.installation import find_installation, installed_majors, read_server_facts
 from pgdyno.spec.study import ServerKind, ServerSpec
 from tests.homes import SPECS, installation_of, some_home
 
@@ -63,6 +63,12 @@ def test_what_is_not_installed(home: Home, tmp_path: Path) -> None:
     empty = ServerSpec(kind=ServerKind.LOCAL, bindir=str(tmp_path))
     with pytest.raises(SpecError, match="there is no postgres in"):
         find_installation(empty, user=home.user, software_dir=home.software)
+
+
+@pytest.mark.skipif(18 in installed_majors(), reason="an 18 of the distribution is found first")
+def test_a_version_that_only_pgdyno_brings(home: Home) -> None:
+    named = find_installation(ServerSpec(kind=ServerKind.LOCAL, version=18), user=home.user, software_dir=home.software)
+    assert named.facts == find_installation(ServerSpec(), user=home.user, software_dir=home.software).facts
 
 
 @pytest.mark.parametrize("major", SPECS)

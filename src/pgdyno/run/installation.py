@@ -60,7 +60,7 @@ def find_installation(spec: ServerSpec, *, user: ServerUser, software_dir: Path)
             hint="install the server's package with its client programs (Debian: postgresql-N, which has pgbench)",
         )
     if not _can_run(bindir / "postgres", user):
-        if spec.kind is not ServerKind.EMBEDDED:
+        if bindir != _embedded_bindir():
             raise HostError(
                 f"the user {user.name} cannot run {bindir / 'postgres'}",
                 detail="each folder above it must be open to that user",
@@ -130,14 +130,17 @@ def _find_bindir(spec: ServerSpec) -> Path:
     if spec.kind is ServerKind.EMBEDDED:
         return _embedded_bindir()
     found = installed_majors()
-    if spec.version not in found:
-        here = ", ".join(f"{major} ({path})" for major, path in found.items()) or "none"
-        raise HostError(
-            f"PostgreSQL {spec.version} is not installed in the usual places",
-            detail=f"installed here: {here}",
-            hint="name its program folder with --pg-bindir, or leave --server out for the embedded PostgreSQL",
-        )
-    return found[spec.version].resolve()
+    if spec.version in found:
+        return found[spec.version].resolve()
+    embedded = read_server_facts(_embedded_bindir())
+    if spec.version == embedded.major:
+        return Path(embedded.bindir)
+    here = ", ".join(f"{major} ({path})" for major, path in found.items()) or "none"
+    raise HostError(
+        f"PostgreSQL {spec.version} is not installed in the usual places",
+        detail=f"installed here: {here}; pgdyno brings {embedded.major}",
+        hint=f"install its packages (Debian: postgresql-{spec.version}), or name its program folder",
+    )
 
 
 def _embedded_bindir() -> Path:
