@@ -208,7 +208,7 @@ def sweep(
 COMPARE_EXAMPLES = (
     "Examples:\n\n`pgdyno compare --set commit_delay=0 --set commit_delay=50`\n\n"
     "`pgdyno compare stock tuned.conf --workload tpcb-like --workload select-only`\n\n"
-    "`pgdyno compare --server 15 --server embedded --mode prepared --minutes 20`\n\n"
+    "`pgdyno compare --server 15 --server 18 --mode prepared --minutes 20`\n\n"
     "`pgdyno compare --set synchronous_commit=off --detect 5%` · against the server as it is"
 )
 SWEEP_EXAMPLES = (
