@@ -408,9 +408,9 @@ class TestRefusals:
         bench.conf.unlink()
         bench.conf.with_name("away").rename(bench.conf)
 
+    # The setting came with 17.
+    @pytest.mark.parametrize("whole_bench", [18], indirect=True)
     def test_alter_system_is_not_allowed(self, bench: Bench) -> None:
-        if bench.cluster.version_major < 17:
-            pytest.skip("since 17")
         bench.conf.write_bytes(OLD_CONF + b"allow_alter_system = off\n")
         bench.cluster.sql("SELECT pg_reload_conf()")
         assert wait_until(lambda: bench.show("allow_alter_system") == ("off",))
@@ -454,9 +454,9 @@ class TestRefusals:
         bench.cluster.run("pg_ctl", "-D", str(bench.cluster.data), "reload")
         assert wait_until(lambda: self.try_to(bench) == "")
 
+    # From 16 on the first superuser remains one.
+    @pytest.mark.parametrize("whole_bench", [15], indirect=True)
     def test_who_is_no_superuser(self, bench: Bench) -> None:
-        if bench.cluster.version_major > 15:
-            pytest.skip("the first superuser remains one")
         bench.cluster.sql("CREATE ROLE boss SUPERUSER LOGIN")
         bench.cluster.sql("ALTER ROLE postgres NOSUPERUSER")
         assert "not as a superuser" in refusal(bench, RELOADED).fact

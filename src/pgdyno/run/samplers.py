@@ -40,6 +40,8 @@ STUDY_LABEL = "study"
 SERVER_SAMPLER_LABEL = "sampler_server"
 BACKEND_LABEL = "sampler_backend"
 _READY_WITHIN_S = 10.0
+# A machine that is busy beyond measure lets it write its last line late; killed, it would be a gap.
+_STOP_WITHIN_S = 20.0
 
 
 class SamplerGap(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,7 +95,7 @@ class _Child:
         if self.process is None:
             return
         died = self.process.poll() is not None
-        code = process.stop(self.process)
+        code = process.stop(self.process, patience_s=_STOP_WITHIN_S)
         said = self.process.stderr.read().decode(errors="replace").strip() if self.process.stderr else ""
         for stream in (self.process.stdin, self.process.stderr):
             if stream is not None:
