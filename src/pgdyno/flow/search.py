@@ -105,7 +105,7 @@ def describe_search(search: RateSearch) -> str:
         return f"capacity {search.capacity.value:,.0f} tps" if search.capacity.value else "no capacity yet"
     holds = "—" if answer.holds_tps is None else f"{answer.holds_tps:,g}"
     fails = "—" if answer.fails_tps is None else f"{answer.fails_tps:,g}"
-    about = "" if answer.estimate_tps is None else f"limit about {answer.estimate_tps:,.3g} tps, "
+    about = "" if answer.estimate_tps is None else f"limit about {float(f'{answer.estimate_tps:.3g}'):,.0f} tps, "
     more = "" if not answer.trials_needed else f", about {answer.trials_needed} more trials"
     return f"{about}holds {holds}, fails {fails}{more}"
 
