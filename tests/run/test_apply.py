@@ -515,6 +515,7 @@ import encodings.ascii, os, pathlib, pwd, sys
 import pgdyno.run.sql
 from pgdyno.run.apply import apply_tuning
 from pgdyno.run.apply_look import find_named_server, prepare_apply
+from pgdyno.run.journal import own_journal
 from pgdyno.flow.restore import restore_host
 from pgdyno.facts.gucs import all_gucs
 # Afterwards this account may not be able to read what Python loads late.
@@ -525,7 +526,8 @@ server = find_named_server(pathlib.Path({str(bench.cluster.data)!r}), bindir=pat
 prepared = prepare_apply(server, settings={{**{RELOADED!r}, **{RESTARTED!r}}}, sysctls={SYSCTLS!r}, sysfs={{}})
 applied = apply_tuning(prepared, may_restart=True)
 print(applied.was_restarted, len(applied.settings), [(left.names, left.reason) for left in applied.left_out])
-print([undo.outcome.value for undo in restore_host(may_restart=True).undone])
+# What this machine's own journal may hold takes root to undo.
+print([undo.outcome.value for undo in restore_host(own_journal(), may_restart=True).undone])
 """
     with reachable_folder() as state_home:
         shutil.chown(state_home, find_server_user().uid)

@@ -333,6 +333,7 @@ class TestOthers:
     def test_a_pair_is_left_as_a_pair(self, journal: Journal) -> None:
         ratio, in_bytes = BACKGROUND
         with machine_settings(*BACKGROUND):
+            write(ratio, "9")
             with changed_sysctls({in_bytes: "500000000"}, journal=journal) as kernel:
                 write(in_bytes, "600000000")
             assert (read_sysctl(ratio), read_sysctl(in_bytes)) == ("0", "600000000")
