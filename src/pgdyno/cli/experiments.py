@@ -8,7 +8,18 @@ from typing import Annotated
 
 import typer
 
-from pgdyno.cli.options import HomeOption, JsonOption, OutOption, QuietOption, RunAsOption, YesOption, given
+from pgdyno.cli.options import (
+    BindirOption,
+    HomeOption,
+    JsonOption,
+    OutOption,
+    QuietOption,
+    RunAsOption,
+    ServerOption,
+    YesOption,
+    given,
+    server_table,
+)
 from pgdyno.cli.session import session
 
 WorkloadOption = Annotated[
@@ -150,13 +161,8 @@ def sweep(
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="A server setting for all levels, NAME=VALUE; may be repeated.")
     ] = None,
-    server: Annotated[
-        str | None,
-        typer.Option(help="`embedded` or an installed major version. [default: embedded]", show_default=False),
-    ] = None,
-    pg_bindir: Annotated[
-        Path | None, typer.Option(help="Program folder of another PostgreSQL.", show_default=False)
-    ] = None,
+    server: ServerOption = None,
+    pg_bindir: BindirOption = None,
     mode: Annotated[
         str | None,
         typer.Option("--mode", "-M", help="simple, extended or prepared. [default: simple]", show_default=False),
@@ -186,7 +192,6 @@ def sweep(
 ) -> None:
     """Vary one or two things over many levels, or find the largest rate that holds a latency limit."""
     with session(json=json, quiet=quiet, yes=yes) as (ui, show):
-        from pgdyno.cli.options import server_table
         from pgdyno.flow.compare import compose_sweep
         from pgdyno.flow.study import Place, run_study
 

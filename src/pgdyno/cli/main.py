@@ -15,6 +15,7 @@ from pgdyno import __version__
 from pgdyno.cli.experiments import COMPARE_EXAMPLES, SWEEP_EXAMPLES, compare, sweep
 from pgdyno.cli.options import (
     DEFAULT_RECORDS,
+    BindirOption,
     HomeOption,
     JsonOption,
     OutOption,
@@ -22,6 +23,7 @@ from pgdyno.cli.options import (
     RecordArgument,
     RecordsOption,
     RunAsOption,
+    ServerOption,
     YesOption,
     given,
     server_table,
@@ -129,15 +131,8 @@ def bench(
     seed: Annotated[
         int | None, typer.Option(help="Of the trials' order and pgbench's numbers. [default: 1]", show_default=False)
     ] = None,
-    server: Annotated[
-        str | None,
-        typer.Option(
-            help="`embedded` or an installed major version such as 15. [default: embedded]", show_default=False
-        ),
-    ] = None,
-    pg_bindir: Annotated[
-        Path | None, typer.Option(help="Program folder of another PostgreSQL.", show_default=False)
-    ] = None,
+    server: ServerOption = None,
+    pg_bindir: BindirOption = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(

@@ -24,6 +24,11 @@ RunAsOption = Annotated[
     str | None,
     typer.Option(help="As root: the account PostgreSQL runs as. [default: postgres, else nobody]", show_default=False),
 ]
+ServerOption = Annotated[
+    str | None,
+    typer.Option(help="`embedded` or an installed major version such as 15. [default: embedded]", show_default=False),
+]
+BindirOption = Annotated[Path | None, typer.Option(help="Program folder of another PostgreSQL.", show_default=False)]
 OutOption = Annotated[
     Path | None, typer.Option(help="The record's folder. [default: pgdyno-records/TIME-NAME]", show_default=False)
 ]

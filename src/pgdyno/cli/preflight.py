@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from pgdyno.cli.options import HomeOption, JsonOption, server_table
+from pgdyno.cli.options import BindirOption, HomeOption, JsonOption, ServerOption, server_table
 from pgdyno.cli.session import session
 from pgdyno.errors import SpecError
 
@@ -24,15 +24,8 @@ CHECK_EXAMPLES = (
 def check(
     study: Annotated[Path | None, typer.Argument(help="A study file that is to be run.", show_default=False)] = None,
     *,
-    server: Annotated[
-        str | None,
-        typer.Option(
-            help="`embedded` or an installed major version such as 15. [default: embedded]", show_default=False
-        ),
-    ] = None,
-    pg_bindir: Annotated[
-        Path | None, typer.Option(help="Program folder of another PostgreSQL.", show_default=False)
-    ] = None,
+    server: ServerOption = None,
+    pg_bindir: BindirOption = None,
     pgdata: Annotated[
         Path | None,
         typer.Option(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from pgdyno.cli.options import HomeOption, JsonOption, RunAsOption, YesOption, server_table
+from pgdyno.cli.options import BindirOption, HomeOption, JsonOption, RunAsOption, ServerOption, YesOption, server_table
 from pgdyno.cli.session import session
 from pgdyno.errors import SpecError
 from pgdyno.units import parse_in_unit
@@ -32,15 +32,8 @@ _Choice = TypeVar("_Choice", bound=enum.Enum)
 
 def tune(
     *,
-    server: Annotated[
-        str | None,
-        typer.Option(
-            help="`embedded` or an installed major version such as 15. [default: embedded]", show_default=False
-        ),
-    ] = None,
-    pg_bindir: Annotated[
-        Path | None, typer.Option(help="Program folder of another PostgreSQL.", show_default=False)
-    ] = None,
+    server: ServerOption = None,
+    pg_bindir: BindirOption = None,
     pgdata: Annotated[
         Path | None,
         typer.Option(
