@@ -17,8 +17,7 @@ from pathlib import Path
 from pgdyno.errors import HostError, SpecError
 
 _ROOT = Path("/proc/sys")
-# In a name the parts are divided by dots, and a dot within a part is written as a slash. Source: sysctl(8).
-_SWAP = str.maketrans("./", "/.")
+_SWAPPED = str.maketrans("./", "/.")
 # Setting one of a pair makes the other 0, which means that it is not in use. Source: the kernel's
 # Documentation/admin-guide/sysctl/vm.rst, and the handlers in mm/page-writeback.c and mm/util.c.
 _PAIRS = (
@@ -43,6 +42,14 @@ _NAMESPACES = (
 )
 
 
+def swap_dots(name: str) -> str:
+    """The path below /proc/sys of a setting's name, or the name of a path.
+
+    In a name the parts are divided by dots, and a dot within a part is written as a slash. Source: sysctl(8).
+    """
+    return name.translate(_SWAPPED)
+
+
 def resolve_sysctl(name: str) -> str:
     """The one name that pgdyno uses: `net.ipv4.conf.eth0/100.rp_filter` for `net/ipv4/conf/eth0.100/rp_filter`.
 
@@ -50,11 +57,11 @@ def resolve_sysctl(name: str) -> str:
         SpecError: This kernel has no such setting.
     """
     first_separator = next((letter for letter in name if letter in "./"), ".")
-    path = name if first_separator == "/" else name.translate(_SWAP)
+    path = name if first_separator == "/" else swap_dots(name)
     if not {"", ".", ".."} & set(path.split("/")) and "\0" not in path and (_ROOT / path).is_file():
-        return path.translate(_SWAP)
+        return swap_dots(path)
     known = (str((Path(folder) / file).relative_to(_ROOT)) for folder, _, files in os.walk(_ROOT) for file in files)
-    near = difflib.get_close_matches(path.translate(_SWAP), [path.translate(_SWAP) for path in known], n=3)
+    near = difflib.get_close_matches(swap_dots(path), [swap_dots(path) for path in known], n=3)
     hint = f"did you mean {' or '.join(near)}?" if near else "`sysctl -a` lists what this kernel has"
     raise SpecError(f"this kernel has no setting {name!r}", hint=hint)
 
@@ -152,7 +159,7 @@ def namespace_exists(namespace: str) -> bool:
 
 
 def _path(name: str) -> Path:
-    return _ROOT / name.translate(_SWAP)
+    return _ROOT / swap_dots(name)
 
 
 def _write(name: str, value: str) -> None:

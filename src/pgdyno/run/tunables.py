@@ -21,6 +21,7 @@ from pgdyno.run.host_cgroup import read_limits
 from pgdyno.run.host_disks import read_devices
 from pgdyno.run.host_state import read_memory
 from pgdyno.run.host_tree import Tree, bracketed
+from pgdyno.run.sysctl import swap_dots
 
 # Folders and names below /proc/sys that have to do with a database; the whole of it has a thousand.
 _SYSCTLS = (
@@ -28,8 +29,6 @@ _SYSCTLS = (
     *("fs/file-max", "fs/nr_open", "fs/aio-max-nr", "net/core/somaxconn", "net/core/?mem_*", "net/ipv4/tcp_?mem"),
     *("net/ipv4/tcp_keepalive_*", "net/ipv4/tcp_max_syn_backlog", "net/ipv4/ip_local_port_range"),
 )
-# In a name the parts are divided by dots, and a dot within a part is written as a slash. Source: sysctl(8).
-_SWAP = str.maketrans("./", "/.")
 
 
 def read_tunables(
@@ -65,7 +64,7 @@ def read_tunables(
 def read_sysctls(names: Iterable[str], *, root: Path = Path("/")) -> dict[str, str]:
     """Kernel settings by name; those that cannot be read are missing."""
     tree = Tree(root)
-    said = {name: tree.read(f"proc/sys/{name.translate(_SWAP)}") for name in names}
+    said = {name: tree.read(f"proc/sys/{swap_dots(name)}") for name in names}
     return {name: " ".join(value.split()) for name, value in said.items() if value}
 
 
@@ -135,7 +134,7 @@ def _list_sysctls(tree: Tree) -> Iterator[str]:
     for pattern in _SYSCTLS:
         for file in tree.glob(f"proc/sys/{pattern}"):
             if tree.path(file).is_file():
-                yield file.removeprefix("proc/sys/").translate(_SWAP)
+                yield swap_dots(file.removeprefix("proc/sys/"))
 
 
 def _folder_bytes(folder: Path) -> int:
