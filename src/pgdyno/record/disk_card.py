@@ -1,21 +1,30 @@
 """A disk card: what a storage path was seen to do, or is declared to do, in one small versioned file.
 
 It holds each run of each job as it was, in the tools' own figures; estimates with intervals are `analyse/`'s to make.
-Absent is None, never 0. A newer format is refused.
+Absent is None, never 0. A newer format is refused. A pgdyno home keeps the newest card of each path, so that who needs
+one finds it without being told.
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
+import re
+from pathlib import Path
 
 import msgspec
 
+from pgdyno.errors import SpecError
 from pgdyno.plan.disk import DiskJob
 from pgdyno.record.preflight import Unseen
+from pgdyno.record.store import write_durably, writing
 from pgdyno.record.tunables import DiskLook
 from pgdyno.spec.host import DiskSpec
 
 FORMAT = 1
+# A volume may be changed, moved or filled meanwhile; what was so a month ago is no measurement of today.
+MAX_AGE = dt.timedelta(days=30)
+_KEPT = "disks"
 
 
 class Latencies(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,3 +133,99 @@ class DiskCard(msgspec.Struct, frozen=True, kw_only=True):
     """Version by name."""
     unseen: tuple[Unseen, ...]
     """What could not be measured, with the reason."""
+
+
+class _Versioned(msgspec.Struct):
+    format: int
+    runs: msgspec.Raw
+
+
+def name_card(card: DiskCard) -> str:
+    """What a card's file is called: when, whose and of which path."""
+    host = "" if card.machine is None else card.machine.hostname.partition(".")[0]
+    parts = (f"{card.made_at:%Y%m%d-%H%M%S}", host, card.path or card.name)
+    return f"{'-'.join(filter(None, map(_slug, parts)))}.json"
+
+
+def write_card(card: DiskCard, path: Path) -> None:
+    """Write a card, whole or not at all.
+
+    Raises:
+        StepFailedError: It cannot be written; what was there stays.
+    """
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_durably(path, msgspec.json.format(msgspec.json.encode(card), indent=1))
+
+
+def read_card(path: Path) -> DiskCard:
+    """Read a card.
+
+    Raises:
+        SpecError: There is none, it is something else or damaged, or a newer pgdyno wrote it.
+    """
+    try:
+        raw = path.read_bytes()
+    except OSError as exc:
+        raise SpecError(
+            f"cannot read the disk card {path}",
+            detail=exc.strerror or str(exc),
+            hint="`pgdyno disk` makes one, and says where it lies",
+        ) from exc
+    try:
+        newer = msgspec.json.decode(raw, type=_Versioned).format
+    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        raise SpecError(f"{path} is no disk card", detail=str(exc), hint="`pgdyno disk` makes one") from exc
+    if newer > FORMAT:
+        raise SpecError(
+            f"the disk card {path} has the newer format {newer}",
+            detail=f"this pgdyno reads up to {FORMAT}",
+            hint="read it with the pgdyno that wrote it, or a later one",
+        )
+    try:
+        return msgspec.json.decode(raw, type=DiskCard)
+    except msgspec.DecodeError as exc:
+        raise SpecError(
+            f"the disk card {path} is damaged", detail=str(exc), hint="measure anew: `pgdyno disk`"
+        ) from exc
+
+
+def keep_card(card: DiskCard, home: Path) -> None:
+    """Keep a card in a pgdyno home, in place of an older one of the same path.
+
+    Raises:
+        StepFailedError: It cannot be written; the older one stays.
+    """
+    write_card(card, home / _KEPT / f"{_slug(card.path or card.name)}.json")
+
+
+def find_kept_card(
+    home: Path, look: DiskLook, *, now: dt.datetime, max_age: dt.timedelta = MAX_AGE
+) -> tuple[DiskCard, Path] | None:
+    """The newest card that a home keeps of the file system that a path lies on, and where it is.
+
+    Args:
+        home: Of pgdyno.
+        look: The path as it is seen now.
+        now: Aware of its time zone.
+        max_age: Older cards are left alone.
+    """
+    found = []
+    for path in (home / _KEPT).glob("*.json"):
+        # A card that a newer pgdyno wrote, or that is damaged, is none to lean on.
+        with contextlib.suppress(SpecError):
+            card = read_card(path)
+            if _is_of(card, look) and dt.timedelta(0) <= now - card.made_at <= max_age:
+                found.append((card, path))
+    return max(found, key=lambda one: one[0].made_at, default=None)
+
+
+def _is_of(card: DiskCard, look: DiskLook) -> bool:
+    if card.look is None or not card.runs:
+        return False
+    then, now = card.look.facts, look.facts
+    return (then.device, then.filesystem, then.size_bytes) == (now.device, now.filesystem, now.size_bytes)
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-.") or "root"

@@ -1,0 +1,80 @@
+"""Disk cards on disk: what is written is read, and nothing else is taken for one."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pgdyno.errors import SpecError, StepFailedError
+from pgdyno.record.disk_card import FORMAT, find_kept_card, keep_card, name_card, read_card, write_card
+from tests.disk_cards import MADE_AT, make_card, make_look
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    card = make_card()
+    path = tmp_path / "pgdyno-disks" / name_card(card)
+    assert path.name == "20261121-093000-db1-data.json"
+    write_card(card, path)
+    assert read_card(path) == card
+    assert [one.name for one in path.parent.iterdir()] == [path.name], "nothing half-written beside it"
+
+
+@pytest.mark.parametrize(
+    ("content", "fact"),
+    [
+        (b"", "is no disk card"),
+        (b"\xff\xfe", "is no disk card"),
+        (b'{"format": "pgdyno-check", "version": 1}', "is no disk card"),
+        (b'{"format": 1, "runs": 3}', "is damaged"),
+        (b'{"format": 99, "runs": "told otherwise"}', "has the newer format 99"),
+    ],
+)
+def test_what_is_no_card(tmp_path: Path, content: bytes, fact: str) -> None:
+    path = tmp_path / "it.json"
+    path.write_bytes(content)
+    with pytest.raises(SpecError, match=fact):
+        read_card(path)
+
+
+def test_a_half_of_a_card_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "it.json"
+    path.write_bytes(msgspec.json.encode(make_card())[:-500])
+    with pytest.raises(SpecError, match="is no disk card"):
+        read_card(path)
+
+
+def test_no_card_there(tmp_path: Path) -> None:
+    for path in (tmp_path / "nowhere.json", tmp_path):
+        with pytest.raises(SpecError, match="cannot read the disk card"):
+            read_card(path)
+
+
+def test_a_place_that_takes_none(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(StepFailedError, match="cannot write"):
+        write_card(make_card(), tmp_path / "file" / "card.json")
+
+
+def test_the_newest_card_of_a_file_system_is_found(tmp_path: Path) -> None:
+    now = MADE_AT + dt.timedelta(days=2)
+    assert find_kept_card(tmp_path, make_look(), now=now) is None
+    old, new = make_card(made_at=MADE_AT - dt.timedelta(days=3)), make_card()
+    keep_card(old, tmp_path)
+    keep_card(new, tmp_path)
+    keep_card(msgspec.structs.replace(old, path="/data/pg_wal"), tmp_path)
+    keep_card(make_card(path="/other", look=make_look(device="/dev/nvme2n1"), made_at=now), tmp_path)
+    keep_card(make_card(path="/declared", runs=(), made_at=now), tmp_path)
+    (tmp_path / "disks/newer.json").write_bytes(b'{"format": %d, "runs": []}' % (FORMAT + 1))
+    card, path = find_kept_card(tmp_path, make_look(path="/data/pgdata"), now=now) or (None, None)
+    assert card == new
+    assert path == tmp_path / "disks/data.json"
+
+
+def test_a_card_of_last_month_or_of_tomorrow_is_left_alone(tmp_path: Path) -> None:
+    keep_card(make_card(), tmp_path)
+    for days in (31, -1):
+        assert find_kept_card(tmp_path, make_look(), now=MADE_AT + dt.timedelta(days=days)) is None
+    assert find_kept_card(tmp_path, make_look(size_bytes=7), now=MADE_AT) is None, "it was made anew"
