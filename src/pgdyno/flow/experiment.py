@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import msgspec
 
 from pgdyno.errors import SpecError
 from pgdyno.flow.referee import Referee
 from pgdyno.flow.runner import TrialRunner, refuse_arms
-from pgdyno.flow.steps import keeping_what_is_finished, load_step
+from pgdyno.flow.steps import keeping_what_is_finished, make_stage
 from pgdyno.flow.ui import Ui
 from pgdyno.plan.experiment import Arm, Experiment
 from pgdyno.plan.plan import try_arms_s
@@ -33,8 +34,7 @@ def run_experiment(store: RecordStore, record: StudyRecord, experiment: Experime
             for arm in experiment.arms
         }
         record = _try_arms(store, record, experiment, servers, home=home, ui=ui)
-        stages = _prepare_stages(store, record, experiment, servers, home=home, ui=ui)
-        stages = {name: msgspec.structs.replace(stage, scripts=scripts) for name, stage in stages.items()}
+        stages = _make_stages(store, record, experiment, servers, scripts=scripts, home=home, ui=ui)
         if record.dataset is None:
             record = msgspec.structs.replace(record, dataset=stages[experiment.reference.name].template.dataset)
             store.write_record(record)
@@ -77,12 +77,13 @@ def _join(errors: Mapping[str, ErrorFact]) -> str:
     return "\n".join(f"{name}: {error.detail or error.fact}" for name, error in errors.items())
 
 
-def _prepare_stages(
+def _make_stages(
     store: RecordStore,
     record: StudyRecord,
     experiment: Experiment,
     servers: Mapping[str, ArmServer],
     *,
+    scripts: Mapping[str, Path],
     home: Home,
     ui: Ui,
 ) -> dict[str, TrialStage]:
@@ -95,24 +96,15 @@ def _prepare_stages(
         if other is not None:
             stages[arm.name] = msgspec.structs.replace(other, settings=arm.server.settings)
             continue
-        installation = servers[arm.name].installation
-        template = load_step(
-            store,
+        stages[arm.name] = make_stage(
             record,
-            home=home,
-            installation=installation,
-            ui=ui,
-            scale=arm.scale,
-            output_dir=store.init_dir if not stages else store.init_dir / str(len(stages)),
-        )
-        stages[arm.name] = TrialStage(
-            installation=installation,
-            home=home,
-            template=template,
-            study=record.study,
-            plan=record.plan,
+            scale=arm.scale or record.plan.scale,
             settings=arm.server.settings,
-            cpu_count=record.host.usable_cpu_count,
+            scripts=scripts,
+            output_dir=store.init_dir if not stages else store.init_dir / str(len(stages)),
+            home=home,
+            installation=servers[arm.name].installation,
+            ui=ui,
         )
     return stages
 

@@ -19,8 +19,9 @@ from pgdyno.record.store import RecordStore, writing
 from pgdyno.record.types import StudyRecord
 from pgdyno.run.home import Home
 from pgdyno.run.installation import Installation
-from pgdyno.run.template import Template, prepare_template
+from pgdyno.run.template import prepare_template
 from pgdyno.run.trial import TrialOutcome, TrialStage, run_trial
+from pgdyno.spec.table import SettingValue
 
 
 def run_steps(store: RecordStore, record: StudyRecord, *, home: Home, installation: Installation, ui: Ui) -> None:
@@ -39,38 +40,35 @@ def prepare_stage(
     store: RecordStore, record: StudyRecord, *, home: Home, installation: Installation, ui: Ui
 ) -> TrialStage:
     """What all trials of a study that compares nothing share: data are loaded, scripts kept, both noted in the record."""
-    scripts = store.keep_scripts(record.plan)
-    template = load_step(store, record, home=home, installation=installation, ui=ui)
-    if record.dataset is None:
-        store.write_record(msgspec.structs.replace(record, dataset=template.dataset))
-    return TrialStage(
-        installation=installation,
-        home=home,
-        template=template,
-        study=record.study,
-        plan=record.plan,
+    stage = make_stage(
+        record,
+        scale=record.plan.scale,
         settings=record.study.server.settings,
-        cpu_count=record.host.usable_cpu_count,
-        scripts=scripts,
+        scripts=store.keep_scripts(record.plan),
+        output_dir=store.init_dir,
+        home=home,
+        installation=installation,
+        ui=ui,
     )
+    if record.dataset is None:
+        store.write_record(msgspec.structs.replace(record, dataset=stage.template.dataset))
+    return stage
 
 
-def load_step(
-    store: RecordStore,
+def make_stage(
     record: StudyRecord,
     *,
+    scale: int,
+    settings: Mapping[str, SettingValue],
+    scripts: Mapping[str, Path],
+    output_dir: Path,
     home: Home,
     installation: Installation,
     ui: Ui,
-    scale: int | None = None,
-    settings: Mapping[str, str | int | float | bool] | None = None,
-    output_dir: Path | None = None,
-) -> Template:
-    """The loaded cluster that trials begin with: of the study's own scale and settings, unless an arm has others."""
-    scale = scale or record.plan.scale
+) -> TrialStage:
+    """What trials of one PostgreSQL, scale and settings share; its data are loaded if nobody has done it yet."""
     predicted_s = next(step.predicted_s for step in record.plan.steps if step.kind is StepKind.LOAD)
     ui.begin_step(f"load scale {scale}", predicted_s=predicted_s)
-    output_dir = output_dir or store.init_dir
     with writing(output_dir):
         output_dir.mkdir(exist_ok=True)
     template = prepare_template(
@@ -78,12 +76,21 @@ def load_step(
         home=home,
         data=record.study.data,
         scale=scale,
-        settings=record.study.server.settings if settings is None else settings,
+        settings=record.study.server.settings,
         output_dir=output_dir,
         on_activity=ui.show_activity,
     )
     ui.end_step("reused" if template.dataset.is_reused else f"loaded in {template.dataset.init_total_s:.1f} s")
-    return template
+    return TrialStage(
+        installation=installation,
+        home=home,
+        template=template,
+        study=record.study,
+        plan=record.plan,
+        settings=settings,
+        cpu_count=record.host.usable_cpu_count,
+        scripts=scripts,
+    )
 
 
 def trial_step(
