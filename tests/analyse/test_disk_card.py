@@ -1,0 +1,134 @@
+"""What is made of a card's runs: estimates, plateaus, fades and noise, of disks whose truth is planted."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import pytest
+from scipy import stats
+
+from pgdyno.analyse.disk_card import PlateauKind, estimate_card
+from pgdyno.plan.disk import DiskJob, Pattern
+from pgdyno.record.disk_card import DiskCard
+from tests.disk_cards import BYTES_PER_S, IOPS, JOBS, PAGE, job, make_card, make_runs, planted_iops, run
+
+
+def card_of(**how: object) -> DiskCard:
+    return make_card(runs=make_runs(**how))  # type: ignore[arg-type]
+
+
+def test_a_job_is_estimated_over_its_rounds() -> None:
+    card = card_of(noise=0.05)
+    figures = estimate_card(card)
+    assert len(figures.jobs) == len(JOBS)
+    assert figures.round_count == 3
+    found = figures.find(Pattern.RANDOM_WRITE, depth=16)
+    logs = [
+        math.log(one.write.iops) for one in card.runs if one.job == job(Pattern.RANDOM_WRITE, depth=16) and one.write
+    ]
+    assert found
+    assert found.iops.value == pytest.approx(math.exp(sum(logs) / 3))
+    low, high = stats.t.interval(0.95, 2, sum(logs) / 3, stats.sem(logs))
+    assert (found.iops.low, found.iops.high) == pytest.approx((math.exp(low), math.exp(high)))
+    assert found.write
+    assert found.write.p99_us.n == 3
+    assert found.read is None
+    assert found.flush is None
+
+
+def test_reads_and_writes_of_a_mixed_job_count_together() -> None:
+    mixed = estimate_card(card_of(noise=0)).find(Pattern.MIXED, depth=16)
+    assert mixed
+    assert mixed.iops.value == pytest.approx(IOPS)
+    assert mixed.bytes_per_s.value == pytest.approx(IOPS * PAGE)
+    assert mixed.read
+    assert mixed.write
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.01])
+def test_a_plateau_begins_where_more_depth_surely_buys_nothing(noise: float) -> None:
+    figures = estimate_card(card_of(rounds=4, noise=noise))
+    plateau = figures.find_plateau(Pattern.RANDOM_READ)
+    assert plateau
+    assert (plateau.kind, plateau.depth, plateau.deepest) == (PlateauKind.REACHED, 16, 64)
+    assert plateau.iops.value == pytest.approx(IOPS, rel=0.02)
+    sequential = figures.find_plateau(Pattern.SEQUENTIAL_WRITE)
+    assert sequential
+    assert sequential.kind is PlateauKind.ONE_DEPTH
+    assert sequential.bytes_per_s.value == pytest.approx(BYTES_PER_S, rel=0.02)
+    assert all(plateau.pattern not in {Pattern.WAL, Pattern.WRITE_AND_FLUSH} for plateau in figures.plateaus)
+
+
+def test_a_plateau_that_noise_hides_is_only_likely() -> None:
+    plateau = estimate_card(card_of(rounds=2, noise=0.02)).find_plateau(Pattern.RANDOM_READ)
+    assert plateau
+    assert plateau.kind is PlateauKind.LIKELY
+
+
+def test_a_disk_that_still_rises_has_no_plateau() -> None:
+    rising = [job(Pattern.RANDOM_READ, depth=depth) for depth in (1, 4, 16)]
+    plateau = estimate_card(card_of(jobs=rising)).find_plateau(Pattern.RANDOM_READ)
+    assert plateau
+    assert (plateau.kind, plateau.depth) == (PlateauKind.NOT_REACHED, 16)
+
+
+def test_a_steady_disk_does_not_fade() -> None:
+    direct = [one for one in JOBS if one.pattern in {Pattern.RANDOM_READ, Pattern.SEQUENTIAL_READ}]
+    faded = sum(bool(estimate_card(card_of(noise=0.15, seed=seed, jobs=direct)).fades) for seed in range(100))
+    assert faded <= 2, "of 100 steady but noisy disks"
+
+
+def test_a_burst_that_ends_between_rounds_is_seen() -> None:
+    def level(one: DiskJob, number: int) -> float:
+        is_spent = number > 0 and one.pattern in {Pattern.RANDOM_READ, Pattern.SEQUENTIAL_READ}
+        return 0.4 if is_spent and planted_iops(one) * one.block_bytes > 60e6 else 1.0
+
+    (fade,) = estimate_card(card_of(level=level)).fades
+    assert (fade.what, fade.is_within_runs) == ("reads", False)
+    assert fade.ratio.value == pytest.approx(0.4, rel=0.1)
+
+
+def test_a_burst_that_ends_within_runs_is_seen() -> None:
+    runs = [
+        run(
+            one,
+            number,
+            planted_iops(one),
+            spans=(1.4, 1.4, 1.0, 1.0, 0.6, 0.6) if one.pattern is Pattern.RANDOM_WRITE else (),
+        )
+        for number in range(3)
+        for one in JOBS
+        if one.pattern is not Pattern.SEQUENTIAL_WRITE
+    ]
+    (fade,) = estimate_card(make_card(runs=tuple(runs))).fades
+    assert (fade.what, fade.is_within_runs) == ("writes", True)
+    assert fade.ratio.value == pytest.approx(0.6 / 1.4)
+
+
+def test_noise_is_that_of_runs_around_their_jobs() -> None:
+    assert estimate_card(card_of(rounds=20, noise=0.08)).noise_ratio == pytest.approx(0.08, rel=0.15)
+    assert estimate_card(card_of(rounds=1)).noise_ratio is None
+
+
+def test_one_round_has_no_interval() -> None:
+    figures = estimate_card(card_of(rounds=1))
+    assert all(one.iops.low is None for one in figures.jobs)
+    plateau = figures.find_plateau(Pattern.RANDOM_WRITE)
+    assert plateau
+    assert plateau.kind is PlateauKind.LIKELY
+    assert not figures.fades
+
+
+def test_a_run_that_did_nothing_is_no_rate() -> None:
+    *runs, last = make_runs(jobs=[job(Pattern.RANDOM_READ)])
+    assert last.read
+    stalled = msgspec.structs.replace(last, read=msgspec.structs.replace(last.read, iops=0.0, bytes_per_s=0.0))
+    found = estimate_card(make_card(runs=(*runs, stalled))).find(Pattern.RANDOM_READ)
+    assert found
+    assert found.iops.n == 2
+
+
+def test_a_declared_card_has_nothing_to_estimate() -> None:
+    figures = estimate_card(make_card(runs=()))
+    assert (figures.jobs, figures.plateaus, figures.fades, figures.round_count) == ((), (), (), 0)
