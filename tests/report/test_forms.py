@@ -105,6 +105,16 @@ def test_a_claim_that_workloads_share_is_made_once_at_its_worst() -> None:
     assert (second.claim, second.evidence) == ("It runs.", ("2 %",))
 
 
+def test_of_what_many_share_only_the_first_are_named() -> None:
+    findings = [
+        Finding(severity=Severity.NOTE, claim="It waits.", evidence=f"{place} %", advice="Look.", workload=f"w{place}")
+        for place in range(9)
+    ]
+    (told,) = _retell(*findings)
+    assert told.workloads == ("w0", "w1", "w2", "6 others")
+    assert told.evidence[3:] == ("w3: 3 %", "5 more like these are in report.json")
+
+
 def test_choices_made_alike_are_one() -> None:
     report = build_report()
     alike = [Choice(name=f"clients of {name}", value="8", reason="4 for each CPU") for name in ("a", "b")]

@@ -10,6 +10,7 @@ from pgdyno.report.input import ReportInput
 _EVERYWHERE = "everywhere"
 # Of one workload under every variant there are soon more than anybody would read.
 _MOST_NAMED = 3
+_MOST_EVIDENCE = 4
 
 
 class FindingText(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,7 +20,7 @@ class FindingText(msgspec.Struct, frozen=True, kw_only=True):
     """The worst of theirs."""
     claim: str
     evidence: tuple[str, ...]
-    """A line for all workloads, or one for each with its name before it where they differ."""
+    """A line for all workloads, or one for each with its name before it where they differ: the first of them."""
     advice: str
     workloads: tuple[str, ...]
 
@@ -54,7 +55,9 @@ def _list_evidence(findings: list[Finding]) -> tuple[str, ...]:
             seen.setdefault(finding.evidence, []).append(finding)
     if len(seen) <= 1:
         return tuple(seen)
-    return tuple(": ".join(filter(None, (_join_places(_named(of)), evidence))) for evidence, of in seen.items())
+    lines = [": ".join(filter(None, (_join_places(_named(of)), evidence))) for evidence, of in seen.items()]
+    more = len(lines) - _MOST_EVIDENCE
+    return tuple(lines) if more <= 1 else (*lines[:_MOST_EVIDENCE], f"{more} more like these are in report.json")
 
 
 def _join_places(names: tuple[str, ...]) -> str:
@@ -64,4 +67,7 @@ def _join_places(names: tuple[str, ...]) -> str:
 
 def _name_places(names: tuple[str, ...], report: ReportInput) -> tuple[str, ...]:
     everywhere = {workload.name for workload in report.analysis.workloads}
-    return (_EVERYWHERE,) if len(names) > _MOST_NAMED and set(names) == everywhere else names
+    if len(names) > _MOST_NAMED and set(names) == everywhere:
+        return (_EVERYWHERE,)
+    more = len(names) - _MOST_NAMED
+    return names if more <= 1 else (*names[:_MOST_NAMED], f"{more} others")
