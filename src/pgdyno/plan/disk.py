@@ -7,8 +7,30 @@ it has just done (token buckets, caches, garbage collection) and one run of each
 from __future__ import annotations
 
 import enum
+import math
+import random
+from collections.abc import Iterator
 
 import msgspec
+
+_KIB, _MIB = 2**10, 2**20
+_PAGE_BYTES = 8 * _KIB
+# Large enough for any file system to hand on whole, and the depth that hides one request's latency behind others.
+_LARGE_BYTES = _MIB
+_LARGE_DEPTH = 8
+# As most published mixes have it.
+_MIXED_READ_RATIO = 0.7
+_MIXED_DEPTH = 16
+FIO_START_S = 0.35
+"""What fio needs beside a run's own time: it starts, and looks four times a second whether the run is over."""
+# Source: PostgreSQL 15 to 18 src/bin/pg_test_fsync/pg_test_fsync.c, main().
+FLUSH_TESTS = 16
+"""Of pg_test_fsync, those that Linux has: 2 x 4 methods, 5 sizes, 2 descriptors, and one without a flush."""
+# To predict how long laying out takes; what a slow disk cannot write in time is cut off.
+_USUAL_BYTES_PER_S = 400e6
+# The least that is worth measuring on, and of what is free no more than this.
+_LEAST_FILE_BYTES = 64 * _MIB
+_MOST_OF_FREE = 0.25
 
 
 class Pattern(enum.Enum):
@@ -54,4 +76,102 @@ class DiskPlan(msgspec.Struct, frozen=True, kw_only=True):
     clock_test_s: float
     expected_s: float
     """With laying out the file."""
+    fill_s: float = 20.0
+    """The most that laying out the file may take: what is not written by then is cut off."""
     seed: int
+
+
+class _Scope(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of everything."""
+
+    file_bytes: int
+    fill_s: float
+    depths: tuple[int, ...]
+    wal_bytes: tuple[int, ...]
+    rounds: int
+    runtime_s: float
+    flush_test_s: float
+    clock_test_s: float
+
+
+_QUICK = _Scope(
+    file_bytes=512 * _MIB,
+    fill_s=6.0,
+    depths=(1, 32),
+    wal_bytes=(_PAGE_BYTES,),
+    rounds=3,
+    runtime_s=0.75,
+    flush_test_s=0.0,
+    clock_test_s=1.0,
+)
+_WHOLE = _Scope(
+    file_bytes=2048 * _MIB,
+    fill_s=20.0,
+    depths=(1, 4, 16, 64, 256),
+    wal_bytes=(_PAGE_BYTES, 64 * _KIB, _MIB),
+    rounds=5,
+    runtime_s=1.5,
+    flush_test_s=2.0,
+    clock_test_s=3.0,
+)
+
+
+def make_disk_plan(
+    *,
+    is_quick: bool,
+    free_bytes: int,
+    seed: int,
+    file_bytes: int | None = None,
+    queue_count: int | None = None,
+    wants_fio: bool = True,
+) -> DiskPlan:
+    """What to measure of a path, in which order, and how long that takes.
+
+    Args:
+        is_quick: Within 40 s rather than 4 minutes: fewer depths and sizes, no pg_test_fsync.
+        free_bytes: Of the path's file system.
+        seed: Draws the order.
+        file_bytes: Asked for; None: as large as the time and the free space allow.
+        queue_count: Requests that the device queues; deeper ones than that are not tried. None: unknown.
+        wants_fio: Whether there is fio; without it only PostgreSQL's own programs are left.
+    """
+    scope = _QUICK if is_quick else _WHOLE
+    if file_bytes is None:
+        spare_bytes = int(free_bytes * _MOST_OF_FREE) // _MIB * _MIB
+        file_bytes = max(_LEAST_FILE_BYTES, min(scope.file_bytes, spare_bytes))
+    jobs = tuple(_list_jobs(scope, queue_count)) if wants_fio else ()
+    draw = random.Random(seed)  # noqa: S311 - an order, no secret
+    fill_s = min(scope.fill_s, file_bytes / _USUAL_BYTES_PER_S) if wants_fio else 0.0
+    load_s = scope.rounds * sum(job.runtime_s + FIO_START_S for job in jobs)
+    return DiskPlan(
+        file_bytes=file_bytes,
+        rounds=tuple(tuple(draw.sample(jobs, k=len(jobs))) for _ in range(scope.rounds)) if jobs else (),
+        flush_test_s=scope.flush_test_s,
+        clock_test_s=scope.clock_test_s,
+        expected_s=math.ceil(fill_s + load_s + FLUSH_TESTS * scope.flush_test_s + scope.clock_test_s),
+        fill_s=scope.fill_s,
+        seed=seed,
+    )
+
+
+def _list_jobs(scope: _Scope, queue_count: int | None) -> Iterator[DiskJob]:
+    runtime_s = scope.runtime_s
+
+    def depth_of(wanted: int) -> int:
+        return min(wanted, queue_count or wanted)
+
+    for pattern in (Pattern.RANDOM_READ, Pattern.RANDOM_WRITE):
+        for depth in sorted({depth_of(one) for one in scope.depths}):
+            yield DiskJob(pattern=pattern, block_bytes=_PAGE_BYTES, depth=depth, runtime_s=runtime_s)
+    for pattern in (Pattern.SEQUENTIAL_READ, Pattern.SEQUENTIAL_WRITE):
+        yield DiskJob(pattern=pattern, block_bytes=_LARGE_BYTES, depth=depth_of(_LARGE_DEPTH), runtime_s=runtime_s)
+    yield DiskJob(
+        pattern=Pattern.MIXED,
+        block_bytes=_PAGE_BYTES,
+        depth=depth_of(_MIXED_DEPTH),
+        read_ratio=_MIXED_READ_RATIO,
+        runtime_s=runtime_s,
+    )
+    yield DiskJob(pattern=Pattern.WRITE_AND_FLUSH, block_bytes=_PAGE_BYTES, runtime_s=runtime_s)
+    for block_bytes in scope.wal_bytes:
+        yield DiskJob(pattern=Pattern.WAL, block_bytes=block_bytes, runtime_s=runtime_s)

@@ -1,0 +1,210 @@
+"""Runs fio, one process for each job, on a file that it gets as its standard input.
+
+fio is somebody's package: where it is missing, this says how to get it, and installs it only when asked to. A run that
+fails is that run's failure; nothing here decides whether others are worth going on with.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+
+import msgspec
+
+from pgdyno.errors import HostError, StepFailedError
+from pgdyno.plan.disk import DiskJob, Pattern
+from pgdyno.record.fio import PERCENTILES, FioReport, parse_fio
+from pgdyno.run import process
+from pgdyno.run.process import ServerUser
+from pgdyno.run.scratch import AS_STDIN, Scratch
+
+_VERSION = re.compile(r"fio-(\d+)\.\d+")
+# What it prints and what its options are called since fio 3.0.
+_KNOWN_MAJOR = 3
+_DIRECTIONS = {
+    Pattern.RANDOM_READ: "randread",
+    Pattern.RANDOM_WRITE: "randwrite",
+    Pattern.SEQUENTIAL_READ: "read",
+    Pattern.SEQUENTIAL_WRITE: "write",
+    Pattern.MIXED: "randrw",
+    Pattern.WRITE_AND_FLUSH: "randwrite",
+    Pattern.WAL: "write",
+}
+QUEUEING = ("libaio", "io_uring")
+"""Engines for more than one I/O at once, of which the first that a build has is taken; one at a time is a plain pread or
+pwrite."""
+_AT_ONCE = "psync"
+_FILL_BYTES, _FILL_DEPTH = 2**20, 8
+# A device that answers late is waited for this long after the run should be over.
+_PATIENCE_S = 30.0
+_INSTALL_PATIENCE_S = 600.0
+
+
+class Fio(msgspec.Struct, frozen=True, kw_only=True):
+    """A fio that can be run."""
+
+    program: str
+    version: str
+    """Such as `fio-3.33`."""
+    queueing: str | None
+    """Its engine for more than one I/O at once; None where this build has none."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether this version's reports are those that pgdyno was made for."""
+        return _major(self.version) == _KNOWN_MAJOR
+
+
+def find_fio() -> Fio:
+    """The fio of this machine.
+
+    Raises:
+        HostError: There is none, or one that is too old.
+    """
+    program = shutil.which("fio")
+    if program is None:
+        raise HostError("fio is missing", hint="install it: `apt-get install fio`")
+    said = process.run([program, "--version"])
+    version = said.stdout.strip()
+    if _major(version) < _KNOWN_MAJOR:
+        raise HostError(
+            f"{program} is too old, or no fio",
+            detail=version or said.stderr.strip(),
+            hint=f"install fio {_KNOWN_MAJOR}: `apt-get install fio`",
+        )
+    engines = {line.strip() for line in process.run([program, "--enghelp"]).stdout.splitlines()}
+    return Fio(program=program, version=version, queueing=next((one for one in QUEUEING if one in engines), None))
+
+
+def install_fio() -> Fio:
+    """Install Debian's or Ubuntu's package, for a user who has asked for that.
+
+    Raises:
+        HostError: This account may not, this is another distribution, or apt-get fails.
+    """
+    apt_get = shutil.which("apt-get")
+    if apt_get is None:
+        raise HostError("there is no apt-get to install fio with", hint="install fio with this system's own tool")
+    if os.geteuid() != 0:
+        raise HostError("only root may install fio", hint="`sudo apt-get install fio`")
+    environment = {**process.clean_environment(), "DEBIAN_FRONTEND": "noninteractive"}
+    argv = [apt_get, "install", "--yes", "--no-install-recommends", "fio"]
+    done = process.run(argv, timeout_s=_INSTALL_PATIENCE_S, env=environment)
+    if done.exit_code != 0:
+        raise HostError(
+            "apt-get could not install fio",
+            detail=(done.stderr or done.stdout).strip(),
+            hint="`apt-get update` may be what it lacks",
+        )
+    return find_fio()
+
+
+def lay_out(fio: Fio, scratch: Scratch, file_bytes: int, *, seed: int, most_s: float, user: ServerUser | None) -> int:
+    """Write all of a file, with data that cannot be compressed, and have it on the disk.
+
+    Args:
+        fio: Writes it.
+        scratch: The file.
+        file_bytes: Its size.
+        seed: Draws the data.
+        most_s: After this long the rest is cut off.
+        user: Whom to run fio as; None: as ourselves.
+
+    Returns:
+        The size that it has now.
+
+    Raises:
+        HostError: fio cannot be started.
+        StepFailedError: It fails.
+    """
+    options = [
+        *("--rw=write", f"--bs={_FILL_BYTES}", f"--size={file_bytes}", f"--runtime={most_s:g}", "--end_fsync=1"),
+        *_engine(fio, _FILL_DEPTH if fio.queueing else 1, is_direct=scratch.takes_direct),
+    ]
+    report = _run(fio, scratch, options, seed=seed, patience_s=most_s + _PATIENCE_S, user=user)
+    if report.moved_bytes < file_bytes:
+        os.ftruncate(scratch.descriptor, report.moved_bytes)
+    return report.moved_bytes
+
+
+def can_run(fio: Fio, job: DiskJob, scratch: Scratch) -> bool:
+    """Whether this fio and this file system can do a job."""
+    return (scratch.takes_direct or not _is_direct(job)) and (fio.queueing is not None or job.depth == 1)
+
+
+def run_job(
+    fio: Fio, job: DiskJob, scratch: Scratch, file_bytes: int, *, seed: int, user: ServerUser | None
+) -> FioReport:
+    """Run a job once.
+
+    Args:
+        fio: Runs it.
+        job: What to do; one that it can.
+        scratch: The file, laid out.
+        file_bytes: Its size.
+        seed: Draws places and data.
+        user: Whom to run fio as; None: as ourselves.
+
+    Raises:
+        HostError: fio cannot be started.
+        StepFailedError: It fails.
+    """
+    options = [
+        *(f"--rw={_DIRECTIONS[job.pattern]}", f"--bs={job.block_bytes}", f"--size={file_bytes}"),
+        *("--time_based=1", f"--runtime={job.runtime_s * 1000:.0f}ms"),
+        *(["--fdatasync=1"] if job.is_flushed else []),
+        *([] if job.read_ratio is None else [f"--rwmixread={job.read_ratio * 100:.0f}"]),
+        *_engine(fio, job.depth, is_direct=_is_direct(job)),
+    ]
+    return _run(fio, scratch, options, seed=seed, patience_s=job.runtime_s + _PATIENCE_S, user=user)
+
+
+def _is_direct(job: DiskJob) -> bool:
+    # PostgreSQL writes its WAL through the page cache, unless wal_sync_method says otherwise.
+    return job.pattern is not Pattern.WAL
+
+
+def _engine(fio: Fio, depth: int, *, is_direct: bool) -> tuple[str, ...]:
+    engine = fio.queueing if depth > 1 and fio.queueing else _AT_ONCE
+    return f"--ioengine={engine}", f"--iodepth={depth}", f"--direct={is_direct:d}"
+
+
+def _run(
+    fio: Fio, scratch: Scratch, options: list[str], *, seed: int, patience_s: float, user: ServerUser | None
+) -> FioReport:
+    argv = [
+        *(fio.program, "--name=job", f"--filename={AS_STDIN}", "--allow_file_create=0", "--fallocate=none", "--thread"),
+        # Where all blocks hold the same, a disk that compresses or deduplicates is as fast as one likes.
+        *("--refill_buffers=1", f"--randseed={seed}"),
+        *("--output-format=json", "--status-interval=250ms", "--eta=never", "--disk_util=0"),
+        f"--percentile_list={':'.join(f'{one:g}' for one in PERCENTILES)}",
+        # From submission to completion: with a full queue, submitting itself may wait.
+        *("--lat_percentiles=1", "--clat_percentiles=0"),
+        *options,
+    ]
+    child = process.start(
+        argv, user=user, stdin=scratch.descriptor, stdout=subprocess.PIPE, stderr=subprocess.PIPE, death_signal="KILL"
+    )
+    try:
+        stdout, stderr = child.communicate(timeout=patience_s)
+    except subprocess.TimeoutExpired as exc:
+        raise StepFailedError("fio did not end", detail=f"{patience_s:.0f} s after its start") from exc
+    finally:
+        process.stop(child)
+    said = (stderr or stdout).decode(errors="replace").strip()
+    if child.returncode < 0:
+        raise StepFailedError("fio was killed", detail=f"by {signal.Signals(-child.returncode).name}")
+    if child.returncode > 0:
+        raise StepFailedError("fio failed", detail=said.splitlines()[0] if said else f"exit code {child.returncode}")
+    try:
+        return parse_fio(stdout.decode(errors="replace"))
+    except ValueError as exc:
+        raise StepFailedError("fio cannot be understood", detail=str(exc)) from exc
+
+
+def _major(version: str) -> int:
+    match = _VERSION.match(version)
+    return int(match[1]) if match else 0
