@@ -19,11 +19,11 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.analyse.sweep import is_client_sweep
-from pgdyno.errors import PgdynoError, StepFailedError
+from pgdyno.errors import PgdynoError
 from pgdyno.flow.referee import Referee
 from pgdyno.flow.standing import describe_loads, describe_progress
 from pgdyno.flow.steering import BlockSteering
-from pgdyno.flow.steps import describe_outcome, trial_step
+from pgdyno.flow.steps import TRIES, describe_outcome, tell_failure, trial_step
 from pgdyno.flow.ui import Ui
 from pgdyno.plan.experiment import Experiment, count_least_rounds
 from pgdyno.plan.plan import Plan, PlannedTrial, Step, StepKind
@@ -36,7 +36,6 @@ from pgdyno.run.clock import monotonic_s
 from pgdyno.run.ctrl_c import taking_ctrl_c
 from pgdyno.run.trial import TrialOutcome, TrialStage
 
-_TRIES = 2
 # Less holds too few rounds for the restoring that it takes.
 _LEAST_REST_S = 20.0
 
@@ -120,13 +119,11 @@ class TrialRunner:
             if outcome.error is None:
                 self._take(trial, outcome)
                 return
-            self._ui.end_step(f"failed: {outcome.error.fact}")
             failed_in.append(arm)
-            if len(failed_in) < _TRIES and isinstance(outcome.error, StepFailedError):
-                self._ui.say(f"trial {trial.number} is repeated; what the failed try left is kept beside it")
+            if tell_failure(trial, outcome.error, tries=len(failed_in), ui=self._ui):
                 continue
             # Under one load it is an arm's fault only if the load fails in the same one again.
-            if len(trial.arms) > 1 and failed_in != [arm] * _TRIES:
+            if len(trial.arms) > 1 and failed_in != [arm] * TRIES:
                 raise outcome.error
             self._give_up(arm, outcome.error)
             failed_in = []

@@ -6,12 +6,13 @@ and goes on. No trial begins once the announced time is over.
 
 from __future__ import annotations
 
+from itertools import count
+
 import msgspec
 
 from pgdyno.analyse.rate_search import NextTrial, RateSearch, WorkloadSearch
 from pgdyno.analyse.study import analyse_trial
-from pgdyno.errors import StepFailedError
-from pgdyno.flow.steps import describe_outcome, keeping_what_is_finished, prepare_stage, trial_step
+from pgdyno.flow.steps import describe_outcome, keeping_what_is_finished, prepare_stage, tell_failure, trial_step
 from pgdyno.flow.ui import Ui
 from pgdyno.plan.plan import PlannedTrial, Step
 from pgdyno.plan.search import Search
@@ -22,8 +23,6 @@ from pgdyno.run.clock import monotonic_s
 from pgdyno.run.home import Home
 from pgdyno.run.installation import Installation
 from pgdyno.run.trial import TrialOutcome, TrialStage
-
-_TRIES = 2
 
 
 def run_search(
@@ -123,16 +122,14 @@ def _run_trial(step: Step, *, store: RecordStore, stage: TrialStage, searcher: S
         PgdynoError: It failed again, or repeating is of no use.
     """
     assert step.trial is not None  # noqa: S101 - who calls has looked
-    for tries_left in reversed(range(_TRIES)):
-        outcome: TrialOutcome = trial_step(step, store=store, stage=stage, ui=ui)
+    for tries in count(1):
+        outcome = trial_step(step, store=store, stage=stage, ui=ui)
         if outcome.error is None:
             searcher.take(store, outcome.record)
             ui.end_step(_describe(step.trial, outcome, searcher))
             return
-        ui.end_step(f"failed: {outcome.error.fact}")
-        if not tries_left or not isinstance(outcome.error, StepFailedError):
+        if not tell_failure(step.trial, outcome.error, tries=tries, ui=ui):
             raise outcome.error
-        ui.say(f"trial {step.trial.number} is repeated; what the failed try left is kept beside it")
 
 
 def _describe(trial: PlannedTrial, outcome: TrialOutcome, searcher: Searcher) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from pgdyno.errors import HostError, InterruptedStudyError, PgdynoError
+from pgdyno.errors import HostError, InterruptedStudyError, PgdynoError, StepFailedError
 from pgdyno.flow.report import write_reports
 from pgdyno.flow.standing import shorten
 from pgdyno.flow.steering import BlockSteering
@@ -22,6 +22,9 @@ from pgdyno.run.installation import Installation
 from pgdyno.run.template import prepare_template
 from pgdyno.run.trial import TrialOutcome, TrialStage, run_trial
 from pgdyno.spec.table import SettingValue
+
+TRIES = 2
+"""Of a trial that fails."""
 
 
 def run_steps(store: RecordStore, record: StudyRecord, *, home: Home, installation: Installation, ui: Ui) -> None:
@@ -125,6 +128,15 @@ def trial_step(
     for gap in outcome.record.gaps:
         ui.say(f"trial {trial.number}: {gap.source}: {gap.reason}")
     return outcome
+
+
+def tell_failure(trial: PlannedTrial, error: PgdynoError, *, tries: int, ui: Ui) -> bool:
+    """Tell that a trial has failed, so many times by now, and return whether it is run again."""
+    ui.end_step(f"failed: {error.fact}")
+    if tries == TRIES or not isinstance(error, StepFailedError):
+        return False
+    ui.say(f"trial {trial.number} is repeated; what the failed try left is kept beside it")
+    return True
 
 
 def title_of(trial: PlannedTrial, *, trials_count: int) -> str:
