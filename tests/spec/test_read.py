@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgdyno.errors import ExitCode, SpecError
-from pgdyno.spec.read import find_line, format_study, make_study, parse_study, read_study
+from pgdyno.spec.complaint import find_line
+from pgdyno.spec.read import format_study, make_study, parse_study, read_study
 from pgdyno.spec.search import SearchSpec
 from pgdyno.spec.study import DataSpec, ServerSpec, Study, TrialsSpec, WorkloadSpec
 from pgdyno.spec.variant import ExperimentSpec, SweepSpec, VariantSpec, make_variant

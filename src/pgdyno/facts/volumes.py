@@ -1,7 +1,7 @@
 """What cloud volumes can do: the typed reader of `volumes.toml`.
 
-A volume's figures follow from its size and from what is bought with it; they last, bursts are left out. It knows one
-volume: arrays of them, and what an instance lets through, are reckoned in `tune/`. What no source says is None.
+A volume's figures follow from its size and from what is bought with it. It knows one volume: arrays of them, and what an
+instance lets through, are reckoned in `analyse/storage`. What no source says is None.
 """
 
 from __future__ import annotations
@@ -51,18 +51,28 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     write_ratio: float = 1.0
     """Of the IOPS, for writes."""
     write_ms: float | None = None
+    burst_iops: float | None = None
+    """Of a volume that has less, while its credits last."""
     usd_per_gib_month: float | None = None
+    usd_per_iops_month: float | None = None
+    """Beyond those that come with it."""
+    usd_per_mb_month: float | None = None
+    """Likewise."""
+    priced_iops: float | None = None
+    """Up to which the price of IOPS is known; None: all that can be bought."""
     price_date: dt.date | None = None
     price_source: str | None = None
 
 
 class Ability(msgspec.Struct, frozen=True, kw_only=True):
-    """What one volume can do for as long as one likes."""
+    """What one volume can do for as long as one likes, and in a burst."""
 
     read_iops: float
     write_iops: float
     bytes_per_s: float | None
     """None where it is not published."""
+    burst_iops: float | None = None
+    """For a while; None where it has no bursts."""
 
 
 class _Volumes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -108,21 +118,56 @@ def ability_of(volume: Volume, size_gib: float, *, iops: float | None = None, mb
     """
     if not volume.least_gib <= size_gib <= volume.most_gib:
         raise ValueError(f"{size_gib:,.0f} GiB are not within {volume.least_gib} to {volume.most_gib:,} GiB")
+    own_iops, own_mb_s = _own_of(volume, size_gib, iops=iops)
     if iops is not None:
         _check_bought("IOPS", iops, volume.bought_iops.at(size_gib) if volume.bought_iops else None)
-    elif volume.iops is None:
+    elif own_iops is None:
         raise ValueError("it has only the IOPS that are bought, and none are")
-    else:
-        iops = volume.iops.at(size_gib)
+    iops = iops or own_iops or 0.0
     if mb_s is not None:
         _check_bought("MB/s", mb_s, volume.bought_mb.at(size_gib, iops) if volume.bought_mb else None)
-    elif volume.mb is not None:
-        mb_s = volume.mb.at(size_gib, iops)
+    mb_s = mb_s or own_mb_s
     return Ability(
         read_iops=iops,
         write_iops=iops * volume.write_ratio,
         bytes_per_s=None if mb_s is None else mb_s * volume.megabyte_bytes,
+        burst_iops=None if volume.burst_iops is None or volume.burst_iops <= iops else volume.burst_iops,
     )
+
+
+def price_of(volume: Volume, size_gib: float, *, iops: float | None = None, mb_s: float | None = None) -> float:
+    """USD a month of a volume: its size, and what is bought beyond that which comes with it.
+
+    Args:
+        volume: Its kind.
+        size_gib: Its size.
+        iops: Bought with it; None: what comes with it.
+        mb_s: Likewise, in the provider's megabytes.
+
+    Raises:
+        ValueError: No source says a part of it; the message says which.
+    """
+    own_iops, own_mb_s = _own_of(volume, size_gib, iops=iops)
+    more_iops, more_mb_s = max(0.0, (iops or 0.0) - (own_iops or 0.0)), max(0.0, (mb_s or 0.0) - (own_mb_s or 0.0))
+    if volume.priced_iops is not None and more_iops > volume.priced_iops:
+        raise ValueError(f"no source says what IOPS cost beyond {volume.priced_iops:,.0f}")
+    parts = {
+        "a GiB costs": (size_gib, volume.usd_per_gib_month),
+        "IOPS cost that are bought": (more_iops, volume.usd_per_iops_month),
+        "MB/s cost that are bought": (more_mb_s, volume.usd_per_mb_month),
+    }
+    total = 0.0
+    for what, (amount, usd) in parts.items():
+        if amount and usd is None:
+            raise ValueError(f"no source says what {what}")
+        total += amount * (usd or 0.0)
+    return total
+
+
+def _own_of(volume: Volume, size_gib: float, *, iops: float | None = None) -> tuple[float | None, float | None]:
+    """IOPS and MB/s that come with a volume, the latter with the IOPS bought; None where only what is bought is there."""
+    own_iops = None if volume.iops is None else volume.iops.at(size_gib)
+    return own_iops, None if volume.mb is None else volume.mb.at(size_gib, iops or own_iops or 0.0)
 
 
 def _check_bought(what: str, asked: float, most: float | None) -> None:

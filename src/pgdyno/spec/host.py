@@ -1,4 +1,4 @@
-"""A machine that one does not have, as a file describes it for `pgdyno tune --host FILE`.
+"""A machine and its disks as they are declared: in a host file for one that is not here, or in a study's `[host]` table.
 
 Values keep the user's own notation (`memory = "64GB"`); properties give them in pgdyno's units. Errors name the file,
 the line and the key. What a key leaves open stays None: what is assumed for it is `tune/`'s to say. It refuses a
@@ -7,10 +7,8 @@ description that says a thing twice, or an array that cannot be built.
 
 from __future__ import annotations
 
-import difflib
-import re
+import math
 import tomllib
-import typing
 from pathlib import Path
 from typing import Literal
 
@@ -19,16 +17,17 @@ import msgspec
 from pgdyno.errors import SpecError
 from pgdyno.facts.instances import find_instance
 from pgdyno.facts.volumes import Ability, DiskKindName, ability_of, find_volume
-from pgdyno.spec.read import find_line
+from pgdyno.spec.complaint import find_line, read_complaint
 from pgdyno.spec.table import Table
 from pgdyno.units import parse_in_unit
 
 _GIBIBYTE = 2**30
-_EXPECTED = re.compile(r"expected `([^`]*)`, got `([^`]*)`", re.IGNORECASE)
-_UNKNOWN = re.compile(r"unknown field `([^`]*)`")
-_PATH = re.compile(r" - at `\$\.?([^`]*)`$")
-_FIGURES = ("flush_ms", "random_read_iops", "random_write_iops", "read_mb_s", "write_mb_s")
-_OF_VOLUME = ("volume_iops", "volume_mb_s")
+_FIGURES = (
+    *("flush_ms", "random_read_iops", "random_write_iops", "read_mb_s", "write_mb_s"),
+    *("volume_iops", "volume_mb_s", "volume_latency_ms"),
+)
+# Linux takes no smaller one. Source: md(4), lvcreate(8).
+_LEAST_CHUNK_BYTES = 4096
 
 
 class DiskSpec(Table, frozen=True, kw_only=True):
@@ -40,8 +39,13 @@ class DiskSpec(Table, frozen=True, kw_only=True):
         count: Of equal disks or volumes.
         size: Of each, such as `500GB`, where a GB is 1024 MB.
         raid: Of more than one: 0, 1 or 10.
+        lvm_stripes: Instead of raid: over how many of them at a time LVM stripes a logical volume.
+        chunk: Of the array, or of LVM's stripes, such as `64kB`.
+        filesystem: Such as `xfs`.
+        mount_options: As in fstab, such as `noatime`.
         volume_iops: Bought for each volume; absent: those that come with it.
         volume_mb_s: Likewise, in the provider's megabytes.
+        volume_latency_ms: Of one small write that is waited for, of each disk or volume.
         flush_ms: Of one 8 kB write and its flush, of the whole path; so are all that follow.
         random_read_iops: Of 8 kB.
         random_write_iops: Likewise.
@@ -55,8 +59,13 @@ class DiskSpec(Table, frozen=True, kw_only=True):
     count: int = 1
     size: str | None = None
     raid: Literal[0, 1, 10] | None = None
+    lvm_stripes: int | None = None
+    chunk: str | None = None
+    filesystem: str | None = None
+    mount_options: str | None = None
     volume_iops: int | None = None
     volume_mb_s: int | None = None
+    volume_latency_ms: float | None = None
     flush_ms: float | None = None
     random_read_iops: float | None = None
     random_write_iops: float | None = None
@@ -68,16 +77,23 @@ class DiskSpec(Table, frozen=True, kw_only=True):
         """Refuse what cannot be meant or cannot be."""
         if (self.kind is None) == (self.volume is None):
             raise ValueError("kind or volume: give one of them")
-        for name in (*_FIGURES, *_OF_VOLUME):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < float("inf"):
-                raise ValueError(f"{name} {value} is not above 0")
-        _check_array(self.count, self.raid)
+        for name in _FIGURES:
+            _check_above_0(name, getattr(self, name))
+        if self.flush_ms is not None and self.volume_latency_ms is not None:
+            raise ValueError(
+                "flush_ms and volume_latency_ms: give one of them, since the first follows from the second"
+            )
+        _check_array(self)
         _ = self.size_bytes, self.free_bytes
         if self.volume is not None:
             _ = self.volume_ability
         elif self.volume_iops is not None or self.volume_mb_s is not None:
             raise ValueError("volume_iops and volume_mb_s go with volume: say random_read_iops or read_mb_s")
+
+    @property
+    def disk_kind(self) -> DiskKindName:
+        """Of each, whether it was said or is its volume's."""
+        return self.kind or find_volume(self.volume or "").kind
 
     @property
     def size_bytes(self) -> float | None:
@@ -88,6 +104,11 @@ class DiskSpec(Table, frozen=True, kw_only=True):
     def free_bytes(self) -> float | None:
         """Space that the cluster may fill."""
         return None if self.free is None else _read_bytes("free", self.free)
+
+    @property
+    def chunk_bytes(self) -> float | None:
+        """What lies on one disk before the next one's turn."""
+        return None if self.chunk is None else _read_bytes("chunk", self.chunk)
 
     @property
     def volume_ability(self) -> Ability:
@@ -117,6 +138,8 @@ class HostSpec(Table, frozen=True, kw_only=True):
         cpus: That the server may use.
         memory: Likewise, such as `64GB`.
         architecture: Of the processor.
+        instance_iops: That the machine lets through to all of its network volumes together, for as long as one likes.
+        instance_mb_s: Likewise, in 10^6 bytes.
         disk: Where the data lies.
         wal_disk: Where pg_wal lies; absent: with the data.
     """
@@ -126,21 +149,26 @@ class HostSpec(Table, frozen=True, kw_only=True):
     cpus: int | None = None
     memory: str | None = None
     architecture: Literal["x86_64", "arm64"] | None = None
+    instance_iops: int | None = None
+    instance_mb_s: float | None = None
     disk: DiskSpec | None = None
     wal_disk: DiskSpec | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a machine of which too little is said."""
+        """Refuse what cannot be."""
         if self.instance is not None:
             try:
                 find_instance(self.instance)
             except SpecError as exc:
                 raise ValueError(f"instance {self.instance!r} is unknown; {exc.hint}") from exc
-        elif self.cpus is None or self.memory is None or self.disk is None:
-            raise ValueError("cpus, memory and disk are needed, or an instance")
-        if self.cpus is not None and self.cpus < 1:
-            raise ValueError(f"cpus {self.cpus} is not above 0")
+        for name in ("cpus", "instance_iops", "instance_mb_s"):
+            _check_above_0(name, getattr(self, name))
         _ = self.memory_bytes
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether so much is said that nothing has to be seen of the machine."""
+        return self.instance is not None or None not in (self.cpus, self.memory, self.disk)
 
     @property
     def memory_bytes(self) -> float | None:
@@ -173,24 +201,44 @@ def parse_host(text: str, *, source: str) -> HostSpec:
         SpecError: As for `read_host`.
     """
     try:
-        return msgspec.convert(tomllib.loads(text), HostSpec)
+        host = msgspec.convert(tomllib.loads(text), HostSpec)
     except tomllib.TOMLDecodeError as exc:
         raise SpecError(
             f"{source} is not valid TOML", detail=str(exc), hint='text needs quotes: memory = "64GB"'
         ) from exc
     except msgspec.ValidationError as exc:
         raise _spec_error(str(exc), text=text, source=source) from exc
+    if not host.is_whole:
+        raise _spec_error("cpus, memory and disk are needed, or an instance", text=text, source=source)
+    return host
 
 
-def _check_array(count: int, raid: int | None) -> None:
+def _check_above_0(name: str, value: float | None) -> None:
+    if value is not None and not 0 < value < float("inf"):
+        raise ValueError(f"{name} {value} is not above 0")
+
+
+def _check_array(disk: DiskSpec) -> None:
+    count, raid, stripes = disk.count, disk.raid, disk.lvm_stripes
     if count < 1:
         raise ValueError(f"count {count} is not above 0")
-    if count > 1 and raid is None:
-        raise ValueError(f"raid is missing: say how the {count} are put together: 0, 1 or 10")
+    if raid is not None and stripes is not None:
+        raise ValueError("raid and lvm_stripes: give one of them")
+    if count > 1 and raid is None and stripes is None:
+        raise ValueError(f"raid is missing: say how the {count} are put together: 0, 1 or 10, or lvm_stripes")
     if raid is not None and count < 2:
         raise ValueError(f"raid {raid} needs a count of disks")
     if raid == 10 and (count < 4 or count % 2):
         raise ValueError(f"count {count} makes no raid 10: it takes pairs, two at least")
+    if stripes is not None and (stripes < 2 or count % stripes):
+        raise ValueError(
+            f"lvm_stripes {stripes} is no number of stripes for {count} disks: 2 or more, which divide them"
+        )
+    if disk.chunk_bytes is not None:
+        if raid not in {0, 10} and stripes is None:
+            raise ValueError("chunk goes with raid 0, raid 10 or lvm_stripes")
+        if disk.chunk_bytes < _LEAST_CHUNK_BYTES or not math.log2(disk.chunk_bytes).is_integer():
+            raise ValueError(f"chunk {disk.chunk} is not a power of 2 from 4kB")
 
 
 def _read_bytes(key: str, text: str) -> float:
@@ -204,31 +252,10 @@ def _read_bytes(key: str, text: str) -> float:
 
 
 def _spec_error(message: str, *, text: str, source: str) -> SpecError:
-    found = _PATH.search(message)
-    path = found[1] if found else ""
-    fact = _EXPECTED.sub(r"expected \1, got \2", _PATH.sub("", message))
-    table = DiskSpec if path.startswith(("disk", "wal_disk")) else HostSpec
-    kinds = {field.name: field.type for field in msgspec.structs.fields(table)}
-    hint = f"keys are {', '.join(kinds)}"
-    unknown = _UNKNOWN.search(fact)
-    if unknown:
-        path = f"{path}.{unknown[1]}".lstrip(".")
-        fact = f"unknown key {unknown[1]}"
-        nearest = difflib.get_close_matches(unknown[1], kinds, n=1)
-        hint = f"did you mean {nearest[0]}?" if nearest else hint
-    # What a value is checked for begins with its key; msgspec names only the table.
-    first = fact.split(maxsplit=1)[0]
-    if first in kinds and path.rpartition(".")[2] != first:
-        path = f"{path}.{first}".lstrip(".")
-    choices = _choices_of(kinds.get(path.rpartition(".")[2]))
-    if choices:
-        hint = f"one of {', '.join(choices)}"
-    line = find_line(text, path) if path else None
+    found = read_complaint(message, HostSpec)
+    hint = f"did you mean {found.nearest}?" if found.nearest else f"keys are {', '.join(found.keys)}"
+    if found.choices:
+        hint = f"one of {', '.join(found.choices)}"
+    line = find_line(text, found.path) if found.path else None
     where = f"{source}, line {line}" if line else source
-    return SpecError(f"{where}: {fact[:1].lower()}{fact[1:]}", detail=f"key {path}" if path else "", hint=hint)
-
-
-def _choices_of(kind: object) -> list[str]:
-    """What a key takes, where it takes only some values."""
-    literals = [part for part in typing.get_args(kind) if typing.get_origin(part) is Literal]
-    return [str(choice) for literal in literals for choice in typing.get_args(literal)]
+    return SpecError(f"{where}: {found.fact}", detail=f"key {found.path}" if found.path else "", hint=hint)

@@ -6,42 +6,16 @@ Refuses unknown keys (with the nearest known one), wrong types and values out of
 from __future__ import annotations
 
 import difflib
-import enum
 import os
-import re
 import tomllib
-import typing
 from pathlib import Path
 
 import msgspec
 
 from pgdyno.errors import SpecError
-from pgdyno.spec.search import SearchSpec
-from pgdyno.spec.study import BUILTIN_SCRIPTS, DataSpec, ServerSpec, Study, TrialsSpec, WorkloadSpec
-from pgdyno.spec.variant import ExperimentSpec, SweepSpec, VariantSpec
+from pgdyno.spec.complaint import find_line, read_complaint
+from pgdyno.spec.study import BUILTIN_SCRIPTS, Study, WorkloadSpec
 
-_FIELDS = [
-    field
-    for table in (
-        Study,
-        ServerSpec,
-        DataSpec,
-        WorkloadSpec,
-        TrialsSpec,
-        VariantSpec,
-        SweepSpec,
-        SearchSpec,
-        ExperimentSpec,
-    )
-    for field in msgspec.structs.fields(table)
-]
-_KEYS = sorted({field.name for field in _FIELDS})
-_ENUMS = {
-    field.name: kind
-    for field in _FIELDS
-    for kind in (typing.get_args(field.type) or (field.type,))
-    if isinstance(kind, type) and issubclass(kind, enum.Enum)
-}
 # Options of the command line that are not called as their key is.
 _OPTIONS = {
     "rate_tps": "--rate",
@@ -54,17 +28,6 @@ _OPTIONS = {
     "percentile": "percentile",
     "": "bench",
 }
-_TYPES = {
-    "int": "a whole number",
-    "float": "a number",
-    "str": "text in quotes",
-    "bool": "true or false",
-    "array": "a list",
-    "object": "a table",
-}
-_EXPECTED = re.compile(r"expected `(?P<wanted>[^`]*)`, got `(?P<got>[^`]*)`", re.IGNORECASE)
-_UNKNOWN = re.compile(r"unknown field `(?P<key>[^`]*)`")
-_PATH = re.compile(r" - at `\$(?P<path>[^`]*)`$")
 
 
 def read_study(path: Path) -> Study:
@@ -162,69 +125,15 @@ def _resolve_scripts(workload: WorkloadSpec, folder: Path) -> WorkloadSpec:
 
 
 def _spec_error(message: str, *, text: str, source: str) -> SpecError:
-    path_match = _PATH.search(message)
-    path = path_match["path"].lstrip(".") if path_match else ""
-    fact = _EXPECTED.sub(_say_types, _PATH.sub("", message))
-    hint = "studies/template.toml explains every key"
-    unknown = _UNKNOWN.search(fact)
-    if unknown:
-        path = f"{path}.{unknown['key']}".lstrip(".")
-        fact = f"unknown key {unknown['key']}"
-        nearest = difflib.get_close_matches(unknown["key"], _KEYS, n=1)
-        hint = f"did you mean {nearest[0]}?" if nearest else hint
-    # What a value is checked for begins with its key; msgspec names only the table.
-    first = fact.split(maxsplit=1)[0]
-    if first in _KEYS and path.rpartition(".")[2] != first:
-        path = f"{path}.{first}".lstrip(".")
-    key = path.rpartition(".")[2]
-    if key in _ENUMS:
-        hint = f"one of {', '.join(member.value for member in _ENUMS[key])}"
+    found = read_complaint(message, Study)
+    hint = f"did you mean {found.nearest}?" if found.nearest else "studies/template.toml explains every key"
+    choices = f"one of {', '.join(found.choices)}" if found.choices else ""
     if not text:
-        option = _OPTIONS.get(key, f"--{key.replace('_', '-')}")
-        said = fact.removeprefix(f"{key} ")
+        option = _OPTIONS.get(found.key, f"--{found.key.replace('_', '-')}")
+        said = found.fact.removeprefix(f"{found.key} ")
         command = source if source.startswith("pgdyno ") else "pgdyno bench"
-        hint = hint if key in _ENUMS else f"`{command} --help` explains every option"
-        return SpecError(f"{option}: {said[:1].lower()}{said[1:]}", hint=hint)
-    line = find_line(text, path)
+        return SpecError(f"{option}: {said}", hint=choices or f"`{command} --help` explains every option")
+    line = find_line(text, found.path)
     where = f"{source}, line {line}" if line else source
-    detail = f"key {path}" if path else ""
-    return SpecError(f"{where}: {fact[:1].lower()}{fact[1:]}", detail=detail, hint=hint)
-
-
-def _say_types(found: re.Match[str]) -> str:
-    """A mismatch of types as a person would say it."""
-    wanted = [_TYPES.get(name, name) for name in found["wanted"].split(" | ") if name != "null"]
-    return f"expected {' or '.join(wanted)}, got {_TYPES.get(found['got'], found['got'])}"
-
-
-def find_line(text: str, path: str) -> int | None:
-    """The 1-based line of a dotted key such as `workload[1].clients` in a TOML text; its table's when it has none.
-
-    Reads plain `[table]`, `[[table]]`, `[table.key]` and `key =` lines, which is how studies are written; None when
-    nothing matches.
-    """
-    head, _, rest = path.partition(".")
-    found = re.fullmatch(r"([^\[]+)(?:\[(\d+)\])?", head)
-    if found is None:
-        return None
-    name, index = found[1], int(found[2] or 0)
-    key = re.split(r"[.\[]", rest, maxsplit=1)[0]
-    count: dict[str, int] = {}
-    table_line, is_top, is_inside = None, True, False
-    for number, line in enumerate(text.splitlines(), start=1):
-        header = re.match(r"\s*\[{1,2}\s*([^\]\s.]+)(?:\.([^\]\s.]+))?", line)
-        if header is None:
-            wanted = name if is_top else key if is_inside else ""
-            if not wanted or not re.match(rf"\s*[\"']?{re.escape(wanted)}[\"']?\s*[=.]", line):
-                continue
-            return number
-        table, sub = header.groups()
-        if sub is None:
-            count[table] = count.get(table, -1) + 1
-        is_top, is_own = False, table == name and max(0, count.get(table, -1)) == index
-        is_inside = is_own and sub is None
-        if is_own and sub is not None and sub == key:
-            return number
-        if is_inside:
-            table_line = number
-    return table_line
+    detail = f"key {found.path}" if found.path else ""
+    return SpecError(f"{where}: {found.fact}", detail=detail, hint=choices or hint)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import math
 
+from pgdyno.spec.host import HostSpec
 from pgdyno.spec.search import SearchSpec
 from pgdyno.spec.table import QueryMode, SettingValue, Table, check_range, check_setting_name
 from pgdyno.spec.variant import ExperimentSpec, SweepSpec, VariantSpec
@@ -233,6 +234,8 @@ class Study(Table, frozen=True, kw_only=True):
     sweep: tuple[SweepSpec, ...] = ()
     search: SearchSpec | None = None
     experiment: ExperimentSpec = ExperimentSpec()
+    host: HostSpec | None = None
+    """What is declared of the machine; the rest is seen."""
 
     def __post_init__(self) -> None:
         """Refuse a study without a load, and two loads of one name."""

@@ -1,0 +1,161 @@
+"""What is wrong with a TOML file and where, in words for whoever wrote it: made of what msgspec says of a document.
+
+It knows TOML and the types of tables, and nothing of what they mean; which hint is given is for the reader of the file to
+say.
+"""
+
+from __future__ import annotations
+
+import difflib
+import enum
+import re
+import typing
+
+import msgspec
+
+_TYPES = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text in quotes",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a table",
+}
+_EXPECTED = re.compile(r"expected `(?P<wanted>[^`]*)`, got `(?P<got>[^`]*)`", re.IGNORECASE)
+_UNKNOWN = re.compile(r"unknown field `(?P<key>[^`]*)`")
+_PATH = re.compile(r" - at `\$(?P<path>[^`]*)`$")
+_HEADER = re.compile(r"\s*(?P<brackets>\[{1,2})\s*(?P<name>[^\]]+?)\s*\]")
+_KEY = re.compile(r"\s*(?P<name>[\w\"'.-]+)\s*=")
+_PART = re.compile(r"(?P<name>[^\[]+)(?:\[(?P<index>\d+)\])?")
+
+
+class Complaint(msgspec.Struct, frozen=True, kw_only=True):
+    """What is wrong."""
+
+    path: str
+    """Of the key or table, such as `workload[1].clients`; empty for the whole document."""
+    fact: str
+    """In lower case."""
+    keys: tuple[str, ...]
+    """That the table knows."""
+    nearest: str
+    """The key that an unknown one may have meant; empty where there is none, and for known keys."""
+    choices: tuple[str, ...]
+    """That the key takes, where it takes only some values."""
+
+    @property
+    def key(self) -> str:
+        """The last of the path."""
+        return self.path.rpartition(".")[2]
+
+
+def read_complaint(message: str, root: type[msgspec.Struct]) -> Complaint:
+    """Understand what msgspec says of a document.
+
+    Args:
+        message: Of its ValidationError.
+        root: The type that the document was to be.
+    """
+    found = _PATH.search(message)
+    path = found["path"].lstrip(".") if found else ""
+    fact = _EXPECTED.sub(_say_types, _PATH.sub("", message))
+    unknown = _UNKNOWN.search(fact)
+    if unknown:
+        path = f"{path}.{unknown['key']}".lstrip(".")
+        fact = f"unknown key {unknown['key']}"
+    # What a value is checked for begins with its key; msgspec names only the table.
+    first = fact.split(maxsplit=1)[0]
+    if first in _all_keys(root) and path.rpartition(".")[2] != first:
+        path = f"{path}.{first}".lstrip(".")
+    fields, key = _fields_at(root, path), path.rpartition(".")[2]
+    nearest = difflib.get_close_matches(key, fields, n=1) if unknown else []
+    return Complaint(
+        path=path,
+        fact=fact[:1].lower() + fact[1:],
+        keys=tuple(fields),
+        nearest=next(iter(nearest), ""),
+        choices=_choices_of(fields.get(key)),
+    )
+
+
+def find_line(text: str, path: str) -> int | None:
+    """The 1-based line of a dotted key such as `workload[1].clients` in a TOML text; its table's when it has none.
+
+    Reads headers and `key =` lines one by one, which is how studies are written; None when nothing matches.
+    """
+    wanted = [_split_index(part) for part in path.replace("[...]", "").split(".")]
+    table: list[tuple[str, int | None]] = []
+    counts: dict[str, int] = {}
+    line_number, depth = None, 0
+    for number, line in enumerate(text.splitlines(), start=1):
+        header, key = _HEADER.match(line), _KEY.match(line)
+        if header is not None:
+            names = _split_names(header["name"])
+            if len(header["brackets"]) == 2:
+                counts[names[0]] = counts.get(names[0], -1) + 1
+            table = [(names[0], counts.get(names[0])), *((name, None) for name in names[1:])]
+            here = table
+        elif key is not None:
+            here = [*table, *((name, None) for name in _split_names(key["name"]))]
+        else:
+            continue
+        common = min(len(here), len(wanted))
+        if common > depth and all(map(_is_same, here[:common], wanted[:common])):
+            line_number, depth = number, common
+    return line_number
+
+
+def _split_names(dotted: str) -> list[str]:
+    return [name.strip().strip("\"'") for name in dotted.split(".")]
+
+
+def _split_index(part: str) -> tuple[str, int | None]:
+    found = _PART.fullmatch(part)
+    if found is None:
+        return part, None
+    return found["name"], None if found["index"] is None else int(found["index"])
+
+
+def _is_same(here: tuple[str, int | None], wanted: tuple[str, int | None]) -> bool:
+    return here[0] == wanted[0] and (None in {here[1], wanted[1]} or here[1] == wanted[1])
+
+
+def _say_types(found: re.Match[str]) -> str:
+    """A mismatch of types as a person would say it."""
+    wanted = [_TYPES.get(name, name) for name in found["wanted"].split(" | ") if name != "null"]
+    return f"expected {' or '.join(wanted)}, got {_TYPES.get(found['got'], found['got'])}"
+
+
+def _fields_at(root: type[msgspec.Struct], path: str) -> dict[str, object]:
+    """Types of the keys of the table that the last of a path belongs to, by key; none where that is no table."""
+    table: type[msgspec.Struct] | None = root
+    for part in path.replace("[...]", "").split(".")[:-1]:
+        if table is not None:
+            table = _table_of(_fields_of(table).get(_split_index(part)[0]))
+    return {} if table is None else _fields_of(table)
+
+
+def _fields_of(table: type[msgspec.Struct]) -> dict[str, object]:
+    return {field.name: field.type for field in msgspec.structs.fields(table)}
+
+
+def _table_of(kind: object) -> type[msgspec.Struct] | None:
+    """The table that a key takes, alone or in a list; None where it takes none."""
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return kind
+    return next(filter(None, map(_table_of, typing.get_args(kind))), None)
+
+
+def _all_keys(table: type[msgspec.Struct]) -> set[str]:
+    fields = _fields_of(table)
+    below = (_all_keys(inner) for kind in fields.values() if (inner := _table_of(kind)) is not None)
+    return set(fields).union(*below)
+
+
+def _choices_of(kind: object) -> tuple[str, ...]:
+    """What a key takes, where it takes only some values."""
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return tuple(str(member.value) for member in kind)
+    if typing.get_origin(kind) is typing.Literal:
+        return tuple(map(str, typing.get_args(kind)))
+    return next(filter(None, map(_choices_of, typing.get_args(kind))), ())
