@@ -1,0 +1,85 @@
+"""What a disk was measured to do beside what it is declared to do: how much of its ceiling it reaches.
+
+A ceiling is what lasts. Above it is what somebody gives for a while, from credits, and takes back; above the burst as
+well, the declaration is wrong or something else was measured. Nothing is said of figures that only one of the two has.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+
+import msgspec
+
+from pgdyno.analyse.ceiling import Ceiling, StorageCeilings
+from pgdyno.analyse.disk_entries import Entry, EntryKey
+from pgdyno.analyse.estimate import Estimate
+
+# A cloud counts its megabytes and seconds otherwise than we do.
+_ABOVE_RATIO = 1.05
+# Published arrays of volumes reach four fifths of their arithmetic.
+_BELOW_RATIO = 0.8
+_CEILINGS = {
+    EntryKey.RANDOM_READ: "random_read_iops",
+    EntryKey.RANDOM_WRITE: "random_write_iops",
+    EntryKey.SEQUENTIAL_READ: "read_bytes_per_s",
+    EntryKey.SEQUENTIAL_WRITE: "write_bytes_per_s",
+    EntryKey.FLUSHES: "flushes_per_s",
+}
+
+
+class Standing(enum.Enum):
+    """Where a measured figure lies."""
+
+    IMPOSSIBLE = "more than declared"
+    """Above what is given for a while, too."""
+    BURST = "burst"
+    """Above what lasts."""
+    REACHED = "reached"
+    """Near it, or not surely away from it."""
+    BELOW = "below"
+
+
+class Efficiency(msgspec.Struct, frozen=True, kw_only=True):
+    """A measured figure and its ceiling."""
+
+    key: EntryKey
+    measured: Estimate
+    ceiling: Ceiling
+    ratio: Estimate
+    """Of the first to what lasts of the second."""
+    standing: Standing
+
+
+def hold_against(entries: Sequence[Entry], ceilings: StorageCeilings) -> tuple[Efficiency, ...]:
+    """Each figure that was measured and has a ceiling, in the order of entries."""
+    found = []
+    for entry in entries:
+        ceiling: Ceiling | None = getattr(ceilings, _CEILINGS.get(entry.key, ""), None)
+        if ceiling is not None and entry.estimate.value is not None:
+            found.append(
+                Efficiency(
+                    key=entry.key,
+                    measured=entry.estimate,
+                    ceiling=ceiling,
+                    ratio=_divide(entry.estimate, ceiling.value),
+                    standing=_stand(entry.estimate, ceiling),
+                )
+            )
+    return tuple(found)
+
+
+def _divide(estimate: Estimate, by: float) -> Estimate:
+    ends = {end: None if (at := getattr(estimate, end)) is None else at / by for end in ("value", "low", "high")}
+    return msgspec.structs.replace(estimate, unit="ratio", **ends)
+
+
+def _stand(estimate: Estimate, ceiling: Ceiling) -> Standing:
+    """By the end of the interval that makes it hardest; by the value where there is none."""
+    low = estimate.low if estimate.low is not None else estimate.value or 0.0
+    high = estimate.high if estimate.high is not None else estimate.value or 0.0
+    if low > _ABOVE_RATIO * (ceiling.burst_value or ceiling.value):
+        return Standing.IMPOSSIBLE
+    if low > _ABOVE_RATIO * ceiling.value:
+        return Standing.BURST
+    return Standing.BELOW if high < _BELOW_RATIO * ceiling.value else Standing.REACHED

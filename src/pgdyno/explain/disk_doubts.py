@@ -1,0 +1,315 @@
+"""What a reader must know before trusting a disk card: bursts, other loads, caches that lie, places that keep nothing.
+
+Each rule is one small function over what was seen and estimated, silent where it has no evidence. A finding is `critical`
+where the figures are not those of a disk, a `warning` where they need a word beside them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from pgdyno.analyse.disk_card import DiskFigures, PlateauKind, bytes_per_s_of, iops_of
+from pgdyno.analyse.disk_efficiency import Efficiency, Standing
+from pgdyno.analyse.disk_entries import Entry, EntryKey
+from pgdyno.explain.finding import Finding, Severity
+from pgdyno.plan.disk import DiskJob, Pattern
+from pgdyno.record.disk_card import DiskCard
+from pgdyno.units import format_bytes
+
+_IN_MEMORY = frozenset({"tmpfs", "ramfs"})
+_REMOTE = ("nfs", "cifs", "smb", "9p", "fuse", "virtiofs", "ceph", "gluster", "lustre", "afs", "gfs", "ocfs")
+# Disks that a hypervisor shows, behind a network most of them: what they say of rotating means nothing.
+_VIRTUAL = re.compile(r"vd|xvd|rbd|nbd|drbd")
+# A packet there and back within a data centre, and no more. Source: Dean & Barroso 2013, doi:10.1145/2408776.2408794,
+# count 0.5 ms for it; placement next to each other and kernel bypass bring it to 50 µs.
+_NETWORK_FLUSH_US = 50.0
+# A quarter of a revolution at 15,000 a minute: the platter has not even come round.
+_ROTATING_FLUSH_US = 1000.0
+# No queue of any device is entered and left within so little.
+_ANY_FLUSH_US = 3.0
+# What others moved, of what the run itself did; a file system's own bookkeeping stays below it.
+_OTHERS_RATIO = 0.10
+_OTHERS_BYTES_PER_S = 1e6
+_OTHERS_RUNS_RATIO = 0.1
+_NOISE_RATIO = 0.15
+# Below, fio still waits for the disk now and then.
+_GENERATOR_RATIO = 0.9
+_DISAGREEMENT_FACTOR = 2.0
+_CHANGED_TITLES = {
+    EntryKey.RANDOM_READ: "Random reads",
+    EntryKey.RANDOM_WRITE: "Random writes",
+    EntryKey.SEQUENTIAL_READ: "Sequential reads",
+    EntryKey.SEQUENTIAL_WRITE: "Sequential writes",
+    EntryKey.FLUSHES: "Flushes",
+}
+
+
+class DiskScene(msgspec.Struct, frozen=True, kw_only=True):
+    """A card with all that is known of it."""
+
+    card: DiskCard
+    figures: DiskFigures
+    entries: tuple[Entry, ...]
+    efficiencies: tuple[Efficiency, ...] = ()
+    beside: tuple[DiskCard, ...] = ()
+    """Of the other paths that were measured at the same time."""
+
+    def find(self, key: EntryKey) -> float | None:
+        """The figure of that name; None where it was not measured."""
+        return next((one.estimate.value for one in self.entries if one.key is key), None)
+
+
+def find_disk_doubts(scene: DiskScene) -> tuple[Finding, ...]:
+    """Everything that weakens a card's figures, worst first."""
+    findings = [finding for rule in _RULES for finding in rule(scene)]
+    order = list(Severity)
+    return tuple(sorted(findings, key=lambda finding: order.index(finding.severity)))
+
+
+def _file_system(scene: DiskScene) -> Iterator[Finding]:
+    if scene.card.look is None:
+        return
+    facts = scene.card.look.facts
+    where = f"File system {facts.filesystem} at {facts.path}"
+    if facts.filesystem in _IN_MEMORY:
+        yield Finding(
+            rule="no-durability",
+            severity=Severity.CRITICAL,
+            claim="This is memory, not a disk: nothing that lies there is durable.",
+            evidence=where,
+            why="A flush has nothing to write to, and a power failure loses everything.",
+            advice="Measure a path on a disk: `pgdyno disk PATH`.",
+        )
+    elif facts.filesystem == "overlay":
+        yield Finding(
+            rule="no-durability",
+            severity=Severity.WARNING,
+            claim="This is a container's own layer: what lies there goes with the container.",
+            evidence=where,
+            why="No database belongs there; a volume that is mounted may be another disk.",
+            advice="Measure the volume that the data will lie on: `pgdyno disk PATH`.",
+        )
+    elif facts.filesystem.startswith(_REMOTE):
+        yield Finding(
+            rule="remote-file-system",
+            severity=Severity.WARNING,
+            claim="The file system is another machine's: its network, cache and clients are in these figures.",
+            evidence=where,
+            why="What a flush means is up to it.",
+            advice="Read how it is exported (NFS: `sync`) before data lie there.",
+        )
+    off = sorted(set(facts.mount_options.split(",")) & {"nobarrier", "barrier=0"})
+    if off:
+        yield Finding(
+            rule="no-durability",
+            severity=Severity.CRITICAL,
+            claim="Durability is given up: the file system does not flush the disk's cache.",
+            evidence=f"Mount options: {', '.join(off)}",
+            why="Flushes look fast, and a power failure loses what they promised.",
+            advice=f"`mount -o remount,barrier=1 $(findmnt -no TARGET -T {facts.path})`, and measure again.",
+        )
+    if any(device.kind == "loop" for device in scene.card.look.devices):
+        yield Finding(
+            rule="loop-device",
+            severity=Severity.NOTE,
+            claim="This is a file that is used as a disk.",
+            evidence=", ".join(f"/dev/{one.name}" for one in scene.card.look.devices if one.kind == "loop"),
+            why="Each write goes through two file systems.",
+        )
+
+
+def _quick_flushes(scene: DiskScene) -> Iterator[Finding]:
+    flushes, look = scene.find(EntryKey.FLUSHES), scene.card.look
+    if not flushes or look is None or look.facts.filesystem in _IN_MEMORY:
+        return
+    flush_us = 1e6 / flushes
+    leaves = [device for device in look.devices if device.kind == "disk"]
+    virtual = [device.name for device in leaves if _VIRTUAL.match(device.name)]
+    rotating = [device.name for device in leaves if device.is_rotational and device.name not in virtual]
+    for least_us, names, what in (
+        (_ROTATING_FLUSH_US, rotating, "a disk that rotates"),
+        (_NETWORK_FLUSH_US, virtual, "a virtual disk, which mostly lies in a network"),
+        (_ANY_FLUSH_US, [device.name for device in leaves], "any disk"),
+    ):
+        if names and flush_us < least_us:
+            yield Finding(
+                rule="flush-too-quick",
+                severity=Severity.WARNING,
+                claim="Flushes are too quick to have reached a disk: some cache answers for it.",
+                evidence=f"{flush_us:.3g} µs each on {', '.join(names)}; {what} takes {least_us:g} µs or more",
+                why="If that cache does not outlive a power failure, committed transactions do not either.",
+                advice="Make sure that it has a battery or flash behind it: of a controller `storcli /c0/vall show all`,"
+                " of a hypervisor its cache mode (`none` or `writethrough`, not `unsafe`).",
+            )
+            return
+
+
+def _disagreement(scene: DiskScene) -> Iterator[Finding]:
+    own, test = scene.find(EntryKey.FLUSHES), scene.find(EntryKey.FLUSH_TEST)
+    if own and test and not 1 / _DISAGREEMENT_FACTOR < own / test < _DISAGREEMENT_FACTOR:
+        yield Finding(
+            rule="flush-disagreement",
+            severity=Severity.WARNING,
+            claim="fio and pg_test_fsync do not agree on how quick flushes are.",
+            evidence=f"fio {own:,.0f} a second, pg_test_fsync {test:,.0f}",
+            why="They ran one after the other: the disk, or what else was at work on it, changed in between.",
+            advice="Measure again; plan with the lower one.",
+        )
+
+
+def _fades(scene: DiskScene) -> Iterator[Finding]:
+    for fade in scene.figures.fades:
+        ratio = fade.ratio
+        when = (
+            "from the first third of a run to its last" if fade.is_within_runs else "from the first round to the last"
+        )
+        yield Finding(
+            rule="burst",
+            severity=Severity.WARNING,
+            claim=f"A burst was measured, which ends: {fade.what} fell meanwhile.",
+            evidence=f"To {_percent(ratio.value)} [{_percent(ratio.low)} – {_percent(ratio.high)}] {when}, n = {ratio.n}",
+            why="Credits of a cloud volume or a drive's cache give more at first than what lasts.",
+            advice="Measure again at once: with credits and caches used up, it shows what lasts.",
+        )
+
+
+def _others(scene: DiskScene) -> Iterator[Finding]:
+    direct = [run for run in scene.card.runs if not run.job.is_flushed and run.others_bytes_per_s is not None]
+    disturbed = [
+        run
+        for run in direct
+        if (run.others_bytes_per_s or 0.0) > max(_OTHERS_BYTES_PER_S, _OTHERS_RATIO * bytes_per_s_of(run))
+    ]
+    if disturbed and len(disturbed) > _OTHERS_RUNS_RATIO * len(direct):
+        most = max(disturbed, key=lambda run: (run.others_bytes_per_s or 0.0) / max(bytes_per_s_of(run), 1.0))
+        yield Finding(
+            rule="others-on-device",
+            severity=Severity.WARNING,
+            claim="Others used the disk while it was measured: it can do more than this.",
+            evidence=f"In {len(disturbed)} of {len(direct)} runs; most beside {_name_job(most.job)}: they moved"
+            f" {format_bytes(most.others_bytes_per_s or 0.0)}/s, fio {format_bytes(bytes_per_s_of(most))}/s",
+            why="What they took is missing from these figures, and they waited, too.",
+            advice="`iotop -o` names them; measure again when they are done.",
+        )
+
+
+def _noise(scene: DiskScene) -> Iterator[Finding]:
+    noise = scene.figures.noise_ratio
+    if noise is not None and noise > _NOISE_RATIO:
+        yield Finding(
+            rule="noisy",
+            severity=Severity.WARNING,
+            claim="The disk does not do the same twice: intervals are wide.",
+            evidence=f"Runs of one job differ by {_percent(noise)} (standard deviation), over {scene.figures.round_count} rounds",
+            why="Neighbours on the same storage, garbage collection of an SSD, or a limit that lets go now and then.",
+            advice="Measure longer, without --quick, and at another hour; plan with the lower ends.",
+        )
+
+
+def _generator(scene: DiskScene) -> Iterator[Finding]:
+    busy = [run for run in scene.card.runs if run.cpu_ratio > _GENERATOR_RATIO]
+    if busy:
+        names = list(dict.fromkeys(_name_job(run.job) for run in busy))
+        most = max(busy, key=iops_of)
+        yield Finding(
+            rule="generator-limit",
+            severity=Severity.WARNING,
+            claim="fio itself was the limit, not the disk.",
+            evidence=f"{_percent(most.cpu_ratio)} of a CPU at {iops_of(most):,.0f} IOPS: {', '.join(names)}",
+            why="One process cannot ask for more: the disk may do more than this.",
+            advice="Take these figures for what a single backend could get at most.",
+        )
+
+
+def _plateaus(scene: DiskScene) -> Iterator[Finding]:
+    rising = [one for one in scene.figures.plateaus if one.kind is PlateauKind.NOT_REACHED]
+    if rising:
+        yield Finding(
+            rule="no-plateau",
+            severity=Severity.NOTE,
+            claim=f"There is more to be had at greater depth: {' and '.join(f'{one.pattern.value}s' for one in rising)}.",
+            evidence=", ".join(f"{one.pattern.value}: still rising at depth {one.deepest}" for one in rising),
+            why="The largest figure is what was asked for, not what the disk can do.",
+        )
+
+
+def _efficiency(scene: DiskScene) -> Iterator[Finding]:
+    for one in scene.efficiencies:
+        title, lasts, found = _CHANGED_TITLES[one.key], _amount(one, one.ceiling.value), one.measured.value or 0.0
+        evidence = f"Measured {_amount(one, found)}, {_percent(one.ratio.value)} of {lasts}: {one.ceiling.how}"
+        if one.standing is Standing.BURST:
+            yield Finding(
+                rule="above-lasting",
+                severity=Severity.WARNING,
+                claim=f"{title} were measured above what lasts: this was burst.",
+                evidence=evidence,
+                why="It is given for a while, from credits; under a load that goes on for hours it is taken back.",
+                advice=f"Plan with {lasts}.",
+            )
+        elif one.standing is Standing.IMPOSSIBLE:
+            yield Finding(
+                rule="above-declared",
+                severity=Severity.WARNING,
+                claim=f"{title} were measured above anything that is declared.",
+                evidence=evidence,
+                why="Another disk was measured, a cache answered, or more was bought than the host file says.",
+                advice="Compare the host file with what the provider's console says.",
+            )
+        elif one.standing is Standing.BELOW:
+            yield Finding(
+                rule="below-ceiling",
+                severity=Severity.WARNING,
+                claim=f"{title} stay below what is paid for.",
+                evidence=evidence,
+                why="Too few I/Os at once, an array's chunks, a slower path to the volumes, credits that are used up, or"
+                " other loads on them.",
+                advice="Look at each volume's own use while measuring: `iostat -x 1`.",
+            )
+
+
+def _shared_device(scene: DiskScene) -> Iterator[Finding]:
+    look = scene.card.look
+    if look is None or look.facts.block_device is None:
+        return
+    same = [one.name for one in scene.beside if one.look and one.look.facts.block_device == look.facts.block_device]
+    if same:
+        yield Finding(
+            rule="same-device",
+            severity=Severity.WARNING,
+            claim=f"It shares its disk with {', '.join(same)}.",
+            evidence=f"All on {look.facts.block_device}",
+            why="Each was measured alone: together they get what one of them has.",
+            advice="Do not add them up; WAL is apart only on another device.",
+        )
+
+
+def _name_job(job: DiskJob) -> str:
+    size = "" if job.pattern in {Pattern.MIXED, Pattern.WRITE_AND_FLUSH} else f" {format_bytes(job.block_bytes)}"
+    return f"{job.pattern.value}{size} at depth {job.depth}"
+
+
+def _amount(one: Efficiency, value: float) -> str:
+    if one.measured.unit == "bytes/s":
+        return f"{value / 1e6:,.4g} MB/s"
+    return f"{value:,.0f} {'a second' if one.key is EntryKey.FLUSHES else 'IOPS'}"
+
+
+def _percent(ratio: float | None) -> str:
+    return "?" if ratio is None else f"{ratio * 100:.0f} %"
+
+
+_RULES: tuple[Callable[[DiskScene], Iterator[Finding]], ...] = (
+    _file_system,
+    _quick_flushes,
+    _disagreement,
+    _fades,
+    _others,
+    _efficiency,
+    _noise,
+    _generator,
+    _shared_device,
+    _plateaus,
+)

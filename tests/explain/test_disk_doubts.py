@@ -1,0 +1,176 @@
+"""What is said against a disk card: each rule by what it must see and what it must not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from pgdyno.analyse.ceiling import InstanceLimits
+from pgdyno.analyse.disk_card import estimate_card
+from pgdyno.analyse.disk_efficiency import Standing, hold_against
+from pgdyno.analyse.disk_entries import EntryKey, list_entries
+from pgdyno.analyse.storage import reckon_ceilings
+from pgdyno.explain.disk_doubts import DiskScene, find_disk_doubts
+from pgdyno.explain.finding import Finding, Severity
+from pgdyno.plan.disk import DiskJob, Pattern
+from pgdyno.record.disk_card import DiskCard
+from pgdyno.record.preflight import BlockDevice
+from pgdyno.record.tunables import DiskLook
+from pgdyno.spec.host import DiskSpec
+from tests.disk_cards import FLUSH_S, JOBS, make_card, make_look, make_runs, planted_iops
+
+
+def scene_of(card: DiskCard, **others: Any) -> DiskScene:
+    figures = estimate_card(card)
+    return DiskScene(card=card, figures=figures, entries=list_entries(card, figures), **others)
+
+
+def doubts(card: DiskCard, **others: Any) -> dict[str, Finding]:
+    return {finding.rule: finding for finding in find_disk_doubts(scene_of(card, **others))}
+
+
+def on(name: str, *, is_rotational: bool = False, kind: str = "disk", **facts: Any) -> DiskLook:
+    look = make_look(block_device=name, **facts)
+    (device,) = look.devices
+    device = msgspec.structs.replace(device, name=name, is_rotational=is_rotational, kind=kind)
+    return msgspec.structs.replace(look, devices=(device,))
+
+
+def flushing(flush_s: float, look: DiskLook) -> DiskCard:
+    def level(one: DiskJob, _: int) -> float:
+        return FLUSH_S / flush_s if one.is_flushed else 1.0
+
+    return make_card(look=look, runs=make_runs(level=level), flush_tests=())
+
+
+def test_a_good_disk_has_none() -> None:
+    assert not doubts(make_card())
+
+
+@pytest.mark.parametrize(
+    ("facts", "rule", "severity"),
+    [
+        ({"filesystem": "tmpfs", "block_device": None}, "no-durability", Severity.CRITICAL),
+        ({"filesystem": "overlay", "block_device": None}, "no-durability", Severity.WARNING),
+        ({"filesystem": "nfs4", "block_device": None}, "remote-file-system", Severity.WARNING),
+        ({"mount_options": "rw,nobarrier"}, "no-durability", Severity.CRITICAL),
+    ],
+)
+def test_places_that_keep_nothing(facts: dict[str, Any], rule: str, severity: Severity) -> None:
+    found = doubts(make_card(look=make_look(**facts)))
+    assert set(found) == {rule}
+    assert found[rule].severity is severity
+    assert found[rule].advice
+
+
+@pytest.mark.parametrize(
+    ("flush_s", "look", "is_told"),
+    [
+        (20e-6, on("vda"), True),
+        (20e-6, on("nvme0n1"), False),
+        (2e-6, on("nvme0n1"), True),
+        (140e-6, on("vda", is_rotational=True), False),
+        (140e-6, on("sda", is_rotational=True), True),
+        (8e-3, on("sda", is_rotational=True), False),
+        (1e-6, on("", filesystem="tmpfs"), False),
+    ],
+)
+def test_a_cache_that_may_lie(flush_s: float, look: DiskLook, is_told: bool) -> None:
+    assert ("flush-too-quick" in doubts(flushing(flush_s, look))) is is_told
+
+
+def test_two_programs_that_disagree() -> None:
+    (_, default, _) = make_card().flush_tests
+    other = msgspec.structs.replace(default, ops_per_s=4000.0)
+    assert doubts(make_card(flush_tests=(other,)))["flush-disagreement"].evidence.endswith("pg_test_fsync 4,000")
+
+
+def test_a_burst_that_ends() -> None:
+    def level(one: DiskJob, number: int) -> float:
+        return 0.5 if number > 0 and planted_iops(one) * one.block_bytes > 60e6 else 1.0
+
+    found = doubts(make_card(runs=make_runs(level=level)))
+    assert "writes fell" in found["burst"].claim
+    assert "from the first round to the last" in found["burst"].evidence
+
+
+def test_others_at_work() -> None:
+    runs = make_runs()
+    busy = [msgspec.structs.replace(run, others_bytes_per_s=50e6) if run.round == 1 else run for run in runs]
+    assert doubts(make_card(runs=tuple(busy)))["others-on-device"].evidence.startswith("In 11 of 33 runs")
+    once = (msgspec.structs.replace(runs[0], others_bytes_per_s=50e6), *runs[1:])
+    assert not doubts(make_card(runs=once)), "once is no load"
+    blind = tuple(msgspec.structs.replace(run, others_bytes_per_s=None) for run in runs)
+    assert not doubts(make_card(runs=blind))
+
+
+def test_noise() -> None:
+    found = doubts(make_card(runs=make_runs(noise=0.3, rounds=5)))
+    assert found["noisy"].severity is Severity.WARNING
+    assert "over 5 rounds" in found["noisy"].evidence
+
+
+def test_a_generator_that_was_the_limit() -> None:
+    runs = tuple(
+        msgspec.structs.replace(run, cpu_ratio=0.99)
+        if run.job.pattern is Pattern.RANDOM_READ and run.job.depth == 64
+        else run
+        for run in make_runs()
+    )
+    assert doubts(make_card(runs=runs))["generator-limit"].evidence.endswith("random read 8 kB at depth 64")
+
+
+def test_more_to_be_had() -> None:
+    jobs = [one for one in JOBS if one.depth < 16]
+    assert "random reads and random writes" in doubts(make_card(runs=make_runs(jobs=jobs)))["no-plateau"].claim
+
+
+def test_two_paths_on_one_disk() -> None:
+    wal = make_card(name="/wal", path="/wal")
+    assert doubts(make_card(), beside=(wal,))["same-device"].claim == "It shares its disk with /wal."
+    apart = msgspec.structs.replace(wal, look=make_look(block_device="nvme2n1"))
+    assert not doubts(make_card(), beside=(apart,))
+
+
+def test_a_file_that_is_used_as_a_disk() -> None:
+    look = make_look()
+    loop = BlockDevice(name="loop0", kind="loop", is_rotational=None, scheduler=None, schedulers=(), read_ahead_kb=None)
+    found = doubts(make_card(look=msgspec.structs.replace(look, devices=(loop,))))
+    assert found["loop-device"].severity is Severity.NOTE
+
+
+def test_what_is_measured_is_held_against_what_is_declared() -> None:
+    """An instance that lets 12,000 IOPS through for long, and 20,000 for a while."""
+    disk = DiskSpec(volume="gp3", count=8, size="50GB", raid=0, volume_latency_ms=1.85)
+    limits = InstanceLimits(
+        name="c7g.2xlarge", iops=12_000, burst_iops=20_000, bytes_per_s=312.5e6, burst_bytes_per_s=625e6
+    )
+
+    def level(one: DiskJob, _: int) -> float:
+        levels = {Pattern.RANDOM_READ: 19_000 / 12_000, Pattern.SEQUENTIAL_READ: 3.0, Pattern.SEQUENTIAL_WRITE: 0.5}
+        return levels.get(one.pattern, 1.0) if one.depth > 4 else 1.0
+
+    card = make_card(runs=make_runs(level=level))
+    held = hold_against(scene_of(card).entries, reckon_ceilings(disk, limits))
+    standings = {one.key: one.standing for one in held}
+    assert standings == {
+        EntryKey.RANDOM_READ: Standing.BURST,
+        EntryKey.RANDOM_WRITE: Standing.REACHED,
+        EntryKey.SEQUENTIAL_READ: Standing.IMPOSSIBLE,
+        EntryKey.SEQUENTIAL_WRITE: Standing.BELOW,
+        EntryKey.FLUSHES: Standing.REACHED,
+    }
+    assert held[0].ratio.value == pytest.approx(19_000 / 12_000, rel=0.03)
+    found = doubts(card, efficiencies=held)
+    assert found["above-lasting"].advice == "Plan with 12,000 IOPS."
+    assert "c7g.2xlarge lets 12,000 a second through" in found["above-lasting"].evidence
+    assert found["above-declared"].claim == "Sequential reads were measured above anything that is declared."
+    assert found["below-ceiling"].claim == "Sequential writes stay below what is paid for."
+
+
+def test_worst_comes_first() -> None:
+    runs = tuple(msgspec.structs.replace(run, cpu_ratio=0.99) for run in make_runs())
+    found = find_disk_doubts(scene_of(make_card(look=make_look(filesystem="tmpfs", block_device=None), runs=runs)))
+    assert [one.severity for one in found] == [Severity.CRITICAL, Severity.WARNING]
