@@ -20,7 +20,7 @@ from pgdyno.record.preflight import LimitKind, PreflightFacts
 from pgdyno.record.types import HostFacts
 from pgdyno.run.host_cgroup import read_limits
 from pgdyno.run.host_processes import compare_looks, take_look
-from pgdyno.run.host_state import parse_timing, read_clock
+from pgdyno.run.host_state import read_clock
 from pgdyno.run.host_timers import parse_systemd_timers
 from pgdyno.run.host_tree import Tree
 from pgdyno.run.preflight_facts import Subject, read_preflight
@@ -308,16 +308,6 @@ def test_timers_of_a_real_systemd() -> None:
     assert mono.due_s == pytest.approx(1200, abs=1)
     with pytest.raises(msgspec.DecodeError):
         parse_systemd_timers("NEXT LEFT LAST", now=datetime.now(UTC))
-
-
-def test_what_pg_test_timing_says() -> None:
-    """Captured from versions 15 and 18."""
-    said = (
-        "Testing timing overhead for 1 second.\nPer loop time including overhead: 97.48 ns\nHistogram of timing"
-        " durations:\n  < us   % of total      count\n     1     97.57767   10010506\n"
-    )
-    assert parse_timing(said) == 97.48
-    assert parse_timing("pg_test_timing: error: out of range") is None
 
 
 def test_the_clock_of_this_machine() -> None:

@@ -133,6 +133,8 @@ class DiskCard(msgspec.Struct, frozen=True, kw_only=True):
     """Version by name."""
     unseen: tuple[Unseen, ...]
     """What could not be measured, with the reason."""
+    neighbours: tuple[str, ...] = ()
+    """Data directories of servers that ran on the same device."""
 
 
 class _Versioned(msgspec.Struct):

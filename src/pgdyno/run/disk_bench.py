@@ -23,6 +23,7 @@ from pgdyno.run.clock import local_now, monotonic_s
 from pgdyno.run.fio import QUEUEING, Fio, can_run, lay_out, run_job
 from pgdyno.run.host import read_disk_facts
 from pgdyno.run.host_disks import compare_disk_counters, read_disk_counters
+from pgdyno.run.host_processes import find_servers, take_look
 from pgdyno.run.host_tree import Tree
 from pgdyno.run.pg_tests import run_clock_test, run_flush_tests
 from pgdyno.run.process import ServerUser
@@ -31,8 +32,6 @@ from pgdyno.units import format_bytes
 
 # Below this a few blocks are read and written over and over.
 _LEAST_LAID_OUT_BYTES = 16 * 2**20
-_IN_MEMORY = {"tmpfs": "it lies in memory", "ramfs": "it lies in memory", "devtmpfs": "it lies in memory"}
-_NOT_DURABLE = {**_IN_MEMORY, "overlay": "what a container writes goes with the container"}
 
 
 class DiskMeasurement(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +45,8 @@ class DiskMeasurement(msgspec.Struct, frozen=True, kw_only=True):
     unseen: tuple[Unseen, ...]
     tools: dict[str, str]
     """Version by name."""
+    neighbours: tuple[str, ...]
+    """Data directories of servers that run on the same device."""
 
 
 class DiskTools(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +92,7 @@ def measure_disk(
         clock=clock,
         unseen=tuple(bench.unseen),
         tools={"fio": tools.fio.version.removeprefix("fio-")} if tools.fio else {},
+        neighbours=tuple(_find_neighbours(path)),
     )
 
 
@@ -111,8 +113,6 @@ class _Bench:
         self._facts = read_disk_facts(path)
         self.file_bytes: int | None = None
         self.unseen: list[Unseen] = []
-        if (reason := _NOT_DURABLE.get(self._facts.filesystem)) is not None:
-            self._miss("durability", f"{self._facts.filesystem}: {reason}")
 
     def run_rounds(self, scratch: Scratch) -> tuple[JobRun, ...]:
         """Every job of every round, but those that cannot be run or fail."""
@@ -223,3 +223,15 @@ class _Bench:
     def _miss(self, what: str, reason: str) -> None:
         if (missed := Unseen(what=what, reason=reason)) not in self.unseen:
             self.unseen.append(missed)
+
+
+def _find_neighbours(path: Path) -> Iterator[str]:
+    tree = Tree()
+    look = take_look(tree)
+    device = read_disk_facts(path).device
+    for server in find_servers(look.processes, tree, None, look, look):
+        folders = [Path(server.data_dir, name) for name in ("", "pg_wal")] if server.data_dir is not None else []
+        # Another account's may be closed to us, and a server may end meanwhile.
+        with contextlib.suppress(OSError):
+            if device in [read_disk_facts(folder).device for folder in folders]:
+                yield str(folders[0])

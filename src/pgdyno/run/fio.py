@@ -37,6 +37,8 @@ QUEUEING = ("libaio", "io_uring")
 """Engines for more than one I/O at once, of which the first that a build has is taken; one at a time is a plain pread or
 pwrite."""
 _AT_ONCE = "psync"
+# Often enough to see a burst end within a run.
+_REPORT_MS = 200
 _FILL_BYTES, _FILL_DEPTH = 2**20, 8
 # A device that answers late is waited for this long after the run should be over.
 _PATIENCE_S = 30.0
@@ -122,6 +124,7 @@ def lay_out(fio: Fio, scratch: Scratch, file_bytes: int, *, seed: int, most_s: f
     """
     options = [
         *("--rw=write", f"--bs={_FILL_BYTES}", f"--size={file_bytes}", f"--runtime={most_s:g}", "--end_fsync=1"),
+        "--refill_buffers=1",
         *_engine(fio, _FILL_DEPTH if fio.queueing else 1, is_direct=scratch.takes_direct),
     ]
     report = _run(fio, scratch, options, seed=seed, patience_s=most_s + _PATIENCE_S, user=user)
@@ -177,9 +180,10 @@ def _run(
 ) -> FioReport:
     argv = [
         *(fio.program, "--name=job", f"--filename={AS_STDIN}", "--allow_file_create=0", "--fallocate=none", "--thread"),
-        # Where all blocks hold the same, a disk that compresses or deduplicates is as fast as one likes.
-        *("--refill_buffers=1", f"--randseed={seed}"),
-        *("--output-format=json", "--status-interval=250ms", "--eta=never", "--disk_util=0"),
+        # No two blocks hold the same, and none can be compressed, since else a disk may be as fast as one likes. That is
+        # fio's default: random data, changed a little for each block, which costs less CPU than new ones.
+        f"--randseed={seed}",
+        *("--output-format=json", f"--status-interval={_REPORT_MS}ms", "--eta=never", "--disk_util=0"),
         f"--percentile_list={':'.join(f'{one:g}' for one in PERCENTILES)}",
         # From submission to completion: with a full queue, submitting itself may wait.
         *("--lat_percentiles=1", "--clat_percentiles=0"),

@@ -13,8 +13,6 @@ from pgdyno.run.host_tree import Tree
 
 _CPU = "sys/devices/system/cpu"
 _CLOCK = "sys/devices/system/clocksource/clocksource0"
-# Source: PostgreSQL 15 to 18 src/bin/pg_test_timing/pg_test_timing.c, test_timing().
-_TIMING = re.compile(r"Per loop time including overhead:\s+([0-9.]+) ns")
 _SIZE = re.compile(r"\bsize=(\d+)k\b")
 _UNLIMITED = "unlimited"
 
@@ -27,12 +25,6 @@ def read_clock(tree: Tree, *, read_ns: float | None, steal_ratio: float | None) 
         read_ns=read_ns,
         steal_ratio=steal_ratio,
     )
-
-
-def parse_timing(text: str) -> float | None:
-    """The mean that pg_test_timing printed, in nanoseconds; None where there is none."""
-    match = _TIMING.search(text)
-    return float(match[1]) if match else None
 
 
 def read_cpu(tree: Tree) -> CpuFacts:

@@ -20,14 +20,12 @@ import msgspec
 from pgdyno.errors import PgdynoError
 from pgdyno.record.preflight import PreflightFacts, ServerLook, Unseen, WalPlace
 from pgdyno.record.types import HostFacts
-from pgdyno.run import process
 from pgdyno.run.clock import local_now, monotonic_s
 from pgdyno.run.host import read_disk_facts, read_host_facts
 from pgdyno.run.host_cgroup import read_limits
 from pgdyno.run.host_disks import read_arrays, read_devices
 from pgdyno.run.host_processes import Look, compare_looks, find_load_programs, find_servers, steal_ratio, take_look
 from pgdyno.run.host_state import (
-    parse_timing,
     read_clock,
     read_cpu,
     read_is_on_battery,
@@ -36,13 +34,13 @@ from pgdyno.run.host_state import (
 )
 from pgdyno.run.host_timers import read_timers
 from pgdyno.run.host_tree import Tree
+from pgdyno.run.pg_tests import run_clock_test
 from pgdyno.run.process import ServerUser
 
 # The kernel counts CPU time in hundredths of a second: over this long, one of them is 2.5 % of a CPU.
 _LOOK_S = 0.4
 # The least that pg_test_timing takes. Source: PostgreSQL 18 manual, pg_test_timing, --duration.
 _TIMING_S = 1
-_TIMING_PATIENCE_S = 5.0
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,26 +120,20 @@ def read_preflight(
 def _time_clock(subject: Subject, tree: Tree, before: Look, unseen: list[Unseen]) -> tuple[float | None, float | None]:
     """Nanoseconds that reading the clock takes, and the share of CPU time that was stolen since the first look."""
     what = "what reading the clock costs (pg_test_timing)"
-    if subject.bindir is None or not (program := subject.bindir / "pg_test_timing").exists():
-        unseen.append(Unseen(what=what, reason="the program is not there"))
+    if subject.bindir is None:
+        unseen.append(Unseen(what=what, reason="no PostgreSQL was named"))
         return None, None
     used_before_s = _children_cpu_s()
     began_s = monotonic_s()
     try:
-        done = process.run(
-            [str(program), "-d", str(_TIMING_S)], user=subject.program_user, timeout_s=_TIMING_PATIENCE_S
-        )
+        clock = run_clock_test(subject.bindir, test_s=_TIMING_S, user=subject.program_user)
     except PgdynoError as error:
         unseen.append(Unseen(what=what, reason=f"{error.fact}: {error.detail}".rstrip(": ")))
         return None, None
     took_s = monotonic_s() - began_s
-    mean_ns = parse_timing(done.stdout)
-    if mean_ns is None:
-        unseen.append(Unseen(what=what, reason=(done.stderr or done.stdout).strip()))
-        return None, None
     # Where others want the CPU, too, it counts the time in which it did not run; that is not the clock's.
     share = min(1.0, (_children_cpu_s() - used_before_s) / took_s)
-    return mean_ns * share, steal_ratio(before, take_look(tree))
+    return clock.read_ns * share, steal_ratio(before, take_look(tree))
 
 
 def _children_cpu_s() -> float:
