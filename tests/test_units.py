@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgdyno.units import format_bytes, parse_in_unit, parse_seconds
+from pgdyno.units import format_bytes, parse_in_unit, parse_seconds, unit_size
 
 
 @pytest.mark.parametrize(
@@ -51,3 +51,10 @@ def test_sizes_are_said_in_powers_of_1024(value: int, expected: str) -> None:
 @given(st.integers(1, 2**60))
 def test_a_size_that_is_read_back_is_the_same_but_for_its_digits(value: int) -> None:
     assert parse_in_unit(format_bytes(value).replace(",", ""), "B", is_integer=False) == pytest.approx(value, rel=0.006)
+
+
+@pytest.mark.parametrize(
+    ("unit", "expected"), [(None, 1.0), ("kB", 1024), ("8kB", 8192), ("ms", 0.001), ("s", 1.0), ("min", 60.0)]
+)
+def test_a_settings_own_unit_in_bytes_or_seconds(unit: str | None, expected: float) -> None:
+    assert unit_size(unit) == expected

@@ -75,6 +75,19 @@ def parse_in_unit(text: str, unit: str | None, *, is_integer: bool) -> float:
     return round(number)
 
 
+def is_time_unit(unit: str) -> bool:
+    """Whether a setting's unit, as pg_settings.unit has it, is one of time."""
+    return unit in _TIME_S
+
+
+def unit_size(unit: str | None) -> float:
+    """One of a setting's own units, such as `8kB` or `min`, in bytes or s; 1 where it has none."""
+    base = _BASE_UNIT.fullmatch(unit or "")
+    if base is None:
+        return 1.0
+    return int(base["factor"] or 1) * (_MEMORY_BYTES | _TIME_S)[base["name"]]
+
+
 def _scan_number(text: str, *, is_integer: bool) -> tuple[float, str]:
     """The number at the beginning, and what follows it."""
     match = _INTEGER.match(text) if is_integer else None

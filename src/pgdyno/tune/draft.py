@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pgdyno.errors import SpecError
 from pgdyno.facts.gucs import ChangeCost, Guc, change_cost, find_guc, nearest_gucs, read_value, same_value
 from pgdyno.tune.types import Derived, Known, Layer, Origin, Subject, Target
-from pgdyno.units import parse_in_unit
+from pgdyno.units import is_time_unit, unit_size
 
 KB, MB, GB = 1024, 1024**2, 1024**3
 ANYWHERE = "no input: the same on every machine"
@@ -66,7 +66,7 @@ class Draft:
         number = read_value(guc, value)
         if isinstance(number, (bool, str)):
             raise TypeError(f"{name} is no number")
-        return number * unit_size(guc)
+        return number * unit_size(guc.unit)
 
     def text(self, name: str) -> str:
         """What a setting is set to: fixed, decided or built in."""
@@ -203,24 +203,14 @@ def _wanted(guc: Guc, value: str) -> Known:
     """A fixed value as an input; a choice between words counts 1."""
     number = read_value(guc, value)
     is_number = not isinstance(number, (bool, str))
-    size = unit_size(guc)
-    unit = "" if not guc.unit else "s" if guc.unit in {"ms", "s", "min", "us"} else "bytes"
+    unit = "count" if not guc.unit else "s" if is_time_unit(guc.unit) else "bytes"
     return Known(
         name=guc.name,
-        value=float(number) * size if is_number else 1.0,
-        unit=(unit or "count") if is_number else "count",
+        value=float(number) * unit_size(guc.unit) if is_number else 1.0,
+        unit=unit if is_number else "count",
         origin=Origin.DECLARED,
         how=f"you want {value}",
     )
-
-
-def unit_size(guc: Guc) -> float:
-    """One of the setting's own units in bytes or s; 1 where it has none."""
-    if guc.unit is None:
-        return 1.0
-    if guc.unit in {"ms", "s", "min", "us"}:
-        return parse_in_unit(f"1{guc.unit}", "us", is_integer=False) / 1e6
-    return parse_in_unit(f"1{guc.unit.lstrip('8')}", "B", is_integer=False) * (8 if guc.unit.startswith("8") else 1)
 
 
 def size(value_bytes: float) -> str:

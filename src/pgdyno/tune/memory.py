@@ -14,7 +14,7 @@ from pgdyno.errors import SpecError
 from pgdyno.facts.gucs import find_guc
 from pgdyno.tune.draft import MB, Draft
 from pgdyno.tune.types import MemoryShare, Subject, WorkloadClass
-from pgdyno.units import format_bytes
+from pgdyno.units import format_bytes, unit_size
 
 # Source: A. Freund, "Measuring the Memory Overhead of a Postgres Connection" (2020): below 2 MB of its own for a
 # connection, page tables aside.
@@ -159,7 +159,7 @@ def wal_buffers_bytes(draft: Draft) -> float:
 def _temp_bytes(draft: Draft) -> float:
     """OLTP makes no temporary tables to speak of; who raises temp_buffers has them."""
     guc = find_guc("temp_buffers", draft.subject.major)
-    is_raised = guc is not None and draft.number("temp_buffers") > float(guc.boot or 0) * 8192
+    is_raised = guc is not None and draft.number("temp_buffers") > float(guc.boot or 0) * unit_size(guc.unit)
     is_used = is_raised or draft.subject.workload in {WorkloadClass.MIXED, WorkloadClass.ANALYTIC}
     return draft.number("temp_buffers") if is_used else 0.0
 
