@@ -1,0 +1,251 @@
+"""What PostgreSQL should do here, worked out from measured inputs: group commit, buffer misses, full-page images, checkpoints.
+
+Each model says what goes in and what comes out, and nothing of what comes out goes in: no constant is fitted to what is
+predicted. Benchmarks measure how far they are off (benchmarks/models.py); why they are as they are is in ADR 0009.
+What a model leaves out, it says. Bad input is a ValueError: it is the caller's mistake, not a user's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from scipy import linalg, optimize
+
+Floats = npt.NDArray[np.float64]
+
+PAGE_BYTES = 8192
+# Of 8168 bytes, 24 being the page's header, a row takes 132 and its pointer; of 8152, of which a tenth stays free, an
+# entry of 16 and its pointer. Source: PostgreSQL 18 manual, Database Page Layout; nbtree/README; pgbench.c, initCreateTables.
+_ACCOUNTS_PER_PAGE = 61
+_KEYS_PER_LEAF = 366
+_ROWS_PER_SCALE = 100_000
+
+
+class CommitForecast(msgspec.Struct, frozen=True, kw_only=True):
+    """What a closed loop of committing clients comes to."""
+
+    tps: float
+    batch_count: float
+    """Transactions that a flush makes durable, in the mean."""
+    flushing_ratio: float
+    """Share of time in which a flush is under way."""
+
+
+class PageClass(msgspec.Struct, frozen=True, kw_only=True):
+    """Pages that are alike: each is as likely as any other of them to be the next."""
+
+    name: str
+    pages_count: float
+    accesses_per_transaction: float
+    """To any of them; several that follow at once are one."""
+
+
+class CacheForecast(msgspec.Struct, frozen=True, kw_only=True):
+    """What shared_buffers come to hold, and what must be read."""
+
+    hit_ratio: dict[str, float]
+    """By class: share of its accesses that find their page, and of its pages that are held."""
+    reads_per_transaction: float
+    memory_transactions: float
+    """Transactions after which a page that none of them used is gone; infinite where all pages fit."""
+
+
+def ceiling_tps(clients: int, *, flush_s: float, gap_s: float = 0.0) -> float:
+    """The TPS that flushes alone allow, with nothing else to do: a client, or two halves that take turns.
+
+    Who commits while a flush is under way waits for its end, and shares the next one with all who came meanwhile.
+
+    Args:
+        clients: In a closed loop, each with one transaction at a time.
+        flush_s: Of writing and flushing a little WAL.
+        gap_s: From a flush's end to the next one's start, when somebody waits.
+    """
+    _check_positive(clients=clients, flush_s=flush_s)
+    _check_not_negative(gap_s=gap_s)
+    return 1.0 / flush_s if clients == 1 else clients / (2.0 * (flush_s + gap_s))
+
+
+def unflushed_tps(clients: int, *, think_s: float, cpu_s: float, cpu_count: float) -> tuple[float, ...]:
+    """TPS of 1 to so many clients with everything but waiting for flushes.
+
+    Args:
+        clients: The most of them.
+        think_s: Of one client's transaction without its flush, client and round trips included.
+        cpu_s: CPU time of one transaction, client included.
+        cpu_count: CPUs that there are for it.
+    """
+    _check_positive(clients=clients, think_s=think_s, cpu_s=cpu_s, cpu_count=cpu_count)
+    return tuple(min(n / think_s, cpu_count / cpu_s) for n in range(1, clients + 1))
+
+
+def predict_commit_tps(unflushed: Sequence[float], *, flush_s: float, gap_s: float = 0.0) -> CommitForecast:
+    """TPS of a closed loop in which each transaction ends with a flush that is shared with all who wait for it.
+
+    A Markov chain over the sizes of batches. While a flush is under way the other clients work: with n of them at work
+    one is done at the rate unflushed[n-1], and waits. The next flush takes all who wait; where nobody does, it begins with
+    the first who comes. The work of n clients stands for all that n clients do to each other: CPUs, sockets, locks, but
+    for the rows that a transaction keeps locked while it waits for its flush.
+
+    Limits: 1/(Z+F) for one client, N/2 in a batch and N/(2(F+g)) for more whose work Z is short against the flush, and
+    unflushed[N-1] where flushes cost nothing.
+
+    Source: Chandy, Herzog & Woo 1975, doi:10.1147/rd.191.0036, for work as one server of a rate by load; Bailey 1954,
+    doi:10.1111/j.2517-6161.1954.tb00149.x, for chains at the ends of batches; PostgreSQL 18, access/transam/xlog.c,
+    XLogFlush, for who shares a flush.
+
+    Args:
+        unflushed: TPS without waiting for flushes of 1, 2, … N clients; N is how many there are.
+        flush_s: Of writing and flushing a little WAL.
+        gap_s: From a flush's end to the next one's start, when somebody waits.
+    """
+    rates = np.asarray(unflushed, dtype=np.float64)
+    _check_positive(clients=rates.size, flush_s=flush_s, **{f"unflushed[{n}]": rate for n, rate in enumerate(rates)})
+    _check_not_negative(gap_s=gap_s)
+    clients = rates.size
+    # Row n: how many of n at work are still at work when the flush ends, and when the gap after it does.
+    flushed, paused = linalg.expm(_falling(rates) * flush_s), linalg.expm(_falling(rates) * gap_s)
+    following = np.zeros((clients, clients))
+    spent_s = np.empty(clients)
+    for batch in range(1, clients + 1):
+        others = clients - batch
+        nobody = flushed[others, others]
+        waited = flushed[others, : others + 1].copy()
+        waited[others] = 0.0
+        # Of others at work 0, 1, … after the gap; who has just been served is not back in time.
+        following[batch - 1, :others] = (waited @ paused[: others + 1, : others + 1])[:others][::-1]
+        following[batch - 1, 0] += nobody
+        spent_s[batch - 1] = flush_s + (1.0 - nobody) * gap_s + nobody / rates[-1]
+    share = _stationary(following)
+    batch_count = float(share @ np.arange(1, clients + 1))
+    cycle_s = float(share @ spent_s)
+    return CommitForecast(tps=batch_count / cycle_s, batch_count=batch_count, flushing_ratio=flush_s / cycle_s)
+
+
+def measure_flush_s(*, flushed_tps: float, unflushed_tps: float) -> float:
+    """What a flush adds to one client's transaction.
+
+    Args:
+        flushed_tps: Of one client that waits for each of its flushes.
+        unflushed_tps: Of the same with synchronous_commit=off.
+    """
+    _check_positive(flushed_tps=flushed_tps, unflushed_tps=unflushed_tps)
+    if flushed_tps >= unflushed_tps:
+        raise ValueError(f"a flush takes time: {flushed_tps} tps with it, {unflushed_tps} without")
+    return 1.0 / flushed_tps - 1.0 / unflushed_tps
+
+
+def predict_reads(classes: Sequence[PageClass], *, buffers_count: float) -> CacheForecast:
+    """Reads per transaction into shared_buffers in the long run.
+
+    Che's approximation: one time T for all pages, after which an unused page is gone; accesses to a page are Poisson. It
+    is of LRU. PostgreSQL's clock keeps pages that are used again and again a little longer, which makes 1 to 2 % fewer reads.
+
+    A page that shared_buffers miss may still be in the kernel's cache: a read here is no read of the disk.
+
+    Source: Che, Tung & Wang 2002, doi:10.1109/JSAC.2002.801752; Fricker, Robert & Roberts 2012, arXiv:1202.3974, for why
+    it is as good as it is.
+
+    Args:
+        classes: Of all pages that transactions access, those always held left out.
+        buffers_count: Buffers that there are for them.
+    """
+    _check_positive(buffers_count=buffers_count)
+    for one in classes:
+        _check_positive(pages_count=one.pages_count, accesses_per_transaction=one.accesses_per_transaction)
+    pages = np.array([one.pages_count for one in classes])
+    accesses = np.array([one.accesses_per_transaction for one in classes])
+    if pages.sum() <= buffers_count:
+        hits = dict.fromkeys((one.name for one in classes), 1.0)
+        return CacheForecast(hit_ratio=hits, reads_per_transaction=0.0, memory_transactions=math.inf)
+    rates = accesses / pages
+
+    def overfull(memory: float) -> float:
+        return float(pages @ -np.expm1(-rates * memory)) - buffers_count
+
+    # As many accesses as there are buffers fill them at the soonest.
+    low = high = buffers_count / accesses.sum()
+    while overfull(high) < 0.0:
+        high *= 2.0
+    memory = optimize.brentq(overfull, low, high) if high > low else low
+    missed = np.exp(-rates * memory)
+    return CacheForecast(
+        hit_ratio={one.name: float(1.0 - ratio) for one, ratio in zip(classes, missed, strict=True)},
+        reads_per_transaction=float(accesses @ missed),
+        memory_transactions=memory,
+    )
+
+
+def split_by_access(name: str, accesses_per_transaction: Sequence[float]) -> tuple[PageClass, ...]:
+    """Classes of pages whose accesses are given page by page, such as of a skewed load: those alike together."""
+    rates, counts = np.unique(np.asarray(accesses_per_transaction, dtype=np.float64), return_counts=True)
+    return tuple(
+        PageClass(name=f"{name} {number}", pages_count=float(count), accesses_per_transaction=float(rate * count))
+        for number, (rate, count) in enumerate(zip(rates, counts, strict=True), start=1)
+    )
+
+
+def count_account_pages(scale: int) -> tuple[int, int]:
+    """Pages of pgbench_accounts and leaves of its key, as `pgbench -i` loads them with their built-in fill factors."""
+    _check_positive(scale=scale)
+    rows = scale * _ROWS_PER_SCALE
+    return math.ceil(rows / _ACCOUNTS_PER_PAGE), math.ceil(rows / _KEYS_PER_LEAF)
+
+
+def predict_full_page_images(*, updates_count: float, pages_count: float) -> float:
+    """Pages that so many updates of random pages touch at least once since a checkpoint: each becomes one full image.
+
+    Source: PostgreSQL 18 manual, full_page_writes; Feller 1968, An Introduction to Probability Theory I, II.5, occupancy.
+    """
+    _check_positive(pages_count=pages_count)
+    _check_not_negative(updates_count=updates_count)
+    if pages_count <= 1.0:
+        return min(updates_count, pages_count)
+    return -pages_count * math.expm1(updates_count * math.log1p(-1.0 / pages_count))
+
+
+def find_checkpoint_distance_bytes(
+    *, max_wal_size_bytes: int, completion_target: float, segment_bytes: int = 16 * 1024**2
+) -> int:
+    """WAL from one checkpoint's start to the next one's, where WAL and not time causes them.
+
+    Source: PostgreSQL 18, access/transam/xlog.c, CalculateCheckpointSegments; at least one segment.
+    """
+    _check_positive(max_wal_size_bytes=max_wal_size_bytes, segment_bytes=segment_bytes)
+    if not 0.0 <= completion_target <= 1.0:
+        raise ValueError(f"checkpoint_completion_target is {completion_target}, which is not between 0 and 1")
+    segments = int(max_wal_size_bytes / segment_bytes / (1.0 + completion_target))
+    return max(1, segments) * segment_bytes
+
+
+def _falling(rates: Floats) -> Floats:
+    """The generator of how many are at work, 0 to N, while nobody comes back to work."""
+    size = rates.size + 1
+    generator = np.zeros((size, size))
+    at_work = np.arange(1, size)
+    generator[at_work, at_work - 1] = rates
+    generator[at_work, at_work] = -rates
+    return generator
+
+
+def _stationary(following: Floats) -> Floats:
+    """The long-run shares of a chain whose rows say what follows each state."""
+    size = following.shape[0]
+    equations = np.vstack([following.T - np.eye(size), np.ones(size)])
+    shares: Floats = np.linalg.lstsq(equations, np.append(np.zeros(size), 1.0), rcond=None)[0]
+    return shares
+
+
+def _check_positive(**values: float) -> None:
+    for name, value in values.items():
+        if not (math.isfinite(value) and value > 0.0):
+            raise ValueError(f"{name} is {value}, which is not above 0")
+
+
+def _check_not_negative(**values: float) -> None:
+    for name, value in values.items():
+        if not (math.isfinite(value) and value >= 0.0):
+            raise ValueError(f"{name} is {value}, which is below 0")

@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+import math
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pgdyno.analyse.models import (
+    PageClass,
+    ceiling_tps,
+    count_account_pages,
+    find_checkpoint_distance_bytes,
+    measure_flush_s,
+    predict_commit_tps,
+    predict_full_page_images,
+    predict_reads,
+    split_by_access,
+    unflushed_tps,
+)
+
+MB = 1024**2
+FLUSH = st.floats(1e-5, 1e-2)
+RATES = st.lists(st.floats(10, 1e5), min_size=1, max_size=12).map(sorted)
+
+
+def simulate_commits(unflushed: list[float], *, flush_s: float, gap_s: float, seconds: float, seed: int) -> float:
+    """The same loop, event by event: one piece of work ends at the rate of how many are at work."""
+    draw = random.Random(seed)
+    at_work, waiting, flushing, done = len(unflushed), 0, 0, 0
+    now_s, flush_ends_s = 0.0, math.inf
+    while now_s < seconds:
+        works_s = now_s + draw.expovariate(unflushed[at_work - 1]) if at_work else math.inf
+        if works_s < flush_ends_s:
+            now_s, at_work, waiting = works_s, at_work - 1, waiting + 1
+            if not flushing:
+                flushing, waiting, flush_ends_s = waiting, 0, now_s + flush_s
+            continue
+        # With somebody waiting, the end of a flush is when the next one begins.
+        served = flushing
+        now_s, done, at_work, flushing = flush_ends_s, done + served, at_work + served, 0
+        flush_ends_s = math.inf
+        gap_ends_s = now_s + gap_s if waiting else now_s
+        while now_s < gap_ends_s:
+            others = at_work - served
+            works_s = now_s + draw.expovariate(unflushed[others - 1]) if others else math.inf
+            if works_s < gap_ends_s:
+                at_work, waiting = at_work - 1, waiting + 1
+            now_s = min(works_s, gap_ends_s)
+        if waiting:
+            flushing, waiting, flush_ends_s = waiting, 0, now_s + flush_s
+    return done / now_s
+
+
+def simulate_lru(classes: list[PageClass], buffers: int, *, transactions: int, seed: int) -> float:
+    draw = random.Random(seed)
+    held: dict[tuple[str, int], None] = {}
+    reads = 0
+    for number in range(2 * transactions):
+        for one in classes:
+            for _ in range(int(one.accesses_per_transaction)):
+                page = one.name, draw.randrange(int(one.pages_count))
+                if page in held:
+                    del held[page]
+                else:
+                    reads += number >= transactions
+                    if len(held) == buffers:
+                        del held[next(iter(held))]
+                held[page] = None
+    return reads / transactions
+
+
+def test_one_client_pays_for_each_flush_itself() -> None:
+    assert predict_commit_tps([1000], flush_s=0.001, gap_s=0.5).tps == pytest.approx(500)
+    assert ceiling_tps(1, flush_s=0.001, gap_s=0.5) == 1000
+
+
+@pytest.mark.parametrize("clients", [2, 3, 8, 64])
+def test_clients_with_nothing_else_to_do_take_turns_in_halves(clients: int) -> None:
+    forecast = predict_commit_tps(np.arange(1, clients + 1) * 1e9, flush_s=0.001, gap_s=0.0001)
+    assert forecast.tps == pytest.approx(clients / (2 * 0.0011), rel=0.01)
+    assert forecast.tps <= ceiling_tps(clients, flush_s=0.001, gap_s=0.0001) * (1 + 1e-9)
+    assert forecast.batch_count == pytest.approx(clients / 2, rel=0.01)
+
+
+@settings(max_examples=40)
+@given(unflushed=RATES, flush_s=FLUSH, gap_ratio=st.floats(0, 0.5))
+def test_flushes_make_nothing_faster(unflushed: list[float], flush_s: float, gap_ratio: float) -> None:
+    forecast = predict_commit_tps(unflushed, flush_s=flush_s, gap_s=gap_ratio * flush_s)
+    assert 0 < forecast.tps <= unflushed[-1] * (1 + 1e-9)
+    assert 1 - 1e-9 <= forecast.batch_count <= len(unflushed) * (1 + 1e-9)
+    slower = predict_commit_tps(unflushed, flush_s=2 * flush_s, gap_s=gap_ratio * flush_s)
+    assert slower.tps <= forecast.tps * (1 + 1e-9)
+
+
+@given(unflushed=RATES)
+def test_free_flushes_cost_nothing(unflushed: list[float]) -> None:
+    assert predict_commit_tps(unflushed, flush_s=1e-12).tps == pytest.approx(unflushed[-1], rel=1e-4)
+
+
+@given(unflushed=RATES, flush_s=FLUSH, factor=st.floats(0.1, 10))
+def test_rates_have_no_unit_of_their_own(unflushed: list[float], flush_s: float, factor: float) -> None:
+    scaled = predict_commit_tps([rate * factor for rate in unflushed], flush_s=flush_s / factor)
+    assert scaled.tps == pytest.approx(factor * predict_commit_tps(unflushed, flush_s=flush_s).tps)
+
+
+@pytest.mark.parametrize("think_ms", [0.2, 1.0, 4.0])
+def test_the_chain_is_what_the_same_loop_simulated_comes_to(think_ms: float) -> None:
+    unflushed = list(unflushed_tps(6, think_s=think_ms / 1000, cpu_s=think_ms / 2000, cpu_count=2))
+    forecast = predict_commit_tps(unflushed, flush_s=0.001, gap_s=0.0003)
+    simulated = simulate_commits(unflushed, flush_s=0.001, gap_s=0.0003, seconds=20, seed=1)
+    assert simulated == pytest.approx(forecast.tps, rel=0.02)
+
+
+def test_cpus_bind_at_last() -> None:
+    assert unflushed_tps(4, think_s=0.001, cpu_s=0.0008, cpu_count=2) == pytest.approx((1000, 2000, 2500, 2500))
+
+
+def test_a_flush_is_what_waiting_for_it_adds() -> None:
+    assert measure_flush_s(flushed_tps=500, unflushed_tps=1000) == pytest.approx(0.001)
+    with pytest.raises(ValueError, match="a flush takes time"):
+        measure_flush_s(flushed_tps=1000, unflushed_tps=500)
+
+
+@pytest.mark.parametrize("buffers", [60, 300, 700])
+def test_reads_are_those_of_a_simulated_cache(buffers: int) -> None:
+    classes = [
+        PageClass(name="heap", pages_count=800, accesses_per_transaction=1),
+        PageClass(name="leaf", pages_count=100, accesses_per_transaction=2),
+    ]
+    forecast = predict_reads(classes, buffers_count=buffers)
+    simulated = simulate_lru(classes, buffers, transactions=20_000, seed=1)
+    assert forecast.reads_per_transaction == pytest.approx(simulated, rel=0.03)
+
+
+@given(pages=st.integers(2, 100_000), ratio=st.floats(0.01, 0.99))
+def test_of_pages_used_alike_the_share_that_is_held_is_hit(pages: int, ratio: float) -> None:
+    one = PageClass(name="heap", pages_count=pages, accesses_per_transaction=3)
+    forecast = predict_reads([one], buffers_count=ratio * pages)
+    assert forecast.hit_ratio["heap"] == pytest.approx(ratio, rel=1e-6)
+    assert forecast.reads_per_transaction == pytest.approx(3 * (1 - ratio), rel=1e-6)
+
+
+def test_what_fits_is_never_read() -> None:
+    forecast = predict_reads([PageClass(name="heap", pages_count=100, accesses_per_transaction=1)], buffers_count=100)
+    assert (forecast.reads_per_transaction, forecast.hit_ratio) == (0.0, {"heap": 1.0})
+    assert forecast.memory_transactions == math.inf
+
+
+@settings(max_examples=30)
+@given(rates=st.lists(st.sampled_from([0.001, 0.01, 0.1]), min_size=20, max_size=200))
+def test_classes_are_only_shorthand(rates: list[float]) -> None:
+    split = split_by_access("heap", rates)
+    single = [
+        PageClass(name=str(number), pages_count=1, accesses_per_transaction=rate) for number, rate in enumerate(rates)
+    ]
+    together, apart = (predict_reads(one, buffers_count=len(rates) / 3) for one in (split, single))
+    assert together.reads_per_transaction == pytest.approx(apart.reads_per_transaction, rel=1e-6)
+
+
+def test_pages_of_pgbench_are_those_of_a_loaded_database() -> None:
+    # Of `pgbench -i -s 20` on PostgreSQL 18.
+    heap, leaves = count_account_pages(20)
+    assert heap == 32_787
+    assert leaves == pytest.approx(5_486 - 22, abs=2)
+
+
+def test_images_are_the_pages_touched() -> None:
+    draw = random.Random(1)
+    touched = len({draw.randrange(5000) for _ in range(7000)})
+    assert predict_full_page_images(updates_count=7000, pages_count=5000) == pytest.approx(touched, rel=0.01)
+    assert predict_full_page_images(updates_count=1, pages_count=1e9) == pytest.approx(1)
+    assert predict_full_page_images(updates_count=9, pages_count=1) == 1
+
+
+@pytest.mark.parametrize(
+    ("max_wal_size_mb", "target", "distance_mb"), [(1024, 0.9, 528), (1024, 0.5, 672), (32, 0.9, 16), (16, 1.0, 16)]
+)
+def test_checkpoints_come_at_whole_segments(max_wal_size_mb: int, target: float, distance_mb: int) -> None:
+    distance = find_checkpoint_distance_bytes(max_wal_size_bytes=max_wal_size_mb * MB, completion_target=target)
+    assert distance == distance_mb * MB
+
+
+def test_bad_input_is_said_by_name() -> None:
+    with pytest.raises(ValueError, match=r"flush_s is 0"):
+        ceiling_tps(2, flush_s=0)
+    with pytest.raises(ValueError, match=r"gap_s is -1"):
+        predict_commit_tps([1.0], flush_s=1, gap_s=-1)
+    with pytest.raises(ValueError, match=r"unflushed\[1\] is nan"):
+        predict_commit_tps([1.0, math.nan], flush_s=1)
+    with pytest.raises(ValueError, match="buffers_count"):
+        predict_reads([], buffers_count=0)
+    with pytest.raises(ValueError, match="completion_target"):
+        find_checkpoint_distance_bytes(max_wal_size_bytes=MB, completion_target=2)
