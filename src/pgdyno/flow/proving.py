@@ -181,14 +181,13 @@ def _know_load(plan: Plan) -> Measured:
     how = "as this bench runs it"
     clients = max(workload.clients for workload in plan.workloads)
     return Measured(
-        active=Known(name="active sessions", value=clients, unit="count", origin=Origin.DECLARED, how=how),
-        dataset=Known(name="dataset", value=plan.dataset_bytes, unit="bytes", origin=Origin.DECLARED, how=how),
+        active=Known.declared("active sessions", clients, "count", how),
+        dataset=Known.declared("dataset", plan.dataset_bytes, "bytes", how),
     )
 
 
 def _count_pages(tuning: Tuning, installation: Installation, user: ServerUser) -> Tuning:
-    settings = {one.name: one.value for one in tuning.of(Target.POSTGRESQL)}
-    pages = count_huge_pages(installation, settings, user=user)
+    pages = count_huge_pages(installation, tuning.values_of(Target.POSTGRESQL), user=user)
     return tuning if pages is None else with_huge_pages(tuning, pages)
 
 

@@ -142,10 +142,9 @@ def tune(
     asked = find_asked(question)
     subject, machine = _see(question, asked)
     tuning = _derive(subject, question, asked)
-    settings = settings_of(tuning)
     pages = count_huge_pages(
         asked.installation,
-        {**_shaping(asked), **settings},
+        {**_shaping(asked), **tuning.values_of(Target.POSTGRESQL)},
         user=asked.user,
         control_file=None if asked.folder is None else asked.folder.path / "global/pg_control",
         huge_page_bytes=subject.kernel.huge_page_bytes if question.host else None,
@@ -154,7 +153,7 @@ def tune(
     # A machine that is not here is not this one's to try.
     is_started = (form in _INSTALLED if is_to_be_started is None else is_to_be_started) and question.host is None
     if is_started:
-        start_empty(asked.installation, settings_of(tuning), user=asked.user)
+        start_empty(asked.installation, tuning.values_of(Target.POSTGRESQL), user=asked.user)
     view = TuningView(
         tuning=tuning,
         server=_describe_server(asked),
@@ -169,11 +168,6 @@ def tune(
         program=program_name(),
     )
     return Tuned(view=view, form=form, explained=explained, bindir=asked.installation.bindir)
-
-
-def settings_of(tuning: Tuning) -> dict[str, str]:
-    """What is derived for PostgreSQL, by name."""
-    return {one.name: one.value for one in tuning.of(Target.POSTGRESQL)}
 
 
 def find_asked(question: Question) -> Asked:

@@ -217,3 +217,7 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True):
     def of(self, target: Target) -> tuple[Derived, ...]:
         """Those that belong to it."""
         return tuple(setting for setting in self.settings if setting.target is target)
+
+    def values_of(self, target: Target) -> dict[str, str]:
+        """Their values, by name."""
+        return {setting.name: setting.value for setting in self.of(target)}
