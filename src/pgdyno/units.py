@@ -10,6 +10,8 @@ import math
 import re
 import sys
 
+# Source: PostgreSQL 18 manual, block_size: what every distribution builds with.
+PAGE_BYTES = 8192
 # Source: PostgreSQL 18 manual, section 19.1.1 "Parameter Names and Values": multipliers are 1024, names case-sensitive.
 _MEMORY_BYTES = {"B": 1, "kB": 1024, "MB": 1024**2, "GB": 1024**3, "TB": 1024**4}
 _TIME_US = {"us": 1, "ms": 1000, "s": 10**6, "min": 60 * 10**6, "h": 3600 * 10**6, "d": 86400 * 10**6}

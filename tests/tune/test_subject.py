@@ -13,7 +13,8 @@ from pgdyno.record.preflight import BlockDevice, CgroupLimit, LimitKind, MemoryF
 from pgdyno.record.tunables import DiskLook, ServerState, Stripe, Tunables
 from pgdyno.record.types import DiskFacts, HostFacts, ServerFacts
 from pgdyno.run.tunables import read_tunables
-from pgdyno.tune.hosts import ASSUMED, shape_of
+from pgdyno.tune.disk_classes import ASSUMED
+from pgdyno.tune.hosts import shape_of
 from pgdyno.tune.subject import (
     Measured,
     Wishes,

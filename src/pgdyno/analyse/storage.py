@@ -13,8 +13,8 @@ from pgdyno.analyse.raid import array_words, times_of
 from pgdyno.facts.instances import find_instance
 from pgdyno.facts.volumes import find_volume, price_of
 from pgdyno.spec.host import DiskSpec, HostSpec
+from pgdyno.units import PAGE_BYTES
 
-PAGE_BYTES = 8192
 _GIBIBYTE, _MEGABYTE = 2**30, 10**6
 
 
@@ -115,12 +115,12 @@ def find_flush_time(disk: DiskSpec, *, declared_by: str) -> FlushTime | None:
     if disk.flush_ms is not None:
         return FlushTime(value_s=disk.flush_ms / 1000, binds=Limit.PATH, how=declared_by)
     if disk.volume_latency_ms is not None:
-        how = f"latency of each, {declared_by}"
+        how = f"{declared_by}, of each"
         return FlushTime(value_s=disk.volume_latency_ms / 1000, binds=Limit.VOLUME, how=how)
     published_ms = find_volume(disk.volume).write_ms if disk.volume is not None else None
     if published_ms is None:
         return None
-    how = f"random write latency of {disk.volume} as published, which no flush is below"
+    how = f"random write latency of {disk.volume} as published"
     return FlushTime(value_s=published_ms / 1000, binds=Limit.VOLUME, how=how)
 
 

@@ -29,7 +29,7 @@ from pgdyno.spec.variant import DesignKind, VariantSpec, show_value
 from pgdyno.tune.derive import derive, with_huge_pages
 from pgdyno.tune.layers import LayerPart, TrialSet, choose_trial_set, stock_value
 from pgdyno.tune.subject import Measured, Wishes, make_subject
-from pgdyno.tune.types import Known, Origin, Target, Tuning, WorkloadClass
+from pgdyno.tune.types import Known, Target, Tuning, WorkloadClass
 from pgdyno.units import format_bytes
 
 _DERIVE_S = 1.0

@@ -6,10 +6,10 @@ They decide nothing; `layer_wal` does.
 from __future__ import annotations
 
 from pgdyno.tune.draft import MB
-from pgdyno.tune.types import Disk, Known, Origin, Subject, WorkloadClass
+from pgdyno.tune.types import Disk, Known, Subject, WorkloadClass
+from pgdyno.units import PAGE_BYTES
 
 SEGMENT_BYTES = 16 * MB
-PAGE_BYTES = 8192
 # What recovery, which is one process, takes in: half of it images of pages, half single rows, of which a CPU replays
 # 650 and 58 MB/s. Source: PostgreSQL 15 and 18 on an AMD EPYC; docs/derivation.md has how it was got.
 _REPLAY_BYTES_PER_S = 100e6
@@ -39,7 +39,7 @@ def wal_rate(subject: Subject) -> Known:
     by_cpu = subject.cpus.value * _WAL_BYTES_PER_CPU_S[subject.workload]
     by_disk = wal_disk(subject).write_bytes_per_s.value * _WAL_SHARE_OF_DISK
     how = f"{subject.workload.value} on {subject.cpus.value:g} CPUs, at most a third of what the disk writes"
-    return Known(name="WAL rate", value=min(by_cpu, by_disk), unit="bytes/s", origin=Origin.ASSUMED, how=how)
+    return Known.assumed("WAL rate", min(by_cpu, by_disk), "bytes/s", how)
 
 
 def wal_distance_bytes(max_wal_bytes: float, completion_target: float) -> float:

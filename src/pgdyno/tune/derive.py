@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 from pgdyno.facts.durability import find_given_up
-from pgdyno.tune.checkpoints import PAGE_BYTES, interval_s, recovery_s, wal_rate
+from pgdyno.tune.checkpoints import interval_s, recovery_s, wal_rate
 from pgdyno.tune.draft import Draft
 from pgdyno.tune.layer_io import derive_io, derive_writer
 from pgdyno.tune.layer_kernel import derive_kernel, derive_limits
@@ -23,7 +23,7 @@ from pgdyno.tune.layer_wal import derive_wal
 from pgdyno.tune.memory import check_memory, reserve_bytes, total_bytes
 from pgdyno.tune.types import Estimated, Subject, Tuning
 from pgdyno.tune.what_ifs import list_what_ifs
-from pgdyno.units import format_bytes
+from pgdyno.units import PAGE_BYTES, format_bytes
 
 _NR_HUGEPAGES = "vm.nr_hugepages"
 _LAYERS = (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from pgdyno.tune.checkpoints import PAGE_BYTES
 from pgdyno.tune.draft import KB, Draft, size
 from pgdyno.tune.types import DiskKind, Layer, WorkloadClass
+from pgdyno.units import PAGE_BYTES
 
 # Of one random read that waits for no other. Source: data sheets of NVMe devices, of EBS gp3 and of 7200 rpm disks.
 _READ_LATENCY_S = {DiskKind.LOCAL_SSD: 0.1e-3, DiskKind.NETWORK_SSD: 0.7e-3, DiskKind.HDD: 8e-3}

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 
-from pgdyno.tune.checkpoints import PAGE_BYTES
 from pgdyno.tune.draft import MB, Draft, round_down
 from pgdyno.tune.memory import reserve_bytes, shared_bytes, sum_memory, total_bytes, uses_huge_pages
 from pgdyno.tune.types import Known, Layer, Origin, Target
@@ -118,7 +117,7 @@ def _put_swappiness(draft: Draft) -> None:
     subject, disk = draft.subject, draft.subject.disk
     if not subject.kernel.swap_bytes:
         return
-    ratio = 2 * max(1.0, disk.read_bytes_per_s.value / PAGE_BYTES / disk.random_read_iops.value)
+    ratio = 2 * disk.random_to_sequential
     _put_sysctl(
         draft,
         "vm.swappiness",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from pgdyno.tune.checkpoints import PAGE_BYTES
 from pgdyno.tune.draft import GB, Draft
 from pgdyno.tune.memory import cacheable_bytes
 from pgdyno.tune.types import Known, Layer, Origin, WorkloadClass
+from pgdyno.units import PAGE_BYTES
 
 _COSTS = "PostgreSQL 18 manual, section 19.7.2 “Planner Cost Constants”"
 # Source: the same section: the built-in 4 supposes a disk where a random read takes 40 times one in sequence, and that
@@ -49,7 +49,7 @@ def derive_planner(draft: Draft) -> None:
 
 def _put_random_cost(draft: Draft) -> None:
     subject, disk = draft.subject, draft.subject.disk
-    ratio = max(1.0, disk.read_bytes_per_s.value / PAGE_BYTES / disk.random_read_iops.value)
+    ratio = disk.random_to_sequential
     buffers = draft.number("shared_buffers")
     # Of the two caches the larger counts: most of what the other holds it holds, too.
     held = min(1.0, max(buffers, cacheable_bytes(subject) - buffers) / max(1.0, subject.dataset.value))

@@ -9,7 +9,6 @@ import math
 
 from pgdyno.errors import SpecError
 from pgdyno.tune.checkpoints import (
-    PAGE_BYTES,
     SEGMENT_BYTES,
     recovery_s,
     wal_by_disk_bytes,
@@ -21,7 +20,7 @@ from pgdyno.tune.checkpoints import (
 from pgdyno.tune.draft import GB, MB, Draft, round_down, round_up, size
 from pgdyno.tune.memory import reserve_bytes
 from pgdyno.tune.types import Layer, Origin, WorkloadClass
-from pgdyno.units import format_bytes
+from pgdyno.units import PAGE_BYTES, format_bytes
 
 _LONGEST_S, _SHORTEST_S = 1800.0, 300.0
 # A checkpoint shall be begun by the clock, not by WAL: room for a busier hour.

@@ -7,13 +7,15 @@ those are tighter, and all of them say so.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
+from pgdyno.analyse.ceiling import TRANSFERS
+from pgdyno.analyse.raid import ArrayTimes, array_times
 from pgdyno.record.preflight import CgroupLimit, LimitKind
 from pgdyno.record.tunables import DiskLook, Stripe
-from pgdyno.tune.hosts import ASSUMED
+from pgdyno.tune.disk_classes import ASSUMED, TITLES
 from pgdyno.tune.types import Device, Disk, DiskKind, Known, Origin
 
 # Disks that a hypervisor shows, and what volumes of clouds call themselves; the local ones are called otherwise.
@@ -26,13 +28,6 @@ _LIMITED = {
     "random_write_iops": LimitKind.WRITE_COUNT,
     "read_bytes_per_s": LimitKind.READ_BYTES,
     "write_bytes_per_s": LimitKind.WRITE_BYTES,
-}
-_TITLES = {
-    "flush_s": ("flush latency", "s"),
-    "random_read_iops": ("random reads", "1/s"),
-    "random_write_iops": ("random writes", "1/s"),
-    "read_bytes_per_s": ("sequential reads", "bytes/s"),
-    "write_bytes_per_s": ("sequential writes", "bytes/s"),
 }
 
 
@@ -47,23 +42,18 @@ def make_disk(look: DiskLook, limits: Sequence[CgroupLimit]) -> Disk:
     stripe = next(iter(look.stripes.values()), None)
     array = "" if stripe is None else f" in {stripe.level} of {stripe.disk_count}"
     figures = {}
-    for name, (title, unit) in _TITLES.items():
+    for name, (title, unit) in TITLES.items():
         value, source = ASSUMED[kind][name]
-        times = 1.0 if stripe is None else max(1.0, _TIMES[name](stripe))
+        # A flush waits for all disks that it reaches.
+        times = 1.0 if stripe is None or name == "flush_s" else _times_of(stripe).of(TRANSFERS[name])
         how = f"{kind.value}{array}, not measured: {source}"
-        figure = Known(name=title, value=value * times, unit=unit, origin=Origin.ASSUMED, how=how)
+        figure = Known.assumed(title, value * times, unit, how)
         figures[name] = _hold_against_limits(name, figure, look, limits)
     facts = look.facts
     return Disk(
         path=facts.path,
         kind=kind,
-        free_bytes=Known(
-            name="free space",
-            value=facts.free_bytes,
-            unit="bytes",
-            origin=Origin.MEASURED,
-            how=f"free at {facts.path}",
-        ),
+        free_bytes=Known.measured("free space", facts.free_bytes, "bytes", f"free at {facts.path}"),
         filesystem=facts.filesystem,
         devices=tuple(_make_device(look, position) for position in range(len(look.devices))),
         **figures,
@@ -94,7 +84,7 @@ def _make_device(look: DiskLook, position: int) -> Device:
         schedulers=seen.schedulers,
         read_ahead_kb=seen.read_ahead_kb,
         chunk_kb=None if chunk_bytes is None else chunk_bytes // 1024,
-        data_disks=1 if stripe is None else max(1, int(_data_disks(stripe))),
+        data_disks=1 if stripe is None else int(_times_of(stripe).data),
     )
 
 
@@ -113,26 +103,5 @@ def _hold_against_limits(name: str, figure: Known, look: DiskLook, limits: Seque
     return msgspec.structs.replace(figure, value=tightest.value, origin=Origin.MEASURED, how=how)
 
 
-def _data_disks(stripe: Stripe) -> float:
-    """Disks that a full stripe spans. Source: Linux md(4)."""
-    count = stripe.disk_count
-    return {"raid0": count, "raid10": count / 2, "raid5": count - 1, "raid6": count - 2}.get(stripe.level, 1)
-
-
-def _write_disks(stripe: Stripe) -> float:
-    """How many disks' small writes an array does; parity costs reads and writes of its own.
-
-    Source: Patterson, Gibson & Katz 1988, doi:10.1145/50202.50214.
-    """
-    count = stripe.disk_count
-    return {"raid0": count, "raid10": count / 2, "raid5": count / 4, "raid6": count / 6}.get(stripe.level, 1)
-
-
-# How many times one disk's figures an array has; a flush waits for all that it reaches.
-_TIMES: dict[str, Callable[[Stripe], float]] = {
-    "flush_s": lambda _: 1,
-    "random_read_iops": lambda stripe: stripe.disk_count,
-    "random_write_iops": _write_disks,
-    "read_bytes_per_s": _data_disks,
-    "write_bytes_per_s": _data_disks,
-}
+def _times_of(stripe: Stripe) -> ArrayTimes:
+    return array_times(stripe.level, stripe.disk_count)

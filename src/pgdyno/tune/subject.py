@@ -18,7 +18,7 @@ from pgdyno.record.tunables import ServerState, Tunables
 from pgdyno.record.types import ServerFacts, StudyRecord, TrialRecord
 from pgdyno.tune.hosts import Shape
 from pgdyno.tune.seen_disk import make_disk
-from pgdyno.tune.types import Disk, Kernel, Known, Origin, Subject, WorkloadClass
+from pgdyno.tune.types import Disk, Kernel, Known, Subject, WorkloadClass
 from pgdyno.units import format_bytes
 
 DEFAULT_WORKLOAD = WorkloadClass.MIXED
@@ -82,8 +82,12 @@ def make_subject(
     is_few = host.cpu_limit is not None and host.cpu_limit < host.cpu_count
     memory_how = f"limit of the control group, on a machine with {format_bytes(host.memory_bytes)}"
     return _complete(
-        cpus=_seen("CPUs", host.usable_cpu_count, "count", "quota of the control group" if is_few else "the kernel"),
-        memory=_seen("memory", host.usable_memory_bytes, "bytes", memory_how if is_narrow else "/proc/meminfo"),
+        cpus=Known.measured(
+            "CPUs", host.usable_cpu_count, "count", "quota of the control group" if is_few else "the kernel"
+        ),
+        memory=Known.measured(
+            "memory", host.usable_memory_bytes, "bytes", memory_how if is_narrow else "/proc/meminfo"
+        ),
         disk=make_disk(machine.disk, machine.limits),
         room_bytes=machine.disk.facts.size_bytes,
         wal_disk=None if machine.wal_disk is None else make_disk(machine.wal_disk, machine.limits),
@@ -138,15 +142,17 @@ def read_measured(record: StudyRecord, trials: Sequence[TrialRecord], *, name: s
             rates.setdefault(trial.planned.workload, []).append(rate)
     dataset = None
     if record.dataset is not None:
-        dataset = _seen("dataset", record.dataset.total_bytes, "bytes", f"loaded by {name}")
+        dataset = Known.measured("dataset", record.dataset.total_bytes, "bytes", f"loaded by {name}")
     if not rates:
         return Measured(dataset=dataset)
     workload = max(rates, key=lambda each: median(rates[each]))
     place = f"{record.host.usable_cpu_count:g} CPUs, {format_bytes(record.host.usable_memory_bytes)}"
     how = f"{workload} in {name} ({place}), {len(rates[workload])} trials"
     return Measured(
-        wal_bytes_per_s=_seen("WAL rate", median(rates[workload]), "bytes/s", how),
-        active=_seen("active sessions", record.plan.find_workload(workload).clients, "count", f"clients of {how}"),
+        wal_bytes_per_s=Known.measured("WAL rate", median(rates[workload]), "bytes/s", how),
+        active=Known.measured(
+            "active sessions", record.plan.find_workload(workload).clients, "count", f"clients of {how}"
+        ),
         dataset=dataset,
     )
 
@@ -201,13 +207,13 @@ def _complete(
 def _find_connections(wishes: Wishes, state: ServerState | None) -> Known:
     name = "connections"
     if wishes.connections is not None:
-        return _said(name, wishes.connections, "count", "--connections")
+        return Known.declared(name, wishes.connections, "count", "--connections")
     now = None if state is None else state.look.settings.get("max_connections")
     if now is not None:
-        return _seen(name, float(now), "count", "max_connections of the server")
+        return Known.measured(name, float(now), "count", "max_connections of the server")
     if wishes.active is not None and wishes.active > _CONNECTIONS:
-        return _assume(name, wishes.active, "count", "one for each of --clients")
-    return _assume(name, _CONNECTIONS, "count", "what an unchanged server takes")
+        return Known.assumed(name, wishes.active, "count", "one for each of --clients")
+    return Known.assumed(name, _CONNECTIONS, "count", "what an unchanged server takes")
 
 
 def _find_active(
@@ -215,12 +221,12 @@ def _find_active(
 ) -> Known:
     name = "active sessions"
     if wishes.active is not None:
-        return _said(name, wishes.active, "count", "--clients")
+        return Known.declared(name, wishes.active, "count", "--clients")
     if measured.active is not None:
         return measured.active
     each = _ACTIVE_PER_CPU.get(workload, _USUAL_ACTIVE_PER_CPU)
     how = f"{each} for each CPU, at most the connections"
-    return _assume(name, max(1.0, min(connections.value, each * cpus.value)), "count", how)
+    return Known.assumed(name, max(1.0, min(connections.value, each * cpus.value)), "count", how)
 
 
 def _find_dataset(
@@ -229,16 +235,16 @@ def _find_dataset(
     name = "dataset"
     held = "" if state is None else f"the server holds {format_bytes(state.data_bytes)} now"
     if wishes.dataset_bytes is not None:
-        return _said(name, wishes.dataset_bytes, "bytes", f"--dataset; {held}" if held else "--dataset")
+        return Known.declared(name, wishes.dataset_bytes, "bytes", f"--dataset; {held}" if held else "--dataset")
     if state is not None and state.data_bytes >= _EMPTY_BYTES:
-        return _seen(name, state.data_bytes, "bytes", "files of the server's databases")
+        return Known.measured(name, state.data_bytes, "bytes", "files of the server's databases")
     if measured.dataset is not None:
         return measured.dataset
     # What the disk cannot hold is nobody's dataset; half of it is for WAL, sorts and bloat. Of its size, since what is
     # free is another figure each time.
     value = min(_DATASET_TO_MEMORY * memory.value, room_bytes / 2)
     how = f"{_DATASET_TO_MEMORY} times the memory, as far as the disk allows; {held or 'no size is known'}"
-    return _assume(name, value, "bytes", how)
+    return Known.assumed(name, value, "bytes", how)
 
 
 def _wal_rate(trial: TrialRecord) -> float | None:
@@ -251,17 +257,5 @@ def _wal_rate(trial: TrialRecord) -> float | None:
 
 def _wish(name: str, value: float | None, unit: str, option: str, usual: float) -> Known:
     if value is not None:
-        return _said(name, value, unit, option)
-    return _assume(name, usual, unit, "usual")
-
-
-def _seen(name: str, value: float, unit: str, how: str) -> Known:
-    return Known(name=name, value=value, unit=unit, origin=Origin.MEASURED, how=how)
-
-
-def _said(name: str, value: float, unit: str, option: str) -> Known:
-    return Known(name=name, value=value, unit=unit, origin=Origin.DECLARED, how=option)
-
-
-def _assume(name: str, value: float, unit: str, how: str) -> Known:
-    return Known(name=name, value=value, unit=unit, origin=Origin.ASSUMED, how=how)
+        return Known.declared(name, value, unit, option)
+    return Known.assumed(name, usual, unit, "usual")

@@ -11,6 +11,7 @@ import enum
 import msgspec
 
 from pgdyno.facts.gucs import ChangeCost
+from pgdyno.units import PAGE_BYTES
 
 
 class Origin(enum.Enum):
@@ -35,6 +36,21 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     origin: Origin
     how: str
     """In a clause: `/proc/meminfo, below the container's limit`."""
+
+    @classmethod
+    def measured(cls, name: str, value: float, unit: str, how: str) -> Known:
+        """A figure that was read or measured."""
+        return cls(name=name, value=value, unit=unit, origin=Origin.MEASURED, how=how)
+
+    @classmethod
+    def declared(cls, name: str, value: float, unit: str, how: str) -> Known:
+        """A figure that the user or a data sheet says."""
+        return cls(name=name, value=value, unit=unit, origin=Origin.DECLARED, how=how)
+
+    @classmethod
+    def assumed(cls, name: str, value: float, unit: str, how: str) -> Known:
+        """A figure that nobody says."""
+        return cls(name=name, value=value, unit=unit, origin=Origin.ASSUMED, how=how)
 
 
 class WorkloadClass(enum.Enum):
@@ -86,6 +102,11 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
     filesystem: str | None = None
     devices: tuple[Device, ...] = ()
     """From the one that is mounted down to those it is made of; none for a machine that one does not have."""
+
+    @property
+    def random_to_sequential(self) -> float:
+        """How many times longer a page takes when it is read anywhere than in a row; 1 where that is no dearer."""
+        return max(1.0, self.read_bytes_per_s.value / PAGE_BYTES / self.random_read_iops.value)
 
 
 class Kernel(msgspec.Struct, frozen=True, kw_only=True):
