@@ -203,7 +203,7 @@ def read_conf_value(server: NamedServer, name: str) -> Setting:
     Raises:
         SpecError: It does not take what stands in them.
     """
-    value = _run_postgres(server, ["-C", name], None).removesuffix("\n")
+    value = _ask_program(server, name).removesuffix("\n")
     return Setting(value=value, source="", context="", is_waiting=False)
 
 
@@ -243,7 +243,7 @@ def _look_at_server(server: NamedServer, settings: Mapping[str, str]) -> tuple[F
         raise HostError(
             f"{path} is read-only", hint="whoever has made it so wants the server's settings kept elsewhere"
         )
-    _try_settings(server, settings, running.state.config_file if running else None)
+    _ask_program(server, "shared_buffers", settings, running.state.config_file if running else None)
     return conf, running
 
 
@@ -280,19 +280,14 @@ def _check_stopped(server: NamedServer) -> None:
         )
     if any((server.path / name).exists() for name in ("standby.signal", "recovery.signal")):
         raise _standing_by(server)
-    if server.major >= 17 and _run_postgres(server, ["-C", "allow_alter_system"], None).strip() == "off":
+    if server.major >= 17 and _ask_program(server, "allow_alter_system").strip() == "off":
         raise _no_alter_system()
 
 
-def _try_settings(server: NamedServer, settings: Mapping[str, str], config_file: str | None) -> None:
-    options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
-    _run_postgres(server, [*options, "-C", "shared_buffers"], config_file)
-
-
-def _run_postgres(server: NamedServer, words: Sequence[str], config_file: str | None) -> str:
-    config = config_file or server.config_file()
-    argv = ["-D", str(server.path), "-c", f"config_file={config}", *words]
-    done = server.run("postgres", *argv, timeout_s=_PATIENCE_S)
+def _ask_program(
+    server: NamedServer, name: str, settings: Mapping[str, str] | None = None, config_file: str | None = None
+) -> str:
+    done = server.ask_program(name, settings=settings, config_file=config_file, timeout_s=_PATIENCE_S)
     if done.exit_code != 0:
         raise SpecError(
             "the server refuses a setting",

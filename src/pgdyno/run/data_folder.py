@@ -80,6 +80,26 @@ class DataFolder(msgspec.Struct, frozen=True, kw_only=True):
         argv = [program if "/" in program else str(self.bindir / program), *words]
         return process.run(argv, user=self.asker, timeout_s=timeout_s, env=environment or _environment(self.asker))
 
+    def ask_program(
+        self, name: str, *, settings: Mapping[str, str] | None = None, config_file: str | None = None, timeout_s: float
+    ) -> Completed:
+        """What `postgres -C` says of a setting, by the configuration files; nothing is started.
+
+        Args:
+            name: The setting.
+            settings: What it is to read beside the files, as if they stood on the command line.
+            config_file: Of the running server, where that is known.
+            timeout_s: How long it may take.
+
+        Raises:
+            HostError: The program is missing.
+            StepFailedError: It does not end in time.
+        """
+        given = {"config_file": config_file or str(self.config_file()), **(settings or {})}
+        options = [word for key, value in given.items() for word in ("-c", f"{key}={value}")]
+        # PostgreSQL takes -C only as the first word when root asks; the owner needs no such leave.
+        return self.run("postgres", "-C", name, "-D", str(self.path), *options, timeout_s=timeout_s)
+
     def ask_once(self, running: Postmaster, query: str, answer: type[_Answer], *, patience_s: float) -> _Answer:
         """What a query says, which gives one JSON document.
 

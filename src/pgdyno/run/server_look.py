@@ -17,9 +17,9 @@ from pgdyno.facts.durability import judged_settings
 from pgdyno.facts.gucs import find_guc
 from pgdyno.record.preflight import ServerLook, ServerOrigin, Unseen
 from pgdyno.run.data_folder import DataFolder
-from pgdyno.run.process import Completed
 
-_PATIENCE_S = 5.0
+PATIENCE_S = 5.0
+"""With a server or its program, for each answer."""
 LOOKED_AT = (
     *("huge_pages", "huge_pages_status", "huge_page_size", "shared_buffers", "max_connections", "debug_assertions"),
     *("log_statement", "log_min_duration_statement", "log_duration", "track_io_timing", "data_directory"),
@@ -53,7 +53,15 @@ def look_at_server(folder: DataFolder, *, major: int, named_major: int | None) -
     unseen: list[Unseen] = []
     answer = ask_running(folder, _names_of(folder.major), unseen)
     settings = answer.known_settings if answer else _read_files(folder, unseen)
-    look = ServerLook(
+    return make_look(folder, answer, settings, major=major, named_major=named_major), tuple(unseen)
+
+
+def make_look(
+    folder: DataFolder, answer: ServerAnswer | None, settings: dict[str, str], *, major: int, named_major: int | None
+) -> ServerLook:
+    """What is seen of a server, by its settings, and by its answer where it gave one."""
+    pid = folder.pid
+    return ServerLook(
         origin=ServerOrigin.RUNNING if answer else ServerOrigin.FILES,
         major=major,
         data_dir=str(folder.path),
@@ -62,10 +70,9 @@ def look_at_server(folder: DataFolder, *, major: int, named_major: int | None) -
         settings=settings,
         is_in_recovery=answer.is_in_recovery if answer else None,
         active_sessions=answer.active_sessions if answer else None,
-        huge_pages_bytes=_read_huge_pages(folder.pid) if folder.pid else None,
+        huge_pages_bytes=None if pid is None else _read_huge_pages(pid),
         has_assertions=None if "debug_assertions" not in settings else settings["debug_assertions"] == "on",
     )
-    return look, tuple(unseen)
 
 
 def ask_running(folder: DataFolder, names: Sequence[str], unseen: list[Unseen]) -> ServerAnswer | None:
@@ -77,38 +84,27 @@ def ask_running(folder: DataFolder, names: Sequence[str], unseen: list[Unseen]) 
     from pgdyno.run.sql import server_look_query  # noqa: PLC0415
 
     try:
-        return folder.ask_once(running, server_look_query(names), ServerAnswer, patience_s=_PATIENCE_S)
+        return folder.ask_once(running, server_look_query(names), ServerAnswer, patience_s=PATIENCE_S)
     except PgdynoError as error:
         what = "what the running server itself has in force (its configuration files were read instead)"
         unseen.append(Unseen(what=what, reason="; ".join((error.detail or error.fact).splitlines())))
         return None
 
 
-def ask_program(folder: DataFolder, name: str) -> Completed:
-    """What its own program says of a setting, by the configuration files.
-
-    Raises:
-        HostError: The program is missing.
-        StepFailedError: It does not end in time.
-    """
-    # PostgreSQL takes -C only as the first word when root asks; the owner needs no such leave.
-    config = f"config_file={folder.config_file()}"
-    return folder.run("postgres", "-C", name, "-D", str(folder.path), "-c", config, timeout_s=_PATIENCE_S)
-
-
 def _read_files(folder: DataFolder, unseen: list[Unseen]) -> dict[str, str]:
     settings: dict[str, str] = {}
+    is_running = folder.pid is not None
     for name in _names_of(folder.major):
         if name in _ONLY_RUNNING:
             continue
         try:
-            done = ask_program(folder, name)
+            done = folder.ask_program(name, timeout_s=PATIENCE_S)
         except PgdynoError as error:
             unseen.append(Unseen(what="the server's settings", reason=f"{error.fact}: {error.detail}".rstrip(": ")))
             return settings
         if done.exit_code == 0:
             settings[name] = done.stdout.strip()
-        elif "runtime-computed" not in done.stderr and folder.pid is None:
+        elif "runtime-computed" not in done.stderr and not is_running:
             last = done.stderr.strip().splitlines()[-1:]
             unseen.append(Unseen(what=f"the server's setting {name}", reason=" ".join(last)))
     return settings

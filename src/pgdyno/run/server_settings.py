@@ -14,10 +14,10 @@ from pathlib import Path
 
 from pgdyno.errors import PgdynoError
 from pgdyno.facts.gucs import all_gucs
-from pgdyno.record.preflight import ServerLook, ServerOrigin, Unseen
+from pgdyno.record.preflight import Unseen
 from pgdyno.record.tunables import ServerState
 from pgdyno.run.data_folder import DataFolder
-from pgdyno.run.server_look import ask_program, ask_running
+from pgdyno.run.server_look import PATIENCE_S, ask_running, make_look
 from pgdyno.run.tunables import read_data_bytes
 
 _ASKED_AT_ONCE = 4
@@ -38,16 +38,7 @@ def read_server_state(folder: DataFolder, *, named_major: int | None = None) -> 
     names = [guc.name for guc in all_gucs(folder.major)]
     answer = ask_running(folder, names, unseen)
     settings = answer.known_settings if answer else _ask_program(folder, names, unseen)
-    look = ServerLook(
-        origin=ServerOrigin.RUNNING if answer else ServerOrigin.FILES,
-        major=folder.major,
-        data_dir=str(folder.path),
-        data_major=folder.major,
-        named_major=named_major,
-        settings=settings,
-        is_in_recovery=answer.is_in_recovery if answer else None,
-        active_sessions=answer.active_sessions if answer else None,
-    )
+    look = make_look(folder, answer, settings, major=folder.major, named_major=named_major)
     return ServerState(look=look, unseen=tuple(unseen), data_bytes=read_data_bytes(folder.path))
 
 
@@ -56,7 +47,7 @@ def _ask_program(folder: DataFolder, names: Sequence[str], unseen: list[Unseen])
 
     def ask(name: str) -> str | Unseen:
         try:
-            done = ask_program(folder, name)
+            done = folder.ask_program(name, timeout_s=PATIENCE_S)
         except PgdynoError as error:
             return Unseen(what=f"the server's setting {name}", reason=f"{error.fact}: {error.detail}".rstrip(": "))
         last = " ".join(done.stderr.strip().splitlines()[-1:])
