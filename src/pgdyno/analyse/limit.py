@@ -115,7 +115,7 @@ class LimitSearch:
         self._medians = np.linspace(self._logs[0] - _BEYOND, self._logs[-1] + _BEYOND, _MEDIANS)
         # A rate near the capacity is likelier than one far below: the prior is even in the rate, not in its logarithm.
         self._log_weights = np.repeat(self._medians[:, None], len(_SPREADS), axis=1)
-        self._holds = _chance_to_hold(self._medians, self._logs)
+        self._holds = chance_to_hold(self._medians, self._logs)
         count = len(self._rates)
         self._above, self._below = np.zeros(count), np.zeros(count)
         self._is_above, self._is_below = np.zeros(count, dtype=bool), np.zeros(count, dtype=bool)
@@ -273,8 +273,8 @@ def follow(
     return search
 
 
-def _chance_to_hold(medians: Floats, logs: Floats) -> Floats:
-    """Of a trial, by R*, spread and rate."""
+def chance_to_hold(medians: Floats, logs: Floats) -> Floats:
+    """Of a trial to hold the limit, by R*, spread and rate (all as logarithms but the spread): shape (medians, 9, rates)."""
     from scipy.special import ndtr  # noqa: PLC0415 - only where there is something to search
 
     steps = (medians[:, None, None] - logs[None, None, :]) / _SPREADS[None, :, None]

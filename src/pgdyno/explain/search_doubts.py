@@ -1,4 +1,4 @@
-"""What a reader must know before trusting a search for a rate: an early end, a busy pgbench, trials that do not count.
+"""What a reader must know before trusting a search for a rate: an early end, a limit that moved, a busy pgbench, trials lost.
 
 Rules as those of `doubts`, over the answers instead of the trials.
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pgdyno.analyse.limit import Probe
+from pgdyno.analyse.limit_drift import find_drift
 from pgdyno.analyse.rate_search import RateSearch
 from pgdyno.analyse.types import StudyAnalysis
 from pgdyno.explain.finding import Finding, Severity
@@ -20,6 +22,7 @@ def find_search_doubts(record: StudyRecord, analysis: StudyAnalysis) -> Iterator
     """Everything that weakens a search's answers; nothing for a study that searches nothing."""
     for search in analysis.searches:
         yield from _early_end(record, search)
+        yield from _drift(search)
         yield from _load_generator(search, analysis)
         yield from _uncounted(search)
 
@@ -38,6 +41,25 @@ def _early_end(record: StudyRecord, search: RateSearch) -> Iterator[Finding]:
         advice=advice,
         workload=search.workload,
     )
+
+
+def _drift(search: RateSearch) -> Iterator[Finding]:
+    trials = sorted((trial for level in search.levels for trial in level.trials), key=lambda trial: trial.number)
+    drift = find_drift([Probe(trial.misses.rate_tps, trial.is_held) for trial in trials])
+    if drift is not None:
+        yield Finding(
+            severity=Severity.CRITICAL,
+            claim="The limit moved while it was searched for.",
+            evidence=(
+                f"At the end it was about {drift.ratio * 100:.0f} % of what it was at the beginning; "
+                f"what was seen is {drift.bayes_factor:,.0f} times likelier so than with a limit that stands"
+            ),
+            advice=(
+                "Look for what began or ended meanwhile (other loads, burst credits, growing tables) and search again: "
+                "a rate that holds is one of the best of these times, a rate that fails one of the worst."
+            ),
+            workload=search.workload,
+        )
 
 
 def _load_generator(search: RateSearch, analysis: StudyAnalysis) -> Iterator[Finding]:
