@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from pgdyno.facts.gucs import Guc, VarType, find_guc
+from pgdyno.spec.conf import quote_value
 
 # Source: PostgreSQL 18 src/backend/utils/misc/guc.c, memory_unit_conversion_table and time_unit_conversion_table.
 _MEMORY = (("TB", 1024**4), ("GB", 1024**3), ("MB", 1024**2), ("kB", 1024), ("B", 1))
@@ -38,19 +39,17 @@ def show_setting(name: str, raw: str, major: int) -> str:
 
 def format_conf(name: str, value: str) -> str:
     """A line of postgresql.conf."""
-    return f"{name} = {value if _PLAIN.fullmatch(value) else quote(value, is_file=True)}"
+    return f"{name} = {value if _PLAIN.fullmatch(value) else quote_value(value)}"
 
 
 def format_alter_system(name: str, value: str) -> str:
     """An ALTER SYSTEM command."""
     parts = [part.strip() for part in value.split(",")] if name in _QUOTED_LISTS else [value]
-    return f"ALTER SYSTEM SET {name} = {', '.join(quote(part) for part in parts)};"
+    return f"ALTER SYSTEM SET {name} = {', '.join(_quote(part) for part in parts)};"
 
 
-def quote(value: str, *, is_file: bool = False) -> str:
-    """A value in quotes; in files a backslash means something, too."""
-    escaped = value.replace("\\", "\\\\") if is_file else value
-    return "'" + escaped.replace("'", "''") + "'"
+def _quote(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
 
 
 def _in_largest_unit(number: int, guc: Guc) -> str:

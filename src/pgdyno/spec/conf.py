@@ -27,10 +27,15 @@ _INCLUDES = frozenset({"include", "include_dir", "include_if_exists"})
 
 
 def quote_value(value: SettingValue) -> str:
-    """A value as postgresql.conf takes it."""
+    """A value as postgresql.conf takes it, in one line."""
     if isinstance(value, bool):
         return "on" if value else "off"
-    return "'" + str(value).replace("\\", "\\\\").replace("'", "''") + "'"
+    return "'" + str(value).replace("\\", "\\\\").replace("'", "''").replace("\n", "\\n") + "'"
+
+
+def read_value(text: str) -> str:
+    """A value that stands in postgresql.conf, with or without quotes."""
+    return _ESCAPE.sub(_read_escape, text[1:-1]) if text.startswith("'") else text
 
 
 def read_conf(text: str, folder: Path) -> dict[str, SettingValue]:
@@ -64,7 +69,7 @@ def read_conf(text: str, folder: Path) -> dict[str, SettingValue]:
         reason = _find_refusal(name)
         if reason is not None:
             refused.append(f"line {number}: {reason}")
-        settings[name] = _read_value(found["value"])
+        settings[name] = read_value(found["value"])
     if refused:
         raise SpecError(
             f"{text} has what a variant cannot have", detail="\n".join(refused), hint="leave these lines out of a copy"
@@ -80,10 +85,6 @@ def _find_refusal(name: str) -> str | None:
     except ValueError as exc:
         return str(exc).removeprefix("settings ")
     return None
-
-
-def _read_value(text: str) -> str:
-    return _ESCAPE.sub(_read_escape, text[1:-1]) if text.startswith("'") else text
 
 
 def _read_escape(found: re.Match[str]) -> str:
