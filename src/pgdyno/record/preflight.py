@@ -123,12 +123,17 @@ class BlockDevice(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     kind: str
-    """`disk`, `raid`, `mapper`, `crypt` or `loop`."""
+    """`disk`, `raid`, `lvm`, `crypt`, `mapper` or `loop`."""
     is_rotational: bool | None
     scheduler: str | None
     schedulers: tuple[str, ...]
     """Those that the kernel offers."""
     read_ahead_kb: int | None
+    title: str | None = None
+    """What device-mapper calls it, such as `vg0-data`; None for what is not its."""
+    below: tuple[str, ...] = ()
+    """Names of the whole devices that it is made of."""
+    size_bytes: int | None = None
 
 
 class WalPlace(msgspec.Struct, frozen=True, kw_only=True):

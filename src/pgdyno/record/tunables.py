@@ -12,9 +12,10 @@ from pgdyno.record.types import DiskFacts, HostFacts
 
 
 class Stripe(msgspec.Struct, frozen=True, kw_only=True):
-    """How a software RAID spreads data over its disks."""
+    """How a software RAID or a logical volume spreads data over its disks."""
 
     level: str
+    """As md calls it; a stripe of LVM's is `raid0`."""
     disk_count: int
     chunk_bytes: int | None
     """None for levels that have none."""
@@ -26,9 +27,11 @@ class DiskLook(msgspec.Struct, frozen=True, kw_only=True):
     facts: DiskFacts
     devices: tuple[BlockDevice, ...]
     stripes: dict[str, Stripe] = {}
-    """By device, of software RAID."""
+    """By device, of software RAID and LVM."""
     models: dict[str, str] = {}
     """By device, as it calls itself; none for most virtual disks."""
+    unseen: tuple[Unseen, ...] = ()
+    """How devices spread their data, where that could not be seen."""
 
 
 class Tunables(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,15 +1,20 @@
-"""Disks: the devices that a file system is made of, software RAID, and what each device did.
+"""Disks: the devices that a file system is made of, how software RAID and LVM stripe them, and what each device did.
 
-A file system may lie on a partition of a RAID of encrypted volumes: every layer has a scheduler and a read-ahead of its
-own, and a RAID that is checked reads all of its disks.
+A file system may lie on a logical volume over a RAID of encrypted disks: every layer has a scheduler and a read-ahead of
+its own, and a RAID that is checked reads all of its disks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+import shutil
+from collections.abc import Callable, Iterable
 
-from pgdyno.record.preflight import BlockDevice, DiskActivity, RaidArray
+from pgdyno.record.dm_table import parse_dm_table
+from pgdyno.record.preflight import BlockDevice, DiskActivity, RaidArray, Unseen
+from pgdyno.record.tunables import Stripe
 from pgdyno.run.host_tree import Tree, bracketed
+from pgdyno.run.process import run
 
 # Source: Linux Documentation/admin-guide/iostats.rst: sectors are of 512 bytes whatever the device has.
 _SECTOR_BYTES = 512
@@ -30,7 +35,7 @@ def read_devices(tree: Tree, names: Iterable[str]) -> tuple[BlockDevice, ...]:
         if name in found or not tree.exists(f"sys/block/{name}"):
             continue
         found[name] = _read_device(tree, name)
-        waiting += [whole_device(tree, part) for part in tree.list(f"sys/block/{name}/slaves")]
+        waiting += found[name].below
     return tuple(found.values())
 
 
@@ -40,6 +45,70 @@ def whole_device(tree: Tree, name: str) -> str:
         return name
     holder = next(tree.glob(f"sys/block/*/{name}/partition"), None)
     return holder.split("/")[2] if holder else name
+
+
+def read_dm_table(title: str) -> str | None:
+    """What device-mapper says of a volume of this machine; None where it says nothing to this account."""
+    dmsetup = shutil.which("dmsetup") or shutil.which("dmsetup", path="/usr/sbin:/sbin")
+    if dmsetup is None or os.geteuid() != 0:
+        return None
+    done = run([dmsetup, "table", title])
+    return done.stdout if done.exit_code == 0 else None
+
+
+def read_stripes(
+    tree: Tree, devices: Iterable[BlockDevice], ask: Callable[[str], str | None] = read_dm_table
+) -> tuple[dict[str, Stripe], tuple[Unseen, ...]]:
+    """How devices that are made of others spread their data, by name, and those of which it cannot be seen.
+
+    Args:
+        tree: The machine.
+        devices: Such as `read_devices` gives.
+        ask: For the table of a device-mapper volume; only the machine itself has one.
+    """
+    stripes: dict[str, Stripe] = {}
+    unseen = []
+    for device in devices:
+        stripe = None
+        if tree.exists(f"sys/block/{device.name}/md"):
+            stripe = _read_md(tree, device.name)
+        elif device.kind == "lvm" and device.below:
+            table = ask(device.title or device.name)
+            stripe = _read_limits(tree, device) if table is None else parse_dm_table(table)
+            if table is None and stripe is None and len(device.below) > 1:
+                reason = "the kernel does not tell, and dmsetup is not installed or takes root"
+                unseen.append(Unseen(what=f"how {device.title or device.name} spreads its data", reason=reason))
+        if stripe is not None:
+            stripes[device.name] = stripe
+    return stripes, tuple(unseen)
+
+
+def _read_md(tree: Tree, name: str) -> Stripe:
+    """Source: Linux Documentation/admin-guide/md.rst: chunk_size is in bytes."""
+    folder = f"sys/block/{name}/md"
+    return Stripe(
+        level=tree.read(f"{folder}/level") or "unknown",
+        disk_count=tree.read_int(f"{folder}/raid_disks") or 1,
+        chunk_bytes=tree.read_int(f"{folder}/chunk_size") or None,
+    )
+
+
+def _read_limits(tree: Tree, device: BlockDevice) -> Stripe | None:
+    """A stripe as the sizes tell it that the kernel recommends, which anybody may read; None where they tell nothing.
+
+    A stripe's least size is its chunk and its best the chunk times the disks; what it lies on may recommend sizes of its
+    own. Source: Linux drivers/md/dm-stripe.c, stripe_io_hints().
+    """
+    least, best = _io_sizes(tree, device.name)
+    if not least or best % least or any(best == _io_sizes(tree, name)[1] for name in device.below):
+        return None
+    count = best // least
+    return Stripe(level="raid0", disk_count=count, chunk_bytes=least) if 2 <= count <= len(device.below) else None
+
+
+def _io_sizes(tree: Tree, name: str) -> tuple[int, int]:
+    queue = f"sys/block/{name}/queue"
+    return tree.read_int(f"{queue}/minimum_io_size") or 0, tree.read_int(f"{queue}/optimal_io_size") or 0
 
 
 def read_arrays(tree: Tree) -> tuple[RaidArray, ...]:
@@ -91,6 +160,8 @@ def _read_device(tree: Tree, name: str) -> BlockDevice:
     queue = f"sys/block/{name}/queue"
     spins = tree.read(f"{queue}/rotational")
     scheduler = tree.read(f"{queue}/scheduler")
+    sectors = tree.read_int(f"sys/block/{name}/size")
+    below = (whole_device(tree, part) for part in tree.list(f"sys/block/{name}/slaves"))
     return BlockDevice(
         name=name,
         kind=_kind(tree, name),
@@ -98,6 +169,9 @@ def _read_device(tree: Tree, name: str) -> BlockDevice:
         scheduler=bracketed(scheduler),
         schedulers=tuple((scheduler or "").replace("[", "").replace("]", "").split()),
         read_ahead_kb=tree.read_int(f"{queue}/read_ahead_kb"),
+        title=tree.read(f"sys/block/{name}/dm/name"),
+        below=tuple(dict.fromkeys(below)),
+        size_bytes=None if sectors is None else sectors * _SECTOR_BYTES,
     )
 
 
@@ -105,6 +179,7 @@ def _kind(tree: Tree, name: str) -> str:
     if name.startswith("md"):
         return "raid"
     if name.startswith("dm-"):
-        # Source: cryptsetup names its volumes so for the kernel.
-        return "crypt" if (tree.read(f"sys/block/{name}/dm/uuid") or "").startswith("CRYPT-") else "mapper"
+        # Source: cryptsetup and LVM name their volumes so for the kernel.
+        owner = (tree.read(f"sys/block/{name}/dm/uuid") or "").partition("-")[0]
+        return {"CRYPT": "crypt", "LVM": "lvm"}.get(owner, "mapper")
     return "loop" if name.startswith("loop") else "disk"

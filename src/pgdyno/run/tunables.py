@@ -14,11 +14,11 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.record.preflight import CgroupLimit, LimitKind
-from pgdyno.record.tunables import DiskLook, Stripe, Tunables
+from pgdyno.record.tunables import DiskLook, Tunables
 from pgdyno.record.types import HostFacts
 from pgdyno.run.host import read_disk_facts, read_host_facts
 from pgdyno.run.host_cgroup import read_limits
-from pgdyno.run.host_disks import read_devices
+from pgdyno.run.host_disks import read_devices, read_dm_table, read_stripes
 from pgdyno.run.host_state import read_memory
 from pgdyno.run.host_tree import Tree, bracketed
 from pgdyno.run.sysctl import swap_dots
@@ -45,19 +45,39 @@ def read_tunables(
     Raises:
         HostError: /proc is not mounted.
     """
-    tree = Tree(root)
-    limits = read_limits(tree if server_pid is None else _TreeOf(server_pid, root))
-    disk = _read_disk(data_dir, tree)
-    wal_disk = _read_disk(wal_dir, tree) if wal_dir is not None else None
+    limits = read_limits(Tree(root) if server_pid is None else _TreeOf(server_pid, root))
+    disk = read_disk_look(data_dir, root=root)
+    wal_disk = read_disk_look(wal_dir, root=root) if wal_dir is not None else None
     is_apart = wal_disk is not None and wal_disk.facts.device != disk.facts.device
     return Tunables(
         host=_limited(read_host_facts(data_dir, root=root), limits, server_pid),
-        memory=read_memory(tree),
+        memory=read_memory(Tree(root)),
         disk=disk,
         wal_disk=wal_disk if is_apart else None,
         limits=limits,
         page_bytes=os.sysconf("SC_PAGE_SIZE"),
-        sysctls=read_sysctls(_list_sysctls(tree), root=root),
+        sysctls=read_sysctls(_list_sysctls(Tree(root)), root=root),
+    )
+
+
+def read_disk_look(folder: Path, *, root: Path = Path("/")) -> DiskLook:
+    """The file system that a folder lies on, and the devices below it.
+
+    Args:
+        folder: An existing one.
+        root: As for `read_tunables`.
+    """
+    tree = Tree(root)
+    facts = read_disk_facts(folder, root=root)
+    devices = read_devices(tree, filter(None, [facts.block_device]))
+    models = {device.name: tree.read(f"sys/block/{device.name}/device/model") for device in devices}
+    stripes, unseen = read_stripes(tree, devices, read_dm_table if tree.is_live else lambda _: None)
+    return DiskLook(
+        facts=facts,
+        devices=devices,
+        stripes=stripes,
+        models={name: model for name, model in models.items() if model},
+        unseen=unseen,
     )
 
 
@@ -106,27 +126,6 @@ def _limited(host: HostFacts, limits: tuple[CgroupLimit, ...], pid: int | None) 
         cpu_count=cpu_count,
         cpu_limit=tightest(LimitKind.CPU),
         memory_limit_bytes=None if memory is None else int(memory),
-    )
-
-
-def _read_disk(folder: Path, tree: Tree) -> DiskLook:
-    facts = read_disk_facts(folder, root=tree.root)
-    devices = read_devices(tree, filter(None, [facts.block_device]))
-    names = [device.name for device in devices]
-    models = {name: tree.read(f"sys/block/{name}/device/model") for name in names}
-    stripes = {name: _read_stripe(tree, name) for name in names if tree.exists(f"sys/block/{name}/md")}
-    return DiskLook(
-        facts=facts, devices=devices, stripes=stripes, models={name: model for name, model in models.items() if model}
-    )
-
-
-def _read_stripe(tree: Tree, name: str) -> Stripe:
-    """Source: Linux Documentation/admin-guide/md.rst: chunk_size is in bytes."""
-    folder = f"sys/block/{name}/md"
-    return Stripe(
-        level=tree.read(f"{folder}/level") or "unknown",
-        disk_count=tree.read_int(f"{folder}/raid_disks") or 1,
-        chunk_bytes=tree.read_int(f"{folder}/chunk_size") or None,
     )
 
 

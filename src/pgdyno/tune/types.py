@@ -75,7 +75,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     kind: str
-    """`disk`, `raid`, `mapper`, `crypt` or `loop`."""
+    """`disk`, `raid`, `lvm`, `crypt`, `mapper` or `loop`."""
     scheduler: str | None
     schedulers: tuple[str, ...]
     read_ahead_kb: int | None
