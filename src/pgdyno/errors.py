@@ -39,6 +39,11 @@ class PgdynoError(Exception):
         self.detail = detail
         self.hint = hint
 
+    @property
+    def reason(self) -> str:
+        """Fact and detail, where an error is the reason of something else."""
+        return f"{self.fact}: {self.detail}" if self.detail else self.fact
+
 
 def with_program(words: str, program: str) -> str:
     """Put the name by which pgdyno was called into what to type: hints and advice have commands as `` `pgdyno ...` ``."""

@@ -132,7 +132,7 @@ def view_records(folder: Path) -> RecordList:
                 )
             )
         except SpecError as error:
-            lines.append(RecordLine(path=str(store.path), problem=f"{error.fact}: {error.detail}"))
+            lines.append(RecordLine(path=str(store.path), problem=error.reason))
     return RecordList(folder=str(folder), records=tuple(lines))
 
 

@@ -71,7 +71,7 @@ def read_trial_data(folder: Path, record: TrialRecord) -> TrialData:
             return read()
         except (PgdynoError, OSError, ValueError) as exc:
             if not any(gap.source == source for gap in gaps):
-                reason = f"{exc.fact}: {exc.detail}" if isinstance(exc, PgdynoError) else str(exc)
+                reason = exc.reason if isinstance(exc, PgdynoError) else str(exc)
                 gaps.append(Gap(source=source, reason=reason))
             return None
 

@@ -201,7 +201,7 @@ def _roll_back(
     undone = undo_tuning(steps.tuning, steps.load, environment=environment, on_activity=on_activity)
     failed = [undo for undo in undone if undo.outcome is UndoOutcome.FAILED]
     if failed:
-        first = [f"{cause.fact}: {cause.detail}"] if isinstance(cause, PgdynoError) else []
+        first = [cause.reason] if isinstance(cause, PgdynoError) else []
         raise HostError(
             "settings could not be applied, nor everything be put back",
             detail="\n".join([*first, *(f"{undo.change.what}: {undo.reason}" for undo in failed)]),

@@ -118,7 +118,7 @@ class DataFolder(msgspec.Struct, frozen=True, kw_only=True):
                     return msgspec.json.decode(done.stdout, type=answer)
                 reasons.append(f"psql was not let in: {' '.join(done.stderr.split())}")
             except StepFailedError as error:
-                reasons.append(f"{error.fact}: {error.detail}")
+                reasons.append(error.reason)
             except msgspec.DecodeError as exc:
                 reasons.append(f"psql answered something else: {exc}")
         raise StepFailedError("the server does not let pgdyno in", detail="\n".join(dict.fromkeys(reasons)))

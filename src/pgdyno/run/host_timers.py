@@ -86,7 +86,7 @@ def _read_systemd(tree: Tree, *, now: datetime, unseen: list[Unseen]) -> Iterato
             text, said = tree.read("run/systemd/list-timers.json") or "", ""
         yield from parse_systemd_timers(text, now=now)
     except PgdynoError as error:
-        unseen.append(Unseen(what="systemd's timers", reason=f"{error.fact}: {error.detail}"))
+        unseen.append(Unseen(what="systemd's timers", reason=error.reason))
     except msgspec.DecodeError as error:
         unseen.append(Unseen(what="systemd's timers", reason=said or str(error)))
 

@@ -193,8 +193,7 @@ def undo_left_overs(journal: Journal) -> tuple[Undo, ...]:
     except HostError as error:
         # Of an earlier boot nothing is left but a line in the journal.
         left = [change for change in _left_overs(journal.read()) if change.owner.boot_id == read_boot_id()]
-        reason = f"{error.fact}: {error.detail}"
-        return tuple(Undo(change=change, outcome=UndoOutcome.FAILED, reason=reason) for change in left)
+        return tuple(Undo(change=change, outcome=UndoOutcome.FAILED, reason=error.reason) for change in left)
 
 
 def _left_overs(changes: Iterable[Change]) -> list[Change]:
@@ -271,8 +270,7 @@ def _undo_group(group: Sequence[Change], *, is_lasting: bool) -> list[Undo]:
             return [_leave(change, found[change.what]) for change in group]
         write({change.what: change.old_value for change in group})
     except PgdynoError as error:
-        reason = f"{error.fact}: {error.detail}"
-        return [Undo(change=change, outcome=UndoOutcome.FAILED, reason=reason) for change in group]
+        return [Undo(change=change, outcome=UndoOutcome.FAILED, reason=error.reason) for change in group]
     return [
         Undo(
             change=change,

@@ -128,7 +128,7 @@ def _time_clock(subject: Subject, tree: Tree, before: Look, unseen: list[Unseen]
     try:
         clock = run_clock_test(subject.bindir, test_s=_TIMING_S, user=subject.program_user)
     except PgdynoError as error:
-        unseen.append(Unseen(what=what, reason=f"{error.fact}: {error.detail}".rstrip(": ")))
+        unseen.append(Unseen(what=what, reason=error.reason))
         return None, None
     took_s = monotonic_s() - began_s
     # Where others want the CPU, too, it counts the time in which it did not run; that is not the clock's.

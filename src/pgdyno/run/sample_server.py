@@ -137,7 +137,7 @@ def main() -> int:
         _write(_header(reader, arguments))
         reason = watch(reader, interval_s=arguments.interval, looks=arguments.looks)
     except PgdynoError as exc:
-        reason = f"failed: {exc.fact}: {exc.detail}"
+        reason = f"failed: {exc.reason}"
     except psycopg.Error as exc:
         reason = f"failed: {str(exc).strip()}"
     try:

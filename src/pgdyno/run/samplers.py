@@ -197,7 +197,7 @@ def _find_gaps(
     try:
         samples = read(child.path)
     except (PgdynoError, OSError) as exc:
-        what = f"{exc.fact}: {exc.detail}" if isinstance(exc, PgdynoError) else str(exc)
+        what = exc.reason if isinstance(exc, PgdynoError) else str(exc)
         reason = child.failure or what
         return (SamplerGap(source=child.source, reason=reason, from_s=child.started_s, to_s=stopped_s),)
     gaps = [

@@ -100,7 +100,7 @@ def _read_files(folder: DataFolder, unseen: list[Unseen]) -> dict[str, str]:
         try:
             done = folder.ask_program(name, timeout_s=PATIENCE_S)
         except PgdynoError as error:
-            unseen.append(Unseen(what="the server's settings", reason=f"{error.fact}: {error.detail}".rstrip(": ")))
+            unseen.append(Unseen(what="the server's settings", reason=error.reason))
             return settings
         if done.exit_code == 0:
             settings[name] = done.stdout.strip()

@@ -49,7 +49,7 @@ def _ask_program(folder: DataFolder, names: Sequence[str], unseen: list[Unseen])
         try:
             done = folder.ask_program(name, timeout_s=PATIENCE_S)
         except PgdynoError as error:
-            return Unseen(what=f"the server's setting {name}", reason=f"{error.fact}: {error.detail}".rstrip(": "))
+            return Unseen(what=f"the server's setting {name}", reason=error.reason)
         last = " ".join(done.stderr.strip().splitlines()[-1:])
         return done.stdout.strip() if done.exit_code == 0 else Unseen(what=f"the server's setting {name}", reason=last)
 

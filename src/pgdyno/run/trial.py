@@ -145,7 +145,7 @@ def _pack(folder: Path, seen: _Seen) -> None:
     try:
         pack_samples(folder)
     except PgdynoError as exc:
-        seen.gaps = (*seen.gaps, Gap(source="samples", reason=f"not packed: {exc.fact}: {exc.detail}"))
+        seen.gaps = (*seen.gaps, Gap(source="samples", reason=f"not packed: {exc.reason}"))
 
 
 def choose_sampling_rate(tps: float | None, cpu_count: float) -> float:

@@ -142,7 +142,7 @@ class _UndoneServer:
         try:
             step(_open(self.change))
         except (PgdynoError, OSError) as error:
-            words = f"{error.fact}: {error.detail}".rstrip(": ") if isinstance(error, PgdynoError) else str(error)
+            words = error.reason if isinstance(error, PgdynoError) else str(error)
             self._end(UndoOutcome.FAILED, words)
 
     def put_back(self, server: NamedServer) -> None:
@@ -226,7 +226,7 @@ def _undo_file(change: FileChange, load: Load) -> Undo:
             return _ended(change, UndoOutcome.LEFT, "somebody else has changed it since, and it was left so")
         write_copy(path, old, instead_of=found, uid=0)
     except PgdynoError as error:
-        return _ended(change, UndoOutcome.FAILED, f"{error.fact}: {error.detail}".rstrip(": "))
+        return _ended(change, UndoOutcome.FAILED, error.reason)
     return Undo(change=change, outcome=UndoOutcome.UNDONE)
 
 
