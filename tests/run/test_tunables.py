@@ -1,0 +1,55 @@
+"""Storage layouts: as the kernel shows them in trees, and real ones on loop devices."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pgdyno.record.tunables import DiskLook, Stripe
+from pgdyno.run.host_disks import read_stripes
+from pgdyno.run.host_tree import Tree
+from pgdyno.run.tunables import read_disk_look
+from tests.loops import mounted_loop, needs_root
+from tests.proc_trees import FOLDER, Scenario, look
+
+LAYOUTS = tomllib.loads((FOLDER / "layouts.toml").read_text(encoding="utf-8"))["layout"]
+MIB = 2**20
+
+
+def see(folder: Path, layout: dict[str, Any]) -> DiskLook:
+    look(folder, Scenario(name=layout["name"], files=layout["files"], links=layout["links"]))
+    return read_disk_look(folder / "data", root=folder / "now")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout["name"])
+def test_layouts(tmp_path: Path, layout: dict[str, Any]) -> None:
+    seen = see(tmp_path, layout)
+    lines = [f"{one.name} {one.kind} {one.title or '-'} {','.join(one.below) or '-'}" for one in seen.devices]
+    assert lines == layout["devices"]
+    table = layout.get("table")
+    stripes, unseen = read_stripes(Tree(tmp_path / "now"), seen.devices, lambda _: table)
+    assert stripes == {name: Stripe(**{"chunk_bytes": None, **one}) for name, one in layout["stripes"].items()}
+    assert [one.what for one in unseen] == layout.get("unseen", [])
+    if table is None:
+        assert (seen.stripes, seen.unseen) == (stripes, unseen)
+    if "size_gib" in layout:
+        assert seen.devices[0].size_bytes == layout["size_gib"] * 2**30
+
+
+@needs_root
+@pytest.mark.parametrize("kind", ["xfs", "ext4"])
+def test_real_file_systems(tmp_path: Path, kind: str) -> None:
+    # The least that mkfs.xfs makes.
+    with mounted_loop(tmp_path, kind, 300 * MIB) as loop:
+        seen = read_disk_look(loop.folder)
+        assert (seen.facts.filesystem, seen.facts.block_device, seen.facts.device) == (
+            kind,
+            loop.name,
+            str(loop.device),
+        )
+        assert [(one.name, one.kind, one.size_bytes) for one in seen.devices] == [(loop.name, "loop", 300 * MIB)]
+        assert seen.devices[0].scheduler in seen.devices[0].schedulers
+        assert (seen.stripes, seen.unseen, seen.devices[0].below) == ({}, (), ())
