@@ -14,7 +14,7 @@ from statistics import median
 import msgspec
 
 from pgdyno.analyse.comparison import Comparison
-from pgdyno.analyse.types import StudyAnalysis, TrialAnalysis
+from pgdyno.analyse.types import WHOLE_CYCLES, StudyAnalysis, TrialAnalysis
 from pgdyno.analyse.verdict import Verdict, VerdictKind
 from pgdyno.facts.gucs import find_guc, read_value
 from pgdyno.record.tuned import DERIVED, STOCK
@@ -28,9 +28,6 @@ _TURNED = {
     VerdictKind.MORE: VerdictKind.LESS,
     VerdictKind.LESS: VerdictKind.MORE,
 }
-_CYCLES = 3.0
-"""Of checkpoints that a trial should hold, so that one more or less is a small part; as `explain.state_doubts`."""
-
 # A load that only reads writes a little, too: hints, and what the server does by itself.
 _WRITES_BYTES = 100.0
 
@@ -87,7 +84,7 @@ class CheckpointCycle(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def wanted_s(self) -> float:
         """A trial's length that holds a few of them."""
-        return _CYCLES * self.cycle_s
+        return WHOLE_CYCLES * self.cycle_s
 
 
 def find_gains(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Gain, ...]:
@@ -136,7 +133,7 @@ def find_cycles(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Checkpoin
                 arm=arm,
                 workload=workload.load.name,
                 duration_s=trials[0].record.planned.duration_s,
-                counts=tuple(sum(event.kind == "checkpoint" for event in trial.events) for trial in trials),
+                counts=tuple(trial.checkpoint_count for trial in trials),
                 cycle_s=_find_cycle_s(settings, median(rates), major=record.server.major),
             )
         )

@@ -51,6 +51,10 @@ class ChartKind(enum.Enum):
     PRESSURE = "pressure"
 
 
+WHOLE_CYCLES = 3
+"""Checkpoints in a trial from which on one more or less is a small part."""
+
+
 class Event(msgspec.Struct, frozen=True, kw_only=True):
     """Something that happened at a moment, or from `t_s` until `until_s`."""
 
@@ -108,6 +112,11 @@ class TrialAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     """Of the whole load, as pgbench printed it."""
     doubts: tuple[Doubt, ...] = ()
     """Checks of the trial's numbers against each other that failed."""
+
+    @property
+    def checkpoint_count(self) -> int:
+        """Checkpoints that fell into it."""
+        return sum(event.kind == "checkpoint" for event in self.events)
 
 
 class WorkloadAnalysis(msgspec.Struct, frozen=True, kw_only=True):

@@ -204,7 +204,7 @@ def _no_checkpoint(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Fin
         return
     for workload in analysis.workloads:
         wrote = any((t.counts_per_transaction.get("wal_bytes") or 0.0) > 100.0 for t in workload.trials)
-        seen = any(event.kind == "checkpoint" for trial in workload.trials for event in trial.events)
+        seen = any(trial.checkpoint_count for trial in workload.trials)
         if wrote and not seen and any(t.tps is not None for t in workload.trials):
             yield Finding(
                 severity=Severity.NOTE,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pgdyno.analyse.types import StudyAnalysis, TrialAnalysis, WorkloadAnalysis
+from pgdyno.analyse.types import WHOLE_CYCLES, StudyAnalysis, TrialAnalysis, WorkloadAnalysis
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.record.types import StudyRecord, TableState
 from pgdyno.units import format_bytes
@@ -18,8 +18,6 @@ _GROWTH_RATIO = 0.1
 # Source: PostgreSQL 18 manual, section 19.10, autovacuum_vacuum_scale_factor: from a fifth on a table is vacuumed. Half
 # of that is more than most loads are run with.
 _DEAD_RATIO = 0.1
-# From so many checkpoints on, one more or less is a small part.
-_WHOLE_CYCLES = 3
 
 
 def find_state_doubts(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
@@ -74,12 +72,8 @@ def _dead_rows(workload: WorkloadAnalysis, trials: Sequence[TrialAnalysis]) -> I
 
 def _checkpoint_phase(workload: WorkloadAnalysis, trials: Sequence[TrialAnalysis]) -> Iterator[Finding]:
     # Where variants alternate under one load, they share its checkpoints.
-    counts = [
-        sum(event.kind == "checkpoint" for event in trial.events)
-        for trial in trials
-        if len(trial.record.planned.arms) < 2
-    ]
-    if not counts or min(counts) == max(counts) or min(counts) >= _WHOLE_CYCLES:
+    counts = [trial.checkpoint_count for trial in trials if len(trial.record.planned.arms) < 2]
+    if not counts or min(counts) == max(counts) or min(counts) >= WHOLE_CYCLES:
         return
     with_most = sum(count == max(counts) for count in counts)
     yield Finding(
