@@ -182,6 +182,22 @@ def test_arrays() -> None:
     assert "in raid10 of 4" in made.random_read_iops.how
 
 
+def test_an_array_of_arrays() -> None:
+    mirrors = (
+        msgspec.structs.replace(device(name, kind="raid"), below=(f"{name}a", f"{name}b")) for name in ("md0", "md1")
+    )
+    volume = msgspec.structs.replace(device("dm-0", kind="lvm"), below=("md0", "md1"))
+    stripes = {
+        "dm-0": Stripe(level="raid0", disk_count=2, chunk_bytes=64 * 1024),
+        **dict.fromkeys(("md0", "md1"), Stripe(level="raid1", disk_count=2, chunk_bytes=None)),
+    }
+    made = make_subject(machine(disk=disk(volume, *mirrors, device("sda"), stripes=stripes)), SERVER, Wishes()).disk
+    one = ASSUMED[DiskKind.LOCAL_SSD]
+    assert made.random_read_iops.value == 4 * one["random_read_iops"][0]
+    assert made.random_write_iops.value == 2 * one["random_write_iops"][0]
+    assert "in raid1 of 2 in raid0 of 2" in made.random_read_iops.how
+
+
 def test_limits_of_the_control_group_bind_disks() -> None:
     limits = (
         CgroupLimit(kind=LimitKind.WRITE_BYTES, group="/pg", value=20e6, device="nvme0n1"),

@@ -6,6 +6,7 @@ those are tighter, and all of them say so.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 
@@ -39,13 +40,13 @@ def make_disk(look: DiskLook, limits: Sequence[CgroupLimit]) -> Disk:
         limits: Of the control groups, on any device.
     """
     kind = _find_kind(look)
-    stripe = next(iter(look.stripes.values()), None)
-    array = "" if stripe is None else f" in {stripe.level} of {stripe.disk_count}"
+    arrays = _find_arrays(look)
+    array = "".join(f" in {stripe.level} of {stripe.disk_count}" for stripe in reversed(arrays))
     figures = {}
     for name, (title, unit) in TITLES.items():
         value, source = ASSUMED[kind][name]
         # A flush waits for all disks that it reaches.
-        times = 1.0 if stripe is None or name == "flush_s" else _times_of(stripe).of(TRANSFERS[name])
+        times = 1.0 if name == "flush_s" else math.prod(_times_of(one).of(TRANSFERS[name]) for one in arrays)
         how = f"{kind.value}{array}, not measured: {source}"
         figure = Known.assumed(title, value * times, unit, how)
         figures[name] = _hold_against_limits(name, figure, look, limits)
@@ -101,6 +102,16 @@ def _hold_against_limits(name: str, figure: Known, look: DiskLook, limits: Seque
         return figure
     how = f"limit of the control group {tightest.group}"
     return msgspec.structs.replace(figure, value=tightest.value, origin=Origin.MEASURED, how=how)
+
+
+def _find_arrays(look: DiskLook) -> list[Stripe]:
+    """From the device that is mounted down; of arrays beside each other, below another, the first stands for all."""
+    devices = {device.name: device for device in look.devices}
+    found, device = [], next(iter(look.devices), None)
+    while device is not None:
+        found += [look.stripes[device.name]] if device.name in look.stripes else []
+        device = next((devices[name] for name in device.below if name in devices), None)
+    return found
 
 
 def _times_of(stripe: Stripe) -> ArrayTimes:
