@@ -80,6 +80,13 @@ def _rows(groups: Sequence[Mapping[str, list[float | None]]]) -> list[dict[str, 
     return [dict(zip(group, row, strict=True)) for group in groups for row in zip(*group.values(), strict=True)]
 
 
+def colour_by(field: str, hues: Mapping[str, str], theme: Theme) -> dict[str, Any]:
+    """The colour of a mark by a field whose values have names of hues."""
+    scale = {"domain": list(hues), "range": [theme.colour(hue) for hue in hues.values()]}
+    legend = {"title": None, "orient": "top"} if theme.has_legend else None
+    return {"field": field, "type": "nominal", "scale": scale, "legend": legend}
+
+
 def config_of(theme: Theme) -> dict[str, Any]:
     """Fonts, colours and margins that all charts share."""
     muted, grid = theme.colour("muted"), theme.colour("grid")

@@ -7,7 +7,7 @@ from typing import Any
 from pgdyno.analyse.limit import RateVerdict
 from pgdyno.analyse.rate_search import RateSearch
 from pgdyno.plan.search import Search
-from pgdyno.report.chart import NUMBER_LABEL, Chart, LegendEntry, Theme, config_of
+from pgdyno.report.chart import NUMBER_LABEL, Chart, LegendEntry, Theme, colour_by, config_of
 from pgdyno.report.format import format_number, format_percent
 from pgdyno.report.search_words import HUES, name_limit
 from pgdyno.report.thin import shorten
@@ -95,11 +95,6 @@ def _spec(theme: Theme, *, points: list[dict[str, Any]], marks: list[dict[str, A
         "axis": {"title": None, "labelExpr": _PERCENT_LABEL, "values": _DECADES, "labelOverlap": True},
     }
 
-    def colour(hues: dict[str, str], field: str) -> dict[str, Any]:
-        scale = {"domain": list(hues), "range": [theme.colour(hue) for hue in hues.values()]}
-        legend = {"title": None, "orient": "top"} if theme.has_legend else None
-        return {"field": field, "type": "nominal", "scale": scale, "legend": legend}
-
     return {
         "width": "container",
         "height": 260,
@@ -112,7 +107,7 @@ def _spec(theme: Theme, *, points: list[dict[str, Any]], marks: list[dict[str, A
             {
                 "data": {"name": "at"},
                 "mark": {"type": "rule", "strokeDash": [4, 3], "strokeWidth": 1.5},
-                "encoding": {"x": {"field": "at", **x}, "color": colour(_MARKS, "kind")},
+                "encoding": {"x": {"field": "at", **x}, "color": colour_by("kind", _MARKS, theme)},
             },
             {
                 "data": {"name": "allowed"},
@@ -125,7 +120,7 @@ def _spec(theme: Theme, *, points: list[dict[str, Any]], marks: list[dict[str, A
                 "encoding": {
                     "x": {"field": "rate", **x},
                     "y": {"field": "missed", **y},
-                    "color": colour({one.value: hue for one, hue in HUES.items()}, "verdict"),
+                    "color": colour_by("verdict", {one.value: hue for one, hue in HUES.items()}, theme),
                 },
             },
         ],

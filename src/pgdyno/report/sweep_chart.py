@@ -8,7 +8,7 @@ import numpy as np
 
 from pgdyno.analyse.scaling import ClientSweep, LoadPoint
 from pgdyno.report.answers import format_clients
-from pgdyno.report.chart import NUMBER_LABEL, Chart, LegendEntry, Theme, config_of
+from pgdyno.report.chart import NUMBER_LABEL, Chart, LegendEntry, Theme, colour_by, config_of
 from pgdyno.report.format import format_estimate
 from pgdyno.report.sweep_tables import STATUS_HUES, UNDECIDED_HUE
 from pgdyno.report.thin import shorten
@@ -99,11 +99,6 @@ def _spec(theme: Theme, *, clients: list[int]) -> dict[str, Any]:
         "axis": {"title": None, "tickCount": 5, "labelExpr": NUMBER_LABEL},
     }
 
-    def colour(hues: dict[str, str], field: str) -> dict[str, Any]:
-        scale = {"domain": list(hues), "range": [theme.colour(hue) for hue in hues.values()]}
-        legend = {"title": None, "orient": "top"} if theme.has_legend else None
-        return {"field": field, "type": "nominal", "scale": scale, "legend": legend}
-
     return {
         "width": "container",
         "height": 260,
@@ -111,7 +106,7 @@ def _spec(theme: Theme, *, clients: list[int]) -> dict[str, Any]:
             {
                 "data": {"name": "at"},
                 "mark": {"type": "rule", "strokeDash": [4, 3], "strokeWidth": 1.5},
-                "encoding": {"x": {"field": "at", **x}, "color": colour(_MARKS, "kind")},
+                "encoding": {"x": {"field": "at", **x}, "color": colour_by("kind", _MARKS, theme)},
             },
             {
                 "data": {"name": "law"},
@@ -125,7 +120,7 @@ def _spec(theme: Theme, *, clients: list[int]) -> dict[str, Any]:
                     "x": {"field": "clients", **x},
                     "y": {"field": "low", **y},
                     "y2": {"field": "high"},
-                    "color": colour(_HUES, "status"),
+                    "color": colour_by("status", _HUES, theme),
                 },
             },
             {
@@ -134,7 +129,7 @@ def _spec(theme: Theme, *, clients: list[int]) -> dict[str, Any]:
                 "encoding": {
                     "x": {"field": "clients", **x},
                     "y": {"field": "tps", **y},
-                    "color": colour(_HUES, "status"),
+                    "color": colour_by("status", _HUES, theme),
                 },
             },
         ],
