@@ -22,6 +22,8 @@ class Limit(enum.Enum):
     """What it lets through to all of its network volumes."""
     PATH = "path"
     """The figure that was declared of the whole path."""
+    CONTROL_GROUP = "control group"
+    """A limit that the kernel was told."""
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):

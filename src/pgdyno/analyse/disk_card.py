@@ -78,7 +78,9 @@ class Plateau(msgspec.Struct, frozen=True, kw_only=True):
     kind: PlateauKind
     depth: int
     """From which on."""
-    deepest: int
+    depths: tuple[int, ...]
+    """All that were tried."""
+    read_ratio: float | None
     iops: Estimate
     bytes_per_s: Estimate
     iops_by_round: dict[int, float]
@@ -206,7 +208,8 @@ def _find_plateaus(jobs: Sequence[JobFigures]) -> Iterator[Plateau]:
             block_bytes=block_bytes,
             kind=kind,
             depth=depths[start].job.depth,
-            deepest=depths[-1].job.depth,
+            depths=tuple(one.job.depth for one in depths),
+            read_ratio=depths[0].job.read_ratio,
             iops=iops,
             bytes_per_s=estimate_positive((each * block_bytes for each in level.values()), _BYTES_PER_S),
             iops_by_round=level,

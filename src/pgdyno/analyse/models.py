@@ -82,6 +82,22 @@ def unflushed_tps(clients: int, *, think_s: float, cpu_s: float, cpu_count: floa
     return tuple(min(n / think_s, cpu_count / cpu_s) for n in range(1, clients + 1))
 
 
+def charge_waits(unflushed: Sequence[float], *, wait_cpu_s: float, cpu_count: float) -> tuple[float, ...]:
+    """The same with the CPU time that waiting for a flush takes: going to sleep, waking, and the flush's own calls.
+
+    A flush on a quick disk is not only waited for. One client spends it while it waits, two or more take turns on the
+    CPUs with it.
+
+    Args:
+        unflushed: TPS without waiting for flushes of 1, 2, … clients.
+        wait_cpu_s: CPU time of a transaction with its flush, less that without it.
+        cpu_count: CPUs that these clients had at the most.
+    """
+    _check_positive(cpu_count=cpu_count, **{f"unflushed[{n}]": rate for n, rate in enumerate(unflushed)})
+    _check_not_negative(wait_cpu_s=wait_cpu_s)
+    return (*unflushed[:1], *(1.0 / (1.0 / rate + wait_cpu_s / cpu_count) for rate in unflushed[1:]))
+
+
 def predict_commit_tps(unflushed: Sequence[float], *, flush_s: float, gap_s: float = 0.0) -> CommitForecast:
     """TPS of a closed loop in which each transaction ends with a flush that is shared with all who wait for it.
 

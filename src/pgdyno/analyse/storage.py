@@ -93,6 +93,26 @@ def reckon_ceilings(
     )
 
 
+def let_through(limits: InstanceLimits | None) -> StorageCeilings:
+    """What is known of disks that nobody has declared: that a machine lets so much through; None: nothing."""
+    why = "no volume is declared"
+    transfers: dict[str, Ceiling | None] = dict.fromkeys(TRANSFERS)
+    for name, figure in TRANSFERS.items():
+        lets, lets_burst = (None, None) if limits is None else _limits_in(figure.unit, limits)
+        if limits is not None and lets is not None:
+            transfers[name] = Ceiling(
+                value=lets,
+                unit=figure.unit,
+                binds=Limit.INSTANCE,
+                how=f"{limits.name} lets so much through to all of its network volumes",
+                instance_value=lets,
+                burst_value=lets_burst if lets_burst is not None and lets_burst > lets else None,
+            )
+    rest: dict[str, None] = dict.fromkeys(("flushes_per_s", "capacity_bytes", "price"))
+    absent = dict.fromkeys([name for name, one in {**transfers, **rest}.items() if one is None], why)
+    return StorageCeilings(**transfers, **rest, absent=absent)
+
+
 def hold_each(name: str, each: Each, disk: DiskSpec, limits: InstanceLimits | None) -> Ceiling:
     """What an array of something can do, held against what the instance lets through.
 
@@ -192,8 +212,10 @@ def _hold(
 
 def _limits_to(unit: str, disk: DiskSpec, limits: InstanceLimits | None) -> tuple[float | None, float | None]:
     """What an instance lets through of a unit, for as long as one likes and for a while; None where it has no limit."""
-    if limits is None or disk.disk_kind != "network-ssd":
-        return None, None
+    return (None, None) if limits is None or disk.disk_kind != "network-ssd" else _limits_in(unit, limits)
+
+
+def _limits_in(unit: str, limits: InstanceLimits) -> tuple[float | None, float | None]:
     burst_bytes_per_s = limits.burst_bytes_per_s or limits.bytes_per_s
     if unit == "bytes/s":
         return limits.bytes_per_s, burst_bytes_per_s

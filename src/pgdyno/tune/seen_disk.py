@@ -14,7 +14,8 @@ import msgspec
 
 from pgdyno.analyse.ceiling import TRANSFERS
 from pgdyno.analyse.raid import ArrayTimes, array_times
-from pgdyno.record.preflight import CgroupLimit, LimitKind
+from pgdyno.analyse.throttle import find_throttle
+from pgdyno.record.preflight import CgroupLimit
 from pgdyno.record.tunables import DiskLook, Stripe
 from pgdyno.tune.disk_classes import ASSUMED, TITLES
 from pgdyno.tune.types import Device, Disk, DiskKind, Known, Origin
@@ -24,12 +25,6 @@ _NETWORK_NAMES = re.compile(r"(vd|xvd|rbd|nbd|drbd)")
 _NETWORK_MODELS = re.compile(
     r"elastic block|persistentdisk|nvme_card-pd|msft|virtual disk|accelerator|qemu", re.IGNORECASE
 )
-_LIMITED = {
-    "random_read_iops": LimitKind.READ_COUNT,
-    "random_write_iops": LimitKind.WRITE_COUNT,
-    "read_bytes_per_s": LimitKind.READ_BYTES,
-    "write_bytes_per_s": LimitKind.WRITE_BYTES,
-}
 
 
 def make_disk(look: DiskLook, limits: Sequence[CgroupLimit]) -> Disk:
@@ -91,13 +86,7 @@ def _make_device(look: DiskLook, position: int) -> Device:
 
 def _hold_against_limits(name: str, figure: Known, look: DiskLook, limits: Sequence[CgroupLimit]) -> Known:
     """A figure, or a control group's limit where that is tighter."""
-    names = {device.name for device in look.devices}
-    binding = [
-        limit
-        for limit in limits
-        if limit.kind is _LIMITED.get(name) and (limit.device is None or limit.device in names)
-    ]
-    tightest = min(binding, key=lambda limit: limit.value, default=None)
+    tightest = find_throttle(name, look, limits) if name in TRANSFERS else None
     if tightest is None or tightest.value >= figure.value:
         return figure
     how = f"limit of the control group {tightest.group}"
