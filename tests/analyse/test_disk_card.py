@@ -51,7 +51,7 @@ def test_a_plateau_begins_where_more_depth_surely_buys_nothing(noise: float) -> 
     figures = estimate_card(card_of(rounds=4, noise=noise))
     plateau = figures.find_plateau(Pattern.RANDOM_READ)
     assert plateau
-    assert (plateau.kind, plateau.depth, plateau.deepest) == (PlateauKind.REACHED, 16, 64)
+    assert (plateau.kind, plateau.depth, plateau.depths) == (PlateauKind.REACHED, 16, (1, 4, 16, 64))
     assert plateau.iops.value == pytest.approx(IOPS, rel=0.02)
     sequential = figures.find_plateau(Pattern.SEQUENTIAL_WRITE)
     assert sequential

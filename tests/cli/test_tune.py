@@ -8,7 +8,7 @@ import pwd
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -268,6 +268,7 @@ class Answering:
         return self._says
 
     def show_plan(self, plan: Plan, *, record_dir: str, remaining_s: float) -> None: ...
+    def announce(self, lines: Sequence[str], *, total_s: float) -> None: ...
     def begin_step(self, title: str, *, predicted_s: float) -> None: ...
     def show_activity(self, text: str) -> None: ...
     def show_load(self, *, tps: float, latency_ms: float | None) -> None: ...

@@ -19,7 +19,7 @@ from pgdyno.record.disk_card import DiskCard
 from pgdyno.record.preflight import BlockDevice
 from pgdyno.record.tunables import DiskLook
 from pgdyno.spec.host import DiskSpec
-from tests.disk_cards import FLUSH_S, JOBS, make_card, make_look, make_runs, planted_iops
+from tests.disk_cards import FLUSH_S, JOBS, job, make_card, make_look, make_runs, planted_iops
 
 
 def scene_of(card: DiskCard, **others: Any) -> DiskScene:
@@ -123,7 +123,8 @@ def test_a_generator_that_was_the_limit() -> None:
 
 
 def test_more_to_be_had() -> None:
-    jobs = [one for one in JOBS if one.depth < 16]
+    jobs = [job(one, depth=depth) for one in (Pattern.RANDOM_READ, Pattern.RANDOM_WRITE) for depth in (1, 2, 4)]
+    assert not doubts(make_card(runs=make_runs(jobs=[one for one in jobs if one.depth != 2]))), "two are no sweep"
     assert "random reads and random writes" in doubts(make_card(runs=make_runs(jobs=jobs)))["no-plateau"].claim
 
 

@@ -15,7 +15,7 @@ from tests.disk_cards import MADE_AT, make_card, make_look
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     card = make_card()
-    path = tmp_path / "pgdyno-disks" / name_card(card)
+    path = tmp_path / "pgdyno-disks" / name_card(made_at=MADE_AT, hostname="db1.example", name="/data")
     assert path.name == "20261121-093000-db1-data.json"
     write_card(card, path)
     assert read_card(path) == card

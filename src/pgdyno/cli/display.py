@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import textwrap
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
 
@@ -61,12 +62,11 @@ class Display(AbstractContextManager["Display"]):
 
     def show_plan(self, plan: Plan, *, record_dir: str, remaining_s: float) -> None:
         """Print the plan; the bar starts with the next step, so that a question can come before it."""
-        self._total_s = remaining_s
-        if self._quiet:
-            return
-        for line in describe_plan(plan):
-            self._print(line)
-        self._print(f"about {format_minutes(remaining_s)}; record: {record_dir}", style="bold")
+        self._tell(describe_plan(plan), f"about {format_minutes(remaining_s)}; record: {record_dir}", remaining_s)
+
+    def announce(self, lines: Sequence[str], *, total_s: float) -> None:
+        """Print what is going to be done; the bar starts with the next step."""
+        self._tell(lines, f"about {format_minutes(total_s)}", total_s)
 
     def begin_step(self, title: str, *, predicted_s: float) -> None:
         """Name the step."""
@@ -91,7 +91,7 @@ class Display(AbstractContextManager["Display"]):
         self._predicted_s, self._began_s = 0.0, monotonic_s()
         self._update(live="")
         if not self._quiet:
-            self._print(f"{self._title:<34} {elapsed_s:6.1f} s   {result}")
+            self._print(f"{self._title:<34} {elapsed_s:6.1f} s   {result}".rstrip())
 
     def say(self, text: str) -> None:
         """Print a remark."""
@@ -104,6 +104,13 @@ class Display(AbstractContextManager["Display"]):
         if not (self.console.is_terminal and sys.stdin.isatty()):
             return default
         return self.console.input(f"{escape(question)} [y/N] ").strip().lower() in {"y", "yes"}
+
+    def _tell(self, lines: Sequence[str], last: str, total_s: float) -> None:
+        self._total_s = total_s
+        if not self._quiet:
+            for line in lines:
+                self._print(line)
+            self._print(last, style="bold")
 
     def _print(self, line: str, *, style: str = "") -> None:
         """Print a line; on a terminal that is too narrow for it, broken between words and indented from there on."""

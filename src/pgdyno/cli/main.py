@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from pgdyno import __version__
+from pgdyno.cli.disk import DISK_EXAMPLES, disk
 from pgdyno.cli.experiments import COMPARE_EXAMPLES, SWEEP_EXAMPLES, compare, sweep
 from pgdyno.cli.options import (
     DEFAULT_RECORDS,
@@ -298,6 +299,7 @@ def restore(
 
 
 app.command(epilog=CHECK_EXAMPLES)(check)
+app.command(epilog=DISK_EXAMPLES)(disk)
 app.command(epilog=TUNE_EXAMPLES)(tune)
 app.command(epilog=COMPARE_EXAMPLES)(compare)
 app.command(epilog=SWEEP_EXAMPLES)(sweep)

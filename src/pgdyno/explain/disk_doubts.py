@@ -38,6 +38,8 @@ _NOISE_RATIO = 0.15
 # Below, fio still waits for the disk now and then.
 _GENERATOR_RATIO = 0.9
 _DISAGREEMENT_FACTOR = 2.0
+# Of two depths, one I/O at a time and many, the second is always more.
+_SWEPT_DEPTHS = 3
 _CHANGED_TITLES = {
     EntryKey.RANDOM_READ: "Random reads",
     EntryKey.RANDOM_WRITE: "Random writes",
@@ -225,13 +227,17 @@ def _generator(scene: DiskScene) -> Iterator[Finding]:
 
 
 def _plateaus(scene: DiskScene) -> Iterator[Finding]:
-    rising = [one for one in scene.figures.plateaus if one.kind is PlateauKind.NOT_REACHED]
+    rising = [
+        one
+        for one in scene.figures.plateaus
+        if one.kind is PlateauKind.NOT_REACHED and len(one.depths) >= _SWEPT_DEPTHS
+    ]
     if rising:
         yield Finding(
             rule="no-plateau",
             severity=Severity.NOTE,
             claim=f"There is more to be had at greater depth: {' and '.join(f'{one.pattern.value}s' for one in rising)}.",
-            evidence=", ".join(f"{one.pattern.value}: still rising at depth {one.deepest}" for one in rising),
+            evidence=", ".join(f"{one.pattern.value}: still rising at depth {one.depths[-1]}" for one in rising),
             why="The largest figure is what was asked for, not what the disk can do.",
         )
 
@@ -286,6 +292,17 @@ def _shared_device(scene: DiskScene) -> Iterator[Finding]:
         )
 
 
+def _neighbours(scene: DiskScene) -> Iterator[Finding]:
+    if scene.card.neighbours:
+        yield Finding(
+            rule="servers-on-device",
+            severity=Severity.NOTE,
+            claim="A PostgreSQL server that was running lies on this disk.",
+            evidence=", ".join(scene.card.neighbours),
+            why="What it did meanwhile is missing from these figures, and it was slower.",
+        )
+
+
 def _name_job(job: DiskJob) -> str:
     size = "" if job.pattern in {Pattern.MIXED, Pattern.WRITE_AND_FLUSH} else f" {format_bytes(job.block_bytes)}"
     return f"{job.pattern.value}{size} at depth {job.depth}"
@@ -311,5 +328,6 @@ _RULES: tuple[Callable[[DiskScene], Iterator[Finding]], ...] = (
     _noise,
     _generator,
     _shared_device,
+    _neighbours,
     _plateaus,
 )

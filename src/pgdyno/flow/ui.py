@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from pgdyno.plan.plan import Plan
@@ -12,6 +13,9 @@ class Ui(Protocol):
 
     def show_plan(self, plan: Plan, *, record_dir: str, remaining_s: float) -> None:
         """The plan is made; `remaining_s` of it are still to be done."""
+
+    def announce(self, lines: Sequence[str], *, total_s: float) -> None:
+        """What is going to be done, which takes so long."""
 
     def begin_step(self, title: str, *, predicted_s: float) -> None:
         """A step begins."""

@@ -19,7 +19,7 @@ from pgdyno.plan.disk import DiskJob
 from pgdyno.record.preflight import Unseen
 from pgdyno.record.store import write_durably, writing
 from pgdyno.record.tunables import DiskLook
-from pgdyno.spec.host import DiskSpec
+from pgdyno.spec.host import DiskSpec, HostSpec
 
 FORMAT = 1
 # A volume may be changed, moved or filled meanwhile; what was so a month ago is no measurement of today.
@@ -115,6 +115,7 @@ class DiskCard(msgspec.Struct, frozen=True, kw_only=True):
     format: int = FORMAT
     pgdyno_version: str
     made_at: dt.datetime
+    took_s: float | None = None
     name: str
     """What tables call it: the path, or the declared layout's name."""
     path: str | None
@@ -133,6 +134,8 @@ class DiskCard(msgspec.Struct, frozen=True, kw_only=True):
     """Version by name."""
     unseen: tuple[Unseen, ...]
     """What could not be measured, with the reason."""
+    host: HostSpec | None = None
+    """The declared machine, of which `declared` is one disk and `instance` the kind."""
     neighbours: tuple[str, ...] = ()
     """Data directories of servers that ran on the same device."""
 
@@ -142,10 +145,9 @@ class _Versioned(msgspec.Struct):
     runs: msgspec.Raw
 
 
-def name_card(card: DiskCard) -> str:
+def name_card(*, made_at: dt.datetime, hostname: str, name: str) -> str:
     """What a card's file is called: when, whose and of which path."""
-    host = "" if card.machine is None else card.machine.hostname.partition(".")[0]
-    parts = (f"{card.made_at:%Y%m%d-%H%M%S}", host, card.path or card.name)
+    parts = (f"{made_at:%Y%m%d-%H%M%S}", hostname.partition(".")[0], name)
     return f"{'-'.join(filter(None, map(_slug, parts)))}.json"
 
 

@@ -1,0 +1,100 @@
+"""`disk`: what a storage path can do, measured and kept as a card; cards compared; layouts reckoned."""
+
+# ruff: noqa: PLC0415 - flows are imported when their command runs, which keeps --help quick
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pgdyno.cli.options import BindirOption, HomeOption, JsonOption, QuietOption, ServerOption, YesOption, server_table
+from pgdyno.cli.session import session
+from pgdyno.errors import SpecError
+
+DISK_EXAMPLES = (
+    "Examples:\n\n`pgdyno disk` · the disk of pgdyno's home, within 4 minutes\n\n"
+    "`pgdyno disk --quick /var/lib/postgresql` · another one, within 40 seconds\n\n"
+    "`pgdyno disk /data /wal --host c7g.2xlarge` · data and WAL, beside what the instance lets through\n\n"
+    "`pgdyno disk --layout --host db1.toml` · what a declared layout can do, measuring nothing\n\n"
+    "`pgdyno disk --compare gp3.json io2.json nvme.json` · cards side by side"
+)
+
+
+def disk(
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[PATH]...",
+            help="Folders on the disks to measure, data before WAL; with --compare, cards. [default: pgdyno's home]",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Within 40 seconds for each path; else within 4 minutes.")
+    ] = False,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Measure nothing: set cards side by side, against the first one.")
+    ] = False,
+    layout: Annotated[
+        bool,
+        typer.Option("--layout", help="Measure nothing: what a layout, declared or as found here, allows at most."),
+    ] = False,
+    host: Annotated[
+        str | None,
+        typer.Option(
+            help="What is declared, to hold against: an instance such as c7g.2xlarge, or a host file.",
+            show_default=False,
+        ),
+    ] = None,
+    server: ServerOption = None,
+    pg_bindir: BindirOption = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The card's file, or a folder for cards. [default: pgdyno-disks]", show_default=False),
+    ] = None,
+    install: Annotated[
+        bool, typer.Option("--install", help="Install fio where it is missing (Debian, Ubuntu).")
+    ] = False,
+    home: HomeOption = None,
+    json: JsonOption = False,
+    yes: YesOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Measure what disks can do: IOPS, MB/s, latency, flushes a second, and what that means for PostgreSQL.
+
+    Only a test file of its own is read and written; it has no name and is gone afterwards, however this ends. The card
+    that it leaves is found by `tune` and `bench`.
+    """
+    with session(json=json, quiet=quiet, yes=yes) as (ui, show):
+        from pgdyno.flow.check import ask_default
+        from pgdyno.flow.disk import DiskQuestion, compare_cards, measure_disks
+        from pgdyno.run.home import default_home
+
+        if compare:
+            _refuse_beside("--compare", quick=quick, layout=layout, host=host, out=out, install=install)
+            show(compare_cards(paths or []))
+            return
+        table = server_table(server=server, bindir=pg_bindir, port=None, settings=[])
+        result = measure_disks(
+            DiskQuestion(
+                paths=tuple(paths or ()),
+                is_quick=quick,
+                server=ask_default(table, scale=None, clients=None).server,
+                host=host,
+                home=home.absolute() if home else default_home(),
+                out=out,
+                may_install=install,
+            ),
+            ui,
+        )
+        show(result)
+        if result.exit_code:
+            raise SystemExit(result.exit_code)
+
+
+def _refuse_beside(what: str, **options: object) -> None:
+    others = [f"--{name}" for name, value in options.items() if value]
+    if others:
+        raise SpecError(f"{what} measures nothing: leave out {', '.join(others)}")

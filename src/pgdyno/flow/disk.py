@@ -1,0 +1,347 @@
+"""`pgdyno disk`: what a storage path can do, measured with fio and PostgreSQL's own programs, and kept as a card.
+
+Only files of pgdyno's own are read and written, and they have no name: nothing stays, however it ends.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from rich.console import RenderableType
+
+from pgdyno import __version__
+from pgdyno.analyse.disk_card import estimate_card
+from pgdyno.analyse.disk_efficiency import ceilings_of, hold_against
+from pgdyno.analyse.disk_entries import Difference, compare_entries, list_entries
+from pgdyno.errors import ExitCode, HostError, InterruptedStudyError, SpecError, with_program
+from pgdyno.explain.disk_doubts import DiskScene, find_disk_doubts
+from pgdyno.explain.finding import Severity
+from pgdyno.facts.instances import find_instance
+from pgdyno.flow.ui import Ui
+from pgdyno.plan.disk import DiskPlan, make_disk_plan
+from pgdyno.record.disk_card import DiskCard, Machine, keep_card, name_card, read_card, write_card
+from pgdyno.record.tunables import Tunables
+from pgdyno.report.disk import CardView
+from pgdyno.run.clock import local_now, monotonic_s
+from pgdyno.run.disk_bench import DiskTools, measure_disk
+from pgdyno.run.fio import find_fio, install_fio
+from pgdyno.run.home import open_home
+from pgdyno.run.installation import read_named_facts, read_server_facts
+from pgdyno.run.process import find_server_user
+from pgdyno.run.program import program_name
+from pgdyno.run.tunables import read_sysctls, read_tunables
+from pgdyno.spec.host import DiskSpec, HostSpec, read_host
+from pgdyno.spec.study import ServerSpec
+from pgdyno.units import format_bytes
+
+CARDS = Path("pgdyno-disks")
+_SUFFIX = ".json"
+_BOOT_ID = "kernel.random.boot_id"
+# Past this, a person is asked first.
+_ASK_ABOVE_S = 600.0
+
+
+class DiskQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked of which disks.
+
+    Attributes:
+        paths: Folders on them, data first; none: where pgdyno's home lies.
+        is_quick: Within 40 s each rather than 4 minutes.
+        server: Whose pg_test_fsync and pg_test_timing are run.
+        host: An instance or a host file that declares them: its disk for the first path, its WAL disk for the second.
+        home: Of pgdyno, which keeps the newest card of each path.
+        out: File or folder for the cards; None: `pgdyno-disks`.
+        may_install: Whether fio may be installed.
+    """
+
+    paths: tuple[Path, ...]
+    is_quick: bool
+    server: ServerSpec
+    host: str | None
+    home: Path
+    out: Path | None
+    may_install: bool
+
+
+class DiskResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Cards with all that can be said of them."""
+
+    views: tuple[CardView, ...]
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """WORSE where what was measured is no disk to keep data on."""
+        is_spoiled = any(one.severity is Severity.CRITICAL for view in self.views for one in view.findings)
+        return ExitCode.WORSE if is_spoiled else ExitCode.OK
+
+    def to_json(self) -> bytes:
+        """As a document with all of it."""
+        from pgdyno.report.disk_document import disk_document  # noqa: PLC0415 - each form loads what it needs
+
+        return msgspec.json.encode(disk_document(self.views))
+
+    def to_terminal(self) -> RenderableType:
+        """As a person reads it."""
+        from pgdyno.report.disk_terminal import render_cards  # noqa: PLC0415 - each form loads what it needs
+
+        return render_cards(self.views)
+
+
+class DiskComparison(msgspec.Struct, frozen=True, kw_only=True):
+    """Cards side by side."""
+
+    views: tuple[CardView, ...]
+
+    def to_json(self) -> bytes:
+        """As a document with all of it."""
+        from pgdyno.report.disk_document import comparison_document  # noqa: PLC0415 - each form loads what it needs
+
+        return msgspec.json.encode(comparison_document(self.views, self._differences()))
+
+    def to_terminal(self) -> RenderableType:
+        """As a person reads it."""
+        from pgdyno.report.disk_comparison import render_comparison  # noqa: PLC0415 - each form loads what it needs
+
+        return render_comparison(self.views, self._differences())
+
+    def _differences(self) -> tuple[Difference, ...]:
+        return compare_entries([view.entries for view in self.views])
+
+
+def measure_disks(question: DiskQuestion, ui: Ui) -> DiskResult:
+    """Measure each path, one after the other, and keep a card of each.
+
+    Raises:
+        SpecError: A path is no folder, or named twice; or the host file is not understood.
+        HostError: A path cannot be written to, a card cannot be kept, or another pgdyno is at work here.
+        StepFailedError: Nothing could be measured.
+        InterruptedStudyError: The user does not want it.
+    """
+    question.home.mkdir(parents=True, exist_ok=True)
+    paths = _check_paths(question.paths or (question.home,))
+    declared = _read_declared(question.host, len(paths))
+    with open_home(question.home, find_server_user()):
+        tools = _find_tools(question, ui)
+        jobs = [_plan(path, question, tools) for path in paths]
+        now = local_now()
+        files = _name_files(question.out, paths, now)
+        _announce(jobs, files, ui)
+        cards = []
+        for job, (host, disk), file in zip(jobs, declared, files, strict=True):
+            card = take_card(job, tools, ui=ui, now=now)
+            card = msgspec.structs.replace(card, host=host, declared=disk, instance=host.instance if host else None)
+            write_card(card, file)
+            keep_card(card, question.home)
+            cards.append(card)
+    return DiskResult(
+        views=tuple(
+            view_card(card, file=file, beside=[one for one in cards if one is not card])
+            for card, file in zip(cards, files, strict=True)
+        )
+    )
+
+
+class DiskJobs(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be measured of a path, on the machine as it is."""
+
+    path: Path
+    machine: Tunables
+    plan: DiskPlan
+
+
+def take_card(jobs: DiskJobs, tools: DiskTools, *, ui: Ui, now: dt.datetime) -> DiskCard:
+    """Measure a path.
+
+    Args:
+        jobs: What is to be measured.
+        tools: With what.
+        ui: Told of each step.
+        now: When it begins.
+
+    Raises:
+        HostError: The folder cannot be used.
+        StepFailedError: The file cannot be laid out.
+    """
+    began_s = monotonic_s()
+    steps = _Steps(ui)
+    seen = measure_disk(jobs.path, jobs.plan, tools, on_step=steps.begin, on_activity=ui.show_activity)
+    steps.end()
+    host = jobs.machine.host
+    return DiskCard(
+        pgdyno_version=__version__,
+        made_at=now,
+        name=str(jobs.path),
+        path=str(jobs.path),
+        machine=Machine(
+            hostname=platform.node(),
+            cpu_model=host.cpu_model,
+            cpu_count=host.cpu_count,
+            memory_bytes=host.memory_bytes,
+            kernel=host.kernel,
+            boot_id=read_sysctls([_BOOT_ID]).get(_BOOT_ID),
+        ),
+        look=jobs.machine.disk,
+        took_s=monotonic_s() - began_s,
+        **{**msgspec.structs.asdict(seen), "tools": {**seen.tools, **_name_server(tools)}},
+    )
+
+
+def compare_cards(paths: Sequence[Path]) -> DiskComparison:
+    """Cards side by side; the first is what the others are held against.
+
+    Raises:
+        SpecError: Less than two, or one of them is no card.
+    """
+    if len(paths) < 2:
+        raise SpecError(
+            "a comparison takes two disk cards or more",
+            hint="for example `pgdyno disk --compare gp3.json io2.json`",
+        )
+    return DiskComparison(views=tuple(view_card(read_card(path), file=path) for path in paths))
+
+
+def view_card(card: DiskCard, *, file: Path | None = None, beside: Sequence[DiskCard] = ()) -> CardView:
+    """All that can be said of a card."""
+    figures = estimate_card(card)
+    entries, ceilings = list_entries(card, figures), ceilings_of(card)
+    held = hold_against(entries, ceilings) if ceilings is not None else ()
+    scene = DiskScene(card=card, figures=figures, entries=entries, efficiencies=held, beside=tuple(beside))
+    program = program_name()
+    return CardView(
+        card=card,
+        figures=figures,
+        entries=entries,
+        ceilings=ceilings,
+        efficiencies=held,
+        findings=tuple(
+            msgspec.structs.replace(finding, advice=with_program(finding.advice, program))
+            for finding in find_disk_doubts(scene)
+        ),
+        file=None if file is None else str(file),
+    )
+
+
+def _name_server(tools: DiskTools) -> dict[str, str]:
+    return {} if tools.bindir is None else {"PostgreSQL": read_server_facts(tools.bindir).version.split()[0]}
+
+
+class _Steps:
+    """Steps that end when the next one begins."""
+
+    def __init__(self, ui: Ui) -> None:
+        self._ui = ui
+        self._is_open = False
+
+    def begin(self, title: str, predicted_s: float) -> None:
+        self.end()
+        self._ui.begin_step(title, predicted_s=predicted_s)
+        self._is_open = True
+
+    def end(self) -> None:
+        if self._is_open:
+            self._ui.end_step("")
+        self._is_open = False
+
+
+def _check_paths(paths: Sequence[Path]) -> list[Path]:
+    found: list[Path] = []
+    for path in paths:
+        place = path.resolve()
+        if not place.is_dir():
+            fact = f"{path} is no folder" if place.exists() else f"there is no folder {path}"
+            raise SpecError(fact, hint="name a folder on the disk that is to be measured")
+        if place in found:
+            raise SpecError(f"{path} is named twice", hint="name each path once")
+        found.append(place)
+    return found
+
+
+def _read_declared(host: str | None, count: int) -> list[tuple[HostSpec | None, DiskSpec | None]]:
+    """The machine and the disk of each path."""
+    if host is None:
+        return [(None, None)] * count
+    path = Path(host)
+    is_file = path.suffix == ".toml" or "/" in host or path.is_file()
+    spec = read_host(path) if is_file else HostSpec(instance=find_instance(host).name)
+    disks = [spec.disk, spec.wal_disk or spec.disk]
+    return [(spec, disks[min(place, 1)]) for place in range(count)]
+
+
+def _find_tools(question: DiskQuestion, ui: Ui) -> DiskTools:
+    bindir = Path(read_named_facts(question.server).bindir)
+    try:
+        return DiskTools(fio=find_fio(), bindir=bindir)
+    except HostError as missing:
+        wants_it = question.may_install or ui.confirm(f"{missing.fact}: install it with apt-get?", default=False)
+        if wants_it:
+            ui.begin_step("install fio", predicted_s=20.0)
+            fio = install_fio()
+            ui.end_step(fio.version)
+            return DiskTools(fio=fio, bindir=bindir)
+        ui.say(f"{missing.fact}: only flushes are measured, by pg_test_fsync; `pgdyno disk --install` gets it")
+        return DiskTools(fio=None, bindir=bindir)
+
+
+def _plan(path: Path, question: DiskQuestion, tools: DiskTools) -> DiskJobs:
+    machine = read_tunables(path)
+    facts = machine.disk.facts
+    if not os.access(path, os.W_OK):
+        is_read_only = "ro" in facts.mount_options.split(",")
+        raise HostError(
+            f"{path} is on a file system that is read-only"
+            if is_read_only
+            else f"this account may not write to {path}",
+            detail=f"{facts.filesystem} on {facts.device}, {facts.mount_options}",
+            hint="name a folder on the same disk that can be written to",
+        )
+    has_fio = tools.fio is not None
+    plan = make_disk_plan(
+        # Without fio there is time for pg_test_fsync.
+        is_quick=question.is_quick and has_fio,
+        free_bytes=facts.free_bytes,
+        seed=1,
+        wants_fio=has_fio,
+    )
+    return DiskJobs(path=path, machine=machine, plan=plan)
+
+
+def _name_files(out: Path | None, paths: Sequence[Path], now: dt.datetime) -> list[Path]:
+    """Where each card goes; a folder is made now, and a card that is there is never overwritten."""
+    folder = out or CARDS
+    if out is not None and out.suffix == _SUFFIX and not out.is_dir():
+        if len(paths) > 1:
+            raise SpecError(f"{out} is one file, for {len(paths)} paths", hint="name a folder with --out")
+        folder, files = out.parent, [out]
+    else:
+        files = [folder / name_card(hostname=platform.node(), made_at=now, name=str(path)) for path in paths]
+    taken = next((file for file in files if os.path.lexists(file)), None)
+    if taken is not None:
+        raise HostError(f"{taken} exists already", hint="a card is never overwritten: name another one with --out")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as exc:
+        raise HostError(
+            f"cannot write a card to {folder}", detail=str(exc), hint="name another place with --out"
+        ) from exc
+    if not os.access(folder, os.W_OK):
+        raise HostError(f"this account may not write to {folder}", hint="name another place with --out")
+    return files
+
+
+def _announce(jobs: Sequence[DiskJobs], files: Sequence[Path], ui: Ui) -> None:
+    lines = []
+    for job, file in zip(jobs, files, strict=True):
+        facts, plan = job.machine.disk.facts, job.plan
+        lines.append(f"{job.path}: {facts.filesystem} on {facts.device}, {format_bytes(facts.free_bytes)} free")
+        what = f"{len(plan.rounds[0])} patterns of fio in {len(plan.rounds)} rounds" if plan.rounds else "pg_test_fsync"
+        lines.append(f"  {what}, on a test file of {format_bytes(plan.file_bytes)} that goes when it is done")
+        lines.append(f"  card: {file}")
+    total_s = sum(job.plan.expected_s for job in jobs)
+    ui.announce(lines, total_s=total_s)
+    if total_s > _ASK_ABOVE_S and not ui.confirm(f"measure for {total_s / 60:.0f} minutes?", default=True):
+        raise InterruptedStudyError("not started")

@@ -1,0 +1,168 @@
+"""A disk card as reports show it: names, units and words that all forms share, and what it means for PostgreSQL.
+
+Rates are in 10^6 bytes, as fio and data sheets have them. What speaks against a figure is `explain/`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from pgdyno.analyse.ceiling import StorageCeilings
+from pgdyno.analyse.disk_card import DiskFigures
+from pgdyno.analyse.disk_efficiency import Efficiency
+from pgdyno.analyse.disk_entries import Entry, EntryKey
+from pgdyno.analyse.estimate import Estimate
+from pgdyno.explain.finding import Finding
+from pgdyno.record.disk_card import DiskCard
+from pgdyno.report.format import format_bytes, format_estimate, format_number, format_seconds, is_too_wide
+from pgdyno.units import PAGE_BYTES
+
+ENTRY_WORDS = {
+    EntryKey.RANDOM_READ: "random reads, 8 kB",
+    EntryKey.RANDOM_WRITE: "random writes, 8 kB",
+    EntryKey.MIXED: "mixed, 8 kB",
+    EntryKey.SEQUENTIAL_READ: "sequential reads",
+    EntryKey.SEQUENTIAL_WRITE: "sequential writes",
+    EntryKey.WAL: "WAL in large pieces",
+    EntryKey.FLUSHES: "flushes, one by one",
+    EntryKey.FLUSH_TEST: "flushes, pg_test_fsync",
+    EntryKey.READ_P50: "read latency, p50",
+    EntryKey.READ_P99: "read latency, p99",
+    EntryKey.WRITE_P50: "write latency, p50",
+    EntryKey.WRITE_P99: "write latency, p99",
+    EntryKey.FLUSH_P50: "flush latency, p50",
+    EntryKey.FLUSH_P99: "flush latency, p99",
+}
+_PER_S = frozenset({EntryKey.FLUSHES, EntryKey.FLUSH_TEST})
+_MEGABYTE, _GIBIBYTE = 1e6, 2**30
+
+
+class CardView(msgspec.Struct, frozen=True, kw_only=True):
+    """A card with all that is made of it."""
+
+    card: DiskCard
+    figures: DiskFigures
+    entries: tuple[Entry, ...]
+    ceilings: StorageCeilings | None
+    efficiencies: tuple[Efficiency, ...]
+    findings: tuple[Finding, ...]
+    file: str | None = None
+    """Where the card lies."""
+
+    def find(self, key: EntryKey) -> float | None:
+        """The figure of that name; None where it was not measured."""
+        return next((one.estimate.value for one in self.entries if one.key is key), None)
+
+
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
+    """A figure in words."""
+
+    value: str
+    """With its unit."""
+    interval: str
+    """Such as `[11,900 – 12,300]` in the same unit; words where there is none of use."""
+
+
+def show_entry(entry: Entry) -> Shown:
+    """An entry's figure and its interval."""
+    return show_figure(entry.estimate, is_count=entry.key in _PER_S)
+
+
+def show_figure(estimate: Estimate, *, is_count: bool = False) -> Shown:
+    """A rate or latency with its interval; IOPS are told as such, flushes (`is_count`) by the second."""
+    scale, unit = _unit_of(estimate, is_count=is_count)
+    ends = {end: None if (at := getattr(estimate, end)) is None else at / scale for end in ("value", "low", "high")}
+    shown = format_estimate(msgspec.structs.replace(estimate, **ends))
+    if estimate.low is None:
+        interval = "measured once"
+    else:
+        interval = "too few rounds" if is_too_wide(estimate) else shown.interval
+    return Shown(value=f"{shown.value} {unit}", interval=interval)
+
+
+def format_latency(us: float) -> str:
+    """`140 µs`, `1.85 ms`, `2.3 s`."""
+    scale, unit = _time_unit(us)
+    return f"{format_number(us / scale)} {unit}"
+
+
+def format_rate(bytes_per_s: float) -> str:
+    """`250 MB/s`."""
+    return f"{format_number(bytes_per_s / _MEGABYTE)} MB/s"
+
+
+def describe_place(card: DiskCard) -> str:
+    """What the path lies on: `/data: xfs on /dev/nvme1n1, 400 GB free of 500 GB`."""
+    if card.look is None:
+        return f"{card.name}: declared, not measured"
+    facts = card.look.facts
+    below = [device.name for device in card.look.devices if device.kind == "disk"]
+    made_of = f" ({', '.join(below)})" if below and below != [facts.block_device] else ""
+    models = f", {', '.join(dict.fromkeys(card.look.models.values()))}" if card.look.models else ""
+    room = f"{format_bytes(facts.free_bytes)} free of {format_bytes(facts.size_bytes)}"
+    return f"{card.name}: {facts.filesystem} on {facts.device}{made_of}{models}, {room}"
+
+
+def describe_making(card: DiskCard, figures: DiskFigures) -> str:
+    """When, where and by what it was measured."""
+    words = [f"measured {card.made_at:%Y-%m-%d %H:%M %Z}".rstrip()]
+    if card.machine is not None:
+        words.append(f"on {card.machine.hostname} ({card.machine.cpu_count} CPUs)")
+    if card.tools:
+        words.append(f"by {', '.join(f'{name} {version}' for name, version in card.tools.items())}")
+    how = []
+    if card.file_bytes is not None:
+        how.append(f"a file of {format_bytes(card.file_bytes)}")
+    if figures.round_count:
+        how.append(f"{figures.round_count} round{'' if figures.round_count == 1 else 's'}")
+    return f"{' '.join(words)}{': ' if how else ''}{', '.join(how)}"
+
+
+def explain_for_postgresql(view: CardView) -> tuple[str, ...]:
+    """What the figures mean for a server, a sentence or two for each."""
+    return tuple(_explain(view))
+
+
+def _explain(view: CardView) -> Iterator[str]:
+    flushes = view.find(EntryKey.FLUSHES)
+    if flushes:
+        yield (
+            f"Flushes one by one: {format_number(flushes)}/s, so one client commits at most {format_number(flushes)} times"
+            f" a second. N clients share flushes and commit about N/2 times as often, until CPU or disk ends it."
+        )
+    reads, p50, p99 = (view.find(key) for key in (EntryKey.RANDOM_READ, EntryKey.READ_P50, EntryKey.READ_P99))
+    if reads and p50 and p99:
+        yield (
+            f"A page that no cache has takes {format_latency(p50)}, one in a hundred more than {format_latency(p99)}."
+            f" All backends together get at most {format_number(reads)} of them a second"
+            f" ({format_rate(reads * PAGE_BYTES)})."
+        )
+    writes = view.find(EntryKey.RANDOM_WRITE)
+    if writes:
+        yield (
+            f"A checkpoint writes scattered pages at {format_rate(writes * PAGE_BYTES)} at most: 1 GB of them takes"
+            f" {format_seconds(_GIBIBYTE / PAGE_BYTES / writes)} or more."
+        )
+    sequential = view.find(EntryKey.SEQUENTIAL_READ)
+    if sequential:
+        yield (
+            f"Scanning a table of 10 GB that is not in memory takes"
+            f" {format_seconds(10 * _GIBIBYTE / sequential)} or more."
+        )
+    wal = view.find(EntryKey.WAL)
+    if wal:
+        yield f"WAL is written at {format_rate(wal)} at most, where large transactions or many clients share a flush."
+
+
+def _unit_of(estimate: Estimate, *, is_count: bool) -> tuple[float, str]:
+    if estimate.unit == "us":
+        return _time_unit(estimate.value or 0.0)
+    if estimate.unit == "bytes/s":
+        return _MEGABYTE, "MB/s"
+    return 1.0, "/s" if is_count else "IOPS"
+
+
+def _time_unit(us: float) -> tuple[float, str]:
+    return (1.0, "µs") if us < 1e3 else (1e3, "ms") if us < 1e6 else (1e6, "s")

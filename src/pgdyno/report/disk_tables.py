@@ -1,0 +1,147 @@
+"""The tables of a disk card, as published comparisons of storage have them: headline, fio's jobs, pg_test_fsync, ceilings."""
+
+from __future__ import annotations
+
+import math
+
+from pgdyno.analyse.disk_card import JobFigures, LatencyFigures, Plateau, PlateauKind
+from pgdyno.analyse.disk_efficiency import Efficiency
+from pgdyno.analyse.disk_entries import EntryKey
+from pgdyno.analyse.estimate import Estimate
+from pgdyno.plan.disk import DiskJob, Pattern
+from pgdyno.report.disk import ENTRY_WORDS, CardView, format_latency, format_rate, show_entry
+from pgdyno.report.format import ABSENT, format_bytes, format_number, format_percent
+from pgdyno.report.table import Cell, Column, Table, columns, text
+
+_JOB_WORDS = {
+    Pattern.RANDOM_READ: "random read",
+    Pattern.RANDOM_WRITE: "random write",
+    Pattern.SEQUENTIAL_READ: "seq. read",
+    Pattern.SEQUENTIAL_WRITE: "seq. write",
+    Pattern.MIXED: "mixed",
+    Pattern.WRITE_AND_FLUSH: "write+flush",
+    Pattern.WAL: "WAL",
+}
+# In the headline their place is beside the rate that they belong to.
+_LATENCIES = {
+    EntryKey.READ_P50,
+    EntryKey.READ_P99,
+    EntryKey.WRITE_P50,
+    EntryKey.WRITE_P99,
+    EntryKey.FLUSH_P50,
+    EntryKey.FLUSH_P99,
+}
+_FLUSH_GROUPS = ("one 8kB write", "two 8kB writes")
+
+
+def headline_table(view: CardView) -> Table:
+    """The figures that people ask of a disk, with their intervals."""
+    rows = []
+    for entry in view.entries:
+        shown = show_entry(entry)
+        interval = ABSENT if shown.interval == "measured once" else shown.interval
+        rows.append((text(ENTRY_WORDS[entry.key]), text(shown.value), text(interval), text(entry.how)))
+    return Table(
+        caption="What it does",
+        columns=(*columns("", "figure", "95 % interval", numbers_from=1), Column(title="how")),
+        rows=tuple(rows),
+    )
+
+
+def jobs_table(view: CardView) -> Table | None:
+    """Every job, as fio tables have them; None where fio was not run."""
+    if not view.figures.jobs:
+        return None
+    rows = tuple(_job_row(one, view.figures.plateaus) for one in view.figures.jobs)
+    titles = columns("fio", "depth", "IOPS", "±", "MB/s", "p50", "p99", "p99.9", numbers_from=1)
+    return Table(
+        caption="Each pattern by depth",
+        columns=titles,
+        rows=rows,
+        remark="± is half of the 95 % interval; * a depth from which more buys less than 10 %. Latency: of reads where"
+        " both are at work, of the flush where there is one.",
+    )
+
+
+def flush_table(view: CardView) -> Table | None:
+    """pg_test_fsync's methods; None where it was not run."""
+    by_name: dict[str, dict[str, str]] = {}
+    for test in view.card.flush_tests:
+        if test.group in _FLUSH_GROUPS:
+            name = f"{test.name} (default)" if test.is_default else test.name
+            shown = format_number(test.ops_per_s) if test.ops_per_s is not None else ABSENT
+            by_name.setdefault(name, {})[test.group] = shown
+    if not by_name:
+        return None
+    rows = tuple((text(name), *(text(found.get(group)) for group in _FLUSH_GROUPS)) for name, found in by_name.items())
+    return Table(
+        caption="pg_test_fsync: flushes a second",
+        columns=columns("wal_sync_method", "one 8 kB write", "two", numbers_from=1),
+        rows=rows,
+    )
+
+
+def efficiency_table(view: CardView) -> Table | None:
+    """Measured beside declared; None where nothing is declared."""
+    if not view.efficiencies:
+        return None
+    return Table(
+        caption="Beside what is declared",
+        columns=(*columns("", "measured", "lasts", "reached", "for a while", numbers_from=1), Column(title="bound by")),
+        rows=tuple(_efficiency_row(one) for one in view.efficiencies),
+    )
+
+
+def name_job(job: DiskJob) -> str:
+    """As fio tables do: `random read 8 kB`."""
+    if job.pattern is Pattern.MIXED and job.read_ratio is not None:
+        reads = round(job.read_ratio * 100)
+        return f"{_JOB_WORDS[job.pattern]} {reads}/{100 - reads} {format_bytes(job.block_bytes)}"
+    return f"{_JOB_WORDS[job.pattern]} {format_bytes(job.block_bytes)}"
+
+
+def _job_row(one: JobFigures, plateaus: tuple[Plateau, ...]) -> tuple[Cell, ...]:
+    latency = one.flush or one.read or one.write
+    begins = any(
+        (each.pattern, each.block_bytes, each.depth) == (one.job.pattern, one.job.block_bytes, one.job.depth)
+        and each.kind in {PlateauKind.REACHED, PlateauKind.LIKELY}
+        for each in plateaus
+    )
+    iops, rate = one.iops.value, one.bytes_per_s.value
+    return (
+        text(f"{name_job(one.job)}{'*' if begins else ''}"),
+        text(str(one.job.depth)),
+        text(None if iops is None else format_number(iops)),
+        text(_half_width(one.iops)),
+        text(None if rate is None else format_number(rate / 1e6)),
+        *(text(_percentile(latency, name)) for name in ("p50_us", "p99_us", "p999_us")),
+    )
+
+
+def _percentile(latency: LatencyFigures | None, name: str) -> str | None:
+    value: float | None = None if latency is None else getattr(latency, name).value
+    return None if value is None else format_latency(value)
+
+
+def _half_width(estimate: Estimate) -> str | None:
+    if estimate.low is None or estimate.high is None or estimate.low <= 0:
+        return None
+    half_width = math.sqrt(estimate.high / estimate.low) - 1
+    return f"{half_width * 100:.0f} %" if half_width < 1 else "large"
+
+
+def _efficiency_row(one: Efficiency) -> tuple[Cell, ...]:
+    def show(value: float | None) -> str | None:
+        if value is None:
+            return None
+        return format_rate(value) if one.measured.unit == "bytes/s" else format_number(value)
+
+    ratio = one.ratio.value
+    return (
+        text(ENTRY_WORDS[one.key]),
+        text(show(one.measured.value)),
+        text(show(one.ceiling.value)),
+        text(None if ratio is None else format_percent(ratio)),
+        text(show(one.ceiling.burst_value)),
+        text(one.ceiling.binds.value),
+    )

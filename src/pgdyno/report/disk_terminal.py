@@ -1,0 +1,68 @@
+"""Disk cards on the terminal: the figures that people ask, what they mean for PostgreSQL, what to doubt, every job.
+
+Fits 80 columns and says nothing by colour alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from pgdyno.explain.finding import Finding, Severity
+from pgdyno.report.disk import CardView, describe_making, describe_place, explain_for_postgresql
+from pgdyno.report.disk_tables import efficiency_table, flush_table, headline_table, jobs_table
+from pgdyno.report.format import format_number
+from pgdyno.report.grid import Grid
+from pgdyno.report.paragraph import Paragraph
+from pgdyno.report.table import Table
+
+_STYLES = {Severity.CRITICAL: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "bold"}
+
+
+def render_cards(views: Sequence[CardView]) -> RenderableType:
+    """One after the other."""
+    lines = [line for view in views for line in (*_render(view), "")]
+    return Group(*lines[:-1])
+
+
+def render_findings(findings: Sequence[Finding]) -> Iterator[RenderableType]:
+    """The gravest first, each with what was seen, why it matters and what to do."""
+    for finding in findings:
+        yield Paragraph(Text.assemble((f"{finding.severity.value}: ", _STYLES[finding.severity]), finding.claim), by=0)
+        words = (finding.evidence, finding.why) if finding.severity is not Severity.NOTE else (finding.evidence,)
+        yield from (Paragraph(one) for one in (*words, finding.advice) if one)
+
+
+def _render(view: CardView) -> Iterator[RenderableType]:
+    yield Paragraph(Text(describe_place(view.card), style="bold"), by=0)
+    yield Paragraph(describe_making(view.card, view.figures), by=0)
+    if view.entries:
+        yield from ("", Grid(headline_table(view)))
+    for table in (jobs_table(view), flush_table(view), efficiency_table(view)):
+        yield from _section(table)
+    meaning = explain_for_postgresql(view)
+    if meaning:
+        yield from ("", Text("What that means for PostgreSQL", style="bold underline"))
+        yield from (Paragraph(words) for words in meaning)
+    if view.findings:
+        yield from ("", *render_findings(view.findings))
+    yield from _rest(view)
+    if view.file is not None:
+        # A path is to be copied: it may pass the margin, and never breaks.
+        yield from ("", Text(f"card: {view.file}", no_wrap=True, overflow="ignore"))
+
+
+def _section(table: Table | None) -> Iterator[RenderableType]:
+    if table is not None:
+        yield from ("", Text(table.caption, style="bold underline"), Grid(table))
+
+
+def _rest(view: CardView) -> Iterator[RenderableType]:
+    clock = view.card.clock
+    if clock is not None:
+        yield from ("", Paragraph(f"pg_test_timing: reading the clock takes {format_number(clock.read_ns)} ns", by=0))
+    if view.card.unseen:
+        yield from ("", Text("not seen", style="bold"))
+        yield from (Paragraph(f"{one.what}: {one.reason}") for one in view.card.unseen)
