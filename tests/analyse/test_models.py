@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pgdyno.analyse.models import (
     PageClass,
     ceiling_tps,
+    charge_waits,
     count_account_pages,
     find_checkpoint_distance_bytes,
     measure_flush_s,
@@ -116,6 +117,11 @@ def test_the_chain_is_what_the_same_loop_simulated_comes_to(think_ms: float) -> 
 
 def test_cpus_bind_at_last() -> None:
     assert unflushed_tps(4, think_s=0.001, cpu_s=0.0008, cpu_count=2) == pytest.approx((1000, 2000, 2500, 2500))
+
+
+def test_waiting_takes_cpu_time_of_those_who_share_cpus() -> None:
+    assert charge_waits([1000, 2000], wait_cpu_s=0.001, cpu_count=2) == pytest.approx((1000, 1000))
+    assert charge_waits([1000, 2000], wait_cpu_s=0, cpu_count=2) == pytest.approx((1000, 2000))
 
 
 def test_a_flush_is_what_waiting_for_it_adds() -> None:

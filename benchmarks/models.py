@@ -1,0 +1,349 @@
+"""How far the models of analyse/models.py are off, on the embedded PostgreSQL 18 here.
+
+What is predicted never goes in. Each part says what does:
+
+  commit   TPS of tpcb-like, prepared, scale 50, 1 to 8 clients, that wait for their flushes. In go, all measured in turns
+           with it: TPS of a loop of tiny commits with 1 and 2 clients (a flush and the gap to the next), TPS of tpcb-like
+           with synchronous_commit=off of each number of clients, and what CPU time waiting for a flush costs one client.
+           No TPS of tpcb-like that waits goes in. Flush-bound are numbers of clients of which flushes alone allow less
+           than synchronous_commit=off does.
+  reads    blocks read per transaction, select-only and tpcb-like, scale 20, for three sizes of shared_buffers. In go the
+           pages of table and key as the server counts them, and the sizes.
+  images   full-page images of so many updates after a checkpoint, scale 20. In go the same pages and the updates.
+  distance WAL from checkpoint to checkpoint, as the server logs it. In go the settings.
+
+An error is predicted over measured, less 1. Its interval is of the median by order statistics, where there are enough.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from figures import say
+
+from pgdyno.analyse.models import (
+    PAGE_BYTES,
+    PageClass,
+    ceiling_tps,
+    charge_waits,
+    find_checkpoint_distance_bytes,
+    measure_flush_s,
+    predict_commit_tps,
+    predict_full_page_images,
+    predict_reads,
+)
+from pgdyno.record.serverlog import CheckpointComplete, CheckpointStart, read_serverlog
+from pgdyno.record.types import Dataset
+from pgdyno.run import sql
+from pgdyno.run.home import Home, open_home
+from pgdyno.run.installation import Installation, find_installation
+from pgdyno.run.load import Pgbench
+from pgdyno.run.load_argv import LoadRun
+from pgdyno.run.process import find_server_user
+from pgdyno.run.server import DATABASE, Server
+from pgdyno.run.template import prepare_template, restore_template
+from pgdyno.spec.study import DataSpec, ServerSpec
+from pgdyno.spec.table import QueryMode
+
+PARTS = ("reads", "images", "distance", "commit")
+CLIENTS = (1, 2, 4, 8)
+COMMIT_SCALE, READ_SCALE = 50, 20
+SIZES_MB = (16, 64, 160)
+MB = 1024**2
+# Shares a flush like any commit, and takes no row that another could wait for.
+TINY_COMMIT = "SELECT pg_logical_emit_message(true, 'pgdyno', 'x');\n"
+QUIET = {"autovacuum": "off", "checkpoint_timeout": "1h", "max_wal_size": "8GB"}
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """What one load came to."""
+
+    tps: float
+    transactions: int
+    cpu_s: float
+    """Of the server and the load generator, for a transaction."""
+    reads: float
+    """Blocks that shared_buffers missed, for a transaction."""
+    images: int
+    wal_bytes: int
+
+
+class Bench:
+    """A server with loaded data, and loads on it."""
+
+    def __init__(self, server: Server, dataset: Dataset, folder: Path) -> None:
+        self.server = server
+        self.dataset = dataset
+        self.tiny = folder / "tiny.sql"
+        self.tiny.write_text(TINY_COMMIT)
+        self._folder = folder
+        self._pgbench = Pgbench(installation=server.installation, user=server.home.user)
+
+    def run(self, script: str, clients: int, seconds: float, *, waits: bool = True) -> Run:
+        """A load whose sessions wait for their flushes, or do not."""
+        with self.server.connect() as connection:
+            connection.execute(f"ALTER DATABASE {DATABASE} SET synchronous_commit = {'on' if waits else 'off'}")
+            before = sql.read_counters(connection, watched_database=DATABASE)
+        load = LoadRun(
+            address=self.server.address,
+            scripts=((script, 1),),
+            mode=QueryMode.PREPARED,
+            clients=clients,
+            threads=min(clients, 2),
+            duration_s=seconds,
+            reports_statements=False,
+        )
+        cpu_s = tree_cpu_s(self.server.pid)
+        done = self._pgbench.run_load(load, directory=make_folder(self._folder))
+        # A backend gives its counts when it ends, and its CPU time when the postmaster has heard of it.
+        time.sleep(0.15)
+        cpu_s = tree_cpu_s(self.server.pid) - cpu_s + (done.cpu_s or 0.0)
+        with self.server.connect() as connection:
+            after = sql.read_counters(connection, watched_database=DATABASE)
+        count = done.summary.transaction_count or 0
+        return Run(
+            tps=done.summary.tps or 0.0,
+            transactions=count,
+            cpu_s=cpu_s / count,
+            reads=(after["blks_read_pages"] - before["blks_read_pages"]) / count,
+            images=int(after["wal_fpi_count"] - before["wal_fpi_count"]),
+            wal_bytes=int(after["wal_bytes"] - before["wal_bytes"]),
+        )
+
+    def pages_of(self, name: str) -> int:
+        """As the server counts them now."""
+        with self.server.connect() as connection:
+            return next(one.pages for one in sql.read_dataset(connection) if one.name == name)
+
+
+def make_folder(parent: Path) -> Path:
+    """A new one, which the server's account can read."""
+    folder = Path(tempfile.mkdtemp(dir=parent))
+    folder.chmod(0o755)
+    return folder
+
+
+def tree_cpu_s(pid: int) -> float:
+    """CPU seconds of a postmaster and all children it has or had."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    ticks = sum(map(int, read_stat(str(pid))[11:15]))
+    ticks += sum(sum(map(int, read_stat(child)[11:13])) for child in children)
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def read_stat(pid: str) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ["0"] * 15
+
+
+@contextmanager
+def running(
+    home: Home, installation: Installation, scale: int, settings: Mapping[str, str], folder: Path
+) -> Iterator[Bench]:
+    """A server on a fresh copy of loaded data."""
+    template = prepare_template(
+        installation=installation,
+        home=home,
+        data=DataSpec(),
+        scale=scale,
+        settings={},
+        output_dir=folder,
+        on_activity=lambda _: None,
+    )
+    restore_template(template, home)
+    server = Server(installation=installation, home=home, log_path=make_folder(folder) / "server.log")
+    try:
+        server.start({**QUIET, **settings})
+        yield Bench(server, template.dataset, folder)
+    finally:
+        server.abandon()
+
+
+def account_pages(bench: Bench) -> tuple[int, float]:
+    """Pages of pgbench_accounts, and leaves of its key: of 286 pages of a btree one is no leaf."""
+    key = bench.pages_of("pgbench_accounts_pkey")
+    return bench.pages_of("pgbench_accounts"), (key - 1) * (1 - 1 / 286)
+
+
+def measure_commits(bench: Bench, rounds: int, seconds: float) -> list[dict[tuple[str, int, bool], Run]]:
+    """Inputs and what they predict, in random order in each round: the disk of a second ago is another disk."""
+    cells = [("tiny", 1, True), ("tiny", 1, False), ("tiny", 2, True)]
+    cells += [("tpcb-like", clients, waits) for clients in CLIENTS for waits in (True, False)]
+    draw = random.Random(1)
+    measured = []
+    for number in range(rounds):
+        seen = {}
+        for script, clients, waits in draw.sample(cells, k=len(cells)):
+            path = str(bench.tiny) if script == "tiny" else script
+            seen[script, clients, waits] = bench.run(path, clients, seconds, waits=waits)
+        measured.append(seen)
+        print(f"  round {number + 1} of {rounds}", flush=True)
+    return measured
+
+
+def say_commits(measured: Sequence[Mapping[tuple[str, int, bool], Run]]) -> None:
+    tps = {cell: statistics.median(seen[cell].tps for seen in measured) for cell in measured[0]}
+    cpu_s = {cell: statistics.median(seen[cell].cpu_s for seen in measured) for cell in measured[0]}
+    flush_s = measure_flush_s(flushed_tps=tps["tiny", 1, True], unflushed_tps=tps["tiny", 1, False])
+    gap_s = max(0.0, 1 / tps["tiny", 2, True] - flush_s)
+    unflushed = np.interp(range(1, CLIENTS[-1] + 1), CLIENTS, [tps["tpcb-like", n, False] for n in CLIENTS])
+    wait_cpu_s = max(0.0, cpu_s["tpcb-like", 1, True] - cpu_s["tpcb-like", 1, False])
+    cpus = max(tps["tpcb-like", n, False] * cpu_s["tpcb-like", n, False] for n in CLIENTS)
+    charged = charge_waits(unflushed.tolist(), wait_cpu_s=wait_cpu_s, cpu_count=cpus)
+    say("models.commit.input.flush", flush_s * 1e6, unit="us", n=len(measured))
+    say("models.commit.input.gap", gap_s * 1e6, unit="us", n=len(measured))
+    say("models.commit.input.wait_cpu", wait_cpu_s * 1e6, unit="us", n=len(measured))
+    say("models.commit.input.cpus", cpus, unit="count", n=len(measured))
+    errors, of_bound = [], []
+    for clients in CLIENTS:
+        plain = ceiling_tps(clients, flush_s=flush_s, gap_s=gap_s)
+        forecast = predict_commit_tps(charged[:clients], flush_s=flush_s, gap_s=gap_s)
+        seen = tps["tpcb-like", clients, True]
+        errors.append(forecast.tps / seen - 1)
+        is_bound = plain < tps["tpcb-like", clients, False]
+        of_bound += [errors[-1]] if is_bound else []
+        print(
+            f"  {clients} clients: {forecast.tps:,.0f} tps predicted, {seen:,.0f} measured;"
+            f" flushes alone {plain:,.0f}, without them {tps['tpcb-like', clients, False]:,.0f}"
+        )
+        name = f"models.commit.{clients}_clients"
+        say(f"{name}.measured_tps", seen, unit="tps", n=len(measured))
+        say(f"{name}.error", errors[-1], unit="ratio", n=len(measured))
+    say_errors("models.commit.error", errors)
+    if of_bound:
+        say_errors("models.commit.flush_bound.error", of_bound)
+
+
+def run_reads(home: Home, installation: Installation, folder: Path, *, sizes_mb: Sequence[int], seconds: float) -> None:
+    errors = []
+    for size_mb in sizes_mb:
+        settings = {"shared_buffers": f"{size_mb}MB"}
+        for script in ("select-only", "tpcb-like"):
+            with running(home, installation, READ_SCALE, settings, folder) as bench:
+                heap, leaves = account_pages(bench)
+                others = sum(one.pages for one in bench.dataset.relations) - heap - leaves
+                classes = [
+                    PageClass(name="heap", pages_count=heap, accesses_per_transaction=1),
+                    PageClass(name="leaves", pages_count=leaves, accesses_per_transaction=1),
+                ]
+                forecast = predict_reads(classes, buffers_count=size_mb * MB / PAGE_BYTES - others)
+                # Whoever waits for no flush has soon done as much as fills the buffers a few times.
+                settled = wait_until_settled(bench, script, forecast.memory_transactions, seconds)
+                seen = bench.run(script, 4, seconds, waits=False)
+            errors.append(forecast.reads_per_transaction / seen.reads - 1)
+            name = f"models.reads.{script.replace('-', '_')}.{size_mb}mb"
+            print(
+                f"  {script}, {size_mb} MB, after {settled:,} transactions:"
+                f" {forecast.reads_per_transaction:.3f} reads predicted, {seen.reads:.3f} measured"
+            )
+            say(f"{name}.measured", seen.reads, unit="reads/transaction", n=seen.transactions)
+            say(f"{name}.error", errors[-1], unit="ratio", n=1)
+    say_errors("models.reads.error", errors)
+
+
+def wait_until_settled(bench: Bench, script: str, memory_transactions: float, seconds: float) -> int:
+    """Run until what was held at first plays no part any more, or for long enough. Gives the transactions it took."""
+    done = 0
+    for _ in range(6):
+        done += bench.run(script, 4, seconds, waits=False).transactions
+        if done > 3 * memory_transactions:
+            break
+    return done
+
+
+def run_images(home: Home, installation: Installation, folder: Path, *, loads_s: Sequence[float]) -> None:
+    errors = []
+    for seconds in loads_s:
+        with running(home, installation, READ_SCALE, {"shared_buffers": "512MB"}, folder) as bench:
+            with bench.server.connect() as connection:
+                sql.warm_dataset(connection)
+                sql.checkpoint(connection)
+            heap, leaves = account_pages(bench)
+            seen = bench.run("simple-update", 4, seconds, waits=False)
+        predicted = sum(
+            predict_full_page_images(updates_count=seen.transactions, pages_count=pages) for pages in (heap, leaves)
+        )
+        errors.append(predicted / seen.images - 1)
+        print(f"  {seen.transactions:,} updates: {predicted:,.0f} images predicted, {seen.images:,} measured")
+        say(f"models.images.{seconds:g}_s.error", errors[-1], unit="ratio", n=seen.transactions)
+    say_errors("models.images.error", errors)
+
+
+def run_distance(home: Home, installation: Installation, folder: Path, *, seconds: float) -> None:
+    settings = {"max_wal_size": "96MB", "min_wal_size": "80MB", "checkpoint_completion_target": "0.5"}
+    with running(home, installation, READ_SCALE, settings, folder) as bench:
+        while seconds > 0:
+            bench.run("simple-update", 4, 2, waits=False)
+            seconds -= 2
+        log = tuple(read_serverlog(bench.server.log_path, clock_offset_s=0.0))
+    starts = [one for one in log if isinstance(one, CheckpointStart)]
+    ends = [one for one in log if isinstance(one, CheckpointComplete)]
+    # The first one's distance begins where nobody counted.
+    seen = [
+        end.distance_kb * 1024 for start, end in list(zip(starts, ends, strict=False))[1:] if start.reasons == ("wal",)
+    ]
+    predicted = find_checkpoint_distance_bytes(max_wal_size_bytes=96 * MB, completion_target=0.5)
+    if not seen:
+        print("  no checkpoint ended that WAL had caused: no figure")
+        return
+    print(f"  {predicted / MB:.0f} MB predicted, measured: {', '.join(f'{one / MB:.0f}' for one in seen)}")
+    say("models.distance.error", predicted / statistics.median(seen) - 1, unit="ratio", n=len(seen))
+
+
+def say_errors(name: str, errors: Sequence[float]) -> None:
+    """The median absolute error; with at least six of them between the outermost, which hold it at 95 %."""
+    sizes = sorted(map(abs, errors))
+    low, high = (sizes[0], sizes[-1]) if len(sizes) >= 6 else (None, None)
+    middle = statistics.median(sizes)
+    say(f"{name}.median", middle, low=low, high=high, unit="ratio", n=len(sizes), target="<= 0.1")
+    say(f"{name}.largest", sizes[-1], unit="ratio", n=len(sizes))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a rough answer within a minute")
+    parser.add_argument("--part", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--rounds", type=int, default=15, help="of commits")
+    parser.add_argument("--home", type=Path, help="keeps loaded data; else they are loaded and thrown away")
+    options = parser.parse_args()
+    with ExitStack() as stack:
+        root = Path(tempfile.mkdtemp(prefix="pgdyno-models-", dir="/var/tmp"))
+        root.chmod(0o755)
+        stack.callback(shutil.rmtree, root)
+        home = stack.enter_context(open_home(options.home or root / "home", find_server_user()))
+        installation = find_installation(ServerSpec(), user=home.user, software_dir=home.software)
+        for part in options.part:
+            print(f"{part}:", flush=True)
+            folder = root / part
+            folder.mkdir(mode=0o755)
+            if part == "commit":
+                scale = READ_SCALE if options.quick else COMMIT_SCALE
+                with running(home, installation, scale, {"shared_buffers": "1GB"}, folder) as bench:
+                    with bench.server.connect() as connection:
+                        sql.warm_dataset(connection)
+                        sql.checkpoint(connection)
+                    say_commits(measure_commits(bench, 2 if options.quick else options.rounds, 1))
+            elif part == "reads":
+                sizes_mb, seconds = (SIZES_MB[1:2], 1) if options.quick else (SIZES_MB, 4)
+                run_reads(home, installation, folder, sizes_mb=sizes_mb, seconds=seconds)
+            elif part == "images":
+                run_images(home, installation, folder, loads_s=(1,) if options.quick else (1, 3, 9))
+            else:
+                run_distance(home, installation, folder, seconds=4 if options.quick else 20)
+
+
+if __name__ == "__main__":
+    main()

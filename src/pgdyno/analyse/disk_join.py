@@ -1,0 +1,232 @@
+"""What a trial asked of its disk against what the disk's card says it can do.
+
+Shares of limits, each of its own kind: commits that wait for flushes, WAL, reads and writes of the device. The kernel's
+cache answers much of what shared_buffers miss, so reads are the device's own and not the server's. A share near 1 says
+what to look at; it does not say that this was the limit, which CPUs or locks may have been before. Nothing is added up:
+a disk can do less of each when it does all at once.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+
+import msgspec
+import numpy as np
+
+from pgdyno.analyse.disk_card import estimate_card
+from pgdyno.analyse.disk_entries import Entry, EntryKey, list_entries
+from pgdyno.analyse.models import ceiling_tps
+from pgdyno.plan.plan import PlannedWorkload
+from pgdyno.record import series
+from pgdyno.record.disk_card import DiskCard
+from pgdyno.record.serverlog import CheckpointComplete
+from pgdyno.record.trial_data import TrialData
+
+# A load that only reads writes a little, too: hints, and what the server does by itself.
+_WRITES_BYTES = 100.0
+# Scripts of several transactions wait for several flushes in each.
+_ONE_COMMIT_RATIO = 1.05
+# Less of a limit is no share that anybody plans with, and its last digits are noise.
+_GIVEN_UP = frozenset({"off", "false", "no", "0"})
+
+
+class DiskLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What a disk can do, as its card says; None where that was not measured."""
+
+    flush_s: float | None = None
+    """Of a page of WAL, one at a time, until it is durable."""
+    flush_low_s: float | None = None
+    flush_high_s: float | None = None
+    """Ends of its interval; None without one."""
+    flush_how: str = ""
+    random_read_iops: float | None = None
+    random_write_iops: float | None = None
+    read_bytes_per_s: float | None = None
+    write_bytes_per_s: float | None = None
+
+
+class UseKind(enum.Enum):
+    """What of a disk is used."""
+
+    FLUSHES = "flushes"
+    """Commits of so many clients, which share flushes."""
+    WAL = "WAL"
+    READS = "reads"
+    READ_BYTES = "bytes read"
+    WRITES = "writes"
+    WRITTEN_BYTES = "bytes written"
+    CHECKPOINTS = "checkpoint writing"
+    """While one writes."""
+
+
+class DiskUse(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of one limit a trial used."""
+
+    kind: UseKind
+    used: float
+    limit: float
+    unit: str
+    """Of both."""
+    how: str
+    """What the limit is, in a clause."""
+
+    @property
+    def ratio(self) -> float:
+        """Share of the limit."""
+        return self.used / self.limit
+
+
+class DiskJoin(msgspec.Struct, frozen=True, kw_only=True):
+    """A trial's load on the data's device; None where it was not seen."""
+
+    device: str | None
+    busy_ratio: float | None
+    """Time with any request under way; a device that does many at once is not full at 1."""
+    read_await_ms: float | None
+    write_await_ms: float | None
+    flush_await_ms: float | None
+    missed_blocks_per_s: float | None
+    """That shared_buffers missed; what of them the kernel's cache did not have are the device's reads."""
+    uses: tuple[DiskUse, ...]
+
+    def find(self, kind: UseKind) -> DiskUse | None:
+        """The use of that kind."""
+        return next((use for use in self.uses if use.kind is kind), None)
+
+
+def find_limits(card: DiskCard) -> DiskLimits:
+    """The limits that a card knows."""
+    entries = {entry.key: entry for entry in list_entries(card, estimate_card(card))}
+    flushes = entries.get(EntryKey.FLUSHES)
+    estimate = None if flushes is None else flushes.estimate
+    return DiskLimits(
+        flush_s=_inverse(None if estimate is None else estimate.value),
+        flush_low_s=_inverse(None if estimate is None else estimate.high),
+        flush_high_s=_inverse(None if estimate is None else estimate.low),
+        flush_how="" if flushes is None else f"disk card, {flushes.how}",
+        random_read_iops=_value(entries.get(EntryKey.RANDOM_READ)),
+        random_write_iops=_value(entries.get(EntryKey.RANDOM_WRITE)),
+        read_bytes_per_s=_value(entries.get(EntryKey.SEQUENTIAL_READ)),
+        write_bytes_per_s=_value(entries.get(EntryKey.SEQUENTIAL_WRITE)),
+    )
+
+
+def join_trial(
+    data: TrialData, workload: PlannedWorkload, limits: DiskLimits, *, device: str | None, tps: float | None
+) -> DiskJoin:
+    """What a trial asked of its disk.
+
+    Args:
+        data: Of the trial.
+        workload: Its load.
+        limits: Of the data's disk.
+        device: Its kernel name.
+        tps: Of the trial; None where it has none, or where variants alternate in it.
+    """
+    seen = _observe(data, device)
+    duration_s = _duration_s(data)
+    grown = _growth(data, duration_s)
+    return DiskJoin(
+        device=device,
+        busy_ratio=seen.get("disk_util_ratio"),
+        read_await_ms=seen.get("disk_read_await_ms"),
+        write_await_ms=seen.get("disk_write_await_ms"),
+        flush_await_ms=seen.get("disk_flush_await_ms"),
+        missed_blocks_per_s=grown.get("blks_read_pages"),
+        uses=(*_commits(data, workload, limits, grown, tps), *_device_uses(data, limits, grown, seen)),
+    )
+
+
+def waits_for_flushes(data: TrialData) -> bool:
+    """Whether commits of this trial's sessions return only when their WAL is durable."""
+    settings = {fact.name: fact.value for fact in data.record.settings}
+    return not any(settings.get(name, "on") in _GIVEN_UP for name in ("synchronous_commit", "fsync"))
+
+
+def _commits(
+    data: TrialData, workload: PlannedWorkload, limits: DiskLimits, grown: dict[str, float], tps: float | None
+) -> Iterator[DiskUse]:
+    commits, wal = grown.get("xact_commit_count"), grown.get("wal_bytes")
+    if tps is None or limits.flush_s is None or not waits_for_flushes(data) or not commits or wal is None:
+        return
+    if wal / tps > _WRITES_BYTES and commits / tps < _ONE_COMMIT_RATIO:
+        clients = "1 client" if workload.clients == 1 else f"{workload.clients} clients in two halves"
+        yield DiskUse(
+            kind=UseKind.FLUSHES,
+            used=tps,
+            limit=ceiling_tps(workload.clients, flush_s=limits.flush_s),
+            unit="tps",
+            how=f"{clients}, a flush of {limits.flush_s * 1000:.3g} ms",
+        )
+
+
+def _device_uses(
+    data: TrialData, limits: DiskLimits, grown: dict[str, float], seen: dict[str, float]
+) -> Iterator[DiskUse]:
+    found = (
+        (UseKind.WAL, grown.get("wal_bytes"), limits.write_bytes_per_s, "bytes/s", "sequential write"),
+        (UseKind.READS, seen.get("disk_read_iops"), limits.random_read_iops, "/s", "random read"),
+        (UseKind.READ_BYTES, seen.get("disk_read_bytes_per_s"), limits.read_bytes_per_s, "bytes/s", "sequential read"),
+        (UseKind.WRITES, seen.get("disk_write_iops"), limits.random_write_iops, "/s", "random write"),
+        (UseKind.WRITTEN_BYTES, seen.get("disk_write_bytes_per_s"), limits.write_bytes_per_s, "bytes/s", "sequential write"),
+        (UseKind.CHECKPOINTS, _checkpoint_pages_per_s(data), limits.random_write_iops, "/s", "random write"),
+    )  # fmt: skip
+    for kind, used, limit, unit, how in found:
+        if used is not None and limit:
+            yield DiskUse(kind=kind, used=used, limit=limit, unit=unit, how=how)
+
+
+def _observe(data: TrialData, device: str | None) -> dict[str, float]:
+    """Means of the device's series over the load, by metric."""
+    start_s, end_s = data.record.load_start_monotonic_s, data.record.load_end_monotonic_s
+    if data.os is None or device is None or start_s is None or end_s is None:
+        return {}
+    means = {}
+    for metric, line in series.disk_series(data.os, device).items():
+        inside = line.values[(line.monotonic_s >= start_s) & (line.monotonic_s <= end_s)]
+        inside = inside[np.isfinite(inside)]
+        if len(inside):
+            means[metric] = float(inside.mean())
+    return means
+
+
+def _growth(data: TrialData, duration_s: float | None) -> dict[str, float]:
+    """What counters grew by in a second of the load."""
+    before, after = data.record.counters_before, data.record.counters_after
+    if not duration_s:
+        return {}
+    return {
+        name: (later - earlier) / duration_s
+        for name, later in after.items()
+        if later is not None and (earlier := before.get(name)) is not None
+    }
+
+
+def _checkpoint_pages_per_s(data: TrialData) -> float | None:
+    """Pages that checkpoints wrote, in a second of their writing; those that ended during the load count."""
+    start_s, end_s = data.record.load_start_monotonic_s, data.record.load_end_monotonic_s
+    if start_s is None or end_s is None:
+        return None
+    ended = [
+        event
+        for event in data.log
+        if isinstance(event, CheckpointComplete)
+        and event.origin is not None
+        and start_s <= event.origin.monotonic_s <= end_s
+    ]
+    writing_s = sum(event.write_s for event in ended)
+    return sum(event.written_pages for event in ended) / writing_s if writing_s > 0.0 else None
+
+
+def _duration_s(data: TrialData) -> float | None:
+    start_s, end_s = data.record.load_start_monotonic_s, data.record.load_end_monotonic_s
+    return None if start_s is None or end_s is None else end_s - start_s
+
+
+def _value(entry: Entry | None) -> float | None:
+    return None if entry is None else entry.estimate.value
+
+
+def _inverse(value: float | None) -> float | None:
+    return 1.0 / value if value else None
