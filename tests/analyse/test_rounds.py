@@ -190,6 +190,20 @@ def test_a_trials_figures() -> None:
     assert {arm: len(of) for arm, of in only.values.items()} == {"A": 2, "B": 1}
 
 
+def test_a_trial_in_which_nothing_ended_is_no_gap() -> None:
+    # Left out, it would forgive the arm that stalls, and where many do, nothing would be compared.
+    arms = "ABAABA"
+    trials = [build_trial(n, arm, round_number=1 + (n > 3)) for n, arm in enumerate(arms, start=1)]
+    trials[1] = build_trial(2, "B", tps=0.0)
+    trials[4] = msgspec.structs.replace(build_trial(5, "B", round_number=2, tps=None), transactions_count=0)
+    rounds = rounds_of_trials(trials, cpu_count=2.0)
+    assert [one.values["B"][0]["tps"] for one in rounds] == [0.05, 0.05]
+    assert [values["tps"] for one in rounds for values in one.values["A"]] == [1000.0] * 4
+    # What ended outside of the steady part is known.
+    trials[1] = msgspec.structs.replace(trials[1], pgbench_tps=0.3, transactions_count=3)
+    assert rounds_of_trials(trials, cpu_count=2.0)[0].values["B"][0]["tps"] == 0.3
+
+
 def test_trials_that_failed_are_missing_from_their_rounds() -> None:
     trials = [build_trial(n, arm, round_number=1 + (n > 3)) for n, arm in enumerate("ABAABA", start=1)]
     failed = msgspec.structs.replace(trials[1].record, status=TrialStatus.FAILED)

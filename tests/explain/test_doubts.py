@@ -74,6 +74,7 @@ def test_a_quiet_study_raises_no_doubt(record: StudyRecord) -> None:
         ({"shares": {"load_generator_thread_ratio": 0.97}}, "pgbench itself", Severity.WARNING),
         ({"events": (Event(kind="level shift", t_s=9.0, until_s=None, text="-30 %"),)}, "its level", Severity.WARNING),
         ({"events": ()}, "No checkpoint", Severity.NOTE),
+        ({"transactions_count": 0}, "No transaction succeeded in", Severity.WARNING),
     ],
 )
 def test_what_trials_show(record: StudyRecord, changes: dict[str, object], words: str, severity: Severity) -> None:

@@ -3,8 +3,8 @@
 A round holds the reference twice and every other arm that was still undecided once. An arm that is missing from a round
 is missing only there; what a round compares, `comparison` says.
 
-What is left out must not depend on how it turned out, or an arm's worst moments would be forgiven: a slice in which no
-transaction ended is a stall and no gap, and a figure that many slices cannot give is left out of all of them.
+What is left out must not depend on how it turned out, or an arm's worst moments would be forgiven: a slice or a trial in
+which no transaction ended is a stall and no gap, and a figure that many slices cannot give is left out of all of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pgdyno.record.types import TrialStatus
 
 # Fewer transactions than these in the median slice of a block, and its percentile is the latency of a handful of them.
 _LEAST_COUNT = {"latency_p50_ms": (0.5, 20), "latency_p95_ms": (0.95, 100), "latency_p99_ms": (0.99, 500)}
-# Of a slice in which none ended, for the logarithm: half of the least that could have been seen.
+# Of a slice or trial in which none ended, for the logarithm: half of the least that could have been seen.
 # Source: Anscombe 1948, "The transformation of Poisson, binomial and negative-binomial data", doi:10.1093/biomet/35.3-4.246.
 _NO_TRANSACTION = 0.5
 # What is 0 has no logarithm and so no ratio, such as reads of a dataset that is cached whole. A count that is 0 more
@@ -105,7 +105,7 @@ def rounds_of_trials(trials: Iterable[TrialAnalysis], *, cpu_count: float) -> tu
 
 
 def _values_of_trial(trial: TrialAnalysis, cpu_count: float) -> dict[str, float]:
-    values: dict[str, float | None] = {"tps": trial.tps}
+    values: dict[str, float | None] = {"tps": _tps_of_trial(trial)}
     for percentile in trial.percentiles:
         if percentile.name in _TRIAL_PERCENTILES:
             values[_TRIAL_PERCENTILES[percentile.name]] = percentile.value_ms
@@ -114,6 +114,14 @@ def _values_of_trial(trial: TrialAnalysis, cpu_count: float) -> dict[str, float]
     if busy is not None and trial.tps:
         values["cpu_ms"] = busy * cpu_count * 1e3 / trial.tps
     return _known(values)
+
+
+def _tps_of_trial(trial: TrialAnalysis) -> float | None:
+    """Of the steady part; of the whole load where nothing ended in it; None where it is not known what ended."""
+    tps = trial.tps or trial.pgbench_tps
+    if not tps and (trial.tps == 0 or trial.transactions_count == 0):
+        return _NO_TRANSACTION / trial.record.planned.duration_s
+    return tps
 
 
 def _list_percentiles(loads: Sequence[SliceLoad]) -> dict[str, float]:

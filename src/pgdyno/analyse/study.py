@@ -190,7 +190,8 @@ def _no_percentiles(data: TrialData, throughput: TrialThroughput | None) -> tupl
 
 
 def _count(data: TrialData, field: str) -> int | None:
-    if data.pgbench is None or not data.pgbench.is_complete:
+    # Where no transaction succeeded, pgbench says that much and no more.
+    if data.pgbench is None or not (data.pgbench.is_complete or data.pgbench.transaction_count == 0):
         return None
     count: int | None = getattr(data.pgbench, field)
     return count

@@ -58,6 +58,20 @@ def _failed_trials(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Fin
         )
 
 
+def _nothing_ended(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
+    for workload in analysis.workloads:
+        trials = [trial.record for trial in workload.trials if trial.transactions_count == 0]
+        numbers = [str(trial.planned.number) for trial in trials if trial.error is None]
+        if numbers:
+            yield Finding(
+                severity=Severity.WARNING,
+                claim=f"No transaction succeeded in {len(numbers)} of {len(workload.trials)} trials.",
+                evidence=f"Trial {', '.join(numbers)}; comparisons take it for half a transaction",
+                advice="The server's log and the trial's counts of failures say what the clients met with.",
+                workload=workload.name,
+            )
+
+
 def _durability(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
     if record.plan.experiment is not None:
         return
@@ -248,6 +262,7 @@ _RULES: tuple[Callable[[StudyRecord, StudyAnalysis], Iterable[Finding]], ...] = 
     find_comparison_doubts,
     find_search_doubts,
     _failed_trials,
+    _nothing_ended,
     _durability,
     _few_trials,
     _steal,
