@@ -7,6 +7,7 @@ own; a report that is cut off, because fio was killed, is refused rather than ta
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -18,6 +19,8 @@ from pgdyno.record.disk_card import Direction, Latencies, Span
 PERCENTILES = (50.0, 95.0, 99.0, 99.9)
 # Two reports may come close to each other at the end; a rate over less than this says little.
 _SHORTEST_SPAN_S = 0.125
+# What the end of a run comes late by; fio counts milliseconds.
+_LATE_S = 0.02
 
 
 class FioReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,8 +78,12 @@ class _Report(msgspec.Struct):
     version: str = msgspec.field(name="fio version")
 
 
-def parse_fio(text: str) -> FioReport:
+def parse_fio(text: str, *, load_s: float | None = None) -> FioReport:
     """The last of fio's reports, with what the earlier ones tell of the time between.
+
+    Args:
+        text: All that fio printed.
+        load_s: When it was to stop submitting: then only the queue drains, which is no part of a run. None: never.
 
     Raises:
         ValueError: There is none, the last is cut off, or fio says that its job failed.
@@ -93,7 +100,7 @@ def parse_fio(text: str) -> FioReport:
         read=_direction(job.read),
         write=_direction(job.write),
         flush=_latencies(job.sync.lat_ns),
-        spans=tuple(_list_spans([report.jobs[0] for report in reports])),
+        spans=tuple(_list_spans([report.jobs[0] for report in reports], load_s)),
         moved_bytes=job.read.io_bytes + job.write.io_bytes,
         cpu_ratio=(job.usr_cpu + job.sys_cpu) / 100,
     )
@@ -134,14 +141,16 @@ def _latencies(times: _Times | None) -> Latencies | None:
     )
 
 
-def _list_spans(jobs: list[_Job]) -> Iterator[Span]:
+def _list_spans(jobs: list[_Job], load_s: float | None) -> Iterator[Span]:
     """Of what was done between one report and the next; the first begins with the run."""
+    until_s = math.inf if load_s is None else load_s + _LATE_S
     marks = [(0.0, 0)]
-    for job in jobs:
-        mark = (job.job_runtime / 1000, job.ios)
+    for mark in ((job.job_runtime / 1000, job.ios) for job in jobs):
+        if mark[0] > until_s:
+            break
         if mark[0] - marks[-1][0] >= _SHORTEST_SPAN_S:
             marks.append(mark)
-        elif len(marks) > 1 and job is jobs[-1]:
+        elif len(marks) > 1:
             marks[-1] = mark
     for (began_s, before), (ended_s, after) in pairwise(marks):
         yield Span(t_s=ended_s, iops=(after - before) / (ended_s - began_s))

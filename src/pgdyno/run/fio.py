@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import signal
-import subprocess
 
 import msgspec
 
@@ -127,7 +125,7 @@ def lay_out(fio: Fio, scratch: Scratch, file_bytes: int, *, seed: int, most_s: f
         "--refill_buffers=1",
         *_engine(fio, _FILL_DEPTH if fio.queueing else 1, is_direct=scratch.takes_direct),
     ]
-    report = _run(fio, scratch, options, seed=seed, patience_s=most_s + _PATIENCE_S, user=user)
+    report = _run(fio, scratch, options, seed=seed, most_s=most_s, user=user)
     if report.moved_bytes < file_bytes:
         os.ftruncate(scratch.descriptor, report.moved_bytes)
     return report.moved_bytes
@@ -162,7 +160,7 @@ def run_job(
         *([] if job.read_ratio is None else [f"--rwmixread={job.read_ratio * 100:.0f}"]),
         *_engine(fio, job.depth, is_direct=_is_direct(job)),
     ]
-    return _run(fio, scratch, options, seed=seed, patience_s=job.runtime_s + _PATIENCE_S, user=user)
+    return _run(fio, scratch, options, seed=seed, most_s=job.runtime_s, user=user)
 
 
 def _is_direct(job: DiskJob) -> bool:
@@ -176,7 +174,7 @@ def _engine(fio: Fio, depth: int, *, is_direct: bool) -> tuple[str, ...]:
 
 
 def _run(
-    fio: Fio, scratch: Scratch, options: list[str], *, seed: int, patience_s: float, user: ServerUser | None
+    fio: Fio, scratch: Scratch, options: list[str], *, seed: int, most_s: float, user: ServerUser | None
 ) -> FioReport:
     argv = [
         *(fio.program, "--name=job", f"--filename={AS_STDIN}", "--allow_file_create=0", "--fallocate=none", "--thread"),
@@ -189,22 +187,12 @@ def _run(
         *("--lat_percentiles=1", "--clat_percentiles=0"),
         *options,
     ]
-    child = process.start(
-        argv, user=user, stdin=scratch.descriptor, stdout=subprocess.PIPE, stderr=subprocess.PIPE, death_signal="KILL"
-    )
+    done = scratch.run(argv, user=user, timeout_s=most_s + _PATIENCE_S)
+    if done.exit_code > 0:
+        said = (done.stderr or done.stdout).strip()
+        raise StepFailedError("fio failed", detail=said.splitlines()[0] if said else f"exit code {done.exit_code}")
     try:
-        stdout, stderr = child.communicate(timeout=patience_s)
-    except subprocess.TimeoutExpired as exc:
-        raise StepFailedError("fio did not end", detail=f"{patience_s:.0f} s after its start") from exc
-    finally:
-        process.stop(child)
-    said = (stderr or stdout).decode(errors="replace").strip()
-    if child.returncode < 0:
-        raise StepFailedError("fio was killed", detail=f"by {signal.Signals(-child.returncode).name}")
-    if child.returncode > 0:
-        raise StepFailedError("fio failed", detail=said.splitlines()[0] if said else f"exit code {child.returncode}")
-    try:
-        return parse_fio(stdout.decode(errors="replace"))
+        return parse_fio(done.stdout, load_s=most_s)
     except ValueError as exc:
         raise StepFailedError("fio cannot be understood", detail=str(exc)) from exc
 

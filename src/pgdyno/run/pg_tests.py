@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 from pgdyno.errors import HostError, StepFailedError
@@ -32,20 +31,11 @@ def run_flush_tests(bindir: Path, scratch: Scratch, *, test_s: float, user: Serv
     """
     program = _find(bindir, "pg_test_fsync")
     argv = [program, f"--filename={AS_STDIN}", f"--secs-per-test={test_s:.0f}"]
-    child = process.start(
-        argv, user=user, stdin=scratch.descriptor, stdout=subprocess.PIPE, stderr=subprocess.PIPE, death_signal="KILL"
-    )
+    done = scratch.run(argv, user=user, timeout_s=FLUSH_TESTS * test_s + _FLUSH_PATIENCE_S)
     try:
-        stdout, stderr = child.communicate(timeout=FLUSH_TESTS * test_s + _FLUSH_PATIENCE_S)
-    except subprocess.TimeoutExpired as exc:
-        raise StepFailedError("pg_test_fsync did not end") from exc
-    finally:
-        process.stop(child)
-    try:
-        return parse_flush_tests(stdout.decode(errors="replace"))
+        return parse_flush_tests(done.stdout)
     except ValueError as exc:
-        said = stderr.decode(errors="replace").strip()
-        raise StepFailedError("pg_test_fsync failed", detail=said or str(exc)) from exc
+        raise StepFailedError("pg_test_fsync failed", detail=done.stderr.strip() or str(exc)) from exc
 
 
 def run_clock_test(bindir: Path, *, test_s: float, user: ServerUser | None) -> ClockTest:

@@ -13,13 +13,16 @@ import errno
 import fcntl
 import os
 import secrets
-from collections.abc import Iterator
+import signal
+import subprocess
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
-from pgdyno.errors import HostError
-from pgdyno.run.process import ServerUser
+from pgdyno.errors import HostError, StepFailedError
+from pgdyno.run import process
+from pgdyno.run.process import Completed, ServerUser
 from pgdyno.units import format_bytes
 
 AS_STDIN = "/proc/self/fd/0"
@@ -37,6 +40,37 @@ class Scratch(msgspec.Struct, frozen=True, kw_only=True):
     descriptor: int
     takes_direct: bool
     """Whether it can be read and written past the page cache."""
+
+    def run(self, argv: Sequence[str], *, user: ServerUser | None, timeout_s: float) -> Completed:
+        """Run a program that opens the file as `AS_STDIN`. From the main thread.
+
+        Args:
+            argv: The program and its arguments.
+            user: Whom to run it as; None: as ourselves.
+            timeout_s: After this long it is ended.
+
+        Raises:
+            HostError: It is missing or may not be run.
+            StepFailedError: It was ended, or somebody killed it.
+        """
+        name = Path(argv[0]).name
+        with process.start(
+            argv, user=user, stdin=self.descriptor, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as child:
+            try:
+                stdout, stderr = child.communicate(timeout=timeout_s)
+            except subprocess.TimeoutExpired as exc:
+                raise StepFailedError(f"{name} did not end within {timeout_s:.0f} s") from exc
+            finally:
+                process.stop(child)
+        if child.returncode < 0:
+            raise StepFailedError(f"{name} was killed", detail=f"by {signal.Signals(-child.returncode).name}")
+        return Completed(
+            argv=tuple(argv),
+            exit_code=child.returncode,
+            stdout=stdout.decode(errors="replace"),
+            stderr=stderr.decode(errors="replace"),
+        )
 
 
 @contextlib.contextmanager
@@ -86,7 +120,8 @@ def _open_folder(folder: Path) -> int:
 def _check_space(folder: Path, place: int, file_bytes: int) -> None:
     usage = os.fstatvfs(place)
     free_bytes = usage.f_bavail * usage.f_frsize
-    if file_bytes > free_bytes * _MOST_OF_FREE:
+    # One without a size of its own, such as ramfs, says that it has none at all.
+    if usage.f_blocks and file_bytes > free_bytes * _MOST_OF_FREE:
         raise HostError(
             f"{folder} has too little space to be measured",
             detail=f"the test file is {format_bytes(file_bytes)} and {format_bytes(free_bytes)} are free, "

@@ -1,0 +1,99 @@
+"""Disks of one's own for tests: loop devices with a file system, slowed down by a control group where a limit is planted.
+
+All of it needs root, and is undone however a test ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+_BLKIO = Path("/sys/fs/cgroup/blkio")
+_MKFS = {"ext4": ("mkfs.ext4", "-q"), "xfs": ("mkfs.xfs", "-q")}
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a disk")
+needs_fio = pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
+
+
+class Loop(NamedTuple):
+    """A file that is a disk, mounted."""
+
+    device: Path
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        return self.device.name
+
+    @property
+    def free_bytes(self) -> int:
+        usage = os.statvfs(self.folder)
+        return usage.f_bfree * usage.f_frsize
+
+
+@contextlib.contextmanager
+def mounted_loop(place: Path, kind: str, size_bytes: int) -> Iterator[Loop]:
+    """A disk of that size with a file system on it, below `place`."""
+    image, folder = place / f"{kind}.img", place / f"{kind}"
+    if shutil.which(_MKFS[kind][0]) is None:
+        pytest.skip(f"{_MKFS[kind][0]} is not installed")
+    folder.mkdir()
+    with image.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, size_bytes)
+    with contextlib.ExitStack() as stack:
+        device = Path(_run("losetup", "--find", "--show", "--direct-io=on", str(image)))
+        stack.callback(_run, "losetup", "--detach", str(device))
+        _run(*_MKFS[kind], str(device))
+        stack.enter_context(mounted(str(device), folder, "-t", kind))
+        yield Loop(device, folder)
+    image.unlink()
+
+
+@contextlib.contextmanager
+def mounted(what: str, folder: Path, *options: str) -> Iterator[Path]:
+    """A file system, mounted as long as it is needed."""
+    folder.mkdir(exist_ok=True)
+    _run("mount", *options, what, str(folder))
+    try:
+        yield folder
+    finally:
+        _run("umount", "--lazy", str(folder))
+
+
+@contextlib.contextmanager
+def throttled(loop: Loop, **limits: int) -> Iterator[None]:
+    """Slow this process and its children down on a disk.
+
+    Args:
+        loop: The disk.
+        limits: By the kernel's names: read_iops, write_iops, read_bps, write_bps.
+    """
+    if not (_BLKIO / "blkio.throttle.read_iops_device").exists():
+        pytest.skip("this machine has no control groups that throttle block devices (blkio, version 1)")
+    number = loop.device.stat().st_rdev
+    home = next(
+        line.split(":", 2)[2]
+        for line in Path("/proc/self/cgroup").read_text().splitlines()
+        if "blkio" in line.split(":")[1].split(",")
+    )
+    group = _BLKIO / f"pgdyno-test-{os.getpid()}"
+    group.mkdir()
+    try:
+        for name, limit in limits.items():
+            (group / f"blkio.throttle.{name}_device").write_text(f"{os.major(number)}:{os.minor(number)} {limit}")
+        (group / "cgroup.procs").write_text(str(os.getpid()))
+        yield
+    finally:
+        (_BLKIO / home.lstrip("/") / "cgroup.procs").write_text(str(os.getpid()))
+        group.rmdir()
+
+
+def _run(*argv: str) -> str:
+    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()

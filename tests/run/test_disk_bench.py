@@ -1,0 +1,223 @@
+"""With real fio on disks of our own, whose limits are known, and in the ways in which a measurement goes wrong."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pgdyno.plan.disk import DiskJob, DiskPlan, Pattern
+from pgdyno.record.disk_card import JobRun
+from pgdyno.run.disk_bench import DiskTools, measure_disk
+from pgdyno.run.fio import find_fio
+from pgdyno.run.host_processes import descend, read_processes
+from pgdyno.run.host_tree import Tree
+from pgdyno.run.process import find_server_user
+from tests.loops import Loop, mounted, mounted_loop, needs_fio, needs_root, throttled
+from tests.tools.pgcluster import running
+
+pytestmark = [needs_fio, needs_root]
+MIB = 2**20
+LARGE = MIB
+WRITING = {Pattern.RANDOM_WRITE, Pattern.SEQUENTIAL_WRITE, Pattern.WRITE_AND_FLUSH, Pattern.WAL}
+
+
+def job(pattern: Pattern, block_bytes: int = 8192, depth: int = 1, *, runtime_s: float = 0.3) -> DiskJob:
+    read_ratio = 0.7 if pattern is Pattern.MIXED else None
+    return DiskJob(pattern=pattern, block_bytes=block_bytes, depth=depth, runtime_s=runtime_s, read_ratio=read_ratio)
+
+
+EVERY = (
+    job(Pattern.RANDOM_READ, depth=1),
+    job(Pattern.RANDOM_WRITE, depth=16),
+    job(Pattern.SEQUENTIAL_READ, LARGE, 8),
+    job(Pattern.SEQUENTIAL_WRITE, LARGE, 8),
+    job(Pattern.MIXED, depth=16),
+    job(Pattern.WRITE_AND_FLUSH),
+    job(Pattern.WAL),
+)
+
+
+def make_plan(*rounds: tuple[DiskJob, ...], file_bytes: int = 32 * MIB) -> DiskPlan:
+    return DiskPlan(
+        file_bytes=file_bytes,
+        rounds=rounds,
+        flush_test_s=0.0,
+        clock_test_s=1.0,
+        expected_s=1.0,
+        fill_s=10.0,
+        seed=1,
+    )
+
+
+def tools() -> DiskTools:
+    return DiskTools(fio=find_fio(), bindir=None, user=find_server_user())
+
+
+@pytest.fixture(params=["ext4", "xfs"])
+def loop(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Loop]:
+    with mounted_loop(tmp_path, request.param, 400 * MIB) as made:
+        yield made
+
+
+@pytest.fixture
+def ext4(tmp_path: Path) -> Iterator[Loop]:
+    with mounted_loop(tmp_path, "ext4", 200 * MIB) as made:
+        yield made
+
+
+def test_all_patterns_on_real_file_systems(loop: Loop) -> None:
+    free_bytes = loop.free_bytes
+    steps: list[str] = []
+    found = measure_disk(loop.folder, make_plan(EVERY), tools(), on_step=lambda title, _seconds: steps.append(title))
+    assert found.file_bytes == 32 * MIB
+    assert [run.job for run in found.runs] == list(EVERY)
+    for run in found.runs:
+        assert (run.read is None) == (run.job.pattern in WRITING)
+        assert (run.write is None) == (run.job.pattern in {Pattern.RANDOM_READ, Pattern.SEQUENTIAL_READ})
+        assert (run.flush is not None) == run.job.is_flushed
+        assert run.runtime_s > 0.29
+        assert run.spans
+        assert run.others_bytes_per_s is not None
+    assert steps == ["laying out the test file", "round 1 of 1"]
+    assert found.tools == {"fio": find_fio().version.removeprefix("fio-")}
+    assert loop.free_bytes == pytest.approx(free_bytes, abs=4 * MIB)
+
+
+def test_a_planted_limit_is_found_within_a_tenth(ext4: Loop) -> None:
+    limits = {"read_iops": 1500, "write_iops": 800, "read_bps": 40_000_000, "write_bps": 25_000_000}
+    jobs = (
+        job(Pattern.RANDOM_READ, depth=16, runtime_s=1.0),
+        job(Pattern.RANDOM_WRITE, depth=16, runtime_s=1.0),
+        job(Pattern.SEQUENTIAL_READ, LARGE, 8, runtime_s=1.0),
+        job(Pattern.SEQUENTIAL_WRITE, LARGE, 8, runtime_s=1.0),
+    )
+    with throttled(ext4, **limits):
+        reads, writes, read_bytes, written_bytes = measure_disk(ext4.folder, make_plan(jobs), tools()).runs
+    assert reads.read is not None
+    assert reads.read.iops == pytest.approx(limits["read_iops"], rel=0.1)
+    assert writes.write is not None
+    assert writes.write.iops == pytest.approx(limits["write_iops"], rel=0.1)
+    assert read_bytes.read is not None
+    assert read_bytes.read.bytes_per_s == pytest.approx(limits["read_bps"], rel=0.1)
+    assert written_bytes.write is not None
+    assert written_bytes.write.bytes_per_s == pytest.approx(limits["write_bps"], rel=0.1)
+
+
+def test_a_disk_that_is_too_slow_for_the_file_gets_a_smaller_one(ext4: Loop) -> None:
+    plan = msgspec.structs.replace(make_plan((job(Pattern.RANDOM_READ),), file_bytes=64 * MIB), fill_s=1.0)
+    with throttled(ext4, write_bps=25_000_000):
+        found = measure_disk(ext4.folder, plan, tools())
+    assert found.file_bytes is not None
+    assert 16 * MIB <= found.file_bytes < 40 * MIB
+    assert len(found.runs) == 1
+
+
+def test_load_of_others_on_the_device_is_noticed(ext4: Loop) -> None:
+    quiet = only_run(ext4)
+    size = ["--size=16M", f"--directory={ext4.folder}", "--name=other", "--rw=read", "--bs=64k"]
+    other = subprocess.Popen(
+        [find_fio().program, *size, "--direct=1", "--rate=20M", "--time_based=1", "--runtime=30"],
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        time.sleep(1.0)
+        busy = only_run(ext4)
+    finally:
+        other.terminate()
+        other.wait()
+    assert quiet.others_bytes_per_s is not None
+    assert quiet.others_bytes_per_s < 2e6
+    assert busy.others_bytes_per_s == pytest.approx(20 * MIB, rel=0.5)
+
+
+def only_run(loop: Loop) -> JobRun:
+    (run,) = measure_disk(loop.folder, make_plan((job(Pattern.RANDOM_READ, runtime_s=1.0),)), tools()).runs
+    return run
+
+
+def test_where_direct_io_is_refused_only_wal_is_measured(tmp_path: Path) -> None:
+    with mounted("none", tmp_path / "ram", "-t", "ramfs") as folder:
+        found = measure_disk(folder, make_plan(EVERY), tools())
+    assert [run.job.pattern for run in found.runs] == [Pattern.WAL]
+    assert found.runs[0].others_bytes_per_s is None
+    (refused,) = [one for one in found.unseen if "O_DIRECT" in one.what]
+    assert refused.reason == "ramfs refuses them"
+
+
+def test_a_fio_that_is_killed_costs_its_own_run_only(ext4: Loop) -> None:
+    first, second, third = job(Pattern.RANDOM_READ), job(Pattern.RANDOM_READ, depth=8, runtime_s=20.0), job(Pattern.WAL)
+    killer = threading.Thread(target=kill_fio_that_runs_for, args=(second,))
+    killer.start()
+    began_s = time.monotonic()
+    found = measure_disk(ext4.folder, make_plan((first, second, third)), tools())
+    killer.join()
+    assert time.monotonic() - began_s < 15.0
+    assert [run.job for run in found.runs] == [first, third]
+    assert found.unseen[0].what == "a run of random read, 8 kB, depth 8"
+    assert found.unseen[0].reason == "fio was killed: by SIGKILL"
+
+
+def kill_fio_that_runs_for(wanted: DiskJob) -> None:
+    tree = Tree()
+    for _ in range(1000):
+        processes = read_processes(tree)
+        for pid in descend(processes, os.getpid()):
+            words = (tree.read(f"proc/{pid}/cmdline") or "").split("\0")
+            if f"--runtime={wanted.runtime_s * 1000:.0f}ms" in words and processes[pid].name == "fio":
+                os.kill(pid, signal.SIGKILL)
+                return
+        time.sleep(0.05)
+
+
+MEASURE = """
+import sys
+from pathlib import Path
+from tests.run import test_disk_bench as bench
+plan = bench.make_plan((bench.job(bench.Pattern.RANDOM_READ, runtime_s=60.0),), file_bytes=64 * bench.MIB)
+bench.measure_disk(Path(sys.argv[1]), plan, bench.tools(), on_step=lambda title, _seconds: print(title, flush=True))
+"""
+
+
+@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_measurement_that_is_killed_leaves_nothing(ext4: Loop, sign: signal.Signals) -> None:
+    free_bytes, names = ext4.free_bytes, set(ext4.folder.iterdir())
+    argv = [sys.executable, "-c", MEASURE, str(ext4.folder)]
+    root = Path(__file__).parents[2]
+    with subprocess.Popen(argv, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as child:
+        assert child.stdout is not None
+        while child.stdout.readline() != "round 1 of 1\n":
+            assert child.poll() is None
+        assert ext4.free_bytes < free_bytes - 60 * MIB
+        child.send_signal(sign)
+        child.wait(timeout=20.0)
+    # fio dies with who started it, a moment later; the file goes with the last of them.
+    deadline_s = time.monotonic() + 10.0
+    while ext4.free_bytes < free_bytes - 2 * MIB:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+    assert set(ext4.folder.iterdir()) == names
+    assert len(measure_disk(ext4.folder, make_plan((job(Pattern.WAL),)), tools()).runs) == 1
+
+
+@pytest.mark.cluster
+def test_the_programs_of_postgresql_beside_a_server_on_the_same_device(ext4: Loop) -> None:
+    plan = msgspec.structs.replace(make_plan(file_bytes=32 * MIB), flush_test_s=1.0)
+    with running(18) as cluster:
+        with_it = DiskTools(fio=None, bindir=cluster.bin_directory, user=cluster.user)
+        found = measure_disk(cluster.root, plan, with_it)
+        elsewhere = measure_disk(ext4.folder, make_plan(), with_it)
+    assert {test.name for test in found.flush_tests if test.is_default} == {"fdatasync"}
+    assert all(test.ops_per_s for test in found.flush_tests if test.name != "fsync_writethrough")
+    assert found.clock is not None
+    assert [one.reason for one in found.unseen] == ["fio is missing"]
+    assert str(cluster.data) in found.neighbours
+    assert elsewhere.neighbours == ()

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from pgdyno.errors import HostError, StepFailedError
+from pgdyno.run import scratch as room
+from pgdyno.run.process import ServerUser
+from pgdyno.run.scratch import AS_STDIN, open_scratch
+from tests.loops import mounted, needs_root
+
+MIB = 2**20
+
+
+def test_a_file_without_a_name_takes_its_space(tmp_path: Path) -> None:
+    with open_scratch(tmp_path, 4 * MIB) as scratch:
+        status = os.fstat(scratch.descriptor)
+        assert (status.st_size, status.st_nlink, status.st_mode & 0o777) == (4 * MIB, 0, 0o600)
+        assert status.st_blocks * 512 >= 4 * MIB
+        assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_where_no_file_can_be_without_a_name_it_has_one_for_a_moment(tmp_path: Path) -> None:
+    place = os.open(tmp_path, os.O_RDONLY)
+    try:
+        descriptor = room._make_unlinked(place)
+        assert os.fstat(descriptor).st_nlink == 0
+        assert list(tmp_path.iterdir()) == []
+        os.close(descriptor)
+    finally:
+        os.close(place)
+
+
+def test_a_program_opens_it_as_its_standard_input(tmp_path: Path) -> None:
+    with open_scratch(tmp_path, MIB) as scratch:
+        code = f"open({AS_STDIN!r}, 'r+b').write(b'hello'); print(open({AS_STDIN!r}, 'rb').read(5))"
+        done = scratch.run([sys.executable, "-c", code], user=None, timeout_s=30.0)
+        assert (done.exit_code, done.stdout) == (0, "b'hello'\n")
+        assert os.pread(scratch.descriptor, 5, 0) == b"hello"
+
+
+@needs_root
+def test_another_account_can_open_it_and_nothing_else_of_roots(tmp_path: Path) -> None:
+    nobody = ServerUser(name="nobody", uid=65534, gid=65534)
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    with open_scratch(closed, MIB, user=nobody) as scratch:
+        shell = f"printf hello 1<>{AS_STDIN}; id -u; ls {closed}"
+        done = scratch.run(["sh", "-c", shell], user=nobody, timeout_s=30.0)
+        assert done.stdout == "65534\n"
+        assert "Permission denied" in done.stderr
+        assert os.pread(scratch.descriptor, 5, 0) == b"hello"
+
+
+def test_a_program_that_does_not_end_is_ended_and_one_that_is_killed_is_said(tmp_path: Path) -> None:
+    with open_scratch(tmp_path, MIB) as scratch:
+        with pytest.raises(StepFailedError, match="sleep did not end within 0 s"):
+            scratch.run(["sleep", "30"], user=None, timeout_s=0.1)
+        with pytest.raises(StepFailedError) as caught:
+            scratch.run(["sh", "-c", "kill -9 $$"], user=None, timeout_s=30.0)
+    assert (caught.value.fact, caught.value.detail) == ("sh was killed", "by SIGKILL")
+
+
+def test_a_folder_is_measured_by_one_at_a_time(tmp_path: Path) -> None:
+    with (
+        open_scratch(tmp_path, MIB),
+        pytest.raises(HostError, match="is being measured by another pgdyno"),
+        open_scratch(tmp_path, MIB),
+    ):
+        pass
+    with open_scratch(tmp_path, MIB):
+        pass
+
+
+def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(HostError, match="there is no folder"), open_scratch(tmp_path / "nothing", MIB):
+        pass
+    with pytest.raises(HostError, match="is no folder"), open_scratch(tmp_path / "file", MIB):
+        pass
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_of_somebody_elses_is_refused() -> None:
+    with pytest.raises(HostError, match="cannot make a file in /usr"), open_scratch(Path("/usr"), MIB):
+        pass
+
+
+def test_more_than_half_of_what_is_free_is_refused_with_the_sum(tmp_path: Path) -> None:
+    usage = os.statvfs(tmp_path)
+    free_bytes = usage.f_bavail * usage.f_frsize
+    with pytest.raises(HostError, match="too little space") as caught, open_scratch(tmp_path, int(free_bytes * 0.6)):
+        pass
+    assert "are free, of which it may take half" in caught.value.detail
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_space_that_runs_out_all_the_same_is_said(tmp_path: Path) -> None:
+    """A quota does not show in what is free."""
+    error = room._translate(OSError(errno.EDQUOT, "Disk quota exceeded"), tmp_path, MIB)
+    assert (error.fact, error.detail) == (
+        f"{tmp_path} has too little space to be measured",
+        "the test file is 1 MB: Disk quota exceeded",
+    )
+
+
+@needs_root
+def test_a_file_system_that_is_read_only_is_refused(tmp_path: Path) -> None:
+    with (
+        mounted("none", tmp_path / "read-only", "-t", "tmpfs", "-o", "ro") as folder,
+        pytest.raises(HostError, match="is on a file system that is read-only"),
+        open_scratch(folder, MIB),
+    ):
+        pass
+
+
+@needs_root
+def test_a_file_system_that_refuses_direct_io_is_known(tmp_path: Path) -> None:
+    with mounted("none", tmp_path / "ram", "-t", "ramfs") as folder, open_scratch(folder, MIB) as scratch:
+        assert not scratch.takes_direct
+    with open_scratch(tmp_path, MIB) as scratch:
+        assert scratch.takes_direct
