@@ -8,7 +8,7 @@ import pytest
 
 from pgdyno.errors import ExitCode, SpecError
 from pgdyno.facts.instances import Instance, find_instance, list_instances
-from pgdyno.facts.volumes import Volume, ability_of, find_volume, list_volumes
+from pgdyno.facts.volumes import Volume, ability_of, find_volume, list_volumes, price_of
 
 MIB = 2**20
 
@@ -88,6 +88,29 @@ def test_what_a_volume_can_do(name: str, size_gib: float, bought: dict[str, floa
     assert ability.bytes_per_s == mb * volume.megabyte_bytes
 
 
+@pytest.mark.parametrize(
+    ("name", "size_gib", "bought", "usd"),
+    [
+        ("gp3", 50, {}, 4.0),
+        ("gp3", 100, {"iops": 3_000, "mb_s": 125}, 8.0),
+        ("gp3", 100, {"iops": 16_000, "mb_s": 1_000}, 8.0 + 13_000 * 0.005 + 875 * 0.04),
+        ("gp2", 100, {}, 10.0),
+        ("io2", 100, {"iops": 1_000}, 12.5 + 65.0),
+    ],
+)
+def test_what_a_volume_costs(name: str, size_gib: float, bought: dict[str, float], usd: float) -> None:
+    assert price_of(find_volume(name), size_gib, **bought) == pytest.approx(usd)
+
+
+@pytest.mark.parametrize(
+    ("name", "bought", "message"),
+    [("io2", {"iops": 32_001}, "beyond 32,000"), ("essd-pl1", {}, "what a GiB costs")],
+)
+def test_what_no_source_says_has_no_price(name: str, bought: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        price_of(find_volume(name), 1_000, **bought)
+
+
 def test_local_disks_write_fewer_than_they_read_and_publish_no_bandwidth() -> None:
     ability = ability_of(find_volume("local-nvme"), 436)
     assert ability.read_iops == pytest.approx(50_000, rel=0.01)
@@ -118,5 +141,8 @@ def test_every_volume_has_its_sources(volume: Volume) -> None:
     assert volume.latency
     priced = {volume.usd_per_gib_month is None, volume.price_date is None, volume.price_source is None}
     assert len(priced) == 1
+    # What can be bought has a price where the volume has one.
+    assert (volume.usd_per_iops_month is not None) == (volume.bought_iops is not None)
+    assert (volume.usd_per_mb_month is not None) == (volume.bought_mb is not None)
     assert volume.least_gib < volume.most_gib
     assert volume.megabyte_bytes in {MIB, 10**6}

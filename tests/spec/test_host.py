@@ -6,13 +6,15 @@ import pytest
 
 from pgdyno.errors import ExitCode, SpecError
 from pgdyno.spec.host import HostSpec, parse_host, read_host
+from pgdyno.spec.read import parse_study, read_study
 
 HOSTS = Path(__file__).parent / "hosts"
+SHIPPED = sorted((Path(__file__).parents[2] / "studies" / "hosts").glob("*.toml"))
 GOOD = sorted((HOSTS / "good").glob("*.toml"))
 BAD = sorted((HOSTS / "bad").glob("*.toml"))
 
 
-@pytest.mark.parametrize("path", GOOD, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [*SHIPPED, *GOOD], ids=lambda path: path.stem)
 def test_good_hosts_are_understood(path: Path) -> None:
     assert isinstance(read_host(path), HostSpec)
 
@@ -36,7 +38,25 @@ def test_values_in_units() -> None:
     host = parse_host('instance = "r8g.2xlarge"\nmemory = "1.5GB"\n[disk]\nkind = "hdd"\nfree = "1TB"\n', source="h")
     assert host.memory_bytes == 1.5 * 2**30
     assert host.disk is not None
-    assert (host.disk.free_bytes, host.disk.size_bytes) == (2**40, None)
+    assert (host.disk.free_bytes, host.disk.size_bytes, host.disk.chunk_bytes) == (2**40, None, None)
+    assert host.disk.disk_kind == "hdd"
+
+
+def test_a_study_may_declare_its_host_in_part() -> None:
+    study = read_study(Path(__file__).parent / "good" / "host.toml")
+    assert study.host is not None
+    assert study.host.disk is not None
+    assert (study.host.instance_iops, study.host.disk.raid, study.host.cpus) == (20_000, 1, None)
+    assert not study.host.is_whole
+
+
+def test_the_template_declares_a_host() -> None:
+    text = (Path(__file__).parents[2] / "studies" / "template.toml").read_text()
+    tables = text[text.index("# [host]") : text.index("[[workload]]")].replace("\n# ", "\n").removeprefix("# ")
+    study = parse_study(f"{tables}\n[[workload]]\nname = 'tpcb-like'\n", source="template", folder=HOSTS)
+    assert study.host is not None
+    assert study.host.disk is not None
+    assert study.host.disk.volume_latency_ms == 1.85
 
 
 def test_an_error_of_a_table_suggests_that_tables_keys() -> None:

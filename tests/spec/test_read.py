@@ -135,5 +135,9 @@ def test_find_line_in_tables_within_tables() -> None:
     assert find_line(text, "variant[1].sysctl") == 6
     assert find_line(text, "variant") == 1
     assert find_line("[server.settings]\nport = 1\n", "server.settings") == 1
+    host = "[host]\nname = 'x'\n[host.disk]\nkind = 'hdd'\n[host.wal_disk]\nflush_ms = 0\n"
+    assert find_line(host, "host.wal_disk.flush_ms") == 6
+    assert find_line(host, "host.disk.flush_ms") == 3
+    assert find_line(host, "host.cpus") == 1
     assert find_line("server.settings.port = 1\n", "server.settings") == 1
     assert find_line("x = 1\nvariant = [{clients = 0}, {}]\n", "variant[0].clients") == 2

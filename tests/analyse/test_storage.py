@@ -1,0 +1,251 @@
+"""Ceilings of declared layouts: the textbook's arithmetic, what the instance lets through, bursts, prices, what is absent."""
+
+from __future__ import annotations
+
+import datetime as dt
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pgdyno.analyse.ceiling import TRANSFERS, Ceiling, Limit, StorageCeilings
+from pgdyno.analyse.disk_efficiency import Standing, hold_against
+from pgdyno.analyse.disk_entries import Entry, EntryKey
+from pgdyno.analyse.estimate import Estimate
+from pgdyno.analyse.raid import array_times
+from pgdyno.analyse.storage import let_through, limits_of, reckon_ceilings
+from pgdyno.analyse.throttle import throttle
+from pgdyno.facts.instances import list_instances
+from pgdyno.record.preflight import BlockDevice, CgroupLimit, LimitKind
+from pgdyno.record.tunables import DiskLook
+from pgdyno.record.types import DiskFacts
+from pgdyno.spec.host import HostSpec, parse_host, read_host
+
+TOP = Path(__file__).parents[2]
+PUBLISHED = tomllib.loads((TOP / "tests/data/published_storage.toml").read_text(encoding="utf-8"))["layout"]
+MIB, GIB = 2**20, 2**30
+OWN = 'cpus = 4\nmemory = "16GB"'
+
+
+def ceilings(disk: str, *, head: str = OWN) -> StorageCeilings:
+    host = parse_host(f"{head}\n[disk]\n{disk}\n", source="h")
+    assert host.disk is not None
+    return reckon_ceilings(host.disk, limits_of(host))
+
+
+def transfers(found: StorageCeilings) -> list[Ceiling]:
+    return [ceiling for name in TRANSFERS if (ceiling := getattr(found, name)) is not None]
+
+
+def values(found: StorageCeilings) -> list[float]:
+    return [ceiling.value for ceiling in transfers(found)]
+
+
+@pytest.mark.parametrize(
+    ("level", "count", "reads", "writes", "data"),
+    [
+        ("raid0", 8, 8, 8, 8),
+        ("raid1", 2, 2, 1, 1),
+        ("raid10", 8, 8, 4, 4),
+        ("raid5", 8, 8, 2, 7),
+        ("raid6", 12, 12, 2, 10),
+        # Never less than one disk.
+        ("raid5", 3, 3, 1, 2),
+        ("linear", 4, 4, 1, 1),
+        ("raid0", 1, 1, 1, 1),
+    ],
+)
+def test_arrays(level: str, count: int, reads: float, writes: float, data: float) -> None:
+    times = array_times(level, count)
+    assert (times.reads, times.writes, times.data) == (reads, writes, data)
+    assert times.of(TRANSFERS["random_read_iops"]) == reads
+    assert times.of(TRANSFERS["random_write_iops"]) == writes
+    assert times.of(TRANSFERS["read_bytes_per_s"]) == times.of(TRANSFERS["write_bytes_per_s"]) == data
+    assert times.copies_of(TRANSFERS["random_read_iops"]) == 1
+    assert times.copies_of(TRANSFERS["random_write_iops"]) == count / writes
+
+
+@pytest.mark.parametrize("case", PUBLISHED, ids=lambda case: case["source"])
+def test_a_published_table_follows_from_the_declaration_alone(case: dict[str, Any]) -> None:
+    host, computed = read_host(TOP / case["host"]), case["computed"]
+    assert host.disk is not None
+    found = reckon_ceilings(host.disk, limits_of(host))
+    reads, writes, rates, _ = transfers(found)
+    assert (reads.array_value, writes.array_value) == (computed["read_iops"], computed["write_iops"])
+    assert rates.array_value == computed["throughput_mb_s"] * MIB
+    assert found.flushes_per_s is not None
+    assert found.flushes_per_s.value == pytest.approx(computed["flushes_per_s"], rel=0.005)
+    assert found.flushes_per_s.value == 1000 / computed["flush_ms"]
+    # What the write-up does not say: the instance binds, and a mirror's write counts twice on it.
+    assert (reads.value, reads.binds, rates.value, rates.binds) == (12_000, Limit.INSTANCE, 312.5e6, Limit.INSTANCE)
+    assert (writes.value, writes.binds, writes.burst_value) == (6_000, Limit.INSTANCE, 12_000)
+
+
+@pytest.mark.parametrize("case", PUBLISHED, ids=lambda case: case["source"])
+def test_what_was_measured_there_was_burst(case: dict[str, Any]) -> None:
+    host, measured = read_host(TOP / case["host"]), case["measured"]
+    assert host.disk is not None
+    found = {
+        EntryKey.RANDOM_READ: measured["read_iops"],
+        EntryKey.RANDOM_WRITE: measured["write_iops"],
+        EntryKey.SEQUENTIAL_READ: measured["throughput_mb_s"] * 1e6,
+    }
+    entries = [
+        Entry(key=key, estimate=Estimate(value=value, low=None, high=None, n=1, unit="", reason="one run"), how="")
+        for key, value in found.items()
+    ]
+    reads, writes, rates = hold_against(entries, reckon_ceilings(host.disk, limits_of(host)))
+    assert (reads.standing, reads.ratio.value) == (Standing.BURST, pytest.approx(19 / 12))
+    assert writes.standing is Standing.BURST
+    # More than four volumes have between them, even for a while.
+    assert rates.standing is Standing.IMPOSSIBLE
+
+
+def test_a_volume_by_itself_and_with_what_is_bought() -> None:
+    alone = ceilings('volume = "gp3"\nsize = "50GB"')
+    assert values(alone) == [3_000, 3_000, 125 * MIB, 125 * MIB]
+    assert {one.binds for one in transfers(alone)} == {Limit.VOLUME}
+    assert {one.burst_value for one in transfers(alone)} == {None}
+    assert alone.capacity_bytes is not None
+    assert (alone.capacity_bytes.value, alone.capacity_bytes.binds) == (50 * GIB, Limit.VOLUME)
+    bought = ceilings('volume = "gp3"\nsize = "500GB"\nvolume_iops = 6_000\nvolume_mb_s = 250')
+    assert values(bought) == [6_000, 6_000, 250 * MIB, 250 * MIB]
+    # 500 GiB, 3,000 IOPS and 125 MB/s beyond those that come with it.
+    assert bought.price is not None
+    assert bought.price.usd_per_month == pytest.approx(500 * 0.08 + 3_000 * 0.005 + 125 * 0.04)
+    assert isinstance(bought.price.date, dt.date)
+    assert "us-east-1" in bought.price.how
+
+
+def test_bandwidth_binds_where_there_are_more_iops_than_it_has_pages_for() -> None:
+    found = ceilings('volume = "gp3"\nsize = "500GB"\nvolume_iops = 20_000')
+    assert found.random_read_iops is not None
+    assert found.random_read_iops.value == 125 * MIB / 8192
+    assert "cannot fill with 8 kB" in found.random_read_iops.how
+
+
+def test_stripes_of_lvm() -> None:
+    whole = ceilings('volume = "gp3"\nsize = "50GB"\ncount = 4\nlvm_stripes = 4\nchunk = "64kB"')
+    assert values(whole) == [12_000, 12_000, 500 * MIB, 500 * MIB]
+    assert whole.random_read_iops is not None
+    assert whole.random_read_iops.how == "4 × gp3 of 50GB, striped by LVM over 4"
+    # Two pairs, one behind the other: no place is faster than a pair, and all have room.
+    pairs = ceilings('volume = "gp3"\nsize = "50GB"\ncount = 4\nlvm_stripes = 2')
+    assert values(pairs) == [6_000, 6_000, 250 * MIB, 250 * MIB]
+    assert whole.capacity_bytes is not None
+    assert pairs.capacity_bytes is not None
+    assert whole.capacity_bytes.value == pairs.capacity_bytes.value == 200 * GIB
+
+
+def test_limits_that_are_declared_stand_before_the_data_sheet() -> None:
+    disk = 'volume = "gp3"\nsize = "50GB"\ncount = 4\nraid = 0'
+    own = ceilings(disk, head=f'{OWN}\nname = "ours"\ninstance_iops = 5_000\ninstance_mb_s = 200')
+    assert values(own) == [5_000, 5_000, 200e6, 200e6]
+    assert {one.burst_value for one in transfers(own)} == {None}
+    assert own.random_read_iops is not None
+    assert own.random_read_iops.how.startswith("ours lets 5,000 a second through to all of its volumes, which binds")
+    only_rate = ceilings(disk, head=f"{OWN}\ninstance_mb_s = 20")
+    assert only_rate.random_read_iops is not None
+    assert only_rate.random_read_iops.value == 20e6 / 8192
+    sheet = ceilings(disk, head='instance = "c7g.2xlarge"\ninstance_iops = 100_000')
+    assert values(sheet) == [12_000, 12_000, 312.5e6, 312.5e6]
+    assert limits_of(parse_host(f'{OWN}\n[disk]\nkind = "hdd"', source="h")) is None
+
+
+def test_bursts_of_volumes_and_of_instances() -> None:
+    small = ceilings('volume = "gp2"\nsize = "100GB"')
+    assert small.random_read_iops is not None
+    assert (small.random_read_iops.value, small.random_read_iops.burst_value) == (300, 3_000)
+    large = ceilings('volume = "gp2"\nsize = "2TB"')
+    assert large.random_read_iops is not None
+    assert (large.random_read_iops.value, large.random_read_iops.burst_value) == (6_144, None)
+    # Two of them on an instance that lets fewer through, even for a while.
+    held = ceilings('volume = "gp2"\nsize = "100GB"\ncount = 2\nraid = 0', head=f"{OWN}\ninstance_iops = 4_000")
+    assert held.random_read_iops is not None
+    assert (held.random_read_iops.value, held.random_read_iops.burst_value) == (600, 4_000)
+
+
+def test_figures_of_the_whole_path() -> None:
+    found = ceilings('kind = "local-ssd"\nrandom_read_iops = 900_000\nwrite_mb_s = 1_900\nflush_ms = 0.05')
+    assert [one.value for one in transfers(found)] == [900_000, 1.9e9]
+    assert {one.binds for one in transfers(found)} == {Limit.PATH}
+    assert found.flushes_per_s is not None
+    assert (found.flushes_per_s.value, found.flushes_per_s.binds) == (20_000, Limit.PATH)
+    assert set(found.absent) == {"random_write_iops", "read_bytes_per_s", "capacity_bytes", "price"}
+    network = ceilings('kind = "network-ssd"\nrandom_read_iops = 90_000', head='instance = "c7g.2xlarge"')
+    assert network.random_read_iops is not None
+    assert (network.random_read_iops.value, network.random_read_iops.burst_value) == (12_000, 40_000)
+
+
+@pytest.mark.parametrize(
+    ("disk", "name", "reason"),
+    [
+        ('volume = "gp3"\nsize = "50GB"', "flushes_per_s", "no source says how long a flush takes"),
+        ('volume = "local-nvme"\nsize = "500GB"', "read_bytes_per_s", "no source says it of local-nvme"),
+        ('volume = "local-nvme"\nsize = "500GB"', "price", "only volumes of clouds"),
+        ('volume = "essd-pl1"\nsize = "500GB"', "price", "no source says what a GiB costs"),
+        ('volume = "io2"\nsize = "500GB"\nvolume_iops = 40_000', "price", "what IOPS cost beyond 32,000"),
+        ('kind = "hdd"', "capacity_bytes", "no size is declared"),
+    ],
+)
+def test_what_nobody_says_is_absent_with_the_reason(disk: str, name: str, reason: str) -> None:
+    found = ceilings(disk)
+    assert getattr(found, name) is None
+    assert reason in found.absent[name]
+    assert {key for key in StorageCeilings.__struct_fields__ if getattr(found, key) is None} == set(found.absent)
+
+
+def test_published_latencies_are_those_of_one_volume() -> None:
+    found = ceilings('volume = "essd-pl1"\nsize = "500GB"\ncount = 2\nraid = 0')
+    assert found.flushes_per_s is not None
+    assert (found.flushes_per_s.value, found.flushes_per_s.binds) == (5_000, Limit.VOLUME)
+
+
+@pytest.mark.parametrize("instance", list_instances(), ids=lambda one: one.name)
+def test_no_ceiling_is_above_what_it_is_made_of(instance: Any) -> None:
+    disk = 'volume = "gp3"\nsize = "100GB"\ncount = 8\nraid = 10\nvolume_iops = 16_000\nvolume_mb_s = 500'
+    for one in transfers(ceilings(disk, head=f'instance = "{instance.name}"')):
+        assert one.array_value is not None
+        assert one.instance_value is not None
+        assert one.value == min(one.array_value, one.instance_value)
+        assert one.binds is (Limit.INSTANCE if one.instance_value < one.array_value else Limit.ARRAY)
+        assert one.burst_value is None or one.value < one.burst_value <= one.array_value
+
+
+def test_disks_that_nobody_declared() -> None:
+    found = let_through(limits_of(HostSpec(instance="c7g.2xlarge")))
+    assert values(found) == [12_000, 12_000, 312.5e6, 312.5e6]
+    assert [one.burst_value for one in transfers(found)] == [40_000, 40_000, 1.25e9, 1.25e9]
+    nothing = let_through(None)
+    assert set(nothing.absent) == set(StorageCeilings.__struct_fields__) - {"absent"}
+
+
+def test_control_groups_bind_too() -> None:
+    limits = (
+        CgroupLimit(kind=LimitKind.READ_COUNT, group="/pg", value=1_000, device="nvme1n1"),
+        CgroupLimit(kind=LimitKind.WRITE_COUNT, group="/pg", value=1e9, device="nvme1n1"),
+        CgroupLimit(kind=LimitKind.READ_BYTES, group="/pg", value=1, device="sdz"),
+        CgroupLimit(kind=LimitKind.WRITE_BYTES, group="/", value=50e6),
+    )
+    device = BlockDevice(
+        name="nvme1n1", kind="disk", is_rotational=False, scheduler=None, schedulers=(), read_ahead_kb=None
+    )
+    facts = DiskFacts(
+        path="/d",
+        device="/dev/nvme1n1",
+        block_device="nvme1n1",
+        filesystem="xfs",
+        mount_options="rw",
+        size_bytes=1,
+        free_bytes=1,
+    )
+    look = DiskLook(facts=facts, devices=(device,))
+    held = throttle(ceilings('volume = "gp3"\nsize = "50GB"'), look, limits)
+    assert values(held) == [1_000, 3_000, 125 * MIB, 50e6]
+    assert [one.binds for one in transfers(held)] == [
+        *(Limit.CONTROL_GROUP, Limit.VOLUME, Limit.VOLUME, Limit.CONTROL_GROUP)
+    ]
+    unknown = throttle(let_through(None), look, limits)
+    assert values(unknown) == [1_000, 1e9, 50e6]
+    assert "random_read_iops" not in unknown.absent
