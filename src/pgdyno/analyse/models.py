@@ -13,7 +13,6 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 import numpy.typing as npt
-from scipy import linalg, optimize
 
 Floats = npt.NDArray[np.float64]
 
@@ -118,12 +117,14 @@ def predict_commit_tps(unflushed: Sequence[float], *, flush_s: float, gap_s: flo
         flush_s: Of writing and flushing a little WAL.
         gap_s: From a flush's end to the next one's start, when somebody waits.
     """
+    from scipy.linalg import expm  # noqa: PLC0415 - most commands predict nothing
+
     rates = np.asarray(unflushed, dtype=np.float64)
     _check_positive(clients=rates.size, flush_s=flush_s, **{f"unflushed[{n}]": rate for n, rate in enumerate(rates)})
     _check_not_negative(gap_s=gap_s)
     clients = rates.size
     # Row n: how many of n at work are still at work when the flush ends, and when the gap after it does.
-    flushed, paused = linalg.expm(_falling(rates) * flush_s), linalg.expm(_falling(rates) * gap_s)
+    flushed, paused = expm(_falling(rates) * flush_s), expm(_falling(rates) * gap_s)
     following = np.zeros((clients, clients))
     spent_s = np.empty(clients)
     for batch in range(1, clients + 1):
@@ -178,6 +179,7 @@ def predict_reads(classes: Sequence[PageClass], *, buffers_count: float) -> Cach
         hits = dict.fromkeys((one.name for one in classes), 1.0)
         return CacheForecast(hit_ratio=hits, reads_per_transaction=0.0, memory_transactions=math.inf)
     rates = accesses / pages
+    from scipy.optimize import brentq  # noqa: PLC0415 - most commands predict nothing
 
     def overfull(memory: float) -> float:
         return float(pages @ -np.expm1(-rates * memory)) - buffers_count
@@ -186,7 +188,7 @@ def predict_reads(classes: Sequence[PageClass], *, buffers_count: float) -> Cach
     low = high = buffers_count / accesses.sum()
     while overfull(high) < 0.0:
         high *= 2.0
-    memory = optimize.brentq(overfull, low, high) if high > low else low
+    memory = float(brentq(overfull, low, high)) if high > low else low
     missed = np.exp(-rates * memory)
     return CacheForecast(
         hit_ratio={one.name: float(1.0 - ratio) for one, ratio in zip(classes, missed, strict=True)},

@@ -9,8 +9,10 @@ import numpy as np
 
 from pgdyno.analyse.charts import chart_trial, list_events
 from pgdyno.analyse.comparison import Round, compare, primary_metric
+from pgdyno.analyse.disk_join import DiskLimits, join_trial
 from pgdyno.analyse.latency import PERCENTILES, estimate_latencies, measure_mean_ms, measure_percentiles
 from pgdyno.analyse.pilot import SliceChoice, choose_from_slices
+from pgdyno.analyse.predictions import judge_predictions
 from pgdyno.analyse.rate_search import WorkloadSearch
 from pgdyno.analyse.rounds import rounds_of_block, rounds_of_trials
 from pgdyno.analyse.steady import describe_shifts
@@ -39,12 +41,20 @@ from pgdyno.record.trial_data import TRANSACTION_LOG, TrialData
 from pgdyno.record.types import StudyRecord, TrialStatus
 
 
-def analyse_study(record: StudyRecord, trials: Sequence[TrialData]) -> StudyAnalysis:
-    """Analyse all trials of a study that ended, in the order of the study's workloads."""
+def analyse_study(
+    record: StudyRecord, trials: Sequence[TrialData], *, limits: DiskLimits | None = None
+) -> StudyAnalysis:
+    """Analyse all trials of a study that ended, in the order of the study's workloads.
+
+    Args:
+        record: Of the study.
+        trials: Of it.
+        limits: Of the data's disk; None without a card.
+    """
     if record.plan.search is not None:
-        return _analyse_search(record, record.plan.search, trials)
+        return _analyse_search(record, record.plan.search, trials, limits)
     loads = list(_list_loads(record))
-    analysed = tuple(_analyse_load(record, *load, trials) for load in loads)
+    analysed = tuple(_analyse_load(record, load, trials, limits) for load in loads)
     experiment = record.plan.experiment
     if experiment is None:
         return StudyAnalysis(workloads=analysed)
@@ -66,7 +76,9 @@ def analyse_study(record: StudyRecord, trials: Sequence[TrialData]) -> StudyAnal
     )
 
 
-def _analyse_search(record: StudyRecord, search: Search, trials: Sequence[TrialData]) -> StudyAnalysis:
+def _analyse_search(
+    record: StudyRecord, search: Search, trials: Sequence[TrialData], limits: DiskLimits | None
+) -> StudyAnalysis:
     """Trials in a closed loop and at each rate by themselves, and what they tell together."""
     workloads, searches = [], []
     for workload in record.plan.workloads:
@@ -77,7 +89,8 @@ def _analyse_search(record: StudyRecord, search: Search, trials: Sequence[TrialD
         for rate_tps, of in sorted(by_rate.items()):
             load = workload if not rate_tps else msgspec.structs.replace(workload, rate_tps=rate_tps)
             name = f"{workload.name}, {f'{rate_tps:,g} TPS scheduled' if rate_tps else 'closed loop'}"
-            workloads.append(_estimate_load(name, load, tuple(analyse_trial(record, load, data) for data in of)))
+            analysed_of = tuple(analyse_trial(record, load, data, limits=limits) for data in of)
+            workloads.append(_estimate_load(name, load, analysed_of))
         seen = WorkloadSearch(workload.name, search, planned_s=record.plan.trials[0].duration_s)
         # A trial too short for a whole second has pgbench's own TPS, which is enough to bracket with.
         analysed = {t.record.planned.number: t.tps or t.pgbench_tps for one in workloads for t in one.trials}
@@ -119,10 +132,14 @@ def _list_loads(record: StudyRecord) -> Iterator[tuple[str, PlannedWorkload, tup
 
 
 def _analyse_load(
-    record: StudyRecord, name: str, workload: PlannedWorkload, arms: tuple[str, ...], trials: Sequence[TrialData]
+    record: StudyRecord,
+    load: tuple[str, PlannedWorkload, tuple[str, ...]],
+    trials: Sequence[TrialData],
+    limits: DiskLimits | None,
 ) -> WorkloadAnalysis:
+    name, workload, arms = load
     own = [t for t in trials if t.record.planned.workload == workload.name and arms in {(), t.record.planned.arms}]
-    return _estimate_load(name, workload, tuple(analyse_trial(record, workload, data) for data in own))
+    return _estimate_load(name, workload, tuple(analyse_trial(record, workload, data, limits=limits) for data in own))
 
 
 def _estimate_load(name: str, workload: PlannedWorkload, analysed: tuple[TrialAnalysis, ...]) -> WorkloadAnalysis:
@@ -138,13 +155,19 @@ def _estimate_load(name: str, workload: PlannedWorkload, analysed: tuple[TrialAn
     )
 
 
-def analyse_trial(record: StudyRecord, workload: PlannedWorkload, data: TrialData) -> TrialAnalysis:
+def analyse_trial(
+    record: StudyRecord, workload: PlannedWorkload, data: TrialData, *, limits: DiskLimits | None = None
+) -> TrialAnalysis:
     """Analyse one trial under its load."""
     is_finished = data.record.status is TrialStatus.FINISHED
     throughput = _throughput(workload, data) if is_finished else None
     latency = None if throughput is None else throughput.latency
     start_s = data.load_start_epoch_s
     from_s = None if throughput is None or start_s is None else throughput.from_epoch_s
+    device = record.host.data_disk.block_device
+    counts = _counts_per_transaction(data)
+    # Variants that alternate have rates of their own, and those of the whole trial are nobody's.
+    tps = None if throughput is None or len(data.record.planned.arms) > 1 else throughput.tps
     return TrialAnalysis(
         record=data.record,
         tps=None if throughput is None else throughput.tps,
@@ -156,15 +179,17 @@ def analyse_trial(record: StudyRecord, workload: PlannedWorkload, data: TrialDat
         late_count=_count(data, "above_limit_count"),
         # A steady part that begins with the first whole second has nothing before it.
         steady_from_s=None if from_s is None or start_s is None else max(0.0, from_s - start_s),
-        charts=chart_trial(data, disk=record.host.data_disk.block_device),
+        charts=chart_trial(data, disk=device),
         events=(*list_events(data), *_shifts(data, throughput)),
-        counts_per_transaction=_counts_per_transaction(data),
+        counts_per_transaction=counts,
         shares=_shares(record, data),
         statements=tuple(_statements(data.warm_up)),
         unknown_lines=() if data.pgbench is None else data.pgbench.unknown_lines,
         gaps=data.gaps,
         pgbench_tps=None if data.pgbench is None else data.pgbench.tps,
         doubts=() if throughput is None else throughput.doubts,
+        predictions=judge_predictions(data.predictions, data, tps=tps, counts_per_transaction=counts),
+        disk=None if limits is None or not is_finished else join_trial(data, workload, limits, device=device, tps=tps),
     )
 
 

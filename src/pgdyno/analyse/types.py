@@ -10,8 +10,10 @@ import enum
 import msgspec
 
 from pgdyno.analyse.comparison import Comparison
+from pgdyno.analyse.disk_join import DiskJoin
 from pgdyno.analyse.estimate import Doubt, Estimate
 from pgdyno.analyse.pilot import SliceChoice
+from pgdyno.analyse.predictions import Judged
 from pgdyno.analyse.rate_search import RateSearch
 from pgdyno.analyse.scaling import ClientSweep
 from pgdyno.plan.plan import PlannedWorkload
@@ -112,6 +114,10 @@ class TrialAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     """Of the whole load, as pgbench printed it."""
     doubts: tuple[Doubt, ...] = ()
     """Checks of the trial's numbers against each other that failed."""
+    predictions: tuple[Judged, ...] = ()
+    """Made before it ran, each with what it showed."""
+    disk: DiskJoin | None = None
+    """Against the card of the data's disk; None without one."""
 
     @property
     def checkpoint_count(self) -> int:

@@ -8,9 +8,11 @@ from __future__ import annotations
 import msgspec
 from rich.console import RenderableType
 
+from pgdyno.analyse.disk_join import find_limits
 from pgdyno.analyse.study import analyse_study
 from pgdyno.errors import HostError, SpecError, with_program
 from pgdyno.explain.doubts import find_doubts
+from pgdyno.record.disk_card import DiskCard, read_card
 from pgdyno.record.store import RecordStore, write_durably
 from pgdyno.record.trial_data import read_trial_data
 from pgdyno.report.input import ReportInput
@@ -52,15 +54,25 @@ def compose_report(store: RecordStore) -> StudyReport:
             f"{store.path} has no trial that ended: there is nothing to report",
             hint=f"`pgdyno resume {store.path}` runs them",
         )
-    analysis = analyse_study(record, trials)
+    card = read_own_card(store)
+    analysis = analyse_study(record, trials, limits=None if card is None else find_limits(card))
     program = next(iter(record.command), "pgdyno")
     findings = tuple(
         msgspec.structs.replace(finding, advice=with_program(finding.advice, program))
         for finding in find_doubts(record, analysis)
     )
     return StudyReport(
-        report=ReportInput(record=record, analysis=analysis, findings=findings, record_dir=str(store.path))
+        report=ReportInput(record=record, analysis=analysis, findings=findings, record_dir=str(store.path), card=card)
     )
+
+
+def read_own_card(store: RecordStore) -> DiskCard | None:
+    """The card of the data's disk that a record holds; None where it has none.
+
+    Raises:
+        SpecError: It is damaged, or a newer pgdyno wrote it.
+    """
+    return read_card(store.card_path) if store.card_path.exists() else None
 
 
 def write_reports(store: RecordStore) -> StudyReport:

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.errors import HostError, InterruptedStudyError, PgdynoError, StepFailedError
+from pgdyno.flow.predict import predict_into
 from pgdyno.flow.report import write_reports
 from pgdyno.flow.standing import shorten
 from pgdyno.flow.steering import BlockSteering
@@ -116,10 +117,12 @@ def trial_step(
             ui.say("the block ends after the round under way, and is kept; Ctrl-C again breaks it off")
         ui.show_activity(f"{second.tps:,.0f} tps · {steering.news}")
 
+    folder = store.begin_trial(trial.number)
+    predict_into(folder, store, stage, trial)
     outcome = run_trial(
         stage,
         trial,
-        folder=store.begin_trial(trial.number),
+        folder=folder,
         on_activity=ui.show_activity,
         on_load=show_load,
         steering=steering,

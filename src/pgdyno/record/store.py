@@ -56,6 +56,11 @@ class RecordStore:
         """Where the outputs of loading the data are kept."""
         return self.path / "init"
 
+    @property
+    def card_path(self) -> Path:
+        """Where the card of the data's disk is kept; a record may have none."""
+        return self.path / "disk.json"
+
     def check_new(self) -> None:
         """Make sure that `create` would not meet something of that name.
 

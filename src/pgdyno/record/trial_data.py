@@ -13,6 +13,7 @@ import msgspec
 
 from pgdyno.errors import PgdynoError
 from pgdyno.record.pgbench import PgbenchSummary, parse_summary
+from pgdyno.record.predictions import PREDICTIONS_FILE, Prediction, read_predictions
 from pgdyno.record.samples import OsSamples, ServerSamples, read_os_samples, read_server_samples
 from pgdyno.record.schedule import read_last_scheduled_s
 from pgdyno.record.serverlog import AnyLogEvent, read_serverlog
@@ -49,6 +50,8 @@ class TrialData(msgspec.Struct, frozen=True, kw_only=True):
     """The transactions of each."""
     last_scheduled_epoch_s: float | None = None
     """Of a trial at a rate that a search chose: the last scheduled start that was taken."""
+    predictions: tuple[Prediction, ...] = ()
+    """Made before it ran."""
 
     @property
     def load_start_epoch_s(self) -> float | None:
@@ -88,6 +91,7 @@ def read_trial_data(folder: Path, record: TrialRecord) -> TrialData:
         server=attempt("server sampler", lambda: read_server_samples(folder)),
         log=attempt("server log", lambda: read_serverlog(folder / SERVER_LOG, clock_offset_s=record.clock_offset_s))
         or (),
+        predictions=attempt(PREDICTIONS_FILE, lambda: read_predictions(folder)) or (),
         gaps=tuple(gaps),
         # Without its transactions a slice says nothing.
         slices=slices if loads else (),
