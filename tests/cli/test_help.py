@@ -14,6 +14,7 @@ from pgdyno import __version__
 
 COMMANDS = [
     "check",
+    "disk",
     "tune",
     "bench",
     "compare",

@@ -19,7 +19,7 @@ from pgdyno.record.disk_card import DiskCard
 from pgdyno.record.preflight import BlockDevice
 from pgdyno.record.tunables import DiskLook
 from pgdyno.spec.host import DiskSpec
-from tests.disk_cards import FLUSH_S, JOBS, job, make_card, make_look, make_runs, planted_iops
+from tests.disk_cards import FLUSH_S, job, make_card, make_look, make_runs, planted_iops
 
 
 def scene_of(card: DiskCard, **others: Any) -> DiskScene:

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from pgdyno.analyse.ceiling import TRANSFERS, Ceiling, InstanceLimits, Limit, StorageCeilings
+from pgdyno.analyse.ceiling import Ceiling, StorageCeilings
 from pgdyno.analyse.disk_entries import Entry, EntryKey
 from pgdyno.analyse.estimate import Estimate
-from pgdyno.analyse.storage import limits_of, reckon_ceilings
+from pgdyno.analyse.storage import let_through, limits_of, reckon_ceilings
 from pgdyno.record.disk_card import DiskCard
 from pgdyno.spec.host import HostSpec
 
@@ -60,7 +60,7 @@ def ceilings_of(card: DiskCard) -> StorageCeilings | None:
     limits = limits_of(host) if host is not None else None
     if card.declared is not None:
         return reckon_ceilings(card.declared, limits)
-    return None if limits is None else _let_through(limits)
+    return None if limits is None else let_through(limits)
 
 
 def hold_against(entries: Sequence[Entry], ceilings: StorageCeilings) -> tuple[Efficiency, ...]:
@@ -79,32 +79,6 @@ def hold_against(entries: Sequence[Entry], ceilings: StorageCeilings) -> tuple[E
                 )
             )
     return tuple(found)
-
-
-def _let_through(limits: InstanceLimits) -> StorageCeilings:
-    def of(name: str) -> Ceiling | None:
-        is_rate = TRANSFERS[name].unit == "bytes/s"
-        value = limits.bytes_per_s if is_rate else limits.iops
-        burst = limits.burst_bytes_per_s if is_rate else limits.burst_iops
-        if value is None:
-            return None
-        return Ceiling(
-            value=value,
-            unit=TRANSFERS[name].unit,
-            binds=Limit.INSTANCE,
-            how=f"what {limits.name} lets through to all of its volumes",
-            instance_value=value,
-            burst_value=burst if burst is not None and burst > value else None,
-        )
-
-    nothing = "no disk is declared"
-    return StorageCeilings(
-        **{name: of(name) for name in TRANSFERS},
-        flushes_per_s=None,
-        capacity_bytes=None,
-        price=None,
-        absent=dict.fromkeys(("flushes_per_s", "capacity_bytes", "price"), nothing),
-    )
 
 
 def _divide(estimate: Estimate, by: float) -> Estimate:

@@ -24,6 +24,7 @@ TUNE_EXAMPLES = (
     "`sudo pgdyno tune --pgdata /var/lib/postgresql/15/main` · a server of yours, running or not\n\n"
     "`pgdyno tune --server 15 --workload oltp-write --dataset 20GB --connections 200 --form conf > pgdyno.conf`\n\n"
     "`pgdyno tune --host r8g.2xlarge --dataset 500GB` · a machine that is not here\n\n"
+    "`pgdyno tune --disk-card pgdyno-disks/20261121-093000-db1-data.json` · with what `pgdyno disk` measured\n\n"
     "`pgdyno tune --explain shared_buffers` · formula, inputs, source\n\n"
     "`sudo pgdyno tune --pgdata /var/lib/postgresql/15/main --apply --restart` · put it in force; `pgdyno restore` undoes it"
 )
@@ -74,6 +75,14 @@ def tune(
     record: Annotated[
         Path | None,
         typer.Option(help="A record that measured your load: WAL rate, clients, size of the data.", show_default=False),
+    ] = None,
+    disk_card: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What `pgdyno disk` measured of the data's disk, and a second one of the WAL's; `none` uses none."
+            " [default: the newest of the last 30 days for these disks]",
+            show_default=False,
+        ),
     ] = None,
     host: Annotated[
         str | None,
@@ -129,6 +138,7 @@ def tune(
             data_dir=pgdata,
             host=host,
             record=record,
+            cards=None if disk_card is None else tuple(Path(one) for one in disk_card if one != "none"),
             wishes=Wishes(
                 workload=None if workload is None else _choose("--workload", workload, WorkloadClass),
                 dataset_bytes=_read("--dataset", dataset, "B", "20GB"),

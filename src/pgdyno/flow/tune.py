@@ -14,6 +14,7 @@ from rich.console import RenderableType
 from pgdyno.errors import SpecError
 from pgdyno.facts.instances import find_instance
 from pgdyno.flow.check import existing
+from pgdyno.flow.disk_cards import find_cards, read_cards, with_cards
 from pgdyno.record.preflight import ServerOrigin, Unseen
 from pgdyno.record.store import open_record
 from pgdyno.record.tunables import ServerState
@@ -58,6 +59,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         data_dir: Of somebody's server.
         host: An instance or a host file; None: this machine.
         record: That has measured the load.
+        cards: Disk cards, of the data's disk and of the WAL's; None: what the home keeps of these disks.
         wishes: What the user says of the load.
         fixed: Settings that are not to be derived, by name.
         home: Where pgdyno's own server would lie.
@@ -68,6 +70,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     data_dir: Path | None
     host: str | None
     record: Path | None
+    cards: tuple[Path, ...] | None = None
     wishes: Wishes
     fixed: dict[str, str]
     home: Path
@@ -221,7 +224,8 @@ def _see(question: Question, asked: Asked) -> tuple[Subject, str]:
     measured = _read_record(question.record)
     if question.host is not None:
         shape = _find_shape(question.host)
-        return make_subject_of_shape(shape, asked.facts, question.wishes, measured=measured), shape.name
+        subject = make_subject_of_shape(shape, asked.facts, question.wishes, measured=measured)
+        return with_cards(subject, read_cards(question.cards or ()), is_here=False), shape.name
     folder = asked.folder
     machine = read_tunables(
         existing(question.home) if folder is None else folder.path,
@@ -229,6 +233,8 @@ def _see(question: Question, asked: Asked) -> tuple[Subject, str]:
         server_pid=None if folder is None else folder.pid,
     )
     subject = make_subject(machine, asked.facts, question.wishes, state=asked.state, measured=measured)
+    cards = find_cards(question.home, machine) if question.cards is None else read_cards(question.cards)
+    subject = with_cards(subject, cards, is_here=True)
     return subject, "this container" if subject.kernel.is_container else "this machine"
 
 

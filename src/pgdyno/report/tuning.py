@@ -158,6 +158,9 @@ def _describe_disk(subject: Subject) -> str:
     disk = subject.disk
     kinds = {DiskKind.LOCAL_SSD: "a local SSD", DiskKind.NETWORK_SSD: "a network SSD", DiskKind.HDD: "a hard disk"}
     kind = kinds[disk.kind]
+    measured = f", measured: {disk.card}" if disk.card else ""
     if disk.filesystem is not None and not disk.devices:
-        return f"{disk.filesystem} (taken for {kind})"
-    return f"{kind} ({disk.filesystem} on {disk.devices[0].name})" if disk.devices else kind
+        return f"{disk.filesystem} (taken for {kind}{measured})"
+    place = f"{disk.filesystem} on {disk.devices[0].name}" if disk.devices else ""
+    inside = f"{place}{measured}".removeprefix(", ")
+    return f"{kind} ({inside})" if inside else kind

@@ -45,10 +45,9 @@ _BETTER = {
     "WAL rate": "--record DIR of a bench with your load",
     "recovery time": "--recovery TIME",
     "longest stall": "--stall TIME",
-    "flush latency": "pg_test_fsync, and disk.flush_ms of a host file (--host FILE)",
     **dict.fromkeys(
-        ("random reads", "random writes", "sequential reads", "sequential writes"),
-        "fio, and [disk] of a host file (--host FILE)",
+        ("flush latency", "random reads", "random writes", "sequential reads", "sequential writes"),
+        "`pgdyno disk` measures it",
     ),
 }
 
@@ -162,7 +161,8 @@ def _assumptions(view: TuningView) -> list[Row]:
         better = f"; better: {_BETTER[name]}" if name in _BETTER else ""
         count = len(resting[name])
         cells = (name, format_known(known), f"{count} setting{'' if count == 1 else 's'}")
-        by_words.setdefault(f"{known.how.rstrip('.')}{better}", []).append(Row(cells=cells))
+        words = with_program(f"{known.how.rstrip('.')}{better}", view.program)
+        by_words.setdefault(words, []).append(Row(cells=cells))
     # What holds for several stands once, with the last of them.
     return [
         msgspec.structs.replace(row, words=words if row is rows[-1] else "")

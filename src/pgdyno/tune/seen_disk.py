@@ -51,6 +51,7 @@ def make_disk(look: DiskLook, limits: Sequence[CgroupLimit]) -> Disk:
         kind=kind,
         free_bytes=Known.measured("free space", facts.free_bytes, "bytes", f"free at {facts.path}"),
         filesystem=facts.filesystem,
+        card="",
         devices=tuple(_make_device(look, position) for position in range(len(look.devices))),
         **figures,
     )

@@ -100,6 +100,8 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
     """Of large sequential writes."""
     free_bytes: Known
     filesystem: str | None = None
+    card: str = ""
+    """What measured its figures, such as `disk card of 2026-11-21, FILE`; empty where nothing did."""
     devices: tuple[Device, ...] = ()
     """From the one that is mounted down to those it is made of; none for a machine that one does not have."""
 

@@ -1,0 +1,76 @@
+"""Which disk cards settings are derived with: those that the user names, else the newest that the home keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from pgdyno.errors import SpecError
+from pgdyno.record.disk_card import DiskCard, find_kept_card, read_card
+from pgdyno.record.tunables import Tunables
+from pgdyno.run.clock import local_now
+from pgdyno.tune.card_disk import clock_of, with_card
+from pgdyno.tune.types import Subject
+
+_Found = tuple[DiskCard, Path]
+
+
+class DiskCards(msgspec.Struct, frozen=True, kw_only=True):
+    """Of the data's disk and of the WAL's, each with its file; None where there is none."""
+
+    data: _Found | None = None
+    wal: _Found | None = None
+
+
+def read_cards(files: Sequence[Path]) -> DiskCards:
+    """The cards that a user names, of the data's disk first.
+
+    Raises:
+        SpecError: More than two, or one of them is no card that was measured.
+    """
+    if len(files) > 2:
+        raise SpecError(
+            f"{len(files)} disk cards are named", hint="name one for the data's disk, and one for the WAL's"
+        )
+    cards = [(read_card(file), file) for file in files]
+    for card, file in cards:
+        if not card.runs and not card.flush_tests:
+            raise SpecError(f"the disk card {file} has measured nothing", hint="measure: `pgdyno disk PATH`")
+    return DiskCards(data=cards[0] if cards else None, wal=cards[1] if len(cards) > 1 else None)
+
+
+def find_cards(home: Path, machine: Tunables) -> DiskCards:
+    """The newest cards that a home keeps of the disks that a server lies on."""
+    now = local_now()
+    wal = machine.wal_disk
+    return DiskCards(
+        data=find_kept_card(home, machine.disk, now=now),
+        wal=None if wal is None else find_kept_card(home, wal, now=now),
+    )
+
+
+def with_cards(subject: Subject, cards: DiskCards, *, is_here: bool) -> Subject:
+    """A subject with what its disks' cards have measured.
+
+    Args:
+        subject: As it was seen or declared.
+        cards: Of its disks.
+        is_here: Whether it is the machine whose clock was measured with them.
+
+    Raises:
+        SpecError: A card is of a disk for WAL, which lies with the data.
+    """
+    if cards.data is not None:
+        card, file = cards.data
+        subject = msgspec.structs.replace(subject, disk=with_card(subject.disk, card, file=str(file)))
+        clock = clock_of(card, file=str(file)) if is_here else None
+        if clock is not None:
+            subject = msgspec.structs.replace(subject, clock_read_s=clock)
+    if cards.wal is not None:
+        if subject.wal_disk is None:
+            raise SpecError("the second disk card is for a disk of the WAL's own", hint="the WAL lies with the data")
+        card, file = cards.wal
+        subject = msgspec.structs.replace(subject, wal_disk=with_card(subject.wal_disk, card, file=str(file)))
+    return subject
