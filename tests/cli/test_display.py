@@ -8,6 +8,7 @@ from rich.console import Console
 
 from pgdyno.cli.display import Display, describe_plan
 from pgdyno.plan.plan import Machine, Plan, plan_study
+from pgdyno.run.clock import monotonic_s
 from pgdyno.spec.read import make_study
 
 MACHINE = Machine(version_major=18, cpu_count=2, memory_bytes=8 << 30, disk_free_bytes=80_000_000_000)
@@ -24,7 +25,8 @@ def show(plan: Plan, *, width: int, is_terminal: bool) -> list[str]:
     display = Display()
     display.console = Console(file=out, width=width, force_terminal=is_terminal, no_color=True, legacy_windows=False)
     display.show_plan(plan, record_dir="pgdyno-records/20261121-093000-bench", remaining_s=700.0)
-    display._title = "load scale 20"
+    # Without a bar, which `begin_step` would draw.
+    display._title, display._began_s = "load scale 20", monotonic_s()
     display.end_step("loaded in 4.1 s, of which the most was spent in generating rows on the client's side")
     text = out.getvalue().replace("\x1b[1m", "").replace("\x1b[0m", "")
     return text.splitlines()
@@ -44,6 +46,14 @@ def test_elsewhere_a_line_stays_one(plan: Plan) -> None:
     lines = show(plan, width=60, is_terminal=False)
     assert lines[: len(describe_plan(plan))] == describe_plan(plan)
     assert lines[-2] == "about 12 min; record: pgdyno-records/20261121-093000-bench"
+
+
+def test_what_is_searched_for_is_told_with_the_percentile_that_nobody_said() -> None:
+    plan = plan_study(
+        make_study({"workload": [{"name": "tpcb-like"}], "search": {"latency": "20ms"}}, source="test", folder=Path()),
+        MACHINE,
+    )
+    assert "  sought: the largest rate that holds p99 < 20 ms, to 10 %" in describe_plan(plan)
 
 
 @pytest.mark.parametrize(

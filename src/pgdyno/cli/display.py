@@ -166,6 +166,8 @@ def describe_plan(plan: Plan) -> list[str]:
             f"  {workload.name}: {_describe_load(plan, workload)}{rate},"
             f" {trial.warm_up_s:g} s warm-up + {trial.duration_s:g} s measured"
         )
+    if plan.search is not None:
+        lines.append(f"  sought: {plan.search.aim}, to {plan.search.resolution_ratio * 100:g} %")
     lines += [f"  chosen: {choice.name} = {choice.value}: {choice.reason}" for choice in plan.choices]
     return lines
 

@@ -153,7 +153,7 @@ def sweep(
         typer.Argument(
             help="NAME=LEVEL,LEVEL,… or NAME=FIRST..LAST (doubling): a setting, a sysctl, clients, threads, mode, scale"
             " or server. Two axes: every combination. Or 'latency<LIMIT@pQQ', in quotes because of the shell: the largest"
-            " rate that holds it.",
+            " rate that holds it; p99 unless said.",
             show_default=False,
         ),
     ],

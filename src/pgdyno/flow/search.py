@@ -91,22 +91,35 @@ class Searcher:
         """How a workload's search stands."""
         return self._searches[workload].stand()
 
+    def count_left(self, trial: PlannedTrial) -> int:
+        """Trials of a workload that the plan has after this one."""
+        planned = self._record.plan.trials
+        return sum(other.workload == trial.workload and other.number > trial.number for other in planned)
+
     @property
     def is_settled(self) -> bool:
         """Whether nothing is left to try."""
         return all(search.next_trial() is None for search in self._searches.values())
 
 
-def describe_search(search: RateSearch) -> str:
-    """How a search stands, in a line that a person reads while it runs."""
+def describe_search(search: RateSearch, *, left: int) -> str:
+    """How a search stands, in a line that a person reads while it runs.
+
+    Args:
+        search: Of a workload.
+        left: Trials of the plan that are left to it. How many more than those it needs, nobody knows: the estimate jumps
+            by hundreds from trial to trial as long as it is beyond them.
+    """
     answer = search.answer
     if answer is None or not search.levels:
         return f"capacity {search.capacity.value:,.0f} tps" if search.capacity.value else "no capacity yet"
     holds = "—" if answer.holds_tps is None else f"{answer.holds_tps:,g}"
     fails = "—" if answer.fails_tps is None else f"{answer.fails_tps:,g}"
     about = "" if answer.estimate_tps is None else f"limit about {float(f'{answer.estimate_tps:.3g}'):,.0f} tps, "
-    more = "" if not answer.trials_needed else f", about {answer.trials_needed} more trials"
-    return f"{about}holds {holds}, fails {fails}{more}"
+    needed = answer.trials_needed
+    is_enough = needed is not None and needed <= left
+    more = f"about {needed} more trials" if is_enough else f"more than the {left} trials left"
+    return f"{about}holds {holds}, fails {fails}" + ("" if answer.is_settled or not left else f", {more}")
 
 
 def _aim(step: Step, trial: PlannedTrial, wanted: NextTrial) -> Step:
@@ -139,4 +152,4 @@ def _describe(trial: PlannedTrial, outcome: TrialOutcome, searcher: Searcher) ->
     seen = next((one for level in search.levels for one in level.trials if one.number == trial.number), None)
     missed = "misses not known" if seen is None else f"{seen.misses.share_ratio * 100:.3g} % missed"
     word = "" if seen is None else f", {'held' if seen.is_held else 'not held'}"
-    return f"{missed}{word}; {describe_search(search)}"
+    return f"{missed}{word}; {describe_search(search, left=searcher.count_left(trial))}"

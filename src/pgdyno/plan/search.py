@@ -52,6 +52,16 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
         """The share of transactions that may miss the limit."""
         return round((100.0 - self.percentile) / 100.0, 9)
 
+    @property
+    def aim(self) -> str:
+        """In words, such as `the largest rate that holds p99 < 20 ms`."""
+        return f"the largest rate that holds {self.limit}"
+
+    @property
+    def limit(self) -> str:
+        """In words, such as `p99 < 20 ms`."""
+        return f"p{self.percentile:g} < {self.limit_ms:g} ms"
+
 
 def plan_search(study: Study) -> Search | None:
     """The search that a study asks for; None for every other study."""

@@ -25,7 +25,6 @@ from pgdyno.report.format import (
 from pgdyno.report.input import ReportInput
 from pgdyno.report.losses import find_durability_given_up
 from pgdyno.report.precision import WANTED_RATIO, count_trials_needed
-from pgdyno.report.search_words import describe_search
 
 MIXED_REMARK = (
     "Variants alternate within each of these trials: what is drawn over time goes up and down with them, and TPS and"
@@ -77,7 +76,7 @@ def describe_study(report: ReportInput) -> str:
 def _describe_trials(report: ReportInput) -> str:
     trials, search = report.record.study.trials, report.record.plan.search
     if search is not None:
-        return f"{describe_search(search)}, sought"
+        return f"{search.aim}, sought"
     times = "one trial" if trials.rounds == 1 else f"{trials.rounds} trials"
     each = "" if len(report.record.plan.workloads) == 1 and trials.rounds == 1 else " each"
     return f"{times} of {format_seconds(trials.duration_s)}{each}"
@@ -135,7 +134,7 @@ def title_report(report: ReportInput) -> str:
     if record.plan.experiment is not None:
         return question_of(record.plan.experiment)
     if record.plan.search is not None:
-        return f"What is {describe_search(record.plan.search)}?"
+        return f"What is {record.plan.search.aim}?"
     return f"PostgreSQL {record.server.version} on the bench"
 
 

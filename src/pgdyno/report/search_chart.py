@@ -9,7 +9,7 @@ from pgdyno.analyse.rate_search import RateSearch
 from pgdyno.plan.search import Search
 from pgdyno.report.chart import NUMBER_LABEL, Chart, LegendEntry, Theme, colour_by, config_of
 from pgdyno.report.format import format_number, format_percent
-from pgdyno.report.search_words import HUES, name_limit
+from pgdyno.report.search_words import HUES
 from pgdyno.report.thin import shorten
 
 _PERCENT_LABEL = "format(datum.value, ',~g') + ' %'"
@@ -70,7 +70,7 @@ def _describe(search: RateSearch, asked: Search) -> str:
         for level in search.levels
     ]
     return (
-        f"Share of transactions that missed {name_limit(asked)} by scheduled rate; {format_percent(asked.allowed_ratio)}"
+        f"Share of transactions that missed {asked.limit} by scheduled rate; {format_percent(asked.allowed_ratio)}"
         f" are allowed: {'; '.join(parts)}."
     )
 

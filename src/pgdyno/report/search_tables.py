@@ -8,7 +8,7 @@ from pgdyno.analyse.estimate import Estimate
 from pgdyno.analyse.rate_search import RateLevel, RateSearch, RateTrial
 from pgdyno.plan.search import Search
 from pgdyno.report.format import format_count, format_estimate, format_number, format_percent, is_too_wide
-from pgdyno.report.search_words import HUES, MARKS, name_limit
+from pgdyno.report.search_words import HUES, MARKS
 from pgdyno.report.table import Cell, Column, Table, absent, columns, number, text
 
 _NEVER = "more transactions never began than the percentile allows: it has no latency"
@@ -35,7 +35,7 @@ def rates_table(search: RateSearch, asked: Search) -> Table:
             *columns("Trials that held", "Missed", f"{percentile}, ms", numbers_from=0),
         ),
         rows=rows,
-        remark=f"{name_limit(asked)}: at most {format_percent(asked.allowed_ratio)} of the scheduled transactions may miss"
+        remark=f"{asked.limit}: at most {format_percent(asked.allowed_ratio)} of the scheduled transactions may miss"
         " it. A verdict rests on trials at other rates as well: what holds at a rate holds at every lower one. Missed and"
         f" {percentile} are geometric means over trials, with their own intervals, and decide nothing.",
     )

@@ -51,16 +51,6 @@ def answer_searches(report: ReportInput) -> tuple[SearchAnswer, ...]:
     return tuple(_answer(search, asked) for search in report.analysis.searches)
 
 
-def name_limit(search: Search) -> str:
-    """The limit, such as `p99 < 20 ms`."""
-    return f"p{search.percentile:g} < {search.limit_ms:g} ms"
-
-
-def describe_search(search: Search) -> str:
-    """What a study searches for, such as `the largest rate that holds p99 < 20 ms`."""
-    return f"the largest rate that holds {name_limit(search)}"
-
-
 def describe_search_method(report: ReportInput) -> tuple[str, ...]:
     """How it was searched and how sure its answers are, a paragraph each; nothing for every other study."""
     asked = report.record.plan.search
@@ -90,7 +80,7 @@ def describe_search_error(search: Search, workloads_count: int) -> str:
 
 
 def _answer(search: RateSearch, asked: Search) -> SearchAnswer:
-    limit, answer = name_limit(asked), search.answer
+    limit, answer = asked.limit, search.answer
     if answer is None:
         claim = f"Nothing is known of {limit} on {search.workload} yet: the closed-loop trials that bracket it are not finished, or ended nothing."
         return SearchAnswer(search=search, badge="? not known", hue="slate", claim=claim, sentences=())
