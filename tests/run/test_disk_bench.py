@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from pgdyno.errors import HostError
 from pgdyno.plan.disk import DiskJob, DiskPlan, Pattern
 from pgdyno.record.disk_card import JobRun
 from pgdyno.run.disk_bench import DiskTools, measure_disk
@@ -142,6 +143,11 @@ def test_load_of_others_on_the_device_is_noticed(ext4: Loop) -> None:
 def only_run(loop: Loop) -> JobRun:
     (run,) = measure_disk(loop.folder, make_plan((job(Pattern.RANDOM_READ, runtime_s=1.0),)), tools()).runs
     return run
+
+
+def test_a_path_that_is_not_there_is_an_error_of_ours(tmp_path: Path) -> None:
+    with pytest.raises(HostError, match="there is no folder"):
+        measure_disk(tmp_path / "nothing", make_plan(EVERY), tools())
 
 
 def test_where_direct_io_is_refused_only_wal_is_measured(tmp_path: Path) -> None:

@@ -80,8 +80,8 @@ def measure_disk(
         HostError: The folder cannot be used.
         StepFailedError: The file cannot be laid out.
     """
-    bench = _Bench(path, plan, tools, on_step, on_activity)
     with open_scratch(path, plan.file_bytes, user=tools.user) as scratch:
+        bench = _Bench(path, plan, tools, on_step, on_activity)
         runs = bench.run_rounds(scratch)
         flush_tests = bench.run_flush_tests(scratch)
     clock = bench.run_clock_test()
