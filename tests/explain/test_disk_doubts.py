@@ -165,10 +165,10 @@ def test_what_is_measured_is_held_against_what_is_declared() -> None:
     }
     assert held[0].ratio.value == pytest.approx(19_000 / 12_000, rel=0.03)
     found = doubts(card, efficiencies=held)
-    assert found["above-lasting"].advice == "Plan with 12,000 IOPS."
+    assert found["above-lasting"].advice == "Plan with 12,000 IOPS for random reads."
     assert "c7g.2xlarge lets 12,000 a second through" in found["above-lasting"].evidence
-    assert found["above-declared"].claim == "Sequential reads were measured above anything that is declared."
-    assert found["below-ceiling"].claim == "Sequential writes stay below what is paid for."
+    assert found["above-declared"].claim == "Sequential reads were measured above all that is declared."
+    assert found["below-ceiling"].claim == "Sequential writes stay below what is declared."
 
 
 def test_worst_comes_first() -> None:

@@ -25,8 +25,8 @@ def disk(
     paths: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="[PATH]...",
-            help="Folders on the disks to measure, data before WAL; with --compare, cards. [default: pgdyno's home]",
+            metavar="PATH",
+            help="Folders on the disks to measure, data before WAL; with --compare or --show, cards. [default: pgdyno's home]",
             show_default=False,
         ),
     ] = None,
@@ -37,6 +37,7 @@ def disk(
     compare: Annotated[
         bool, typer.Option("--compare", help="Measure nothing: set cards side by side, against the first one.")
     ] = False,
+    shown: Annotated[bool, typer.Option("--show", help="Measure nothing: show cards of before once more.")] = False,
     layout: Annotated[
         bool,
         typer.Option("--layout", help="Measure nothing: what a layout, declared or as found here, allows at most."),
@@ -68,22 +69,36 @@ def disk(
     that it leaves is found by `tune` and `bench`.
     """
     with session(json=json, quiet=quiet, yes=yes) as (ui, show):
-        from pgdyno.flow.check import ask_default
-        from pgdyno.flow.disk import DiskQuestion, compare_cards, measure_disks
+        from pgdyno.flow.check import ask_default, existing
+        from pgdyno.flow.disk import DiskQuestion, check_paths, measure_disks
+        from pgdyno.flow.disk_view import compare_cards, read_declared, show_cards
         from pgdyno.run.home import default_home
 
+        named, place = paths or [], home.absolute() if home else default_home()
+        measuring = {"quick": quick, "out": out, "install": install}
         if compare:
-            _refuse_beside("--compare", quick=quick, layout=layout, host=host, out=out, install=install)
-            show(compare_cards(paths or []))
+            _refuse_beside("--compare", show=shown, layout=layout, host=host, **measuring)
+            show(compare_cards(named))
+            return
+        if shown:
+            _refuse_beside("--show", layout=layout, **measuring)
+            show(show_cards(named, host=host))
+            return
+        if layout:
+            from pgdyno.flow.layout import show_layouts
+
+            _refuse_beside("--layout", **measuring)
+            folders = check_paths(named if named or host is not None else [existing(place)])
+            show(show_layouts(folders, read_declared(host)))
             return
         table = server_table(server=server, bindir=pg_bindir, port=None, settings=[])
         result = measure_disks(
             DiskQuestion(
-                paths=tuple(paths or ()),
+                paths=tuple(named),
                 is_quick=quick,
                 server=ask_default(table, scale=None, clients=None).server,
                 host=host,
-                home=home.absolute() if home else default_home(),
+                home=place,
                 out=out,
                 may_install=install,
             ),

@@ -40,12 +40,33 @@ _GENERATOR_RATIO = 0.9
 _DISAGREEMENT_FACTOR = 2.0
 # Of two depths, one I/O at a time and many, the second is always more.
 _SWEPT_DEPTHS = 3
-_CHANGED_TITLES = {
-    EntryKey.RANDOM_READ: "Random reads",
-    EntryKey.RANDOM_WRITE: "Random writes",
-    EntryKey.SEQUENTIAL_READ: "Sequential reads",
-    EntryKey.SEQUENTIAL_WRITE: "Sequential writes",
-    EntryKey.FLUSHES: "Flushes",
+_TITLES = {
+    EntryKey.RANDOM_READ: "random reads",
+    EntryKey.RANDOM_WRITE: "random writes",
+    EntryKey.SEQUENTIAL_READ: "sequential reads",
+    EntryKey.SEQUENTIAL_WRITE: "sequential writes",
+    EntryKey.FLUSHES: "flushes",
+}
+# Rule, claim, why it matters and what to do, of figures that lie so beside their ceilings.
+_STANDINGS = {
+    Standing.BURST: (
+        "above-lasting",
+        "were measured above what lasts: this was burst.",
+        "It is given for a while, from credits; under a load that goes on for hours it is taken back.",
+        "Plan with {lasting}.",
+    ),
+    Standing.IMPOSSIBLE: (
+        "above-declared",
+        "were measured above all that is declared.",
+        "Another disk was measured, a cache answered, or more was bought than the host file says.",
+        "Compare the host file with what the provider's console says.",
+    ),
+    Standing.BELOW: (
+        "below-ceiling",
+        "stay below what is declared.",
+        "Too few I/Os at once, an array's chunks, a slower path to the volumes, other loads on them, or credits used up.",
+        "Look at each volume's own use while measuring: `iostat -x 1`.",
+    ),
 }
 
 
@@ -243,37 +264,28 @@ def _plateaus(scene: DiskScene) -> Iterator[Finding]:
 
 
 def _efficiency(scene: DiskScene) -> Iterator[Finding]:
-    for one in scene.efficiencies:
-        title, lasts, found = _CHANGED_TITLES[one.key], _amount(one, one.ceiling.value), one.measured.value or 0.0
-        evidence = f"Measured {_amount(one, found)}, {_percent(one.ratio.value)} of {lasts}: {one.ceiling.how}"
-        if one.standing is Standing.BURST:
+    for standing, (rule, claim, why, advice) in _STANDINGS.items():
+        found = [one for one in scene.efficiencies if one.standing is standing]
+        if found:
+            titles = _join([_TITLES[one.key] for one in found])
+            lasting = ", ".join(f"{_amount(one, one.ceiling.value)} for {_TITLES[one.key]}" for one in found)
             yield Finding(
-                rule="above-lasting",
+                rule=rule,
                 severity=Severity.WARNING,
-                claim=f"{title} were measured above what lasts: this was burst.",
-                evidence=evidence,
-                why="It is given for a while, from credits; under a load that goes on for hours it is taken back.",
-                advice=f"Plan with {lasts}.",
+                claim=f"{titles[:1].upper()}{titles[1:]} {claim}",
+                evidence=f"{'; '.join(map(_hold, found))}{f': {found[0].ceiling.how}' if len(found) == 1 else ''}",
+                why=why,
+                advice=advice.format(lasting=lasting),
             )
-        elif one.standing is Standing.IMPOSSIBLE:
-            yield Finding(
-                rule="above-declared",
-                severity=Severity.WARNING,
-                claim=f"{title} were measured above anything that is declared.",
-                evidence=evidence,
-                why="Another disk was measured, a cache answered, or more was bought than the host file says.",
-                advice="Compare the host file with what the provider's console says.",
-            )
-        elif one.standing is Standing.BELOW:
-            yield Finding(
-                rule="below-ceiling",
-                severity=Severity.WARNING,
-                claim=f"{title} stay below what is paid for.",
-                evidence=evidence,
-                why="Too few I/Os at once, an array's chunks, a slower path to the volumes, credits that are used up, or"
-                " other loads on them.",
-                advice="Look at each volume's own use while measuring: `iostat -x 1`.",
-            )
+
+
+def _hold(one: Efficiency) -> str:
+    measured, lasts = (_amount(one, value) for value in (one.measured.value or 0.0, one.ceiling.value))
+    return f"{_TITLES[one.key]} {measured}, {_percent(one.ratio.value)} of the {lasts} that last"
+
+
+def _join(names: list[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def _shared_device(scene: DiskScene) -> Iterator[Finding]:

@@ -12,30 +12,23 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
-from rich.console import RenderableType
 
 from pgdyno import __version__
-from pgdyno.analyse.disk_card import estimate_card
-from pgdyno.analyse.disk_efficiency import ceilings_of, hold_against
-from pgdyno.analyse.disk_entries import Difference, compare_entries, list_entries
-from pgdyno.errors import ExitCode, HostError, InterruptedStudyError, SpecError, with_program
-from pgdyno.explain.disk_doubts import DiskScene, find_disk_doubts
-from pgdyno.explain.finding import Severity
-from pgdyno.facts.instances import find_instance
+from pgdyno.errors import HostError, InterruptedStudyError, SpecError
+from pgdyno.flow.disk_view import DiskResult, declare, read_declared, view_card
 from pgdyno.flow.ui import Ui
 from pgdyno.plan.disk import DiskPlan, make_disk_plan
-from pgdyno.record.disk_card import DiskCard, Machine, keep_card, name_card, read_card, write_card
+from pgdyno.record.disk_card import DiskCard, Machine, keep_card, name_card, write_card
+from pgdyno.record.store import write_durably, writing
 from pgdyno.record.tunables import Tunables
-from pgdyno.report.disk import CardView
+from pgdyno.report.disk_markdown import render_card_markdown
 from pgdyno.run.clock import local_now, monotonic_s
 from pgdyno.run.disk_bench import DiskTools, measure_disk
 from pgdyno.run.fio import find_fio, install_fio
 from pgdyno.run.home import open_home
 from pgdyno.run.installation import read_named_facts, read_server_facts
 from pgdyno.run.process import find_server_user
-from pgdyno.run.program import program_name
 from pgdyno.run.tunables import read_sysctls, read_tunables
-from pgdyno.spec.host import DiskSpec, HostSpec, read_host
 from pgdyno.spec.study import ServerSpec
 from pgdyno.units import format_bytes
 
@@ -68,51 +61,6 @@ class DiskQuestion(msgspec.Struct, frozen=True, kw_only=True):
     may_install: bool
 
 
-class DiskResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Cards with all that can be said of them."""
-
-    views: tuple[CardView, ...]
-
-    @property
-    def exit_code(self) -> ExitCode:
-        """WORSE where what was measured is no disk to keep data on."""
-        is_spoiled = any(one.severity is Severity.CRITICAL for view in self.views for one in view.findings)
-        return ExitCode.WORSE if is_spoiled else ExitCode.OK
-
-    def to_json(self) -> bytes:
-        """As a document with all of it."""
-        from pgdyno.report.disk_document import disk_document  # noqa: PLC0415 - each form loads what it needs
-
-        return msgspec.json.encode(disk_document(self.views))
-
-    def to_terminal(self) -> RenderableType:
-        """As a person reads it."""
-        from pgdyno.report.disk_terminal import render_cards  # noqa: PLC0415 - each form loads what it needs
-
-        return render_cards(self.views)
-
-
-class DiskComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """Cards side by side."""
-
-    views: tuple[CardView, ...]
-
-    def to_json(self) -> bytes:
-        """As a document with all of it."""
-        from pgdyno.report.disk_document import comparison_document  # noqa: PLC0415 - each form loads what it needs
-
-        return msgspec.json.encode(comparison_document(self.views, self._differences()))
-
-    def to_terminal(self) -> RenderableType:
-        """As a person reads it."""
-        from pgdyno.report.disk_comparison import render_comparison  # noqa: PLC0415 - each form loads what it needs
-
-        return render_comparison(self.views, self._differences())
-
-    def _differences(self) -> tuple[Difference, ...]:
-        return compare_entries([view.entries for view in self.views])
-
-
 def measure_disks(question: DiskQuestion, ui: Ui) -> DiskResult:
     """Measure each path, one after the other, and keep a card of each.
 
@@ -123,8 +71,8 @@ def measure_disks(question: DiskQuestion, ui: Ui) -> DiskResult:
         InterruptedStudyError: The user does not want it.
     """
     question.home.mkdir(parents=True, exist_ok=True)
-    paths = _check_paths(question.paths or (question.home,))
-    declared = _read_declared(question.host, len(paths))
+    paths = check_paths(question.paths or (question.home,))
+    declared = read_declared(question.host)
     with open_home(question.home, find_server_user()):
         tools = _find_tools(question, ui)
         jobs = [_plan(path, question, tools) for path in paths]
@@ -132,18 +80,20 @@ def measure_disks(question: DiskQuestion, ui: Ui) -> DiskResult:
         files = _name_files(question.out, paths, now)
         _announce(jobs, files, ui)
         cards = []
-        for job, (host, disk), file in zip(jobs, declared, files, strict=True):
-            card = take_card(job, tools, ui=ui, now=now)
-            card = msgspec.structs.replace(card, host=host, declared=disk, instance=host.instance if host else None)
+        for place, (job, file) in enumerate(zip(jobs, files, strict=True)):
+            card = declare(take_card(job, tools, ui=ui, now=now), declared, place)
             write_card(card, file)
             keep_card(card, question.home)
             cards.append(card)
-    return DiskResult(
-        views=tuple(
-            view_card(card, file=file, beside=[one for one in cards if one is not card])
-            for card, file in zip(cards, files, strict=True)
-        )
+    views = tuple(
+        view_card(card, file=file, beside=[one for one in cards if one is not card])
+        for card, file in zip(cards, files, strict=True)
     )
+    for view, file in zip(views, files, strict=True):
+        page = file.with_suffix(".md")
+        with writing(page):
+            write_durably(page, render_card_markdown(view).encode())
+    return DiskResult(views=views)
 
 
 class DiskJobs(msgspec.Struct, frozen=True, kw_only=True):
@@ -191,41 +141,6 @@ def take_card(jobs: DiskJobs, tools: DiskTools, *, ui: Ui, now: dt.datetime) -> 
     )
 
 
-def compare_cards(paths: Sequence[Path]) -> DiskComparison:
-    """Cards side by side; the first is what the others are held against.
-
-    Raises:
-        SpecError: Less than two, or one of them is no card.
-    """
-    if len(paths) < 2:
-        raise SpecError(
-            "a comparison takes two disk cards or more",
-            hint="for example `pgdyno disk --compare gp3.json io2.json`",
-        )
-    return DiskComparison(views=tuple(view_card(read_card(path), file=path) for path in paths))
-
-
-def view_card(card: DiskCard, *, file: Path | None = None, beside: Sequence[DiskCard] = ()) -> CardView:
-    """All that can be said of a card."""
-    figures = estimate_card(card)
-    entries, ceilings = list_entries(card, figures), ceilings_of(card)
-    held = hold_against(entries, ceilings) if ceilings is not None else ()
-    scene = DiskScene(card=card, figures=figures, entries=entries, efficiencies=held, beside=tuple(beside))
-    program = program_name()
-    return CardView(
-        card=card,
-        figures=figures,
-        entries=entries,
-        ceilings=ceilings,
-        efficiencies=held,
-        findings=tuple(
-            msgspec.structs.replace(finding, advice=with_program(finding.advice, program))
-            for finding in find_disk_doubts(scene)
-        ),
-        file=None if file is None else str(file),
-    )
-
-
 def _name_server(tools: DiskTools) -> dict[str, str]:
     return {} if tools.bindir is None else {"PostgreSQL": read_server_facts(tools.bindir).version.split()[0]}
 
@@ -248,7 +163,12 @@ class _Steps:
         self._is_open = False
 
 
-def _check_paths(paths: Sequence[Path]) -> list[Path]:
+def check_paths(paths: Sequence[Path]) -> list[Path]:
+    """The folders that a user names, in full.
+
+    Raises:
+        SpecError: One of them is none, or is named twice.
+    """
     found: list[Path] = []
     for path in paths:
         place = path.resolve()
@@ -259,17 +179,6 @@ def _check_paths(paths: Sequence[Path]) -> list[Path]:
             raise SpecError(f"{path} is named twice", hint="name each path once")
         found.append(place)
     return found
-
-
-def _read_declared(host: str | None, count: int) -> list[tuple[HostSpec | None, DiskSpec | None]]:
-    """The machine and the disk of each path."""
-    if host is None:
-        return [(None, None)] * count
-    path = Path(host)
-    is_file = path.suffix == ".toml" or "/" in host or path.is_file()
-    spec = read_host(path) if is_file else HostSpec(instance=find_instance(host).name)
-    disks = [spec.disk, spec.wal_disk or spec.disk]
-    return [(spec, disks[min(place, 1)]) for place in range(count)]
 
 
 def _find_tools(question: DiskQuestion, ui: Ui) -> DiskTools:

@@ -1,0 +1,140 @@
+"""Disk cards to be looked at: shown, held against what is declared, and set side by side. Nothing is measured here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from rich.console import RenderableType
+
+from pgdyno.analyse.disk_card import estimate_card
+from pgdyno.analyse.disk_efficiency import ceilings_of, hold_against
+from pgdyno.analyse.disk_entries import Difference, compare_entries, list_entries
+from pgdyno.errors import ExitCode, SpecError, with_program
+from pgdyno.explain.disk_doubts import DiskScene, find_disk_doubts
+from pgdyno.explain.finding import Severity
+from pgdyno.facts.instances import find_instance
+from pgdyno.record.disk_card import DiskCard, read_card
+from pgdyno.report.disk import CardView
+from pgdyno.run.program import program_name
+from pgdyno.spec.host import HostSpec, read_host
+
+
+class DiskResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Cards with all that can be said of them."""
+
+    views: tuple[CardView, ...]
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """WORSE where what was measured is no disk to keep data on."""
+        is_spoiled = any(one.severity is Severity.CRITICAL for view in self.views for one in view.findings)
+        return ExitCode.WORSE if is_spoiled else ExitCode.OK
+
+    def to_json(self) -> bytes:
+        """As a document with all of it."""
+        from pgdyno.report.disk_document import disk_document  # noqa: PLC0415 - each form loads what it needs
+
+        return msgspec.json.encode(disk_document(self.views))
+
+    def to_terminal(self) -> RenderableType:
+        """As a person reads it."""
+        from pgdyno.report.disk_terminal import render_cards  # noqa: PLC0415 - each form loads what it needs
+
+        return render_cards(self.views)
+
+
+class DiskComparison(msgspec.Struct, frozen=True, kw_only=True):
+    """Cards side by side."""
+
+    views: tuple[CardView, ...]
+
+    def to_json(self) -> bytes:
+        """As a document with all of it."""
+        from pgdyno.report.disk_document import comparison_document  # noqa: PLC0415 - each form loads what it needs
+
+        return msgspec.json.encode(comparison_document(self.views, self._differences()))
+
+    def to_terminal(self) -> RenderableType:
+        """As a person reads it."""
+        from pgdyno.report.disk_comparison import render_comparison  # noqa: PLC0415 - each form loads what it needs
+
+        return render_comparison(self.views, self._differences())
+
+    def _differences(self) -> tuple[Difference, ...]:
+        return compare_entries([view.entries for view in self.views])
+
+
+def show_cards(paths: Sequence[Path], *, host: str | None) -> DiskResult:
+    """Cards of before; what a host file declares of them stands before what it did when they were made.
+
+    Raises:
+        SpecError: None is named, one is no card, or the host file is not understood.
+    """
+    if not paths:
+        raise SpecError("no disk card is named", hint="for example `pgdyno disk --show pgdyno-disks/CARD.json`")
+    named = read_declared(host)
+    cards = [declare(read_card(path), named, place) for place, path in enumerate(paths)]
+    return DiskResult(
+        views=tuple(
+            view_card(card, file=file, beside=[one for one in cards if one is not card])
+            for card, file in zip(cards, paths, strict=True)
+        )
+    )
+
+
+def compare_cards(paths: Sequence[Path]) -> DiskComparison:
+    """Cards side by side; the first is what the others are held against.
+
+    Raises:
+        SpecError: Less than two, or one of them is no card.
+    """
+    if len(paths) < 2:
+        raise SpecError(
+            "a comparison takes two disk cards or more",
+            hint="for example `pgdyno disk --compare gp3.json io2.json`",
+        )
+    return DiskComparison(views=tuple(view_card(read_card(path), file=path) for path in paths))
+
+
+def view_card(card: DiskCard, *, file: Path | None = None, beside: Sequence[DiskCard] = ()) -> CardView:
+    """All that can be said of a card."""
+    figures = estimate_card(card)
+    entries, ceilings = list_entries(card, figures), ceilings_of(card)
+    held = hold_against(entries, ceilings) if ceilings is not None else ()
+    scene = DiskScene(card=card, figures=figures, entries=entries, efficiencies=held, beside=tuple(beside))
+    program = program_name()
+    return CardView(
+        card=card,
+        figures=figures,
+        entries=entries,
+        ceilings=ceilings,
+        efficiencies=held,
+        findings=tuple(
+            msgspec.structs.replace(finding, advice=with_program(finding.advice, program))
+            for finding in find_disk_doubts(scene)
+        ),
+        file=None if file is None else str(file),
+    )
+
+
+def declare(card: DiskCard, host: HostSpec | None, place: int) -> DiskCard:
+    """A card with what a host declares of its disk: the data's for the first of several, the WAL's for the others."""
+    if host is None:
+        return card
+    disk = (host.wal_disk or host.disk) if place else host.disk
+    return msgspec.structs.replace(card, host=host, declared=disk, instance=host.instance)
+
+
+def read_declared(host: str | None) -> HostSpec | None:
+    """The machine that a user names, by its instance or by a host file.
+
+    Raises:
+        SpecError: No such instance is known, or the file is not understood.
+    """
+    if host is None:
+        return None
+    path = Path(host)
+    is_file = path.suffix == ".toml" or "/" in host or path.is_file()
+    return read_host(path) if is_file else HostSpec(instance=find_instance(host).name)
