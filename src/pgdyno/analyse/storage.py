@@ -135,7 +135,7 @@ def find_flush_time(disk: DiskSpec, *, declared_by: str) -> FlushTime | None:
     if disk.flush_ms is not None:
         return FlushTime(value_s=disk.flush_ms / 1000, binds=Limit.PATH, how=declared_by)
     if disk.volume_latency_ms is not None:
-        how = f"{declared_by}, of each"
+        how = f"{declared_by}, of each volume"
         return FlushTime(value_s=disk.volume_latency_ms / 1000, binds=Limit.VOLUME, how=how)
     published_ms = find_volume(disk.volume).write_ms if disk.volume is not None else None
     if published_ms is None:

@@ -81,6 +81,11 @@ def read_disk_look(folder: Path, *, root: Path = Path("/")) -> DiskLook:
     )
 
 
+def read_product(*, root: Path = Path("/")) -> str | None:
+    """What the machine calls its kind, such as `c7g.2xlarge`; None where it does not say."""
+    return Tree(root).read("sys/class/dmi/id/product_name")
+
+
 def read_sysctls(names: Iterable[str], *, root: Path = Path("/")) -> dict[str, str]:
     """Kernel settings by name; those that cannot be read are missing."""
     tree = Tree(root)

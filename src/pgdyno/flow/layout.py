@@ -1,0 +1,75 @@
+"""`pgdyno disk --layout`: what a storage layout allows at most, as it is declared and as it is found, measuring nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from rich.console import RenderableType
+
+from pgdyno.analyse.ceiling import InstanceLimits
+from pgdyno.analyse.storage import let_through, limits_of, reckon_ceilings
+from pgdyno.analyse.throttle import throttle
+from pgdyno.errors import ExitCode
+from pgdyno.facts.instances import list_instances
+from pgdyno.report.layout import LayoutView, layout_document
+from pgdyno.run.tunables import read_product, read_tunables
+from pgdyno.spec.host import DiskSpec, HostSpec
+
+
+class LayoutResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Layouts with all that can be said of them."""
+
+    views: tuple[LayoutView, ...]
+    exit_code: ExitCode = ExitCode.OK
+
+    def to_json(self) -> bytes:
+        """As a document with all of it."""
+        return msgspec.json.encode(layout_document(self.views))
+
+    def to_terminal(self) -> RenderableType:
+        """As a person reads it."""
+        from pgdyno.report.layout_terminal import render_layouts  # noqa: PLC0415 - each form loads what it needs
+
+        return render_layouts(self.views)
+
+
+def show_layouts(paths: Sequence[Path], host: HostSpec | None) -> LayoutResult:
+    """What is declared, and what is found.
+
+    Args:
+        paths: Existing folders here, the data's before the WAL's; none: only what is declared is reckoned.
+        host: What is declared of the machine; None: nothing, and of a cloud's instance its own name tells its limits.
+
+    Raises:
+        HostError: /proc is not mounted.
+    """
+    if not paths and host is not None:
+        limits = limits_of(host)
+        views = [_declare("data", host.disk, limits)]
+        views += [_declare("WAL", host.wal_disk, limits)] if host.wal_disk is not None else []
+        return LayoutResult(views=tuple(views))
+    known = host or _find_instance()
+    limits = None if known is None else limits_of(known)
+    declared = [None, None] if known is None else [known.disk, known.wal_disk or known.disk]
+    return LayoutResult(views=tuple(_find(path, declared[min(place, 1)], limits) for place, path in enumerate(paths)))
+
+
+def _declare(title: str, disk: DiskSpec | None, limits: InstanceLimits | None) -> LayoutView:
+    ceilings = let_through(limits) if disk is None else reckon_ceilings(disk, limits)
+    return LayoutView(title=title, declared=disk, limits=limits, ceilings=ceilings)
+
+
+def _find(path: Path, disk: DiskSpec | None, limits: InstanceLimits | None) -> LayoutView:
+    machine = read_tunables(path)
+    view = _declare(str(path), disk, limits)
+    ceilings = throttle(view.ceilings, machine.disk, machine.limits)
+    return msgspec.structs.replace(view, look=machine.disk, ceilings=ceilings)
+
+
+def _find_instance() -> HostSpec | None:
+    """The instance that this machine calls itself, where it is one that is known."""
+    product = read_product()
+    is_known = any(instance.name == product for instance in list_instances())
+    return HostSpec(instance=product) if is_known else None

@@ -1,0 +1,50 @@
+"""Storage layouts on the terminal. Fits 80 columns, and says nothing by colour alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from pgdyno.report.grid import Grid
+from pgdyno.report.layout import (
+    LayoutView,
+    ceilings_table,
+    describe_declared,
+    describe_look,
+    devices_table,
+    explain_layout,
+    explain_layouts,
+)
+from pgdyno.report.paragraph import Paragraph
+
+_UNKNOWN = (
+    "What it allows is not known: nothing is declared of it (--host FILE), and nothing here limits it."
+    " Measuring tells: pgdyno disk, without --layout."
+)
+
+
+def render_layouts(views: Sequence[LayoutView]) -> RenderableType:
+    """One after the other, and what holds for all of them."""
+    lines = [line for view in views for line in (*_render(view), "")]
+    return Group(*lines, *(Paragraph(words, by=0) for words in explain_layouts(views)))
+
+
+def _render(view: LayoutView) -> Iterator[RenderableType]:
+    yield Text(view.title, style="bold")
+    if view.look is not None:
+        yield Paragraph(describe_look(view.look))
+    if view.declared is not None:
+        yield Paragraph(f"declared: {describe_declared(view.declared)}")
+    devices = None if view.look is None else devices_table(view.look)
+    if devices is not None:
+        yield from ("", Grid(devices))
+    if view.look is not None:
+        yield from (Paragraph(f"not seen: {one.what}: {one.reason}") for one in view.look.unseen)
+    ceilings = ceilings_table(view)
+    if ceilings is None:
+        yield Paragraph(_UNKNOWN)
+    else:
+        yield from ("", Text(ceilings.caption, style="bold underline"), Grid(ceilings))
+    yield from (Paragraph(words) for words in explain_layout(view))

@@ -1,0 +1,57 @@
+"""`pgdyno disk --layout` without its command line: declared, found on a disk of one's own, and slowed down."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pgdyno.analyse.ceiling import Limit
+from pgdyno.flow.layout import show_layouts
+from pgdyno.spec.host import DiskSpec, HostSpec
+from tests.loops import mounted_loop, needs_root, throttled
+
+MIB = 2**20
+HOST = HostSpec(instance="c7g.2xlarge", disk=DiskSpec(volume="gp3", size="50GB"))
+
+
+def test_only_what_is_declared() -> None:
+    result = show_layouts([], HOST)
+    (data,) = result.views
+    assert (data.title, data.look, data.declared) == ("data", None, HOST.disk)
+    assert json.loads(result.to_json())["layouts"][0]["title"] == "data"
+    alone = show_layouts([], HostSpec(instance="c7g.2xlarge")).views[0]
+    assert alone.ceilings.random_read_iops is not None
+    assert alone.ceilings.random_read_iops.binds is Limit.INSTANCE
+
+
+def test_data_and_wal(tmp_path: Path) -> None:
+    both = HostSpec(instance="c7g.2xlarge", disk=HOST.disk, wal_disk=DiskSpec(volume="gp3", size="30GB"))
+    assert [view.declared for view in show_layouts([], both).views] == [both.disk, both.wal_disk]
+    seen = show_layouts([tmp_path, tmp_path], both).views
+    assert [view.declared for view in seen] == [both.disk, both.wal_disk]
+    assert {view.title for view in seen} == {str(tmp_path)}
+    # A path of which nothing is said lies where the data lie.
+    assert [view.declared for view in show_layouts([tmp_path, tmp_path], HOST).views] == [HOST.disk] * 2
+
+
+@needs_root
+@pytest.mark.parametrize("kind", ["xfs", "ext4"])
+def test_a_disk_that_is_slowed_down(tmp_path: Path, kind: str) -> None:
+    with mounted_loop(tmp_path, kind, 300 * MIB) as loop:
+        (free,) = show_layouts([loop.folder], None).views
+        assert free.look is not None
+        assert (free.look.facts.filesystem, free.look.devices[0].name) == (kind, loop.name)
+        assert free.ceilings.random_read_iops is None
+        with throttled(loop, read_iops=700, write_bps=30 * MIB):
+            (slow,) = show_layouts([loop.folder], None).views
+            reads, writes = slow.ceilings.random_read_iops, slow.ceilings.write_bytes_per_s
+            assert reads is not None
+            assert writes is not None
+            assert (reads.value, reads.binds, writes.value) == (700, Limit.CONTROL_GROUP, 30 * MIB)
+            (declared,) = show_layouts([loop.folder], HOST).views
+            assert declared.ceilings.random_read_iops is not None
+            assert declared.ceilings.random_read_iops.value == 700
+            assert declared.ceilings.random_write_iops is not None
+            assert declared.ceilings.random_write_iops.value == 3_000

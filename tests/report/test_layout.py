@@ -1,0 +1,135 @@
+"""Storage layouts in words, tables and JSON: of the published array, and of devices that were found."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from pgdyno.analyse.ceiling import InstanceLimits
+from pgdyno.analyse.storage import let_through, limits_of, reckon_ceilings
+from pgdyno.record.tunables import DiskLook
+from pgdyno.report.layout import LayoutView, ceilings_table, describe_declared, layout_document
+from pgdyno.report.layout_terminal import render_layouts
+from pgdyno.run.tunables import read_disk_look
+from pgdyno.spec.host import DiskSpec, HostSpec, read_host
+from tests.proc_trees import FOLDER, Scenario, look
+
+GOLDEN = Path(__file__).parent / "golden"
+CASE = Path(__file__).parents[2] / "studies" / "hosts" / "c7g.2xlarge-gp3-raid10.toml"
+
+
+def printed(renderable: object, *, width: int) -> str:
+    console = Console(width=width, no_color=True, highlight=False, force_terminal=False)
+    with console.capture() as capture:
+        console.print(renderable)
+    return capture.get()
+
+
+def declared_views() -> tuple[LayoutView, ...]:
+    host = read_host(CASE)
+    limits = limits_of(host)
+    return tuple(
+        LayoutView(title=title, declared=disk, limits=limits, ceilings=reckon_ceilings(disk, limits))
+        for title, disk in (("data", host.disk), ("WAL", host.wal_disk))
+        if disk is not None
+    )
+
+
+def found(folder: Path, name: str) -> DiskLook:
+    """Devices of a tree, on a file system whose room is not this machine's."""
+    tables = tomllib.loads((FOLDER / "layouts.toml").read_text(encoding="utf-8"))["layout"]
+    layout = next(one for one in tables if one["name"] == name)
+    look(folder, Scenario(name=name, files=layout["files"], links=layout["links"]))
+    seen = read_disk_look(folder / "data", root=folder / "now")
+    facts = msgspec.structs.replace(
+        seen.facts, path="/data", size_bytes=200 * 2**30, free_bytes=150 * 2**30, mount_options="rw,noatime"
+    )
+    models = {device.name: "Amazon Elastic Block Store" for device in seen.devices if device.name.startswith("nvme")}
+    return msgspec.structs.replace(seen, facts=facts, models=models)
+
+
+def test_the_published_array(golden: Callable[[Path, str], None]) -> None:
+    text = printed(render_layouts(declared_views()), width=80)
+    golden(GOLDEN / "layout-declared.txt", text)
+    assert max(map(len, text.splitlines())) <= 80
+    # Its table, and what its authors missed.
+    for words in ("24,000", "12,000", "500 MiB", "541", "$32.00 a month"):
+        assert words in text
+    assert "c7g.2xlarge sustains 12,000 IOPS and 312.5 MB/s" in text
+
+
+def test_found_and_declared(tmp_path: Path, golden: Callable[[Path, str], None]) -> None:
+    look = found(tmp_path, "RAID 10 of md over eight volumes, one in a partition")
+    view = msgspec.structs.replace(declared_views()[0], title="/data", look=look)
+    text = printed(render_layouts([view]), width=80)
+    golden(GOLDEN / "layout-found.txt", text)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "raid10 of 8, chunk 64 kB" in text
+
+
+def test_what_is_declared_otherwise_than_it_is_found_is_said(tmp_path: Path) -> None:
+    look = found(tmp_path, "RAID 10 of md over eight volumes, one in a partition")
+    disk = DiskSpec(volume="gp3", size="50GB", count=6, raid=0, chunk="128kB", filesystem="ext4")
+    view = LayoutView(title="/data", look=look, declared=disk, ceilings=reckon_ceilings(disk))
+    text = " ".join(printed(render_layouts([view]), width=80).split())
+    assert "another file system than was found: ext4, not xfs" in text
+    assert "another array than was found: raid0, not raid10" in text
+    assert "another number of disks than was found: 6, not 8" in text
+    assert "another chunk than was found: 128 kB, not 64 kB" in text
+    same = msgspec.structs.replace(declared_views()[0], look=look)
+    assert "another" not in printed(render_layouts([same]), width=80)
+
+
+def test_what_cannot_be_seen_is_said(tmp_path: Path) -> None:
+    look = found(tmp_path, "two disks, of which an ordinary account cannot tell")
+    text = printed(render_layouts([LayoutView(title="/data", look=look, ceilings=let_through(None))]), width=80)
+    assert "not seen: how vg0-data spreads its data" in text
+    assert "What it allows is not known" in text
+
+
+def test_an_instance_by_itself() -> None:
+    limits = limits_of(HostSpec(instance="c7g.2xlarge"))
+    text = printed(render_layouts([LayoutView(title="data", limits=limits, ceilings=let_through(limits))]), width=80)
+    assert "no volume is declared" in text
+    assert "40,000 IOPS and 1,250 MB/s for a while" in text
+    assert "mirror" not in text
+
+
+def test_what_is_not_a_burst_nor_mirrored_is_not_said_to_be() -> None:
+    disk = DiskSpec(volume="gp3", size="50GB", count=2, lvm_stripes=2, mount_options="noatime")
+    limits = InstanceLimits(name="ours", iops=50_000)
+    view = LayoutView(title="data", declared=disk, limits=limits, ceilings=reckon_ceilings(disk, limits))
+    text = printed(render_layouts([view]), width=80)
+    assert "burst, from" not in text
+    assert "mirror" not in text
+    assert "ours sustains 50,000 IOPS to all" in text
+    assert describe_declared(disk) == "2 × gp3 of 50GB, striped by LVM over 2, noatime"
+
+
+@pytest.mark.parametrize(
+    ("disk", "cells"),
+    [
+        (DiskSpec(volume="gp3", size="50GB"), ["3,000", "—", "—", "3,000", "—", "volume"]),
+        (DiskSpec(kind="hdd", random_read_iops=80), ["—", "80", "—", "80", "—", "path"]),
+        (DiskSpec(kind="hdd", flush_ms=8), ["—", "—", "—", "—", "—", "—"]),
+    ],
+)
+def test_the_first_row(disk: DiskSpec, cells: list[str]) -> None:
+    table = ceilings_table(LayoutView(title="data", declared=disk, ceilings=reckon_ceilings(disk)))
+    assert table is not None
+    assert [cell.text for cell in table.rows[0][1:]] == cells
+
+
+def test_json_has_all_of_it_in_units() -> None:
+    document = msgspec.json.decode(msgspec.json.encode(layout_document(declared_views())))
+    assert (document["format"], document["version"], len(document["layouts"])) == ("pgdyno-layout", 1, 2)
+    reads = document["layouts"][0]["ceilings"]["random_read_iops"]
+    assert (reads["value"], reads["array_value"], reads["burst_value"]) == (12_000, 24_000, 24_000)
+    assert (reads["binds"], reads["unit"]) == ("instance", "1/s")
+    assert "which binds" in reads["how"]
+    assert document["layouts"][1]["declared"]["chunk"] == "256kB"
