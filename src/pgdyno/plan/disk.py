@@ -7,7 +7,6 @@ it has just done (token buckets, caches, garbage collection) and one run of each
 from __future__ import annotations
 
 import enum
-import math
 import random
 from collections.abc import Iterator
 
@@ -80,6 +79,11 @@ class DiskPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The most that laying out the file may take: what is not written by then is cut off."""
     seed: int
 
+    @property
+    def expected_fill_s(self) -> float:
+        """Of laying out the file."""
+        return _predict_fill_s(self.file_bytes, self.fill_s)
+
 
 class _Scope(msgspec.Struct, frozen=True, kw_only=True):
     """How much of everything."""
@@ -109,8 +113,8 @@ _WHOLE = _Scope(
     fill_s=20.0,
     depths=(1, 4, 16, 64, 256),
     wal_bytes=(_PAGE_BYTES, 64 * _KIB, _MIB),
-    rounds=5,
-    runtime_s=1.5,
+    rounds=6,
+    runtime_s=1.25,
     flush_test_s=2.0,
     clock_test_s=3.0,
 )
@@ -141,17 +145,21 @@ def make_disk_plan(
         file_bytes = max(_LEAST_FILE_BYTES, min(scope.file_bytes, spare_bytes))
     jobs = tuple(_list_jobs(scope, queue_count)) if wants_fio else ()
     draw = random.Random(seed)  # noqa: S311 - an order, no secret
-    fill_s = min(scope.fill_s, file_bytes / _USUAL_BYTES_PER_S) if wants_fio else 0.0
     load_s = scope.rounds * sum(job.runtime_s + FIO_START_S for job in jobs)
+    tests_s = FLUSH_TESTS * scope.flush_test_s + scope.clock_test_s
     return DiskPlan(
         file_bytes=file_bytes,
         rounds=tuple(tuple(draw.sample(jobs, k=len(jobs))) for _ in range(scope.rounds)) if jobs else (),
         flush_test_s=scope.flush_test_s,
         clock_test_s=scope.clock_test_s,
-        expected_s=math.ceil(fill_s + load_s + FLUSH_TESTS * scope.flush_test_s + scope.clock_test_s),
+        expected_s=load_s + tests_s + (_predict_fill_s(file_bytes, scope.fill_s) if jobs else 0.0),
         fill_s=scope.fill_s,
         seed=seed,
     )
+
+
+def _predict_fill_s(file_bytes: int, most_s: float) -> float:
+    return min(most_s, file_bytes / _USUAL_BYTES_PER_S)
 
 
 def _list_jobs(scope: _Scope, queue_count: int | None) -> Iterator[DiskJob]:

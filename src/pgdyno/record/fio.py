@@ -18,7 +18,7 @@ from pgdyno.record.disk_card import Direction, Latencies, Span
 # Source: fio 3.33 HOWTO, percentile_list and "Interpreting the output"; keys of `percentile` have six decimals.
 PERCENTILES = (50.0, 95.0, 99.0, 99.9)
 # Two reports may come close to each other at the end; a rate over less than this says little.
-_SHORTEST_SPAN_S = 0.125
+_SHORTEST_SPAN_S = 0.08
 # What the end of a run comes late by; fio counts milliseconds.
 _LATE_S = 0.02
 

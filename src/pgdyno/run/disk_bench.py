@@ -146,7 +146,7 @@ class _Bench:
 
     def _lay_out(self, fio: Fio, scratch: Scratch) -> int:
         plan = self._plan
-        self._on_step("laying out the test file", plan.fill_s)
+        self._on_step("laying out the test file", plan.expected_fill_s)
         self._on_activity(f"{format_bytes(plan.file_bytes)} in {scratch.folder}")
         written_bytes = lay_out(
             fio, scratch, plan.file_bytes, seed=plan.seed, most_s=plan.fill_s, user=self._tools.user

@@ -35,8 +35,8 @@ QUEUEING = ("libaio", "io_uring")
 """Engines for more than one I/O at once, of which the first that a build has is taken; one at a time is a plain pread or
 pwrite."""
 _AT_ONCE = "psync"
-# Often enough to see a burst end within a run.
-_REPORT_MS = 200
+# Often enough to see a burst end within a run; it takes a little longer each time.
+_REPORT_MS = 125
 _FILL_BYTES, _FILL_DEPTH = 2**20, 8
 # A device that answers late is waited for this long after the run should be over.
 _PATIENCE_S = 30.0
