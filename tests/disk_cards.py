@@ -108,7 +108,12 @@ def make_look(**others: Any) -> DiskLook:
         "free_bytes": 400 * GB,
     }
     device = BlockDevice(
-        name="nvme1n1", kind="disk", is_rotational=False, scheduler="none", schedulers=("none",), read_ahead_kb=128
+        name=str(others.get("block_device") or "nvme1n1"),
+        kind="disk",
+        is_rotational=False,
+        scheduler="none",
+        schedulers=("none",),
+        read_ahead_kb=128,
     )
     return DiskLook(facts=DiskFacts(**{**facts, **others}), devices=(device,))
 
@@ -132,10 +137,10 @@ def make_card(**others: Any) -> DiskCard:
         "flush_tests": (
             FlushTest(group="one 8kB write", name="open_datasync", ops_per_s=530.0, op_us=1887.0),
             FlushTest(group="one 8kB write", name="fdatasync", ops_per_s=540.0, op_us=1852.0, is_default=True),
-            FlushTest(group="non-sync'ed 8kB write", name="write", ops_per_s=300_000.0, op_us=3.3),
+            FlushTest(group="Non-sync'ed 8kB writes", name="write", ops_per_s=300_000.0, op_us=3.3),
         ),
         "clock": None,
-        "tools": {"fio": "3.33", "pg_test_fsync": "18.6"},
+        "tools": {"fio": "3.33", "PostgreSQL": "18.6"},
         "unseen": (),
         **others,
     }

@@ -27,7 +27,7 @@ from pgdyno.analyse.verdict import Outcome, Standing, VerdictKind, judge
 from pgdyno.facts.metrics import Better
 from pgdyno.plan.disk import Pattern
 from pgdyno.record.disk_card import DiskCard, FlushTest
-from pgdyno.units import PAGE_BYTES
+from pgdyno.units import PAGE_BYTES, format_bytes
 
 # Two volumes of one kind differ by as much, and one from itself of yesterday.
 DELTA_RATIO = 0.10
@@ -140,16 +140,15 @@ def _rates(figures: DiskFigures) -> Iterator[Entry]:
         plateau = figures.find_plateau(pattern)
         if plateau is not None:
             is_rate = pattern in {Pattern.SEQUENTIAL_READ, Pattern.SEQUENTIAL_WRITE}
-            depths = (
-                f"at depth {plateau.depth}" if plateau.depth == plateau.depths[-1] else f"from depth {plateau.depth} on"
-            )
+            is_deepest = plateau.depth == plateau.depths[-1]
+            depths = f"depth {plateau.depth}" if is_deepest else f"from depth {plateau.depth} on"
             share = f"{plateau.read_ratio * 100:.0f} % reads, " if plateau.read_ratio else ""
             estimate = plateau.bytes_per_s if is_rate else plateau.iops
             yield Entry(key=key, estimate=estimate, how=f"{share}{depths}")
     wal = [one for one in figures.jobs if one.job.pattern is Pattern.WAL and one.job.block_bytes > PAGE_BYTES]
     if wal:
         largest = max(wal, key=lambda one: one.job.block_bytes)
-        how = f"{largest.job.block_bytes // 1024} kB each, flushed"
+        how = f"{format_bytes(largest.job.block_bytes)} each, flushed"
         yield Entry(key=EntryKey.WAL, estimate=largest.bytes_per_s, how=how)
 
 

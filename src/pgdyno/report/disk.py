@@ -11,7 +11,7 @@ import msgspec
 
 from pgdyno.analyse.ceiling import StorageCeilings
 from pgdyno.analyse.disk_card import DiskFigures
-from pgdyno.analyse.disk_efficiency import Efficiency
+from pgdyno.analyse.disk_efficiency import Efficiency, Standing
 from pgdyno.analyse.disk_entries import Entry, EntryKey
 from pgdyno.analyse.estimate import Estimate
 from pgdyno.explain.finding import Finding
@@ -121,37 +121,46 @@ def describe_making(card: DiskCard, figures: DiskFigures) -> str:
 
 
 def explain_for_postgresql(view: CardView) -> tuple[str, ...]:
-    """What the figures mean for a server, a sentence or two for each."""
+    """What the figures mean for a server, a sentence or two for each; where less lasts than was measured, by what lasts."""
     return tuple(_explain(view))
 
 
 def _explain(view: CardView) -> Iterator[str]:
-    flushes = view.find(EntryKey.FLUSHES)
+    lasting = {
+        one.key: one.ceiling.value for one in view.efficiencies if one.standing in {Standing.BURST, Standing.IMPOSSIBLE}
+    }
+
+    def most(key: EntryKey) -> float | None:
+        """What lasts of it: a server that is busy outlasts every burst."""
+        found = view.find(key)
+        return None if found is None else min(found, lasting.get(key, found))
+
+    flushes = most(EntryKey.FLUSHES)
     if flushes:
         yield (
             f"Flushes one by one: {format_number(flushes)}/s, so one client commits at most {format_number(flushes)} times"
             f" a second. N clients share flushes and commit about N/2 times as often, until CPU or disk ends it."
         )
-    reads, p50, p99 = (view.find(key) for key in (EntryKey.RANDOM_READ, EntryKey.READ_P50, EntryKey.READ_P99))
+    reads, p50, p99 = (most(key) for key in (EntryKey.RANDOM_READ, EntryKey.READ_P50, EntryKey.READ_P99))
     if reads and p50 and p99:
         yield (
             f"A page that no cache has takes {format_latency(p50)}, one in a hundred more than {format_latency(p99)}."
             f" All backends together get at most {format_number(reads)} of them a second"
             f" ({format_rate(reads * PAGE_BYTES)})."
         )
-    writes = view.find(EntryKey.RANDOM_WRITE)
+    writes = most(EntryKey.RANDOM_WRITE)
     if writes:
         yield (
             f"A checkpoint writes scattered pages at {format_rate(writes * PAGE_BYTES)} at most: 1 GB of them takes"
             f" {format_seconds(_GIBIBYTE / PAGE_BYTES / writes)} or more."
         )
-    sequential = view.find(EntryKey.SEQUENTIAL_READ)
+    sequential = most(EntryKey.SEQUENTIAL_READ)
     if sequential:
         yield (
             f"Scanning a table of 10 GB that is not in memory takes"
             f" {format_seconds(10 * _GIBIBYTE / sequential)} or more."
         )
-    wal = view.find(EntryKey.WAL)
+    wal = most(EntryKey.WAL)
     if wal:
         yield f"WAL is written at {format_rate(wal)} at most, where large transactions or many clients share a flush."
 

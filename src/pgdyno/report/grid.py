@@ -13,7 +13,7 @@ _GAP, _MARGIN = "  ", "  "
 
 
 class Grid:
-    """A table; its caption is the caller's. Where the screen is too narrow, lines are folded.
+    """A table; its caption is the caller's. Where the screen is too narrow, lines are broken.
 
     Args:
         table: To show.
@@ -30,7 +30,7 @@ class Grid:
         widths = [max(map(cell_len, cells)) for cells in zip(*rows, strict=True)]
         for place, row in enumerate(rows):
             line = _GAP.join(map(_align, row, widths, table.columns)).rstrip()
-            yield Text(f"{_MARGIN}{line}", style="" if place else "dim", no_wrap=True, overflow="fold")
+            yield Paragraph(Text(f"{_MARGIN}{line}", style="" if place else "dim"), by=0)
         for number, note in enumerate(table.notes, start=1):
             yield Paragraph(f"({number}) {note}")
         if table.remark:

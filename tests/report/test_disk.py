@@ -1,0 +1,132 @@
+"""Disk cards as people and programs read them: golden texts, what they mean, and no line that is too wide."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from pgdyno.analyse.disk_entries import EntryKey, compare_entries
+from pgdyno.analyse.estimate import estimate_geometric_mean
+from pgdyno.flow.disk_view import declare, view_card
+from pgdyno.plan.disk import DiskJob, Pattern
+from pgdyno.record.disk_card import ClockTest, DiskCard
+from pgdyno.record.preflight import Unseen
+from pgdyno.report.disk import CardView, explain_for_postgresql, show_figure
+from pgdyno.report.disk_comparison import render_comparison
+from pgdyno.report.disk_document import DiskComparisonDocument, DiskDocument, comparison_document, disk_document
+from pgdyno.report.disk_markdown import render_card_markdown, render_comparison_markdown
+from pgdyno.report.disk_terminal import render_cards
+from pgdyno.spec.host import DiskSpec, HostSpec
+from tests.disk_cards import MADE_AT, make_card, make_look, make_runs
+
+GOLDEN = Path(__file__).parent / "golden"
+HOST = HostSpec(
+    instance="c7g.2xlarge", disk=DiskSpec(volume="gp3", count=8, size="50GB", raid=10, volume_latency_ms=1.85)
+)
+
+
+def burst(one: DiskJob, number: int) -> float:
+    return 1.6 if one.pattern is Pattern.RANDOM_READ and one.depth > 4 else 1.0
+
+
+def build_card(**others: Any) -> DiskCard:
+    facts: dict[str, Any] = {
+        "runs": make_runs(level=burst),
+        "clock": ClockTest(read_ns=24.5, counts={"1": 9}, unit="us"),
+        "unseen": (Unseen(what="more than one I/O at once", reason="this fio has none of the engines"),),
+        **others,
+    }
+    return declare(make_card(**facts), HOST, 0)
+
+
+def view_of(card: DiskCard) -> CardView:
+    return view_card(card, file=Path("pgdyno-disks/20261121-093000-db1-data.json"))
+
+
+def printed(renderable: object, *, width: int = 80) -> str:
+    console = Console(width=width, no_color=True, highlight=False, force_terminal=False)
+    with console.capture() as capture:
+        console.print(renderable)
+    return capture.get()
+
+
+def test_a_card_on_the_terminal(golden: Callable[[Path, str], None]) -> None:
+    text = printed(render_cards([view_of(build_card())]))
+    golden(GOLDEN / "disk.txt", text)
+    assert all(len(line) <= 80 and line == line.rstrip() for line in text.splitlines())
+
+
+def test_a_card_as_markdown(golden: Callable[[Path, str], None]) -> None:
+    golden(GOLDEN / "disk.md", render_card_markdown(view_of(build_card())))
+
+
+def test_all_of_a_card_is_in_its_document() -> None:
+    view = view_of(build_card())
+    raw = msgspec.json.encode(disk_document([view]))
+    document = msgspec.json.decode(raw, type=DiskDocument)
+    assert (document.format, document.version) == ("pgdyno-disk", 1)
+    assert document.cards[0].card == view.card
+    assert {entry["key"] for entry in json.loads(raw)["cards"][0]["entries"]} == {key.value for key in EntryKey}
+    assert [one.rule for one in document.cards[0].findings] == [one.rule for one in view.findings]
+
+
+def compared() -> list[CardView]:
+    half = make_card(
+        runs=make_runs(seed=7, level=lambda one, _: 0.5 if one.is_flushed else 1.0),
+        name="/wal",
+        look=make_look(path="/wal", device="/dev/nvme2n1", block_device="nvme2n1"),
+        made_at=MADE_AT.replace(hour=10),
+    )
+    return [
+        view_card(card) for card in (make_card(), half, make_card(runs=(), name="/other", tools={}, file_bytes=None))
+    ]
+
+
+def test_cards_side_by_side(golden: Callable[[Path, str], None]) -> None:
+    views = compared()
+    differences = compare_entries([view.entries for view in views])
+    text = printed(render_comparison(views, differences))
+    golden(GOLDEN / "disk-comparison.txt", text)
+    golden(GOLDEN / "disk-comparison.md", render_comparison_markdown(views, differences))
+    assert all(len(line) <= 80 and line == line.rstrip() for line in text.splitlines())
+    document = msgspec.json.decode(
+        msgspec.json.encode(comparison_document(views, differences)), type=DiskComparisonDocument
+    )
+    assert document.differences == differences
+    assert len(document.cards) == 3
+
+
+def test_what_it_means_for_postgresql() -> None:
+    said = " ".join(explain_for_postgresql(view_of(make_card(runs=(), flush_tests=make_card().flush_tests))))
+    assert said.startswith("Flushes one by one: 540/s, so one client commits at most 540 times a second.")
+    assert "page" not in said, "nothing was read"
+    assert not explain_for_postgresql(view_of(make_card(runs=(), flush_tests=())))
+
+
+@pytest.mark.parametrize(
+    ("values", "unit", "is_count", "value", "interval"),
+    [
+        ([12_000.0, 12_100.0, 11_900.0], "1/s", False, "12,000 IOPS", "[11,750 – 12,250]"),
+        ([540.0, 541.0, 539.0], "1/s", True, "540.0 /s", "[537.5 – 542.5]"),
+        ([250e6, 251e6, 249e6], "bytes/s", False, "250.0 MB/s", "[247.5 – 252.5]"),
+        ([140.0, 141.0, 139.0], "us", False, "140.0 µs", "[137.5 – 142.5]"),
+        ([1850.0, 1860.0, 1840.0], "us", False, "1.850 ms", "[1.825 – 1.875]"),
+        ([10.0, 100.0, 1000.0], "1/s", False, "100 IOPS", "too few rounds"),
+        ([540.0], "1/s", True, "540 /s", "measured once"),
+    ],
+)
+def test_figures_with_their_units(values: list[float], unit: str, is_count: bool, value: str, interval: str) -> None:
+    shown = show_figure(estimate_geometric_mean(values, unit=unit), is_count=is_count)
+    assert (shown.value, shown.interval) == (value, interval)
+
+
+def test_a_card_without_a_disk_below_it() -> None:
+    card = make_card(look=make_look(filesystem="tmpfs", device="tmpfs", block_device=None), clock=None)
+    text = printed(render_cards([view_of(msgspec.structs.replace(card, runs=()))]))
+    assert "critical: This is memory, not a disk" in text
