@@ -92,6 +92,12 @@ def test_what_cannot_be_seen_is_said(tmp_path: Path) -> None:
     assert "What it allows is not known" in text
 
 
+def test_what_lies_on_no_device(tmp_path: Path) -> None:
+    look = msgspec.structs.replace(found(tmp_path, "a file system on a partition"), devices=())
+    text = printed(render_layouts([LayoutView(title="/dev/shm", look=look, ceilings=let_through(None))]), width=80)
+    assert "it is memory, or another machine's" in text
+
+
 def test_an_instance_by_itself() -> None:
     limits = limits_of(HostSpec(instance="c7g.2xlarge"))
     text = printed(render_layouts([LayoutView(title="data", limits=limits, ceilings=let_through(limits))]), width=80)

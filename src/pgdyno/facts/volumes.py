@@ -43,6 +43,8 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     megabyte_bytes: int
     latency: str
     source: str
+    date: dt.date
+    """On which the source was looked up."""
     provider: str | None = None
     iops: Line | None = None
     mb: Line | None = None

@@ -219,7 +219,8 @@ def _say_limits(limits: InstanceLimits, held: Sequence[LayoutView]) -> str:
     more = f", and {burst} for a while" if burst and burst != lasting else ""
     is_mirrored = any(view.declared is not None and view.declared.raid in {1, 10} for view in held)
     copies = " Each write to a mirror counts there." if is_mirrored else ""
-    return f"{limits.name} sustains {lasting} to all of its network volumes together{more}.{copies}"
+    name = limits.name[:1].upper() + limits.name[1:] if limits.name.startswith("the ") else limits.name
+    return f"{name} sustains {lasting} to all of its network volumes together{more}.{copies}"
 
 
 def _join(iops: float | None, bytes_per_s: float | None) -> str:

@@ -40,11 +40,13 @@ def _render(view: LayoutView) -> Iterator[RenderableType]:
     devices = None if view.look is None else devices_table(view.look)
     if devices is not None:
         yield from ("", Grid(devices))
+    elif view.look is not None:
+        yield Paragraph("No block device lies below it: it is memory, or another machine's.")
     if view.look is not None:
         yield from (Paragraph(f"not seen: {one.what}: {one.reason}") for one in view.look.unseen)
     ceilings = ceilings_table(view)
     if ceilings is None:
-        yield Paragraph(_UNKNOWN)
+        yield from ("", Paragraph(_UNKNOWN))
     else:
         yield from ("", Text(ceilings.caption, style="bold underline"), Grid(ceilings))
     yield from (Paragraph(words) for words in explain_layout(view))
