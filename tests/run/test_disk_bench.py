@@ -150,6 +150,20 @@ def test_a_path_that_is_not_there_is_an_error_of_ours(tmp_path: Path) -> None:
         measure_disk(tmp_path / "nothing", make_plan(EVERY), tools())
 
 
+@pytest.mark.parametrize("kind", ["tmpfs", "overlay"])
+def test_what_is_no_disk_is_measured_all_the_same(tmp_path: Path, kind: str) -> None:
+    """That nothing is durable there is said by who reads the file system's name from the card."""
+    layers = [tmp_path / name for name in ("lower", "upper", "work")]
+    for layer in layers:
+        layer.mkdir()
+    options = ",".join(f"{layer.name}dir={layer}" for layer in layers) if kind == "overlay" else "size=200M"
+    with mounted("none", tmp_path / "mounted", "-t", kind, "-o", options) as folder:
+        found = measure_disk(folder, make_plan((job(Pattern.RANDOM_WRITE, depth=8), job(Pattern.WAL))), tools())
+        assert list(folder.iterdir()) == []
+    assert len(found.runs) == 2
+    assert all(run.others_bytes_per_s is None for run in found.runs)
+
+
 def test_where_direct_io_is_refused_only_wal_is_measured(tmp_path: Path) -> None:
     with mounted("none", tmp_path / "ram", "-t", "ramfs") as folder:
         found = measure_disk(folder, make_plan(EVERY), tools())

@@ -120,30 +120,19 @@ _WHOLE = _Scope(
 )
 
 
-def make_disk_plan(
-    *,
-    is_quick: bool,
-    free_bytes: int,
-    seed: int,
-    file_bytes: int | None = None,
-    queue_count: int | None = None,
-    wants_fio: bool = True,
-) -> DiskPlan:
+def make_disk_plan(*, is_quick: bool, free_bytes: int, seed: int, wants_fio: bool = True) -> DiskPlan:
     """What to measure of a path, in which order, and how long that takes.
 
     Args:
         is_quick: Within 40 s rather than 4 minutes: fewer depths and sizes, no pg_test_fsync.
         free_bytes: Of the path's file system.
         seed: Draws the order.
-        file_bytes: Asked for; None: as large as the time and the free space allow.
-        queue_count: Requests that the device queues; deeper ones than that are not tried. None: unknown.
         wants_fio: Whether there is fio; without it only PostgreSQL's own programs are left.
     """
     scope = _QUICK if is_quick else _WHOLE
-    if file_bytes is None:
-        spare_bytes = int(free_bytes * _MOST_OF_FREE) // _MIB * _MIB
-        file_bytes = max(_LEAST_FILE_BYTES, min(scope.file_bytes, spare_bytes))
-    jobs = tuple(_list_jobs(scope, queue_count)) if wants_fio else ()
+    spare_bytes = int(free_bytes * _MOST_OF_FREE) // _MIB * _MIB
+    file_bytes = max(_LEAST_FILE_BYTES, min(scope.file_bytes, spare_bytes))
+    jobs = tuple(_list_jobs(scope)) if wants_fio else ()
     draw = random.Random(seed)  # noqa: S311 - an order, no secret
     load_s = scope.rounds * sum(job.runtime_s + FIO_START_S for job in jobs)
     tests_s = FLUSH_TESTS * scope.flush_test_s + scope.clock_test_s
@@ -162,21 +151,17 @@ def _predict_fill_s(file_bytes: int, most_s: float) -> float:
     return min(most_s, file_bytes / _USUAL_BYTES_PER_S)
 
 
-def _list_jobs(scope: _Scope, queue_count: int | None) -> Iterator[DiskJob]:
+def _list_jobs(scope: _Scope) -> Iterator[DiskJob]:
     runtime_s = scope.runtime_s
-
-    def depth_of(wanted: int) -> int:
-        return min(wanted, queue_count or wanted)
-
     for pattern in (Pattern.RANDOM_READ, Pattern.RANDOM_WRITE):
-        for depth in sorted({depth_of(one) for one in scope.depths}):
+        for depth in scope.depths:
             yield DiskJob(pattern=pattern, block_bytes=_PAGE_BYTES, depth=depth, runtime_s=runtime_s)
     for pattern in (Pattern.SEQUENTIAL_READ, Pattern.SEQUENTIAL_WRITE):
-        yield DiskJob(pattern=pattern, block_bytes=_LARGE_BYTES, depth=depth_of(_LARGE_DEPTH), runtime_s=runtime_s)
+        yield DiskJob(pattern=pattern, block_bytes=_LARGE_BYTES, depth=_LARGE_DEPTH, runtime_s=runtime_s)
     yield DiskJob(
         pattern=Pattern.MIXED,
         block_bytes=_PAGE_BYTES,
-        depth=depth_of(_MIXED_DEPTH),
+        depth=_MIXED_DEPTH,
         read_ratio=_MIXED_READ_RATIO,
         runtime_s=runtime_s,
     )
