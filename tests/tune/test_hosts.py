@@ -85,6 +85,15 @@ def test_what_is_declared_is_believed_and_the_rest_assumed() -> None:
     assert (essd.flush_s.value, essd.flush_s.origin) == (0.0002, Origin.DECLARED)
 
 
+def test_a_declared_chunk_is_that_of_an_array() -> None:
+    disk = shape('volume = "gp3"\nsize = "50GB"\ncount = 8\nraid = 10\nchunk = "64kB"\nfilesystem = "ext4"').disk
+    (array,) = disk.devices
+    assert (disk.filesystem, array.kind, array.chunk_kb, array.data_disks) == ("ext4", "raid", 64, 4)
+    stripe = shape('volume = "gp3"\nsize = "50GB"\ncount = 4\nlvm_stripes = 2\nchunk = "1MB"').disk.devices[0]
+    assert (stripe.kind, stripe.chunk_kb, stripe.data_disks) == ("lvm", 1024, 2)
+    assert shape('volume = "gp3"\nsize = "50GB"\ncount = 8\nraid = 10').disk.devices == ()
+
+
 def test_the_file_is_believed_before_the_instance() -> None:
     known = shape_of(parse_host('instance = "r8g.2xlarge"\ncpus = 6\nmemory = "60GB"\nname = "ours"', source="h"))
     assert (known.name, known.architecture) == ("ours", "arm64")

@@ -159,8 +159,8 @@ def _describe_disk(subject: Subject) -> str:
     kinds = {DiskKind.LOCAL_SSD: "a local SSD", DiskKind.NETWORK_SSD: "a network SSD", DiskKind.HDD: "a hard disk"}
     kind = kinds[disk.kind]
     measured = f", measured: {disk.card}" if disk.card else ""
-    if disk.filesystem is not None and not disk.devices:
+    if disk.path and disk.filesystem is not None and not disk.devices:
         return f"{disk.filesystem} (taken for {kind}{measured})"
-    place = f"{disk.filesystem} on {disk.devices[0].name}" if disk.devices else ""
+    place = " on ".join(filter(None, (disk.filesystem, *(device.name for device in disk.devices[:1]))))
     inside = f"{place}{measured}".removeprefix(", ")
     return f"{kind} ({inside})" if inside else kind

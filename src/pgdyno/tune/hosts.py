@@ -9,11 +9,12 @@ from __future__ import annotations
 import msgspec
 
 from pgdyno.analyse.ceiling import Ceiling, InstanceLimits, Limit, StorageCeilings
+from pgdyno.analyse.raid import times_of
 from pgdyno.analyse.storage import Each, find_flush_time, hold_each, limits_of, reckon_ceilings
 from pgdyno.facts.instances import Instance, find_instance
 from pgdyno.spec.host import DiskSpec, HostSpec
 from pgdyno.tune.disk_classes import ASSUMED, TITLES
-from pgdyno.tune.types import Disk, DiskKind, Known, Origin
+from pgdyno.tune.types import Device, Disk, DiskKind, Known, Origin
 
 _GIBIBYTE = 2**30
 # What an instance without a word on its disks is taken to have.
@@ -89,7 +90,25 @@ def _make_disk(spec: DiskSpec, limits: InstanceLimits | None) -> Disk:
         write_bytes_per_s=_find_figure("write_bytes_per_s", ceilings, spec, limits),
         flush_s=_find_flush(spec, kind),
         free_bytes=_find_free(spec, ceilings),
+        filesystem=spec.filesystem,
+        devices=_find_devices(spec),
     )
+
+
+def _find_devices(spec: DiskSpec) -> tuple[Device, ...]:
+    """The array whose chunk is declared; how its kernel runs it is not known."""
+    if spec.chunk_bytes is None:
+        return ()
+    array = Device(
+        name="the array",
+        kind="lvm" if spec.lvm_stripes else "raid",
+        scheduler=None,
+        schedulers=(),
+        read_ahead_kb=None,
+        chunk_kb=int(spec.chunk_bytes // 1024),
+        data_disks=int(times_of(spec).data),
+    )
+    return (array,)
 
 
 def _find_figure(name: str, ceilings: StorageCeilings, spec: DiskSpec, limits: InstanceLimits | None) -> Known:

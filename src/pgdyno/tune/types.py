@@ -103,7 +103,7 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
     card: str = ""
     """What measured its figures, such as `disk card of 2026-11-21, FILE`; empty where nothing did."""
     devices: tuple[Device, ...] = ()
-    """From the one that is mounted down to those it is made of; none for a machine that one does not have."""
+    """From the one that is mounted down to those it is made of; of a machine that one does not have at most its array."""
 
     @property
     def random_to_sequential(self) -> float:
