@@ -178,6 +178,8 @@ def _measure(
         if trial.warm_up_s > 0:
             on_activity("warming up")
             warm_up = _load_run(server, workload, trial, stage, duration_s=trial.warm_up_s, reports_statements=True)
+            # With the load's own seed it would bring in just the rows that the load asks for first.
+            warm_up = msgspec.structs.replace(warm_up, random_seed=trial.seed + 1)
             watch = LoadWatch(server, duration_s=trial.warm_up_s)
             with _pgbench(stage) as pgbench:
                 warmed = pgbench.run_load(
