@@ -1,0 +1,139 @@
+"""Which folders, cards and declarations `pgdyno disk` and `tune` take, and which cards settings are derived with."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pgdyno.errors import SpecError
+from pgdyno.flow.disk import check_paths
+from pgdyno.flow.disk_cards import DiskCards, find_cards, read_cards, with_cards
+from pgdyno.flow.disk_view import compare_cards, declare, read_declared, show_cards, view_card
+from pgdyno.record.disk_card import FORMAT, ClockTest, DiskCard, keep_card, write_card
+from pgdyno.run.clock import local_now
+from pgdyno.run.tunables import read_tunables
+from pgdyno.spec.host import DiskSpec, HostSpec
+from pgdyno.tune.types import Origin
+from tests.disk_cards import make_card, make_look
+from tests.report.build_tuning import build_subject
+
+CLOCK = ClockTest(read_ns=30.0, counts={}, unit="us")
+
+
+@pytest.fixture
+def card(tmp_path: Path) -> Path:
+    path = tmp_path / "card.json"
+    write_card(make_card(), path)
+    return path
+
+
+def test_folders(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    (tmp_path / "file").write_text("")
+    assert check_paths([tmp_path]) == [tmp_path.resolve()]
+    for paths, words in (
+        ([tmp_path / "nowhere"], "there is no folder"),
+        ([tmp_path / "file"], "is no folder"),
+        ([tmp_path, tmp_path / "link"], "is named twice"),
+    ):
+        with pytest.raises(SpecError, match=words):
+            check_paths(paths)
+
+
+def test_what_cannot_be_compared(tmp_path: Path, card: Path) -> None:
+    (tmp_path / "newer.json").write_bytes(b'{"format": %d, "runs": []}' % (FORMAT + 1))
+    (tmp_path / "no.json").write_text("[]")
+    for names, words in (
+        (["card.json"], "two disk cards or more"),
+        (["card.json", "no.json"], "no.json is no disk card"),
+        (["card.json", "newer.json"], "has the newer format"),
+        (["card.json", "missing.json"], "cannot read the disk card"),
+    ):
+        with pytest.raises(SpecError, match=words):
+            compare_cards([tmp_path / name for name in names])
+    assert len(compare_cards([card, card]).views) == 2
+
+
+def test_a_card_is_shown_beside_what_is_declared_later(card: Path) -> None:
+    assert show_cards([card], host=None).views[0].ceilings is None
+    (view,) = show_cards([card], host="c7g.2xlarge").views
+    assert view.ceilings
+    assert view.card.instance == "c7g.2xlarge"
+    for paths, host, words in (([], None, "no disk card is named"), ([card], "c7g.3xlarge", "no instance is known")):
+        with pytest.raises(SpecError, match=words):
+            show_cards(paths, host=host)
+
+
+def test_the_second_path_is_the_wals() -> None:
+    host = HostSpec(
+        instance="c7g.2xlarge", disk=DiskSpec(kind="local-ssd"), wal_disk=DiskSpec(volume="gp3", size="30GB")
+    )
+    data, wal, last = (declare(make_card(), host, place) for place in range(3))
+    assert data.declared == host.disk
+    assert wal.declared == last.declared == host.wal_disk
+    assert declare(make_card(), None, 0) == make_card()
+    assert declare(make_card(), HostSpec(disk=host.disk), 1).declared == host.disk
+
+
+def test_a_host_file_or_an_instance(tmp_path: Path) -> None:
+    file = tmp_path / "host.toml"
+    file.write_text('cpus = 2\nmemory = "4GB"\n[disk]\nkind = "local-ssd"\n')
+    assert read_declared(str(file)) == HostSpec(cpus=2, memory="4GB", disk=DiskSpec(kind="local-ssd"))
+    assert read_declared("C7G.2xlarge") == HostSpec(instance="c7g.2xlarge")
+    assert read_declared(None) is None
+
+
+def test_what_is_critical_makes_the_exit_code(tmp_path: Path) -> None:
+    path = tmp_path / "memory.json"
+    write_card(make_card(look=make_look(filesystem="tmpfs", block_device=None)), path)
+    assert show_cards([path], host=None).exit_code == 1
+    assert [one.rule for one in view_card(make_card()).findings] == []
+
+
+def test_cards_that_are_named(tmp_path: Path, card: Path) -> None:
+    assert read_cards([]) == DiskCards()
+    assert read_cards([card]).data == (make_card(), card)
+    assert read_cards([card, card]).wal == (make_card(), card)
+    empty = tmp_path / "empty.json"
+    write_card(make_card(runs=(), flush_tests=()), empty)
+    for files, words in (([card] * 3, "3 disk cards are named"), ([empty], "has measured nothing")):
+        with pytest.raises(SpecError, match=words):
+            read_cards(files)
+
+
+def test_the_card_of_this_disk_is_found(tmp_path: Path) -> None:
+    machine = read_tunables(tmp_path)
+    assert find_cards(tmp_path, machine) == DiskCards()
+
+    def keep(made_at: dt.datetime) -> DiskCard:
+        card = make_card(look=machine.disk, made_at=made_at)
+        keep_card(card, tmp_path)
+        return card
+
+    keep(local_now() - dt.timedelta(days=31))
+    assert find_cards(tmp_path, machine) == DiskCards()
+    card = keep(local_now() - dt.timedelta(days=29))
+    found = find_cards(tmp_path, machine)
+    assert found.data
+    assert found.data[0].made_at == card.made_at
+    assert found.wal is None
+
+
+def test_settings_are_derived_with_what_was_measured() -> None:
+    card = make_card(clock=CLOCK)
+    subject = with_cards(build_subject(), DiskCards(data=(card, Path("a.json"))), is_here=True)
+    assert subject.disk.flush_s.origin is Origin.MEASURED
+    assert subject.clock_read_s
+    assert subject.clock_read_s.value == pytest.approx(30e-9)
+    assert with_cards(build_subject(), DiskCards(data=(card, Path("a.json"))), is_here=False).clock_read_s is None
+    assert with_cards(build_subject(), DiskCards(), is_here=True) == build_subject()
+    with pytest.raises(SpecError, match="a disk of the WAL's own"):
+        with_cards(build_subject(), DiskCards(wal=(card, Path("a.json"))), is_here=True)
+    apart = msgspec.structs.replace(build_subject(), wal_disk=build_subject().disk)
+    subject = with_cards(apart, DiskCards(wal=(card, Path("a.json"))), is_here=True)
+    assert subject.wal_disk
+    assert subject.wal_disk.flush_s.origin is Origin.MEASURED
+    assert subject.disk == apart.disk
