@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pgdyno.record.tunables import DiskLook, Stripe
-from pgdyno.run.host_disks import read_stripes
+from pgdyno.run.host_disks import read_dm_table, read_stripes
 from pgdyno.run.host_tree import Tree
 from pgdyno.run.tunables import read_disk_look
 from tests.loops import mounted_loop, needs_root
@@ -37,6 +37,10 @@ def test_layouts(tmp_path: Path, layout: dict[str, Any]) -> None:
         assert (seen.stripes, seen.unseen) == (stripes, unseen)
     if "size_gib" in layout:
         assert seen.devices[0].size_bytes == layout["size_gib"] * 2**30
+
+
+def test_a_volume_that_device_mapper_does_not_know() -> None:
+    assert read_dm_table("pgdyno-no-such-volume") is None
 
 
 @needs_root
