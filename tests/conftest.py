@@ -1,4 +1,4 @@
-"""What every room's tests share: golden files, and the rule that CI never skips the tests on a real server."""
+"""What every room's tests share: golden files, their order, and that CI never skips the tests on a real server."""
 
 from __future__ import annotations
 
@@ -43,6 +43,13 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     if _is_ci() and (config.option.markexpr or config.option.keyword or config.option.deselect):
         raise pytest.UsageError("CI may not leave out tests")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whole programs and servers first: a file that takes minutes must not begin when all the others are done."""
+    rooms = ("cli", "setup", "run")
+    items.sort(key=lambda item: (*rooms, item.path.parent.name).index(item.path.parent.name))
 
 
 @pytest.hookimpl(wrapper=True)

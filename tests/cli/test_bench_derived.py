@@ -6,14 +6,13 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Iterator
 
 import jsonschema
 import pytest
 
 from pgdyno.report.jsonreport import make_schema
 from pgdyno.run.sysctl import read_sysctl
-from tests.cli.program import Bench, some_bench, wait_until
+from tests.cli.program import Bench, wait_until
 from tests.sysctls import machine_settings
 
 pytestmark = pytest.mark.cluster
@@ -38,12 +37,6 @@ SAME = [
     )
 ]
 WATCHED = ("vm.dirty_bytes", "vm.dirty_ratio", "vm.dirty_background_bytes", "vm.overcommit_memory")
-
-
-@pytest.fixture
-def bench() -> Iterator[Bench]:
-    with some_bench() as made:
-        yield made
 
 
 def run_and_stop(bench: Bench) -> None:

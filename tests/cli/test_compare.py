@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 
 import jsonschema
 import pytest
 
 from pgdyno.report.jsonreport import make_schema
 from tests.cli.experiments import finished_trials, read_report, verdict_of, write_study
-from tests.cli.program import Bench, some_bench
+from tests.cli.program import Bench
 
 pytestmark = pytest.mark.cluster
 
 DURABLE = 'name = "durable"\nsettings = { synchronous_commit = "on" }'
 QUICK = 'name = "quick"\nsettings = { synchronous_commit = "off" }'
-
-
-@pytest.fixture
-def bench() -> Iterator[Bench]:
-    with some_bench() as made:
-        yield made
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.cli.experiments import finished_trials, read_report
-from tests.cli.program import Bench, some_bench, wait_until
+from tests.cli.program import Bench, wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -27,12 +26,6 @@ SMALL = (
     "--detect",
     "50%",
 )
-
-
-@pytest.fixture
-def bench() -> Iterator[Bench]:
-    with some_bench() as made:
-        yield made
 
 
 def sweep(bench: Bench, limit: str, *options: str) -> list[str]:

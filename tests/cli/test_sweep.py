@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.cli.experiments import finished_trials, read_report, verdict_of, write_study
-from tests.cli.program import Bench, some_bench
+from tests.cli.program import Bench
 
 pytestmark = pytest.mark.cluster
-
-
-@pytest.fixture
-def bench() -> Iterator[Bench]:
-    with some_bench() as made:
-        yield made
 
 
 def test_each_level_gets_its_verdict_against_the_first(bench: Bench) -> None:

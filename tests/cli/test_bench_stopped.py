@@ -1,0 +1,86 @@
+"""What happens to a study while it runs: it is stopped, its programs are killed, its script is changed, another begins."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.cli.program import SMALL, Bench, wait_until
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.mark.parametrize(
+    ("victim", "words"),
+    [("bin/postgres -D", "the server was killed by SIGKILL"), ("bin/pgbench --no-vacuum", "it was ended by SIGKILL")],
+)
+def test_a_killed_program_is_told_and_the_next_command_works(loaded: Bench, victim: str, words: str) -> None:
+    out = f"killed-{victim.split('/')[1].split(maxsplit=1)[0]}"
+    long = ("--workload", "tpcb-like", "--rounds", "2", "--duration", "4s", "--warm-up", "0s")
+    with loaded.started("bench", *SMALL, *long, "--out", out) as process:
+        first = loaded.folder / out / "trials" / "0001" / "trial.json"
+        second = loaded.folder / out / "trials" / "0002" / "os.jsonl"
+        assert wait_until(lambda: first.exists() and second.exists() and second.read_bytes().count(b"\n") > 2)
+        pid = loaded.find_process(victim)
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        _, stderr = process.communicate(timeout=200)
+    assert process.returncode == 4, stderr
+    assert words in stderr
+    loaded.assert_nothing_runs()
+    kept = first.read_bytes()
+    done = loaded.run("resume", out)
+    assert done.returncode == 0, done.stderr
+    assert first.read_bytes() == kept
+    assert len(json.loads((loaded.folder / out / "report.json").read_text())["workloads"][0]["trials"]) == 2
+
+
+@pytest.mark.timeout(600)  # five times a study is begun
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_at_each_stage_leaves_nothing_and_resumes(bench: Bench, number: signal.Signals) -> None:
+    command = ["bench", "--workload", "select-only", *SMALL, "--out", "out"]
+    for stage in ("home/work/data", "out/init/pgbench.stderr", "out/trials/0001/warm-up", "out/trials/0001/os.jsonl"):
+        assert not (bench.folder / stage).exists()
+        with bench.started(*command) as process:
+            assert wait_until((bench.folder / stage).exists)
+            process.send_signal(number)
+            _, stderr = process.communicate(timeout=200)
+        assert process.returncode == 130, stderr
+        assert "Traceback" not in stderr
+        bench.assert_nothing_runs()
+        assert not (bench.home / "work" / "data").exists()
+        assert not list(Path("/dev/shm").glob(f"pgdyno-log-{process.pid}-*"))
+        assert "pgdyno resume out" in stderr
+        command = ["resume", "out"]
+    done = bench.run(*command)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_script_is_run_as_it_was_when_the_study_began(loaded: Bench) -> None:
+    script = loaded.folder / "mine.sql"
+    script.write_text("SELECT 1;\n")
+    long = ("--workload", str(script), "--rounds", "2", "--out", "scripted")
+    with loaded.started("bench", *SMALL, *long) as process:
+        assert wait_until((loaded.folder / "scripted" / "trials" / "0001" / "os.jsonl").exists)
+        script.write_text("SELECT no_such_column;\n")
+        _, stderr = process.communicate(timeout=200)
+    assert process.returncode == 0, stderr
+    # The study in the record needs neither the script's own file nor this machine to be the same again.
+    script.unlink()
+    assert "scale = 2" in (loaded.folder / "scripted" / "study.toml").read_text()
+    again = loaded.json("plan", "scripted/study.toml")["plan"]["workloads"][0]
+    assert again["scripts"][0][0].startswith(f"{loaded.folder}/scripted/scripts/")
+
+
+def test_two_at_once(loaded: Bench) -> None:
+    with loaded.started("bench", *SMALL, "--out", "one"):
+        assert wait_until((loaded.folder / "one" / "record.json").exists)
+        done = loaded.run("bench", *SMALL, "--out", "two")
+        assert done.returncode == 3
+        assert "another pgdyno is at work" in done.stderr
+        assert not (loaded.folder / "two").exists()
+    loaded.assert_nothing_runs()
