@@ -37,6 +37,7 @@ _OTHERS_RUNS_RATIO = 0.1
 _NOISE_RATIO = 0.15
 # Below, fio still waits for the disk now and then.
 _GENERATOR_RATIO = 0.9
+_MOST_NAMED = 3
 _DISAGREEMENT_FACTOR = 2.0
 # Of two depths, one I/O at a time and many, the second is always more.
 _SWEPT_DEPTHS = 3
@@ -235,13 +236,14 @@ def _noise(scene: DiskScene) -> Iterator[Finding]:
 def _generator(scene: DiskScene) -> Iterator[Finding]:
     busy = [run for run in scene.card.runs if run.cpu_ratio > _GENERATOR_RATIO]
     if busy:
-        names = list(dict.fromkeys(_name_job(run.job) for run in busy))
+        names = list(dict.fromkeys(_name_job(run.job) for run in sorted(busy, key=lambda run: -run.cpu_ratio)))
+        more = f" and {len(names) - _MOST_NAMED} other patterns" if len(names) > _MOST_NAMED else ""
         most = max(busy, key=iops_of)
         yield Finding(
             rule="generator-limit",
             severity=Severity.WARNING,
             claim="fio itself was the limit, not the disk.",
-            evidence=f"{_percent(most.cpu_ratio)} of a CPU at {iops_of(most):,.0f} IOPS: {', '.join(names)}",
+            evidence=f"{_percent(most.cpu_ratio)} of a CPU at {iops_of(most):,.0f} IOPS: {', '.join(names[:_MOST_NAMED])}{more}",
             why="One process cannot ask for more: the disk may do more than this.",
             advice="Take these figures for what a single backend could get at most.",
         )

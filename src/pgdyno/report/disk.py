@@ -14,7 +14,7 @@ from pgdyno.analyse.disk_card import DiskFigures
 from pgdyno.analyse.disk_efficiency import Efficiency, Standing
 from pgdyno.analyse.disk_entries import Entry, EntryKey
 from pgdyno.analyse.estimate import Estimate
-from pgdyno.explain.finding import Finding
+from pgdyno.explain.finding import Finding, Severity
 from pgdyno.record.disk_card import DiskCard
 from pgdyno.report.format import format_bytes, format_estimate, format_number, format_seconds, is_too_wide
 from pgdyno.units import PAGE_BYTES
@@ -85,7 +85,7 @@ def show_figure(estimate: Estimate, *, is_count: bool = False) -> Shown:
 def format_latency(us: float) -> str:
     """`140 µs`, `1.85 ms`, `2.3 s`."""
     scale, unit = _time_unit(us)
-    return f"{format_number(us / scale)} {unit}"
+    return f"{format_number(us / scale, digits=3 if us >= 1 else 2)} {unit}"
 
 
 def format_rate(bytes_per_s: float) -> str:
@@ -121,8 +121,12 @@ def describe_making(card: DiskCard, figures: DiskFigures) -> str:
 
 
 def explain_for_postgresql(view: CardView) -> tuple[str, ...]:
-    """What the figures mean for a server, a sentence or two for each; where less lasts than was measured, by what lasts."""
-    return tuple(_explain(view))
+    """What the figures mean for a server, a sentence or two for each; where less lasts than was measured, by what lasts.
+
+    Nothing where what was measured is no disk to keep data on.
+    """
+    is_spoiled = any(finding.severity is Severity.CRITICAL for finding in view.findings)
+    return () if is_spoiled else tuple(_explain(view))
 
 
 def _explain(view: CardView) -> Iterator[str]:

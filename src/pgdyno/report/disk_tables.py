@@ -6,7 +6,6 @@ import math
 
 from pgdyno.analyse.disk_card import JobFigures, LatencyFigures, Plateau, PlateauKind
 from pgdyno.analyse.disk_efficiency import Efficiency
-from pgdyno.analyse.disk_entries import EntryKey
 from pgdyno.analyse.estimate import Estimate
 from pgdyno.plan.disk import DiskJob, Pattern
 from pgdyno.report.disk import ENTRY_WORDS, CardView, format_latency, format_rate, show_entry
@@ -21,15 +20,6 @@ _JOB_WORDS = {
     Pattern.MIXED: "mixed",
     Pattern.WRITE_AND_FLUSH: "write+flush",
     Pattern.WAL: "WAL",
-}
-# In the headline their place is beside the rate that they belong to.
-_LATENCIES = {
-    EntryKey.READ_P50,
-    EntryKey.READ_P99,
-    EntryKey.WRITE_P50,
-    EntryKey.WRITE_P99,
-    EntryKey.FLUSH_P50,
-    EntryKey.FLUSH_P99,
 }
 _FLUSH_GROUPS = ("one 8kB write", "two 8kB writes")
 
@@ -93,11 +83,12 @@ def efficiency_table(view: CardView) -> Table | None:
 
 
 def name_job(job: DiskJob) -> str:
-    """As fio tables do: `random read 8 kB`."""
+    """As fio tables do: `random read 8kB`."""
+    size = format_bytes(job.block_bytes).replace(" ", "")
     if job.pattern is Pattern.MIXED and job.read_ratio is not None:
         reads = round(job.read_ratio * 100)
-        return f"{_JOB_WORDS[job.pattern]} {reads}/{100 - reads} {format_bytes(job.block_bytes)}"
-    return f"{_JOB_WORDS[job.pattern]} {format_bytes(job.block_bytes)}"
+        return f"{_JOB_WORDS[job.pattern]} {reads}/{100 - reads} {size}"
+    return f"{_JOB_WORDS[job.pattern]} {size}"
 
 
 def _job_row(one: JobFigures, plateaus: tuple[Plateau, ...]) -> tuple[Cell, ...]:

@@ -1,6 +1,6 @@
-"""Disk cards on the terminal: the figures that people ask, what they mean for PostgreSQL, what to doubt, every job.
+"""Disk cards on the terminal: the figures that people ask, every job, what they mean for PostgreSQL, what to doubt.
 
-Fits 80 columns and says nothing by colour alone.
+What spoils all of it stands first. Fits 80 columns and says nothing by colour alone.
 """
 
 from __future__ import annotations
@@ -38,6 +38,10 @@ def render_findings(findings: Sequence[Finding]) -> Iterator[RenderableType]:
 def _render(view: CardView) -> Iterator[RenderableType]:
     yield Paragraph(Text(describe_place(view.card), style="bold"), by=0)
     yield Paragraph(describe_making(view.card, view.figures), by=0)
+    grave = [finding for finding in view.findings if finding.severity is Severity.CRITICAL]
+    others = [finding for finding in view.findings if finding not in grave]
+    if grave:
+        yield from ("", *render_findings(grave))
     if view.entries:
         yield from ("", Grid(headline_table(view)))
     for table in (jobs_table(view), flush_table(view), efficiency_table(view)):
@@ -46,8 +50,8 @@ def _render(view: CardView) -> Iterator[RenderableType]:
     if meaning:
         yield from ("", Text("What that means for PostgreSQL", style="bold underline"))
         yield from (Paragraph(words) for words in meaning)
-    if view.findings:
-        yield from ("", *render_findings(view.findings))
+    if others:
+        yield from ("", *render_findings(others))
     yield from _rest(view)
     if view.file is not None:
         # A path is to be copied: it may pass the margin, and never breaks.
