@@ -66,7 +66,7 @@ def _nothing_ended(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]
             yield Finding(
                 severity=Severity.WARNING,
                 claim=f"No transaction succeeded in {len(numbers)} of {len(workload.trials)} trials.",
-                evidence=f"Trial {', '.join(numbers)}; comparisons take it for half a transaction",
+                evidence=f"Trial {', '.join(numbers)}; where variants are compared, it counts as half a transaction",
                 advice="The server's log and the trial's counts of failures say what the clients met with.",
                 workload=workload.name,
             )

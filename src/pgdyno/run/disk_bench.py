@@ -218,7 +218,7 @@ class _Bench:
         try:
             yield
         except PgdynoError as error:
-            self._miss(what, f"{error.fact}: {error.detail}".rstrip(": "))
+            self._miss(what, error.reason)
 
     def _miss(self, what: str, reason: str) -> None:
         if (missed := Unseen(what=what, reason=reason)) not in self.unseen:
