@@ -1,18 +1,11 @@
-"""The figures that people ask of a disk, and cards compared by them."""
+"""The figures that people ask of a disk."""
 
 from __future__ import annotations
 
-import math
-
-import msgspec
-import numpy as np
 import pytest
-from scipy import stats
 
 from pgdyno.analyse.disk_card import estimate_card
-from pgdyno.analyse.disk_entries import Entry, EntryKey, compare_entries, list_entries
-from pgdyno.analyse.estimate import estimate_geometric_mean
-from pgdyno.analyse.verdict import VerdictKind
+from pgdyno.analyse.disk_entries import Entry, EntryKey, list_entries
 from pgdyno.plan.disk import Pattern
 from pgdyno.record.disk_card import DiskCard
 from tests.disk_cards import BYTES_PER_S, FLUSH_S, IOPS, JOBS, PAGE, make_card, make_runs
@@ -47,69 +40,3 @@ def test_without_wal_random_pages_stand_for_it() -> None:
     found = entries_of(make_card(runs=make_runs(jobs=jobs)))
     assert found[EntryKey.FLUSHES].how == "random pages"
     assert EntryKey.WAL not in found
-
-
-def single(values: list[float], key: EntryKey = EntryKey.RANDOM_READ, unit: str = "1/s") -> list[Entry]:
-    return [Entry(key=key, estimate=estimate_geometric_mean(values, unit=unit), how="")]
-
-
-def test_a_single_comparison_is_welchs() -> None:
-    dice = np.random.default_rng(3)
-    first, other = np.exp(dice.normal(7, 0.02, 4)), np.exp(dice.normal(7.1, 0.05, 3))
-    (found,) = compare_entries([single(list(first)), single(list(other))])
-    test = stats.ttest_ind(np.log(other), np.log(first), equal_var=False)
-    interval = test.confidence_interval(0.95)
-    assert (found.ratio.low, found.ratio.high) == pytest.approx((math.exp(interval.low), math.exp(interval.high)))
-    assert found.card == 1
-
-
-def test_what_is_better_depends_on_the_figure() -> None:
-    slow, fast = [100.0, 101.0, 99.0], [200.0, 202.0, 198.0]
-    (iops,) = compare_entries([single(slow), single(fast)])
-    (latency,) = compare_entries([single(slow, EntryKey.READ_P99, "us"), single(fast, EntryKey.READ_P99, "us")])
-    assert iops.kind is VerdictKind.FASTER
-    assert latency.kind is VerdictKind.SLOWER
-    assert iops.ratio.value == pytest.approx(2.0, rel=0.01)
-
-
-def test_alike_and_unknown() -> None:
-    (alike,) = compare_entries([single([100.0, 100.4, 99.6]), single([101.0, 101.4, 100.6])])
-    assert alike.kind is VerdictKind.EQUIVALENT
-    (once,) = compare_entries([single([100.0, 100.4]), single([500.0])])
-    assert once.kind is VerdictKind.INCONCLUSIVE
-    assert (once.ratio.value, once.ratio.low) == (pytest.approx(500 / 100.2, rel=1e-3), None)
-    assert once.ratio.reason
-    (exact,) = compare_entries([single([100.0, 100.0]), single([100.0, 100.0])])
-    assert exact.kind is VerdictKind.EQUIVALENT
-
-
-def test_a_disk_of_twice_the_speed_is_told_from_its_half() -> None:
-    def doubled(card: DiskCard) -> DiskCard:
-        runs = make_runs(seed=9, level=lambda one, _: 2.0)
-        return msgspec.structs.replace(card, runs=runs)
-
-    cards = [make_card(), make_card(runs=make_runs(seed=5)), doubled(make_card())]
-    differences = compare_entries([list_entries(card, estimate_card(card)) for card in cards])
-    first = {one.key: one for one in differences if one.card == 1}
-    second = {one.key: one for one in differences if one.card == 2}
-    assert not any(one.kind in {VerdictKind.FASTER, VerdictKind.SLOWER} for one in first.values())
-    rates = set(EntryKey) - {EntryKey.FLUSH_TEST}
-    assert all(second[key].kind is VerdictKind.FASTER for key in rates)
-
-
-def test_identical_disks_are_seldom_told_apart() -> None:
-    dice = np.random.default_rng(11)
-
-    def entries() -> list[Entry]:
-        return [single(list(np.exp(dice.normal(7, 0.05, 3))), key)[0] for key in EntryKey]
-
-    def differ() -> bool:
-        return any(
-            one.kind in {VerdictKind.FASTER, VerdictKind.SLOWER} for one in compare_entries([entries(), entries()])
-        )
-
-    assert sum(differ() for _ in range(200)) <= 200 * 0.05 + 2 * math.sqrt(200 * 0.05 * 0.95)
-
-
-def test_nothing_in_common() -> None:
-    assert compare_entries([[], single([1.0, 2.0])]) == ()

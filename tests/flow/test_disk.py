@@ -8,6 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from pgdyno.analyse.disk_comparison import compare_entries
+from pgdyno.analyse.verdict import VerdictKind
 from pgdyno.errors import SpecError
 from pgdyno.flow.disk import check_paths
 from pgdyno.flow.disk_cards import DiskCards, find_cards, read_cards, with_cards
@@ -55,6 +57,20 @@ def test_what_cannot_be_compared(tmp_path: Path, card: Path) -> None:
         with pytest.raises(SpecError, match=words):
             compare_cards([tmp_path / name for name in names])
     assert len(compare_cards([card, card]).views) == 2
+
+
+def test_a_card_beside_what_is_planned(tmp_path: Path, card: Path) -> None:
+    planned, empty = tmp_path / "planned.toml", tmp_path / "empty.toml"
+    planned.write_text('instance = "c7g.2xlarge"\n[disk]\nvolume = "gp3"\nsize = "100GB"\nvolume_iops = 6000\n')
+    empty.write_text('cpus = 2\nmemory = "4GB"\n')
+    comparison = compare_cards([card, planned])
+    (_, declared) = comparison.views
+    assert {entry.key for entry in declared.entries} < {entry.key for entry in comparison.views[0].entries}
+    (reads, *_) = compare_entries([view.entries for view in comparison.views])
+    assert (reads.kind, reads.ratio.n, reads.ratio.low) == (VerdictKind.INCONCLUSIVE, 0, None)
+    assert reads.ratio.value == pytest.approx(0.5, rel=0.05)
+    with pytest.raises(SpecError, match=r"empty.toml"):
+        compare_cards([card, empty])
 
 
 def test_a_card_is_shown_beside_what_is_declared_later(card: Path) -> None:

@@ -11,7 +11,8 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from pgdyno.analyse.disk_entries import EntryKey, compare_entries
+from pgdyno.analyse.disk_comparison import compare_entries
+from pgdyno.analyse.disk_entries import EntryKey
 from pgdyno.analyse.estimate import estimate_geometric_mean
 from pgdyno.flow.disk_view import declare, view_card
 from pgdyno.plan.disk import DiskJob, Pattern

@@ -22,6 +22,8 @@ from pgdyno.spec.host import HostSpec
 _ABOVE_RATIO = 1.05
 # Published arrays of volumes reach four fifths of their arithmetic.
 _BELOW_RATIO = 0.8
+# Source: Amazon EC2 user guide, instance store volumes: the model number of their NVMe controllers.
+_INSTANCE_STORE = "instance storage"
 _CEILINGS = {
     EntryKey.RANDOM_READ: "random_read_iops",
     EntryKey.RANDOM_WRITE: "random_write_iops",
@@ -60,7 +62,18 @@ def ceilings_of(card: DiskCard) -> StorageCeilings | None:
     limits = limits_of(host) if host is not None else None
     if card.declared is not None:
         return reckon_ceilings(card.declared, limits)
-    return None if limits is None else let_through(limits)
+    return None if limits is None or _is_inside(card) else let_through(limits)
+
+
+def declared_entries(ceilings: StorageCeilings) -> tuple[Entry, ...]:
+    """What a declaration allows for as long as one likes, under the names of what is measured."""
+    found = []
+    for key, name in _CEILINGS.items():
+        ceiling: Ceiling | None = getattr(ceilings, name)
+        if ceiling is not None:
+            lasting = Estimate(value=ceiling.value, low=None, high=None, n=0, unit=ceiling.unit, reason="declared")
+            found.append(Entry(key=key, estimate=lasting, how=f"declared: {ceiling.how}"))
+    return tuple(found)
 
 
 def hold_against(entries: Sequence[Entry], ceilings: StorageCeilings) -> tuple[Efficiency, ...]:
@@ -79,6 +92,12 @@ def hold_against(entries: Sequence[Entry], ceilings: StorageCeilings) -> tuple[E
                 )
             )
     return tuple(found)
+
+
+def _is_inside(card: DiskCard) -> bool:
+    """Whether the disk is one of the instance itself, which its limits to volumes do not hold for."""
+    models = [] if card.look is None else card.look.models.values()
+    return any(_INSTANCE_STORE in model.lower() for model in models)
 
 
 def _divide(estimate: Estimate, by: float) -> Estimate:

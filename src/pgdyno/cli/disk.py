@@ -17,7 +17,7 @@ DISK_EXAMPLES = (
     "`pgdyno disk --quick /var/lib/postgresql` · another one, within 40 seconds\n\n"
     "`pgdyno disk /data /wal --host c7g.2xlarge` · data and WAL, beside what the instance lets through\n\n"
     "`pgdyno disk --layout --host db1.toml` · what a declared layout can do, measuring nothing\n\n"
-    "`pgdyno disk --compare gp3.json io2.json nvme.json` · cards side by side"
+    "`pgdyno disk --compare gp3.json io2.json planned.toml` · cards side by side, and beside a host file"
 )
 
 
@@ -26,7 +26,7 @@ def disk(
         list[Path] | None,
         typer.Argument(
             metavar="PATH",
-            help="Folders on the disks to measure, data before WAL; with --compare or --show, cards. [default: pgdyno's home]",
+            help="Folders on the disks to measure, data before WAL; with --compare or --show, cards; with --compare also host files. [default: pgdyno's home]",
             show_default=False,
         ),
     ] = None,

@@ -8,17 +8,22 @@ from pathlib import Path
 import msgspec
 from rich.console import RenderableType
 
+from pgdyno import __version__
 from pgdyno.analyse.disk_card import estimate_card
-from pgdyno.analyse.disk_efficiency import ceilings_of, hold_against
-from pgdyno.analyse.disk_entries import Difference, compare_entries, list_entries
+from pgdyno.analyse.disk_comparison import Difference, compare_entries
+from pgdyno.analyse.disk_efficiency import ceilings_of, declared_entries, hold_against
+from pgdyno.analyse.disk_entries import list_entries
 from pgdyno.errors import ExitCode, SpecError, with_program
 from pgdyno.explain.disk_doubts import DiskScene, find_disk_doubts
 from pgdyno.explain.finding import Severity
 from pgdyno.facts.instances import find_instance
 from pgdyno.record.disk_card import DiskCard, read_card
 from pgdyno.report.disk import CardView
+from pgdyno.run.clock import local_now
 from pgdyno.run.program import program_name
 from pgdyno.spec.host import HostSpec, read_host
+
+_HOST_FILE = ".toml"
 
 
 class DiskResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,17 +90,41 @@ def show_cards(paths: Sequence[Path], *, host: str | None) -> DiskResult:
 
 
 def compare_cards(paths: Sequence[Path]) -> DiskComparison:
-    """Cards side by side; the first is what the others are held against.
+    """Cards side by side, and what host files declare; the first is what the others are held against.
 
     Raises:
-        SpecError: Less than two, or one of them is no card.
+        SpecError: Less than two, or one of them is no card or host file.
     """
     if len(paths) < 2:
         raise SpecError(
             "a comparison takes two disk cards or more",
             hint="for example `pgdyno disk --compare gp3.json io2.json`",
         )
-    return DiskComparison(views=tuple(view_card(read_card(path), file=path) for path in paths))
+    return DiskComparison(views=tuple(_view_any(path) for path in paths))
+
+
+def _view_any(path: Path) -> CardView:
+    if path.suffix != _HOST_FILE:
+        return view_card(read_card(path), file=path)
+    host = read_host(path)
+    card = DiskCard(
+        pgdyno_version=__version__,
+        made_at=local_now(),
+        name=host.name or path.stem,
+        path=None,
+        machine=None,
+        look=None,
+        file_bytes=None,
+        runs=(),
+        flush_tests=(),
+        clock=None,
+        tools={},
+        unseen=(),
+    )
+    view = view_card(declare(card, host, 0), file=path)
+    if view.ceilings is None:
+        raise SpecError(f"{path} declares no disk", hint="give it a table [disk], or an instance")
+    return msgspec.structs.replace(view, entries=declared_entries(view.ceilings))
 
 
 def view_card(card: DiskCard, *, file: Path | None = None, beside: Sequence[DiskCard] = ()) -> CardView:
@@ -136,5 +165,5 @@ def read_declared(host: str | None) -> HostSpec | None:
     if host is None:
         return None
     path = Path(host)
-    is_file = path.suffix == ".toml" or "/" in host or path.is_file()
+    is_file = path.suffix == _HOST_FILE or "/" in host or path.is_file()
     return read_host(path) if is_file else HostSpec(instance=find_instance(host).name)

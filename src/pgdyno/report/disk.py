@@ -17,6 +17,7 @@ from pgdyno.analyse.estimate import Estimate
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.record.disk_card import DiskCard
 from pgdyno.report.format import format_bytes, format_estimate, format_number, format_seconds, is_too_wide
+from pgdyno.report.layout import describe_declared
 from pgdyno.units import PAGE_BYTES
 
 ENTRY_WORDS = {
@@ -76,7 +77,7 @@ def show_figure(estimate: Estimate, *, is_count: bool = False) -> Shown:
     ends = {end: None if (at := getattr(estimate, end)) is None else at / scale for end in ("value", "low", "high")}
     shown = format_estimate(msgspec.structs.replace(estimate, **ends))
     if estimate.low is None:
-        interval = "measured once"
+        interval = "measured once" if estimate.n else "declared"
     else:
         interval = "too few rounds" if is_too_wide(estimate) else shown.interval
     return Shown(value=f"{shown.value} {unit}", interval=interval)
@@ -96,7 +97,9 @@ def format_rate(bytes_per_s: float) -> str:
 def describe_place(card: DiskCard) -> str:
     """What the path lies on: `/data: xfs on /dev/nvme1n1, 400 GB free of 500 GB`."""
     if card.look is None:
-        return f"{card.name}: declared, not measured"
+        what = "" if card.declared is None else f", {describe_declared(card.declared)}"
+        on = f", on {card.instance}" if card.instance else ""
+        return f"{card.name}: declared, not measured{what}{on}"
     facts = card.look.facts
     below = [device.name for device in card.look.devices if device.kind == "disk"]
     made_of = f" ({', '.join(below)})" if below and below != [facts.block_device] else ""
@@ -106,7 +109,9 @@ def describe_place(card: DiskCard) -> str:
 
 
 def describe_making(card: DiskCard, figures: DiskFigures) -> str:
-    """When, where and by what it was measured."""
+    """When, where and by what it was measured; empty where it was not."""
+    if card.look is None:
+        return ""
     words = [f"measured {card.made_at:%Y-%m-%d %H:%M %Z}".rstrip()]
     if card.machine is not None:
         words.append(f"on {card.machine.hostname} ({card.machine.cpu_count} CPUs)")

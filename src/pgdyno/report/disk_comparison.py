@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from pgdyno.analyse.disk_entries import ALPHA, DELTA_RATIO, Difference, EntryKey
+from pgdyno.analyse.disk_comparison import ALPHA, DELTA_RATIO, Difference
+from pgdyno.analyse.disk_entries import EntryKey
 from pgdyno.analyse.verdict import VerdictKind
 from pgdyno.report.disk import ENTRY_WORDS, CardView, describe_making, describe_place, show_entry
 from pgdyno.report.format import format_estimate, format_number, format_within, is_too_wide
@@ -25,7 +26,8 @@ def render_comparison(views: Sequence[CardView], differences: Sequence[Differenc
     parts: list[RenderableType] = []
     for name, view in zip(names, views, strict=True):
         parts += [Paragraph(Text.assemble((f"{name}  ", "bold"), describe_place(view.card)), by=0)]
-        parts += [Paragraph(describe_making(view.card, view.figures), by=3)]
+        made = describe_making(view.card, view.figures)
+        parts += [Paragraph(made, by=3)] if made else []
     parts += ["", Grid(figures_table(views))]
     for place in range(1, len(views)):
         table = ratios_table(views, differences, place)
@@ -35,6 +37,7 @@ def render_comparison(views: Sequence[CardView], differences: Sequence[Differenc
     return Group(*parts)
 
 
+DECLARED = "declared"
 REMARK = (
     f"At most {ALPHA * 100:.0f} of 100 such comparisons call anything faster or slower that is not; equivalent is within"
     f" {format_within(DELTA_RATIO)}. Intervals are those of the minutes in which each card was measured: what changes from"
@@ -68,9 +71,16 @@ def ratios_table(views: Sequence[CardView], differences: Sequence[Difference], p
             continue
         ratio = format_estimate(one.ratio)
         is_useful = one.ratio.low is not None and not is_too_wide(one.ratio)
-        interval = ratio.interval if is_useful else "too few rounds"
+        interval = ratio.interval if is_useful else "too few rounds" if one.ratio.n else None
         value = ratio.value if one.ratio.low is not None else format_number(one.ratio.value or 0.0, digits=2)
-        rows.append((text(ENTRY_WORDS[one.key]), text(f"×{value}"), text(interval), text(one.kind.value)))
+        rows.append(
+            (
+                text(ENTRY_WORDS[one.key]),
+                text(f"×{value}"),
+                text(interval),
+                text(one.kind.value if one.ratio.n else DECLARED),
+            )
+        )
     return Table(
         caption=f"{names[place]} against {names[0]}",
         columns=(*columns("", "ratio", "interval", numbers_from=1), Column(title="verdict")),
@@ -84,10 +94,12 @@ def describe_comparison(views: Sequence[CardView], differences: Sequence[Differe
     names = name_cards(views)
     for place in range(1, len(views)):
         of = [one for one in differences if one.card == place]
-        told = {kind: [ENTRY_WORDS[one.key] for one in of if one.kind is kind] for kind in VerdictKind}
+        told = {kind: [ENTRY_WORDS[one.key] for one in of if one.kind is kind and one.ratio.n] for kind in VerdictKind}
         parts = [f"{kind.value} in {_count(told[kind], len(of))}" for kind in _TOLD if told[kind]]
         open_count = len(told[VerdictKind.INCONCLUSIVE])
         parts += [f"{open_count} not told apart"] if open_count else []
+        declared_count = sum(1 for one in of if not one.ratio.n)
+        parts += [f"{declared_count} only declared, which has no verdict"] if declared_count else []
         yield f"{names[place]} against {names[0]}: {', '.join(parts) or 'no figure in common'}."
 
 

@@ -8,8 +8,9 @@ import msgspec
 
 from pgdyno.analyse.ceiling import StorageCeilings
 from pgdyno.analyse.disk_card import DiskFigures
+from pgdyno.analyse.disk_comparison import DELTA_RATIO, Difference
 from pgdyno.analyse.disk_efficiency import Efficiency
-from pgdyno.analyse.disk_entries import DELTA_RATIO, Difference, Entry
+from pgdyno.analyse.disk_entries import Entry
 from pgdyno.explain.finding import Finding
 from pgdyno.record.disk_card import DiskCard
 from pgdyno.report.disk import CardView

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pgdyno.analyse.disk_entries import Difference
+from pgdyno.analyse.disk_comparison import Difference
 from pgdyno.report.disk import CardView, describe_making, describe_place, explain_for_postgresql
 from pgdyno.report.disk_comparison import REMARK, describe_comparison, figures_table, name_cards, ratios_table
 from pgdyno.report.disk_tables import efficiency_table, flush_table, headline_table, jobs_table
@@ -21,7 +21,7 @@ def render_comparison_markdown(views: Sequence[CardView], differences: Sequence[
     """Cards side by side."""
     names = name_cards(views)
     cards = [
-        f"- **{name}**: {escape(describe_place(view.card))}; {escape(describe_making(view.card, view.figures))}"
+        f"- **{name}**: {escape('; '.join(filter(None, (describe_place(view.card), describe_making(view.card, view.figures)))))}"
         for name, view in zip(names, views, strict=True)
     ]
     tables = [figures_table(views), *(ratios_table(views, differences, place) for place in range(1, len(views)))]

@@ -1,0 +1,148 @@
+"""Disk cards compared, entry by entry against the first one.
+
+Ratios of geometric means with Welch's interval, since rounds of two cards have nothing in common, and verdicts of the one
+family that the whole table is. What differs from hour to hour is in none of these intervals, which hold for the minutes
+in which each card was measured; and nothing is decided of what was measured once or only declared.
+
+Source: Welch 1947, "The generalization of 'Student's' problem when several different population variances are involved",
+Biometrika 34, doi:10.1093/biomet/34.1-2.28.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from pgdyno.analyse.disk_entries import Entry, EntryKey
+from pgdyno.analyse.estimate import Estimate
+from pgdyno.analyse.evidence import Floats
+from pgdyno.analyse.verdict import Outcome, Standing, VerdictKind, judge
+from pgdyno.facts.metrics import Better
+
+# Two volumes of one kind differ by as much, and one from itself of yesterday.
+DELTA_RATIO = 0.10
+ALPHA = 0.05
+# Of a logarithm: beyond it nothing is known.
+_FAR = 100.0
+
+
+class Difference(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry of a card against that of the first one."""
+
+    key: EntryKey
+    card: int
+    """Its place among those compared; the first is 0."""
+    kind: VerdictKind
+    ratio: Estimate
+    """Of its figure to the first one's, with the interval that the verdict rests on."""
+
+
+def compare_entries(
+    cards: Sequence[Sequence[Entry]], *, alpha: float = ALPHA, delta_ratio: float = DELTA_RATIO
+) -> tuple[Difference, ...]:
+    """Every entry of every other card that the first one has too, judged as one family.
+
+    Args:
+        cards: Their entries; the first is what the others are held against.
+        alpha: The error rate of the whole table.
+        delta_ratio: The largest difference that does not matter.
+    """
+    reference = {entry.key: entry.estimate for entry in cards[0]}
+    pairs = [
+        _Pair(place, reference[entry.key], entry)
+        for place, entries in enumerate(cards[1:], start=1)
+        for entry in entries
+        if entry.key in reference
+    ]
+    # What was measured once, or only declared, can have no verdict whatever its figures are: it is not of the family.
+    tested = [pair for pair in pairs if min(pair.first.n, pair.entry.estimate.n) > 1]
+    judged = _judge(tested, alpha=alpha, delta_ratio=delta_ratio)
+    return tuple(judged.get((pair.card, pair.entry.key)) or _leave_open(pair) for pair in pairs)
+
+
+class _Pair(NamedTuple):
+    card: int
+    first: Estimate
+    entry: Entry
+
+
+def _judge(pairs: Sequence[_Pair], *, alpha: float, delta_ratio: float) -> dict[tuple[int, EntryKey], Difference]:
+    """The verdicts of a family, by card and entry."""
+    if not pairs:
+        return {}
+    levels = alpha / np.arange(len(pairs), 0, -1.0)
+    stands = [_stand(pair, levels) for pair in pairs]
+    family = Standing(*(np.stack(part) for part in zip(*stands, strict=True)))
+    outcomes, steps = judge(family, alpha=alpha, delta_ratio=delta_ratio)
+    return {
+        (pair.card, pair.entry.key): Difference(
+            key=pair.entry.key,
+            card=pair.card,
+            kind=_name(Outcome(outcome), pair.entry.better),
+            ratio=_ratio(pair, stand, step, confidence=1 - float(levels[step])),
+        )
+        for pair, stand, outcome, step in zip(pairs, stands, outcomes.tolist(), steps.tolist(), strict=True)
+    }
+
+
+def _leave_open(pair: _Pair) -> Difference:
+    first, other = pair.first, pair.entry.estimate
+    ratio = Estimate(
+        value=None if not first.value or other.value is None else other.value / first.value,
+        low=None,
+        high=None,
+        n=min(first.n, other.n),
+        unit="ratio",
+        reason="one of the two was measured once, or only declared",
+    )
+    return Difference(key=pair.entry.key, card=pair.card, kind=VerdictKind.INCONCLUSIVE, ratio=ratio)
+
+
+def _stand(pair: _Pair, levels: Floats) -> Standing:
+    """Welch's test of two geometric means, and its interval at each level."""
+    from scipy.special import stdtr, stdtrit  # noqa: PLC0415 - only comparisons need it
+
+    (first, first_error), (other, other_error) = map(_logs, (pair.first, pair.entry.estimate))
+    variance = first_error**2 + other_error**2
+    spread = first_error**4 / (pair.first.n - 1) + other_error**4 / (pair.entry.estimate.n - 1)
+    degrees = variance**2 / spread if spread else 1.0
+    # Rounds that agree to the last digit are those of a limit that is enforced: any difference is then one.
+    error = max(math.sqrt(variance), 1e-9)
+    p_value = 2 * float(stdtr(degrees, -abs(other - first) / error))
+    width = np.asarray(stdtrit(degrees, 1 - levels / 2) * error, dtype=np.float64)
+    return Standing(np.array(math.log(max(p_value, 1e-300))), other - first - width, other - first + width)
+
+
+def _logs(estimate: Estimate) -> tuple[float, float]:
+    """The logarithm, and its standard error, from the interval that it made."""
+    from scipy.special import stdtrit  # noqa: PLC0415 - only comparisons need it
+
+    if estimate.value is None or estimate.low is None or estimate.high is None:
+        raise ValueError("an estimate without an interval cannot be tested")
+    quantile = float(stdtrit(estimate.n - 1, (1 + estimate.confidence) / 2))
+    return math.log(estimate.value), math.log(estimate.high / estimate.low) / 2 / quantile
+
+
+def _ratio(pair: _Pair, stand: Standing, step: int, *, confidence: float) -> Estimate:
+    low, high = float(stand.low[step]), float(stand.high[step])
+    is_bounded = high < _FAR
+    return msgspec.structs.replace(
+        _leave_open(pair).ratio,
+        low=math.exp(low) if is_bounded else None,
+        high=math.exp(high) if is_bounded else None,
+        confidence=confidence,
+        reason=None if is_bounded else "too few rounds of one of the two",
+    )
+
+
+def _name(outcome: Outcome, better: Better) -> VerdictKind:
+    if outcome is Outcome.EQUIVALENT:
+        return VerdictKind.EQUIVALENT
+    if outcome is Outcome.OPEN:
+        return VerdictKind.INCONCLUSIVE
+    is_good = (outcome is Outcome.HIGHER) == (better is Better.HIGHER)
+    return VerdictKind.FASTER if is_good else VerdictKind.SLOWER
