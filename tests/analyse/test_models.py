@@ -16,6 +16,7 @@ from pgdyno.analyse.models import (
     find_checkpoint_distance_bytes,
     measure_flush_s,
     predict_commit_tps,
+    predict_early_reads,
     predict_full_page_images,
     predict_reads,
     split_by_access,
@@ -55,22 +56,37 @@ def simulate_commits(unflushed: list[float], *, flush_s: float, gap_s: float, se
     return done / now_s
 
 
-def simulate_lru(classes: list[PageClass], buffers: int, *, transactions: int, seed: int) -> float:
-    draw = random.Random(seed)
-    held: dict[tuple[str, int], None] = {}
+def simulate_clock(classes: list[PageClass], buffers: int, *, after: int, until: int, is_warm: bool = False) -> float:
+    """Reads per transaction of those after the first so many, in a ring of buffers with usage counts."""
+    draw = random.Random(1)
+    ring: list[tuple[str, int] | None] = [None] * buffers
+    counts, place, hand = [0] * buffers, {}, 0
+
+    def use(page: tuple[str, int], times: int) -> bool:
+        nonlocal hand
+        if page in place:
+            counts[place[page]] = min(5, counts[place[page]] + times)
+            return True
+        while counts[hand]:
+            counts[hand] -= 1
+            hand = (hand + 1) % buffers
+        if ring[hand] is not None:
+            del place[ring[hand]]
+        ring[hand], counts[hand], place[page] = page, min(5, times), hand
+        hand = (hand + 1) % buffers
+        return False
+
+    if is_warm:
+        for one in classes:
+            for number in range(int(one.pages_count)):
+                use((one.name, number), 1)
     reads = 0
-    for number in range(2 * transactions):
+    for number in range(until):
         for one in classes:
             for _ in range(int(one.accesses_per_transaction)):
-                page = one.name, draw.randrange(int(one.pages_count))
-                if page in held:
-                    del held[page]
-                else:
-                    reads += number >= transactions
-                    if len(held) == buffers:
-                        del held[next(iter(held))]
-                held[page] = None
-    return reads / transactions
+                is_hit = use((one.name, draw.randrange(int(one.pages_count))), one.uses_per_access)
+                reads += number >= after and not is_hit
+    return reads / (until - after)
 
 
 def test_one_client_pays_for_each_flush_itself() -> None:
@@ -137,8 +153,28 @@ def test_reads_are_those_of_a_simulated_cache(buffers: int) -> None:
         PageClass(name="leaf", pages_count=100, accesses_per_transaction=2),
     ]
     forecast = predict_reads(classes, buffers_count=buffers)
-    simulated = simulate_lru(classes, buffers, transactions=20_000, seed=1)
+    simulated = simulate_clock(classes, buffers, after=20_000, until=40_000)
     assert forecast.reads_per_transaction == pytest.approx(simulated, rel=0.03)
+
+
+@pytest.mark.parametrize("is_warm", [True, False])
+@pytest.mark.parametrize(("after", "until"), [(0, 200), (20, 300), (200, 4000)])
+def test_early_reads_are_those_of_a_cache_that_starts_so(is_warm: bool, after: int, until: int) -> None:
+    classes = [
+        PageClass(name="heap", pages_count=8000, accesses_per_transaction=10),
+        PageClass(name="leaf", pages_count=1000, accesses_per_transaction=10, uses_per_access=3),
+    ]
+    predicted = predict_early_reads(classes, buffers_count=3000, after=after, until=until, is_warm=is_warm)
+    simulated = simulate_clock(classes, 3000, after=after, until=until, is_warm=is_warm)
+    assert predicted == pytest.approx(simulated, rel=0.03)
+
+
+def test_early_reads_end_as_those_of_the_long_run() -> None:
+    classes = [PageClass(name="heap", pages_count=1000, accesses_per_transaction=1)]
+    late = predict_early_reads(classes, buffers_count=300, after=1e6, until=2e6, is_warm=True)
+    assert late == pytest.approx(predict_reads(classes, buffers_count=300).reads_per_transaction)
+    fits = predict_early_reads(classes, buffers_count=2000, after=0, until=100, is_warm=True)
+    assert fits == 0.0
 
 
 @given(pages=st.integers(2, 100_000), ratio=st.floats(0.01, 0.99))

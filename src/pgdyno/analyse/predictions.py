@@ -17,6 +17,7 @@ from pgdyno.analyse.models import (
     PageClass,
     find_checkpoint_distance_bytes,
     predict_commit_tps,
+    predict_early_reads,
     predict_full_page_images,
     predict_reads,
     unflushed_tps,
@@ -35,6 +36,8 @@ TPS, READS, IMAGES, DISTANCE = "tps", "blks_read_pages", "wal_fpi_count", "check
 """Names of what is predicted: a metric, two counters per transaction, and the WAL from checkpoint to checkpoint."""
 _READING, _WRITING = frozenset({"select-only"}), frozenset({"tpcb-like", "simple-update"})
 _TABLE, _KEY = "pgbench_accounts", "pgbench_accounts_pkey"
+# A row is fetched to be updated and then read; its page of the key is searched for both, and takes the new entry between.
+_WRITING_USES, _READING_USES = (2, 3), (1, 1)
 # Of so many pages of a btree of integers one is no leaf: its 8152 bytes hold 286 entries of 16 + 4 bytes at 70 %.
 # Source: PostgreSQL 18, access/nbtree/nbtsort.c, BTREE_NONLEAF_FILLFACTOR.
 _PAGES_PER_PARENT = 286
@@ -54,6 +57,8 @@ class Before(msgspec.Struct, frozen=True, kw_only=True):
     cpu_count: float
     limits: DiskLimits | None
     """Of the data's disk; None without a card."""
+    is_warm: bool
+    """Whether the data are read into the caches before the first transaction, tables first."""
     earlier: TrialData | None
     """A finished trial of the same load and variant; None before the first."""
 
@@ -111,21 +116,46 @@ def _predict_reads(before: Before, relations: Mapping[str, int]) -> Prediction |
     buffers = _setting(before, "shared_buffers") - always
     if buffers <= 0.0:
         return None
+    uses = _WRITING_USES if before.workload.scripts[0][0] in _WRITING else _READING_USES
     classes = [
-        PageClass(name=name, pages_count=pages, accesses_per_transaction=1.0)
-        for name, pages in (("table", heap), ("leaves", leaves))
+        PageClass(name=name, pages_count=pages, accesses_per_transaction=1.0, uses_per_access=each)
+        for name, pages, each in (("table", heap, uses[0]), ("leaves", leaves, uses[1]))
     ]
+    settled = predict_reads(classes, buffers_count=buffers).reads_per_transaction
+
+    def reads_between(after: float, until: float) -> float:
+        return predict_early_reads(classes, buffers_count=buffers, after=after, until=until, is_warm=before.is_warm)
+
+    inputs = (
+        _pages(_TABLE, heap),
+        _pages(f"leaves of {_KEY}", leaves),
+        PredictionInput(name="shared_buffers less other pages", value=buffers, unit="pages", how="settings"),
+    )
+    model = "Che's approximation for table and leaves of the key"
+    count = None if before.earlier is None else _count(before.earlier)
+    if before.earlier is None or not count:
+        first = reads_between(0.0, 1.0)
+        return Prediction(
+            name=READS,
+            value=settled,
+            low=min(first, settled),
+            high=max(first, settled),
+            unit="pages",
+            model=f"{model}, from the first transaction to the long run",
+            inputs=inputs,
+        )
+    warm_up = 0.0 if before.earlier.warm_up is None else before.earlier.warm_up.transaction_count or 0.0
     return Prediction(
         name=READS,
-        value=predict_reads(classes, buffers_count=buffers).reads_per_transaction,
+        value=reads_between(warm_up, warm_up + count),
         low=None,
         high=None,
         unit="pages",
-        model="Che's approximation for table and leaves of the key, in the long run",
+        model=f"{model}, from what the caches hold at first",
         inputs=(
-            _pages(_TABLE, heap),
-            _pages(f"leaves of {_KEY}", leaves),
-            PredictionInput(name="shared_buffers less other pages", value=buffers, unit="pages", how="settings"),
+            *inputs,
+            _from_earlier("transactions of the warm-up", warm_up, "count", before.earlier),
+            _from_earlier("transactions", count, "count", before.earlier),
         ),
     )
 

@@ -13,6 +13,7 @@ from pgdyno.record.store import RecordStore
 from pgdyno.record.trial_data import TrialData, read_trial_data
 from pgdyno.record.types import TrialStatus
 from pgdyno.run.trial import TrialStage
+from pgdyno.spec.study import CacheState
 
 
 def predict_into(folder: Path, store: RecordStore, stage: TrialStage, trial: PlannedTrial) -> None:
@@ -28,6 +29,7 @@ def predict_into(folder: Path, store: RecordStore, stage: TrialStage, trial: Pla
             version_major=stage.installation.facts.major,
             cpu_count=stage.cpu_count,
             limits=None if card is None else find_limits(card),
+            is_warm=stage.study.trials.cache is CacheState.WARM,
             earlier=_find_earlier(store, trial),
         )
     )

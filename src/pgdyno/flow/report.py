@@ -12,6 +12,7 @@ from pgdyno.analyse.disk_join import find_limits
 from pgdyno.analyse.study import analyse_study
 from pgdyno.errors import HostError, SpecError, with_program
 from pgdyno.explain.doubts import find_doubts
+from pgdyno.flow.disk_view import view_card
 from pgdyno.record.disk_card import DiskCard, read_card
 from pgdyno.record.store import RecordStore, write_durably
 from pgdyno.record.trial_data import read_trial_data
@@ -62,7 +63,13 @@ def compose_report(store: RecordStore) -> StudyReport:
         for finding in find_doubts(record, analysis)
     )
     return StudyReport(
-        report=ReportInput(record=record, analysis=analysis, findings=findings, record_dir=str(store.path), card=card)
+        report=ReportInput(
+            record=record,
+            analysis=analysis,
+            findings=findings,
+            record_dir=str(store.path),
+            disk=None if card is None else view_card(card, file=store.card_path),
+        )
     )
 
 

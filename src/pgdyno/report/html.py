@@ -21,6 +21,7 @@ from pgdyno.report import content, layers, palette, surroundings, trial_tables
 from pgdyno.report.arms import ArmText, describe_arms, find_arm_of
 from pgdyno.report.comparison_parts import make_comparisons
 from pgdyno.report.comparison_tables import variants_table
+from pgdyno.report.disk_uses import own_disk_table
 from pgdyno.report.drawings import Drawings
 from pgdyno.report.finding_words import list_findings
 from pgdyno.report.input import ReportInput
@@ -82,6 +83,7 @@ def render_html(report: ReportInput, *, vega_js: str | None = None) -> str:
             trial_tables=trial_tables,
             surroundings=surroundings,
             preflight_table=preflight_table,
+            own_disk_table=own_disk_table,
             commands=content.list_commands(report),
             repeating=content.describe_repeating(report),
             how_to_read=explain_reading(report),

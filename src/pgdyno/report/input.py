@@ -6,8 +6,8 @@ import msgspec
 
 from pgdyno.analyse.types import StudyAnalysis
 from pgdyno.explain.finding import Finding
-from pgdyno.record.disk_card import DiskCard
 from pgdyno.record.types import StudyRecord
+from pgdyno.report.disk import CardView
 
 
 class ReportInput(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,5 +18,5 @@ class ReportInput(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...]
     record_dir: str
     """As the user would type it; for the lines that say where things lie and how to repeat them."""
-    card: DiskCard | None = None
-    """Of the data's disk; None where it was not measured."""
+    disk: CardView | None = None
+    """The card of the data's disk; None where it was not measured."""

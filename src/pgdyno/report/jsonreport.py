@@ -16,10 +16,12 @@ from pgdyno.explain.finding import Finding
 from pgdyno.plan.plan import Choice, PlannedWorkload
 from pgdyno.record.types import Dataset, ErrorFact, Gap, HostFacts, ServerFacts, SettingFact, TrialStatus
 from pgdyno.report.content import describe_study, is_mixed
+from pgdyno.report.disk_uses import DiskJoinDocument, OwnDiskDocument, make_join, make_own_disk
 from pgdyno.report.experiment_document import ExperimentDocument, make_experiment
 from pgdyno.report.input import ReportInput
 from pgdyno.report.layers_document import TunedDocument, make_tuned
 from pgdyno.report.losses import find_durability_given_up, find_workload_losses
+from pgdyno.report.predictions import PredictionDocument, make_predictions
 from pgdyno.report.search_document import SearchDocument, make_search
 from pgdyno.spec.study import Study
 
@@ -68,6 +70,8 @@ class TrialDocument(msgspec.Struct, frozen=True, kw_only=True):
     unknown_lines: Annotated[tuple[str, ...], _says("What pgbench printed and pgdyno did not understand.")]
     gaps: tuple[Gap, ...]
     doubts: tuple[Doubt, ...]
+    predictions: Annotated[tuple[PredictionDocument, ...], _says("Made before the trial ran, each with its error.")]
+    disk: Annotated[DiskJoinDocument | None, _says("Against the disk's card; null without one.")]
 
 
 class WorkloadDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,6 +114,7 @@ class ReportDocument(msgspec.Struct, frozen=True, kw_only=True):
     choices: Annotated[tuple[Choice, ...], _says("What the study left open, what was chosen, and why.")]
     server: ServerFacts
     host: HostFacts
+    disk: Annotated[OwnDiskDocument | None, _says("The card of the data's disk; null where it was not measured.")]
     study: Study
 
 
@@ -140,6 +145,7 @@ def make_document(report: ReportInput) -> ReportDocument:
         choices=record.plan.choices,
         server=record.server,
         host=record.host,
+        disk=make_own_disk(report.disk),
         study=record.study,
     )
 
@@ -208,4 +214,6 @@ def _make_trial(workload: WorkloadAnalysis, trial: TrialAnalysis) -> TrialDocume
         unknown_lines=trial.unknown_lines,
         gaps=tuple(dict.fromkeys((*record.gaps, *trial.gaps))),
         doubts=trial.doubts,
+        predictions=make_predictions(trial),
+        disk=make_join(trial.disk),
     )

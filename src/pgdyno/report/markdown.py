@@ -12,6 +12,7 @@ from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.report import content, surroundings, trial_tables
 from pgdyno.report.answers import Answer, WorkloadAnswers, answer_study
 from pgdyno.report.comparison_tables import variants_table
+from pgdyno.report.disk_uses import describe_uses, own_disk_table, uses_table
 from pgdyno.report.finding_words import list_findings
 from pgdyno.report.input import ReportInput
 from pgdyno.report.layers import (
@@ -24,6 +25,7 @@ from pgdyno.report.layers import (
 )
 from pgdyno.report.losses import find_durability_given_up, find_workload_losses
 from pgdyno.report.method import TRIALS_REMARK, describe_method, describe_noise, is_noise_loud
+from pgdyno.report.predictions import predictions_table
 from pgdyno.report.preflight_table import preflight_table
 from pgdyno.report.reading import explain_reading
 from pgdyno.report.search_tables import rates_table, trials_table
@@ -210,7 +212,10 @@ def _workload(report: ReportInput, workload: WorkloadAnalysis) -> Iterator[str]:
     else:
         yield format_table(trial_tables.result_table(workload))
         yield format_table(trial_tables.trials_table(workload))
+    yield from (escape(words) for words in describe_uses(workload))
     made = (
+        uses_table(workload),
+        predictions_table(workload),
         trial_tables.counts_table(workload),
         trial_tables.shares_table(workload),
         trial_tables.statements_table(workload),
@@ -235,6 +240,7 @@ def _surroundings(report: ReportInput) -> Iterator[str]:
         surroundings.settings_table(report),
         surroundings.choices_table(report),
         surroundings.host_table(report),
+        None if report.disk is None else own_disk_table(report.disk),
         preflight_table(report),
         surroundings.gaps_table(report),
         surroundings.versions_table(report),

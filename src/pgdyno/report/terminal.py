@@ -13,12 +13,14 @@ from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.explain.finding import Severity
 from pgdyno.report import content
 from pgdyno.report.comparison_terminal import list_answers
+from pgdyno.report.disk_uses import describe_uses
 from pgdyno.report.finding_words import list_findings
 from pgdyno.report.format import format_confidence, format_estimate
 from pgdyno.report.input import ReportInput
 from pgdyno.report.layers_terminal import list_proof
 from pgdyno.report.losses import find_durability_given_up
 from pgdyno.report.paragraph import Paragraph
+from pgdyno.report.predictions import describe_predictions
 from pgdyno.report.search_terminal import list_search_answers
 
 # Leaves room for the figures on a line of 80; a longer name pushes its own line alone.
@@ -75,11 +77,11 @@ def _figures(workload: WorkloadAnalysis, *, names: int) -> tuple[RenderableType,
     for percentile in _SHOWN_PERCENTILES:
         latency = format_estimate(workload.latency_ms[percentile])
         shown.append(f"{percentile} {latency.value}{' ms' if latency.interval else ''}")
-    advice = content.advise_trials(workload)
+    said = (content.advise_trials(workload), *describe_uses(workload), describe_predictions(workload))
     return (
         _plain(f"{name}  {tps.value} tps  {doubt}"),
         _plain(f"{' ' * names}  {'  '.join(shown)}"),
-        *([Paragraph(advice, by=names + 2)] if advice else []),
+        *(Paragraph(words, by=names + 2) for words in said if words),
     )
 
 

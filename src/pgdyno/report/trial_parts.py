@@ -7,8 +7,10 @@ import msgspec
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.report import content, trial_tables
 from pgdyno.report.chart import CSS_THEME
+from pgdyno.report.disk_uses import describe_uses, uses_table
 from pgdyno.report.drawings import Drawings, Figure
 from pgdyno.report.format import format_seconds
+from pgdyno.report.predictions import predictions_table
 from pgdyno.report.strip import strip_chart
 from pgdyno.report.table import Table
 from pgdyno.report.trial_charts import list_zeros, marked_events, trial_charts
@@ -44,6 +46,8 @@ class WorkloadPart(msgspec.Struct, frozen=True, kw_only=True):
     is_mixed: bool
     """Whether variants alternated within its trials."""
     scripts: str
+    words: tuple[str, ...]
+    """What it comes to beside its disk."""
     strip: Figure | None
     shares: Table | None
     tables: tuple[Table, ...]
@@ -60,7 +64,12 @@ def make_workload(
     planned = workload.load
     is_mixed = any(content.is_mixed(trial) for trial in workload.trials)
     strip = None if is_mixed else strip_chart(workload, theme=CSS_THEME)
-    shown = (trial_tables.counts_table(workload), trial_tables.statements_table(workload))
+    shown = (
+        uses_table(workload),
+        predictions_table(workload),
+        trial_tables.counts_table(workload),
+        trial_tables.statements_table(workload),
+    )
     parts = {
         trial.record.planned.number: _make_trial(f"{part_id}-t{trial.record.planned.number}", trial, drawings, points)
         for trial in workload.trials
@@ -75,6 +84,7 @@ def make_workload(
         size=_describe_size(workload),
         is_mixed=is_mixed,
         scripts=", ".join(name if weight == 1 else f"{name} @ {weight}" for name, weight in planned.scripts),
+        words=describe_uses(workload),
         strip=None if strip is None else drawings.add(f"{part_id}-strip", strip),
         shares=trial_tables.shares_table(workload),
         tables=tuple(table for table in shown if table is not None),
