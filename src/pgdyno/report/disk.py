@@ -38,6 +38,7 @@ ENTRY_WORDS = {
 }
 _PER_S = frozenset({EntryKey.FLUSHES, EntryKey.FLUSH_TEST})
 _MEGABYTE, _GIBIBYTE = 1e6, 2**30
+_FEW_ROUNDS = 4
 
 
 class CardView(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +80,7 @@ def show_figure(estimate: Estimate, *, is_count: bool = False) -> Shown:
     if estimate.low is None:
         interval = "measured once" if estimate.n else "declared"
     else:
-        interval = "too few rounds" if is_too_wide(estimate) else shown.interval
+        interval = _describe_width(estimate) if is_too_wide(estimate) else shown.interval
     return Shown(value=f"{shown.value} {unit}", interval=interval)
 
 
@@ -172,6 +173,11 @@ def _explain(view: CardView) -> Iterator[str]:
     wal = most(EntryKey.WAL)
     if wal:
         yield f"WAL is written at {format_rate(wal)} at most, where large transactions or many clients share a flush."
+
+
+def _describe_width(estimate: Estimate) -> str:
+    """Why an interval is of no use."""
+    return "too few rounds" if estimate.n < _FEW_ROUNDS else "too noisy"
 
 
 def _unit_of(estimate: Estimate, *, is_count: bool) -> tuple[float, str]:
