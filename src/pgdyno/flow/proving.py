@@ -13,6 +13,7 @@ import msgspec
 
 from pgdyno.errors import PgdynoError, SpecError
 from pgdyno.flow.check import existing
+from pgdyno.flow.disk_cards import find_cards, with_cards
 from pgdyno.flow.study import Place, machine_of
 from pgdyno.flow.ui import Ui
 from pgdyno.plan.experiment import count_least_rounds
@@ -80,6 +81,7 @@ def add_variants(
     fixed = {name: show_value(value) for name, value in study.server.settings.items()}
     wishes = Wishes(workload=classify_load(planned))
     subject = make_subject(seen, installation.facts, wishes, measured=_know_load(planned))
+    subject = with_cards(subject, find_cards(place.home, seen), is_here=True)
     tuning = _count_pages(derive(subject, fixed=fixed), installation, user)
     wanted = choose_trial_set(tuning, fixed=fixed, refused={})
     chosen = choose_trial_set(tuning, fixed=fixed, refused=_find_refused(wanted.sysctls().items()))
