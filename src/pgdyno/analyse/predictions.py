@@ -167,8 +167,9 @@ def _predict_tps(before: Before) -> Prediction | None:
     cpu_s = _cpu_s_per_transaction(earlier)
     if cpu_s is None:
         return None
+    cpus = _cpus_left(before.cpu_count, earlier)
     # CPU time of a transaction is what one client's takes without its flush: nothing of it runs beside anything else.
-    unflushed = unflushed_tps(before.workload.clients, think_s=cpu_s, cpu_s=cpu_s, cpu_count=before.cpu_count)
+    unflushed = unflushed_tps(before.workload.clients, think_s=cpu_s, cpu_s=cpu_s, cpu_count=cpus)
 
     def tps_at(flush_s: float | None) -> float | None:
         return None if flush_s is None else predict_commit_tps(unflushed, flush_s=flush_s).tps
@@ -183,7 +184,7 @@ def _predict_tps(before: Before) -> Prediction | None:
         inputs=(
             PredictionInput(name="flush", value=limits.flush_s, unit="s", how=limits.flush_how),
             _from_earlier("CPU time of a transaction", cpu_s, "s", earlier),
-            PredictionInput(name="CPUs", value=before.cpu_count, unit="count", how="host"),
+            _from_earlier("CPUs that others left", cpus, "count", earlier),
             PredictionInput(name="clients", value=float(before.workload.clients), unit="count", how="plan"),
         ),
     )
@@ -278,6 +279,18 @@ def _cpu_s_per_transaction(data: TrialData) -> float | None:
     first, last = np.flatnonzero(inside)[[0, -1]]
     cpus = float((spent[last] - spent[first]) / data.os.header.clk_tck / (times_s[last] - times_s[first]))
     return cpus * (end_s - start_s) / count if cpus > 0.0 else None
+
+
+def _cpus_left(cpu_count: float, data: TrialData) -> float:
+    """CPUs less what programs that are no part of the study used; at least a tenth of them."""
+    start_s, end_s = data.record.load_start_monotonic_s, data.record.load_end_monotonic_s
+    if data.os is None or start_s is None or end_s is None:
+        return cpu_count
+    others = series.cpu_of_others(data.os)
+    inside = others.values[(others.monotonic_s >= start_s) & (others.monotonic_s <= end_s)]
+    inside = inside[np.isfinite(inside)]
+    used = float(inside.mean()) * len(series.list_cpus(data.os)) if len(inside) else 0.0
+    return max(0.1 * cpu_count, cpu_count - max(0.0, used))
 
 
 def _find_distance_bytes(data: TrialData) -> float | None:

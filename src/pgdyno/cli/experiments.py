@@ -10,6 +10,7 @@ import typer
 
 from pgdyno.cli.options import (
     BindirOption,
+    DiskOption,
     HomeOption,
     JsonOption,
     OutOption,
@@ -112,6 +113,7 @@ def compare(
     duration: DurationOption = None,
     warm_up: WarmUpOption = None,
     seed: SeedOption = None,
+    disk: DiskOption = True,
     out: OutOption = None,
     home: HomeOption = None,
     run_as: RunAsOption = None,
@@ -144,7 +146,8 @@ def compare(
             },
             folder=Path.cwd(),
         )
-        show(run_study(study, name="compare", place=Place.make(out=out, home=home, run_as=run_as), ui=ui))
+        place = Place.make(out=out, home=home, run_as=run_as)
+        show(run_study(study, name="compare", place=place, ui=ui, measures_disk=disk))
 
 
 def sweep(
@@ -183,6 +186,7 @@ def sweep(
     duration: DurationOption = None,
     warm_up: WarmUpOption = None,
     seed: SeedOption = None,
+    disk: DiskOption = True,
     out: OutOption = None,
     home: HomeOption = None,
     run_as: RunAsOption = None,
@@ -207,7 +211,8 @@ def sweep(
             },
             folder=Path.cwd(),
         )
-        show(run_study(study, name="sweep", place=Place.make(out=out, home=home, run_as=run_as), ui=ui))
+        place = Place.make(out=out, home=home, run_as=run_as)
+        show(run_study(study, name="sweep", place=place, ui=ui, measures_disk=disk))
 
 
 COMPARE_EXAMPLES = (

@@ -17,6 +17,7 @@ from pgdyno.cli.experiments import COMPARE_EXAMPLES, SWEEP_EXAMPLES, compare, sw
 from pgdyno.cli.options import (
     DEFAULT_RECORDS,
     BindirOption,
+    DiskOption,
     HomeOption,
     JsonOption,
     OutOption,
@@ -145,6 +146,7 @@ def bench(
     port: Annotated[
         int | None, typer.Option(help="Also listen on 127.0.0.1:PORT, to look on with psql.", show_default=False)
     ] = None,
+    disk: DiskOption = True,
     out: OutOption = None,
     home: HomeOption = None,
     run_as: RunAsOption = None,
@@ -168,7 +170,7 @@ def bench(
         }
         study = compose_study(workloads=workload or [], load=load, tables=tables, goal=goal, folder=Path.cwd())
         place = Place.make(out=out, home=home, run_as=run_as)
-        show(run_bench(study, goal=goal, rounds=rounds, place=place, ui=ui))
+        show(run_bench(study, goal=goal, rounds=rounds, measures_disk=disk, place=place, ui=ui))
 
 
 @app.command(

@@ -29,6 +29,13 @@ ServerOption = Annotated[
     typer.Option(help="`embedded` or an installed major version such as 15. [default: embedded]", show_default=False),
 ]
 BindirOption = Annotated[Path | None, typer.Option(help="Program folder of another PostgreSQL.", show_default=False)]
+DiskOption = Annotated[
+    bool,
+    typer.Option(
+        "--disk/--no-disk",
+        help="Measure first what the data's disk can do, within 40 s, unless the home has a card of the last day.",
+    ),
+]
 OutOption = Annotated[
     Path | None, typer.Option(help="The record's folder. [default: pgdyno-records/TIME-NAME]", show_default=False)
 ]

@@ -57,13 +57,16 @@ _QUESTIONS = {
 }
 
 
-def bench(study: Study, *, goal: Goal, rounds: int | None = None, place: Place, ui: Ui) -> StudyReport:
+def bench(
+    study: Study, *, goal: Goal, rounds: int | None = None, measures_disk: bool = False, place: Place, ui: Ui
+) -> StudyReport:
     """Run the main job: check, derive, load, warm-up, trials, report.
 
     Args:
         study: As composed for the goal.
         goal: What to answer.
         rounds: Of a comparison, where they are given; else as many as its minutes allow.
+        measures_disk: Whether it is also told how much of its disk the database gets.
         place: Where it works.
         ui: Is told.
     """
@@ -80,7 +83,15 @@ def bench(study: Study, *, goal: Goal, rounds: int | None = None, place: Place, 
             place=place,
             ui=ui,
         )
-    report = run_study(study, name="bench", place=place, ui=ui, load_budget_s=load_budget_s, tuned=tuned)
+    report = run_study(
+        study,
+        name="bench",
+        place=place,
+        ui=ui,
+        load_budget_s=load_budget_s,
+        tuned=tuned,
+        measures_disk=measures_disk,
+    )
     if tuned is None:
         ui.say("`pgdyno bench` tells whether settings derived for this machine are faster, `--layers` which of them")
     return report

@@ -16,11 +16,12 @@ from pgdyno.explain.finding import Severity
 from pgdyno.explain.preflight import find_obstacles
 from pgdyno.flow.check import look_at_planned
 from pgdyno.flow.experiment import run_experiment
+from pgdyno.flow.own_disk import own_disk_step, plan_own_disk
 from pgdyno.flow.referee import Referee
 from pgdyno.flow.report import HTML_FILE, StudyReport, write_reports
 from pgdyno.flow.restore import describe_undo
 from pgdyno.flow.search import Searcher, run_search
-from pgdyno.flow.steps import run_steps
+from pgdyno.flow.steps import keeping_what_is_finished, run_steps
 from pgdyno.flow.ui import Ui
 from pgdyno.plan.experiment import reference_server
 from pgdyno.plan.identical import find_identical
@@ -64,16 +65,35 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run_study(
-    study: Study, *, name: str, place: Place, ui: Ui, load_budget_s: float = 20.0, tuned: Tuned | None = None
+    study: Study,
+    *,
+    name: str,
+    place: Place,
+    ui: Ui,
+    load_budget_s: float = 20.0,
+    tuned: Tuned | None = None,
+    measures_disk: bool = False,
 ) -> StudyReport:
-    """Plan a study, run it, and write its report; `tuned` is the derived set that it proves."""
+    """Plan a study, run it, and write its report.
+
+    Args:
+        study: What was asked.
+        name: Of its record.
+        place: Where it works.
+        ui: Is told.
+        load_budget_s: How long loading may take when the scale is chosen.
+        tuned: The derived set that it proves.
+        measures_disk: Whether the record gets a card of the data's disk.
+    """
     if place.out is not None:
         RecordStore(place.out).check_new()
     with _bench_ready(study, place, ui) as (home, installation, host, preflight):
         scales = find_loaded_scales(home, installation, study.data)
-        plan = plan_study(
-            study, machine_of(host, version_major=installation.facts.major, scales=scales), load_budget_s=load_budget_s
-        )
+        disk = plan_own_disk(home, installation) if measures_disk else None
+        machine = machine_of(host, version_major=installation.facts.major, scales=scales)
+        if disk is not None:
+            machine = msgspec.structs.replace(machine, disk_card_s=disk.expected_s)
+        plan = plan_study(study, machine, load_budget_s=load_budget_s)
         store = RecordStore(place.out or Path("pgdyno-records") / f"{local_now():%Y%m%d-%H%M%S}-{name}")
         ui.show_plan(plan, record_dir=str(store.path), remaining_s=plan.predicted_s)
         if plan.experiment is not None:
@@ -101,6 +121,9 @@ def run_study(
         )
         store.create(record, study_toml=format_pinned(study, plan, scripts=store.name_scripts(plan)))
         with store.locked():
+            if disk is not None:
+                with keeping_what_is_finished(store):
+                    own_disk_step(disk, store=store, home=home, ui=ui)
             _run(store, record, home=home, installation=installation, ui=ui)
     return _report(store, ui)
 

@@ -85,7 +85,7 @@ def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -
         search = msgspec.structs.replace(search, budget_s=budget_s)
     trials = _draw_trials(study, workloads, experiment or search, times, warm_up_s=warm_up_s)
     steps = (
-        Step(kind=StepKind.CHECK, predicted_s=check_s),
+        Step(kind=StepKind.CHECK, predicted_s=check_s + machine.disk_card_s),
         Step(kind=StepKind.LOAD, predicted_s=size.load_s),
         *(
             Step(kind=StepKind.TRIAL, predicted_s=size.restore_s + trial.warm_up_s + trial.duration_s, trial=trial)

@@ -138,15 +138,15 @@ def describe_uses(workload: WorkloadAnalysis) -> tuple[str, ...]:
     reads = _largest(shares, UseKind.READS, UseKind.READ_BYTES)
     writes = _largest(shares, UseKind.WRITES, UseKind.WRITTEN_BYTES)
     rest = [
-        f"{name} are at {format_percent(share)}"
+        f"{name} are at {_percent(share)}"
         for name, share in (("reads", reads), ("writes", writes))
         if share is not None
     ]
     if UseKind.WAL in shares and flushes is not None:
-        rest.append(f"WAL is at {format_percent(shares[UseKind.WAL])} of sequential writing")
+        rest.append(f"WAL is at {_percent(shares[UseKind.WAL])} of sequential writing")
     if flushes is None:
         return (f"Of what this disk can do, {', '.join(rest)}.",) if rest else ()
-    first = f"You reach {format_percent(flushes)} of what this disk allows for flushes"
+    first = f"You reach {_percent(flushes)} of what this disk allows for flushes"
     beyond = " (they took less here than when the card was made)" if flushes > 1.0 else ""
     return (f"{'; '.join([first + beyond, *rest])}.",)
 
@@ -163,6 +163,11 @@ def _latency_rows(joins: list[DiskJoin]) -> Iterator[tuple[Cell, ...]]:
         values = [value for join in joins if (value := getattr(join, field)) is not None]
         if values:
             yield row(f"Mean time of a {name}", values, is_share=False)
+
+
+def _percent(share: float) -> str:
+    """A share as one says it."""
+    return "less than 1 %" if share < 0.01 else f"{share * 100:,.0f} %"
 
 
 def _joins(workload: WorkloadAnalysis) -> list[DiskJoin]:

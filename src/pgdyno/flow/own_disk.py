@@ -1,0 +1,84 @@
+"""The card of the disk that a study's data lie on: the home's of the last day, else a quick one measured now.
+
+A study never fails for want of a card: what it needs the card for is then left out of its report, with the reason.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import msgspec
+
+from pgdyno.errors import HostError, PgdynoError
+from pgdyno.flow.disk import DiskJobs, take_card
+from pgdyno.flow.ui import Ui
+from pgdyno.plan.disk import FLUSH_TESTS, make_disk_plan
+from pgdyno.record.disk_card import DiskCard, find_kept_card, keep_card, write_card
+from pgdyno.record.store import RecordStore
+from pgdyno.run.clock import local_now
+from pgdyno.run.disk_bench import DiskTools
+from pgdyno.run.fio import find_fio
+from pgdyno.run.home import Home
+from pgdyno.run.installation import Installation
+from pgdyno.run.tunables import read_tunables
+
+# What others do to a cloud's disk, and its tokens, change from day to day.
+_FRESH = dt.timedelta(days=1)
+# Of each of pg_test_fsync's tests, where there is no fio to tell what a flush takes.
+_FLUSH_TEST_S = 1.0
+
+
+class OwnDisk(msgspec.Struct, frozen=True, kw_only=True):
+    """How a study gets the card of its disk."""
+
+    kept: DiskCard | None
+    """That the home keeps, fresh enough."""
+    jobs: DiskJobs
+    tools: DiskTools
+    missing: str
+    """Why not all of it can be measured; empty where it can."""
+
+    @property
+    def expected_s(self) -> float:
+        """Seconds that measuring it takes."""
+        return 0.0 if self.kept is not None else self.jobs.plan.expected_s
+
+
+def plan_own_disk(home: Home, installation: Installation) -> OwnDisk:
+    """Look for a card of the home's disk, and plan one for where there is none."""
+    machine = read_tunables(home.root)
+    fio, missing = None, ""
+    try:
+        fio = find_fio()
+    except HostError as error:
+        missing = f"{error.fact}; {error.hint}"
+    plan = make_disk_plan(is_quick=True, free_bytes=machine.disk.facts.free_bytes, seed=1, wants_fio=fio is not None)
+    if fio is None:
+        seconds = plan.expected_s + FLUSH_TESTS * _FLUSH_TEST_S
+        plan = msgspec.structs.replace(plan, flush_test_s=_FLUSH_TEST_S, expected_s=seconds)
+    kept = find_kept_card(home.root, machine.disk, now=local_now(), max_age=_FRESH)
+    return OwnDisk(
+        kept=None if kept is None else kept[0],
+        jobs=DiskJobs(path=home.root, machine=machine, plan=plan),
+        tools=DiskTools(fio=fio, bindir=installation.bindir),
+        missing=missing,
+    )
+
+
+def own_disk_step(disk: OwnDisk, *, store: RecordStore, home: Home, ui: Ui) -> None:
+    """Put the card into the record; one that was measured now is kept in the home, too."""
+    card = disk.kept
+    if card is not None:
+        ui.say(f"what this disk can do was measured at {card.made_at:%Y-%m-%d %H:%M}; `pgdyno disk` does it anew")
+        write_card(card, store.card_path)
+        return
+    if disk.missing:
+        ui.say(f"{disk.missing}: of this disk only its flushes are measured")
+    try:
+        card = take_card(disk.jobs, disk.tools, ui=ui, now=local_now())
+        if card.runs:
+            keep_card(card, home.root)
+    except PgdynoError as error:
+        ui.say(f"what this disk can do is not measured: {error.fact}: {error.detail}".rstrip(": "))
+        return
+    write_card(card, store.card_path)
