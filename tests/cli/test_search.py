@@ -40,7 +40,8 @@ def found(bench: Bench) -> dict[str, Any]:
 
 def test_it_goes_on_where_ctrl_c_stopped_it(bench: Bench) -> None:
     trials = bench.folder / "out" / "trials"
-    with bench.started(*sweep(bench, "latency<150ms@p50", "--workload", "select-only", "--minutes", "5")) as process:
+    # In a second no queue becomes so long: all rates hold, and few trials say so on a busy machine, too.
+    with bench.started(*sweep(bench, "latency<250ms@p50", "--workload", "select-only", "--minutes", "5")) as process:
         assert wait_until((trials / "0005").exists)
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=60)
@@ -60,7 +61,7 @@ def test_it_goes_on_where_ctrl_c_stopped_it(bench: Bench) -> None:
     assert search["answer"]["holds_tps"] > 0
     probe = after[3]
     assert f"--rate={probe['planned']['rate_tps']}" in probe["argv"]
-    assert "--latency-limit=150.0" in probe["argv"]
+    assert "--latency-limit=250.0" in probe["argv"]
     # A record that is settled has nothing left to measure, and its report is the same.
     again = bench.run("resume", "out")
     assert "nothing is left to measure" in again.stderr
