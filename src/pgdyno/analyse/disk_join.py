@@ -27,7 +27,6 @@ from pgdyno.record.trial_data import TrialData
 _WRITES_BYTES = 100.0
 # Scripts of several transactions wait for several flushes in each.
 _ONE_COMMIT_RATIO = 1.05
-# Less of a limit is no share that anybody plans with, and its last digits are noise.
 _GIVEN_UP = frozenset({"off", "false", "no", "0"})
 
 
@@ -147,10 +146,12 @@ def waits_for_flushes(data: TrialData) -> bool:
 def _commits(
     data: TrialData, workload: PlannedWorkload, limits: DiskLimits, grown: dict[str, float], tps: float | None
 ) -> Iterator[DiskUse]:
-    commits, wal = grown.get("xact_commit_count"), grown.get("wal_bytes")
-    if tps is None or limits.flush_s is None or not waits_for_flushes(data) or not commits or wal is None:
+    duration_s = _duration_s(data)
+    count = None if data.pgbench is None else data.pgbench.transaction_count
+    if tps is None or limits.flush_s is None or not duration_s or not count or not waits_for_flushes(data):
         return
-    if wal / tps > _WRITES_BYTES and commits / tps < _ONE_COMMIT_RATIO:
+    each = {name: grown[name] * duration_s / count for name in ("xact_commit_count", "wal_bytes") if name in grown}
+    if each.get("wal_bytes", 0.0) > _WRITES_BYTES and each.get("xact_commit_count", 0.0) < _ONE_COMMIT_RATIO:
         clients = "1 client" if workload.clients == 1 else f"{workload.clients} clients in two halves"
         yield DiskUse(
             kind=UseKind.FLUSHES,

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from pgdyno.analyse.disk_join import DiskLimits, UseKind, find_limits, join_trial
+from pgdyno.record.serverlog import CheckpointComplete, Origin
+from pgdyno.record.types import SettingFact
+from tests.analyse.joined import COUNT, DEVICE, SECONDS, START_S, make_data, make_workload
+from tests.disk_cards import BYTES_PER_S, FLUSH_S, IOPS, make_card
+
+LIMITS = DiskLimits(
+    flush_s=0.002, random_read_iops=1000, random_write_iops=500, read_bytes_per_s=100e6, write_bytes_per_s=50e6
+)
+COMMITS = {"xact_commit_count": float(COUNT), "blks_read_pages": 2.0 * COUNT}
+MB = 1e6
+
+
+def test_limits_are_those_of_the_card() -> None:
+    limits = find_limits(make_card())
+    assert limits.flush_s == pytest.approx(FLUSH_S, rel=0.05)
+    assert limits.random_read_iops == pytest.approx(IOPS, rel=0.05)
+    assert limits.write_bytes_per_s == pytest.approx(BYTES_PER_S, rel=0.05)
+    assert limits.flush_how == "disk card, sequential pages"
+
+
+def test_a_card_without_runs_knows_what_pg_test_fsync_says() -> None:
+    card = make_card(runs=())
+    limits = find_limits(card)
+    assert limits.flush_s is not None or not card.flush_tests
+    assert limits.random_read_iops is None
+
+
+def test_each_use_is_held_against_its_own_limit() -> None:
+    disk = {
+        "reads": 30.0,
+        "sectors_read": 30 * 16.0,
+        "writes": 250.0,
+        "sectors_written": 1000.0,
+        "io_ms": 400.0,
+        "read_ms": 60.0,
+    }
+    data = make_data(wal_bytes=25 * MB * SECONDS, disk=disk, counters=COMMITS)
+    join = join_trial(data, make_workload("tpcb-like"), LIMITS, device=DEVICE, tps=710.0)
+    shares = {use.kind: use.ratio for use in join.uses}
+    assert shares[UseKind.FLUSHES] == pytest.approx(0.71)
+    assert shares[UseKind.READS] == pytest.approx(0.03)
+    assert shares[UseKind.WRITES] == pytest.approx(0.5)
+    assert shares[UseKind.WAL] == pytest.approx(0.5)
+    assert join.busy_ratio == pytest.approx(0.4)
+    assert join.read_await_ms == pytest.approx(2.0)
+    # Of 2,000 blocks a second that shared_buffers missed, the kernel's cache had all but 30.
+    assert join.missed_blocks_per_s == pytest.approx(2 * COUNT / SECONDS)
+
+
+@pytest.mark.parametrize(
+    ("counters", "settings", "tps"),
+    [
+        ({"xact_commit_count": 3.0 * COUNT}, (), 1000.0),
+        (COMMITS, (("synchronous_commit", "off"),), 1000.0),
+        (COMMITS, (), None),
+    ],
+)
+def test_commits_that_share_no_flush_as_the_model_has_it_are_left_out(
+    counters: dict[str, float], settings: tuple[tuple[str, str], ...], tps: float | None
+) -> None:
+    data = make_data(wal_bytes=25 * MB, counters=counters)
+    facts = tuple(SettingFact(name=n, value=v, unit=None, boot_value="on", source="file") for n, v in settings)
+    data = msgspec.structs.replace(data, record=msgspec.structs.replace(data.record, settings=facts))
+    join = join_trial(data, make_workload("tpcb-like"), LIMITS, device=DEVICE, tps=tps)
+    assert join.find(UseKind.FLUSHES) is None
+
+
+def test_what_only_reads_waits_for_no_flush() -> None:
+    data = make_data(wal_bytes=10.0 * COUNT, counters=COMMITS)
+    join = join_trial(data, make_workload("select-only"), LIMITS, device=DEVICE, tps=1000.0)
+    assert join.find(UseKind.FLUSHES) is None
+
+
+def test_checkpoints_are_held_against_random_writes_while_they_write() -> None:
+    numbers = dict.fromkeys(
+        ("wal_files_added_count", "wal_files_removed_count", "wal_files_recycled_count", "synced_files_count",
+         "distance_kb", "estimate_kb"), 0,
+    )  # fmt: skip
+    times = dict.fromkeys(("written_percent", "sync_s", "total_s", "longest_sync_s", "average_sync_s"), 0.1)
+    t_s = START_S + 5.0
+    origin = Origin(monotonic_s=t_s, wall_s=t_s, pid=1, backend_type="checkpointer", sqlstate="00000", level="LOG")
+    done = CheckpointComplete(
+        origin=origin, message="", written_pages=400, slru_pages=None, write_s=2.0, **numbers, **times
+    )
+    join = join_trial(make_data(log=(done,)), make_workload("tpcb-like"), LIMITS, device=DEVICE, tps=None)
+    use = join.find(UseKind.CHECKPOINTS)
+    assert use is not None
+    assert (use.used, use.ratio) == (200.0, 0.4)
+
+
+def test_without_a_device_or_samples_only_the_server_is_seen() -> None:
+    data = msgspec.structs.replace(make_data(wal_bytes=MB, counters=COMMITS), os=None)
+    join = join_trial(data, make_workload("tpcb-like"), LIMITS, device=None, tps=None)
+    assert {use.kind for use in join.uses} == {UseKind.WAL}
+    assert (join.busy_ratio, join.read_await_ms) == (None, None)
+    none = join_trial(data, make_workload("tpcb-like"), DiskLimits(), device=DEVICE, tps=710.0)
+    assert none.uses == ()

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from pgdyno.analyse.disk_join import DiskLimits
+from pgdyno.analyse.models import predict_commit_tps, predict_full_page_images, unflushed_tps
+from pgdyno.analyse.predictions import (
+    DISTANCE,
+    IMAGES,
+    READS,
+    TPS,
+    Before,
+    judge_predictions,
+    predict_trial,
+)
+from pgdyno.record.predictions import Prediction
+from pgdyno.record.serverlog import CheckpointComplete, CheckpointStart, Origin
+from pgdyno.record.trial_data import TrialData
+from pgdyno.record.types import SettingFact
+from tests.analyse.joined import COUNT, SECONDS, make_data, make_dataset, make_workload
+
+MB = 1024**2
+LIMITS = DiskLimits(flush_s=0.001, flush_low_s=0.0008, flush_high_s=0.0013, flush_how="disk card, sequential pages")
+
+
+def before(script: str = "tpcb-like", *, earlier: TrialData | None = None, **others: object) -> Before:
+    known = Before(
+        workload=make_workload(script),
+        dataset=make_dataset(20),
+        settings={"shared_buffers": "64MB"},
+        version_major=18,
+        cpu_count=2.0,
+        limits=LIMITS,
+        is_warm=True,
+        earlier=earlier,
+    )
+    return msgspec.structs.replace(known, **others)
+
+
+def named(predictions: tuple[Prediction, ...]) -> dict[str, Prediction]:
+    return {one.name: one for one in predictions}
+
+
+def test_the_first_trial_has_what_needs_no_other() -> None:
+    reads = named(predict_trial(before()))
+    assert set(reads) == {READS}
+    # Just warmed, all leaves of the key are held; in the long run, 1.24 of two pages are missed.
+    assert reads[READS].low == pytest.approx(0.92, abs=0.01)
+    assert reads[READS].value == reads[READS].high == pytest.approx(1.24, abs=0.01)
+
+
+def test_counts_of_an_earlier_trial_make_the_others() -> None:
+    found = named(predict_trial(before(earlier=make_data())))
+    assert set(found) == {READS, TPS, IMAGES}
+    # A CPU second for 2,000 transactions, and no other program: nothing else of it goes in.
+    unflushed = unflushed_tps(4, think_s=0.0005, cpu_s=0.0005, cpu_count=2.0)
+    assert found[TPS].value == pytest.approx(predict_commit_tps(unflushed, flush_s=0.001).tps, rel=0.01)
+    assert found[TPS].low is not None
+    assert found[TPS].high is not None
+    assert found[TPS].low < found[TPS].value < found[TPS].high
+    images = predict_full_page_images(updates_count=COUNT, pages_count=32_787) / COUNT
+    assert images < found[IMAGES].value < 2
+    assert all("trial 1" in {one.how for one in found[name].inputs} for name in (TPS, IMAGES, READS))
+
+
+def test_earlier_rates_go_nowhere() -> None:
+    """The same counts in half the time are twice the TPS, and the same prediction."""
+    slow, quick = (
+        make_data(cpu_share=share, seconds=seconds) for share, seconds in ((0.5, SECONDS), (1.0, SECONDS / 2))
+    )
+    one, other = (named(predict_trial(before(earlier=data))) for data in (slow, quick))
+    assert one[TPS].value == pytest.approx(other[TPS].value, rel=0.02)
+
+
+def test_what_others_use_of_the_cpus_is_left_out() -> None:
+    alone, crowded = (
+        named(predict_trial(before(earlier=make_data(others_share=share))))[TPS].value for share in (0.0, 0.5)
+    )
+    assert crowded < alone
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        {"workload": make_workload("own.sql")},
+        {"workload": make_workload("tpcb-like", rate_tps=100.0)},
+        {"dataset": make_dataset(20, partitions=4)},
+    ],
+)
+def test_what_nobody_knows_is_not_predicted(others: dict[str, object]) -> None:
+    assert predict_trial(before(earlier=make_data(), **others)) == ()
+
+
+def test_loads_that_do_not_wait_for_flushes_get_no_tps() -> None:
+    off = SettingFact(name="synchronous_commit", value="off", unit=None, boot_value="on", source="configuration file")
+    data = make_data()
+    data = msgspec.structs.replace(data, record=msgspec.structs.replace(data.record, settings=(off,)))
+    assert TPS not in named(predict_trial(before(earlier=data)))
+    assert TPS not in named(predict_trial(before(earlier=make_data(), limits=None)))
+    assert set(named(predict_trial(before("select-only", earlier=make_data())))) == {READS}
+
+
+def test_the_distance_of_checkpoints_where_a_trial_holds_one() -> None:
+    settings = {"max_wal_size": "64MB", "shared_buffers": "64MB"}
+    found = named(predict_trial(before(earlier=make_data(wal_bytes=100 * MB), settings=settings)))
+    assert found[DISTANCE].value == 32 * MB
+    assert DISTANCE not in named(predict_trial(before(earlier=make_data(wal_bytes=20 * MB), settings=settings)))
+
+
+def test_predictions_are_held_against_what_was_seen() -> None:
+    predictions = predict_trial(before(earlier=make_data()))
+    counts = {READS: 1.0, IMAGES: None}
+    judged = {
+        one.prediction.name: one
+        for one in judge_predictions(predictions, make_data(), tps=1000.0, counts_per_transaction=counts)
+    }
+    assert judged[TPS].error_ratio == pytest.approx(judged[TPS].prediction.value / 1000 - 1)
+    assert (judged[IMAGES].error_ratio, judged[IMAGES].reason) == (None, "not measured")
+    fits = predict_trial(before("select-only", settings={"shared_buffers": "1GB"}))
+    (none,) = judge_predictions(fits, make_data(), tps=None, counts_per_transaction={READS: 0.0001})
+    assert (none.error_ratio, none.reason) == (None, "too few for a share")
+
+
+def test_the_distance_seen_is_of_checkpoints_that_wal_caused() -> None:
+    settings = {"max_wal_size": "64MB", "shared_buffers": "64MB"}
+    distance = named(predict_trial(before(earlier=make_data(wal_bytes=100 * MB), settings=settings)))[DISTANCE]
+    log = [event for place, reason in enumerate(("time", "wal", "wal")) for event in checkpoint(place, reason)]
+    (judged,) = judge_predictions((distance,), make_data(log=tuple(log)), tps=None, counts_per_transaction={})
+    assert judged.measured == 33 * MB
+    assert judged.error_ratio == pytest.approx(32 / 33 - 1)
+
+
+def checkpoint(place: int, reason: str) -> tuple[CheckpointStart, CheckpointComplete]:
+    def origin(offset_s: float) -> Origin:
+        t_s = 1000.0 + place * 2 + offset_s
+        return Origin(monotonic_s=t_s, wall_s=t_s, pid=1, backend_type="checkpointer", sqlstate="00000", level="LOG")
+
+    start = CheckpointStart(origin=origin(0.1), message="", reasons=(reason,))
+    numbers = dict.fromkeys(
+        ("written_pages", "wal_files_added_count", "wal_files_removed_count", "wal_files_recycled_count",
+         "synced_files_count", "estimate_kb"), 0,
+    )  # fmt: skip
+    times = dict.fromkeys(("written_percent", "write_s", "sync_s", "total_s", "longest_sync_s", "average_sync_s"), 1.0)
+    kb = 33 * 1024 if reason == "wal" else 1024
+    return start, CheckpointComplete(
+        origin=origin(1.9), message="", slru_pages=None, distance_kb=kb, **numbers, **times
+    )
