@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from pgdyno import __version__
-from pgdyno.errors import HostError, InterruptedStudyError, SpecError
+from pgdyno.errors import HostError, InterruptedStudyError, SpecError, StepFailedError
 from pgdyno.flow.disk_view import DiskResult, declare, read_declared, view_card
 from pgdyno.flow.ui import Ui
 from pgdyno.plan.disk import DiskPlan, make_disk_plan
@@ -23,7 +23,7 @@ from pgdyno.record.store import write_durably, writing
 from pgdyno.record.tunables import Tunables
 from pgdyno.report.disk_markdown import render_card_markdown
 from pgdyno.run.clock import local_now, monotonic_s
-from pgdyno.run.disk_bench import DiskTools, measure_disk
+from pgdyno.run.disk_bench import DiskTools, find_neighbours, measure_disk
 from pgdyno.run.fio import find_fio, install_fio
 from pgdyno.run.home import open_home
 from pgdyno.run.installation import read_named_facts, read_server_facts
@@ -70,18 +70,20 @@ def measure_disks(question: DiskQuestion, ui: Ui) -> DiskResult:
         StepFailedError: Nothing could be measured.
         InterruptedStudyError: The user does not want it.
     """
-    question.home.mkdir(parents=True, exist_ok=True)
-    paths = check_paths(question.paths or (question.home,))
+    named = check_paths(question.paths)
     declared = read_declared(question.host)
     with open_home(question.home, find_server_user()):
+        paths, now = named or [question.home.resolve()], local_now()
         tools = _find_tools(question, ui)
-        jobs = [_plan(path, question, tools) for path in paths]
-        now = local_now()
+        jobs = [_plan(path, question, tools, seed=int(now.timestamp())) for path in paths]
         files = _name_files(question.out, paths, now)
         _announce(jobs, files, ui)
         cards = []
         for place, (job, file) in enumerate(zip(jobs, files, strict=True)):
             card = declare(take_card(job, tools, ui=ui, now=now), declared, place)
+            if not card.runs and not card.flush_tests:
+                reasons = "\n".join(f"{one.what}: {one.reason}" for one in card.unseen)
+                raise StepFailedError(f"nothing could be measured of {job.path}", detail=reasons)
             write_card(card, file)
             keep_card(card, question.home)
             cards.append(card)
@@ -196,7 +198,7 @@ def _find_tools(question: DiskQuestion, ui: Ui) -> DiskTools:
         return DiskTools(fio=None, bindir=bindir)
 
 
-def _plan(path: Path, question: DiskQuestion, tools: DiskTools) -> DiskJobs:
+def _plan(path: Path, question: DiskQuestion, tools: DiskTools, *, seed: int) -> DiskJobs:
     machine = read_tunables(path)
     facts = machine.disk.facts
     if not os.access(path, os.W_OK):
@@ -213,7 +215,7 @@ def _plan(path: Path, question: DiskQuestion, tools: DiskTools) -> DiskJobs:
         # Without fio there is time for pg_test_fsync.
         is_quick=question.is_quick and has_fio,
         free_bytes=facts.free_bytes,
-        seed=1,
+        seed=seed,
         wants_fio=has_fio,
     )
     return DiskJobs(path=path, machine=machine, plan=plan)
@@ -243,6 +245,7 @@ def _name_files(out: Path | None, paths: Sequence[Path], now: dt.datetime) -> li
 
 
 def _announce(jobs: Sequence[DiskJobs], files: Sequence[Path], ui: Ui) -> None:
+    """Say what is going to be done, and ask where it takes long or holds up somebody's server."""
     lines = []
     for job, file in zip(jobs, files, strict=True):
         facts, plan = job.machine.disk.facts, job.plan
@@ -252,5 +255,8 @@ def _announce(jobs: Sequence[DiskJobs], files: Sequence[Path], ui: Ui) -> None:
         lines.append(f"  card: {file}")
     total_s = sum(job.plan.expected_s for job in jobs)
     ui.announce(lines, total_s=total_s)
-    if total_s > _ASK_ABOVE_S and not ui.confirm(f"measure for {total_s / 60:.0f} minutes?", default=True):
+    servers = dict.fromkeys(server for job in jobs for server in find_neighbours(job.path))
+    if servers:
+        ui.say(f"PostgreSQL runs on the same disk and will be slower meanwhile: {', '.join(servers)}")
+    if (servers or total_s > _ASK_ABOVE_S) and not ui.confirm(f"measure for {total_s:,.0f} s?", default=True):
         raise InterruptedStudyError("not started")

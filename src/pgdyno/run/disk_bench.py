@@ -92,7 +92,7 @@ def measure_disk(
         clock=clock,
         unseen=tuple(bench.unseen),
         tools={"fio": tools.fio.version.removeprefix("fio-")} if tools.fio else {},
-        neighbours=tuple(_find_neighbours(path)),
+        neighbours=tuple(find_neighbours(path)),
     )
 
 
@@ -225,7 +225,8 @@ class _Bench:
             self.unseen.append(missed)
 
 
-def _find_neighbours(path: Path) -> Iterator[str]:
+def find_neighbours(path: Path) -> Iterator[str]:
+    """Data directories of the servers that run now and lie, with their data or WAL, on the device of a path."""
     tree = Tree()
     look = take_look(tree)
     device = read_disk_facts(path).device
