@@ -100,8 +100,19 @@ def test_more_than_half_of_what_is_free_is_refused_with_the_sum(tmp_path: Path) 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_space_that_runs_out_all_the_same_is_said(tmp_path: Path) -> None:
-    """A quota does not show in what is free."""
+@needs_root
+def test_space_that_cannot_be_taken_is_said_and_given_back(tmp_path: Path) -> None:
+    with mounted("none", tmp_path / "small", "-t", "tmpfs", "-o", "size=4M") as folder:
+        place = os.open(folder, os.O_RDONLY)
+        descriptor = room._make_file(place)
+        with pytest.raises(OSError, match="No space left on device"):
+            room._take_space(descriptor, 8 * MIB)
+        os.close(descriptor)
+        os.close(place)
+        assert os.statvfs(folder).f_bfree == os.statvfs(folder).f_blocks
+
+
+def test_a_quota_is_said_though_it_does_not_show_in_what_is_free(tmp_path: Path) -> None:
     error = room._translate(OSError(errno.EDQUOT, "Disk quota exceeded"), tmp_path, MIB)
     assert (error.fact, error.detail) == (
         f"{tmp_path} has too little space to be measured",

@@ -9,6 +9,7 @@ what is free: a server that lies there must not run out of space.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import os
@@ -30,6 +31,8 @@ AS_STDIN = "/proc/self/fd/0"
 _MOST_OF_FREE = 0.5
 # Where a file system cannot make files without a name. Source: open(2), O_TMPFILE.
 _NO_TMPFILE = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL}
+# Where it cannot take space beforehand: what is written then finds none. Source: fallocate(2).
+_NO_FALLOCATE = {errno.EOPNOTSUPP, errno.ENOSYS}
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 
 
@@ -100,7 +103,7 @@ def open_scratch(folder: Path, file_bytes: int, *, user: ServerUser | None = Non
             stack.callback(os.close, descriptor)
             if user is not None and not user.is_self:
                 os.fchown(descriptor, user.uid, user.gid)
-            os.posix_fallocate(descriptor, 0, file_bytes)
+            _take_space(descriptor, file_bytes)
         except OSError as exc:
             raise _translate(exc, folder, file_bytes) from exc
         yield Scratch(folder=folder, descriptor=descriptor, takes_direct=_takes_direct(descriptor))
@@ -145,6 +148,15 @@ def _make_unlinked(place: int) -> int:
     descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=place)
     os.unlink(name, dir_fd=place)
     return descriptor
+
+
+def _take_space(descriptor: int, file_bytes: int) -> None:
+    # Not os.posix_fallocate: where the file system cannot, the C library writes to every block, over a network too.
+    os.ftruncate(descriptor, file_bytes)
+    fallocate = ctypes.CDLL(None, use_errno=True).fallocate
+    fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    if fallocate(descriptor, 0, 0, file_bytes) != 0 and (code := ctypes.get_errno()) not in _NO_FALLOCATE:
+        raise OSError(code, os.strerror(code))
 
 
 def _takes_direct(descriptor: int) -> bool:
