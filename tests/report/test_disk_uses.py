@@ -1,0 +1,152 @@
+"""What was predicted, what of the disk was used, and the disk's card, in every form of a report."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import jsonschema
+import msgspec
+import pytest
+from rich.console import Console
+
+from pgdyno.analyse.disk_join import DiskJoin, DiskUse, UseKind
+from pgdyno.analyse.predictions import READS, TPS, Judged
+from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
+from pgdyno.flow.disk_view import view_card
+from pgdyno.record.predictions import Prediction, PredictionInput
+from pgdyno.report.disk_uses import describe_uses, uses_table
+from pgdyno.report.html import render_html
+from pgdyno.report.input import ReportInput
+from pgdyno.report.jsonreport import make_schema, render_json
+from pgdyno.report.markdown import render_markdown
+from pgdyno.report.predictions import describe_predictions, predictions_table
+from pgdyno.report.terminal import render_terminal
+from tests.disk_cards import make_card
+from tests.report.build import build_report
+
+REACHED = "You reach 71 % of what this disk allows for flushes; reads are at 3 %; writes are at 20 %"
+
+
+def use(kind: UseKind, ratio: float, unit: str = "/s") -> DiskUse:
+    return DiskUse(kind=kind, used=1000.0 * ratio, limit=1000.0, unit=unit, how="random read")
+
+
+def make_join(*uses: DiskUse) -> DiskJoin:
+    return DiskJoin(
+        device="nvme0n1",
+        busy_ratio=0.4,
+        read_await_ms=0.5,
+        write_await_ms=None,
+        flush_await_ms=None,
+        missed_blocks_per_s=200.0,
+        uses=uses,
+    )
+
+
+ALL = make_join(
+    use(UseKind.FLUSHES, 0.71, "tps"),
+    use(UseKind.WAL, 0.08, "bytes/s"),
+    use(UseKind.READS, 0.03),
+    use(UseKind.READ_BYTES, 0.01, "bytes/s"),
+    use(UseKind.WRITES, 0.2),
+)
+
+
+def judged(name: str, value: float, measured: float | None) -> Judged:
+    return Judged(
+        prediction=Prediction(
+            name=name,
+            value=value,
+            low=None,
+            high=None,
+            unit="tps",
+            model="group commit in a closed loop",
+            inputs=(PredictionInput(name="flush", value=0.0018, unit="s", how="disk card"),),
+        ),
+        measured=measured,
+        error_ratio=None if measured is None else value / measured - 1,
+        reason=None if measured is not None else "not measured",
+    )
+
+
+@pytest.fixture(scope="module")
+def report() -> ReportInput:
+    """A bench of which everything is known."""
+    plain = build_report(names=("tpcb-like",), rounds=3, duration_s=20, failed=(2,))
+    (workload,) = plain.analysis.workloads
+    trials = tuple(_know(trial) if trial.tps is not None else trial for trial in workload.trials)
+    workloads = (msgspec.structs.replace(workload, trials=trials),)
+    return msgspec.structs.replace(
+        plain,
+        analysis=msgspec.structs.replace(plain.analysis, workloads=workloads),
+        disk=view_card(make_card()),
+    )
+
+
+def _know(trial: TrialAnalysis) -> TrialAnalysis:
+    assert trial.tps is not None
+    predictions = (judged(TPS, trial.tps * 1.04, trial.tps), judged(READS, 1.24, None))
+    return msgspec.structs.replace(trial, disk=ALL, predictions=predictions)
+
+
+def workload_of(report: ReportInput) -> WorkloadAnalysis:
+    return report.analysis.workloads[0]
+
+
+def test_every_form_says_what_the_disk_allows(report: ReportInput) -> None:
+    console = Console(file=io.StringIO(), width=200)
+    console.print(render_terminal(report))
+    assert isinstance(console.file, io.StringIO)
+    for shown in (render_markdown(report), render_html(report, vega_js=""), console.file.getvalue()):
+        assert REACHED in " ".join(shown.split())
+
+
+def test_pages_have_card_uses_and_predictions(report: ReportInput) -> None:
+    for shown in (render_markdown(report), render_html(report, vega_js="")):
+        for words in ("This disk", "What it used of this disk", "Predictions", "blocks read, per transaction", "+4 %"):
+            assert words in shown
+
+
+def test_json_has_them_trial_by_trial(report: ReportInput) -> None:
+    document = json.loads(render_json(report))
+    jsonschema.Draft202012Validator(make_schema()).validate(document)
+    first, failed, _ = document["workloads"][0]["trials"]
+    assert first["disk"]["uses"][0] == {
+        "kind": "flushes", "used": 710.0, "limit": 1000.0, "unit": "tps", "ratio": 0.71, "how": "random read"
+    }  # fmt: skip
+    assert first["predictions"][0]["error_ratio"] == pytest.approx(0.04)
+    assert (failed["disk"], failed["predictions"]) == (None, [])
+    assert {entry["key"] for entry in document["disk"]["entries"]} >= {"random_read_iops", "flushes_per_s"}
+
+
+def test_a_report_without_a_card_says_nothing_of_it() -> None:
+    plain = build_report(names=("tpcb-like",), rounds=2, duration_s=20)
+    assert json.loads(render_json(plain))["disk"] is None
+    assert "This disk" not in render_markdown(plain)
+    assert describe_uses(workload_of(plain)) == ()
+    assert (uses_table(workload_of(plain)), predictions_table(workload_of(plain))) == (None, None)
+    assert describe_predictions(workload_of(plain)) is None
+
+
+@pytest.mark.parametrize(
+    ("uses", "sentence"),
+    [
+        ((use(UseKind.FLUSHES, 1.2),), "You reach 120 % of what this disk allows for flushes (they took less here than when the card was made)."),
+        ((use(UseKind.READS, 0.004), use(UseKind.WAL, 0.5)), "Of what this disk can do, reads are at less than 1 %."),
+        ((use(UseKind.READS, 0.1), use(UseKind.READ_BYTES, 0.3)), "Of what this disk can do, reads are at 30 %."),
+    ],
+)  # fmt: skip
+def test_sentences(report: ReportInput, uses: tuple[DiskUse, ...], sentence: str) -> None:
+    workload = workload_of(report)
+    trials = tuple(msgspec.structs.replace(trial, disk=make_join(*uses)) for trial in workload.trials)
+    assert describe_uses(msgspec.structs.replace(workload, trials=trials)) == (sentence,)
+
+
+def test_errors_are_medians_over_trials(report: ReportInput) -> None:
+    assert describe_predictions(workload_of(report)) == "predicted: TPS 4 % too high"
+    table = predictions_table(workload_of(report))
+    assert table is not None
+    tps, reads = table.rows
+    assert (tps[3].text, tps[4].text) == ("+4 %", "2")
+    assert (reads[2].text, reads[2].note) == ("—", "not measured")
