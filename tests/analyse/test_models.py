@@ -76,16 +76,13 @@ def simulate_clock(classes: list[PageClass], buffers: int, *, after: int, until:
         hand = (hand + 1) % buffers
         return False
 
-    if is_warm:
-        for one in classes:
-            for number in range(int(one.pages_count)):
-                use((one.name, number), 1)
+    for page in [(one.name, number) for one in classes for number in range(int(one.pages_count)) if is_warm]:
+        use(page, 1)
+    accessed = [one for one in classes for _ in range(int(one.accesses_per_transaction))]
     reads = 0
     for number in range(until):
-        for one in classes:
-            for _ in range(int(one.accesses_per_transaction)):
-                is_hit = use((one.name, draw.randrange(int(one.pages_count))), one.uses_per_access)
-                reads += number >= after and not is_hit
+        hits = [use((one.name, draw.randrange(int(one.pages_count))), one.uses_per_access) for one in accessed]
+        reads += hits.count(False) if number >= after else 0
     return reads / (until - after)
 
 

@@ -28,7 +28,9 @@ def main(folder: Path, output: Path, bindirs: dict[str, Path]) -> None:
         capture_fio(scratch, output)
         for name, bindir in bindirs.items():
             for program, options in (("pg_test_fsync", ["-s1", "-f", AS_STDIN]), ("pg_test_timing", ["-d1"])):
-                done = subprocess.run([bindir / program, *options], check=True, stdin=scratch.descriptor, capture_output=True)
+                done = subprocess.run(
+                    [bindir / program, *options], check=True, stdin=scratch.descriptor, capture_output=True
+                )
                 (output / f"{program}-{name}.txt").write_bytes(done.stdout)
 
 

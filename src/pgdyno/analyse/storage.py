@@ -108,9 +108,18 @@ def let_through(limits: InstanceLimits | None) -> StorageCeilings:
                 instance_value=lets,
                 burst_value=lets_burst if lets_burst is not None and lets_burst > lets else None,
             )
-    rest: dict[str, None] = dict.fromkeys(("flushes_per_s", "capacity_bytes", "price"))
-    absent = dict.fromkeys([name for name, one in {**transfers, **rest}.items() if one is None], why)
-    return StorageCeilings(**transfers, **rest, absent=absent)
+    rest = ("flushes_per_s", "capacity_bytes", "price")
+    absent = dict.fromkeys([*(name for name, one in transfers.items() if one is None), *rest], why)
+    return StorageCeilings(
+        random_read_iops=transfers["random_read_iops"],
+        random_write_iops=transfers["random_write_iops"],
+        read_bytes_per_s=transfers["read_bytes_per_s"],
+        write_bytes_per_s=transfers["write_bytes_per_s"],
+        flushes_per_s=None,
+        capacity_bytes=None,
+        price=None,
+        absent=absent,
+    )
 
 
 def hold_each(name: str, each: Each, disk: DiskSpec, limits: InstanceLimits | None) -> Ceiling:
