@@ -103,7 +103,7 @@ def test_a_planted_limit_is_found_within_a_tenth(ext4: Loop) -> None:
         job(Pattern.SEQUENTIAL_WRITE, LARGE, 8, runtime_s=1.0),
     )
     with throttled(ext4, **limits):
-        runs = measure_disk(ext4.folder, make_plan(jobs, jobs, jobs), tools()).runs
+        runs = measure_disk(ext4.folder, make_plan(jobs, jobs), tools()).runs
     # Whoever else is at work on this machine can only slow a run down.
     best = {job: max((run for run in runs if run.job == job), key=bytes_per_s_of) for job in jobs}
     reads, writes, large_reads, large_writes = (bytes_per_s_of(best[job]) for job in jobs)
