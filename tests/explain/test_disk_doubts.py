@@ -110,6 +110,8 @@ def test_noise() -> None:
     found = doubts(make_card(runs=make_runs(noise=0.3, rounds=5)))
     assert found["noisy"].severity is Severity.WARNING
     assert "over 5 rounds" in found["noisy"].evidence
+    busy = tuple(msgspec.structs.replace(run, others_bytes_per_s=50e6) for run in make_runs(noise=0.3, rounds=5))
+    assert set(doubts(make_card(runs=busy))) == {"others-on-device"}, "which is why"
 
 
 def test_a_generator_that_was_the_limit() -> None:

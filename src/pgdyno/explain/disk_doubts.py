@@ -222,7 +222,8 @@ def _others(scene: DiskScene) -> Iterator[Finding]:
 
 def _noise(scene: DiskScene) -> Iterator[Finding]:
     noise = scene.figures.noise_ratio
-    if noise is not None and noise > _NOISE_RATIO:
+    # Where others were at work, that is why.
+    if noise is not None and noise > _NOISE_RATIO and not any(_others(scene)):
         yield Finding(
             rule="noisy",
             severity=Severity.WARNING,
