@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import datetime as dt
 import json
 from pathlib import Path
 
 import pytest
 
+from pgdyno.record.disk_card import keep_card, read_card
+from pgdyno.run.clock import local_now
+from pgdyno.run.tunables import read_tunables
 from tests.cli.program import SMALL, Bench
+from tests.disk_cards import make_card
 
 pytestmark = pytest.mark.cluster
 
@@ -52,6 +57,29 @@ def test_what_cannot_be_meant(loaded: Bench, arguments: tuple[str, ...], code: i
     assert words in done.stderr
     assert "Traceback" not in done.stderr
     loaded.assert_nothing_runs()
+
+
+def test_what_a_trial_will_show_is_written_before_it_and_held_against_the_disk_after(loaded: Bench) -> None:
+    """With a card that the home keeps, of today: nothing is measured of the disk."""
+    card = make_card(look=read_tunables(loaded.home).disk, made_at=local_now().astimezone(dt.UTC))
+    keep_card(card, loaded.home)
+    options = ("--disk", "--workload", "tpcb-like", *SMALL, "--rounds", "2", "--set", "shared_buffers=8MB")
+    done = loaded.run("bench", *options, "--out", "joined")
+    assert done.returncode == 0, done.stderr
+    record = loaded.folder / "joined"
+    assert read_card(record / "disk.json") == card
+    assert "of what this disk allows for flushes" in " ".join(done.stdout.split())
+    first, second = json.loads((record / "report.json").read_text())["workloads"][0]["trials"]
+    assert {one["name"] for one in first["predictions"]} == {"blks_read_pages"}
+    assert {one["name"] for one in second["predictions"]} >= {"blks_read_pages", "tps", "wal_fpi_count"}
+    (reads,) = (one for one in second["predictions"] if one["name"] == "blks_read_pages")
+    assert abs(reads["error_ratio"]) < 0.25
+    for number in ("0001", "0002"):
+        written, began = (
+            (record / "trials" / number / name).stat().st_mtime for name in ("predictions.json", "server.log")
+        )
+        assert written < began
+    assert {use["kind"] for use in second["disk"]["uses"]} >= {"flushes", "WAL", "reads", "writes"}
 
 
 def test_a_wrong_script_is_told_before_loading(bench: Bench) -> None:

@@ -1,0 +1,89 @@
+"""How a study gets the card of its disk: from the home, by measuring, or not at all."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from pgdyno.flow.own_disk import own_disk_step, plan_own_disk
+from pgdyno.record.disk_card import keep_card, read_card
+from pgdyno.record.store import RecordStore
+from pgdyno.run.clock import local_now
+from pgdyno.run.home import Home
+from pgdyno.run.tunables import read_tunables
+from tests.disk_cards import make_card
+from tests.homes import installation_of, some_home
+
+
+class Listening:
+    """A `flow.ui.Ui` that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return lambda *_, **__: None
+
+
+@pytest.fixture
+def home() -> Iterator[Home]:
+    with some_home() as made:
+        yield made
+
+
+def keep(home: Home, *, age: dt.timedelta) -> None:
+    now = local_now().astimezone(dt.UTC)
+    keep_card(make_card(look=read_tunables(home.root).disk, made_at=now - age), home.root)
+
+
+def test_a_card_of_today_costs_nothing(home: Home, tmp_path: Path) -> None:
+    keep(home, age=dt.timedelta(hours=3))
+    disk = plan_own_disk(home, installation_of(18, home))
+    assert disk.expected_s == 0.0
+    store, ui = RecordStore(tmp_path), Listening()
+    own_disk_step(disk, store=store, home=home, ui=ui)
+    assert read_card(store.card_path) == disk.kept
+    assert "was measured at" in ui.said[0]
+
+
+def test_a_card_of_yesterday_is_made_anew(home: Home) -> None:
+    keep(home, age=dt.timedelta(hours=25))
+    disk = plan_own_disk(home, installation_of(18, home))
+    assert disk.kept is None
+    assert 0 < disk.expected_s <= 40
+
+
+def test_without_fio_flushes_and_clock_are_left(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    installation = installation_of(18, home)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    disk = plan_own_disk(home, installation)
+    assert (disk.tools.fio, disk.jobs.plan.rounds) == (None, ())
+    assert (disk.jobs.plan.flush_test_s, disk.jobs.plan.clock_test_s) == (1.0, 1.0)
+    # The longer half of it is another test's: here, only what is said and kept.
+    plan = msgspec.structs.replace(disk.jobs.plan, flush_test_s=0.0)
+    disk = msgspec.structs.replace(disk, jobs=msgspec.structs.replace(disk.jobs, plan=plan))
+    store, ui = RecordStore(tmp_path), Listening()
+    own_disk_step(disk, store=store, home=home, ui=ui)
+    assert "fio is missing" in ui.said[0]
+    assert "apt-get install fio" in ui.said[0]
+    card = read_card(store.card_path)
+    assert (card.runs, card.clock is not None) == ((), True)
+    # What is kept in the home for other commands is never the poorer card.
+    assert plan_own_disk(home, installation).kept is None
+
+
+def test_a_disk_that_cannot_be_measured_ends_no_study(home: Home, tmp_path: Path) -> None:
+    disk = plan_own_disk(home, installation_of(18, home))
+    gone = msgspec.structs.replace(disk.jobs, path=tmp_path / "gone")
+    store, ui = RecordStore(tmp_path), Listening()
+    own_disk_step(msgspec.structs.replace(disk, jobs=gone), store=store, home=home, ui=ui)
+    assert not store.card_path.exists()
+    assert "what this disk can do is not measured" in ui.said[-1]
