@@ -9,9 +9,10 @@ from pgdyno.plan.disk import Pattern, make_disk_plan
 GIB = 2**30
 
 
-@pytest.mark.parametrize(("is_quick", "most_s"), [(True, 40.0), (False, 240.0)])
+@pytest.mark.parametrize(("is_quick", "most_s"), [(True, 40.0), (False, 220.0)])
 def test_a_plan_keeps_within_its_time_even_where_laying_out_takes_all_it_may(is_quick: bool, most_s: float) -> None:
     plan = make_disk_plan(is_quick=is_quick, free_bytes=100 * GIB, seed=1)
+    # Of four minutes some are left for a machine that is busy.
     assert plan.expected_s - plan.expected_fill_s + plan.fill_s <= most_s
 
 

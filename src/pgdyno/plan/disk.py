@@ -115,7 +115,7 @@ _WHOLE = _Scope(
     wal_bytes=(_PAGE_BYTES, 64 * _KIB, _MIB),
     rounds=6,
     runtime_s=1.25,
-    flush_test_s=2.0,
+    flush_test_s=1.0,
     clock_test_s=3.0,
 )
 
