@@ -2,11 +2,14 @@
 
 What is predicted never goes in. Each part says what does:
 
-  commit   TPS of tpcb-like, prepared, scale 50, 1 to 8 clients, that wait for their flushes. In go, all measured in turns
-           with it: TPS of a loop of tiny commits with 1 and 2 clients (a flush and the gap to the next), TPS of tpcb-like
-           with synchronous_commit=off of each number of clients, and what CPU time waiting for a flush costs one client.
-           No TPS of tpcb-like that waits goes in. Flush-bound are numbers of clients of which flushes alone allow less
-           than synchronous_commit=off does.
+  commit   TPS of tpcb-like, prepared, scale 100, 1 to 8 clients, that wait for their flushes. In go TPS of a loop of commits
+           with one client, each with as much WAL as a transaction of tpcb-like, just before and after (what a flush takes),
+           TPS of tpcb-like with synchronous_commit=off of each number of clients, and what CPU time waiting for a flush
+           costs one client. No TPS of tpcb-like that waits goes in. With few clients flushes bind, with more the CPUs.
+           `error_of_timed_flushes` takes what a flush took during that very load, as the server timed it: where a disk
+           changes by the second, it is the model's own error.
+  held     the same with the server's writes held to 1,000 a second (blkio of cgroup v1, which takes root), so that flushes
+           are what binds: the flush-bound case also where the disk is a quick one.
   reads    blocks read per transaction, select-only and tpcb-like, scale 20, for three sizes of shared_buffers. In go the
            pages of table and key as the server counts them, and the sizes.
   images   full-page images of so many updates after a checkpoint, scale 20. In go the same pages and the updates.
@@ -25,7 +28,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import msgspec
@@ -56,14 +59,16 @@ from pgdyno.run.template import prepare_template, restore_template
 from pgdyno.spec.study import DataSpec, ServerSpec
 from pgdyno.spec.table import QueryMode
 
-PARTS = ("reads", "images", "distance", "commit")
+PARTS = ("reads", "images", "distance", "commit", "held")
 CLIENTS = (1, 2, 4, 8)
-COMMIT_SCALE, READ_SCALE = 50, 20
+COMMIT_SCALE, READ_SCALE = 100, 20
 SIZES_MB = (16, 64, 160)
 MB = 1024**2
-# Shares a flush like any commit, and takes no row that another could wait for.
-TINY_COMMIT = "SELECT pg_logical_emit_message(true, 'pgdyno', 'x');\n"
-QUIET = {"autovacuum": "off", "checkpoint_timeout": "1h", "max_wal_size": "8GB"}
+HELD_IOPS = 1000
+BLKIO = Path("/sys/fs/cgroup/blkio/pgdyno-models")
+# Of a message without content and the commit after it.
+EMPTY_MESSAGE_WAL_BYTES = 150
+QUIET = {"autovacuum": "off", "track_wal_io_timing": "on", "checkpoint_timeout": "1h", "max_wal_size": "8GB"}
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +82,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """Blocks that shared_buffers missed, for a transaction."""
     images: int
     wal_bytes: int
+    flush_s: float | None
+    """Mean of writing and flushing WAL, as the server timed it; None without any."""
 
 
 class Bench:
@@ -85,10 +92,14 @@ class Bench:
     def __init__(self, server: Server, dataset: Dataset, folder: Path) -> None:
         self.server = server
         self.dataset = dataset
-        self.tiny = folder / "tiny.sql"
-        self.tiny.write_text(TINY_COMMIT)
+        self.loop = folder / "loop.sql"
         self._folder = folder
         self._pgbench = Pgbench(installation=server.installation, user=server.home.user)
+
+    def write_loop(self, wal_bytes: float) -> None:
+        """Have the loop write so much WAL with each commit."""
+        length = max(1, round(wal_bytes - EMPTY_MESSAGE_WAL_BYTES))
+        self.loop.write_text(f"SELECT pg_logical_emit_message(true, 'pgdyno', repeat('x', {length}));\n")
 
     def run(self, script: str, clients: int, seconds: float, *, waits: bool = True) -> Run:
         """A load whose sessions wait for their flushes, or do not."""
@@ -112,13 +123,17 @@ class Bench:
         with self.server.connect() as connection:
             after = sql.read_counters(connection, watched_database=DATABASE)
         count = done.summary.transaction_count or 0
+        grown = {name: value - before[name] for name, value in after.items() if value is not None}
         return Run(
             tps=done.summary.tps or 0.0,
             transactions=count,
             cpu_s=cpu_s / count,
-            reads=(after["blks_read_pages"] - before["blks_read_pages"]) / count,
-            images=int(after["wal_fpi_count"] - before["wal_fpi_count"]),
-            wal_bytes=int(after["wal_bytes"] - before["wal_bytes"]),
+            reads=grown["blks_read_pages"] / count,
+            images=int(grown["wal_fpi_count"]),
+            wal_bytes=int(grown["wal_bytes"]),
+            flush_s=(grown["wal_write_ms"] + grown["wal_sync_ms"]) / grown["wal_sync_count"] / 1000
+            if grown["wal_sync_count"]
+            else None,
         )
 
     def pages_of(self, name: str) -> int:
@@ -178,53 +193,109 @@ def account_pages(bench: Bench) -> tuple[int, float]:
     return bench.pages_of("pgbench_accounts"), (key - 1) * (1 - 1 / 286)
 
 
-def measure_commits(bench: Bench, rounds: int, seconds: float) -> list[dict[tuple[str, int, bool], Run]]:
-    """Inputs and what they predict, in random order in each round: the disk of a second ago is another disk."""
-    cells = [("tiny", 1, True), ("tiny", 1, False), ("tiny", 2, True)]
-    cells += [("tpcb-like", clients, waits) for clients in CLIENTS for waits in (True, False)]
+class Commits(msgspec.Struct, frozen=True, kw_only=True):
+    """One round: what goes in, and what is predicted from it."""
+
+    flush_s: dict[int, float]
+    """By clients: of the loop just before and just after their load."""
+    waiting: dict[int, Run]
+
+
+def measure_unflushed(bench: Bench, rounds: int) -> dict[int, list[Run]]:
+    """tpcb-like that waits for no flush, by clients; 0 stands for the loop with one client."""
+    seen: dict[int, list[Run]] = {clients: [] for clients in (*CLIENTS, 0)}
+    # Most pages have had their full image when it ends.
+    last = bench.run("tpcb-like", CLIENTS[-1], min(15, 1 + rounds), waits=False)
+    for _ in range(rounds):
+        for clients in CLIENTS:
+            seen[clients].append(last := bench.run("tpcb-like", clients, 1, waits=False))
+        bench.write_loop(last.wal_bytes / last.transactions)
+        seen[0].append(bench.run(str(bench.loop), 1, 1, waits=False))
+    return seen
+
+
+def measure_waiting(bench: Bench, rounds: int, loop_off_tps: float) -> list[Commits]:
+    """Loads that wait for flushes, in random order, each between two looks at what a flush takes: it changes by the second."""
     draw = random.Random(1)
     measured = []
     for number in range(rounds):
-        seen = {}
-        for script, clients, waits in draw.sample(cells, k=len(cells)):
-            path = str(bench.tiny) if script == "tiny" else script
-            seen[script, clients, waits] = bench.run(path, clients, seconds, waits=waits)
-        measured.append(seen)
+        flush_s, waiting = {}, {}
+        for clients in draw.sample(CLIENTS, k=len(CLIENTS)):
+            before = bench.run(str(bench.loop), 1, 1)
+            waiting[clients] = bench.run("tpcb-like", clients, 2)
+            after = bench.run(str(bench.loop), 1, 1)
+            looped_tps = statistics.harmonic_mean([before.tps, after.tps])
+            flush_s[clients] = measure_flush_s(flushed_tps=looped_tps, unflushed_tps=loop_off_tps)
+        measured.append(Commits(flush_s=flush_s, waiting=waiting))
         print(f"  round {number + 1} of {rounds}", flush=True)
     return measured
 
 
-def say_commits(measured: Sequence[Mapping[tuple[str, int, bool], Run]]) -> None:
-    tps = {cell: statistics.median(seen[cell].tps for seen in measured) for cell in measured[0]}
-    cpu_s = {cell: statistics.median(seen[cell].cpu_s for seen in measured) for cell in measured[0]}
-    flush_s = measure_flush_s(flushed_tps=tps["tiny", 1, True], unflushed_tps=tps["tiny", 1, False])
-    gap_s = max(0.0, 1 / tps["tiny", 2, True] - flush_s)
-    unflushed = np.interp(range(1, CLIENTS[-1] + 1), CLIENTS, [tps["tpcb-like", n, False] for n in CLIENTS])
-    wait_cpu_s = max(0.0, cpu_s["tpcb-like", 1, True] - cpu_s["tpcb-like", 1, False])
-    cpus = max(tps["tpcb-like", n, False] * cpu_s["tpcb-like", n, False] for n in CLIENTS)
+@contextmanager
+def held(pid: int, path: Path) -> Iterator[None]:
+    """Let a server write only so often to the disk that a path lies on."""
+    device = path.stat().st_dev
+    folder = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}").resolve()
+    whole = folder.parent if (folder / "partition").exists() else folder
+    BLKIO.mkdir()
+    try:
+        limit = f"{(whole / 'dev').read_text().strip()} {HELD_IOPS}"
+        (BLKIO / "blkio.throttle.write_iops_device").write_text(limit)
+        for child in (str(pid), *Path(f"/proc/{pid}/task/{pid}/children").read_text().split()):
+            # A backend may have ended meanwhile.
+            with suppress(ProcessLookupError):
+                (BLKIO / "cgroup.procs").write_text(child)
+        yield
+    finally:
+        for child in (BLKIO / "cgroup.procs").read_text().split():
+            with suppress(ProcessLookupError):
+                (BLKIO.parent / "cgroup.procs").write_text(child)
+        BLKIO.rmdir()
+
+
+def say_commits(name: str, off: Mapping[int, Sequence[Run]], measured: Sequence[Commits]) -> None:
+    off_tps = {clients: statistics.median(run.tps for run in runs) for clients, runs in off.items()}
+    off_cpu_s = {clients: statistics.median(run.cpu_s for run in runs) for clients, runs in off.items()}
+    wait_cpu_s = max(0.0, statistics.median(one.waiting[1].cpu_s for one in measured) - off_cpu_s[1])
+    cpus = max(off_tps[clients] * off_cpu_s[clients] for clients in CLIENTS)
+    unflushed = np.interp(range(1, CLIENTS[-1] + 1), CLIENTS, [off_tps[clients] for clients in CLIENTS])
     charged = charge_waits(unflushed.tolist(), wait_cpu_s=wait_cpu_s, cpu_count=cpus)
-    say("models.commit.input.flush", flush_s * 1e6, unit="us", n=len(measured))
-    say("models.commit.input.gap", gap_s * 1e6, unit="us", n=len(measured))
-    say("models.commit.input.wait_cpu", wait_cpu_s * 1e6, unit="us", n=len(measured))
-    say("models.commit.input.cpus", cpus, unit="count", n=len(measured))
-    errors, of_bound = [], []
+    flush_s = statistics.median(seconds for one in measured for seconds in one.flush_s.values())
+    say(f"models.{name}.input.flush", flush_s * 1e6, unit="us", n=2 * len(CLIENTS) * len(measured))
+    say(f"models.{name}.input.wait_cpu", wait_cpu_s * 1e6, unit="us", n=len(measured))
+    say(f"models.{name}.input.cpus", cpus, unit="count", n=len(off[1]))
+    errors: dict[str, list[float]] = {"error": [], "error_of_timed_flushes": []}
     for clients in CLIENTS:
-        plain = ceiling_tps(clients, flush_s=flush_s, gap_s=gap_s)
-        forecast = predict_commit_tps(charged[:clients], flush_s=flush_s, gap_s=gap_s)
-        seen = tps["tpcb-like", clients, True]
-        errors.append(forecast.tps / seen - 1)
-        is_bound = plain < tps["tpcb-like", clients, False]
-        of_bound += [errors[-1]] if is_bound else []
-        print(
-            f"  {clients} clients: {forecast.tps:,.0f} tps predicted, {seen:,.0f} measured;"
-            f" flushes alone {plain:,.0f}, without them {tps['tpcb-like', clients, False]:,.0f}"
-        )
-        name = f"models.commit.{clients}_clients"
-        say(f"{name}.measured_tps", seen, unit="tps", n=len(measured))
-        say(f"{name}.error", errors[-1], unit="ratio", n=len(measured))
-    say_errors("models.commit.error", errors)
-    if of_bound:
-        say_errors("models.commit.flush_bound.error", of_bound)
+        seen = [one.waiting[clients].tps for one in measured]
+        looped = [one.flush_s[clients] for one in measured]
+        timed = [one.waiting[clients].flush_s or looped[number] for number, one in enumerate(measured)]
+        alone = statistics.median(ceiling_tps(clients, flush_s=seconds) for seconds in looped)
+        print(f"  {clients} clients: flushes alone {alone:,.0f} tps, without them {off_tps[clients]:,.0f}")
+        say(f"models.{name}.{clients}_clients.measured_tps", statistics.median(seen), unit="tps", n=len(seen))
+        for what, flushes in zip(errors, (looped, timed), strict=True):
+            forecasts = [predict_commit_tps(charged[:clients], flush_s=seconds).tps for seconds in flushes]
+            ratios = [forecast / tps - 1 for forecast, tps in zip(forecasts, seen, strict=True)]
+            errors[what].append(statistics.median(ratios))
+            print(
+                f"    predicted {statistics.median(forecasts):,.0f} tps, {what.replace('_', ' ')} {errors[what][-1]:+.0%}"
+            )
+            say(f"models.{name}.{clients}_clients.{what}", errors[what][-1], unit="ratio", n=len(seen))
+    for what, of in errors.items():
+        say_errors(f"models.{name}.{what}", of)
+
+
+def run_commits(name: str, home: Home, installation: Installation, folder: Path, *, scale: int, rounds: int) -> None:
+    # Full images would make what a commit writes another thing from one second to the next.
+    settings = {"shared_buffers": "2GB", "full_page_writes": "off"}
+    with running(home, installation, scale, settings, folder) as bench:
+        with bench.server.connect() as connection:
+            sql.warm_dataset(connection)
+            sql.checkpoint(connection)
+        off = measure_unflushed(bench, rounds)
+        loop_off_tps = statistics.median(run.tps for run in off[0])
+        with held(bench.server.pid, home.root) if name == "held" else nullcontext():
+            measured = measure_waiting(bench, rounds, loop_off_tps)
+    say_commits(name, off, measured)
 
 
 def run_reads(home: Home, installation: Installation, folder: Path, *, sizes_mb: Sequence[int], seconds: float) -> None:
@@ -316,7 +387,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a rough answer within a minute")
     parser.add_argument("--part", nargs="+", choices=PARTS, default=PARTS)
-    parser.add_argument("--rounds", type=int, default=15, help="of commits")
+    parser.add_argument("--rounds", type=int, default=8, help="of commits")
     parser.add_argument("--home", type=Path, help="keeps loaded data; else they are loaded and thrown away")
     options = parser.parse_args()
     with ExitStack() as stack:
@@ -329,13 +400,12 @@ def main() -> None:
             print(f"{part}:", flush=True)
             folder = root / part
             folder.mkdir(mode=0o755)
-            if part == "commit":
-                scale = READ_SCALE if options.quick else COMMIT_SCALE
-                with running(home, installation, scale, {"shared_buffers": "1GB"}, folder) as bench:
-                    with bench.server.connect() as connection:
-                        sql.warm_dataset(connection)
-                        sql.checkpoint(connection)
-                    say_commits(measure_commits(bench, 2 if options.quick else options.rounds, 1))
+            if part in {"commit", "held"}:
+                if part == "held" and not os.access(BLKIO.parent, os.W_OK):
+                    print("  no blkio of cgroup v1 that may be written: left out")
+                    continue
+                scale, rounds = (READ_SCALE, 1) if options.quick else (COMMIT_SCALE, options.rounds)
+                run_commits(part, home, installation, folder, scale=scale, rounds=rounds)
             elif part == "reads":
                 sizes_mb, seconds = (SIZES_MB[1:2], 1) if options.quick else (SIZES_MB, 4)
                 run_reads(home, installation, folder, sizes_mb=sizes_mb, seconds=seconds)
