@@ -87,7 +87,6 @@ def test_all_patterns_on_real_file_systems(loop: Loop) -> None:
         assert (run.write is None) == (run.job.pattern in {Pattern.RANDOM_READ, Pattern.SEQUENTIAL_READ})
         assert (run.flush is not None) == run.job.is_flushed
         assert run.runtime_s > 0.29
-        assert run.spans
         assert run.others_bytes_per_s is not None
     assert steps == ["laying out the test file", "round 1 of 1"]
     assert found.tools == {"fio": find_fio().version.removeprefix("fio-")}
@@ -135,6 +134,7 @@ def test_load_of_others_on_the_device_is_noticed(ext4: Loop) -> None:
     finally:
         other.terminate()
         other.wait()
+    assert quiet.spans
     assert quiet.others_bytes_per_s is not None
     assert quiet.others_bytes_per_s < 2e6
     assert busy.others_bytes_per_s == pytest.approx(20 * MIB, rel=0.5)
