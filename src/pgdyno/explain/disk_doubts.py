@@ -214,7 +214,7 @@ def _others(scene: DiskScene) -> Iterator[Finding]:
             severity=Severity.WARNING,
             claim="Others used the disk while it was measured: it can do more than this.",
             evidence=f"In {len(disturbed)} of {len(direct)} runs; most beside {_name_job(most.job)}: they moved"
-            f" {format_bytes(most.others_bytes_per_s or 0.0)}/s, fio {format_bytes(bytes_per_s_of(most))}/s",
+            f" {_rate(most.others_bytes_per_s or 0.0)}, fio {_rate(bytes_per_s_of(most))}",
             why="What they took is missing from these figures, and they waited, too.",
             advice="`iotop -o` names them; measure again when they are done.",
         )
@@ -325,8 +325,12 @@ def _name_job(job: DiskJob) -> str:
 
 def _amount(one: Efficiency, value: float) -> str:
     if one.measured.unit == "bytes/s":
-        return f"{value / 1e6:,.4g} MB/s"
+        return _rate(value)
     return f"{value:,.0f} {'a second' if one.key is EntryKey.FLUSHES else 'IOPS'}"
+
+
+def _rate(bytes_per_s: float) -> str:
+    return f"{bytes_per_s / 1e6:,.4g} MB/s"
 
 
 def _percent(ratio: float | None) -> str:

@@ -6,6 +6,7 @@ Rates are in 10^6 bytes, as fio and data sheets have them. What speaks against a
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import msgspec
 
@@ -52,10 +53,6 @@ class CardView(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...]
     file: str | None = None
     """Where the card lies."""
-
-    def find(self, key: EntryKey) -> float | None:
-        """The figure of that name; None where it was not measured."""
-        return next((one.estimate.value for one in self.entries if one.key is key), None)
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,43 +133,50 @@ def explain_for_postgresql(view: CardView) -> tuple[str, ...]:
 
 
 def _explain(view: CardView) -> Iterator[str]:
-    lasting = {
-        one.key: one.ceiling.value for one in view.efficiencies if one.standing in {Standing.BURST, Standing.IMPOSSIBLE}
-    }
-
-    def most(key: EntryKey) -> float | None:
-        """What lasts of it: a server that is busy outlasts every burst."""
-        found = view.find(key)
-        return None if found is None else min(found, lasting.get(key, found))
-
-    flushes = most(EntryKey.FLUSHES)
+    flushes, reads, writes = (
+        _most(view, key) for key in (EntryKey.FLUSHES, EntryKey.RANDOM_READ, EntryKey.RANDOM_WRITE)
+    )
     if flushes:
+        count = flushes.words.removesuffix(" /s")
         yield (
-            f"Flushes one by one: {format_number(flushes)}/s, so one client commits at most {format_number(flushes)} times"
-            f" a second. N clients share flushes and commit about N/2 times as often, until CPU or disk ends it."
+            f"Flushes one by one: {count}/s, so one client commits at most {count} times a second. N clients share flushes"
+            f" and commit about N/2 times as often, until CPU or disk ends it."
         )
-    reads, p50, p99 = (most(key) for key in (EntryKey.RANDOM_READ, EntryKey.READ_P50, EntryKey.READ_P99))
+    p50, p99 = (_most(view, key) for key in (EntryKey.READ_P50, EntryKey.READ_P99))
     if reads and p50 and p99:
         yield (
-            f"A page that no cache has takes {format_latency(p50)}, one in a hundred more than {format_latency(p99)}."
-            f" All backends together get at most {format_number(reads)} of them a second"
-            f" ({format_rate(reads * PAGE_BYTES)})."
+            f"A page that no cache has takes {p50.words}, one in a hundred more than {p99.words}. All backends together"
+            f" get at most {reads.words.removesuffix(' IOPS')} of them a second ({format_rate(reads.value * PAGE_BYTES)})."
         )
-    writes = most(EntryKey.RANDOM_WRITE)
     if writes:
         yield (
-            f"A checkpoint writes scattered pages at {format_rate(writes * PAGE_BYTES)} at most: 1 GB of them takes"
-            f" {format_seconds(_GIBIBYTE / PAGE_BYTES / writes)} or more."
+            f"A checkpoint writes scattered pages at {format_rate(writes.value * PAGE_BYTES)} at most: 1 GB of them takes"
+            f" {format_seconds(_GIBIBYTE / PAGE_BYTES / writes.value)} or more."
         )
-    sequential = most(EntryKey.SEQUENTIAL_READ)
+    sequential = _most(view, EntryKey.SEQUENTIAL_READ)
     if sequential:
-        yield (
-            f"Scanning a table of 10 GB that is not in memory takes"
-            f" {format_seconds(10 * _GIBIBYTE / sequential)} or more."
-        )
-    wal = most(EntryKey.WAL)
+        seconds = format_seconds(10 * _GIBIBYTE / sequential.value)
+        yield f"Scanning a table of 10 GB that is not in memory takes {seconds} or more."
+    wal = _most(view, EntryKey.WAL)
     if wal:
-        yield f"WAL is written at {format_rate(wal)} at most, where large transactions or many clients share a flush."
+        yield f"WAL is written at {wal.words} at most, where large transactions or many clients share a flush."
+
+
+class _Most(NamedTuple):
+    value: float
+    words: str
+
+
+def _most(view: CardView, key: EntryKey) -> _Most | None:
+    """A figure, or what lasts of it where that is less: a server that is busy outlasts every burst."""
+    entry = next((one for one in view.entries if one.key is key), None)
+    if entry is None or not entry.estimate.value:
+        return None
+    for one in view.efficiencies:
+        if one.key is key and one.standing in {Standing.BURST, Standing.IMPOSSIBLE}:
+            lasting = msgspec.structs.replace(entry.estimate, value=one.ceiling.value, low=None, high=None)
+            return _Most(one.ceiling.value, show_figure(lasting, is_count=key in _PER_S).value)
+    return _Most(entry.estimate.value, show_entry(entry).value)
 
 
 def _describe_width(estimate: Estimate) -> str:

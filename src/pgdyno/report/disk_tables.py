@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from pgdyno.analyse.disk_card import JobFigures, LatencyFigures, Plateau, PlateauKind
+from pgdyno.analyse.disk_card import PLATEAU_GAIN, JobFigures, LatencyFigures, Plateau, PlateauKind
 from pgdyno.analyse.disk_efficiency import Efficiency
 from pgdyno.analyse.estimate import Estimate
 from pgdyno.plan.disk import DiskJob, Pattern
@@ -21,6 +21,8 @@ _JOB_WORDS = {
     Pattern.WRITE_AND_FLUSH: "write+flush",
     Pattern.WAL: "WAL",
 }
+_BEGUN = {PlateauKind.REACHED, PlateauKind.LIKELY}
+_STAR = "*"
 _FLUSH_GROUPS = ("one 8kB write", "two 8kB writes")
 
 
@@ -44,12 +46,14 @@ def jobs_table(view: CardView) -> Table | None:
         return None
     rows = tuple(_job_row(one, view.figures.plateaus) for one in view.figures.jobs)
     titles = columns("fio", "depth", "IOPS", "±", "MB/s", "p50", "p99", "p99.9", numbers_from=1)
+    has_plateau = any(one.kind in _BEGUN for one in view.figures.plateaus)
+    star = f" {_STAR} marks the depth from which more buys less than {PLATEAU_GAIN * 100:.0f} %." if has_plateau else ""
     return Table(
         caption="Each pattern by depth",
         columns=titles,
         rows=rows,
-        remark="± is half of the 95 % interval; * a depth from which more buys less than 10 %. Latency: of reads where"
-        " both are at work, of the flush where there is one.",
+        remark=f"± is half of the 95 % interval.{star} Latency: of reads where both are at work, of the flush where there"
+        " is one.",
     )
 
 
@@ -95,12 +99,12 @@ def _job_row(one: JobFigures, plateaus: tuple[Plateau, ...]) -> tuple[Cell, ...]
     latency = one.flush or one.read or one.write
     begins = any(
         (each.pattern, each.block_bytes, each.depth) == (one.job.pattern, one.job.block_bytes, one.job.depth)
-        and each.kind in {PlateauKind.REACHED, PlateauKind.LIKELY}
+        and each.kind in _BEGUN
         for each in plateaus
     )
     iops, rate = one.iops.value, one.bytes_per_s.value
     return (
-        text(f"{name_job(one.job)}{'*' if begins else ''}"),
+        text(f"{name_job(one.job)}{_STAR if begins else ''}"),
         text(str(one.job.depth)),
         text(None if iops is None else format_number(iops)),
         text(_half_width(one.iops)),
