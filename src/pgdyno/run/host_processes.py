@@ -35,7 +35,7 @@ _LOAD_PROGRAMS = frozenset(
         *("apt-get", "dpkg", "unattended-upgr", "dnf", "yum", "redis-benchmark", "wrk", "k6"),
     )
 )
-_PGDYNO_AT_WORK = frozenset({"bench", "run", "resume", "compare", "sweep"})
+_PGDYNO_AT_WORK = frozenset({"bench", "run", "resume", "compare", "sweep", "disk"})
 
 
 class Process(msgspec.Struct, frozen=True, kw_only=True):
