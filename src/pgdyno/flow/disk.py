@@ -80,7 +80,8 @@ def measure_disks(question: DiskQuestion, ui: Ui) -> DiskResult:
         _announce(jobs, files, ui)
         cards = []
         for place, (job, file) in enumerate(zip(jobs, files, strict=True)):
-            card = declare(take_card(job, tools, ui=ui, now=now), declared, place)
+            title = f"{job.path}: " if len(jobs) > 1 else ""
+            card = declare(take_card(job, tools, ui=ui, now=now, title=title), declared, place)
             if not card.runs and not card.flush_tests:
                 reasons = "\n".join(f"{one.what}: {one.reason}" for one in card.unseen)
                 raise StepFailedError(f"nothing could be measured of {job.path}", detail=reasons)
@@ -106,7 +107,7 @@ class DiskJobs(msgspec.Struct, frozen=True, kw_only=True):
     plan: DiskPlan
 
 
-def take_card(jobs: DiskJobs, tools: DiskTools, *, ui: Ui, now: dt.datetime) -> DiskCard:
+def take_card(jobs: DiskJobs, tools: DiskTools, *, ui: Ui, now: dt.datetime, title: str = "") -> DiskCard:
     """Measure a path.
 
     Args:
@@ -114,13 +115,14 @@ def take_card(jobs: DiskJobs, tools: DiskTools, *, ui: Ui, now: dt.datetime) -> 
         tools: With what.
         ui: Told of each step.
         now: When it begins.
+        title: What the title of each step begins with.
 
     Raises:
         HostError: The folder cannot be used.
         StepFailedError: The file cannot be laid out.
     """
     began_s = monotonic_s()
-    steps = _Steps(ui)
+    steps = _Steps(ui, title)
     seen = measure_disk(jobs.path, jobs.plan, tools, on_step=steps.begin, on_activity=ui.show_activity)
     steps.end()
     host = jobs.machine.host
@@ -150,13 +152,13 @@ def _name_server(tools: DiskTools) -> dict[str, str]:
 class _Steps:
     """Steps that end when the next one begins."""
 
-    def __init__(self, ui: Ui) -> None:
-        self._ui = ui
+    def __init__(self, ui: Ui, title: str) -> None:
+        self._ui, self._title = ui, title
         self._is_open = False
 
     def begin(self, title: str, predicted_s: float) -> None:
         self.end()
-        self._ui.begin_step(title, predicted_s=predicted_s)
+        self._ui.begin_step(f"{self._title}{title}", predicted_s=predicted_s)
         self._is_open = True
 
     def end(self) -> None:
