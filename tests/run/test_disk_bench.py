@@ -88,7 +88,7 @@ def test_all_patterns_on_real_file_systems(loop: Loop) -> None:
         assert (run.flush is not None) == run.job.is_flushed
         assert run.runtime_s > 0.29
         assert run.others_bytes_per_s is not None
-    assert steps == ["laying out the test file", "round 1 of 1"]
+    assert steps == ["laying out the test file", "fio, round 1 of 1"]
     assert found.tools == {"fio": find_fio().version.removeprefix("fio-")}
     assert loop.free_bytes == pytest.approx(free_bytes, abs=4 * MIB)
 
@@ -214,7 +214,7 @@ def test_a_measurement_that_is_killed_leaves_nothing(ext4: Loop, sign: signal.Si
     root = Path(__file__).parents[2]
     with subprocess.Popen(argv, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as child:
         assert child.stdout is not None
-        while child.stdout.readline() != "round 1 of 1\n":
+        while child.stdout.readline() != "fio, round 1 of 1\n":
             assert child.poll() is None
         assert ext4.free_bytes < free_bytes - 60 * MIB
         child.send_signal(sign)

@@ -126,7 +126,7 @@ class _Bench:
         for number, jobs in enumerate(plan.rounds):
             possible = [job for job in jobs if can_run(fio, job, scratch)]
             seconds = sum(job.runtime_s + FIO_START_S for job in possible)
-            self._on_step(f"round {number + 1} of {len(plan.rounds)}", seconds)
+            self._on_step(f"fio, round {number + 1} of {len(plan.rounds)}", seconds)
             for place, job in enumerate(possible):
                 what = f"{job.pattern.value}, {format_bytes(job.block_bytes)}, depth {job.depth}"
                 self._on_activity(what)
