@@ -12,7 +12,8 @@ from pgdyno.analyse.disk_card import estimate_card
 from pgdyno.analyse.disk_efficiency import Standing, hold_against
 from pgdyno.analyse.disk_entries import EntryKey, list_entries
 from pgdyno.analyse.storage import reckon_ceilings
-from pgdyno.explain.disk_doubts import DiskScene, find_disk_doubts
+from pgdyno.explain.disk_doubts import find_disk_doubts
+from pgdyno.explain.disk_scene import DiskScene
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.plan.disk import DiskJob, Pattern
 from pgdyno.record.disk_card import DiskCard

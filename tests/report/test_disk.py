@@ -103,6 +103,13 @@ def test_cards_side_by_side(golden: Callable[[Path, str], None]) -> None:
     assert len(document.cards) == 3
 
 
+def test_many_cards_fit_the_screen() -> None:
+    views = [view_card(make_card(runs=make_runs(seed=seed))) for seed in range(6)]
+    text = printed(render_comparison(views, compare_entries([view.entries for view in views])))
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert text.count("random reads, 8 kB") == 2 + 5, "two tables of figures, and one of ratios for each other card"
+
+
 def test_what_it_means_for_postgresql() -> None:
     said = " ".join(explain_for_postgresql(view_of(make_card(runs=(), flush_tests=make_card().flush_tests))))
     assert said.startswith("Flushes one by one: 540/s, so one client commits at most 540 times a second.")

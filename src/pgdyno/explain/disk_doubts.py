@@ -1,4 +1,4 @@
-"""What a reader must know before trusting a disk card: bursts, other loads, caches that lie, places that keep nothing.
+"""What a reader must know before trusting a disk card: bursts, other loads, noise, what is declared, and its place.
 
 Each rule is one small function over what was seen and estimated, silent where it has no evidence. A finding is `critical`
 where the figures are not those of a disk, a `warning` where they need a word beside them.
@@ -6,30 +6,17 @@ where the figures are not those of a disk, a `warning` where they need a word be
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-import msgspec
-
-from pgdyno.analyse.disk_card import DiskFigures, PlateauKind, bytes_per_s_of, iops_of
+from pgdyno.analyse.disk_card import PlateauKind, bytes_per_s_of, iops_of
 from pgdyno.analyse.disk_efficiency import Efficiency, Standing
-from pgdyno.analyse.disk_entries import Entry, EntryKey
+from pgdyno.analyse.disk_entries import EntryKey
+from pgdyno.explain import disk_places
+from pgdyno.explain.disk_scene import DiskScene, Rule
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.plan.disk import DiskJob, Pattern
-from pgdyno.record.disk_card import DiskCard
 from pgdyno.units import format_bytes
 
-_IN_MEMORY = frozenset({"tmpfs", "ramfs"})
-_REMOTE = ("nfs", "cifs", "smb", "9p", "fuse", "virtiofs", "ceph", "gluster", "lustre", "afs", "gfs", "ocfs")
-# Disks that a hypervisor shows, behind a network most of them: what they say of rotating means nothing.
-_VIRTUAL = re.compile(r"vd|xvd|rbd|nbd|drbd")
-# A packet there and back within a data centre, and no more. Source: Dean & Barroso 2013, doi:10.1145/2408776.2408794,
-# count 0.5 ms for it; placement next to each other and kernel bypass bring it to 50 µs.
-_NETWORK_FLUSH_US = 50.0
-# A quarter of a revolution at 15,000 a minute: the platter has not even come round.
-_ROTATING_FLUSH_US = 1000.0
-# No queue of any device is entered and left within so little.
-_ANY_FLUSH_US = 3.0
 # What others moved, of what the run itself did; a file system's own bookkeeping stays below it.
 _OTHERS_RATIO = 0.10
 _OTHERS_BYTES_PER_S = 1e6
@@ -71,104 +58,11 @@ _STANDINGS = {
 }
 
 
-class DiskScene(msgspec.Struct, frozen=True, kw_only=True):
-    """A card with all that is known of it."""
-
-    card: DiskCard
-    figures: DiskFigures
-    entries: tuple[Entry, ...]
-    efficiencies: tuple[Efficiency, ...] = ()
-    beside: tuple[DiskCard, ...] = ()
-    """Of the other paths that were measured at the same time."""
-
-    def find(self, key: EntryKey) -> float | None:
-        """The figure of that name; None where it was not measured."""
-        return next((one.estimate.value for one in self.entries if one.key is key), None)
-
-
 def find_disk_doubts(scene: DiskScene) -> tuple[Finding, ...]:
     """Everything that weakens a card's figures, worst first."""
     findings = [finding for rule in _RULES for finding in rule(scene)]
     order = list(Severity)
     return tuple(sorted(findings, key=lambda finding: order.index(finding.severity)))
-
-
-def _file_system(scene: DiskScene) -> Iterator[Finding]:
-    if scene.card.look is None:
-        return
-    facts = scene.card.look.facts
-    where = f"File system {facts.filesystem} at {facts.path}"
-    if facts.filesystem in _IN_MEMORY:
-        yield Finding(
-            rule="no-durability",
-            severity=Severity.CRITICAL,
-            claim="This is memory, not a disk: nothing that lies there is durable.",
-            evidence=where,
-            why="A flush has nothing to write to, and a power failure loses everything.",
-            advice="Measure a path on a disk: `pgdyno disk PATH`.",
-        )
-    elif facts.filesystem == "overlay":
-        yield Finding(
-            rule="no-durability",
-            severity=Severity.WARNING,
-            claim="This is a container's own layer: what lies there goes with the container.",
-            evidence=where,
-            why="No database belongs there; a volume that is mounted may be another disk.",
-            advice="Measure the volume that the data will lie on: `pgdyno disk PATH`.",
-        )
-    elif facts.filesystem.startswith(_REMOTE):
-        yield Finding(
-            rule="remote-file-system",
-            severity=Severity.WARNING,
-            claim="The file system is another machine's: its network, cache and clients are in these figures.",
-            evidence=where,
-            why="What a flush means is up to it.",
-            advice="Read how it is exported (NFS: `sync`) before data lie there.",
-        )
-    off = sorted(set(facts.mount_options.split(",")) & {"nobarrier", "barrier=0"})
-    if off:
-        yield Finding(
-            rule="no-durability",
-            severity=Severity.CRITICAL,
-            claim="Durability is given up: the file system does not flush the disk's cache.",
-            evidence=f"Mount options: {', '.join(off)}",
-            why="Flushes look fast, and a power failure loses what they promised.",
-            advice=f"`mount -o remount,barrier=1 $(findmnt -no TARGET -T {facts.path})`, and measure again.",
-        )
-    if any(device.kind == "loop" for device in scene.card.look.devices):
-        yield Finding(
-            rule="loop-device",
-            severity=Severity.NOTE,
-            claim="This is a file that is used as a disk.",
-            evidence=", ".join(f"/dev/{one.name}" for one in scene.card.look.devices if one.kind == "loop"),
-            why="Each write goes through two file systems.",
-        )
-
-
-def _quick_flushes(scene: DiskScene) -> Iterator[Finding]:
-    flushes, look = scene.find(EntryKey.FLUSHES), scene.card.look
-    if not flushes or look is None or look.facts.filesystem in _IN_MEMORY:
-        return
-    flush_us = 1e6 / flushes
-    leaves = [device for device in look.devices if device.kind == "disk"]
-    virtual = [device.name for device in leaves if _VIRTUAL.match(device.name)]
-    rotating = [device.name for device in leaves if device.is_rotational and device.name not in virtual]
-    for least_us, names, what in (
-        (_ROTATING_FLUSH_US, rotating, "a disk that rotates"),
-        (_NETWORK_FLUSH_US, virtual, "a virtual disk, which mostly lies in a network"),
-        (_ANY_FLUSH_US, [device.name for device in leaves], "any disk"),
-    ):
-        if names and flush_us < least_us:
-            yield Finding(
-                rule="flush-too-quick",
-                severity=Severity.WARNING,
-                claim="Flushes are too quick to have reached a disk: some cache answers for it.",
-                evidence=f"{flush_us:.3g} µs each on {', '.join(names)}; {what} takes {least_us:g} µs or more",
-                why="If that cache does not outlive a power failure, committed transactions do not either.",
-                advice="Make sure that it has a battery or flash behind it: of a controller `storcli /c0/vall show all`,"
-                " of a hypervisor its cache mode (`none` or `writethrough`, not `unsafe`).",
-            )
-            return
 
 
 def _disagreement(scene: DiskScene) -> Iterator[Finding]:
@@ -291,33 +185,6 @@ def _join(names: list[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
-def _shared_device(scene: DiskScene) -> Iterator[Finding]:
-    look = scene.card.look
-    if look is None or look.facts.block_device is None:
-        return
-    same = [one.name for one in scene.beside if one.look and one.look.facts.block_device == look.facts.block_device]
-    if same:
-        yield Finding(
-            rule="same-device",
-            severity=Severity.WARNING,
-            claim=f"It shares its disk with {', '.join(same)}.",
-            evidence=f"All on {look.facts.block_device}",
-            why="Each was measured alone: together they get what one of them has.",
-            advice="Do not add them up; WAL is apart only on another device.",
-        )
-
-
-def _neighbours(scene: DiskScene) -> Iterator[Finding]:
-    if scene.card.neighbours:
-        yield Finding(
-            rule="servers-on-device",
-            severity=Severity.NOTE,
-            claim="A PostgreSQL server that was running lies on this disk.",
-            evidence=", ".join(scene.card.neighbours),
-            why="What it did meanwhile is missing from these figures, and it was slower.",
-        )
-
-
 def _name_job(job: DiskJob) -> str:
     size = "" if job.pattern in {Pattern.MIXED, Pattern.WRITE_AND_FLUSH} else f" {format_bytes(job.block_bytes)}"
     return f"{job.pattern.value}{size} at depth {job.depth}"
@@ -337,16 +204,13 @@ def _percent(ratio: float | None) -> str:
     return "?" if ratio is None else f"{ratio * 100:.0f} %"
 
 
-_RULES: tuple[Callable[[DiskScene], Iterator[Finding]], ...] = (
-    _file_system,
-    _quick_flushes,
+_RULES: tuple[Rule, ...] = (
+    *disk_places.RULES,
     _disagreement,
     _fades,
     _others,
     _efficiency,
     _noise,
     _generator,
-    _shared_device,
-    _neighbours,
     _plateaus,
 )

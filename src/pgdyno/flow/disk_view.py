@@ -14,7 +14,8 @@ from pgdyno.analyse.disk_comparison import Difference, compare_entries
 from pgdyno.analyse.disk_efficiency import ceilings_of, declared_entries, hold_against
 from pgdyno.analyse.disk_entries import list_entries
 from pgdyno.errors import ExitCode, SpecError, with_program
-from pgdyno.explain.disk_doubts import DiskScene, find_disk_doubts
+from pgdyno.explain.disk_doubts import find_disk_doubts
+from pgdyno.explain.disk_scene import DiskScene
 from pgdyno.explain.finding import Severity
 from pgdyno.facts.instances import find_instance
 from pgdyno.record.disk_card import DiskCard, read_card

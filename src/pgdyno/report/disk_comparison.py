@@ -28,7 +28,8 @@ def render_comparison(views: Sequence[CardView], differences: Sequence[Differenc
         parts += [Paragraph(Text.assemble((f"{name}  ", "bold"), describe_place(view.card)), by=0)]
         made = describe_making(view.card, view.figures)
         parts += [Paragraph(made, by=3)] if made else []
-    parts += ["", Grid(figures_table(views))]
+    for first in range(0, len(views), _BESIDE):
+        parts += ["", Grid(figures_table(views, range(first, min(first + _BESIDE, len(views)))))]
     for place in range(1, len(views)):
         table = ratios_table(views, differences, place)
         parts += ["", Text(table.caption, style="bold underline"), Grid(table)]
@@ -38,6 +39,8 @@ def render_comparison(views: Sequence[CardView], differences: Sequence[Differenc
 
 
 DECLARED = "declared"
+# Cards whose figures fit side by side into 80 columns.
+_BESIDE = 4
 REMARK = (
     f"At most {ALPHA * 100:.0f} of 100 such comparisons call anything faster or slower that is not; equivalent is within"
     f" {format_within(DELTA_RATIO)}. Intervals are those of the minutes in which each card was measured: what changes from"
@@ -51,13 +54,15 @@ def name_cards(views: Sequence[CardView]) -> list[str]:
     return [letters[place] if place < len(letters) else f"{place + 1}" for place in range(len(views))]
 
 
-def figures_table(views: Sequence[CardView]) -> Table:
-    """Every figure of every card."""
+def figures_table(views: Sequence[CardView], places: Sequence[int] | None = None) -> Table:
+    """Every figure of every card, or of those at some places."""
+    chosen = range(len(views)) if places is None else places
+    names = name_cards(views)
     keys = [key for key in EntryKey if any(entry.key is key for view in views for entry in view.entries)]
-    shown = [{entry.key: show_entry(entry).value for entry in view.entries} for view in views]
+    shown = [{entry.key: show_entry(entry).value for entry in views[place].entries} for place in chosen]
     return Table(
         caption="Figures",
-        columns=columns("", *name_cards(views), numbers_from=1),
+        columns=columns("", *(names[place] for place in chosen), numbers_from=1),
         rows=tuple((text(ENTRY_WORDS[key]), *(text(one.get(key)) for one in shown)) for key in keys),
     )
 
