@@ -36,7 +36,6 @@ import numpy as np
 from figures import say
 
 from pgdyno.analyse.models import (
-    PAGE_BYTES,
     PageClass,
     ceiling_tps,
     charge_waits,
@@ -58,6 +57,7 @@ from pgdyno.run.server import DATABASE, Server
 from pgdyno.run.template import prepare_template, restore_template
 from pgdyno.spec.study import DataSpec, ServerSpec
 from pgdyno.spec.table import QueryMode
+from pgdyno.units import PAGE_BYTES
 
 PARTS = ("reads", "images", "distance", "commit", "held")
 CLIENTS = (1, 2, 4, 8)

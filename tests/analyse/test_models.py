@@ -28,7 +28,7 @@ FLUSH = st.floats(1e-5, 1e-2)
 RATES = st.lists(st.floats(10, 1e5), min_size=1, max_size=12).map(sorted)
 
 
-def simulate_commits(unflushed: list[float], *, flush_s: float, gap_s: float, seconds: float, seed: int) -> float:
+def simulate_commits(unflushed: list[float], *, flush_s: float, seconds: float, seed: int) -> float:
     """The same loop, event by event: one piece of work ends at the rate of how many are at work."""
     draw = random.Random(seed)
     at_work, waiting, flushing, done = len(unflushed), 0, 0, 0
@@ -41,16 +41,8 @@ def simulate_commits(unflushed: list[float], *, flush_s: float, gap_s: float, se
                 flushing, waiting, flush_ends_s = waiting, 0, now_s + flush_s
             continue
         # With somebody waiting, the end of a flush is when the next one begins.
-        served = flushing
-        now_s, done, at_work, flushing = flush_ends_s, done + served, at_work + served, 0
+        now_s, done, at_work, flushing = flush_ends_s, done + flushing, at_work + flushing, 0
         flush_ends_s = math.inf
-        gap_ends_s = now_s + gap_s if waiting else now_s
-        while now_s < gap_ends_s:
-            others = at_work - served
-            works_s = now_s + draw.expovariate(unflushed[others - 1]) if others else math.inf
-            if works_s < gap_ends_s:
-                at_work, waiting = at_work - 1, waiting + 1
-            now_s = min(works_s, gap_ends_s)
         if waiting:
             flushing, waiting, flush_ends_s = waiting, 0, now_s + flush_s
     return done / now_s
@@ -87,26 +79,34 @@ def simulate_clock(classes: list[PageClass], buffers: int, *, after: int, until:
 
 
 def test_one_client_pays_for_each_flush_itself() -> None:
-    assert predict_commit_tps([1000], flush_s=0.001, gap_s=0.5).tps == pytest.approx(500)
-    assert ceiling_tps(1, flush_s=0.001, gap_s=0.5) == 1000
+    assert predict_commit_tps([1000], flush_s=0.001).tps == pytest.approx(500)
+    assert ceiling_tps(1, flush_s=0.001) == 1000
 
 
 @pytest.mark.parametrize("clients", [2, 3, 8, 64])
 def test_clients_with_nothing_else_to_do_take_turns_in_halves(clients: int) -> None:
-    forecast = predict_commit_tps(np.arange(1, clients + 1) * 1e9, flush_s=0.001, gap_s=0.0001)
-    assert forecast.tps == pytest.approx(clients / (2 * 0.0011), rel=0.01)
-    assert forecast.tps <= ceiling_tps(clients, flush_s=0.001, gap_s=0.0001) * (1 + 1e-9)
+    forecast = predict_commit_tps(np.arange(1, clients + 1) * 1e9, flush_s=0.001)
+    assert forecast.tps == pytest.approx(clients / (2 * 0.001), rel=0.01)
+    assert forecast.tps <= ceiling_tps(clients, flush_s=0.001) * (1 + 1e-9)
     assert forecast.batch_count == pytest.approx(clients / 2, rel=0.01)
 
 
 @settings(max_examples=40)
-@given(unflushed=RATES, flush_s=FLUSH, gap_ratio=st.floats(0, 0.5))
-def test_flushes_make_nothing_faster(unflushed: list[float], flush_s: float, gap_ratio: float) -> None:
-    forecast = predict_commit_tps(unflushed, flush_s=flush_s, gap_s=gap_ratio * flush_s)
+@given(unflushed=RATES, flush_s=FLUSH)
+def test_flushes_make_nothing_faster(unflushed: list[float], flush_s: float) -> None:
+    forecast = predict_commit_tps(unflushed, flush_s=flush_s)
     assert 0 < forecast.tps <= unflushed[-1] * (1 + 1e-9)
     assert 1 - 1e-9 <= forecast.batch_count <= len(unflushed) * (1 + 1e-9)
-    slower = predict_commit_tps(unflushed, flush_s=2 * flush_s, gap_s=gap_ratio * flush_s)
+    slower = predict_commit_tps(unflushed, flush_s=2 * flush_s)
     assert slower.tps <= forecast.tps * (1 + 1e-9)
+
+
+def test_very_many_clients_are_told_by_the_limits_and_at_once() -> None:
+    many = unflushed_tps(1000, think_s=0.0003, cpu_s=0.0003, cpu_count=8)
+    assert predict_commit_tps(many, flush_s=0.001).tps == pytest.approx(many[-1])
+    assert predict_commit_tps(many, flush_s=0.1).tps == pytest.approx(5000)
+    edge = predict_commit_tps(many[:128], flush_s=0.003).tps
+    assert predict_commit_tps(many[:129], flush_s=0.003).tps == pytest.approx(edge, rel=0.02)
 
 
 @given(unflushed=RATES)
@@ -123,8 +123,8 @@ def test_rates_have_no_unit_of_their_own(unflushed: list[float], flush_s: float,
 @pytest.mark.parametrize("think_ms", [0.2, 1.0, 4.0])
 def test_the_chain_is_what_the_same_loop_simulated_comes_to(think_ms: float) -> None:
     unflushed = list(unflushed_tps(6, think_s=think_ms / 1000, cpu_s=think_ms / 2000, cpu_count=2))
-    forecast = predict_commit_tps(unflushed, flush_s=0.001, gap_s=0.0003)
-    simulated = simulate_commits(unflushed, flush_s=0.001, gap_s=0.0003, seconds=20, seed=1)
+    forecast = predict_commit_tps(unflushed, flush_s=0.001)
+    simulated = simulate_commits(unflushed, flush_s=0.001, seconds=20, seed=1)
     assert simulated == pytest.approx(forecast.tps, rel=0.02)
 
 
@@ -225,8 +225,8 @@ def test_checkpoints_come_at_whole_segments(max_wal_size_mb: int, target: float,
 def test_bad_input_is_said_by_name() -> None:
     with pytest.raises(ValueError, match=r"flush_s is 0"):
         ceiling_tps(2, flush_s=0)
-    with pytest.raises(ValueError, match=r"gap_s is -1"):
-        predict_commit_tps([1.0], flush_s=1, gap_s=-1)
+    with pytest.raises(ValueError, match=r"flush_s is -1"):
+        predict_commit_tps([1.0], flush_s=-1)
     with pytest.raises(ValueError, match=r"unflushed\[1\] is nan"):
         predict_commit_tps([1.0, math.nan], flush_s=1)
     with pytest.raises(ValueError, match="buffers_count"):

@@ -17,7 +17,6 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 
-PAGE_BYTES = 8192
 # Of 8168 bytes, 24 being the page's header, a row takes 132 and its pointer; of 8152, of which a tenth stays free, an
 # entry of 16 and its pointer. Source: PostgreSQL 18 manual, Database Page Layout; nbtree/README; pgbench.c, initCreateTables.
 _ACCOUNTS_PER_PAGE = 61
@@ -25,6 +24,8 @@ _KEYS_PER_LEAF = 366
 _ROWS_PER_SCALE = 100_000
 # Source: PostgreSQL 15 to 18, src/include/storage/buf_internals.h, BM_MAX_USAGE_COUNT.
 _MOST_USES = 5
+# With more, flushes or CPUs bind by far, and the chain takes seconds to solve.
+_MOST_CLIENTS = 128
 # Finer arcs, or more rounds of the hand, change the third digit.
 _ARCS, _MOST_ROUNDS = 64, 40
 
@@ -35,8 +36,6 @@ class CommitForecast(msgspec.Struct, frozen=True, kw_only=True):
     tps: float
     batch_count: float
     """Transactions that a flush makes durable, in the mean."""
-    flushing_ratio: float
-    """Share of time in which a flush is under way."""
 
 
 class PageClass(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +59,7 @@ class CacheForecast(msgspec.Struct, frozen=True, kw_only=True):
     """Transactions after which a page that none of them used is gone; infinite where all pages fit."""
 
 
-def ceiling_tps(clients: int, *, flush_s: float, gap_s: float = 0.0) -> float:
+def ceiling_tps(clients: int, *, flush_s: float) -> float:
     """The TPS that flushes alone allow, with nothing else to do: a client, or two halves that take turns.
 
     Who commits while a flush is under way waits for its end, and shares the next one with all who came meanwhile.
@@ -68,11 +67,9 @@ def ceiling_tps(clients: int, *, flush_s: float, gap_s: float = 0.0) -> float:
     Args:
         clients: In a closed loop, each with one transaction at a time.
         flush_s: Of writing and flushing a little WAL.
-        gap_s: From a flush's end to the next one's start, when somebody waits.
     """
     _check_positive(clients=clients, flush_s=flush_s)
-    _check_not_negative(gap_s=gap_s)
-    return 1.0 / flush_s if clients == 1 else clients / (2.0 * (flush_s + gap_s))
+    return 1.0 / flush_s if clients == 1 else clients / (2.0 * flush_s)
 
 
 def unflushed_tps(clients: int, *, think_s: float, cpu_s: float, cpu_count: float) -> tuple[float, ...]:
@@ -104,7 +101,7 @@ def charge_waits(unflushed: Sequence[float], *, wait_cpu_s: float, cpu_count: fl
     return (*unflushed[:1], *(1.0 / (1.0 / rate + wait_cpu_s / cpu_count) for rate in unflushed[1:]))
 
 
-def predict_commit_tps(unflushed: Sequence[float], *, flush_s: float, gap_s: float = 0.0) -> CommitForecast:
+def predict_commit_tps(unflushed: Sequence[float], *, flush_s: float) -> CommitForecast:
     """TPS of a closed loop in which each transaction ends with a flush that is shared with all who wait for it.
 
     A Markov chain over the sizes of batches. While a flush is under way the other clients work: with n of them at work
@@ -112,41 +109,38 @@ def predict_commit_tps(unflushed: Sequence[float], *, flush_s: float, gap_s: flo
     the first who comes. The work of n clients stands for all that n clients do to each other: CPUs, sockets, locks, but
     for the rows that a transaction keeps locked while it waits for its flush.
 
-    Limits: 1/(Z+F) for one client, N/2 in a batch and N/(2(F+g)) for more whose work Z is short against the flush, and
-    unflushed[N-1] where flushes cost nothing.
+    Limits: 1/(Z+F) for one client, N/2 in a batch and N/(2F) for more whose work Z is short against the flush F, and
+    unflushed[N-1] where flushes cost nothing. For very many clients it is the smaller of the last two.
 
     Source: Chandy, Herzog & Woo 1975, doi:10.1147/rd.191.0036, for work as one server of a rate by load; Bailey 1954,
-    doi:10.1111/j.2517-6161.1954.tb00149.x, for chains at the ends of batches; PostgreSQL 18, access/transam/xlog.c,
+    Journal of the Royal Statistical Society B 16, for chains at the ends of batches; PostgreSQL 18, access/transam/xlog.c,
     XLogFlush, for who shares a flush.
 
     Args:
         unflushed: TPS without waiting for flushes of 1, 2, … N clients; N is how many there are.
         flush_s: Of writing and flushing a little WAL.
-        gap_s: From a flush's end to the next one's start, when somebody waits.
     """
     from scipy.linalg import expm  # noqa: PLC0415 - most commands predict nothing
 
     rates = np.asarray(unflushed, dtype=np.float64)
     _check_positive(clients=rates.size, flush_s=flush_s, **{f"unflushed[{n}]": rate for n, rate in enumerate(rates)})
-    _check_not_negative(gap_s=gap_s)
     clients = rates.size
-    # Row n: how many of n at work are still at work when the flush ends, and when the gap after it does.
-    flushed, paused = expm(_falling(rates) * flush_s), expm(_falling(rates) * gap_s)
+    if clients > _MOST_CLIENTS:
+        tps = min(float(rates[-1]), ceiling_tps(clients, flush_s=flush_s))
+        return CommitForecast(tps=tps, batch_count=tps * flush_s)
+    # Row n: how many of n at work are still at work when a flush ends.
+    still = expm(_falling(rates) * flush_s)
     following = np.zeros((clients, clients))
-    spent_s = np.empty(clients)
+    idle_s = np.empty(clients)
     for batch in range(1, clients + 1):
         others = clients - batch
-        nobody = flushed[others, others]
-        waited = flushed[others, : others + 1].copy()
-        waited[others] = 0.0
-        # Of others at work 0, 1, … after the gap; who has just been served is not back in time.
-        following[batch - 1, :others] = (waited @ paused[: others + 1, : others + 1])[:others][::-1]
+        nobody = still[others, others]
+        following[batch - 1, :others] = still[others, :others][::-1]
         following[batch - 1, 0] += nobody
-        spent_s[batch - 1] = flush_s + (1.0 - nobody) * gap_s + nobody / rates[-1]
+        idle_s[batch - 1] = nobody / rates[-1]
     share = _stationary(following)
     batch_count = float(share @ np.arange(1, clients + 1))
-    cycle_s = float(share @ spent_s)
-    return CommitForecast(tps=batch_count / cycle_s, batch_count=batch_count, flushing_ratio=flush_s / cycle_s)
+    return CommitForecast(tps=batch_count / float(flush_s + share @ idle_s), batch_count=batch_count)
 
 
 def measure_flush_s(*, flushed_tps: float, unflushed_tps: float) -> float:
@@ -177,6 +171,8 @@ def predict_reads(classes: Sequence[PageClass], *, buffers_count: float) -> Cach
         classes: Of all pages that transactions access, those always held left out.
         buffers_count: Buffers that there are for them.
     """
+    from scipy.optimize import brentq  # noqa: PLC0415 - most commands predict nothing
+
     _check_positive(buffers_count=buffers_count)
     for one in classes:
         _check_positive(pages_count=one.pages_count, accesses_per_transaction=one.accesses_per_transaction)
@@ -186,7 +182,6 @@ def predict_reads(classes: Sequence[PageClass], *, buffers_count: float) -> Cach
         hits = dict.fromkeys((one.name for one in classes), 1.0)
         return CacheForecast(hit_ratio=hits, reads_per_transaction=0.0, memory_transactions=math.inf)
     rates = accesses / pages
-    from scipy.optimize import brentq  # noqa: PLC0415 - most commands predict nothing
 
     def overfull(memory: float) -> float:
         return float(pages @ -np.expm1(-rates * memory)) - buffers_count
