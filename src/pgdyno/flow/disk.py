@@ -18,8 +18,7 @@ from pgdyno.errors import HostError, InterruptedStudyError, SpecError, StepFaile
 from pgdyno.flow.disk_view import DiskResult, declare, read_declared, view_card
 from pgdyno.flow.ui import Ui
 from pgdyno.plan.disk import DiskPlan, make_disk_plan
-from pgdyno.record.disk_card import DiskCard, Machine, keep_card, name_card, write_card
-from pgdyno.record.store import write_durably, writing
+from pgdyno.record.disk_card import DiskCard, Machine, keep_card, name_card, write_beside, write_card
 from pgdyno.record.tunables import Tunables
 from pgdyno.report.disk_markdown import render_card_markdown
 from pgdyno.run.clock import local_now, monotonic_s
@@ -93,9 +92,7 @@ def measure_disks(question: DiskQuestion, ui: Ui) -> DiskResult:
         for card, file in zip(cards, files, strict=True)
     )
     for view, file in zip(views, files, strict=True):
-        page = file.with_suffix(".md")
-        with writing(page):
-            write_durably(page, render_card_markdown(view).encode())
+        write_beside(file.with_suffix(".md"), render_card_markdown(view).encode())
     return DiskResult(views=views)
 
 

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import msgspec
 
-from pgdyno.errors import SpecError
+from pgdyno.errors import SpecError, StepFailedError
 from pgdyno.plan.disk import DiskJob
 from pgdyno.record.preflight import Unseen
-from pgdyno.record.store import write_durably, writing
+from pgdyno.record.store import write_durably
 from pgdyno.record.tunables import DiskLook
 from pgdyno.spec.host import DiskSpec, HostSpec
 
@@ -157,9 +157,21 @@ def write_card(card: DiskCard, path: Path) -> None:
     Raises:
         StepFailedError: It cannot be written; what was there stays.
     """
-    with writing(path):
+    write_beside(path, msgspec.json.format(msgspec.json.encode(card), indent=1))
+
+
+def write_beside(path: Path, content: bytes) -> None:
+    """Write a file of a card's, such as its page, whole or not at all.
+
+    Raises:
+        StepFailedError: It cannot be written; what was there stays.
+    """
+    try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_durably(path, msgspec.json.format(msgspec.json.encode(card), indent=1))
+        write_durably(path, content)
+    except OSError as exc:
+        hint = "name a place that has room with --out"
+        raise StepFailedError(f"cannot write {path}", detail=exc.strerror or str(exc), hint=hint) from exc
 
 
 def read_card(path: Path) -> DiskCard:
