@@ -101,6 +101,7 @@ def test_a_disk_is_measured_and_its_card_is_used(bench: Bench) -> None:
         ),
         (("card.json",), 2, "card.json is no folder"),
         ((".", "--out", "card.json"), 3, "card.json exists already"),
+        ((".", "--out", "page.json"), 3, "page.md exists already"),
         ((".", "home", "--out", "new.json"), 2, "new.json is one file, for 2 paths"),
         ((".", "--out", "card.json/cards"), 3, "cannot write a card to card.json/cards"),
     ],
@@ -108,6 +109,7 @@ def test_a_disk_is_measured_and_its_card_is_used(bench: Bench) -> None:
 def test_what_it_does_not_take(bench: Bench, arguments: tuple[str, ...], exit_code: int, words: str) -> None:
     folder = bench.folder
     bench.home.mkdir()
+    (folder / "page.md").write_text("of somebody else")
     (folder / "card.json").write_bytes(msgspec.json.encode(make_card()))
     done = run_disk("disk", *arguments, "--json", cwd=folder)
     assert done.returncode == exit_code, done.stderr

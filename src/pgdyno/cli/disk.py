@@ -53,7 +53,9 @@ def disk(
     pg_bindir: BindirOption = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="The card's file, or a folder for cards. [default: pgdyno-disks]", show_default=False),
+        typer.Option(
+            help="A folder for cards, or the card's file, NAME.json. [default: pgdyno-disks]", show_default=False
+        ),
     ] = None,
     install: Annotated[
         bool, typer.Option("--install", help="Install fio where it is missing (Debian, Ubuntu).")

@@ -32,7 +32,7 @@ from pgdyno.spec.study import ServerSpec
 from pgdyno.units import format_bytes
 
 CARDS = Path("pgdyno-disks")
-_SUFFIX = ".json"
+_SUFFIX, _PAGE_SUFFIX = ".json", ".md"
 _BOOT_ID = "kernel.random.boot_id"
 # Past this, a person is asked first.
 _ASK_ABOVE_S = 600.0
@@ -92,7 +92,7 @@ def measure_disks(question: DiskQuestion, ui: Ui) -> DiskResult:
         for card, file in zip(cards, files, strict=True)
     )
     for view, file in zip(views, files, strict=True):
-        write_beside(file.with_suffix(".md"), render_card_markdown(view).encode())
+        write_beside(file.with_suffix(_PAGE_SUFFIX), render_card_markdown(view).encode())
     return DiskResult(views=views)
 
 
@@ -229,7 +229,8 @@ def _name_files(out: Path | None, paths: Sequence[Path], now: dt.datetime) -> li
         folder, files = out.parent, [out]
     else:
         files = [folder / name_card(hostname=platform.node(), made_at=now, name=str(path)) for path in paths]
-    taken = next((file for file in files if os.path.lexists(file)), None)
+    made = [made for file in files for made in (file, file.with_suffix(_PAGE_SUFFIX))]
+    taken = next((file for file in made if os.path.lexists(file)), None)
     if taken is not None:
         raise HostError(f"{taken} exists already", hint="a card is never overwritten: name another one with --out")
     try:
