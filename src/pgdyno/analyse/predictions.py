@@ -131,7 +131,6 @@ def _predict_reads(before: Before, relations: Mapping[str, int]) -> Prediction |
         _pages(f"leaves of {_KEY}", leaves),
         PredictionInput(name="shared_buffers less other pages", value=buffers, unit="pages", how="settings"),
     )
-    model = "Che's approximation for table and leaves of the key"
     count = None if before.earlier is None else _count(before.earlier)
     if before.earlier is None or not count:
         first = reads_between(0.0, 1.0)
@@ -141,7 +140,7 @@ def _predict_reads(before: Before, relations: Mapping[str, int]) -> Prediction |
             low=min(first, settled),
             high=max(first, settled),
             unit="pages",
-            model=f"{model}, from the first transaction to the long run",
+            model="Che's approximation for table and leaves of the key, from the first transaction to the long run",
             inputs=inputs,
         )
     warm_up = 0.0 if before.earlier.warm_up is None else before.earlier.warm_up.transaction_count or 0.0
@@ -151,7 +150,7 @@ def _predict_reads(before: Before, relations: Mapping[str, int]) -> Prediction |
         low=None,
         high=None,
         unit="pages",
-        model=f"{model}, from what the caches hold at first",
+        model="the clock sweep over table and leaves of the key, from what the caches hold at first",
         inputs=(
             *inputs,
             _from_earlier("transactions of the warm-up", warm_up, "count", before.earlier),

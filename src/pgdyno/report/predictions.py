@@ -87,13 +87,15 @@ def describe_predictions(workload: WorkloadAnalysis) -> str | None:
         errors = [one.error_ratio for one in judged if one.error_ratio is not None]
         if errors:
             way = "too high" if median(errors) > 0 else "too low"
-            parts.append(f"{_WORDS.get(name, name).partition(',')[0]} {abs(median(errors)) * 100:.0f} % {way}")
+            size = f"{abs(median(errors)) * 100:.0f} % {way}" if abs(median(errors)) >= 0.005 else "right"
+            parts.append(f"{_WORDS.get(name, name).partition(',')[0]} {size}")
     return f"predicted: {', '.join(parts)}" if parts else None
 
 
 def format_error(ratio: float) -> str:
     """`+4 %`: so much was predicted too high."""
-    return f"{ratio * 100:+.0f} %"
+    percent = round(ratio * 100)
+    return f"{percent:+,} %" if percent else "0 %"
 
 
 def _by_name(workload: WorkloadAnalysis) -> dict[str, list[Judged]]:
@@ -121,6 +123,6 @@ def _show(one: PredictionInput) -> str:
         case "s":
             return format_seconds(one.value)
         case "count" | "ratio":
-            return format_number(one.value)
+            return f"{one.value:,.0f}" if one.value == round(one.value) else format_number(one.value)
         case unit:
             return f"{format_number(one.value)} {unit}"
