@@ -60,6 +60,16 @@ def test_a_plateau_begins_where_more_depth_surely_buys_nothing(noise: float) -> 
     assert all(plateau.pattern not in {Pattern.WAL, Pattern.WRITE_AND_FLUSH} for plateau in figures.plateaus)
 
 
+def test_a_depth_that_is_too_much_is_not_of_the_plateau() -> None:
+    def level(one: DiskJob, _: int) -> float:
+        return 0.5 if one.depth == 64 else 1.0
+
+    plateau = estimate_card(card_of(level=level)).find_plateau(Pattern.RANDOM_READ)
+    assert plateau
+    assert (plateau.kind, plateau.depth) == (PlateauKind.REACHED, 16)
+    assert plateau.iops.value == pytest.approx(IOPS, rel=0.03)
+
+
 def test_a_plateau_that_noise_hides_is_only_likely() -> None:
     plateau = estimate_card(card_of(rounds=2, noise=0.02)).find_plateau(Pattern.RANDOM_READ)
     assert plateau

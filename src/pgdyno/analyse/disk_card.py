@@ -201,7 +201,7 @@ def _find_plateaus(jobs: Sequence[JobFigures]) -> Iterator[Plateau]:
             swept.setdefault((one.job.pattern, one.job.block_bytes), []).append(one)
     for (pattern, block_bytes), depths in swept.items():
         kind, start = _begin_plateau(depths)
-        level = _mean_by_round(depths[start:])
+        level = _mean_by_round([one for one in depths[start:] if not _is_past(depths[start], one)])
         iops = estimate_positive(level.values(), _PER_S)
         yield Plateau(
             pattern=pattern,
@@ -236,6 +236,12 @@ def _begin_plateau(depths: Sequence[JobFigures]) -> tuple[PlateauKind, int]:
         if start < last:
             return kind, start
     return PlateauKind.NOT_REACHED, last
+
+
+def _is_past(plateau: JobFigures, deeper: JobFigures) -> bool:
+    """Whether so many I/Os at once are too many: it surely does less than a plateau does."""
+    high = _ratio(plateau.iops_by_round, deeper.iops_by_round).high
+    return high is not None and high < 1 - PLATEAU_GAIN
 
 
 def _ratio(before: dict[int, float], after: dict[int, float]) -> Estimate:
