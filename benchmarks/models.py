@@ -6,8 +6,6 @@ What is predicted never goes in. Each part says what does:
            with one client, each with as much WAL as a transaction of tpcb-like, just before and after (what a flush takes),
            TPS of tpcb-like with synchronous_commit=off of each number of clients, and what CPU time waiting for a flush
            costs one client. No TPS of tpcb-like that waits goes in. With few clients flushes bind, with more the CPUs.
-           `error_of_timed_flushes` takes what a flush took during that very load, as the server timed it: where a disk
-           changes by the second, it is the model's own error.
   held     the same with the server's writes held to 1,000 a second (blkio of cgroup v1, which takes root), so that flushes
            are what binds: the flush-bound case also where the disk is a quick one.
   reads    blocks read per transaction, select-only and tpcb-like, scale 20, for three sizes of shared_buffers. In go the
@@ -68,7 +66,7 @@ HELD_IOPS = 1000
 BLKIO = Path("/sys/fs/cgroup/blkio/pgdyno-models")
 # Of a message without content and the commit after it.
 EMPTY_MESSAGE_WAL_BYTES = 150
-QUIET = {"autovacuum": "off", "track_wal_io_timing": "on", "checkpoint_timeout": "1h", "max_wal_size": "8GB"}
+QUIET = {"autovacuum": "off", "checkpoint_timeout": "1h", "max_wal_size": "8GB"}
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,8 +80,6 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """Blocks that shared_buffers missed, for a transaction."""
     images: int
     wal_bytes: int
-    flush_s: float | None
-    """Mean of writing and flushing WAL, as the server timed it; None without any."""
 
 
 class Bench:
@@ -131,9 +127,6 @@ class Bench:
             reads=grown["blks_read_pages"] / count,
             images=int(grown["wal_fpi_count"]),
             wal_bytes=int(grown["wal_bytes"]),
-            flush_s=(grown["wal_write_ms"] + grown["wal_sync_ms"]) / grown["wal_sync_count"] / 1000
-            if grown["wal_sync_count"]
-            else None,
         )
 
     def pages_of(self, name: str) -> int:
@@ -264,24 +257,20 @@ def say_commits(name: str, off: Mapping[int, Sequence[Run]], measured: Sequence[
     say(f"models.{name}.input.flush", flush_s * 1e6, unit="us", n=2 * len(CLIENTS) * len(measured))
     say(f"models.{name}.input.wait_cpu", wait_cpu_s * 1e6, unit="us", n=len(measured))
     say(f"models.{name}.input.cpus", cpus, unit="count", n=len(off[1]))
-    errors: dict[str, list[float]] = {"error": [], "error_of_timed_flushes": []}
+    errors = []
     for clients in CLIENTS:
+        forecasts = [predict_commit_tps(charged[:clients], flush_s=one.flush_s[clients]).tps for one in measured]
         seen = [one.waiting[clients].tps for one in measured]
-        looped = [one.flush_s[clients] for one in measured]
-        timed = [one.waiting[clients].flush_s or looped[number] for number, one in enumerate(measured)]
-        alone = statistics.median(ceiling_tps(clients, flush_s=seconds) for seconds in looped)
-        print(f"  {clients} clients: flushes alone {alone:,.0f} tps, without them {off_tps[clients]:,.0f}")
+        ratios = [forecast / tps - 1 for forecast, tps in zip(forecasts, seen, strict=True)]
+        errors.append(statistics.median(ratios))
+        alone = statistics.median(ceiling_tps(clients, flush_s=one.flush_s[clients]) for one in measured)
+        print(
+            f"  {clients} clients: {statistics.median(forecasts):,.0f} tps predicted, {statistics.median(seen):,.0f}"
+            f" measured; flushes alone {alone:,.0f}, without them {off_tps[clients]:,.0f}"
+        )
         say(f"models.{name}.{clients}_clients.measured_tps", statistics.median(seen), unit="tps", n=len(seen))
-        for what, flushes in zip(errors, (looped, timed), strict=True):
-            forecasts = [predict_commit_tps(charged[:clients], flush_s=seconds).tps for seconds in flushes]
-            ratios = [forecast / tps - 1 for forecast, tps in zip(forecasts, seen, strict=True)]
-            errors[what].append(statistics.median(ratios))
-            print(
-                f"    predicted {statistics.median(forecasts):,.0f} tps, {what.replace('_', ' ')} {errors[what][-1]:+.0%}"
-            )
-            say(f"models.{name}.{clients}_clients.{what}", errors[what][-1], unit="ratio", n=len(seen))
-    for what, of in errors.items():
-        say_errors(f"models.{name}.{what}", of)
+        say(f"models.{name}.{clients}_clients.error", errors[-1], unit="ratio", n=len(seen))
+    say_errors(f"models.{name}.error", errors)
 
 
 def run_commits(name: str, home: Home, installation: Installation, folder: Path, *, scale: int, rounds: int) -> None:
@@ -386,17 +375,18 @@ def say_errors(name: str, errors: Sequence[float]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a rough answer within a minute")
-    parser.add_argument("--part", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--part", nargs="+", choices=PARTS, help="[default: all; with --quick, all but held]")
     parser.add_argument("--rounds", type=int, default=8, help="of commits")
     parser.add_argument("--home", type=Path, help="keeps loaded data; else they are loaded and thrown away")
     options = parser.parse_args()
+    parts = options.part or (PARTS[:-1] if options.quick else PARTS)
     with ExitStack() as stack:
         root = Path(tempfile.mkdtemp(prefix="pgdyno-models-", dir="/var/tmp"))
         root.chmod(0o755)
         stack.callback(shutil.rmtree, root)
         home = stack.enter_context(open_home(options.home or root / "home", find_server_user()))
         installation = find_installation(ServerSpec(), user=home.user, software_dir=home.software)
-        for part in options.part:
+        for part in parts:
             print(f"{part}:", flush=True)
             folder = root / part
             folder.mkdir(mode=0o755)
