@@ -3,6 +3,7 @@ from __future__ import annotations
 import zlib
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from pgdyno.errors import HostError, StepFailedError
@@ -60,6 +61,27 @@ def test_a_file_is_written_in_full_with_data_that_cannot_be_compressed(tmp_path:
     assert len(zlib.compress(data[: 4 * MIB], 1)) > 4 * MIB
     blocks = [data[place : place + 8192] for place in range(0, len(data), 8192)]
     assert len(set(blocks)) == len(blocks)
+
+
+@needs_fio
+def test_each_seed_draws_other_places(tmp_path: Path) -> None:
+    fio, log = find_fio(), tmp_path / "places"
+    logging = tmp_path / "fio"
+    logging.write_text(f'#!/bin/sh\nexec {fio.program} "$@" --write_iolog={log}\n')
+    logging.chmod(0o755)
+    one = msgspec.structs.replace(READ, depth=1)
+
+    def places(seed: int) -> list[str]:
+        log.unlink(missing_ok=True)
+        with open_scratch(tmp_path, 16 * MIB) as scratch:
+            run_job(msgspec.structs.replace(fio, program=str(logging)), one, scratch, 16 * MIB, seed=seed, user=None)
+        words = [line.split() for line in log.read_text().splitlines()]
+        return [line[-2] for line in words if "read" in line][:20]
+
+    first = places(1)
+    assert len(first) == 20
+    assert places(1) == first
+    assert len(set(places(2)) & set(first)) < 5
 
 
 @needs_fio

@@ -180,7 +180,9 @@ def _run(
         *(fio.program, "--name=job", f"--filename={AS_STDIN}", "--allow_file_create=0", "--fallocate=none", "--thread"),
         # No two blocks hold the same, and none can be compressed, since else a disk may be as fast as one likes. That is
         # fio's default: random data, changed a little for each block, which costs less CPU than new ones.
-        f"--randseed={seed}",
+        # The seed draws the places too only where fio is not to repeat them: else each run asks for the same ones in the
+        # same order, and what a disk caches of the first rounds is all that the later ones see.
+        *("--randrepeat=0", f"--randseed={seed}"),
         *("--output-format=json", f"--status-interval={_REPORT_MS}ms", "--eta=never", "--disk_util=0"),
         f"--percentile_list={':'.join(f'{one:g}' for one in PERCENTILES)}",
         # From submission to completion: with a full queue, submitting itself may wait.
