@@ -247,5 +247,16 @@ def test_control_groups_bind_too() -> None:
         *(Limit.CONTROL_GROUP, Limit.VOLUME, Limit.VOLUME, Limit.CONTROL_GROUP)
     ]
     unknown = throttle(let_through(None), look, limits)
-    assert values(unknown) == [1_000, 1e9, 50e6]
+    # What may be written in bytes bounds the I/Os of 8 kB, too.
+    assert values(unknown) == [1_000, 50e6 / 8192, 50e6]
+    assert unknown.random_write_iops is not None
+    assert unknown.random_write_iops.how == "limit of the control group /, of 50 MB/s in 8 kB"
     assert "random_read_iops" not in unknown.absent
+    # A burst is not beyond them either.
+    small = throttle(
+        ceilings('volume = "gp2"\nsize = "100GB"'),
+        look,
+        [CgroupLimit(kind=LimitKind.READ_COUNT, group="/pg", value=one, device="nvme1n1") for one in (1_000, 2_000)],
+    )
+    assert small.random_read_iops is not None
+    assert (small.random_read_iops.value, small.random_read_iops.burst_value) == (300, 1_000)

@@ -9,41 +9,64 @@ import msgspec
 from pgdyno.analyse.ceiling import TRANSFERS, Ceiling, Limit, StorageCeilings
 from pgdyno.record.preflight import CgroupLimit, LimitKind
 from pgdyno.record.tunables import DiskLook
+from pgdyno.units import PAGE_BYTES
 
-_KINDS = {
-    "random_read_iops": LimitKind.READ_COUNT,
-    "random_write_iops": LimitKind.WRITE_COUNT,
-    "read_bytes_per_s": LimitKind.READ_BYTES,
-    "write_bytes_per_s": LimitKind.WRITE_BYTES,
+# What each figure is limited by, and of that kind of limit how much one I/O or byte takes: I/Os are of 8 kB.
+_TAKEN = {
+    "random_read_iops": {LimitKind.READ_COUNT: 1, LimitKind.READ_BYTES: PAGE_BYTES},
+    "random_write_iops": {LimitKind.WRITE_COUNT: 1, LimitKind.WRITE_BYTES: PAGE_BYTES},
+    "read_bytes_per_s": {LimitKind.READ_BYTES: 1},
+    "write_bytes_per_s": {LimitKind.WRITE_BYTES: 1},
 }
 
 
-def find_throttle(name: str, look: DiskLook, limits: Sequence[CgroupLimit]) -> CgroupLimit | None:
-    """The tightest limit to a figure of a disk; None where there is none.
+class Throttle(msgspec.Struct, frozen=True, kw_only=True):
+    """What a control group leaves of a figure."""
+
+    value: float
+    """In the figure's unit."""
+    how: str
+
+
+def find_throttle(name: str, look: DiskLook, limits: Sequence[CgroupLimit]) -> Throttle | None:
+    """The least that control groups leave of a figure of a disk; None where they do not limit it.
 
     Args:
         name: Of TRANSFERS.
         look: The disk with all that it is made of.
         limits: Of the control groups, on any device.
     """
-    devices = {device.name for device in look.devices}
+    devices, taken = {device.name for device in look.devices}, _TAKEN[name]
     ours = [
-        limit for limit in limits if limit.kind is _KINDS[name] and (limit.device is None or limit.device in devices)
+        Throttle(value=limit.value / taken[limit.kind], how=_say_limit(limit, taken[limit.kind]))
+        for limit in limits
+        if limit.kind in taken and (limit.device is None or limit.device in devices)
     ]
-    return min(ours, key=lambda limit: limit.value, default=None)
+    return min(ours, key=lambda one: one.value, default=None)
 
 
 def throttle(ceilings: StorageCeilings, look: DiskLook, limits: Sequence[CgroupLimit]) -> StorageCeilings:
     """The ceilings of a disk, with what control groups take of them. Those know no bursts."""
-    tighter = {}
+    held = {}
     for name, figure in TRANSFERS.items():
         limit, ceiling = find_throttle(name, look, limits), getattr(ceilings, name)
-        if limit is None or (ceiling is not None and ceiling.value <= limit.value):
-            continue
-        how = f"limit of the control group {limit.group}"
-        new = ceiling or Ceiling(value=limit.value, unit=figure.unit, binds=Limit.CONTROL_GROUP, how=how)
-        tighter[name] = msgspec.structs.replace(
-            new, value=limit.value, binds=Limit.CONTROL_GROUP, how=how, burst_value=None
-        )
-    absent = {name: reason for name, reason in ceilings.absent.items() if name not in tighter}
-    return msgspec.structs.replace(ceilings, absent=absent, **tighter)
+        if limit is not None:
+            held[name] = _hold(ceiling, limit, figure.unit)
+    absent = {name: reason for name, reason in ceilings.absent.items() if name not in held}
+    return msgspec.structs.replace(ceilings, absent=absent, **held)
+
+
+def _hold(ceiling: Ceiling | None, limit: Throttle, unit: str) -> Ceiling:
+    if ceiling is None:
+        return Ceiling(value=limit.value, unit=unit, binds=Limit.CONTROL_GROUP, how=limit.how)
+    if ceiling.value <= limit.value:
+        burst = None if ceiling.burst_value is None else min(ceiling.burst_value, limit.value)
+        return msgspec.structs.replace(ceiling, burst_value=None if burst == ceiling.value else burst)
+    return msgspec.structs.replace(
+        ceiling, value=limit.value, binds=Limit.CONTROL_GROUP, how=limit.how, burst_value=None
+    )
+
+
+def _say_limit(limit: CgroupLimit, taken: int) -> str:
+    how = f"limit of the control group {limit.group}"
+    return how if taken == 1 else f"{how}, of {limit.value / 1e6:,.5g} MB/s in 8 kB"

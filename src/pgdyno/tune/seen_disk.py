@@ -90,8 +90,7 @@ def _hold_against_limits(name: str, figure: Known, look: DiskLook, limits: Seque
     tightest = find_throttle(name, look, limits) if name in TRANSFERS else None
     if tightest is None or tightest.value >= figure.value:
         return figure
-    how = f"limit of the control group {tightest.group}"
-    return msgspec.structs.replace(figure, value=tightest.value, origin=Origin.MEASURED, how=how)
+    return msgspec.structs.replace(figure, value=tightest.value, origin=Origin.MEASURED, how=tightest.how)
 
 
 def _find_arrays(look: DiskLook) -> list[Stripe]:
