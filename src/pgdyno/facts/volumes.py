@@ -116,18 +116,21 @@ def ability_of(volume: Volume, size_gib: float, *, iops: float | None = None, mb
         mb_s: Bought with it, in the provider's megabytes; None: what comes with it.
 
     Raises:
-        ValueError: There is no such volume: too small, too large, or it cannot have that much; the message says what.
+        ValueError: There is no such volume: too small, too large, or it cannot have so much or so little; the message
+            says what.
     """
     if not volume.least_gib <= size_gib <= volume.most_gib:
         raise ValueError(f"{size_gib:,.0f} GiB are not within {volume.least_gib} to {volume.most_gib:,} GiB")
     own_iops, own_mb_s = _own_of(volume, size_gib, iops=iops)
     if iops is not None:
-        _check_bought("IOPS", iops, volume.bought_iops.at(size_gib) if volume.bought_iops else None)
+        most = None if volume.bought_iops is None else volume.bought_iops.at(size_gib)
+        _check_bought("IOPS", iops, least=own_iops or 0.0, most=most)
     elif own_iops is None:
         raise ValueError("it has only the IOPS that are bought, and none are")
     iops = iops or own_iops or 0.0
     if mb_s is not None:
-        _check_bought("MB/s", mb_s, volume.bought_mb.at(size_gib, iops) if volume.bought_mb else None)
+        most = None if volume.bought_mb is None else volume.bought_mb.at(size_gib, iops)
+        _check_bought("MB/s", mb_s, least=own_mb_s or 0.0, most=most)
     mb_s = mb_s or own_mb_s
     return Ability(
         read_iops=iops,
@@ -172,8 +175,10 @@ def _own_of(volume: Volume, size_gib: float, *, iops: float | None = None) -> tu
     return own_iops, None if volume.mb is None else volume.mb.at(size_gib, iops or own_iops or 0.0)
 
 
-def _check_bought(what: str, asked: float, most: float | None) -> None:
+def _check_bought(what: str, asked: float, *, least: float, most: float | None) -> None:
     if most is None:
-        raise ValueError(f"{what} cannot be bought for it: they follow from its size")
+        raise ValueError(f"{what} cannot be bought for it: they follow from its size, or from its IOPS")
+    if asked < least:
+        raise ValueError(f"{asked:,.0f} {what} are fewer than the {least:,.0f} that come with it")
     if asked > most:
         raise ValueError(f"{asked:,.0f} {what} are more than the {most:,.0f} that one of its size can have")
