@@ -73,3 +73,19 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(SpecError, match="is not UTF-8 text"):
         read_host(tmp_path / "binary.toml")
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ('instance = "r8g.2xlarge"\n[host.disk]\nkind = "hdd"\n', "only a study has a [host] table"),
+        ('instance = "r8g.2xlarge"\n[disk]\nvolume = "gp3"\nsize = "-5GB"\n', "shows most keys with a value"),
+        ('instance = "r8g.2xlarge"\n[disk]\nvolume = "gp3"\nsise = "5GB"\n', "did you mean size?"),
+        ('instance = "r8g.2xlarge"\n[disk]\nkind = "hdd"\ncount = 4\nraid = 5\n', "one of 0, 1, 10"),
+    ],
+)
+def test_hints_are_about_what_is_wrong(text: str, hint: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        parse_host(text, source="h")
+    assert hint in caught.value.hint
+    assert "keys are" not in caught.value.hint

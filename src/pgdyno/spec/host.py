@@ -253,9 +253,15 @@ def _read_bytes(key: str, text: str) -> float:
 
 def _spec_error(message: str, *, text: str, source: str) -> SpecError:
     found = read_complaint(message, HostSpec)
-    hint = f"did you mean {found.nearest}?" if found.nearest else f"keys are {', '.join(found.keys)}"
+    hint = f"keys are {', '.join(found.keys)}"
     if found.choices:
         hint = f"one of {', '.join(found.choices)}"
+    elif found.nearest:
+        hint = f"did you mean {found.nearest}?"
+    elif found.path == "host":
+        hint = "only a study has a [host] table: here its keys begin the file, and its disk is [disk]"
+    elif found.key in found.keys:
+        hint = "studies/template.toml shows most keys with a value, below [host]"
     line = find_line(text, found.path) if found.path else None
     where = f"{source}, line {line}" if line else source
     return SpecError(f"{where}: {found.fact}", detail=f"key {found.path}" if found.path else "", hint=hint)
