@@ -229,10 +229,16 @@ def find_neighbours(path: Path) -> Iterator[str]:
     """Data directories of the servers that run now and lie, with their data or WAL, on the device of a path."""
     tree = Tree()
     look = take_look(tree)
-    device = read_disk_facts(path).device
+    device = _device_of(path)
     for server in find_servers(look.processes, tree, None, look, look):
         folders = [Path(server.data_dir, name) for name in ("", "pg_wal")] if server.data_dir is not None else []
         # Another account's may be closed to us, and a server may end meanwhile.
         with contextlib.suppress(OSError):
-            if device in [read_disk_facts(folder).device for folder in folders]:
+            if device in map(_device_of, folders):
                 yield str(folders[0])
+
+
+def _device_of(path: Path) -> str:
+    """The whole disk, since its partitions share what it can do; where there is none, what is mounted."""
+    facts = read_disk_facts(path)
+    return facts.block_device or facts.device
