@@ -139,3 +139,11 @@ def test_json_has_all_of_it_in_units() -> None:
     assert (reads["binds"], reads["unit"]) == ("instance", "1/s")
     assert "which binds" in reads["how"]
     assert document["layouts"][1]["declared"]["chunk"] == "256kB"
+
+
+def test_a_disk_declared_without_figures_is_not_said_to_be_undeclared() -> None:
+    disk = DiskSpec(kind="hdd")
+    view = LayoutView(title="data", declared=disk, ceilings=reckon_ceilings(disk))
+    text = printed(render_layouts([view]), width=200)
+    assert "no figure of it is declared, such as random_read_iops" in text
+    assert "nothing is declared" not in text

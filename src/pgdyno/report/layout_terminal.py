@@ -19,10 +19,11 @@ from pgdyno.report.layout import (
 )
 from pgdyno.report.paragraph import Paragraph
 
-_UNKNOWN = (
+_UNDECLARED = (
     "What it allows is not known: nothing is declared of it (--host FILE), and nothing here limits it."
     " Measuring tells: pgdyno disk, without --layout."
 )
+_NO_FIGURES = "What it allows is not known: no figure of it is declared, such as random_read_iops or flush_ms."
 
 
 def render_layouts(views: Sequence[LayoutView]) -> RenderableType:
@@ -46,7 +47,7 @@ def _render(view: LayoutView) -> Iterator[RenderableType]:
         yield from (Paragraph(f"not seen: {one.what}: {one.reason}") for one in view.look.unseen)
     ceilings = ceilings_table(view)
     if ceilings is None:
-        yield from ("", Paragraph(_UNKNOWN))
+        yield from ("", Paragraph(_UNDECLARED if view.declared is None else _NO_FIGURES))
     else:
         yield from ("", Text(ceilings.caption, style="bold underline"), Grid(ceilings))
     yield from (Paragraph(words) for words in explain_layout(view))
