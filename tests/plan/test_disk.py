@@ -45,4 +45,5 @@ def test_without_fio_only_the_programs_of_postgresql_are_left() -> None:
     plan = make_disk_plan(is_quick=False, free_bytes=100 * GIB, seed=1, wants_fio=False)
     assert plan.rounds == ()
     assert plan.flush_test_s > 0
+    assert plan.file_bytes == 64 * 2**20
     assert plan.expected_s < 60

@@ -131,7 +131,9 @@ def make_disk_plan(*, is_quick: bool, free_bytes: int, seed: int, wants_fio: boo
     """
     scope = _QUICK if is_quick else _WHOLE
     spare_bytes = int(free_bytes * _MOST_OF_FREE) // _MIB * _MIB
-    file_bytes = max(_LEAST_FILE_BYTES, min(scope.file_bytes, spare_bytes))
+    # pg_test_fsync writes to no more of a file than a WAL segment.
+    wanted_bytes = scope.file_bytes if wants_fio else _LEAST_FILE_BYTES
+    file_bytes = max(_LEAST_FILE_BYTES, min(wanted_bytes, spare_bytes))
     jobs = tuple(_list_jobs(scope)) if wants_fio else ()
     draw = random.Random(seed)  # noqa: S311 - an order, no secret
     load_s = scope.rounds * sum(job.runtime_s + FIO_START_S for job in jobs)
