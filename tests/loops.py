@@ -41,20 +41,21 @@ class Loop(NamedTuple):
 
 @contextlib.contextmanager
 def mounted_loop(place: Path, kind: str, size_bytes: int) -> Iterator[Loop]:
-    """A disk of that size with a file system on it, below `place`."""
-    image, folder = place / f"{kind}.img", place / f"{kind}"
+    """A disk of that size with a file system on it, below `place`, in memory: this machine's disk has other work to do."""
+    memory, folder = place / f"{kind}-memory", place / f"{kind}"
     if shutil.which(_MKFS[kind][0]) is None:
         pytest.skip(f"{_MKFS[kind][0]} is not installed")
     folder.mkdir()
-    with image.open("wb") as file:
-        os.posix_fallocate(file.fileno(), 0, size_bytes)
     with contextlib.ExitStack() as stack:
-        device = Path(_run("losetup", "--find", "--show", "--direct-io=on", str(image)))
+        stack.enter_context(mounted("none", memory, "-t", "tmpfs", "-o", f"size={size_bytes + 2**20}"))
+        image = memory / "disk.img"
+        with image.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, size_bytes)
+        device = Path(_run("losetup", "--find", "--show", str(image)))
         stack.callback(_run, "losetup", "--detach", str(device))
         _run(*_MKFS[kind], str(device))
         stack.enter_context(mounted(str(device), folder, "-t", kind))
         yield Loop(device, folder)
-    image.unlink()
 
 
 @contextlib.contextmanager
