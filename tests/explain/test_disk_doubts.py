@@ -82,6 +82,12 @@ def test_a_cache_that_may_lie(flush_s: float, look: DiskLook, is_told: bool) -> 
     assert ("flush-too-quick" in doubts(flushing(flush_s, look))) is is_told
 
 
+def test_a_file_that_a_cache_could_hold() -> None:
+    small = msgspec.structs.replace(make_card(), file_bytes=64 * 2**20)
+    assert "64 MB" in doubts(small)["small-file"].evidence
+    assert not doubts(msgspec.structs.replace(small, file_bytes=None))
+
+
 def test_two_programs_that_disagree() -> None:
     (_, default, _) = make_card().flush_tests
     other = msgspec.structs.replace(default, ops_per_s=4000.0)

@@ -64,12 +64,13 @@ def test_a_file_is_written_in_full_with_data_that_cannot_be_compressed(tmp_path:
 
 
 @needs_fio
-def test_each_seed_draws_other_places(tmp_path: Path) -> None:
+@pytest.mark.parametrize("pattern", [Pattern.RANDOM_READ, Pattern.SEQUENTIAL_READ])
+def test_each_seed_draws_other_places(tmp_path: Path, pattern: Pattern) -> None:
     fio, log = find_fio(), tmp_path / "places"
     logging = tmp_path / "fio"
     logging.write_text(f'#!/bin/sh\nexec {fio.program} "$@" --write_iolog={log}\n')
     logging.chmod(0o755)
-    one = msgspec.structs.replace(READ, depth=1)
+    one = msgspec.structs.replace(READ, pattern=pattern, depth=1)
 
     def places(seed: int) -> list[str]:
         log.unlink(missing_ok=True)

@@ -7,6 +7,7 @@ import pytest
 
 from pgdyno.errors import HostError
 from pgdyno.run.host import read_disk_facts, read_host_facts
+from tests.loops import mounted, needs_root
 
 
 def write(root: Path, files: dict[str, str]) -> Path:
@@ -99,6 +100,13 @@ def test_memory_is_no_disk() -> None:
     disk = read_disk_facts(Path("/dev/shm"))
     assert disk.filesystem == "tmpfs"
     assert disk.block_device is None
+
+
+@needs_root
+def test_a_mount_point_with_a_blank(tmp_path: Path) -> None:
+    with mounted("none", tmp_path / "my disk", "-t", "tmpfs", "-o", "size=4M") as folder:
+        disk = read_disk_facts(folder)
+    assert (disk.path, disk.filesystem, disk.size_bytes) == (str(folder), "tmpfs", 4 * 2**20)
 
 
 def test_without_proc(tmp_path: Path) -> None:

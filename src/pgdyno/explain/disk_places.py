@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pgdyno.analyse.disk_entries import EntryKey
 from pgdyno.explain.disk_scene import DiskScene, Rule
 from pgdyno.explain.finding import Finding, Severity
+from pgdyno.units import format_bytes
 
 _IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 _REMOTE = ("nfs", "cifs", "smb", "9p", "fuse", "virtiofs", "ceph", "gluster", "lustre", "afs", "gfs", "ocfs")
@@ -19,6 +20,8 @@ _NETWORK_FLUSH_US = 50.0
 _ROTATING_FLUSH_US = 1000.0
 # Below what any device takes to answer a command: nothing was sent to one.
 _ANY_FLUSH_US = 3.0
+# What drives, controllers and hypervisors cache is of this order.
+_SMALL_FILE_BYTES = 256 * 2**20
 
 
 def _file_system(scene: DiskScene) -> Iterator[Finding]:
@@ -126,4 +129,17 @@ def _neighbours(scene: DiskScene) -> Iterator[Finding]:
         )
 
 
-RULES: tuple[Rule, ...] = (_file_system, _quick_flushes, _shared_device, _neighbours)
+def _small_file(scene: DiskScene) -> Iterator[Finding]:
+    file_bytes = scene.card.file_bytes
+    if file_bytes is not None and file_bytes < _SMALL_FILE_BYTES:
+        yield Finding(
+            rule="small-file",
+            severity=Severity.WARNING,
+            claim="The test file was small: a cache of the drive or its controller may have answered for the disk.",
+            evidence=f"{format_bytes(file_bytes)}, of which reads and writes saw nothing else",
+            why="What a database reads lies all over the disk.",
+            advice="Free space on it, or name a folder on the same disk that has more, and measure again.",
+        )
+
+
+RULES: tuple[Rule, ...] = (_file_system, _small_file, _quick_flushes, _shared_device, _neighbours)

@@ -52,7 +52,12 @@ def plan_own_disk(home: Home, installation: Installation) -> OwnDisk:
         fio = find_fio()
     except HostError as error:
         missing = f"{error.fact}; {error.hint}"
-    plan = make_disk_plan(is_quick=True, free_bytes=machine.disk.facts.free_bytes, seed=1, wants_fio=fio is not None)
+    plan = make_disk_plan(
+        is_quick=True,
+        free_bytes=machine.disk.facts.free_bytes,
+        seed=int(local_now().timestamp()),
+        wants_fio=fio is not None,
+    )
     if fio is None:
         seconds = plan.expected_s + FLUSH_TESTS * _FLUSH_TEST_S
         plan = msgspec.structs.replace(plan, flush_test_s=_FLUSH_TEST_S, expected_s=seconds)

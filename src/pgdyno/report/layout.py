@@ -107,7 +107,7 @@ def ceilings_table(view: LayoutView) -> Table | None:
         caption="What it allows at most",
         columns=(*titles, Column(title="bound by")),
         rows=tuple(_ceiling_row(name, one, view.ceilings.absent.get(name)) for name, one in found.items()),
-        remark="Random: 8 kB each. Flushes: one by one.",
+        remark="Random: 8 kB each. Sequential: one stream. Flushes: one by one.",
     )
 
 

@@ -7,6 +7,7 @@ fails is that run's failure; nothing here decides whether others are worth going
 from __future__ import annotations
 
 import os
+import random
 import re
 import shutil
 
@@ -153,8 +154,12 @@ def run_job(
         HostError: fio cannot be started.
         StepFailedError: It fails.
     """
+    # From another place each time, since a cache of the disk's may hold what the last run read or wrote first.
+    begin = random.Random(seed).randrange(1 + file_bytes // 2 // job.block_bytes) * job.block_bytes  # noqa: S311
+    offset = 0 if _DIRECTIONS[job.pattern].startswith("rand") else begin
     options = [
-        *(f"--rw={_DIRECTIONS[job.pattern]}", f"--bs={job.block_bytes}", f"--size={file_bytes}"),
+        *(f"--rw={_DIRECTIONS[job.pattern]}", f"--bs={job.block_bytes}"),
+        *(f"--offset={offset}", f"--size={file_bytes - offset}"),
         *("--time_based=1", f"--runtime={job.runtime_s * 1000:.0f}ms"),
         *(["--fdatasync=1"] if job.is_flushed else []),
         *([] if job.read_ratio is None else [f"--rwmixread={job.read_ratio * 100:.0f}"]),

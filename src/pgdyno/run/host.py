@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from pathlib import Path
 
 from pgdyno.errors import HostError
@@ -15,6 +16,8 @@ from pgdyno.record.preflight import LimitKind
 from pgdyno.record.types import DiskFacts, HostFacts
 from pgdyno.run.host_cgroup import read_limits
 from pgdyno.run.host_tree import Tree, bracketed
+
+_OCTAL = re.compile(r"\\([0-7]{3})")
 
 
 def read_host_facts(data_dir: Path, *, root: Path = Path("/")) -> HostFacts:
@@ -66,7 +69,8 @@ def read_host_facts(data_dir: Path, *, root: Path = Path("/")) -> HostFacts:
 def read_disk_facts(path: Path, *, root: Path = Path("/")) -> DiskFacts:
     """The file system that holds `path` and the whole block device below it."""
     path = path.resolve()
-    mounts = [line.split() for line in (root / "proc/self/mountinfo").read_text(encoding="utf-8").splitlines()]
+    lines = (root / "proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
+    mounts = [[_unescape(word) for word in line.split()] for line in lines]
     device_id = path.stat().st_dev
     major_minor = f"{os.major(device_id)}:{os.minor(device_id)}"
     # The longest mount point above the path wins; the device number decides between mounts over one another.
@@ -90,6 +94,11 @@ def read_disk_facts(path: Path, *, root: Path = Path("/")) -> DiskFacts:
         is_rotational=None if (spins := _read_optional(queue, "rotational")) is None else spins == "1",
         read_ahead_kb=None if (ahead := _read_optional(queue, "read_ahead_kb")) is None else int(ahead),
     )
+
+
+def _unescape(word: str) -> str:
+    """A word of mountinfo, in which blanks and the like are octal. Source: Linux fs/proc_namespace.c, mangle()."""
+    return _OCTAL.sub(lambda found: chr(int(found[1], 8)), word)
 
 
 def _whole_device(root: Path, major_minor: str) -> str | None:
