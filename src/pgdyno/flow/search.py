@@ -118,7 +118,7 @@ def describe_search(search: RateSearch, *, left: int) -> str:
     about = "" if answer.estimate_tps is None else f"limit about {float(f'{answer.estimate_tps:.3g}'):,.0f} tps, "
     needed = answer.trials_needed
     is_enough = needed is not None and needed <= left
-    more = f"about {needed} more trials" if is_enough else f"more than the {left} trials left"
+    more = f"about {needed} more trials" if is_enough else f"more than the {left} trial{'s' * (left != 1)} left"
     return f"{about}holds {holds}, fails {fails}" + ("" if answer.is_settled or not left else f", {more}")
 
 
