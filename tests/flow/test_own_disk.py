@@ -10,12 +10,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from pgdyno.analyse.disk_efficiency import ceilings_of
 from pgdyno.flow.own_disk import own_disk_step, plan_own_disk
 from pgdyno.record.disk_card import keep_card, read_card
 from pgdyno.record.store import RecordStore
 from pgdyno.run.clock import local_now
 from pgdyno.run.home import Home
 from pgdyno.run.tunables import read_tunables
+from pgdyno.spec.host import HostSpec
 from tests.disk_cards import make_card
 from tests.homes import installation_of, some_home
 
@@ -49,9 +51,21 @@ def test_a_card_of_today_costs_nothing(home: Home, tmp_path: Path) -> None:
     disk = plan_own_disk(home, installation_of(18, home))
     assert disk.expected_s == 0.0
     store, ui = RecordStore(tmp_path), Listening()
-    own_disk_step(disk, store=store, home=home, ui=ui)
+    own_disk_step(disk, host=None, store=store, home=home, ui=ui)
     assert read_card(store.card_path) == disk.kept
     assert "was measured at" in ui.said[0]
+
+
+def test_what_a_study_declares_is_in_the_records_card(home: Home, tmp_path: Path) -> None:
+    keep(home, age=dt.timedelta(hours=3))
+    store, host = RecordStore(tmp_path), HostSpec(instance="c7g.2xlarge")
+    own_disk_step(plan_own_disk(home, installation_of(18, home)), host=host, store=store, home=home, ui=Listening())
+    card = read_card(store.card_path)
+    assert (card.host, card.instance) == (host, "c7g.2xlarge")
+    ceilings = ceilings_of(card)
+    assert ceilings is not None
+    assert ceilings.random_read_iops is not None
+    assert ceilings.random_read_iops.value == 12_000
 
 
 def test_a_card_of_yesterday_is_made_anew(home: Home) -> None:
@@ -71,7 +85,7 @@ def test_without_fio_flushes_and_clock_are_left(home: Home, tmp_path: Path, monk
     plan = msgspec.structs.replace(disk.jobs.plan, flush_test_s=0.0)
     disk = msgspec.structs.replace(disk, jobs=msgspec.structs.replace(disk.jobs, plan=plan))
     store, ui = RecordStore(tmp_path), Listening()
-    own_disk_step(disk, store=store, home=home, ui=ui)
+    own_disk_step(disk, host=None, store=store, home=home, ui=ui)
     assert "fio is missing" in ui.said[0]
     assert "apt-get install fio" in ui.said[0]
     card = read_card(store.card_path)
@@ -84,6 +98,6 @@ def test_a_disk_that_cannot_be_measured_ends_no_study(home: Home, tmp_path: Path
     disk = plan_own_disk(home, installation_of(18, home))
     gone = msgspec.structs.replace(disk.jobs, path=tmp_path / "gone")
     store, ui = RecordStore(tmp_path), Listening()
-    own_disk_step(msgspec.structs.replace(disk, jobs=gone), store=store, home=home, ui=ui)
+    own_disk_step(msgspec.structs.replace(disk, jobs=gone), host=None, store=store, home=home, ui=ui)
     assert not store.card_path.exists()
     assert "what this disk can do is not measured" in ui.said[-1]

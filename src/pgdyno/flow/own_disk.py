@@ -11,6 +11,7 @@ import msgspec
 
 from pgdyno.errors import HostError, PgdynoError
 from pgdyno.flow.disk import DiskJobs, take_card
+from pgdyno.flow.disk_view import declare
 from pgdyno.flow.ui import Ui
 from pgdyno.plan.disk import FLUSH_TESTS, make_disk_plan
 from pgdyno.record.disk_card import DiskCard, find_kept_card, keep_card, write_card
@@ -21,6 +22,7 @@ from pgdyno.run.fio import find_fio
 from pgdyno.run.home import Home
 from pgdyno.run.installation import Installation
 from pgdyno.run.tunables import read_tunables
+from pgdyno.spec.host import HostSpec
 
 # What others do to a cloud's disk, and its tokens, change from day to day.
 _FRESH = dt.timedelta(days=1)
@@ -70,12 +72,12 @@ def plan_own_disk(home: Home, installation: Installation) -> OwnDisk:
     )
 
 
-def own_disk_step(disk: OwnDisk, *, store: RecordStore, home: Home, ui: Ui) -> None:
-    """Put the card into the record; one that was measured now is kept in the home, too."""
+def own_disk_step(disk: OwnDisk, *, host: HostSpec | None, store: RecordStore, home: Home, ui: Ui) -> None:
+    """Put the card into the record, with what a study declares; one that was measured now is kept in the home, too."""
     card = disk.kept
     if card is not None:
         ui.say(f"what this disk can do was measured at {card.made_at:%Y-%m-%d %H:%M}; `pgdyno disk` does it anew")
-        write_card(card, store.card_path)
+        write_card(declare(card, host, 0), store.card_path)
         return
     if disk.missing:
         ui.say(f"{disk.missing}: of this disk only its flushes are measured")
@@ -86,4 +88,4 @@ def own_disk_step(disk: OwnDisk, *, store: RecordStore, home: Home, ui: Ui) -> N
     except PgdynoError as error:
         ui.say(f"what this disk can do is not measured: {error.fact}: {error.detail}".rstrip(": "))
         return
-    write_card(card, store.card_path)
+    write_card(declare(card, host, 0), store.card_path)

@@ -123,7 +123,7 @@ def run_study(
         with store.locked():
             if disk is not None:
                 with keeping_what_is_finished(store):
-                    own_disk_step(disk, store=store, home=home, ui=ui)
+                    own_disk_step(disk, host=study.host, store=store, home=home, ui=ui)
             _run(store, record, home=home, installation=installation, ui=ui)
     return _report(store, ui)
 
