@@ -192,7 +192,9 @@ def run(
         from pgdyno.spec.read import read_study
 
         asked = read_study(study)
-        show(run_study(asked, name=study.stem, place=Place.make(out=out, home=home, run_as=run_as), ui=ui))
+        place = Place.make(out=out, home=home, run_as=run_as)
+        # Who declares the disk asks what becomes of it.
+        show(run_study(asked, name=study.stem, place=place, ui=ui, measures_disk=asked.host is not None))
 
 
 @app.command(epilog="Example:\n\n`pgdyno plan studies/tpcb-like.toml`")
