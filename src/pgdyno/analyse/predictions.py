@@ -22,7 +22,6 @@ from pgdyno.analyse.models import (
     predict_reads,
     unflushed_tps,
 )
-from pgdyno.facts.gucs import find_guc, read_value
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record import series
 from pgdyno.record.predictions import Prediction, PredictionInput
@@ -30,7 +29,7 @@ from pgdyno.record.serverlog import CheckpointComplete, CheckpointStart
 from pgdyno.record.trial_data import TrialData
 from pgdyno.record.types import Dataset
 from pgdyno.spec.table import SettingValue
-from pgdyno.spec.variant import show_value
+from pgdyno.spec.variant import read_number
 
 TPS, READS, IMAGES, DISTANCE = "tps", "blks_read_pages", "wal_fpi_count", "checkpoint_distance_bytes"
 """Names of what is predicted: a metric, two counters per transaction, and the WAL from checkpoint to checkpoint."""
@@ -235,11 +234,7 @@ def _predict_distance(before: Before) -> Prediction | None:
 
 
 def _setting(before: Before, name: str) -> float:
-    """In the setting's own unit: pages of shared_buffers, MB of max_wal_size, 1 for on."""
-    guc = find_guc(name, before.version_major)
-    if guc is None or guc.boot is None:
-        raise LookupError(f"PostgreSQL {before.version_major} has no {name}")
-    return float(read_value(guc, show_value(before.settings.get(name, guc.boot))))
+    return read_number(before.settings, name, major=before.version_major)
 
 
 def _count_leaves(key_pages: int) -> float:

@@ -16,11 +16,10 @@ import msgspec
 from pgdyno.analyse.comparison import Comparison
 from pgdyno.analyse.types import WHOLE_CYCLES, StudyAnalysis, TrialAnalysis
 from pgdyno.analyse.verdict import Verdict, VerdictKind
-from pgdyno.facts.gucs import find_guc, read_value
 from pgdyno.record.tuned import DERIVED, STOCK
 from pgdyno.record.types import StudyRecord
 from pgdyno.spec.table import SettingValue
-from pgdyno.spec.variant import show_value
+from pgdyno.spec.variant import read_number
 
 _TURNED = {
     VerdictKind.FASTER: VerdictKind.SLOWER,
@@ -146,18 +145,10 @@ def _find_cycle_s(settings: Mapping[str, SettingValue], rate: float, *, major: i
     Source: PostgreSQL 18 src/backend/access/transam/xlog.c, CalculateCheckpointSegments().
     """
     max_wal_mb, timeout_s, completion = (
-        _read_number(name, settings, major)
+        read_number(settings, name, major=major)
         for name in ("max_wal_size", "checkpoint_timeout", "checkpoint_completion_target")
     )
     return min(timeout_s, max_wal_mb * 1024**2 / (1.0 + completion) / rate)
-
-
-def _read_number(name: str, settings: Mapping[str, SettingValue], major: int) -> float:
-    """In the setting's own unit: MB of max_wal_size, s of checkpoint_timeout."""
-    guc = find_guc(name, major)
-    if guc is None or guc.boot is None:
-        raise LookupError(f"PostgreSQL {major} has no {name}")
-    return float(read_value(guc, show_value(settings.get(name, guc.boot))))
 
 
 def _find_verdict(comparison: Comparison, arm: str) -> Verdict | None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from pgdyno.analyse.disk_entries import EntryKey
 from pgdyno.explain.disk_scene import DiskScene, Rule
 from pgdyno.explain.finding import Finding, Severity
+from pgdyno.facts.volumes import VIRTUAL_DISK_NAMES
 from pgdyno.units import format_bytes
 
 _IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 _REMOTE = ("nfs", "cifs", "smb", "9p", "fuse", "virtiofs", "ceph", "gluster", "lustre", "afs", "gfs", "ocfs")
-# Disks that a hypervisor shows, behind a network most of them: what they say of rotating means nothing.
-_VIRTUAL = re.compile(r"vd|xvd|rbd|nbd|drbd")
 # A quarter of what providers publish of their quickest volumes, 0.2 ms for a small write (facts/volumes.toml).
 _NETWORK_FLUSH_US = 50.0
 # A quarter of a revolution at 15,000 a minute: the platter has not even come round.
@@ -82,7 +80,7 @@ def _quick_flushes(scene: DiskScene) -> Iterator[Finding]:
         return
     flush_us = 1e6 / flushes
     leaves = [device for device in look.devices if device.kind == "disk"]
-    virtual = [device.name for device in leaves if _VIRTUAL.match(device.name)]
+    virtual = [device.name for device in leaves if VIRTUAL_DISK_NAMES.match(device.name)]
     rotating = [device.name for device in leaves if device.is_rotational and device.name not in virtual]
     for least_us, names, what in (
         (_ROTATING_FLUSH_US, rotating, "a disk that rotates"),

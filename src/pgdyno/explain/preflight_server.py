@@ -10,11 +10,10 @@ from pgdyno.explain.scene import Rule, Scene
 from pgdyno.facts.durability import find_given_up
 from pgdyno.facts.gucs import find_guc, read_value
 from pgdyno.record.preflight import MemoryFacts, ServerLook, ServerOrigin
-from pgdyno.units import format_bytes
+from pgdyno.units import PAGE_BYTES, format_bytes
 
 # Below this the page tables of a hundred backends take some ten MB: there is little to gain.
 _WORTH_HUGE_PAGES_BYTES = 1024**3
-_PAGE_BYTES = 8192
 
 
 def _durability(scene: Scene) -> Iterator[Finding]:
@@ -156,7 +155,7 @@ def _needed_huge_pages(server: ServerLook, memory: MemoryFacts) -> int:
 
 
 def _shared_buffers_bytes(server: ServerLook) -> int:
-    return int((_number(server, "shared_buffers") or 0) * _PAGE_BYTES)
+    return int((_number(server, "shared_buffers") or 0) * PAGE_BYTES)
 
 
 def _number(server: ServerLook, name: str) -> float | None:

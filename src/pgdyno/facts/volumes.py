@@ -10,12 +10,15 @@ import datetime as dt
 import difflib
 import functools
 import importlib.resources
+import re
 from typing import Literal
 
 import msgspec
 
 from pgdyno.errors import SpecError
 
+VIRTUAL_DISK_NAMES = re.compile(r"vd|xvd|rbd|nbd|drbd")
+"""How names begin of disks that a hypervisor shows, most of them behind a network: what they say of rotating means nothing."""
 DiskKindName = Literal["local-ssd", "network-ssd", "hdd"]
 
 

@@ -86,6 +86,6 @@ def own_disk_step(disk: OwnDisk, *, host: HostSpec | None, store: RecordStore, h
         if card.runs:
             keep_card(card, home.root)
     except PgdynoError as error:
-        ui.say(f"what this disk can do is not measured: {error.fact}: {error.detail}".rstrip(": "))
+        ui.say(f"what this disk can do is not measured: {error.reason}")
         return
     write_card(declare(card, host, 0), store.card_path)

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 
 import msgspec
 
+from pgdyno.units import PAGE_BYTES
+
 _KIB, _MIB = 2**10, 2**20
-_PAGE_BYTES = 8 * _KIB
 # Large enough for any file system to hand on whole, and the depth that hides one request's latency behind others.
 _LARGE_BYTES = _MIB
 _LARGE_DEPTH = 8
@@ -102,7 +103,7 @@ _QUICK = _Scope(
     file_bytes=512 * _MIB,
     fill_s=6.0,
     depths=(1, 32),
-    wal_bytes=(_PAGE_BYTES,),
+    wal_bytes=(PAGE_BYTES,),
     rounds=3,
     runtime_s=0.75,
     flush_test_s=0.0,
@@ -112,7 +113,7 @@ _WHOLE = _Scope(
     file_bytes=2048 * _MIB,
     fill_s=20.0,
     depths=(1, 4, 16, 64, 256),
-    wal_bytes=(_PAGE_BYTES, 64 * _KIB, _MIB),
+    wal_bytes=(PAGE_BYTES, 64 * _KIB, _MIB),
     rounds=6,
     runtime_s=1.25,
     flush_test_s=1.0,
@@ -157,16 +158,16 @@ def _list_jobs(scope: _Scope) -> Iterator[DiskJob]:
     runtime_s = scope.runtime_s
     for pattern in (Pattern.RANDOM_READ, Pattern.RANDOM_WRITE):
         for depth in scope.depths:
-            yield DiskJob(pattern=pattern, block_bytes=_PAGE_BYTES, depth=depth, runtime_s=runtime_s)
+            yield DiskJob(pattern=pattern, block_bytes=PAGE_BYTES, depth=depth, runtime_s=runtime_s)
     for pattern in (Pattern.SEQUENTIAL_READ, Pattern.SEQUENTIAL_WRITE):
         yield DiskJob(pattern=pattern, block_bytes=_LARGE_BYTES, depth=_LARGE_DEPTH, runtime_s=runtime_s)
     yield DiskJob(
         pattern=Pattern.MIXED,
-        block_bytes=_PAGE_BYTES,
+        block_bytes=PAGE_BYTES,
         depth=_MIXED_DEPTH,
         read_ratio=_MIXED_READ_RATIO,
         runtime_s=runtime_s,
     )
-    yield DiskJob(pattern=Pattern.WRITE_AND_FLUSH, block_bytes=_PAGE_BYTES, runtime_s=runtime_s)
+    yield DiskJob(pattern=Pattern.WRITE_AND_FLUSH, block_bytes=PAGE_BYTES, runtime_s=runtime_s)
     for block_bytes in scope.wal_bytes:
         yield DiskJob(pattern=Pattern.WAL, block_bytes=block_bytes, runtime_s=runtime_s)

@@ -10,6 +10,7 @@ import enum
 import re
 from collections.abc import Mapping
 
+from pgdyno.facts.gucs import find_guc, read_value
 from pgdyno.spec.table import QueryMode, SettingValue, Table, check_range, check_setting_name, check_share
 from pgdyno.units import parse_seconds
 
@@ -203,6 +204,18 @@ def make_variant(levels: Mapping[str, SettingValue]) -> VariantSpec:
 def show_value(value: SettingValue) -> str:
     """A value as PostgreSQL would write it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def read_number(settings: Mapping[str, SettingValue], name: str, *, major: int) -> float:
+    """A server setting's value, or its default, in the setting's own unit, such as MB of max_wal_size; on is 1.
+
+    Raises:
+        LookupError: This version has no such setting.
+    """
+    guc = find_guc(name, major)
+    if guc is None or guc.boot is None:
+        raise LookupError(f"PostgreSQL {major} has no {name}")
+    return float(read_value(guc, show_value(settings.get(name, guc.boot))))
 
 
 def is_sysctl(name: str) -> bool:

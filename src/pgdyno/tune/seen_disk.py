@@ -15,13 +15,13 @@ import msgspec
 from pgdyno.analyse.ceiling import TRANSFERS
 from pgdyno.analyse.raid import ArrayTimes, array_times
 from pgdyno.analyse.throttle import find_throttle
+from pgdyno.facts.volumes import VIRTUAL_DISK_NAMES
 from pgdyno.record.preflight import CgroupLimit
 from pgdyno.record.tunables import DiskLook, Stripe
 from pgdyno.tune.disk_classes import ASSUMED, TITLES
 from pgdyno.tune.types import Device, Disk, DiskKind, Known, Origin
 
-# Disks that a hypervisor shows, and what volumes of clouds call themselves; the local ones are called otherwise.
-_NETWORK_NAMES = re.compile(r"(vd|xvd|rbd|nbd|drbd)")
+# What volumes of clouds call themselves; the local ones are called otherwise.
 _NETWORK_MODELS = re.compile(
     r"elastic block|persistentdisk|nvme_card-pd|msft|virtual disk|accelerator|qemu", re.IGNORECASE
 )
@@ -65,7 +65,7 @@ def _find_kind(look: DiskLook) -> DiskKind:
     kinds = set()
     for device in leaves:
         # Hypervisors call most of their disks rotating: it says nothing of theirs.
-        is_remote = _NETWORK_NAMES.match(device.name) or _NETWORK_MODELS.search(look.models.get(device.name, ""))
+        is_remote = VIRTUAL_DISK_NAMES.match(device.name) or _NETWORK_MODELS.search(look.models.get(device.name, ""))
         kinds.add(DiskKind.NETWORK_SSD if is_remote else DiskKind.HDD if device.is_rotational else DiskKind.LOCAL_SSD)
     return next(kind for kind in (DiskKind.HDD, DiskKind.NETWORK_SSD, DiskKind.LOCAL_SSD) if kind in kinds)
 
