@@ -42,6 +42,11 @@ def parse_seconds(text: str) -> float:
     return float(number) * _TIME_S[unit]
 
 
+def format_cpus(count: float) -> str:
+    """How many CPUs; a share of one where a control group allows no more."""
+    return f"{count:g} {'CPU' if count == 1 else 'CPUs'}"
+
+
 def format_bytes(value: float) -> str:
     """A size as people read it, in PostgreSQL's notation, where a kB is 1024 bytes: 1234567 is `1.18 MB`."""
     name, size = next(((n, s) for n, s in reversed(_MEMORY_BYTES.items()) if abs(value) >= s), ("B", 1))

@@ -6,6 +6,8 @@ import enum
 
 import msgspec
 
+from pgdyno.analyse.types import ChartKind
+
 
 class Severity(enum.Enum):
     """How much a finding matters to the figures of its report."""
@@ -15,6 +17,15 @@ class Severity(enum.Enum):
     WARNING = "warning"
     """The figures need this beside them."""
     NOTE = "note"
+
+
+class Rival(msgspec.Struct, frozen=True, kw_only=True):
+    """Another cause that could have made what a finding rests on."""
+
+    cause: str
+    """A clause, such as `the disk's credits ran out`."""
+    against: str
+    """What speaks against it, with figures; that nothing does, or that nobody looked, is said, too."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,3 +44,13 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """What found it, in a word that stays the same; empty where none does."""
     why: str = ""
     """One sentence: what it does to a measurement or to speed; empty where the claim says it."""
+    rivals: tuple[Rival, ...] = ()
+    """What else could have made it, likeliest first; none where the claim is what was counted."""
+    confirm: str = ""
+    """The one experiment that would settle it, as a command where there is one; empty where nothing is left to settle."""
+    gain: str = ""
+    """What acting on it gains, with its interval, and whether that is proven or expected; empty where nobody knows."""
+    shows: tuple[ChartKind, ...] = ()
+    """The charts that show it."""
+    trial: int | None = None
+    """Number of the trial that it was seen in; None where it was not one trial alone."""

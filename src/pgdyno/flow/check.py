@@ -24,7 +24,7 @@ from pgdyno.run.program import program_name
 from pgdyno.run.server_look import look_at_server
 from pgdyno.spec.read import make_study
 from pgdyno.spec.study import BUILTIN_SCRIPTS, ServerSpec, Study
-from pgdyno.units import format_bytes
+from pgdyno.units import format_bytes, format_cpus
 
 _BRANCH_WRITER = "tpcb-like"
 
@@ -184,7 +184,7 @@ def _judge(
         msgspec.structs.replace(finding, advice=with_program(finding.advice, program)) for finding in obstacles
     )
     disk = host.data_disk
-    size = f"{host.usable_cpu_count:g} CPUs, {format_bytes(host.usable_memory_bytes)}"
+    size = f"{format_cpus(host.usable_cpu_count)}, {format_bytes(host.usable_memory_bytes)}"
     subject = f"{server}; {size}; data at {disk.path} ({disk.filesystem} on {disk.device})"
     return Check(subject=subject, host=host, facts=facts, findings=findings)
 

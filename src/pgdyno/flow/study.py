@@ -42,7 +42,7 @@ from pgdyno.run.script_check import SCRIPT_CHECK_S, check_scripts, has_script_fi
 from pgdyno.run.server import check_port, looking_on
 from pgdyno.run.template import find_loaded_scales
 from pgdyno.spec.study import Study
-from pgdyno.units import format_bytes
+from pgdyno.units import format_bytes, format_cpus
 
 # Past this, a person is asked first.
 _ASK_ABOVE_S = 3600.0
@@ -207,7 +207,7 @@ def _bench_ready(study: Study, place: Place, ui: Ui) -> Iterator[tuple[Home, Ins
                 server=look_at_planned(server, installation.facts),
             )
         )
-        cpus = f"{host.usable_cpu_count:g} CPUs, {format_bytes(host.usable_memory_bytes)}"
+        cpus = f"{format_cpus(host.usable_cpu_count)}, {format_bytes(host.usable_memory_bytes)}"
         disk = f"{host.data_disk.filesystem} on {host.data_disk.device}"
         ui.end_step(f"PostgreSQL {installation.facts.version}, {cpus}, data on {disk}")
         for finding in find_obstacles(host, preflight):

@@ -17,6 +17,7 @@ from pgdyno.report.format import (
     EstimateText,
     format_bytes,
     format_confidence,
+    format_cpus,
     format_estimate,
     format_number,
     format_seconds,
@@ -67,7 +68,7 @@ def describe_study(report: ReportInput) -> str:
     return (
         f"{names}: {how} by {_count_clients(report)} at {_name_scale(report)},"
         f" on {servers.get(server_count, 'the PostgreSQL that each variant names')},"
-        f" {_describe_cpus(host.usable_cpu_count)} ({host.cpu_model}),"
+        f" {format_cpus(host.usable_cpu_count)} ({host.cpu_model}),"
         f" {format_bytes(host.usable_memory_bytes)} of memory and data on {disk.filesystem}"
         f" ({disk.block_device or disk.device})."
     )
@@ -106,7 +107,7 @@ def describe_bench(report: ReportInput) -> str:
     record, host = report.record, report.record.host
     return (
         f"PostgreSQL {record.server.version.partition(' ')[0]}, {describe_settings(report)};"
-        f" {_describe_cpus(host.usable_cpu_count)}, {format_bytes(host.usable_memory_bytes)} of memory,"
+        f" {format_cpus(host.usable_cpu_count)}, {format_bytes(host.usable_memory_bytes)} of memory,"
         f" {host.data_disk.filesystem} on {host.data_disk.block_device or host.data_disk.device};"
         f" scale {record.plan.scale:,}"
     )
@@ -266,7 +267,3 @@ def _by_hand(argv: tuple[str, ...], scripts_folder: str = "") -> str:
         elif name not in _OWN_OPTIONS:
             kept.append(option)
     return shlex.join(kept)
-
-
-def _describe_cpus(count: float) -> str:
-    return f"{count:g} {'CPU' if count == 1 else 'CPUs'}"

@@ -26,6 +26,7 @@ _BYTES = ((1024**4, "TB"), (1024**3, "GB"), (1024**2, "MB"), (1024, "kB"))
 
 
 format_bytes = units.format_bytes
+format_cpus = units.format_cpus
 
 
 class EstimateText(msgspec.Struct, frozen=True, kw_only=True):
