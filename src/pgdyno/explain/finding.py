@@ -6,6 +6,7 @@ import enum
 
 import msgspec
 
+from pgdyno.analyse.time_share import Certainty
 from pgdyno.analyse.types import ChartKind
 
 
@@ -50,6 +51,10 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """The one experiment that would settle it, as a command where there is one; empty where nothing is left to settle."""
     gain: str = ""
     """What acting on it gains, with its interval, and whether that is proven or expected; empty where nobody knows."""
+    gain_ratio: float | None = None
+    """Its best estimate in TPS, by which steps are put in order; None where it is no such number."""
+    certainty: Certainty | None = None
+    """Of a verdict on what limits a load; None for what was counted."""
     shows: tuple[ChartKind, ...] = ()
     """The charts that show it."""
     trial: int | None = None

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 from rich.console import RenderableType
 
@@ -12,6 +14,8 @@ from pgdyno.analyse.disk_join import find_limits
 from pgdyno.analyse.study import analyse_study
 from pgdyno.errors import HostError, SpecError, with_program
 from pgdyno.explain.doubts import find_doubts
+from pgdyno.explain.explanations import explain_study
+from pgdyno.explain.finding import Finding
 from pgdyno.flow.disk_view import view_card
 from pgdyno.record.disk_card import DiskCard, read_card
 from pgdyno.record.store import RecordStore, write_durably
@@ -58,18 +62,25 @@ def compose_report(store: RecordStore) -> StudyReport:
     card = read_own_card(store)
     analysis = analyse_study(record, trials, limits=None if card is None else find_limits(card))
     program = next(iter(record.command), "pgdyno")
-    findings = tuple(
-        msgspec.structs.replace(finding, advice=with_program(finding.advice, program))
-        for finding in find_doubts(record, analysis)
-    )
     return StudyReport(
         report=ReportInput(
             record=record,
             analysis=analysis,
-            findings=findings,
+            findings=_with_program(find_doubts(record, analysis), program),
+            explanations=_with_program(explain_study(record, analysis), program),
             record_dir=str(store.path),
             disk=None if card is None else view_card(card, file=store.card_path),
         )
+    )
+
+
+def _with_program(findings: Iterable[Finding], program: str) -> tuple[Finding, ...]:
+    """Findings whose commands are as this program was called."""
+    return tuple(
+        msgspec.structs.replace(
+            one, advice=with_program(one.advice, program), confirm=with_program(one.confirm, program)
+        )
+        for one in findings
     )
 
 

@@ -16,7 +16,10 @@ class ReportInput(msgspec.Struct, frozen=True, kw_only=True):
     record: StudyRecord
     analysis: StudyAnalysis
     findings: tuple[Finding, ...]
+    """What weakens the figures."""
     record_dir: str
     """As the user would type it; for the lines that say where things lie and how to repeat them."""
+    explanations: tuple[Finding, ...] = ()
+    """What makes the figures what they are: what limits each load first, then what happened over time, then ceilings."""
     disk: CardView | None = None
     """The card of the data's disk; None where it was not measured."""

@@ -101,7 +101,10 @@ class ReportDocument(msgspec.Struct, frozen=True, kw_only=True):
     durability_given_up: Annotated[
         tuple[str, ...], _says("Settings with which a crash may lose committed transactions.")
     ]
-    findings: tuple[Finding, ...]
+    findings: Annotated[tuple[Finding, ...], _says("What weakens the figures, worst first.")]
+    explanations: Annotated[
+        tuple[Finding, ...], _says("What makes the figures what they are: what limits each load first.")
+    ]
     experiment: Annotated[
         ExperimentDocument | None, _says("Variants and verdicts; null for a study that compares nothing.")
     ]
@@ -137,6 +140,7 @@ def make_document(report: ReportInput) -> ReportDocument:
         tool_versions=record.tool_versions,
         durability_given_up=find_durability_given_up(report),
         findings=report.findings,
+        explanations=report.explanations,
         experiment=make_experiment(report),
         search=make_search(report),
         tuned=make_tuned(report),
