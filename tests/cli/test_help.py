@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -90,3 +91,17 @@ def test_completion(shell: str) -> None:
         env={**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"},
     )
     assert "pgdyno" in done.stdout
+
+
+def test_ctrl_c_before_there_is_anything_to_end() -> None:
+    code = """if True:
+        import os, runpy, signal, sys
+        class Impatient:
+            def find_spec(self, name, path, target=None):
+                if name == "typer":
+                    os.kill(os.getpid(), signal.SIGINT)
+        sys.meta_path.insert(0, Impatient())
+        sys.argv = ["pgdyno", "list"]
+        runpy.run_module("pgdyno", run_name="__main__")"""
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")

@@ -313,11 +313,11 @@ def test_page_images_return_only_with_the_next_checkpoint(major: int, cluster_of
 def test_nobody_who_asks_for_help_waits_for_the_catalogue() -> None:
     code = """if True:
         import sys, pgdyno.facts.durability
-        from pgdyno.cli.main import main
+        from pgdyno.cli.main import run_program
         from pgdyno.facts.guc_catalogue import _raw, knowledge
         sys.argv = ["pgdyno", "--help"]
         try:
-            main()
+            run_program()
         except SystemExit:
             pass
         raise SystemExit(_raw.cache_info().currsize + knowledge.cache_info().currsize)"""

@@ -309,8 +309,8 @@ app.command(epilog=COMPARE_EXAMPLES)(compare)
 app.command(epilog=SWEEP_EXAMPLES)(sweep)
 
 
-def main() -> None:
-    """The program's entry point."""
+def run_program() -> None:
+    """Read the command line and do what it says."""
     program = program_name()
     for command in app.registered_commands:
         command.epilog = with_program(command.epilog or "", program)

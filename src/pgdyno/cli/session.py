@@ -24,7 +24,7 @@ def session(*, json: bool, quiet: bool, yes: bool) -> Iterator[tuple[Any, Any]]:
     from pgdyno.cli.display import Display
     from pgdyno.cli.output import Result, show_result
 
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # nohup has it ignored, and means it.
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _interrupt)
