@@ -16,6 +16,7 @@ from pgdyno.analyse.pilot import SliceChoice
 from pgdyno.analyse.predictions import Judged
 from pgdyno.analyse.rate_search import RateSearch
 from pgdyno.analyse.scaling import ClientSweep
+from pgdyno.analyse.time_share import Bottleneck, TransactionTime
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.types import Gap, TrialRecord
 
@@ -118,6 +119,8 @@ class TrialAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     """Made before it ran, each with what it showed."""
     disk: DiskJoin | None = None
     """Against the card of the data's disk; None without one."""
+    time: TransactionTime | None = None
+    """Where its transactions' time went; None where nobody looked at the server's waits."""
 
     @property
     def checkpoint_count(self) -> int:
@@ -135,6 +138,8 @@ class WorkloadAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     latency_ms: dict[str, Estimate]
     """By name: mean, p50, p90, p95, p99, p99.9, max."""
     trials: tuple[TrialAnalysis, ...]
+    bottleneck: Bottleneck | None = None
+    """What limits it; None where no trial can be judged."""
 
     @property
     def representative(self) -> TrialAnalysis | None:
