@@ -118,6 +118,10 @@ class TableState(msgspec.Struct, frozen=True, kw_only=True):
     live_rows: int
     dead_rows: int
     """Versions of rows that no transaction sees any more and no vacuum has removed."""
+    updated_count: int | None = None
+    """Updates of its rows since its statistics began; None in records of before there was one."""
+    hot_updated_count: int | None = None
+    """Those of them that touched no index: heap-only tuples."""
 
 
 class Dataset(msgspec.Struct, frozen=True, kw_only=True):

@@ -75,7 +75,8 @@ WHERE t.relname LIKE 'pgbench\\_%' AND c.relkind IN ('r', 'i', 'p', 'I')
 ORDER BY t.relname, c.relkind NOT IN ('r', 'p'), c.relname"""
 
 TABLE_STATES = """
-SELECT relid::regclass::text AS name, pg_total_relation_size(relid) AS bytes, n_live_tup AS live_rows, n_dead_tup AS dead_rows
+SELECT relid::regclass::text AS name, pg_total_relation_size(relid) AS bytes, n_live_tup AS live_rows, n_dead_tup AS dead_rows,
+       n_tup_upd AS updated_count, n_tup_hot_upd AS hot_updated_count
 FROM pg_stat_user_tables ORDER BY name"""
 
 # A line of a file that a later line or file overrides is not a problem; one that nothing applied is.
