@@ -18,7 +18,7 @@ from pgdyno.analyse.rate_search import RateSearch
 from pgdyno.analyse.scaling import ClientSweep
 from pgdyno.analyse.time_share import Bottleneck, TransactionTime
 from pgdyno.plan.plan import PlannedWorkload
-from pgdyno.record.types import Gap, TrialRecord
+from pgdyno.record.types import Gap, StudyRecord, TrialRecord
 
 
 class Series(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,3 +160,19 @@ class StudyAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     """By workload, why a switchback's slices are as long as they are."""
     searches: tuple[RateSearch, ...] = ()
     """One for each workload, in a search for the largest rate that holds a latency limit."""
+    scaling: ScalingStudy | None = None
+    """The sweep over clients that followed it; None where none did."""
+
+    @property
+    def curves(self) -> dict[str, ClientSweep]:
+        """By workload, how TPS follows the number of clients: in this study, or in the sweep that followed it."""
+        return {**({} if self.scaling is None else self.scaling.analysis.sweeps), **self.sweeps}
+
+
+class ScalingStudy(msgspec.Struct, frozen=True, kw_only=True):
+    """A sweep over clients that followed a comparison, under the settings that won: a study of its own beside it."""
+
+    record: StudyRecord
+    analysis: StudyAnalysis
+    arm: str | None
+    """The variant of the comparison whose settings it ran under; None where nothing was compared."""
