@@ -4,16 +4,19 @@ import msgspec
 import pytest
 
 from pgdyno.analyse.disk_join import DiskLimits, UseKind, find_limits, join_trial
+from pgdyno.record.disk_card import DiskCard
 from pgdyno.record.serverlog import CheckpointComplete, Origin
 from pgdyno.record.types import SettingFact
+from pgdyno.spec.host import DiskSpec, HostSpec
 from tests.analyse.joined import COUNT, DEVICE, SECONDS, START_S, make_data, make_workload
-from tests.disk_cards import BYTES_PER_S, FLUSH_S, IOPS, make_card
+from tests.disk_cards import BYTES_PER_S, FLUSH_S, IOPS, make_card, make_runs
 
 LIMITS = DiskLimits(
     flush_s=0.002, random_read_iops=1000, random_write_iops=500, read_bytes_per_s=100e6, write_bytes_per_s=50e6
 )
 COMMITS = {"xact_commit_count": float(COUNT), "blks_read_pages": 2.0 * COUNT}
 MB = 1e6
+HOST = "c7g.2xlarge"
 
 
 def test_limits_are_those_of_the_card() -> None:
@@ -92,6 +95,40 @@ def test_checkpoints_are_held_against_random_writes_while_they_write() -> None:
     use = join.find(UseKind.CHECKPOINTS)
     assert use is not None
     assert (use.used, use.ratio) == (200.0, 0.4)
+
+
+def test_what_was_measured_in_a_burst_is_also_held_against_what_lasts() -> None:
+    """Eight gp3 in RAID 10 on an instance that sustains 12,000 IOPS and 312.5 MB/s, of which half again was measured."""
+    disk = DiskSpec(volume="gp3", count=8, size="50GB", raid=10, volume_latency_ms=1.85)
+    card = declare(make_card(runs=make_runs(level=lambda one, _: 1.0 if one.is_flushed else 1.5)), HOST, disk)
+    limits = find_limits(card)
+    assert limits.lasting
+    assert (limits.lasting.random_read_iops, limits.lasting.random_write_iops) == (12_000, 6_000)
+    # 1.8 ms were measured of a flush, 1.85 are declared: as much as that.
+    assert limits.lasting.flush_s is None
+    grown = {"reads": 3000.0, "sectors_read": 3000 * 16.0, "writes": 1500.0, "sectors_written": 1500 * 16.0}
+    join = join_trial(make_data(disk=grown), make_workload("tpcb-like"), limits, device=DEVICE, tps=None)
+    reads, writes = join.find(UseKind.READS), join.find(UseKind.WRITES)
+    assert reads
+    assert writes
+    assert (reads.lasting_ratio, writes.lasting_ratio) == (pytest.approx(0.25), pytest.approx(0.25))
+    assert reads.ratio == pytest.approx(3000 / 18_000, rel=0.05)
+    through = join.find(UseKind.INSTANCE_IOPS)
+    # Each write goes to two mirrors.
+    assert through
+    assert (through.used, through.limit) == (pytest.approx(6000), 12_000)
+    assert through.how == "c7g.2xlarge, reads and writes together, each write 2 times"
+
+
+def test_what_an_instance_limits_is_no_disk_of_its_own() -> None:
+    card = declare(make_card(), HOST, DiskSpec(volume="local-nvme", size="400GB"))
+    limits = find_limits(card)
+    assert (limits.instance, limits.copies, limits.lasting) == (None, 1.0, None)
+    assert find_limits(make_card()).instance is None
+
+
+def declare(card: DiskCard, instance: str, disk: DiskSpec) -> DiskCard:
+    return msgspec.structs.replace(card, host=HostSpec(instance=instance, disk=disk), declared=disk, instance=instance)
 
 
 def test_without_a_device_or_samples_only_the_server_is_seen() -> None:

@@ -12,7 +12,7 @@ from pgdyno.analyse.disk_card import estimate_card
 from pgdyno.analyse.disk_efficiency import Standing, hold_against
 from pgdyno.analyse.disk_entries import EntryKey, list_entries
 from pgdyno.analyse.storage import reckon_ceilings
-from pgdyno.explain.disk_doubts import find_disk_doubts
+from pgdyno.explain.disk_doubts import find_disk_doubts, list_disk_doubts
 from pgdyno.explain.disk_scene import DiskScene
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.plan.disk import DiskJob, Pattern
@@ -184,3 +184,11 @@ def test_worst_comes_first() -> None:
     runs = tuple(msgspec.structs.replace(run, cpu_ratio=0.99) for run in make_runs())
     found = find_disk_doubts(scene_of(make_card(look=make_look(filesystem="tmpfs", block_device=None), runs=runs)))
     assert [one.severity for one in found] == [Severity.CRITICAL, Severity.WARNING]
+
+
+def test_a_report_repeats_what_weakens_its_figures_of_the_disk() -> None:
+    runs = tuple(msgspec.structs.replace(run, cpu_ratio=0.99) for run in make_runs())
+    look = make_look(filesystem="overlay", block_device=None)
+    (only,) = list_disk_doubts(find_disk_doubts(scene_of(make_card(look=look, runs=runs))))
+    assert only.claim == "Disk card: fio itself was the limit, not the disk."
+    assert list_disk_doubts(find_disk_doubts(scene_of(make_card()))) == ()

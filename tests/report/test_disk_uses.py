@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import io
 import json
+import re
 
 import jsonschema
 import msgspec
@@ -13,8 +15,10 @@ from rich.console import Console
 from pgdyno.analyse.disk_join import DiskJoin, DiskUse, UseKind
 from pgdyno.analyse.predictions import READS, TPS, Judged
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
-from pgdyno.flow.disk_view import view_card
+from pgdyno.flow.disk_view import declare, view_card
+from pgdyno.plan.disk import Pattern
 from pgdyno.record.predictions import Prediction, PredictionInput
+from pgdyno.report.declared_disk import declared_tables, describe_standing
 from pgdyno.report.disk_uses import describe_uses, uses_table
 from pgdyno.report.html import render_html
 from pgdyno.report.input import ReportInput
@@ -22,7 +26,8 @@ from pgdyno.report.jsonreport import make_schema, render_json
 from pgdyno.report.markdown import render_markdown
 from pgdyno.report.predictions import describe_predictions, predictions_table
 from pgdyno.report.terminal import render_terminal
-from tests.disk_cards import make_card
+from pgdyno.spec.host import DiskSpec, HostSpec
+from tests.disk_cards import make_card, make_runs
 from tests.report.build import build_report
 
 REACHED = "You reach 71 % of what this disk allows for flushes; reads are at 3 %; writes are at 20 %"
@@ -113,11 +118,73 @@ def test_json_has_them_trial_by_trial(report: ReportInput) -> None:
     jsonschema.Draft202012Validator(make_schema()).validate(document)
     first, failed, _ = document["workloads"][0]["trials"]
     assert first["disk"]["uses"][0] == {
-        "kind": "flushes", "used": 710.0, "limit": 1000.0, "unit": "tps", "ratio": 0.71, "how": "random read"
+        "kind": "flushes", "used": 710.0, "limit": 1000.0, "unit": "tps", "ratio": 0.71, "how": "random read",
+        "lasts": None, "lasting_ratio": None,
     }  # fmt: skip
     assert first["predictions"][0]["error_ratio"] == pytest.approx(0.04)
     assert (failed["disk"], failed["predictions"]) == (None, [])
     assert {entry["key"] for entry in document["disk"]["entries"]} >= {"random_read_iops", "flushes_per_s"}
+
+
+@pytest.fixture(scope="module")
+def declared(report: ReportInput) -> ReportInput:
+    """The same of a study that declares a disk of which more was measured than lasts."""
+    (workload,) = report.analysis.workloads
+    read = msgspec.structs.replace(use(UseKind.READS, 0.6), lasts=800.0)
+    through = DiskUse(
+        kind=UseKind.INSTANCE_IOPS, used=9000, limit=12_000, unit="/s", how="c7g.2xlarge, reads and writes together"
+    )
+    join = make_join(use(UseKind.FLUSHES, 0.71, "tps"), read, through)
+    trials = tuple(msgspec.structs.replace(trial, disk=trial.disk and join) for trial in workload.trials)
+    disk = DiskSpec(volume="gp3", count=8, size="50GB", raid=10, filesystem="ext4", volume_latency_ms=1.85)
+    card = declare(
+        make_card(runs=make_runs(level=lambda one, _: 1.6 if one.pattern is Pattern.RANDOM_READ else 1.0)),
+        HostSpec(instance="c7g.2xlarge", disk=disk),
+        0,
+    )
+    return msgspec.structs.replace(
+        report,
+        analysis=msgspec.structs.replace(
+            report.analysis, workloads=(msgspec.structs.replace(workload, trials=trials),)
+        ),
+        disk=view_card(card),
+    )
+
+
+def test_every_form_holds_the_disk_against_what_is_declared(declared: ReportInput) -> None:
+    console = Console(file=io.StringIO(), width=200)
+    console.print(render_terminal(declared))
+    assert isinstance(console.file, io.StringIO)
+    pages = [render_markdown(declared), html.unescape(render_html(declared, vega_js=""))]
+    for shown in (*pages, console.file.getvalue()):
+        words = " ".join(shown.split())
+        assert "Declared of this disk: 8 × gp3 of 50GB, in RAID 10, ext4, on c7g.2xlarge." in words
+        assert re.search(
+            r"random reads, 8 kB: 19,\d00 IOPS of 12,000 IOPS \(1\d\d %\): above what lasts, burst;", words
+        )
+        assert "Of what is declared to last, which is less, random reads at 75 %." in words
+        assert "Reads and writes together take 75 % of the I/Os that c7g.2xlarge sustains." in words
+    for shown in pages:
+        for words in ("This disk as it is declared", "This disk beside what is declared", "share of it", "burst, from credits, and ends",
+                      "Declared is another file system than was found: ext4, not xfs.", "$32.00 a month"):  # fmt: skip
+            assert words in shown, words
+    document = json.loads(render_json(declared))
+    jsonschema.Draft202012Validator(make_schema()).validate(document)
+    assert document["disk"]["ceilings"]["random_read_iops"]["value"] == 12_000
+    assert {one["standing"] for one in document["disk"]["efficiencies"]} == {"burst", "reached"}
+    assert document["workloads"][0]["trials"][0]["disk"]["uses"][1]["lasting_ratio"] == pytest.approx(0.75)
+
+
+def test_what_is_declared_is_shown_where_nothing_was_measured(declared: ReportInput) -> None:
+    host = None if declared.disk is None else declared.disk.card.host
+    study = msgspec.structs.replace(declared.record.study, host=host)
+    record = msgspec.structs.replace(declared.record, study=study)
+    bare = msgspec.structs.replace(declared, record=record, disk=None)
+    shown = render_markdown(bare)
+    assert "what it allows at most" in shown
+    assert "nothing is held against that" in shown
+    nothing = msgspec.structs.replace(declared, disk=None)
+    assert (declared_tables(nothing), describe_standing(nothing)) == ((), ())
 
 
 def test_a_report_without_a_card_says_nothing_of_it() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from pgdyno.analyse.ceiling import Ceiling, StorageCeilings
+from pgdyno.analyse.ceiling import Ceiling, InstanceLimits, StorageCeilings
 from pgdyno.analyse.disk_entries import Entry, EntryKey
 from pgdyno.analyse.estimate import Estimate
 from pgdyno.analyse.storage import let_through, limits_of, reckon_ceilings
@@ -44,6 +44,11 @@ class Standing(enum.Enum):
     """Near it, or not surely away from it."""
     BELOW = "below"
 
+    @property
+    def is_above(self) -> bool:
+        """Whether less lasts than was measured."""
+        return self in {Standing.IMPOSSIBLE, Standing.BURST}
+
 
 class Efficiency(msgspec.Struct, frozen=True, kw_only=True):
     """A measured figure and its ceiling."""
@@ -58,11 +63,17 @@ class Efficiency(msgspec.Struct, frozen=True, kw_only=True):
 
 def ceilings_of(card: DiskCard) -> StorageCeilings | None:
     """What the declaration in a card allows; None where it has none. An instance alone lets so much through."""
-    host = card.host or (HostSpec(instance=card.instance) if card.instance else None)
-    limits = limits_of(host) if host is not None else None
+    limits = instance_limits_of(card)
     if card.declared is not None:
         return reckon_ceilings(card.declared, limits)
-    return None if limits is None or _is_inside(card) else let_through(limits)
+    return None if limits is None else let_through(limits)
+
+
+def instance_limits_of(card: DiskCard) -> InstanceLimits | None:
+    """What the declared machine lets through to this disk and its other volumes; None where it does not limit it."""
+    host = card.host or (HostSpec(instance=card.instance) if card.instance else None)
+    is_inside = _is_inside(card) if card.declared is None else card.declared.disk_kind != "network-ssd"
+    return None if host is None or is_inside else limits_of(host)
 
 
 def declared_entries(ceilings: StorageCeilings) -> tuple[Entry, ...]:

@@ -2,21 +2,25 @@
 
 Shares of limits, each of its own kind: commits that wait for flushes, WAL, reads and writes of the device. The kernel's
 cache answers much of what shared_buffers miss, so reads are the device's own and not the server's. A share near 1 says
-what to look at; it does not say that this was the limit, which CPUs or locks may have been before. Nothing is added up:
-a disk can do less of each when it does all at once.
+what to look at; it does not say that this was the limit, which CPUs or locks may have been before. Nothing is added up,
+since a disk can do less of each when it does all at once, but for what an instance lets through, which counts all of it.
+Where less is declared to last than was measured, a trial is held against both: one of minutes may live on a burst.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import numpy as np
 
+from pgdyno.analyse.ceiling import TRANSFERS, InstanceLimits
 from pgdyno.analyse.disk_card import estimate_card
+from pgdyno.analyse.disk_efficiency import ceilings_of, hold_against, instance_limits_of
 from pgdyno.analyse.disk_entries import Entry, EntryKey, list_entries
 from pgdyno.analyse.models import ceiling_tps
+from pgdyno.analyse.raid import times_of
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record import series
 from pgdyno.record.disk_card import DiskCard
@@ -43,6 +47,12 @@ class DiskLimits(msgspec.Struct, frozen=True, kw_only=True):
     random_write_iops: float | None = None
     read_bytes_per_s: float | None = None
     write_bytes_per_s: float | None = None
+    lasting: DiskLimits | None = None
+    """What is declared to last, where that is less; None where no figure is."""
+    instance: InstanceLimits | None = None
+    """What the machine lets through to all of its network volumes; None where none is known, or this is none."""
+    copies: float = 1.0
+    """Writes to volumes for one of ours, since each mirror has its own."""
 
 
 class UseKind(enum.Enum):
@@ -57,6 +67,9 @@ class UseKind(enum.Enum):
     WRITTEN_BYTES = "bytes written"
     CHECKPOINTS = "checkpoint writing"
     """While one writes."""
+    INSTANCE_IOPS = "I/Os through the instance"
+    """Reads and writes of this disk together."""
+    INSTANCE_BYTES = "bytes through the instance"
 
 
 class DiskUse(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,11 +82,18 @@ class DiskUse(msgspec.Struct, frozen=True, kw_only=True):
     """Of both."""
     how: str
     """What the limit is, in a clause."""
+    lasts: float | None = None
+    """What lasts of the limit; None where all of it does, or nothing is declared."""
 
     @property
     def ratio(self) -> float:
         """Share of the limit."""
         return self.used / self.limit
+
+    @property
+    def lasting_ratio(self) -> float | None:
+        """Share of what lasts."""
+        return None if self.lasts is None else self.used / self.lasts
 
 
 class DiskJoin(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,8 +115,9 @@ class DiskJoin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_limits(card: DiskCard) -> DiskLimits:
-    """The limits that a card knows."""
-    entries = {entry.key: entry for entry in list_entries(card, estimate_card(card))}
+    """The limits that a card knows, as they were measured and as they last."""
+    listed = list_entries(card, estimate_card(card))
+    entries = {entry.key: entry for entry in listed}
     flushes = entries.get(EntryKey.FLUSHES)
     estimate = None if flushes is None else flushes.estimate
     return DiskLimits(
@@ -108,6 +129,9 @@ def find_limits(card: DiskCard) -> DiskLimits:
         random_write_iops=_value(entries.get(EntryKey.RANDOM_WRITE)),
         read_bytes_per_s=_value(entries.get(EntryKey.SEQUENTIAL_READ)),
         write_bytes_per_s=_value(entries.get(EntryKey.SEQUENTIAL_WRITE)),
+        lasting=_find_lasting(card, listed),
+        instance=instance_limits_of(card),
+        copies=1.0 if card.declared is None else times_of(card.declared).copies_of(TRANSFERS["random_write_iops"]),
     )
 
 
@@ -124,8 +148,14 @@ def join_trial(
         tps: Of the trial; None where it has none, or where variants alternate in it.
     """
     seen = _observe(data, device)
-    duration_s = _duration_s(data)
-    grown = _growth(data, duration_s)
+    grown = _growth(data, _duration_s(data))
+
+    def list_uses(of: DiskLimits) -> Iterator[DiskUse]:
+        yield from _commits(data, workload, of, grown, tps)
+        yield from _device_uses(data, of, grown, seen)
+        yield from _instance_uses(of, seen)
+
+    lasts = {} if limits.lasting is None else {use.kind: use.limit for use in list_uses(limits.lasting)}
     return DiskJoin(
         device=device,
         busy_ratio=seen.get("disk_util_ratio"),
@@ -133,7 +163,7 @@ def join_trial(
         write_await_ms=seen.get("disk_write_await_ms"),
         flush_await_ms=seen.get("disk_flush_await_ms"),
         missed_blocks_per_s=grown.get("blks_read_pages"),
-        uses=(*_commits(data, workload, limits, grown, tps), *_device_uses(data, limits, grown, seen)),
+        uses=tuple(msgspec.structs.replace(use, lasts=lasts.get(use.kind)) for use in list_uses(limits)),
     )
 
 
@@ -176,6 +206,38 @@ def _device_uses(
     for kind, used, limit, unit, how in found:
         if used is not None and limit:
             yield DiskUse(kind=kind, used=used, limit=limit, unit=unit, how=how)
+
+
+def _instance_uses(limits: DiskLimits, seen: dict[str, float]) -> Iterator[DiskUse]:
+    """What of this disk goes through the instance, which counts each write of each mirror."""
+    instance = limits.instance
+    if instance is None:
+        return
+    times = "" if limits.copies == 1.0 else f", each write {limits.copies:.3g} times"
+    how = f"{instance.name}, reads and writes together{times}"
+    for kind, name, lets, unit in (
+        (UseKind.INSTANCE_IOPS, "iops", instance.iops, "/s"),
+        (UseKind.INSTANCE_BYTES, "bytes_per_s", instance.bytes_per_s, "bytes/s"),
+    ):
+        read, written = seen.get(f"disk_read_{name}"), seen.get(f"disk_write_{name}")
+        if read is not None and written is not None and lets:
+            yield DiskUse(kind=kind, used=read + limits.copies * written, limit=lets, unit=unit, how=how)
+
+
+def _find_lasting(card: DiskCard, entries: Sequence[Entry]) -> DiskLimits | None:
+    """What lasts of those figures that were measured above it."""
+    ceilings = ceilings_of(card)
+    held = () if ceilings is None else hold_against(entries, ceilings)
+    less = {one.key: one.ceiling.value for one in held if one.standing.is_above}
+    if not less:
+        return None
+    return DiskLimits(
+        flush_s=_inverse(less.get(EntryKey.FLUSHES)),
+        random_read_iops=less.get(EntryKey.RANDOM_READ),
+        random_write_iops=less.get(EntryKey.RANDOM_WRITE),
+        read_bytes_per_s=less.get(EntryKey.SEQUENTIAL_READ),
+        write_bytes_per_s=less.get(EntryKey.SEQUENTIAL_WRITE),
+    )
 
 
 def _observe(data: TrialData, device: str | None) -> dict[str, float]:

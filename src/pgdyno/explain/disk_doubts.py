@@ -6,7 +6,9 @@ where the figures are not those of a disk, a `warning` where they need a word be
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+
+import msgspec
 
 from pgdyno.analyse.disk_card import PlateauKind, bytes_per_s_of, iops_of
 from pgdyno.analyse.disk_efficiency import Efficiency, Standing
@@ -63,6 +65,15 @@ def find_disk_doubts(scene: DiskScene) -> tuple[Finding, ...]:
     findings = [finding for rule in _RULES for finding in rule(scene)]
     order = list(Severity)
     return tuple(sorted(findings, key=lambda finding: order.index(finding.severity)))
+
+
+def list_disk_doubts(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Those of a card's findings that weaken a study's figures of its disk; of the place the look before it has told."""
+    return tuple(
+        msgspec.structs.replace(finding, claim=f"Disk card: {finding.claim[:1].lower()}{finding.claim[1:]}")
+        for finding in findings
+        if finding.severity is Severity.WARNING and finding.rule != "no-durability"
+    )
 
 
 def _disagreement(scene: DiskScene) -> Iterator[Finding]:

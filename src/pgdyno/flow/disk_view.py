@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from pgdyno import __version__
 from pgdyno.analyse.disk_card import estimate_card
 from pgdyno.analyse.disk_comparison import Difference, compare_entries
-from pgdyno.analyse.disk_efficiency import ceilings_of, declared_entries, hold_against
+from pgdyno.analyse.disk_efficiency import ceilings_of, declared_entries, hold_against, instance_limits_of
 from pgdyno.analyse.disk_entries import list_entries
 from pgdyno.errors import ExitCode, SpecError, with_program
 from pgdyno.explain.disk_doubts import find_disk_doubts
@@ -141,6 +141,7 @@ def view_card(card: DiskCard, *, file: Path | None = None, beside: Sequence[Disk
         entries=entries,
         ceilings=ceilings,
         efficiencies=held,
+        limits=instance_limits_of(card),
         findings=tuple(
             msgspec.structs.replace(finding, advice=with_program(finding.advice, program))
             for finding in find_disk_doubts(scene)

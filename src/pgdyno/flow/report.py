@@ -13,6 +13,7 @@ from rich.console import RenderableType
 from pgdyno.analyse.disk_join import find_limits
 from pgdyno.analyse.study import analyse_study
 from pgdyno.errors import HostError, SpecError, with_program
+from pgdyno.explain.disk_doubts import list_disk_doubts
 from pgdyno.explain.doubts import find_doubts
 from pgdyno.explain.explanations import explain_study
 from pgdyno.explain.finding import Finding
@@ -61,15 +62,17 @@ def compose_report(store: RecordStore) -> StudyReport:
         )
     card = read_own_card(store)
     analysis = analyse_study(record, trials, limits=None if card is None else find_limits(card))
+    disk = None if card is None else view_card(card, file=store.card_path)
+    doubts = (*find_doubts(record, analysis), *list_disk_doubts(() if disk is None else disk.findings))
     program = next(iter(record.command), "pgdyno")
     return StudyReport(
         report=ReportInput(
             record=record,
             analysis=analysis,
-            findings=_with_program(find_doubts(record, analysis), program),
+            findings=_with_program(doubts, program),
             explanations=_with_program(explain_study(record, analysis), program),
             record_dir=str(store.path),
-            disk=None if card is None else view_card(card, file=store.card_path),
+            disk=disk,
         )
     )
 

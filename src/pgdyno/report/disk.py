@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from pgdyno.analyse.ceiling import StorageCeilings
+from pgdyno.analyse.ceiling import InstanceLimits, StorageCeilings
 from pgdyno.analyse.disk_card import DiskFigures
-from pgdyno.analyse.disk_efficiency import Efficiency, Standing
+from pgdyno.analyse.disk_efficiency import Efficiency
 from pgdyno.analyse.disk_entries import Entry, EntryKey
 from pgdyno.analyse.estimate import Estimate
 from pgdyno.explain.finding import Finding, Severity
@@ -51,6 +51,8 @@ class CardView(msgspec.Struct, frozen=True, kw_only=True):
     ceilings: StorageCeilings | None
     efficiencies: tuple[Efficiency, ...]
     findings: tuple[Finding, ...]
+    limits: InstanceLimits | None = None
+    """Of the declared machine."""
     file: str | None = None
     """Where the card lies."""
 
@@ -79,6 +81,12 @@ def show_figure(estimate: Estimate, *, is_count: bool = False) -> Shown:
     else:
         interval = _describe_width(estimate) if is_too_wide(estimate) else shown.interval
     return Shown(value=f"{shown.value} {unit}", interval=interval)
+
+
+def show_like(key: EntryKey, estimate: Estimate, value: float) -> str:
+    """Another value of what an estimate is of, such as its ceiling, with its unit."""
+    other = msgspec.structs.replace(estimate, value=value, low=None, high=None)
+    return show_figure(other, is_count=key in _PER_S).value
 
 
 def format_latency(us: float) -> str:
@@ -173,9 +181,8 @@ def _most(view: CardView, key: EntryKey) -> _Most | None:
     if entry is None or not entry.estimate.value:
         return None
     for one in view.efficiencies:
-        if one.key is key and one.standing in {Standing.BURST, Standing.IMPOSSIBLE}:
-            lasting = msgspec.structs.replace(entry.estimate, value=one.ceiling.value, low=None, high=None)
-            return _Most(one.ceiling.value, show_figure(lasting, is_count=key in _PER_S).value)
+        if one.key is key and one.standing.is_above:
+            return _Most(one.ceiling.value, show_like(key, entry.estimate, one.ceiling.value))
     return _Most(entry.estimate.value, show_entry(entry).value)
 
 

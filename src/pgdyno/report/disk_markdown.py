@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from pgdyno.analyse.disk_comparison import Difference
 from pgdyno.report.disk import CardView, describe_making, describe_place, explain_for_postgresql
 from pgdyno.report.disk_comparison import REMARK, describe_comparison, figures_table, name_cards, ratios_table
-from pgdyno.report.disk_tables import efficiency_table, flush_table, headline_table, jobs_table
+from pgdyno.report.disk_tables import efficiency_table, flush_table, headline_table, jobs_table, layout_of
 from pgdyno.report.format import format_number
+from pgdyno.report.layout import ceilings_table, explain_layout
 from pgdyno.report.markdown import escape, format_table
 
 
@@ -46,9 +47,13 @@ def _blocks(view: CardView) -> Iterator[str]:
             + escape(" ".join(_sentence(words) for words in (one.evidence, one.why, one.advice) if words))
             for one in view.findings
         )
-    for table in (efficiency_table(view), jobs_table(view), flush_table(view)):
+    layout = layout_of(view)
+    declared = None if layout is None else ceilings_table(layout)
+    for table in (declared, efficiency_table(view), jobs_table(view), flush_table(view)):
         if table is not None:
             yield format_table(table)
+    if layout is not None:
+        yield "\n".join(f"- {escape(words)}" for words in explain_layout(layout))
     if view.card.clock is not None:
         yield f"Reading the clock takes {format_number(view.card.clock.read_ns)} ns (pg\\_test\\_timing)."
     if view.card.unseen:

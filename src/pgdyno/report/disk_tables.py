@@ -10,6 +10,7 @@ from pgdyno.analyse.estimate import Estimate
 from pgdyno.plan.disk import DiskJob, Pattern
 from pgdyno.report.disk import ENTRY_WORDS, CardView, format_latency, format_rate, show_entry
 from pgdyno.report.format import ABSENT, format_bytes, format_number, format_percent
+from pgdyno.report.layout import LayoutView
 from pgdyno.report.table import Cell, Column, Table, columns, text
 
 _JOB_WORDS = {
@@ -83,6 +84,16 @@ def efficiency_table(view: CardView) -> Table | None:
         caption="Beside what is declared",
         columns=(*columns("", "measured", "lasts", "reached", "for a while", numbers_from=1), Column(title="bound by")),
         rows=tuple(_efficiency_row(one) for one in view.efficiencies),
+    )
+
+
+def layout_of(view: CardView) -> LayoutView | None:
+    """What a card declares; None where it declares no volumes: what an instance lets through stands beside figures."""
+    card = view.card
+    if view.ceilings is None or card.declared is None:
+        return None
+    return LayoutView(
+        title=card.name, look=card.look, declared=card.declared, limits=view.limits, ceilings=view.ceilings
     )
 
 

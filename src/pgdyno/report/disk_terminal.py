@@ -12,9 +12,10 @@ from rich.text import Text
 
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.report.disk import CardView, describe_making, describe_place, explain_for_postgresql
-from pgdyno.report.disk_tables import efficiency_table, flush_table, headline_table, jobs_table
+from pgdyno.report.disk_tables import efficiency_table, flush_table, headline_table, jobs_table, layout_of
 from pgdyno.report.format import format_number
 from pgdyno.report.grid import Grid
+from pgdyno.report.layout import ceilings_table, explain_layout
 from pgdyno.report.paragraph import Paragraph
 from pgdyno.report.table import Table
 
@@ -44,8 +45,12 @@ def _render(view: CardView) -> Iterator[RenderableType]:
         yield from ("", *render_findings(grave))
     if view.entries:
         yield from ("", Grid(headline_table(view)))
-    for table in (jobs_table(view), flush_table(view), efficiency_table(view)):
+    layout = layout_of(view)
+    declared = None if layout is None else ceilings_table(layout)
+    for table in (jobs_table(view), flush_table(view), declared, efficiency_table(view)):
         yield from _section(table)
+    if layout is not None:
+        yield from (Paragraph(words) for words in explain_layout(layout))
     meaning = explain_for_postgresql(view)
     if meaning:
         yield from ("", Text("What that means for PostgreSQL", style="bold underline"))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from statistics import median
 from typing import Annotated
 
 import msgspec
 
+from pgdyno.analyse.ceiling import StorageCeilings
+from pgdyno.analyse.disk_efficiency import Efficiency
 from pgdyno.analyse.disk_entries import Entry
 from pgdyno.analyse.disk_join import DiskJoin, DiskUse, UseKind
 from pgdyno.analyse.types import WorkloadAnalysis
@@ -17,6 +19,7 @@ from pgdyno.report.disk import CardView, describe_making, describe_place, format
 from pgdyno.report.disk_tables import headline_table
 from pgdyno.report.format import format_number, format_percent, format_seconds
 from pgdyno.report.table import Cell, Table, columns, number, text
+from pgdyno.spec.host import DiskSpec
 
 _NOT_SEEN = "the disk was not observed"
 _NAMES = {
@@ -27,12 +30,24 @@ _NAMES = {
     UseKind.WRITES: "Writes of the device",
     UseKind.WRITTEN_BYTES: "Bytes written to the device",
     UseKind.CHECKPOINTS: "Pages of checkpoints, while they write",
+    UseKind.INSTANCE_IOPS: "I/Os through the instance",
+    UseKind.INSTANCE_BYTES: "Bytes through the instance",
 }
 REMARK = (
     "Each against the limit of its own kind on this disk's card: shares do not add up, since a disk does less of each when"
     " it does all at once. Reads are the device's own: what the kernel's cache answers is none. A queue of many requests"
     " keeps a disk busy long before it is full."
 )
+_INSTANCE = frozenset({UseKind.INSTANCE_IOPS, UseKind.INSTANCE_BYTES})
+_LASTING_WORDS = {
+    UseKind.FLUSHES: "flushes",
+    UseKind.WAL: "WAL",
+    UseKind.READS: "random reads",
+    UseKind.READ_BYTES: "bytes read",
+    UseKind.WRITES: "random writes",
+    UseKind.WRITTEN_BYTES: "bytes written",
+}
+LASTING_REMARK = " What lasts of a limit is as declared; what was measured above it is burst, from credits, and ends."
 
 
 class DiskUseDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +59,11 @@ class DiskUseDocument(msgspec.Struct, frozen=True, kw_only=True):
     unit: str
     ratio: Annotated[float, msgspec.Meta(description="Of used to limit.")]
     how: str
+    lasts: Annotated[
+        float | None,
+        msgspec.Meta(description="Of the limit, as declared; null where all of it lasts or none is declared."),
+    ]
+    lasting_ratio: Annotated[float | None, msgspec.Meta(description="Of used to what lasts.")]
 
 
 class DiskJoinDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +89,14 @@ class OwnDiskDocument(msgspec.Struct, frozen=True, kw_only=True):
     ]
     entries: tuple[Entry, ...]
     unseen: Annotated[tuple[Unseen, ...], msgspec.Meta(description="What could not be measured, with the reason.")]
+    instance: Annotated[str | None, msgspec.Meta(description="Of a cloud, as declared.")]
+    declared: Annotated[DiskSpec | None, msgspec.Meta(description="Its layout, as declared.")]
+    ceilings: Annotated[
+        StorageCeilings | None, msgspec.Meta(description="What is declared allows at most; null without a declaration.")
+    ]
+    efficiencies: Annotated[
+        tuple[Efficiency, ...], msgspec.Meta(description="What was measured beside what is declared to last.")
+    ]
 
 
 def make_own_disk(view: CardView | None) -> OwnDiskDocument | None:
@@ -76,7 +104,16 @@ def make_own_disk(view: CardView | None) -> OwnDiskDocument | None:
     if view is None:
         return None
     card = view.card
-    return OwnDiskDocument(path=card.path, made_at=card.made_at.isoformat(), entries=view.entries, unseen=card.unseen)
+    return OwnDiskDocument(
+        path=card.path,
+        made_at=card.made_at.isoformat(),
+        entries=view.entries,
+        unseen=card.unseen,
+        instance=card.instance,
+        declared=card.declared,
+        ceilings=view.ceilings,
+        efficiencies=view.efficiencies,
+    )
 
 
 def own_disk_table(view: CardView) -> Table:
@@ -90,7 +127,10 @@ def make_join(join: DiskJoin | None) -> DiskJoinDocument | None:
     """As a document; None for a trial without a card."""
     if join is None:
         return None
-    uses = tuple(DiskUseDocument(**msgspec.structs.asdict(use), ratio=use.ratio) for use in join.uses)
+    uses = tuple(
+        DiskUseDocument(**msgspec.structs.asdict(use), ratio=use.ratio, lasting_ratio=use.lasting_ratio)
+        for use in join.uses
+    )
     return DiskJoinDocument(**{**msgspec.structs.asdict(join), "uses": uses})
 
 
@@ -110,31 +150,50 @@ def uses_table(workload: WorkloadAnalysis) -> Table | None:
                 text(_show(used, uses[0])),
                 text(_show(limit, uses[0])),
                 Cell(text=format_percent(median(use.ratio for use in uses)), is_strong=True),
+                *_lasting_cells(uses),
                 text(uses[0].how),
             )
         )
     if not rows:
         return None
-    titles = columns("", "used", "limit", "share", numbers_from=1)
+    has_lasting = any(use.lasts is not None for join in joins for use in join.uses)
+    titles = columns("", "used", "limit", "share", *(("lasts", "share of it") if has_lasting else ()), numbers_from=1)
+    rows += _latency_rows(joins)
     return Table(
         caption="What it used of this disk",
         columns=(*titles, *columns("limit of")),
-        rows=(*rows, *_latency_rows(joins)),
-        remark=REMARK,
+        rows=tuple(row if has_lasting else (*row[:4], *row[-1:]) for row in rows),
+        remark=f"{REMARK}{LASTING_REMARK if has_lasting else ''}",
     )
+
+
+def _lasting_cells(uses: list[DiskUse]) -> tuple[Cell, Cell]:
+    """What lasts of a limit, and the share of that."""
+    lasts, ratios = [], []
+    for use in uses:
+        if use.lasts is not None and use.lasting_ratio is not None:
+            lasts.append(use.lasts)
+            ratios.append(use.lasting_ratio)
+    if not lasts:
+        return text(None), text(None)
+    return text(_show(median(lasts), uses[0])), Cell(text=format_percent(median(ratios)), is_strong=True)
 
 
 def describe_uses(workload: WorkloadAnalysis) -> tuple[str, ...]:
     """`You reach 71 % of what this disk allows for flushes; reads are at 3 %.` Nothing without a card."""
     joins = _joins(workload)
-    shares = {
-        kind: median(use.ratio for join in joins if (use := join.find(kind)) is not None)
-        for kind in UseKind
-        if any(join.find(kind) is not None for join in joins)
-    }
+    uses = [use for join in joins for use in join.uses]
+    shares = _medians((use.kind, use.ratio) for use in uses)
     if not shares:
         return ()
-    flushes = shares.pop(UseKind.FLUSHES, None)
+    instance = shares.pop(UseKind.INSTANCE_IOPS, None), shares.pop(UseKind.INSTANCE_BYTES, None)
+    lasting = _medians((use.kind, ratio) for use in uses if (ratio := use.lasting_ratio) is not None)
+    of_instance = next((use.how.partition(",")[0] for use in uses if use.kind in _INSTANCE), "")
+    return (*_describe_measured(shares), *_describe_lasting(lasting, instance, of_instance))
+
+
+def _describe_measured(shares: dict[UseKind, float]) -> tuple[str, ...]:
+    flushes = shares.get(UseKind.FLUSHES)
     reads = _largest(shares, UseKind.READS, UseKind.READ_BYTES)
     writes = _largest(shares, UseKind.WRITES, UseKind.WRITTEN_BYTES)
     rest = [
@@ -151,11 +210,33 @@ def describe_uses(workload: WorkloadAnalysis) -> tuple[str, ...]:
     return (f"{'; '.join([first + beyond, *rest])}.",)
 
 
+def _describe_lasting(
+    lasting: dict[UseKind, float], instance: tuple[float | None, float | None], name: str
+) -> tuple[str, ...]:
+    """`Of what is declared to last, random reads are at 12 %.` and what of the instance's limits all of it takes."""
+    said = []
+    if lasting:
+        parts = [f"{_LASTING_WORDS[kind]} at {_percent(lasting[kind])}" for kind in _LASTING_WORDS if kind in lasting]
+        said.append(f"Of what is declared to last, which is less, {', '.join(parts)}.")
+    taken = max((share for share in instance if share is not None), default=None)
+    if taken is not None:
+        what = "I/Os" if taken == instance[0] else "MB/s"
+        said.append(f"Reads and writes together take {_percent(taken)} of the {what} that {name} sustains.")
+    return tuple(said)
+
+
+def _medians(shares: Iterable[tuple[UseKind, float]]) -> dict[UseKind, float]:
+    found: dict[UseKind, list[float]] = {}
+    for kind, share in shares:
+        found.setdefault(kind, []).append(share)
+    return {kind: median(of) for kind, of in found.items()}
+
+
 def _latency_rows(joins: list[DiskJoin]) -> Iterator[tuple[Cell, ...]]:
     def row(name: str, values: list[float], *, is_share: bool) -> tuple[Cell, ...]:
         value = median(values) if values else None
         shown = number(value, format_percent if is_share else lambda ms: format_seconds(ms / 1000), _NOT_SEEN)
-        return text(name), shown, text(None), text(None), text("")
+        return text(name), shown, *(text(None),) * 4, text("")
 
     busy = [join.busy_ratio for join in joins if join.busy_ratio is not None]
     yield row("Time with any request under way", busy, is_share=True)

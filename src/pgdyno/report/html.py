@@ -17,7 +17,7 @@ import vl_convert
 from markupsafe import Markup
 
 from pgdyno.analyse.types import WorkloadAnalysis
-from pgdyno.report import content, layers, palette, surroundings, trial_tables
+from pgdyno.report import content, declared_disk, layers, palette, surroundings, trial_tables
 from pgdyno.report.arms import ArmText, describe_arms, find_arm_of
 from pgdyno.report.comparison_parts import make_comparisons
 from pgdyno.report.comparison_tables import variants_table
@@ -84,6 +84,7 @@ def render_html(report: ReportInput, *, vega_js: str | None = None) -> str:
             surroundings=surroundings,
             preflight_table=preflight_table,
             own_disk_table=own_disk_table,
+            declared_disk=declared_disk,
             commands=content.list_commands(report),
             repeating=content.describe_repeating(report),
             how_to_read=explain_reading(report),

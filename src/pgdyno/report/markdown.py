@@ -12,6 +12,7 @@ from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.report import content, surroundings, trial_tables
 from pgdyno.report.answers import Answer, WorkloadAnswers, answer_study
 from pgdyno.report.comparison_tables import variants_table
+from pgdyno.report.declared_disk import declared_tables, explain_declared
 from pgdyno.report.disk_uses import describe_uses, own_disk_table, uses_table
 from pgdyno.report.finding_words import list_findings
 from pgdyno.report.input import ReportInput
@@ -241,11 +242,13 @@ def _surroundings(report: ReportInput) -> Iterator[str]:
         surroundings.choices_table(report),
         surroundings.host_table(report),
         None if report.disk is None else own_disk_table(report.disk),
+        *declared_tables(report),
         preflight_table(report),
         surroundings.gaps_table(report),
         surroundings.versions_table(report),
     )
     yield from (format_table(table) for table in made if table is not None)
+    yield from (escape(words) for words in explain_declared(report))
 
 
 def _repeat(report: ReportInput) -> Iterator[str]:

@@ -13,6 +13,7 @@ from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.explain.finding import Severity
 from pgdyno.report import content
 from pgdyno.report.comparison_terminal import list_answers
+from pgdyno.report.declared_disk import describe_standing
 from pgdyno.report.disk_uses import describe_uses
 from pgdyno.report.finding_words import list_findings
 from pgdyno.report.format import format_confidence, format_estimate
@@ -33,6 +34,9 @@ def render_terminal(report: ReportInput) -> RenderableType:
     """Render the summary of a report."""
     lines: list[RenderableType] = [Paragraph(content.describe_bench(report), by=0), ""]
     lines += _list_results(report)
+    standing = describe_standing(report)
+    if standing:
+        lines += ["", *(Paragraph(words, by=0) for words in standing)]
     durability = find_durability_given_up(report)
     if durability:
         lines += ["", Text(f"durability given up: {', '.join(durability)}", style="bold red")]
