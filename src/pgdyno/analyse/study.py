@@ -10,6 +10,7 @@ import numpy as np
 from pgdyno.analyse.charts import chart_trial, list_events
 from pgdyno.analyse.comparison import Round, compare, primary_metric
 from pgdyno.analyse.disk_join import DiskLimits, join_trial
+from pgdyno.analyse.health import assess_health
 from pgdyno.analyse.latency import PERCENTILES, estimate_latencies, measure_mean_ms, measure_percentiles
 from pgdyno.analyse.pilot import SliceChoice, choose_from_slices
 from pgdyno.analyse.predictions import judge_predictions
@@ -169,6 +170,7 @@ def analyse_trial(
     # Variants that alternate have rates of their own, and those of the whole trial are nobody's.
     tps = None if throughput is None or len(data.record.planned.arms) > 1 else throughput.tps
     return TrialAnalysis(
+    disk = None if limits is None or not is_finished else join_trial(data, workload, limits, device=device, tps=tps)
         record=data.record,
         tps=None if throughput is None else throughput.tps,
         latency_mean_ms=None if latency is None else measure_mean_ms(latency),
@@ -189,7 +191,8 @@ def analyse_trial(
         pgbench_tps=None if data.pgbench is None else data.pgbench.tps,
         doubts=() if throughput is None else throughput.doubts,
         predictions=judge_predictions(data.predictions, data, tps=tps, counts_per_transaction=counts),
-        disk=None if limits is None or not is_finished else join_trial(data, workload, limits, device=device, tps=tps),
+        disk=disk,
+        health=assess_health(record, data, throughput=throughput, disk=disk),
     )
 
 

@@ -13,6 +13,7 @@ from pgdyno.analyse.comparison import Comparison
 from pgdyno.analyse.disk_join import DiskJoin
 from pgdyno.analyse.estimate import Doubt, Estimate
 from pgdyno.analyse.pilot import SliceChoice
+from pgdyno.analyse.health_rows import HealthRow
 from pgdyno.analyse.predictions import Judged
 from pgdyno.analyse.rate_search import RateSearch
 from pgdyno.analyse.scaling import ClientSweep
@@ -120,6 +121,8 @@ class TrialAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     disk: DiskJoin | None = None
     """Against the card of the data's disk; None without one."""
     time: TransactionTime | None = None
+    health: tuple[HealthRow, ...] = ()
+    """The counters that DBAs watch; none for a failed trial, or one within which variants alternated."""
     """Where its transactions' time went; None where nobody looked at the server's waits."""
 
     @property

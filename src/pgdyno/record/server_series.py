@@ -9,8 +9,9 @@ Source: PostgreSQL 18 src/backend/utils/activity/pgstat.c, PGSTAT_MIN_INTERVAL.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+import msgspec
 import numpy as np
 
 from pgdyno.facts.views import (
@@ -26,8 +27,28 @@ RUNNING = "CPU"
 """The class of backends that wait for nothing."""
 IDLE_IN_TRANSACTION = "idle in transaction"
 _ACTIVE_STATES = {"active", "fastpath function call"}
-_CLIENT_TYPES = {"client backend", "parallel worker"}
+CLIENT_BACKEND = "client backend"
+_CLIENT_TYPES = (CLIENT_BACKEND, "parallel worker")
 _WRITERS = {"checkpointer", "background writer"}
+_ROOM = {(who, "relation") for who in _CLIENT_TYPES}
+
+
+class Observed(msgspec.Struct, frozen=True, kw_only=True):
+    """Backends in one state and wait; what PostgreSQL has as NULL is empty."""
+
+    state: str
+    wait_event_type: str
+    wait_event: str
+    counts: Floats
+    """In all looks of each row."""
+
+
+def list_observed(samples: ServerSamples, backend_type: str) -> Iterator[Observed]:
+    """What backends of a type were seen in."""
+    for column in samples.frame.columns:
+        source, *key = column.split("/", 4)
+        if source == "wait" and key[0] == backend_type:
+            yield Observed(state=key[1], wait_event_type=key[2], wait_event=key[3], counts=gauge(samples.frame, column))
 
 
 def counter_rate(samples: ServerSamples, name: str, *, metric: str, factor: float = 1) -> Sampled:
@@ -71,6 +92,19 @@ def written_pages(samples: ServerSamples) -> tuple[Sampled, Sampled, Sampled]:
     return checkpointer, bgwriter, others
 
 
+def room_made(samples: ServerSamples) -> Sampled:
+    """Bytes of tables and indexes that sessions wrote per second because a dirty page had to make room.
+
+    Only pg_stat_io tells them from pages that are added to a file: absent before 16.
+    """
+    metric, label = "backend_written_bytes_per_s", "sessions"
+    if samples.header is None or samples.frame.height < 2:
+        return absent_series(metric, label, samples.end or "the server sampler saw too little")
+    if not server_counters(samples.header.version_num // 10_000).io:
+        return absent_series(metric, label, "pg_stat_io came with 16")
+    return _per_second(samples, metric, label, _sum_io(samples, "io_write_bytes", lambda who, of: (who, of) in _ROOM))
+
+
 def wait_classes(samples: ServerSamples) -> tuple[Sampled, ...]:
     """Mean number of client backends and their parallel workers in each class of wait, over the looks of each second.
 
@@ -80,14 +114,10 @@ def wait_classes(samples: ServerSamples) -> tuple[Sampled, ...]:
     if samples.header is None or not samples.frame.height:
         return ()
     sums: dict[str, Floats] = {}
-    for column in samples.frame.columns:
-        source, *key = column.split("/", 4)
-        if source != "wait" or key[0] not in _CLIENT_TYPES:
-            continue
-        _, state, kind, _ = key
-        label = _wait_class(state, kind)
+    for observed in (each for kind in _CLIENT_TYPES for each in list_observed(samples, kind)):
+        label = _wait_class(observed.state, observed.wait_event_type)
         if label is not None:
-            sums[label] = sums.get(label, np.zeros(samples.frame.height)) + gauge(samples.frame, column)
+            sums[label] = sums.get(label, np.zeros(samples.frame.height)) + observed.counts
     times_s, looks = gauge(samples.frame, "t_s"), gauge(samples.frame, "n")
     # The looks of a row lie in the interval before it; the first row's in none.
     middles_s, _ = intervals(times_s)
