@@ -104,6 +104,50 @@ def estimate_geometric_mean(values: Sequence[float], *, unit: str, confidence: f
     )
 
 
+def exactly(value: float, *, unit: str) -> Estimate:
+    """A number that is known and not estimated, such as a count of CPUs: its interval has no width."""
+    return Estimate(value=value, low=value, high=value, n=0, unit=unit)
+
+
+def divide_estimates(part: Estimate, whole: Estimate, *, unit: str) -> Estimate:
+    """The ratio of two independent estimates of positive numbers, by the half-widths of their logarithms.
+
+    `n` is the part's, unless that is known exactly. Without an interval where one of the two has none, or reaches to 0.
+
+    Source: Zou & Donner 2008, "Construction of confidence limits about effect measures", Statistics in Medicine 27,
+    doi:10.1002/sim.3095 (MOVER): half-widths of independent parts add in quadrature.
+    """
+    n, confidence = part.n or whole.n, min(part.confidence, whole.confidence)
+    if part.value is None or whole.value is None or part.value <= 0 or whole.value <= 0:
+        reason = part.reason if part.value is None else whole.reason
+        return Estimate(
+            value=None, low=None, high=None, n=n, unit=unit, confidence=confidence, reason=reason or "it is not above 0"
+        )
+    value, reason = part.value / whole.value, part.reason or whole.reason
+    ends = [end for end in (part.low, part.high, whole.low, whole.high) if end is not None and end > 0]
+    if len(ends) < 4:
+        reason = reason or "an interval reaches to 0"
+        return Estimate(value=value, low=None, high=None, n=n, unit=unit, confidence=confidence, reason=reason)
+    part_low, part_high, whole_low, whole_high = ends
+    below = math.hypot(math.log(part.value / part_low), math.log(whole_high / whole.value))
+    above = math.hypot(math.log(part_high / part.value), math.log(whole.value / whole_low))
+    return Estimate(
+        value=value,
+        low=value * math.exp(-below),
+        high=value * math.exp(above),
+        n=n,
+        unit=unit,
+        confidence=confidence,
+        reason=reason,
+    )
+
+
+def scale_estimate(estimate: Estimate, factor: float, *, unit: str | None = None) -> Estimate:
+    """An estimate times a positive number that is known."""
+    ends = {end: None if (at := getattr(estimate, end)) is None else at * factor for end in ("value", "low", "high")}
+    return msgspec.structs.replace(estimate, unit=unit or estimate.unit, **ends)
+
+
 def smallest_detectable_effect(
     n: int, sd: float, *, confidence: float = CONFIDENCE, power: float = 0.8
 ) -> float | None:

@@ -9,11 +9,12 @@ import enum
 
 import msgspec
 
+from pgdyno.analyse.capacity import Capacity
 from pgdyno.analyse.comparison import Comparison
 from pgdyno.analyse.disk_join import DiskJoin
 from pgdyno.analyse.estimate import Doubt, Estimate
-from pgdyno.analyse.pilot import SliceChoice
 from pgdyno.analyse.health_rows import HealthRow
+from pgdyno.analyse.pilot import SliceChoice
 from pgdyno.analyse.predictions import Judged
 from pgdyno.analyse.rate_search import RateSearch
 from pgdyno.analyse.scaling import ClientSweep
@@ -120,10 +121,12 @@ class TrialAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     """Made before it ran, each with what it showed."""
     disk: DiskJoin | None = None
     """Against the card of the data's disk; None without one."""
-    time: TransactionTime | None = None
     health: tuple[HealthRow, ...] = ()
     """The counters that DBAs watch; none for a failed trial, or one within which variants alternated."""
+    time: TransactionTime | None = None
     """Where its transactions' time went; None where nobody looked at the server's waits."""
+    cpus_seen_count: int | None = None
+    """CPUs that shares are of, whether the study may use them or not; None where nobody looked."""
 
     @property
     def checkpoint_count(self) -> int:
@@ -163,6 +166,8 @@ class StudyAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     """By workload, why a switchback's slices are as long as they are."""
     searches: tuple[RateSearch, ...] = ()
     """One for each workload, in a search for the largest rate that holds a latency limit."""
+    capacities: tuple[Capacity, ...] = ()
+    """What the machine can carry of each load; of a sweep over clients one for each workload."""
     scaling: ScalingStudy | None = None
     """The sweep over clients that followed it; None where none did."""
 

@@ -50,6 +50,8 @@ class UslFit(msgspec.Struct, frozen=True, kw_only=True):
     """Coherency: what each pair of clients costs; 0 never turns down."""
     knee: Estimate
     peak: Estimate
+    most_tps: Estimate
+    """The most TPS on the curve up to twice the largest load; its interval as that of `lambda_tps`."""
     lack_of_fit: LackOfFit
     describes: bool
     largest_clients: int
@@ -210,7 +212,9 @@ def _estimate_usl(sweep: SweepTrials, thetas: Floats, noise: float, misfit: Lack
     largest = float(sweep.loads[-1])
     alpha, beta = thetas[:, 1], thetas[:, 2]
     peaks = _peak_clients(alpha, beta)
-    knees = _knee_clients(alpha, beta, np.minimum(peaks, _HORIZON * largest), sweep.delta_ratio)
+    bests = np.minimum(peaks, _HORIZON * largest)
+    knees = _knee_clients(alpha, beta, bests, sweep.delta_ratio)
+    most = np.exp(thetas[:, 0] + _shape(bests, alpha, beta))
 
     def estimate(values: Floats, unit: str) -> Estimate:
         return sweep.estimate(float(values[0]), float(values.min()), float(values.max()), unit, None)
@@ -221,6 +225,7 @@ def _estimate_usl(sweep: SweepTrials, thetas: Floats, noise: float, misfit: Lack
         beta=estimate(beta, "ratio"),
         knee=_cut(sweep, estimate(knees, "clients"), largest, "the largest load"),
         peak=_cut(sweep, estimate(peaks, "clients"), _HORIZON * largest, "twice the largest load"),
+        most_tps=_widen_by_rounds(sweep, thetas[0], noise, estimate(most, "tps")),
         lack_of_fit=misfit,
         describes=abs(misfit.largest_ratio) <= sweep.delta_ratio or (misfit.p_value or 0.0) >= 1 - sweep.confidence,
         largest_clients=int(largest),
@@ -256,7 +261,7 @@ def _cut(sweep: SweepTrials, estimate: Estimate, limit: float, where: str) -> Es
 
 
 def _widen_by_rounds(sweep: SweepTrials, theta: Floats, noise: float, of_curve: Estimate) -> Estimate:
-    """Add to lambda's interval how much the level differs between rounds, beyond the trials' own noise.
+    """Add to the interval of a TPS how much the level differs between rounds, beyond the trials' own noise.
 
     Source: Zou & Donner 2008, "Construction of confidence limits about effect measures", Statistics in Medicine 27,
     doi:10.1002/sim.3095 (MOVER): half-widths of independent parts add in quadrature.

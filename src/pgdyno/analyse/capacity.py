@@ -1,0 +1,155 @@
+"""What a machine can carry of a workload, and what would hold it next: values only, which the other `capacity_*` reckon.
+
+A bound is what one resource alone allows: what there is of it over what a transaction takes. No load passes the lowest
+of them; that a load comes near it, nobody promises. Absent is None, with the reason.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from pgdyno.analyse.estimate import Estimate
+
+
+class BoundKind(enum.Enum):
+    """What a bound is of."""
+
+    CPU = "CPUs"
+    LOAD_GENERATOR = "load generator"
+    """pgbench's threads, each of which one CPU can serve at most."""
+    FLUSHES = "WAL flushes"
+    """At the clients that there were: more of them share each flush."""
+    WAL = "WAL written"
+    READS = "random reads"
+    READ_BYTES = "bytes read"
+    WRITES = "random writes"
+    WRITTEN_BYTES = "bytes written"
+    INSTANCE_IOPS = "I/Os through the instance"
+    INSTANCE_BYTES = "bytes through the instance"
+
+    @property
+    def is_of_disk(self) -> bool:
+        """Whether another disk moves it."""
+        return self not in {BoundKind.CPU, BoundKind.LOAD_GENERATOR}
+
+
+class Bound(msgspec.Struct, frozen=True, kw_only=True):
+    """The TPS that one resource alone allows."""
+
+    kind: BoundKind
+    tps: Estimate
+    demand: Estimate
+    """Of a transaction, over trials."""
+    limit: Estimate
+    """A second of it, in the demand's unit."""
+    used: Estimate
+    """Share of the limit that the trials took; above 1 they took more than was known to be there."""
+    how: str
+    """What the limit is, in a clause."""
+
+    @property
+    def is_refuted(self) -> bool:
+        """Whether the trials surely took more than the limit: then it is none."""
+        return (self.used.low if self.used.low is not None else self.used.value or 0.0) > 1.0
+
+    @property
+    def is_firm(self) -> bool:
+        """Whether it holds with any number of clients: more of them share flushes, and pgbench is no part of the machine."""
+        return self.kind not in {BoundKind.FLUSHES, BoundKind.LOAD_GENERATOR} and not self.is_refuted
+
+
+class Standing(enum.Enum):
+    """How a workload stands to the lowest of its bounds."""
+
+    AT_BOUND = "at its bound"
+    """It takes nearly all of that resource."""
+    HELD = "held below its bounds"
+    """More clients do not help, and no resource is used up: what holds it has no bound here."""
+    BELOW = "below its bounds"
+    """Nobody tried whether more clients would take it there."""
+    UNKNOWN = "unknown"
+    """There is no bound, or none that a load has not passed."""
+
+
+class ClientAdvice(msgspec.Struct, frozen=True, kw_only=True):
+    """How many sessions at work are best: pgbench's clients, or a pool's size."""
+
+    clients: int | None
+    """The smallest number that gives what can be had; None where it is not known that well."""
+    low: int | None
+    high: int | None
+    is_hint: bool
+    """Whether it was worked out of one number of clients; else more than one was tried."""
+    how: str
+    reason: str | None = None
+    """Why something of it is absent."""
+
+
+class NextLimit(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds a workload when what holds it now is gone."""
+
+    removed: str
+    binds: BoundKind
+    tps: Estimate
+    """What it allows: no more than that, and perhaps less."""
+    gain: Estimate
+    """Of the TPS now, at most; a ratio, less one."""
+
+
+class Projection(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the most TPS would lie on another machine: worked out and not measured.
+
+    The low end is what was measured already; the high end what the bounds then allow. None with the reason.
+    """
+
+    change: str
+    """Such as `twice the CPUs`."""
+    low_tps: float | None
+    high_tps: float | None
+    binds: BoundKind | None
+    """What the high end comes from."""
+    how: str
+    reason: str | None = None
+
+
+class Capacity(msgspec.Struct, frozen=True, kw_only=True):
+    """What a machine can carry of a workload, from one number of clients or the best of several."""
+
+    workload: str
+    """As its analysis is called; of a sweep over clients the workload's own name."""
+    clients: int
+    """At which the bounds were seen."""
+    tps: Estimate
+    """What it had there."""
+    peak: Estimate
+    """The most TPS by the sweep over clients; None with the reason where none was made or it still grew."""
+    ceiling: Estimate
+    """What it can come to at most with any number of clients: the peak where that is known, else the lowest bound."""
+    nearness: Estimate
+    """Of `tps` to the ceiling, a ratio."""
+    standing: Standing
+    bounds: tuple[Bound, ...]
+    """The lowest first."""
+    candidates: tuple[BoundKind, ...]
+    """Those that may be the lowest, as far as their intervals tell; all of them where intervals lack."""
+    next: NextLimit | None
+    advice: ClientAdvice
+    projections: tuple[Projection, ...]
+    absent: dict[str, str]
+    """Why there is no bound of a kind, by its name; of `next`, by that."""
+
+    def find(self, kind: BoundKind) -> Bound | None:
+        """The bound of that kind."""
+        return next((bound for bound in self.bounds if bound.kind is kind), None)
+
+    @property
+    def binding(self) -> Bound | None:
+        """What binds first at these clients."""
+        return next((bound for bound in self.bounds if not bound.is_refuted), None)
+
+    @property
+    def lowest(self) -> Bound | None:
+        """What binds first with any number of clients, and with pgbench elsewhere."""
+        return next((bound for bound in self.bounds if bound.is_firm), None)
