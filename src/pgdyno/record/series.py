@@ -131,12 +131,50 @@ def cpu_of_others(samples: OsSamples, label: str = "study") -> Sampled:
 
 def busiest_thread(samples: OsSamples, label: str = "load") -> Sampled:
     """CPU share of whichever thread of the process followed as `label` was busiest in each interval."""
-    threads = _list_sources(samples, f"thread.{label}.", "run_ns")
-    _, steps_s = _os_intervals(samples)
-    shares = [_divide(difference(samples.frame, f"{thread}/run_ns") / 1e9, steps_s) for thread in threads]
+    shares = [had for had, _ in busy_threads(samples, label).values()]
     if not shares:
         return absent_series("load_generator_thread_ratio", label, f"no process was followed as {label}")
     return _os_rate(samples, "load_generator_thread_ratio", label, np.fmax.reduce(shares))
+
+
+def busy_threads(samples: OsSamples, label: str = "load") -> dict[str, tuple[Floats, Floats]]:
+    """By thread of the process followed as `label`, the shares of each interval in which it had a CPU, and waited for one.
+
+    The second is NaN in records of before it was seen.
+    """
+    _, steps_s = _os_intervals(samples)
+    return {
+        thread: (
+            difference(samples.frame, f"{thread}/run_ns") / 1e9 / steps_s,
+            difference(samples.frame, f"{thread}/wait_ns") / 1e9 / steps_s,
+        )
+        for thread in _list_sources(samples, f"thread.{label}.", "run_ns")
+    }
+
+
+def backends_on_cpu(samples: OsSamples, label: str = "server") -> tuple[Sampled, Sampled]:
+    """Mean number of clients' backends that had a CPU, and that were ready and had none; without the sampler's own.
+
+    Source: Linux Documentation/scheduler/sched-stats.rst, /proc/<pid>/schedstat.
+    """
+    own = list(busy_threads(samples, "sampler_backend").values())
+    _, steps_s = _os_intervals(samples)
+    running, queueing = (
+        _os_rate(
+            samples,
+            metric,
+            label,
+            np.maximum(difference(samples.frame, column) / 1e9 / steps_s - sum(each[i] for each in own), 0.0),
+            columns=(column,),
+        )
+        for i, (metric, column) in enumerate(
+            (
+                ("backends_running_count", f"backends.{label}/run_ns"),
+                ("backends_queueing_count", f"backends.{label}/wait_ns"),
+            )
+        )
+    )
+    return running, queueing
 
 
 def run_queue(samples: OsSamples) -> Sampled:

@@ -1,7 +1,7 @@
 """The OS sampler: one stdlib-only program that reads /proc and /sys and prints a JSON line each interval.
 
 It imports nothing of pgdyno and runs as `python3 -S -I sample_os.py`, Python 3.9 or later, so that the same file can
-watch a remote host through ssh. It prints raw cumulative counters in the kernel's own units; shares and rates are
+watch a remote host through ssh, which is why it is one and long. It prints raw cumulative counters in the kernel's own units; shares and rates are
 computed from the record. It refuses to disturb: files stay open and are read with pread, digits are copied and not
 parsed, and what has not changed since the line before is left out.
 
@@ -10,7 +10,8 @@ this program so far, and each other key a source with its values in the order th
 left out is unchanged, a source that is null is gone. The last line carries `end`, the reason for ending.
 
 It ends when stdin closes, on SIGTERM or SIGINT, or when its parent dies. A line `LABEL=PID` on stdin has it follow one
-more process, a line `LABEL+=PID` a process with its children and theirs, all as one.
+more process, a line `LABEL+=PID` a process with its children and theirs, all as one, a line `LABEL*=PID` the backends of
+the postmaster's clients, all as one.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import select
 import signal
 import sys
@@ -53,12 +55,17 @@ FIELDS = {
     "cgroup_cpu": ("quota_us", "period_us", "nr_periods", "nr_throttled", "throttled_us"),
     "cgroup_memory": ("limit_bytes", "usage_bytes"),
     "process": ("pid", "utime", "stime"),
-    "thread": ("run_ns",),
+    "thread": ("run_ns", "wait_ns"),
     "tree": ("pid", "utime", "stime"),
+    "backends": ("count", "run_ns", "wait_ns"),
 }
 NO_MEMORY_LIMIT = 1 << 60
 """cgroup v1 says "no limit" with the largest multiple of a page below 2**63."""
 CHUNK_BYTES = 65536
+# The title of a process that serves a client, which ends in where that client is; before it has one, its postmaster's.
+# Source: PostgreSQL 18 src/backend/tcop/backend_startup.c, BackendInitialize(); 15: postmaster.c.
+BACKEND_TITLE = re.compile(rb"postgres: (?!.*walsender ).*(\[local\]|\(\d+\))", re.DOTALL)
+TITLE_START = b"postgres: "
 
 
 class PseudoFile:
@@ -230,7 +237,7 @@ class Cgroup:
 
 
 class Process:
-    """CPU time of one process, and of each of its threads in nanoseconds."""
+    """CPU time of one process, and of each of its threads in nanoseconds, with how long that waited for a CPU."""
 
     def __init__(self, label: str, pid: int) -> None:
         self.label = label
@@ -253,7 +260,7 @@ class Process:
         for tid, file in self._threads.items():
             run = file.read()
             if run is not None:
-                out[b"thread." + self.label.encode() + b"." + tid] = array(run.split()[:1])
+                out[b"thread." + self.label.encode() + b"." + tid] = array(run.split()[:2])
         return True
 
     def _find_threads(self, thread_count: bytes) -> None:
@@ -321,6 +328,58 @@ class Tree:
                 files.pop(pid).close()
 
 
+class Backends:
+    """How long the processes that serve a server's clients had a CPU, and how long they were ready and had none.
+
+    Those that ended count on with what was last seen of them, so that sums never go back. What a kernel does not count
+    is 0 of both.
+    """
+
+    def __init__(self, label: str, postmaster_pid: int) -> None:
+        self._key = b"backends." + label.encode()
+        self._children = PseudoFile(f"/proc/{postmaster_pid}/task/{postmaster_pid}/children")
+        self._others: set[bytes] = set()
+        self._files: dict[bytes, PseudoFile] = {}
+        self._seen: dict[bytes, tuple[int, int]] = {}
+        self._ended_ns = (0, 0)
+
+    def read(self, out: dict[bytes, bytes]) -> bool:
+        """Add what is known; False when the server is gone, or its children cannot be told."""
+        data = self._children.read()
+        pids = set() if data is None else set(data.split())
+        for pid in self._seen.keys() - pids:
+            self._ended_ns = add(self._ended_ns, self._seen.pop(pid))
+            self._files.pop(pid).close()
+        if data is None:
+            return False
+        self._others &= pids
+        for pid in pids - self._files.keys() - self._others:
+            self._tell(pid)
+        for pid, file in self._files.items():
+            run, wait, *_ = (file.read() or b"").split() or (None, None)
+            if run is not None and wait is not None:
+                self._seen[pid] = int(run), int(wait)
+        run_ns, wait_ns = self._ended_ns
+        for each in self._seen.values():
+            run_ns, wait_ns = run_ns + each[0], wait_ns + each[1]
+        out[self._key] = b"[%d,%d,%d]" % (len(self._seen), run_ns, wait_ns)
+        return True
+
+    def _tell(self, pid: bytes) -> None:
+        """Whether it serves a client; one that has no title yet is asked again."""
+        title = read_text(f"/proc/{pid.decode()}/cmdline").encode()
+        if BACKEND_TITLE.match(title):
+            self._files[pid] = PseudoFile(f"/proc/{pid.decode()}/schedstat")
+            self._seen[pid] = 0, 0
+        elif title.startswith(TITLE_START):
+            self._others.add(pid)
+
+
+def add(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
+    """Both sums."""
+    return one[0] + other[0], one[1] + other[1]
+
+
 class Sampler:
     """All sources, and what was last printed of each."""
 
@@ -333,17 +392,18 @@ class Sampler:
             Disks(),
             Cgroup(cgroup_folders(read_text("/proc/self/cgroup"), read_text("/proc/self/mountinfo"))),
         )
-        self._processes: list[Process | Tree] = []
+        self._processes: list[Process | Tree | Backends] = []
         self._last: dict[bytes, bytes] = {}
 
     def follow(self, request: str) -> None:
-        """Follow the process that `LABEL=PID` names from the next sample on; with `LABEL+=PID`, all that it starts too."""
+        """Follow what `LABEL=PID` names from the next sample on; `+=`: with all it starts; `*=`: a server's backends."""
         label, _, pid = request.strip().partition("=")
-        name = label.removesuffix("+")
-        if not name.isidentifier() or not pid.isdigit():
+        name = label.rstrip("+*")
+        follow = {"": Process, "+": Tree, "*": Backends}.get(label[len(name) :])
+        if follow is None or not name.isidentifier() or not pid.isdigit():
             sys.stderr.write(f"not LABEL=PID: {request!r}\n")
             return
-        self._processes.append(Tree(name, int(pid)) if label.endswith("+") else Process(name, int(pid)))
+        self._processes.append(follow(name, int(pid)))
 
     def absent(self) -> dict[str, str]:
         """Sources that cannot be read at all, with the reason."""

@@ -37,6 +37,8 @@ LOAD_LABEL = "load"
 """The name under which the OS sampler follows the load generator."""
 STUDY_LABEL = "study"
 """The name under which it follows all processes of the study as one: this one and what it started."""
+SERVER_LABEL = "server"
+"""The name under which it follows the backends of the server's clients."""
 SERVER_SAMPLER_LABEL = "sampler_server"
 BACKEND_LABEL = "sampler_backend"
 _READY_WITHIN_S = 10.0
@@ -158,6 +160,10 @@ class Samplers:
     def follow(self, label: str, pid: int) -> None:
         """Have the OS sampler follow one more process and its threads, as `label`; `LOAD_LABEL` for the load generator."""
         self._children[0].say(f"{label}={pid}\n")
+
+    def follow_backends(self, postmaster_pid: int) -> None:
+        """Have the OS sampler follow the backends of the server's clients as one, as `SERVER_LABEL`."""
+        self._children[0].say(f"{SERVER_LABEL}*={postmaster_pid}\n")
 
     def _os_argv(self) -> list[str]:
         return [sys.executable, "-S", "-I", sample_os.__file__, "--interval", str(self._interval_s)]

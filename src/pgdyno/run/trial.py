@@ -226,7 +226,7 @@ def _load_observed(
         run = msgspec.structs.replace(run, log_prefix=stream.log_prefix, sampling_rate=seen.log_sampling_rate)
         samplers = Samplers(directory=folder, address=server.address)
         watch = LoadWatch(server, duration_s=trial.duration_s)
-        observers = _Observers(seen, stream, samplers, watch, on_load=on_load)
+        observers = _Observers(seen, stream, samplers, watch, server_pid=server.pid, on_load=on_load)
         log_gaps: tuple[Gap, ...] = ()
         try:
             with samplers, _pgbench(stage) as pgbench, seen.switchback or contextlib.nullcontext():
@@ -260,9 +260,11 @@ class _Observers:
         samplers: Samplers,
         watch: LoadWatch,
         *,
+        server_pid: int,
         on_load: Callable[[Progress], None],
     ) -> None:
         self._seen = seen
+        self._server_pid = server_pid
         self._stream = stream
         self._samplers = samplers
         self._watch = watch
@@ -273,6 +275,7 @@ class _Observers:
         self._seen.clock_offset_s = wall_clock_offset_s()
         self._samplers.follow(LOAD_LABEL, pid)
         self._samplers.follow(LOG_READER_LABEL, self._stream.pid)
+        self._samplers.follow_backends(self._server_pid)
         if self._seen.switchback is not None:
             self._seen.switchback.note_start()
 
