@@ -25,6 +25,7 @@ from pgdyno.analyse.throughput import (
     estimate_tps,
     measure_throughput,
 )
+from pgdyno.analyse.time_model import measure_time
 from pgdyno.analyse.types import (
     Event,
     Percentile,
@@ -191,6 +192,8 @@ def analyse_trial(
         pgbench_tps=None if data.pgbench is None else data.pgbench.tps,
         doubts=() if throughput is None else throughput.doubts,
         predictions=judge_predictions(data.predictions, data, tps=tps, counts_per_transaction=counts),
+        # Variants that alternate have times of their own, too.
+        time=None if len(data.record.planned.arms) > 1 else measure_time(data, workload),
         disk=disk,
         health=assess_health(record, data, throughput=throughput, disk=disk),
     )
