@@ -53,6 +53,8 @@ class DiskLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What the machine lets through to all of its network volumes; None where none is known, or this is none."""
     copies: float = 1.0
     """Writes to volumes for one of ours, since each mirror has its own."""
+    entries: tuple[Entry, ...] = ()
+    """What was measured of it, with intervals."""
 
 
 class UseKind(enum.Enum):
@@ -131,6 +133,7 @@ def find_limits(card: DiskCard) -> DiskLimits:
         write_bytes_per_s=_value(entries.get(EntryKey.SEQUENTIAL_WRITE)),
         lasting=_find_lasting(card, listed),
         instance=instance_limits_of(card),
+        entries=listed,
         copies=1.0 if card.declared is None else times_of(card.declared).copies_of(TRANSFERS["random_write_iops"]),
     )
 
