@@ -68,7 +68,7 @@ def wal_of_disk(seen: SeenTrial) -> Reading:
     """WAL against what the disk writes in sequence."""
     use = None if seen.disk is None else seen.disk.find(UseKind.WAL)
     if use is None:
-        return unread("the disk was not measured: `pgdyno disk` makes its card")
+        return unread("the disk has no card")
     # What lasts is what matters, where a burst was measured.
     return Reading(use.ratio if use.lasting_ratio is None else use.lasting_ratio, use.how)
 

@@ -18,6 +18,7 @@ from pgdyno.record.types import Dataset, ErrorFact, Gap, HostFacts, ServerFacts,
 from pgdyno.report.content import describe_study, is_mixed
 from pgdyno.report.disk_uses import DiskJoinDocument, OwnDiskDocument, make_join, make_own_disk
 from pgdyno.report.experiment_document import ExperimentDocument, make_experiment
+from pgdyno.report.health_document import HealthDocument, make_health
 from pgdyno.report.input import ReportInput
 from pgdyno.report.layers_document import TunedDocument, make_tuned
 from pgdyno.report.losses import find_durability_given_up, find_workload_losses
@@ -84,6 +85,7 @@ class WorkloadDocument(msgspec.Struct, frozen=True, kw_only=True):
     ]
     tps: Estimate
     latency_ms: Annotated[dict[str, Estimate], _says("By name: mean, p50, p90, p95, p99, p99.9, max.")]
+    health: Annotated[tuple[HealthDocument, ...], _says("The counters that DBAs watch, over its trials.")]
     trials: tuple[TrialDocument, ...]
 
 
@@ -175,6 +177,7 @@ def _make_workload(report: ReportInput, workload: WorkloadAnalysis) -> WorkloadD
         durability_given_up=find_workload_losses(report, workload),
         tps=estimates["tps"],
         latency_ms={name: estimates[name] for name in workload.latency_ms},
+        health=make_health(workload),
         trials=tuple(_make_trial(workload, trial) for trial in workload.trials),
     )
 
