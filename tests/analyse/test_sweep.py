@@ -4,8 +4,8 @@ from pathlib import Path
 
 import msgspec
 
-from pgdyno.analyse.sweep import analyse_clients, is_client_sweep
-from pgdyno.plan.experiment import Experiment, plan_experiment
+from pgdyno.analyse.sweep import analyse_clients
+from pgdyno.plan.experiment import Experiment, is_client_sweep, plan_experiment
 from pgdyno.spec.read import make_study
 from tests.analyse.test_rounds import build_trial
 

@@ -17,7 +17,7 @@ from pgdyno.analyse.predictions import judge_predictions
 from pgdyno.analyse.rate_search import WorkloadSearch
 from pgdyno.analyse.rounds import rounds_of_block, rounds_of_trials
 from pgdyno.analyse.steady import describe_shifts
-from pgdyno.analyse.sweep import analyse_clients, is_client_sweep
+from pgdyno.analyse.sweep import analyse_clients
 from pgdyno.analyse.throughput import (
     PgbenchClaim,
     TrialThroughput,
@@ -34,6 +34,7 @@ from pgdyno.analyse.types import (
     TrialAnalysis,
     WorkloadAnalysis,
 )
+from pgdyno.plan.experiment import is_client_sweep
 from pgdyno.plan.plan import PlannedWorkload, apply_arm
 from pgdyno.plan.search import Search
 from pgdyno.record import series
@@ -170,8 +171,8 @@ def analyse_trial(
     counts = _counts_per_transaction(data)
     # Variants that alternate have rates of their own, and those of the whole trial are nobody's.
     tps = None if throughput is None or len(data.record.planned.arms) > 1 else throughput.tps
-    return TrialAnalysis(
     disk = None if limits is None or not is_finished else join_trial(data, workload, limits, device=device, tps=tps)
+    return TrialAnalysis(
         record=data.record,
         tps=None if throughput is None else throughput.tps,
         latency_mean_ms=None if latency is None else measure_mean_ms(latency),

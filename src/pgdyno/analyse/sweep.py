@@ -9,13 +9,6 @@ from pgdyno.analyse.scaling import ClientSweep, analyse_client_sweep
 from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.plan.experiment import Experiment
 
-_CLIENTS = "clients"
-
-
-def is_client_sweep(experiment: Experiment) -> bool:
-    """Whether the arms differ in their clients alone."""
-    return all(set(arm.levels) == {_CLIENTS} for arm in experiment.arms)
-
 
 def analyse_clients(trials: Iterable[TrialAnalysis], experiment: Experiment) -> ClientSweep | None:
     """The curve over clients of one workload; None before a round of two loads is finished."""

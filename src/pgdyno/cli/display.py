@@ -60,9 +60,11 @@ class Display(AbstractContextManager["Display"]):
             self._progress.stop()
             self._progress = None
 
-    def show_plan(self, plan: Plan, *, record_dir: str, remaining_s: float) -> None:
+    def show_plan(self, plan: Plan, *, record_dir: str, remaining_s: float, scaling: Plan | None = None) -> None:
         """Print the plan; the bar starts with the next step, so that a question can come before it."""
-        self._tell(describe_plan(plan), f"about {format_minutes(remaining_s)}; record: {record_dir}", remaining_s)
+        self._tell(
+            describe_plan(plan, scaling), f"about {format_minutes(remaining_s)}; record: {record_dir}", remaining_s
+        )
 
     def announce(self, lines: Sequence[str], *, total_s: float) -> None:
         """Print what is going to be done; the bar starts with the next step."""
@@ -106,7 +108,9 @@ class Display(AbstractContextManager["Display"]):
         return self.console.input(f"{escape(question)} [y/N] ").strip().lower() in {"y", "yes"}
 
     def _tell(self, lines: Sequence[str], last: str, total_s: float) -> None:
-        self._total_s = total_s
+        # A plan that is announced after first steps counts anew.
+        self.close()
+        self._done_s, self._total_s = 0.0, total_s
         if not self._quiet:
             for line in lines:
                 self._print(line)
@@ -149,8 +153,8 @@ class Display(AbstractContextManager["Display"]):
         self._progress.update(self._task, description=self._title, completed=self._done_s + within_s, live=live)
 
 
-def describe_plan(plan: Plan) -> list[str]:
-    """The plan in a few lines."""
+def describe_plan(plan: Plan, scaling: Plan | None = None) -> list[str]:
+    """The plan in a few lines, with the sweep that follows it."""
     trials = plan.trials
     rounds = max((trial.round for trial in trials), default=0)
     lines = [
@@ -168,6 +172,10 @@ def describe_plan(plan: Plan) -> list[str]:
         )
     if plan.search is not None:
         lines.append(f"  sought: {plan.search.aim}, to {plan.search.resolution_ratio * 100:g} %")
+    if scaling is not None:
+        (workload,) = scaling.workloads
+        most = _count(scaling.trials[-1].round, "round")
+        lines.append(f"  then {workload.name} by {_describe_load(scaling, workload)}, under what won: {most} at most")
     lines += [f"  chosen: {choice.name} = {choice.value}: {choice.reason}" for choice in plan.choices]
     return lines
 

@@ -1,20 +1,21 @@
-"""`pgdyno bench`: the main job. How fast is this machine's PostgreSQL, and are derived settings faster than stock?
+"""`pgdyno bench`: the main job. How fast is this machine's PostgreSQL, are derived settings faster, how does it scale?
 
 What was said on the command line becomes a study; the settings derived for its load and this machine become variants of
-it; the rest is what every study does.
+it, and a sweep over clients follows them; the rest is what every study does.
 """
 
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from pgdyno.errors import SpecError
-from pgdyno.flow.proving import add_variants
+from pgdyno.flow.proving import Budget, add_variants
 from pgdyno.flow.report import StudyReport
-from pgdyno.flow.study import Place, run_study
+from pgdyno.flow.study import Place, Ready, run_study
 from pgdyno.flow.ui import Ui
 from pgdyno.record.tuned import Tuned
 from pgdyno.spec.read import make_study
@@ -25,11 +26,11 @@ class Goal(enum.Enum):
     """What a bench is to answer."""
 
     QUICK = "quick"
-    """How fast it is, roughly."""
+    """The whole job, roughly, of the workload that writes most."""
     STOCK = "stock"
     """How fast it is."""
     DERIVED = "derived"
-    """And whether derived settings are faster."""
+    """And whether derived settings are faster, and how it scales with clients under those that won."""
     LAYERS = "layers"
     """And which layer of them makes the difference."""
 
@@ -38,20 +39,29 @@ class _Defaults(msgspec.Struct, frozen=True, kw_only=True):
     trials: dict[str, object]
     load_budget_s: float
     minutes: float | None = None
-    """That a comparison may take; None for what compares nothing."""
+    """Of the whole job; None for what compares nothing."""
+    more_rounds: int = 2
+    workloads: tuple[str, ...] = BUILTIN_SCRIPTS
 
 
-# On 2 CPUs nine short trials and the loading end within 3 minutes, fifteen longer ones within 12. A comparison's are many
-# and short: a longer one does not repeat itself any better, and each round more makes the interval narrower. Those that
-# take layers apart are longer, because checkpoints, which one layer is about, come after 10 to 60 s of full load.
+# A comparison's trials are many and short: a longer one does not repeat itself any better, and each round more makes the
+# interval narrower. Those that take layers apart are longer, because checkpoints, which one layer is about, come after
+# 10 to 60 s of full load. Fifteen trials that compare nothing end within 12 minutes on 2 CPUs.
 _DEFAULTS = {
-    Goal.QUICK: _Defaults(trials={"rounds": 3, "duration": "8s", "warm_up": "2s"}, load_budget_s=10.0),
+    Goal.QUICK: _Defaults(
+        trials={"duration": "3s", "warm_up": "1s"},
+        load_budget_s=10.0,
+        minutes=5.0,
+        more_rounds=0,
+        workloads=BUILTIN_SCRIPTS[:1],
+    ),
     Goal.STOCK: _Defaults(trials={"rounds": 5, "duration": "30s", "warm_up": "5s"}, load_budget_s=20.0),
-    Goal.DERIVED: _Defaults(trials={"duration": "5s", "warm_up": "2s"}, load_budget_s=10.0, minutes=15.0),
+    Goal.DERIVED: _Defaults(trials={"duration": "4s", "warm_up": "1s"}, load_budget_s=10.0, minutes=15.0),
     Goal.LAYERS: _Defaults(trials={"duration": "20s", "warm_up": "3s"}, load_budget_s=10.0, minutes=60.0),
 }
 _QUESTION = "How fast is this machine's PostgreSQL"
 _QUESTIONS = {
+    Goal.QUICK: f"{_QUESTION}, and are settings derived for it faster?",
     Goal.DERIVED: f"{_QUESTION}, and are settings derived for it faster?",
     Goal.LAYERS: f"{_QUESTION}, and which of the settings derived for it pay?",
 }
@@ -60,7 +70,7 @@ _QUESTIONS = {
 def bench(
     study: Study, *, goal: Goal, rounds: int | None = None, measures_disk: bool = False, place: Place, ui: Ui
 ) -> StudyReport:
-    """Run the main job: check, derive, load, warm-up, trials, report.
+    """Run the main job: check, disk card, derive, load, trials of stock and derived, sweep over clients, report.
 
     Args:
         study: As composed for the goal.
@@ -71,28 +81,18 @@ def bench(
         ui: Is told.
     """
     defaults = _DEFAULTS[goal]
-    load_budget_s = defaults.load_budget_s
-    tuned: Tuned | None = None
-    if defaults.minutes is not None:
-        study, tuned = add_variants(
-            study,
-            is_layered=goal is Goal.LAYERS,
-            rounds=rounds,
-            minutes=defaults.minutes,
-            load_budget_s=load_budget_s,
-            place=place,
-            ui=ui,
-        )
+    minutes, load_s = defaults.minutes, defaults.load_budget_s
+
+    def refine(asked: Study, ready: Ready) -> tuple[Study, Tuned | None]:
+        if minutes is None:
+            return asked, None
+        budget = Budget(minutes=minutes, rounds=rounds, more_rounds=defaults.more_rounds, load_s=load_s)
+        return add_variants(asked, is_layered=goal is Goal.LAYERS, budget=budget, ready=ready, ui=ui)
+
     report = run_study(
-        study,
-        name="bench",
-        place=place,
-        ui=ui,
-        load_budget_s=load_budget_s,
-        tuned=tuned,
-        measures_disk=measures_disk,
+        study, name="bench", place=place, ui=ui, load_budget_s=load_s, refine=refine, measures_disk=measures_disk
     )
-    if tuned is None:
+    if goal is Goal.STOCK:
         ui.say("`pgdyno bench` tells whether settings derived for this machine are faster, `--layers` which of them")
     return report
 
@@ -114,11 +114,13 @@ def choose_goal(
     if len(asked) > 1:
         raise SpecError(f"{' and '.join(options[goal] for goal in asked)} exclude each other", hint="leave one out")
     goal = asked[0] if asked else Goal.DERIVED
-    if minutes is not None and goal in {Goal.QUICK, Goal.STOCK}:
+    if minutes is not None and goal is Goal.STOCK:
         raise SpecError(
-            f"{options[goal]} compares nothing, and takes no --minutes",
+            "--stock-only compares nothing, and takes no --minutes",
             hint="--rounds and --duration say how long it takes",
         )
+    if minutes is not None and goal is Goal.QUICK:
+        raise SpecError("--quick and --minutes exclude each other", hint="leave one out")
     if minutes is not None and rounds is not None:
         raise SpecError("--minutes and --rounds exclude each other", hint="leave one out")
     return goal
@@ -148,17 +150,19 @@ def compose_study(
         "question": _QUESTIONS.get(goal, f"{_QUESTION}?"),
         "server": tables["server"],
         "data": tables["data"],
-        "workload": [{**load, **workload} for workload in workload_tables(workloads)],
+        "workload": [
+            {**load, **workload} for workload in workload_tables(workloads, default=_DEFAULTS[goal].workloads)
+        ],
         "trials": {**_DEFAULTS[goal].trials, **tables["trials"]},
         "experiment": tables["experiment"],
     }
     return make_study(raw, source="the command line", folder=folder)
 
 
-def workload_tables(workloads: list[str]) -> list[dict[str, object]]:
-    """A study's [[workload]] as the command line says it; none are the three built-ins."""
+def workload_tables(workloads: list[str], *, default: Sequence[str] = BUILTIN_SCRIPTS) -> list[dict[str, object]]:
+    """A study's [[workload]] as the command line says it, or the default ones."""
     weighted = [text for text in workloads if "@" in text]
-    plain = [text for text in workloads if "@" not in text] or ([] if weighted else list(BUILTIN_SCRIPTS))
+    plain = [text for text in workloads if "@" not in text] or ([] if weighted else list(default))
     tables: list[dict[str, object]] = [{"name": Path(text).stem, "scripts": [text]} for text in plain]
     if weighted:
         tables.append({"name": "mixed", "scripts": weighted})

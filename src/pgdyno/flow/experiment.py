@@ -10,9 +10,9 @@ import msgspec
 from pgdyno.errors import SpecError
 from pgdyno.flow.referee import Referee
 from pgdyno.flow.runner import TrialRunner, refuse_arms
-from pgdyno.flow.steps import keeping_what_is_finished, make_stage
+from pgdyno.flow.steps import make_stage
 from pgdyno.flow.ui import Ui
-from pgdyno.plan.experiment import Arm, Experiment
+from pgdyno.plan.experiment import Arm, Experiment, count_starts
 from pgdyno.plan.plan import try_arms_s
 from pgdyno.record.store import RecordStore
 from pgdyno.record.types import ErrorFact, StudyRecord
@@ -26,21 +26,20 @@ from pgdyno.run.trial import TrialStage
 def run_experiment(store: RecordStore, record: StudyRecord, experiment: Experiment, *, home: Home, ui: Ui) -> None:
     """Run the trials of a comparison that are still of use."""
     scripts = store.keep_scripts(record.plan)
-    with keeping_what_is_finished(store):
-        servers = {
-            arm.name: ArmServer(
-                arm=arm, installation=find_installation(arm.server, user=home.user, software_dir=home.software)
-            )
-            for arm in experiment.arms
-        }
-        record = _try_arms(store, record, experiment, servers, home=home, ui=ui)
-        stages = _make_stages(store, record, experiment, servers, scripts=scripts, home=home, ui=ui)
-        if record.dataset is None:
-            record = msgspec.structs.replace(record, dataset=stages[experiment.reference.name].template.dataset)
-            store.write_record(record)
-        referee = Referee(record, experiment)
-        referee.take_finished(store)
-        TrialRunner(store=store, record=record, experiment=experiment, stages=stages, referee=referee, ui=ui).run()
+    servers = {
+        arm.name: ArmServer(
+            arm=arm, installation=find_installation(arm.server, user=home.user, software_dir=home.software)
+        )
+        for arm in experiment.arms
+    }
+    record = _try_arms(store, record, experiment, servers, home=home, ui=ui)
+    stages = _make_stages(store, record, experiment, servers, scripts=scripts, home=home, ui=ui)
+    if record.dataset is None:
+        record = msgspec.structs.replace(record, dataset=stages[experiment.reference.name].template.dataset)
+        store.write_record(record)
+    referee = Referee(record, experiment)
+    referee.take_finished(store)
+    TrialRunner(store=store, record=record, experiment=experiment, stages=stages, referee=referee, ui=ui).run()
 
 
 def _try_arms(
@@ -54,7 +53,7 @@ def _try_arms(
 ) -> StudyRecord:
     for arm in experiment.arms:
         check_sysctls(arm.sysctl)
-    ui.begin_step("try the variants", predicted_s=try_arms_s(len(servers)))
+    ui.begin_step("try the variants", predicted_s=try_arms_s(count_starts(experiment.arms)))
     refused = try_arms(home, list(servers.values()), on_activity=ui.show_activity)
     ui.end_step("all start" if not refused else f"{len(refused)} of {len(servers)} do not start")
     for name, error in refused.items():

@@ -8,23 +8,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import msgspec
 
 from pgdyno.errors import PgdynoError, SpecError
-from pgdyno.flow.check import existing
 from pgdyno.flow.disk_cards import find_cards, with_cards
-from pgdyno.flow.study import Place, machine_of
+from pgdyno.flow.study import Ready
 from pgdyno.flow.ui import Ui
 from pgdyno.plan.experiment import count_least_rounds
 from pgdyno.plan.plan import Machine, Plan, plan_study
-from pgdyno.record.store import RecordStore
+from pgdyno.plan.scaling import choose_loads, choose_scaled, plan_scaling
 from pgdyno.record.tuned import DERIVED, STOCK, Tuned, TunedInput, TunedLayer, TunedSetting
-from pgdyno.run.installation import Installation, find_installation
+from pgdyno.run.installation import Installation
 from pgdyno.run.kernel import changed_sysctls
-from pgdyno.run.process import ServerUser, find_server_user
+from pgdyno.run.process import ServerUser
 from pgdyno.run.settings_check import count_huge_pages
 from pgdyno.run.tunables import read_tunables
+from pgdyno.spec.scaling import ScalingSpec
 from pgdyno.spec.study import Study
 from pgdyno.spec.variant import DesignKind, VariantSpec, show_value
 from pgdyno.tune.derive import derive, with_huge_pages
@@ -34,9 +35,8 @@ from pgdyno.tune.types import Known, Target, Tuning, WorkloadClass
 from pgdyno.units import format_bytes
 
 _DERIVE_S = 1.0
-# With the fewest rounds that can decide anything an interval is four standard deviations of a pair wide to either side
-# and more, with two more it is two to four. Source: analyse/evidence.py, pairs of +1 and -1, 3 to 21 questions.
-_MORE_ROUNDS = 2
+# Two rounds are the fewest that tell noise from scaling; the loads that they leave undecided run again in the third.
+_LEAST_SWEEP_ROUNDS, _SWEEP_ROUNDS = 2, 3
 # pgbench's own scripts; of others nobody knows what they do.
 _CLASSES = {
     "tpcb-like": WorkloadClass.OLTP_WRITE,
@@ -45,55 +45,66 @@ _CLASSES = {
 }
 
 
-def add_variants(
-    study: Study,
-    *,
-    is_layered: bool,
-    rounds: int | None,
-    minutes: float,
-    load_budget_s: float,
-    place: Place,
-    ui: Ui,
-) -> tuple[Study, Tuned | None]:
-    """The study with stock and the derived set as variants, and the set; as it was where nothing is to be changed.
+class Budget(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a bench may take."""
+
+    minutes: float
+    """Of the whole job, where nobody says."""
+    rounds: int | None = None
+    """Of the comparison, where they are given."""
+    more_rounds: int
+    """Beyond the fewest that can decide anything, with which an interval is four standard deviations of a pair wide to
+    either side and more; with two more it is two to four. Source: analyse/evidence.py, pairs of +1 and -1, 3 to 21
+    questions."""
+    load_s: float
+    """Of loading, where the scale is chosen."""
+
+
+def add_variants(study: Study, *, is_layered: bool, budget: Budget, ready: Ready, ui: Ui) -> tuple[Study, Tuned | None]:
+    """The study with stock and the derived set as variants, a sweep over clients to follow, and the set.
+
+    Without variants where nothing is to be changed.
 
     Args:
         study: Without variants.
         is_layered: Whether also without each layer of the set.
-        rounds: As asked for.
-        minutes: That it may take where nobody says.
-        load_budget_s: How long loading may take when the scale is chosen.
-        place: Where it works.
+        budget: How long it may take.
+        ready: The machine.
         ui: Is told.
 
     Raises:
-        SpecError: A setting that the study fixes is none, or does not fit the machine; or the rounds are too few.
-        HostError: PostgreSQL is missing, or the data do not fit on the disk.
+        SpecError: A setting that the study fixes is none, or does not fit the machine; or the time is too short.
+        HostError: The data do not fit on the disk.
     """
-    if place.out is not None:
-        RecordStore(place.out).check_new()
     ui.begin_step("derive settings", predicted_s=_DERIVE_S)
-    user = find_server_user(place.run_as)
-    installation = find_installation(study.server, user=user, software_dir=place.home / "software")
-    seen = read_tunables(existing(place.home))
-    machine = machine_of(seen.host, version_major=installation.facts.major)
-    planned = plan_study(study, machine, load_budget_s=load_budget_s)
+    home, installation, machine = ready.home, ready.installation, ready.machine
+    seen = read_tunables(home.root)
+    planned = plan_study(study, machine, load_budget_s=budget.load_s)
     fixed = {name: show_value(value) for name, value in study.server.settings.items()}
     wishes = Wishes(workload=classify_load(planned))
     subject = make_subject(seen, installation.facts, wishes, measured=_know_load(planned))
-    subject = with_cards(subject, find_cards(place.home, seen), is_here=True)
-    tuning = _count_pages(derive(subject, fixed=fixed), installation, user)
+    subject = with_cards(subject, find_cards(home.root, seen), is_here=True)
+    tuning = _count_pages(derive(subject, fixed=fixed), installation, home.user)
     wanted = choose_trial_set(tuning, fixed=fixed, refused={})
     chosen = choose_trial_set(tuning, fixed=fixed, refused=_find_refused(wanted.sysctls().items()))
     ui.end_step(f"{len(chosen.settings())} of PostgreSQL and {len(chosen.sysctls())} of the kernel to be tried")
-    if not chosen.layers:
-        ui.say("nothing derived for this load and machine differs from what is there: only how fast it is can be told")
-        return study, None
     if chosen.sysctls():
         ui.say(f"changed while trials need them, and put back: {', '.join(chosen.sysctls())}")
+    if not chosen.layers:
+        ui.say("nothing derived for this load and machine differs from what is there: only how fast it is can be told")
+        return with_minutes(with_scaling(study, planned), machine, budget), None
     study = msgspec.structs.replace(study, variant=make_variants(chosen, is_layered=is_layered))
-    study = with_minutes(study, machine, rounds=rounds, minutes=minutes, load_budget_s=load_budget_s)
+    study = with_minutes(with_scaling(study, planned), machine, budget)
     return study, describe_tuned(tuning, chosen, planned, is_layered=is_layered)
+
+
+def with_scaling(study: Study, planned: Plan) -> Study:
+    """The study with a sweep over clients to follow, of the workload that writes most; without one where none can be."""
+    name = choose_scaled(planned)
+    clients = () if name is None else choose_loads(study, planned.find_workload(name))
+    if len(clients) < 2:
+        return study
+    return msgspec.structs.replace(study, scaling=ScalingSpec(workload=name, clients=clients))
 
 
 def classify_load(plan: Plan) -> WorkloadClass:
@@ -144,38 +155,91 @@ def describe_tuned(tuning: Tuning, chosen: TrialSet, planned: Plan, *, is_layere
     )
 
 
-def with_minutes(study: Study, machine: Machine, *, rounds: int | None, minutes: float, load_budget_s: float) -> Study:
-    """The study with a budget: of the rounds that were asked for, or of the minutes, as far as it needs them.
+def with_minutes(study: Study, machine: Machine, budget: Budget) -> Study:
+    """The study with the time of the whole job shared out between its comparison and its sweep.
 
-    It gets what it takes to see more than the largest of differences, however long its trials are.
+    Minutes that nobody asked for are passed where trials are long or many: a comparison gets what it takes to see more
+    than the largest of differences, a sweep what it takes to tell noise from scaling.
 
     Raises:
-        SpecError: Fewer rounds were asked for than any verdict takes.
+        SpecError: Fewer rounds or minutes were asked for than that takes.
     """
-    if study.experiment.minutes is not None:
-        return study
-    plan = plan_study(study, machine, load_budget_s=load_budget_s)
-    experiment = plan.experiment
-    assert experiment is not None  # noqa: S101 - it has variants
-    if experiment.design is not DesignKind.PAIRED:
+    asked = study.experiment.minutes
+    # The disk's card is measured before; what is shared out here is the rest.
+    card_s, machine = machine.disk_card_s, msgspec.structs.replace(machine, disk_card_s=0.0)
+    study = _set_minutes(study, None)
+    plan = plan_study(study, machine, load_budget_s=budget.load_s)
+    scaling = plan_scaling(study, plan, machine)
+    sweep = _Lengths(0.0, 0.0) if scaling is None else _measure(scaling)
+    sweep_s, own_s = sweep.of(_SWEEP_ROUNDS), None
+    if plan.experiment is not None:
         # Where a reload does for the whole set: minutes are counted in rounds of trials, of stock as of any other.
-        paired = msgspec.structs.replace(study.experiment, design=DesignKind.PAIRED)
-        study = msgspec.structs.replace(study, experiment=paired)
-        return with_minutes(study, machine, rounds=rounds, minutes=minutes, load_budget_s=load_budget_s)
-    round_s = sum(step.predicted_s for step in plan.steps if step.trial is not None and step.trial.round == 1)
-    others_s = sum(step.predicted_s for step in plan.steps if step.trial is None)
-    least = count_least_rounds(experiment, len(plan.workloads))
+        study = _set_paired(study)
+        plan = plan_study(study, machine, load_budget_s=budget.load_s)
+        lengths, least = _measure(plan), count_least_rounds(plan.experiment, len(plan.workloads))
+        needed_s = card_s + lengths.of(least) + sweep.of(_LEAST_SWEEP_ROUNDS)
+        _check_enough(plan, asked_minutes=asked, rounds=budget.rounds, least=least, needed_s=needed_s)
+        wanted_s = lengths.of(least + budget.more_rounds)
+        whole_s = (budget.minutes if asked is None else asked) * 60.0 - card_s
+        if budget.rounds is not None:
+            own_s = lengths.of(budget.rounds)
+        else:
+            sweep_s = sweep_s if whole_s - sweep_s >= wanted_s else sweep.of(_LEAST_SWEEP_ROUNDS)
+            own_s = max(whole_s - sweep_s, lengths.of(least) if asked is not None else wanted_s)
+    study = _set_minutes(study, own_s)
+    if study.scaling is None:
+        return study
+    return msgspec.structs.replace(study, scaling=msgspec.structs.replace(study.scaling, minutes=_as_minutes(sweep_s)))
+
+
+def _check_enough(plan: Plan, *, asked_minutes: float | None, rounds: int | None, least: int, needed_s: float) -> None:
+    assert plan.experiment is not None  # noqa: S101 - it has variants
+    others, workloads = len(plan.experiment.arms) - 1, len(plan.workloads)
     if rounds is not None and rounds < least:
         raise SpecError(
             f"{rounds} rounds are too few for a verdict",
-            detail=f"{least} are the fewest of {len(experiment.arms) - 1} variants on {len(plan.workloads)} workloads",
+            detail=f"{least} are the fewest of {others} variants on {workloads} workloads",
             hint=f"--rounds {least}, or --stock-only to measure without comparing",
         )
-    wanted = least + _MORE_ROUNDS if rounds is None else rounds
-    most_s = min(experiment.budget_s or math.inf, minutes * 60.0) if rounds is None else others_s + rounds * round_s
-    # To a quarter of a minute, of which a study file can keep any number exactly.
-    chosen = math.ceil(max(most_s, others_s + wanted * round_s) / 15.0) / 4.0
-    return msgspec.structs.replace(study, experiment=msgspec.structs.replace(study.experiment, minutes=chosen))
+    if asked_minutes is not None and asked_minutes * 60.0 < needed_s:
+        raise SpecError(
+            f"{asked_minutes:g} minutes are too few for a verdict",
+            detail=f"it takes {least} rounds of {(others + 2) * workloads} trials, beside disk, loading and clients",
+            hint=f"--minutes {math.ceil(needed_s / 60.0)}, shorter trials, or fewer workloads",
+        )
+
+
+class _Lengths(NamedTuple):
+    """Predicted seconds of a plan."""
+
+    others_s: float
+    round_s: float
+
+    def of(self, rounds: int) -> float:
+        """With so many rounds."""
+        return self.others_s + rounds * self.round_s
+
+
+def _measure(plan: Plan) -> _Lengths:
+    return _Lengths(
+        others_s=sum(step.predicted_s for step in plan.steps if step.trial is None),
+        round_s=sum(step.predicted_s for step in plan.steps if step.trial is not None and step.trial.round == 1),
+    )
+
+
+def _set_minutes(study: Study, own_s: float | None) -> Study:
+    minutes = None if own_s is None else _as_minutes(own_s)
+    return msgspec.structs.replace(study, experiment=msgspec.structs.replace(study.experiment, minutes=minutes))
+
+
+def _set_paired(study: Study) -> Study:
+    paired = msgspec.structs.replace(study.experiment, design=DesignKind.PAIRED)
+    return msgspec.structs.replace(study, experiment=paired)
+
+
+def _as_minutes(seconds: float) -> float:
+    # To a sixteenth of a minute, of which a study file can keep any number exactly.
+    return math.ceil(seconds / 3.75) / 16.0
 
 
 def _know_load(plan: Plan) -> Measured:

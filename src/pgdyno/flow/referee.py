@@ -14,9 +14,9 @@ from pgdyno.analyse.comparison import Comparison, Round, compare, primary_metric
 from pgdyno.analyse.rounds import rounds_of_block, rounds_of_trials
 from pgdyno.analyse.scaling import points_undecided
 from pgdyno.analyse.study import analyse_trial
-from pgdyno.analyse.sweep import analyse_clients, is_client_sweep
+from pgdyno.analyse.sweep import analyse_clients
 from pgdyno.analyse.types import TrialAnalysis
-from pgdyno.plan.experiment import Experiment
+from pgdyno.plan.experiment import Experiment, is_client_sweep
 from pgdyno.plan.plan import PlannedTrial
 from pgdyno.record.store import RecordStore
 from pgdyno.record.trial_data import TrialData, read_trial_data

@@ -18,14 +18,13 @@ from pathlib import Path
 
 import msgspec
 
-from pgdyno.analyse.sweep import is_client_sweep
 from pgdyno.errors import PgdynoError
 from pgdyno.flow.referee import Referee
 from pgdyno.flow.standing import describe_loads, describe_progress
 from pgdyno.flow.steering import BlockSteering
 from pgdyno.flow.steps import TRIES, describe_outcome, tell_failure, trial_step
 from pgdyno.flow.ui import Ui
-from pgdyno.plan.experiment import Experiment, count_least_rounds
+from pgdyno.plan.experiment import Experiment, count_least_rounds, is_client_sweep
 from pgdyno.plan.plan import Plan, PlannedTrial, Step, StepKind
 from pgdyno.record.serverlog import ErrorReport, read_serverlog
 from pgdyno.record.slices import read_slices

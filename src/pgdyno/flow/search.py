@@ -12,7 +12,7 @@ import msgspec
 
 from pgdyno.analyse.rate_search import NextTrial, RateSearch, WorkloadSearch
 from pgdyno.analyse.study import analyse_trial
-from pgdyno.flow.steps import describe_outcome, keeping_what_is_finished, prepare_stage, tell_failure, trial_step
+from pgdyno.flow.steps import describe_outcome, prepare_stage, tell_failure, trial_step
 from pgdyno.flow.ui import Ui
 from pgdyno.plan.plan import PlannedTrial, Step
 from pgdyno.plan.search import Search
@@ -29,28 +29,25 @@ def run_search(
     store: RecordStore, record: StudyRecord, search: Search, *, home: Home, installation: Installation, ui: Ui
 ) -> None:
     """Run trials until every workload's limit is found, the plan has no more, or the time is over."""
-    with keeping_what_is_finished(store):
-        stage = prepare_stage(store, record, home=home, installation=installation, ui=ui)
-        searcher = Searcher(record, search)
-        searcher.take_finished(store)
-        finished = store.finished_numbers()
-        steps = [step for step in record.plan.steps if step.trial is not None and step.trial.number not in finished]
-        end_s = monotonic_s() + sum(step.predicted_s for step in steps)
-        is_longer_told = False
-        for step in steps:
-            trial = step.trial
-            wanted = None if trial is None else searcher.next_trial(trial.workload)
-            if trial is None or wanted is None:
-                continue
-            if monotonic_s() > end_s:
-                ui.say("the time is over before all is settled: `pgdyno resume` runs what is left of the plan")
-                return
-            if wanted.duration_s > trial.duration_s and not is_longer_told:
-                ui.say(
-                    f"trials at rates take {wanted.duration_s:.0f} s each: the percentile needs as many transactions"
-                )
-                is_longer_told = True
-            _run_trial(_aim(step, trial, wanted), store=store, stage=stage, searcher=searcher, ui=ui)
+    stage = prepare_stage(store, record, home=home, installation=installation, ui=ui)
+    searcher = Searcher(record, search)
+    searcher.take_finished(store)
+    finished = store.finished_numbers()
+    steps = [step for step in record.plan.steps if step.trial is not None and step.trial.number not in finished]
+    end_s = monotonic_s() + sum(step.predicted_s for step in steps)
+    is_longer_told = False
+    for step in steps:
+        trial = step.trial
+        wanted = None if trial is None else searcher.next_trial(trial.workload)
+        if trial is None or wanted is None:
+            continue
+        if monotonic_s() > end_s:
+            ui.say("the time is over before all is settled: `pgdyno resume` runs what is left of the plan")
+            return
+        if wanted.duration_s > trial.duration_s and not is_longer_told:
+            ui.say(f"trials at rates take {wanted.duration_s:.0f} s each: the percentile needs as many transactions")
+            is_longer_told = True
+        _run_trial(_aim(step, trial, wanted), store=store, stage=stage, searcher=searcher, ui=ui)
 
 
 class Searcher:

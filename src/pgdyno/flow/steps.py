@@ -31,13 +31,12 @@ TRIES = 2
 def run_steps(store: RecordStore, record: StudyRecord, *, home: Home, installation: Installation, ui: Ui) -> None:
     """Run all steps of a study that compares nothing, but for the trials that are finished."""
     finished = store.finished_numbers()
-    with keeping_what_is_finished(store):
-        stage = prepare_stage(store, record, home=home, installation=installation, ui=ui)
-        for step in record.plan.steps:
-            if step.trial is not None and step.trial.number not in finished:
-                outcome = trial_step(step, store=store, stage=stage, ui=ui)
-                if outcome.error is not None:
-                    raise outcome.error
+    stage = prepare_stage(store, record, home=home, installation=installation, ui=ui)
+    for step in record.plan.steps:
+        if step.trial is not None and step.trial.number not in finished:
+            outcome = trial_step(step, store=store, stage=stage, ui=ui)
+            if outcome.error is not None:
+                raise outcome.error
 
 
 def prepare_stage(
@@ -168,9 +167,10 @@ def keeping_what_is_finished(store: RecordStore) -> Iterator[None]:
                 error.hint = f"{error.hint}; the finished trials are reported in {store.path}".removeprefix("; ")
         raise
     except KeyboardInterrupt as exc:
-        planned = len(store.read_record().plan.trials)
+        parts = [part for part in (store, store.scaling) if part.exists]
+        planned = sum(len(part.read_record().plan.trials) for part in parts)
         raise InterruptedStudyError(
-            f"stopped after {len(store.finished_numbers())} of {planned} trials",
+            f"stopped after {sum(len(part.finished_numbers()) for part in parts)} of {planned} trials",
             detail=f"what was finished is kept in {store.path}; nothing was left running",
             hint=f"`pgdyno resume {store.path}` goes on",
         ) from exc

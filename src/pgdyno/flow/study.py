@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,17 +16,19 @@ from pgdyno.explain.finding import Severity
 from pgdyno.explain.preflight import find_obstacles
 from pgdyno.flow.check import look_at_planned
 from pgdyno.flow.experiment import run_experiment
-from pgdyno.flow.own_disk import own_disk_step, plan_own_disk
-from pgdyno.flow.referee import Referee
+from pgdyno.flow.finished import are_own_trials_finished, is_finished
+from pgdyno.flow.own_disk import OwnDisk, measure_own_disk, own_disk_step, plan_own_disk
 from pgdyno.flow.report import HTML_FILE, StudyReport, write_reports
 from pgdyno.flow.restore import describe_undo
-from pgdyno.flow.search import Searcher, run_search
+from pgdyno.flow.scaling import run_scaling
+from pgdyno.flow.search import run_search
 from pgdyno.flow.steps import keeping_what_is_finished, run_steps
 from pgdyno.flow.ui import Ui
 from pgdyno.plan.experiment import reference_server
 from pgdyno.plan.identical import find_identical
 from pgdyno.plan.pin import format_pinned
 from pgdyno.plan.plan import CHECK_S, REPORT_S, Machine, Plan, plan_study
+from pgdyno.plan.scaling import plan_scaling
 from pgdyno.record.preflight import PreflightFacts
 from pgdyno.record.store import RecordStore, find_records, open_record
 from pgdyno.record.tuned import Tuned
@@ -64,6 +66,20 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         return cls(home=chosen, is_home_named=home is not None, out=out, run_as=run_as)
 
 
+class Ready(msgspec.Struct, frozen=True, kw_only=True):
+    """A machine that was looked at, and is ours for as long as a study runs."""
+
+    home: Home
+    installation: Installation
+    host: HostFacts
+    preflight: PreflightFacts
+    machine: Machine
+
+
+Refine = Callable[[Study, Ready], tuple[Study, Tuned | None]]
+"""Makes of a study what is to be run on a machine, and gives the derived set that it proves."""
+
+
 def run_study(
     study: Study,
     *,
@@ -71,7 +87,7 @@ def run_study(
     place: Place,
     ui: Ui,
     load_budget_s: float = 20.0,
-    tuned: Tuned | None = None,
+    refine: Refine | None = None,
     measures_disk: bool = False,
 ) -> StudyReport:
     """Plan a study, run it, and write its report.
@@ -82,27 +98,30 @@ def run_study(
         place: Where it works.
         ui: Is told.
         load_budget_s: How long loading may take when the scale is chosen.
-        tuned: The derived set that it proves.
+        refine: Completes the study by what the machine is; asked before the disk is measured, to hear at once of what
+            cannot be, and again by what was measured.
         measures_disk: Whether the record gets a card of the data's disk.
     """
     if place.out is not None:
         RecordStore(place.out).check_new()
-    with _bench_ready(study, place, ui) as (home, installation, host, preflight):
-        scales = find_loaded_scales(home, installation, study.data)
-        disk = plan_own_disk(home, installation) if measures_disk else None
-        machine = machine_of(host, version_major=installation.facts.major, scales=scales)
-        if disk is not None:
-            machine = msgspec.structs.replace(machine, disk_card_s=disk.expected_s)
+    with _bench_ready(study, place, ui) as ready:
+        home, installation = ready.home, ready.installation
+        disk, tuned = plan_own_disk(home, installation) if measures_disk else None, None
+        if refine is not None:
+            study, tuned, disk = _refine(study, ready, disk, refine, ui)
+        machine = _with_card(ready.machine, disk)
         plan = plan_study(study, machine, load_budget_s=load_budget_s)
+        scaling = plan_scaling(study, plan, machine)
         store = RecordStore(place.out or Path("pgdyno-records") / f"{local_now():%Y%m%d-%H%M%S}-{name}")
-        ui.show_plan(plan, record_dir=str(store.path), remaining_s=plan.predicted_s)
+        predicted_s = plan.predicted_s + (0.0 if scaling is None else scaling.predicted_s)
+        ui.show_plan(plan, record_dir=str(store.path), remaining_s=predicted_s, scaling=scaling)
         if plan.experiment is not None:
             for same in find_identical(plan.experiment, version_major=installation.facts.major):
                 why = f" ({same.why})" if same.why else ""
                 names = f"{', '.join(same.names[:-1])} and {same.names[-1]}"
                 ui.say(f"{names} do the same{why}: what they differ by is noise, as in an A/A test")
-        question = f"run for {plan.predicted_s / 3600:.1f} hours?"
-        if plan.predicted_s > _ASK_ABOVE_S and not ui.confirm(question, default=True):
+        question = f"run for {predicted_s / 3600:.1f} hours?"
+        if predicted_s > _ASK_ABOVE_S and not ui.confirm(question, default=True):
             raise InterruptedStudyError("not started")
         _check_scripts(plan, study, home=home, installation=installation, ui=ui)
         record = StudyRecord(
@@ -113,50 +132,38 @@ def run_study(
             tool_versions={"pgdyno": __version__, "python": platform.python_version()},
             study=study,
             plan=plan,
-            host=host,
+            host=ready.host,
             server=installation.facts,
             dataset=None,
-            preflight=preflight,
+            preflight=ready.preflight,
             tuned=tuned,
         )
         store.create(record, study_toml=format_pinned(study, plan, scripts=store.name_scripts(plan)))
-        with store.locked():
+        with store.locked(), keeping_what_is_finished(store):
             if disk is not None:
-                with keeping_what_is_finished(store):
-                    own_disk_step(disk, host=study.host, store=store, home=home, ui=ui)
-            _run(store, record, home=home, installation=installation, ui=ui)
+                own_disk_step(disk, host=study.host, store=store, home=home, ui=ui)
+            _run(store, record, ready, ui=ui)
     return _report(store, ui)
 
 
 def resume_study(store: RecordStore, *, place: Place, ui: Ui) -> StudyReport:
     """Run the trials of a record that are not finished, and write its report."""
     record = store.read_record()
-    if _is_complete(store, record):
+    if is_finished(store):
         ui.say("nothing is left to measure: only the report is written again")
         return _report(store, ui)
     if not place.is_home_named:
         # The disk that was measured, not the one a default would choose today.
         place = msgspec.structs.replace(place, home=Path(record.host.data_disk.path))
-    with _bench_ready(record.study, place, ui) as (home, installation, host, _):
-        _check_same(record, host, installation)
-        ui.show_plan(record.plan, record_dir=str(store.path), remaining_s=_remaining_s(record.plan, store))
-        with store.locked():
-            _run(store, record, home=home, installation=installation, ui=ui)
+    with _bench_ready(record.study, place, ui) as ready:
+        _check_same(record, ready.host, ready.installation)
+        scaling = plan_scaling(record.study, record.plan, ready.machine)
+        remaining_s = _remaining_s(record.plan, store)
+        remaining_s += 0.0 if scaling is None else _remaining_s(scaling, store.scaling)
+        ui.show_plan(record.plan, record_dir=str(store.path), remaining_s=remaining_s, scaling=scaling)
+        with store.locked(), keeping_what_is_finished(store):
+            _run(store, record, ready, ui=ui)
     return _report(store, ui)
-
-
-def _is_complete(store: RecordStore, record: StudyRecord) -> bool:
-    if len(store.finished_numbers()) == len(record.plan.trials):
-        return True
-    if record.plan.search is not None:
-        searcher = Searcher(record, record.plan.search)
-        searcher.take_finished(store)
-        return searcher.is_settled
-    if record.plan.experiment is None:
-        return False
-    referee = Referee(record, record.plan.experiment)
-    referee.take_finished(store)
-    return referee.is_settled
 
 
 def find_record(named: Path | None, records: Path) -> RecordStore:
@@ -185,7 +192,7 @@ def machine_of(host: HostFacts, *, version_major: int, scales: frozenset[int] = 
 
 
 @contextmanager
-def _bench_ready(study: Study, place: Place, ui: Ui) -> Iterator[tuple[Home, Installation, HostFacts, PreflightFacts]]:
+def _bench_ready(study: Study, place: Place, ui: Ui) -> Iterator[Ready]:
     ui.begin_step("check", predicted_s=CHECK_S)
     if study.server.port is not None:
         check_port(study.server.port)
@@ -215,7 +222,25 @@ def _bench_ready(study: Study, place: Place, ui: Ui) -> Iterator[tuple[Home, Ins
                 ui.say(f"{finding.claim} {finding.evidence}. {finding.advice}".strip())
         if study.server.port is not None:
             ui.say(f"while a trial runs, look on with: {looking_on(home, study.server.port)}")
-        yield home, installation, host, preflight
+        scales = find_loaded_scales(home, installation, study.data)
+        machine = machine_of(host, version_major=installation.facts.major, scales=scales)
+        yield Ready(home=home, installation=installation, host=host, preflight=preflight, machine=machine)
+
+
+def _refine(
+    study: Study, ready: Ready, disk: OwnDisk | None, refine: Refine, ui: Ui
+) -> tuple[Study, Tuned | None, OwnDisk | None]:
+    """The study completed by what the machine is and its disk can do. The disk's time is a part of what it may take."""
+    ready = msgspec.structs.replace(ready, machine=_with_card(ready.machine, disk))
+    completed, tuned = refine(study, ready)
+    if disk is not None and disk.expected_s:
+        disk = measure_own_disk(disk, home=ready.home, ui=ui)
+        completed, tuned = refine(study, ready)
+    return completed, tuned, disk
+
+
+def _with_card(machine: Machine, disk: OwnDisk | None) -> Machine:
+    return msgspec.structs.replace(machine, disk_card_s=0.0 if disk is None else disk.expected_s)
 
 
 def _check_scripts(plan: Plan, study: Study, *, home: Home, installation: Installation, ui: Ui) -> None:
@@ -235,14 +260,19 @@ def _check_scripts(plan: Plan, study: Study, *, home: Home, installation: Instal
         ui.say(remark)
 
 
-def _run(store: RecordStore, record: StudyRecord, *, home: Home, installation: Installation, ui: Ui) -> None:
+def _run(store: RecordStore, record: StudyRecord, ready: Ready, *, ui: Ui) -> None:
+    home, installation = ready.home, ready.installation
     experiment, search = record.plan.experiment, record.plan.search
-    if experiment is not None:
+    if are_own_trials_finished(store):
+        pass
+    elif experiment is not None:
         run_experiment(store, record, experiment, home=home, ui=ui)
     elif search is not None:
         run_search(store, record, search, home=home, installation=installation, ui=ui)
     else:
         run_steps(store, record, home=home, installation=installation, ui=ui)
+    if record.study.scaling is not None:
+        run_scaling(store, machine=ready.machine, home=home, ui=ui)
 
 
 def _report(store: RecordStore, ui: Ui) -> StudyReport:
@@ -275,5 +305,8 @@ def _identity(host: HostFacts) -> tuple[str, int, str, str | None, str]:
 
 
 def _remaining_s(plan: Plan, store: RecordStore) -> float:
+    """Of the steps that are left of a record, or of one that is not begun."""
+    if store.exists and are_own_trials_finished(store):
+        return 0.0
     finished = store.finished_numbers()
     return sum(step.predicted_s for step in plan.steps if step.trial is None or step.trial.number not in finished)

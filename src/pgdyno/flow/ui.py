@@ -11,8 +11,8 @@ from pgdyno.plan.plan import Plan
 class Ui(Protocol):
     """Receives what happens. Seconds count from the start of the step."""
 
-    def show_plan(self, plan: Plan, *, record_dir: str, remaining_s: float) -> None:
-        """The plan is made; `remaining_s` of it are still to be done."""
+    def show_plan(self, plan: Plan, *, record_dir: str, remaining_s: float, scaling: Plan | None = None) -> None:
+        """The plan is made, and that of the sweep that follows; `remaining_s` of both are still to be done."""
 
     def announce(self, lines: Sequence[str], *, total_s: float) -> None:
         """What is going to be done, which takes so long."""

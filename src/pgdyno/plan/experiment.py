@@ -100,12 +100,29 @@ def plan_experiment(study: Study, *, version_major: int) -> Experiment | None:
     )
 
 
+def has_same_server(one: Arm, other: Arm) -> bool:
+    """Whether two arms' servers and kernels are set alike: they may differ in their loads."""
+    return (one.server, one.sysctl) == (other.server, other.sysctl)
+
+
+def count_starts(arms: Sequence[Arm]) -> int:
+    """How many servers must be started to try all arms: one for those that differ in their loads alone."""
+    return len([arm for n, arm in enumerate(arms) if not any(has_same_server(arm, other) for other in arms[:n])])
+
+
+def is_client_sweep(experiment: Experiment) -> bool:
+    """Whether the arms differ in their clients alone."""
+    return all(set(arm.levels) == {"clients"} for arm in experiment.arms)
+
+
 def count_least_rounds(experiment: Experiment, workloads_count: int) -> int:
-    """The fewest rounds after which anything can be decided: 5 for one question at 95 %.
+    """The fewest rounds after which anything can be decided: 5 for one question at 95 %, 2 for a sweep over clients.
 
     Source: the supremum over t of the e-process in analyse/evidence.py, (1 + n)^((n - 1) / 2), must exceed the number of
-    questions over alpha.
+    questions over alpha. Of a sweep over clients, analyse/client_trials.py: the noise shows in loads that were repeated.
     """
+    if is_client_sweep(experiment):
+        return 2
     questions = (len(experiment.arms) - 1) * workloads_count
     return next(n for n in itertools.count(2) if (n - 1) / 2 * math.log1p(n) > -math.log(experiment.alpha / questions))
 
@@ -143,7 +160,7 @@ def changed_sysctls(arms: tuple[Arm, ...]) -> tuple[str, ...]:
 
 
 def _list_variants(study: Study) -> list[tuple[VariantSpec, dict[str, str]]]:
-    """Each variant with its levels in a sweep."""
+    """Each variant with its levels in a sweep, which one variant may be the base of."""
     axes = [axis.name for axis in study.sweep]
     if len(set(axes)) < len(axes):
         raise SpecError(f"both axes of the sweep are {axes[0]}", hint="one axis can hold all of its levels")
@@ -155,7 +172,25 @@ def _list_variants(study: Study) -> list[tuple[VariantSpec, dict[str, str]]]:
     points = [
         dict(zip(axes, levels, strict=True)) for levels in itertools.product(*(axis.levels for axis in study.sweep))
     ]
-    return [(make_variant(point), {name: show_value(level) for name, level in point.items()}) for point in points]
+    base = study.variant[0] if study.variant else VariantSpec()
+    return [
+        (_put_upon(base, make_variant(point)), {name: show_value(level) for name, level in point.items()})
+        for point in points
+    ]
+
+
+def _put_upon(base: VariantSpec, level: VariantSpec) -> VariantSpec:
+    """A level of a sweep with all that its base says, called by what it sets itself."""
+    return VariantSpec(
+        name=level.title,
+        settings={**base.settings, **level.settings},
+        sysctl={**base.sysctl, **level.sysctl},
+        server=base.server if level.server is None else level.server,
+        scale=base.scale if level.scale is None else level.scale,
+        mode=level.mode or base.mode,
+        clients=level.clients or base.clients,
+        threads=level.threads or base.threads,
+    )
 
 
 def _make_arm(base: ServerSpec, variant: VariantSpec, levels: dict[str, str], major: int) -> Arm:

@@ -47,7 +47,7 @@ def _plan_workload(
         # Where every arm says its own, the workload's is never used: the reference's stands for it.
         clients = of_arms[0] if None not in of_arms else None
     if clients is None:
-        allowed = min(_allowed_clients(server.settings) for server in (study.server, *(arm.server for arm in arms)))
+        allowed = min(allowed_clients(server.settings) for server in (study.server, *(arm.server for arm in arms)))
         clients = _choose_clients(workload.name, machine, allowed, choices)
     most_clients = max([each or clients for each in of_arms], default=clients)
     threads = workload.threads
@@ -88,7 +88,7 @@ def _too_many_threads(what: str, threads: int, clients: int) -> SpecError:
 
 
 def _check_clients(what: str, clients: int, settings: Mapping[str, SettingValue]) -> None:
-    allowed = _allowed_clients(settings)
+    allowed = allowed_clients(settings)
     if clients > allowed:
         raise SpecError(
             f"{what}: {clients} clients do not fit into max_connections = {allowed + RESERVED_CONNECTIONS}",
@@ -107,7 +107,7 @@ def _choose_clients(name: str, machine: Machine, allowed_clients: int, choices: 
     return clients
 
 
-def _allowed_clients(settings: Mapping[str, SettingValue]) -> int:
+def allowed_clients(settings: Mapping[str, SettingValue]) -> int:
     """Connections that such a server leaves to pgbench."""
     asked = {name.lower(): value for name, value in settings.items()}.get("max_connections", DEFAULT_MAX_CONNECTIONS)
     try:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from pgdyno.plan.experiment import Experiment, plan_experiment
+from pgdyno.plan.experiment import Experiment, count_starts, plan_experiment
 from pgdyno.plan.loads import plan_loads
 from pgdyno.plan.order import Times, choose_budget, order_comparison, order_plain
 from pgdyno.plan.search import Search, least_duration_s, order_search, plan_search
@@ -44,7 +44,7 @@ _TRY_EACH_S = 1.0
 
 
 def try_arms_s(count: int) -> float:
-    """Predicted seconds of trying so many variants."""
+    """Predicted seconds of trying so many servers."""
     return _TRY_S + _TRY_EACH_S * count if count else 0.0
 
 
@@ -68,7 +68,7 @@ def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -
     if search is not None:
         workloads = tuple(msgspec.structs.replace(each, latency_limit_ms=search.limit_ms) for each in workloads)
     size = plan_size(study, arms, workloads, machine=machine, load_budget_s=load_budget_s, choices=choices)
-    check_s = CHECK_S + try_arms_s(len(arms))
+    check_s = CHECK_S + try_arms_s(count_starts(arms))
     if experiment is not None:
         choices.append(Choice(name="design", value=experiment.design.value, reason=experiment.reason))
     warm_up_s = _warm_up_s(study, choices)

@@ -61,6 +61,16 @@ class RecordStore:
         """Where the card of the data's disk is kept; a record may have none."""
         return self.path / "disk.json"
 
+    @property
+    def scaling(self) -> RecordStore:
+        """Where the sweep over clients that follows a comparison lies: a record of its own, within; it may not exist."""
+        return RecordStore(self.path / "clients")
+
+    @property
+    def exists(self) -> bool:
+        """Whether anything was begun there."""
+        return (self.path / RECORD_FILE).exists()
+
     def check_new(self) -> None:
         """Make sure that `create` would not meet something of that name.
 

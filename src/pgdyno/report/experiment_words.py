@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pgdyno.analyse.sweep import is_client_sweep
-from pgdyno.plan.experiment import Experiment
+from pgdyno.plan.experiment import Experiment, is_client_sweep
 from pgdyno.plan.plan import Plan, apply_arm
 from pgdyno.report.format import format_seconds
 from pgdyno.spec.study import TrialsSpec

@@ -6,9 +6,8 @@ import math
 
 from pgdyno.analyse.comparison import Question
 from pgdyno.analyse.evidence import gather_evidence
-from pgdyno.analyse.sweep import is_client_sweep
 from pgdyno.analyse.verdict import VerdictKind
-from pgdyno.plan.experiment import Experiment
+from pgdyno.plan.experiment import Experiment, is_client_sweep
 from pgdyno.record.types import TrialRecord
 from pgdyno.report.answers import WorkloadAnswers
 from pgdyno.report.comparison import count_pairs, describe_change, name_verdict

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from pgdyno.errors import PgdynoError
-from pgdyno.plan.experiment import Arm
+from pgdyno.plan.experiment import Arm, has_same_server
 from pgdyno.record.types import ErrorFact
 from pgdyno.run.home import Home
 from pgdyno.run.installation import Installation
@@ -51,16 +51,27 @@ def try_arms(home: Home, arms: Sequence[ArmServer], *, on_activity: Callable[[st
         try:
             on_activity("initdb")
             server.initdb()
-            for each in arms:
-                if each.installation.bindir == installation.bindir:
-                    on_activity(each.arm.name)
-                    error = _try_arm(server, each.arm)
-                    if error is not None:
-                        refused[each.arm.name] = error
+            refused |= _try_all(
+                server, [each.arm for each in arms if each.installation.bindir == installation.bindir], on_activity
+            )
         finally:
             server.abandon()
             shutil.rmtree(home.data, ignore_errors=True)
             log_path.unlink(missing_ok=True)
+    return refused
+
+
+def _try_all(server: Server, arms: Sequence[Arm], on_activity: Callable[[str], None]) -> dict[str, ErrorFact]:
+    refused, tried = {}, list[tuple[Arm, ErrorFact | None]]()
+    for arm in arms:
+        # Arms that differ in their load alone start alike.
+        like = next((seen for seen in tried if has_same_server(seen[0], arm)), None)
+        if like is None:
+            on_activity(arm.name)
+            like = (arm, _try_arm(server, arm))
+            tried.append(like)
+        if like[1] is not None:
+            refused[arm.name] = like[1]
     return refused
 
 

@@ -10,6 +10,7 @@ import enum
 import math
 
 from pgdyno.spec.host import HostSpec
+from pgdyno.spec.scaling import ScalingSpec
 from pgdyno.spec.search import SearchSpec
 from pgdyno.spec.table import QueryMode, SettingValue, Table, check_range, check_setting_name
 from pgdyno.spec.variant import ExperimentSpec, SweepSpec, VariantSpec
@@ -222,7 +223,8 @@ class TrialsSpec(Table, frozen=True, kw_only=True):
 class Study(Table, frozen=True, kw_only=True):
     """A question, a server, its data, its workloads and how they are tried.
 
-    With variants or a sweep also what is compared; with a search, which latency is to be held.
+    With variants or a sweep also what is compared; with a search, which latency is to be held. A lone variant beside a
+    sweep is what all its levels begin with.
     """
 
     question: str = ""
@@ -233,6 +235,7 @@ class Study(Table, frozen=True, kw_only=True):
     variant: tuple[VariantSpec, ...] = ()
     sweep: tuple[SweepSpec, ...] = ()
     search: SearchSpec | None = None
+    scaling: ScalingSpec | None = None
     experiment: ExperimentSpec = ExperimentSpec()
     host: HostSpec | None = None
     """What is declared of the machine; the rest is seen."""
@@ -245,14 +248,18 @@ class Study(Table, frozen=True, kw_only=True):
         repeated = sorted({name for name in names if names.count(name) > 1})
         if repeated:
             raise ValueError(f"several workloads are named {', '.join(repeated)}")
-        if self.variant and self.sweep:
-            raise ValueError("variant and sweep exclude each other: a sweep makes its variants itself")
-        if len(self.variant) == 1:
+        if len(self.variant) > 1 and self.sweep:
+            raise ValueError(
+                "variant and sweep exclude each other: a sweep makes its variants itself, from one at the most"
+            )
+        if len(self.variant) == 1 and not self.sweep:
             raise ValueError("variant comes once: a comparison needs two, of which the first is the reference")
         if len(self.sweep) > 2:
             raise ValueError(f"sweep has {len(self.sweep)} axes: two are the most")
         if self.search is not None:
             self._check_search()
+        if self.scaling is not None:
+            self._check_scaling(self.scaling)
 
     def _check_search(self) -> None:
         if self.is_comparison:
@@ -264,6 +271,22 @@ class Study(Table, frozen=True, kw_only=True):
         for key in ("design", "slice"):
             if getattr(self.experiment, key) is not None:
                 raise ValueError(f"{key} is of comparisons: a search goes its own way")
+
+    def _check_scaling(self, scaling: ScalingSpec) -> None:
+        if self.sweep or self.search is not None:
+            raise ValueError("scaling follows variants, or a study that compares nothing: no sweep and no search")
+        workload = self.find_scaled()
+        if workload is None:
+            raise ValueError(f"scaling names {scaling.workload!r}, which is none of the workloads")
+        if workload.rate_tps is not None:
+            raise ValueError(f"scaling of {workload.name}: with rate_tps, TPS does not follow the clients")
+
+    def find_scaled(self) -> WorkloadSpec | None:
+        """The workload whose clients are varied after all else; None where none is, or none has that name."""
+        if self.scaling is None:
+            return None
+        named = self.scaling.workload or self.workload[0].name
+        return next((workload for workload in self.workload if workload.name == named), None)
 
     @property
     def is_comparison(self) -> bool:
