@@ -155,6 +155,16 @@ def test_a_writing_trial_fits_together(home: Home, tmp_path: Path, major: int) -
     before, after = ({t.name: t for t in of} for of in (data.record.tables_before, data.record.tables_after))
     assert set(before) == set(after) >= {"pgbench_accounts", "pgbench_history"}
     assert after["pgbench_history"].live_rows - before["pgbench_history"].live_rows == analysed.transactions_count
+    accounts = after["pgbench_accounts"]
+    assert (accounts.updated_count or 0) - (
+        before["pgbench_accounts"].updated_count or 0
+    ) == analysed.transactions_count
+    assert 0 < (accounts.hot_updated_count or 0) < (accounts.updated_count or 0)
+    health = {row.check: row for row in analysed.health}
+    assert all((row.value is None) <= bool(row.reason) for row in health.values())
+    assert None not in {
+        health[name].value for name in ("hot_update_ratio", "dead_rows_ratio", "rollback_ratio", "wait_io_ratio")
+    }
     assert record.dataset is not None
     assert {relation.name for relation in record.dataset.relations} >= {"pgbench_accounts", "pgbench_accounts_pkey"}
     assert sum(record.dataset.init_steps_s.values()) == pytest.approx(record.dataset.init_total_s, abs=0.1)
