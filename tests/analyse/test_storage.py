@@ -15,12 +15,13 @@ from pgdyno.analyse.disk_entries import Entry, EntryKey
 from pgdyno.analyse.estimate import Estimate
 from pgdyno.analyse.raid import array_times
 from pgdyno.analyse.storage import let_through, limits_of, reckon_ceilings
-from pgdyno.analyse.throttle import throttle
+from pgdyno.analyse.throttle import find_throttle, throttle
 from pgdyno.facts.instances import list_instances
 from pgdyno.record.preflight import BlockDevice, CgroupLimit, LimitKind
-from pgdyno.record.tunables import DiskLook
+from pgdyno.record.tunables import DiskLook, Stripe
 from pgdyno.record.types import DiskFacts
 from pgdyno.spec.host import HostSpec, parse_host, read_host
+from tests.disk_cards import make_look
 
 TOP = Path(__file__).parents[2]
 PUBLISHED = tomllib.loads((TOP / "tests/data/published_storage.toml").read_text(encoding="utf-8"))["layout"]
@@ -260,3 +261,59 @@ def test_control_groups_bind_too() -> None:
     )
     assert small.random_read_iops is not None
     assert (small.random_read_iops.value, small.random_read_iops.burst_value) == (300, 1_000)
+
+
+@pytest.mark.parametrize(
+    ("level", "limited", "expected"),
+    [
+        # Reads, writes, bytes read, bytes written of four disks, each of which may do 100 I/Os and 10 MB a second.
+        ("raid0", "abcd", [400, 400, 40e6, 40e6]),
+        ("raid10", "abcd", [400, 200, 20e6, 20e6]),
+        ("raid1", "abcd", [400, 100, 10e6, 10e6]),
+        # One that is held back holds back all stripes; of mirrors another one is read.
+        ("raid0", "c", [400, 400, 40e6, 40e6]),
+        ("raid10", "c", [None, 200, None, 20e6]),
+        ("raid1", "c", [None, 100, None, 10e6]),
+        # A volume of LVM's without stripes may lie on any of them.
+        (None, "c", [100, 100, 10e6, 10e6]),
+    ],
+)
+def test_a_limit_of_one_disk_is_none_of_its_array(
+    level: str | None, limited: str, expected: list[float | None]
+) -> None:
+    limits = [
+        CgroupLimit(kind=kind, group="/pg", value=value, device=f"sd{letter}")
+        for letter in limited
+        for kind, value in (
+            *((kind, 100) for kind in (LimitKind.READ_COUNT, LimitKind.WRITE_COUNT)),
+            *((kind, 10e6) for kind in (LimitKind.READ_BYTES, LimitKind.WRITE_BYTES)),
+        )
+    ]
+    look = array_of("abcd", level)
+    found = [find_throttle(name, look, limits) for name in TRANSFERS]
+    assert [None if one is None else one.value for one in found] == expected
+    # A limit of the array itself is one of the path, and the tighter of both counts.
+    tight = CgroupLimit(kind=LimitKind.WRITE_COUNT, group="/pg", value=50, device="md0")
+    held = find_throttle("random_write_iops", look, [*limits, tight])
+    assert held
+    assert held.value == 50
+
+
+def test_how_a_limit_of_disks_became_one_of_the_array_is_said() -> None:
+    limits = [CgroupLimit(kind=LimitKind.WRITE_COUNT, group="/pg", value=100, device=f"sd{one}") for one in "abcd"]
+    held = find_throttle("random_write_iops", array_of("abcd", "raid10"), limits)
+    assert held
+    assert held.how == "2 × 100, limit of the control group /pg, of raid10 of 4"
+
+
+def array_of(letters: str, level: str | None) -> DiskLook:
+    """An encrypted array, whose disks are called sda and so on."""
+    names = tuple(f"sd{letter}" for letter in letters)
+
+    def device(name: str, kind: str, *below: str) -> BlockDevice:
+        facts = {"is_rotational": False, "scheduler": None, "schedulers": (), "read_ahead_kb": None}
+        return BlockDevice(name=name, kind=kind, below=below, **facts)
+
+    stripes = {} if level is None else {"md0": Stripe(level=level, disk_count=len(names), chunk_bytes=None)}
+    devices = (device("dm-0", "crypt", "md0"), device("md0", "raid", *names), *(device(one, "disk") for one in names))
+    return DiskLook(facts=make_look().facts, devices=devices, stripes=stripes)

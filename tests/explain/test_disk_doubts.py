@@ -19,7 +19,7 @@ from pgdyno.plan.disk import DiskJob, Pattern
 from pgdyno.record.disk_card import DiskCard
 from pgdyno.record.preflight import BlockDevice
 from pgdyno.record.tunables import DiskLook
-from pgdyno.spec.host import DiskSpec
+from pgdyno.spec.host import DiskSpec, HostSpec
 from tests.disk_cards import FLUSH_S, job, make_card, make_look, make_runs, planted_iops
 
 
@@ -192,3 +192,22 @@ def test_a_report_repeats_what_weakens_its_figures_of_the_disk() -> None:
     (only,) = list_disk_doubts(find_disk_doubts(scene_of(make_card(look=look, runs=runs))))
     assert only.claim == "Disk card: fio itself was the limit, not the disk."
     assert list_disk_doubts(find_disk_doubts(scene_of(make_card()))) == ()
+
+
+def test_what_an_instance_lets_through_is_shared() -> None:
+    """Data and WAL were each held against all of it; a disk of the instance's own has no part in it."""
+    disk = DiskSpec(volume="gp3", size="100GB")
+
+    def declared(name: str, disk: DiskSpec) -> DiskCard:
+        host = HostSpec(instance="c7g.2xlarge", disk=disk)
+        return make_card(name=name, host=host, declared=disk, instance="c7g.2xlarge")
+
+    data, wal, inside = (
+        declared("/data", disk),
+        declared("/wal", disk),
+        declared("/fast", DiskSpec(volume="local-nvme", size="400GB")),
+    )
+    found = doubts(data, beside=(wal, inside))["shared-instance"]
+    assert found.claim == "What c7g.2xlarge lets through it shares with /wal."
+    assert "shared-instance" not in doubts(inside, beside=(data, wal))
+    assert "shared-instance" not in doubts(data, beside=(inside,))

@@ -12,13 +12,13 @@ import pytest
 
 from pgdyno.analyse.disk_efficiency import ceilings_of
 from pgdyno.flow.own_disk import own_disk_step, plan_own_disk
-from pgdyno.record.disk_card import keep_card, read_card
+from pgdyno.record.disk_card import CardScope, keep_card, read_card
 from pgdyno.record.store import RecordStore
 from pgdyno.run.clock import local_now
 from pgdyno.run.home import Home
-from pgdyno.run.tunables import read_tunables
+from pgdyno.run.tunables import find_room_bytes, read_tunables
 from pgdyno.spec.host import HostSpec
-from tests.disk_cards import make_card
+from tests.disk_cards import JOBS, make_card, make_runs
 from tests.homes import installation_of, some_home
 
 
@@ -90,8 +90,46 @@ def test_without_fio_flushes_and_clock_are_left(home: Home, tmp_path: Path, monk
     assert "apt-get install fio" in ui.said[0]
     card = read_card(store.card_path)
     assert (card.runs, card.clock is not None) == ((), True)
-    # What is kept in the home for other commands is never the poorer card.
+    # A clock alone is nothing to be kept for others.
     assert plan_own_disk(home, installation).kept is None
+
+
+def test_without_fio_flushes_are_measured_once_a_day(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made_at = local_now().astimezone(dt.UTC) - dt.timedelta(hours=3)
+    keep_card(make_card(look=read_tunables(home.root).disk, made_at=made_at, runs=()), home.root)
+    installation = installation_of(18, home)
+    assert plan_own_disk(home, installation).kept is None, "with fio there is more to be had"
+    monkeypatch.setenv("PATH", str(tmp_path))
+    disk = plan_own_disk(home, installation)
+    assert disk.kept
+    assert disk.expected_s == 0.0
+    store, ui = RecordStore(tmp_path), Listening()
+    own_disk_step(disk, host=None, store=store, home=home, ui=ui)
+    assert read_card(store.card_path) == disk.kept
+    assert "of flushes alone (fio is missing" in ui.said[0]
+
+
+def test_a_whole_card_of_today_is_better_than_a_quick_one(home: Home) -> None:
+    keep(home, age=dt.timedelta(hours=3))
+    look, made_at = read_tunables(home.root).disk, local_now().astimezone(dt.UTC) - dt.timedelta(hours=1)
+    quick = make_card(look=look, made_at=made_at, runs=make_runs(jobs=[one for one in JOBS if one.depth == 1]))
+    keep_card(quick, home.root)
+    disk = plan_own_disk(home, installation_of(18, home))
+    assert disk.kept
+    assert disk.kept.scope is CardScope.WHOLE
+
+
+def test_room_in_memory_is_what_memory_has_left(home: Home) -> None:
+    machine = read_tunables(home.root)
+    facts = msgspec.structs.replace(machine.disk.facts, filesystem="tmpfs", free_bytes=2**50)
+    roomy = msgspec.structs.replace(machine, disk=msgspec.structs.replace(machine.disk, facts=facts))
+    assert find_room_bytes(roomy) == min(machine.memory.available_bytes or 0, machine.host.usable_memory_bytes)
+    small = msgspec.structs.replace(facts, free_bytes=2**20)
+    tight = msgspec.structs.replace(machine, disk=msgspec.structs.replace(machine.disk, facts=small))
+    assert find_room_bytes(tight) == 2**20
+    assert find_room_bytes(machine) == machine.disk.facts.free_bytes
 
 
 def test_a_disk_that_cannot_be_measured_ends_no_study(home: Home, tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from pgdyno.errors import SpecError, StepFailedError
-from pgdyno.record.disk_card import FORMAT, find_kept_card, keep_card, name_card, read_card, write_card
-from tests.disk_cards import MADE_AT, make_card, make_look
+from pgdyno.record.disk_card import FORMAT, CardScope, find_kept_card, keep_card, name_card, read_card, write_card
+from tests.disk_cards import JOBS, MADE_AT, PAGE, make_card, make_look, make_runs
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
@@ -66,11 +66,32 @@ def test_the_newest_card_of_a_file_system_is_found(tmp_path: Path) -> None:
     keep_card(new, tmp_path)
     keep_card(msgspec.structs.replace(old, path="/data/pg_wal"), tmp_path)
     keep_card(make_card(path="/other", look=make_look(device="/dev/nvme2n1"), made_at=now), tmp_path)
-    keep_card(make_card(path="/declared", runs=(), made_at=now), tmp_path)
+    keep_card(make_card(path="/declared", runs=(), flush_tests=(), made_at=now), tmp_path)
     (tmp_path / "disks/newer.json").write_bytes(b'{"format": %d, "runs": []}' % (FORMAT + 1))
     card, path = find_kept_card(tmp_path, make_look(path="/data/pgdata"), now=now) or (None, None)
     assert card == new
     assert path == tmp_path / "disks/data.json"
+
+
+def test_a_card_never_takes_the_place_of_one_that_measured_more(tmp_path: Path) -> None:
+    depths = [one for one in JOBS if one.depth in {1, 64} and one.block_bytes == PAGE]
+    whole, quick, flushes = (
+        make_card(),
+        make_card(runs=make_runs(jobs=depths), made_at=MADE_AT + dt.timedelta(hours=1)),
+        make_card(runs=(), made_at=MADE_AT + dt.timedelta(hours=2)),
+    )
+    assert [one.scope for one in (whole, quick, flushes)] == [CardScope.WHOLE, CardScope.QUICK, CardScope.FLUSHES]
+    for card, best in ((flushes, flushes), (quick, quick), (flushes, quick), (whole, whole), (quick, whole)):
+        keep_card(card, tmp_path)
+        found = find_kept_card(tmp_path, make_look(), now=MADE_AT + dt.timedelta(days=2))
+        assert found is not None
+        assert found[0] == best
+    # When the whole one is too old, what is left is better than nothing.
+    at = MADE_AT + dt.timedelta(days=30, minutes=30)
+    found = find_kept_card(tmp_path, make_look(), now=at)
+    assert found is not None
+    assert found[0] == quick
+    assert find_kept_card(tmp_path, make_look(), now=at + dt.timedelta(hours=2)) is None
 
 
 def test_a_card_of_last_month_or_of_tomorrow_is_left_alone(tmp_path: Path) -> None:

@@ -18,6 +18,9 @@ def test_every_figure_is_the_cards() -> None:
     assert disk.flush_s.value == pytest.approx(FLUSH_S + PAGE / BYTES_PER_S)
     assert disk.random_read_iops.value == disk.random_write_iops.value == pytest.approx(IOPS)
     assert disk.read_bytes_per_s.value == disk.write_bytes_per_s.value == pytest.approx(BYTES_PER_S)
+    assert disk.read_s
+    assert disk.read_s.value == pytest.approx(0.0005)
+    assert disk.read_s.how == "disk card of 2026-11-21, a.json, mean of one at a time"
     figures = (disk.flush_s, disk.random_read_iops, disk.random_write_iops, disk.read_bytes_per_s)
     assert {known.origin for known in figures} == {Origin.MEASURED}
     assert disk.flush_s.how == "disk card of 2026-11-21, a.json, sequential pages"
@@ -30,6 +33,7 @@ def test_what_was_not_measured_stays() -> None:
     disk = with_card(TAKEN, make_card(runs=()), file="a.json")
     assert disk.flush_s.value == pytest.approx(1 / 540)
     assert disk.random_read_iops == TAKEN.random_read_iops
+    assert disk.read_s is None
     assert with_card(TAKEN, make_card(runs=(), flush_tests=()), file="a.json") == TAKEN
 
 

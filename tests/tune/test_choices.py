@@ -159,6 +159,9 @@ def test_reads_under_way_follow_littles_law() -> None:
     subject = make_subject(major=15, disk=make_disk(iops=24_000))
     assert value(subject, "effective_io_concurrency") == "17"
     assert value(make_subject(major=18), "effective_io_concurrency") is None, "16 is built in"
+    # The same volumes, of which a read was measured to take longer.
+    slower = make_disk(iops=24_000, read_s=known(0.0015, "s", name="random read latency"))
+    assert value(make_subject(disk=slower), "effective_io_concurrency") == "36"
 
 
 def test_vacuum_may_take_a_quarter_of_what_the_disk_writes() -> None:

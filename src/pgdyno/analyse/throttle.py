@@ -1,12 +1,17 @@
-"""Limits that the kernel was told for a disk: those of control groups, as a ceiling beside those of its makers."""
+"""Limits that the kernel was told for a disk: those of control groups, as a ceiling beside those of its makers.
+
+A limit of one disk of an array is no limit of the array: stripes do as many times what the slowest of their disks does as
+they have disks, mirrors write as the slowest and read wherever there is no limit.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from pgdyno.analyse.ceiling import TRANSFERS, Ceiling, Limit, StorageCeilings
+from pgdyno.analyse.ceiling import TRANSFERS, Ceiling, Figure, Limit, StorageCeilings
+from pgdyno.analyse.raid import array_times
 from pgdyno.record.preflight import CgroupLimit, LimitKind
 from pgdyno.record.tunables import DiskLook
 from pgdyno.units import PAGE_BYTES
@@ -36,13 +41,42 @@ def find_throttle(name: str, look: DiskLook, limits: Sequence[CgroupLimit]) -> T
         look: The disk with all that it is made of.
         limits: Of the control groups, on any device.
     """
-    devices, taken = {device.name for device in look.devices}, _TAKEN[name]
-    ours = [
-        Throttle(value=limit.value / taken[limit.kind], how=_say_limit(limit, taken[limit.kind]))
-        for limit in limits
-        if limit.kind in taken and (limit.device is None or limit.device in devices)
-    ]
-    return min(ours, key=lambda one: one.value, default=None)
+    taken = _TAKEN[name]
+    by_device: dict[str | None, list[Throttle]] = {}
+    for limit in limits:
+        if limit.kind in taken:
+            found = Throttle(value=limit.value / taken[limit.kind], how=_say_limit(limit, taken[limit.kind]))
+            by_device.setdefault(limit.device, []).append(found)
+    top = look.devices[0].name if look.devices else None
+    of_path = () if top is None else _descend(top, TRANSFERS[name], look, by_device)
+    return _least((*by_device.get(None, ()), *of_path))
+
+
+def _descend(
+    name: str, figure: Figure, look: DiskLook, by_device: Mapping[str | None, Sequence[Throttle]]
+) -> Iterator[Throttle]:
+    """What limits of a device and of those that it is made of leave of a figure."""
+    yield from by_device.get(name, ())
+    device = next((one for one in look.devices if one.name == name), None)
+    below = () if device is None else device.below
+    limited = [one for part in below if (one := _least(_descend(part, figure, look, by_device))) is not None]
+    least, stripe = _least(limited), look.stripes.get(name)
+    if least is None:
+        return
+    if stripe is None:
+        yield least
+    elif figure.is_write or len(limited) == len(below) or stripe.level == "raid0":
+        times = array_times(stripe.level, stripe.disk_count).of(figure)
+        how = (
+            least.how
+            if times == 1
+            else f"{times:.3g} × {least.value:,.6g}, {least.how}, of {stripe.level} of {stripe.disk_count}"
+        )
+        yield Throttle(value=least.value * times, how=how)
+
+
+def _least(found: Iterable[Throttle]) -> Throttle | None:
+    return min(found, key=lambda one: one.value, default=None)
 
 
 def throttle(ceilings: StorageCeilings, look: DiskLook, limits: Sequence[CgroupLimit]) -> StorageCeilings:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pgdyno.analyse.disk_efficiency import instance_limits_of
 from pgdyno.analyse.disk_entries import EntryKey
 from pgdyno.explain.disk_scene import DiskScene, Rule
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.facts.volumes import VIRTUAL_DISK_NAMES
 from pgdyno.units import format_bytes
 
-_IN_MEMORY = frozenset({"tmpfs", "ramfs"})
-_REMOTE = ("nfs", "cifs", "smb", "9p", "fuse", "virtiofs", "ceph", "gluster", "lustre", "afs", "gfs", "ocfs")
 # A quarter of what providers publish of their quickest volumes, 0.2 ms for a small write (facts/volumes.toml).
 _NETWORK_FLUSH_US = 50.0
 # A quarter of a revolution at 15,000 a minute: the platter has not even come round.
@@ -27,7 +26,7 @@ def _file_system(scene: DiskScene) -> Iterator[Finding]:
         return
     facts = scene.card.look.facts
     where = f"File system {facts.filesystem} at {facts.path}"
-    if facts.filesystem in _IN_MEMORY:
+    if facts.is_in_memory:
         yield Finding(
             rule="no-durability",
             severity=Severity.CRITICAL,
@@ -45,7 +44,7 @@ def _file_system(scene: DiskScene) -> Iterator[Finding]:
             why="No database belongs there; a volume that is mounted may be another disk.",
             advice="Measure the volume that the data will lie on: `pgdyno disk PATH`.",
         )
-    elif facts.filesystem.startswith(_REMOTE):
+    elif facts.is_remote:
         yield Finding(
             rule="remote-file-system",
             severity=Severity.WARNING,
@@ -76,7 +75,7 @@ def _file_system(scene: DiskScene) -> Iterator[Finding]:
 
 def _quick_flushes(scene: DiskScene) -> Iterator[Finding]:
     flushes, look = scene.find(EntryKey.FLUSHES), scene.card.look
-    if not flushes or look is None or look.facts.filesystem in _IN_MEMORY:
+    if not flushes or look is None or look.facts.is_in_memory:
         return
     flush_us = 1e6 / flushes
     leaves = [device for device in look.devices if device.kind == "disk"]
@@ -116,6 +115,20 @@ def _shared_device(scene: DiskScene) -> Iterator[Finding]:
         )
 
 
+def _shared_instance(scene: DiskScene) -> Iterator[Finding]:
+    limits = instance_limits_of(scene.card)
+    sharing = [one.name for one in scene.beside if limits is not None and instance_limits_of(one) is not None]
+    if limits is not None and sharing:
+        yield Finding(
+            rule="shared-instance",
+            severity=Severity.NOTE,
+            claim=f"What {limits.name} lets through it shares with {', '.join(sharing)}.",
+            evidence="Each is held against all of it, as it was measured: while the others rested",
+            why="Together they get what one of them could have alone.",
+            advice="Do not add them up: WAL and checkpoints write at the same time.",
+        )
+
+
 def _neighbours(scene: DiskScene) -> Iterator[Finding]:
     if scene.card.neighbours:
         yield Finding(
@@ -140,4 +153,4 @@ def _small_file(scene: DiskScene) -> Iterator[Finding]:
         )
 
 
-RULES: tuple[Rule, ...] = (_file_system, _small_file, _quick_flushes, _shared_device, _neighbours)
+RULES: tuple[Rule, ...] = (_file_system, _small_file, _quick_flushes, _shared_device, _shared_instance, _neighbours)

@@ -14,8 +14,6 @@ _FEW_INODES_RATIO = 0.05
 _AT_REST = frozenset({"idle", "frozen"})
 # Work that can be put off without leaving the array short of a disk.
 _CAN_WAIT = frozenset({"check", "repair"})
-_IN_MEMORY = frozenset({"tmpfs", "ramfs"})
-_REMOTE = ("nfs", "cifs", "smb", "9p", "fuse", "virtiofs", "ceph", "gluster", "lustre", "afs", "gfs", "ocfs")
 # Source: Linux Documentation/block/bfq-iosched.rst: fairness costs throughput on fast devices; cfq was its ancestor.
 _SLOW_SCHEDULERS = frozenset({"bfq", "cfq"})
 # What a device gets without being told is 128 kB; beyond 4 MB no scan of PostgreSQL gains.
@@ -83,7 +81,7 @@ def _room(scene: Scene) -> Iterator[Finding]:
 def _file_system(scene: Scene) -> Iterator[Finding]:
     disk = scene.host.data_disk
     where = f"File system {disk.filesystem} at {disk.path}"
-    if disk.filesystem in _IN_MEMORY:
+    if disk.is_in_memory:
         yield Finding(
             rule="data-in-memory",
             severity=Severity.CRITICAL,
@@ -101,7 +99,7 @@ def _file_system(scene: Scene) -> Iterator[Finding]:
             why="The first write to each file copies it.",
             advice="Mount a volume (`docker run -v /fast/disk:/var/lib/pgdyno ...`) and put pgdyno's home there with --home.",
         )
-    elif disk.filesystem.startswith(_REMOTE):
+    elif disk.is_remote:
         yield Finding(
             rule="remote-file-system",
             severity=Severity.WARNING,

@@ -53,6 +53,8 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     mb: Line | None = None
     bought_iops: Line | None = None
     bought_mb: Line | None = None
+    least_iops: float | None = None
+    """That must be bought; None where some come with it, or no source says."""
     write_ratio: float = 1.0
     """Of the IOPS, for writes."""
     write_ms: float | None = None
@@ -127,7 +129,7 @@ def ability_of(volume: Volume, size_gib: float, *, iops: float | None = None, mb
     own_iops, own_mb_s = _own_of(volume, size_gib, iops=iops)
     if iops is not None:
         most = None if volume.bought_iops is None else volume.bought_iops.at(size_gib)
-        _check_bought("IOPS", iops, least=own_iops or 0.0, most=most)
+        _check_bought("IOPS", iops, least=own_iops or volume.least_iops or 0.0, most=most)
     elif own_iops is None:
         raise ValueError("it has only the IOPS that are bought, and none are")
     iops = iops or own_iops or 0.0
@@ -182,6 +184,6 @@ def _check_bought(what: str, asked: float, *, least: float, most: float | None) 
     if most is None:
         raise ValueError(f"{what} cannot be bought for it: they follow from its size, or from its IOPS")
     if asked < least:
-        raise ValueError(f"{asked:,.0f} {what} are fewer than the {least:,.0f} that come with it")
+        raise ValueError(f"{asked:,.0f} {what} are fewer than the {least:,.0f} that it has at least")
     if asked > most:
         raise ValueError(f"{asked:,.0f} {what} are more than the {most:,.0f} that one of its size can have")

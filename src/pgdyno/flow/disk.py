@@ -17,8 +17,8 @@ from pgdyno import __version__
 from pgdyno.errors import HostError, InterruptedStudyError, SpecError, StepFailedError
 from pgdyno.flow.disk_view import DiskResult, declare, read_declared, view_card
 from pgdyno.flow.ui import Ui
-from pgdyno.plan.disk import DiskPlan, make_disk_plan
-from pgdyno.record.disk_card import DiskCard, Machine, keep_card, name_card, write_beside, write_card
+from pgdyno.plan.disk import FLUSH_TESTS, DiskPlan, make_disk_plan
+from pgdyno.record.disk_card import DiskCard, Machine, find_kept_card, keep_card, name_card, write_beside, write_card
 from pgdyno.record.tunables import Tunables
 from pgdyno.report.disk_markdown import render_card_markdown
 from pgdyno.run.clock import local_now, monotonic_s
@@ -27,7 +27,7 @@ from pgdyno.run.fio import find_fio, install_fio
 from pgdyno.run.home import open_home
 from pgdyno.run.installation import read_named_facts, read_server_facts
 from pgdyno.run.process import find_server_user
-from pgdyno.run.tunables import read_sysctls, read_tunables
+from pgdyno.run.tunables import find_room_bytes, read_sysctls, read_tunables
 from pgdyno.spec.study import ServerSpec
 from pgdyno.units import format_bytes
 
@@ -86,6 +86,7 @@ def measure_disks(question: DiskQuestion, ui: Ui) -> DiskResult:
                 raise StepFailedError(f"nothing could be measured of {job.path}", detail=reasons)
             write_card(card, file)
             keep_card(card, question.home)
+            _say_better(card, question.home, now, ui)
             cards.append(card)
     views = tuple(
         view_card(card, file=file, beside=[one for one in cards if one is not card])
@@ -142,6 +143,14 @@ def take_card(jobs: DiskJobs, tools: DiskTools, *, ui: Ui, now: dt.datetime, tit
     )
 
 
+def _say_better(card: DiskCard, home: Path, now: dt.datetime, ui: Ui) -> None:
+    """Say so where `tune` and `bench` go on with an older card, because it knows more."""
+    kept = None if card.look is None else find_kept_card(home, card.look, now=now)
+    if kept is not None and kept[0].scope > card.scope:
+        better = f"{kept[0].made_at:%Y-%m-%d %H:%M}, {kept[1]}"
+        ui.say(f"tune and bench go on with the card that measured more ({better}); without --quick it is made anew")
+
+
 def _name_server(tools: DiskTools) -> dict[str, str]:
     return {} if tools.bindir is None else {"PostgreSQL": read_server_facts(tools.bindir).version.split()[0]}
 
@@ -193,7 +202,8 @@ def _find_tools(question: DiskQuestion, ui: Ui) -> DiskTools:
             fio = install_fio()
             ui.end_step(fio.version)
             return DiskTools(fio=fio, bindir=bindir)
-        ui.say(f"{missing.fact}: only flushes are measured, by pg_test_fsync; `pgdyno disk --install` gets it")
+        quick = f", which takes {FLUSH_TESTS:.0f} s also with --quick" if question.is_quick else ""
+        ui.say(f"{missing.fact}: only flushes are measured, by pg_test_fsync{quick}; `pgdyno disk --install` gets fio")
         return DiskTools(fio=None, bindir=bindir)
 
 
@@ -213,7 +223,7 @@ def _plan(path: Path, question: DiskQuestion, tools: DiskTools, *, seed: int) ->
     plan = make_disk_plan(
         # Without fio there is time for pg_test_fsync.
         is_quick=question.is_quick and has_fio,
-        free_bytes=facts.free_bytes,
+        free_bytes=find_room_bytes(machine),
         seed=seed,
         wants_fio=has_fio,
     )

@@ -1,14 +1,15 @@
 """A disk card: what a storage path was seen to do, or is declared to do, in one small versioned file.
 
 It holds each run of each job as it was, in the tools' own figures; estimates with intervals are `analyse/`'s to make.
-Absent is None, never 0. A newer format is refused. A pgdyno home keeps the newest card of each path, so that who needs
-one finds it without being told.
+Absent is None, never 0. A newer format is refused. A pgdyno home keeps the newest card of each path and depth of looking,
+so that who needs one finds it without being told: a quick card never takes a whole one's place.
 """
 
 from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import enum
 import re
 from pathlib import Path
 
@@ -25,6 +26,8 @@ FORMAT = 1
 # A volume may be changed, moved or filled meanwhile; what was so a month ago is no measurement of today.
 MAX_AGE = dt.timedelta(days=30)
 _KEPT = "disks"
+# Of one I/O at a time and of many: more depths are a sweep.
+_QUICK_DEPTHS = 2
 
 
 class Latencies(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,6 +112,20 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     boot_id: str | None
 
 
+class CardScope(enum.IntEnum):
+    """How much of a disk was measured; more is better."""
+
+    FLUSHES = 1
+    """Flushes alone, or the clock: all that there is without fio."""
+    QUICK = 2
+    WHOLE = 3
+    """With queue depths up to the plateau."""
+
+
+# Of the file that a home keeps it in: what the name of no path can hold.
+_SUFFIXES = {CardScope.FLUSHES: "+flushes", CardScope.QUICK: "+quick", CardScope.WHOLE: ""}
+
+
 class DiskCard(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of one storage path."""
 
@@ -138,6 +155,13 @@ class DiskCard(msgspec.Struct, frozen=True, kw_only=True):
     """The declared machine, of which `declared` is one disk and `instance` the kind."""
     neighbours: tuple[str, ...] = ()
     """Data directories of servers that ran on the same device."""
+
+    @property
+    def scope(self) -> CardScope:
+        """How much of it was measured."""
+        depths = {(run.job.pattern, run.job.depth) for run in self.runs}
+        swept = {pattern for pattern, _ in depths if sum(1 for one, _ in depths if one is pattern) > _QUICK_DEPTHS}
+        return CardScope.WHOLE if swept else CardScope.QUICK if self.runs else CardScope.FLUSHES
 
 
 class _Versioned(msgspec.Struct):
@@ -207,18 +231,18 @@ def read_card(path: Path) -> DiskCard:
 
 
 def keep_card(card: DiskCard, home: Path) -> None:
-    """Keep a card in a pgdyno home, in place of an older one of the same path.
+    """Keep a card in a pgdyno home, in place of an older one of the same path and scope.
 
     Raises:
         StepFailedError: It cannot be written; the older one stays.
     """
-    write_card(card, home / _KEPT / f"{_slug(card.path or card.name)}.json")
+    write_card(card, home / _KEPT / f"{_slug(card.path or card.name)}{_SUFFIXES[card.scope]}.json")
 
 
 def find_kept_card(
     home: Path, look: DiskLook, *, now: dt.datetime, max_age: dt.timedelta = MAX_AGE
 ) -> tuple[DiskCard, Path] | None:
-    """The newest card that a home keeps of the file system that a path lies on, and where it is.
+    """The card that a home keeps of the file system that a path lies on, and where it is: of those that measured most the newest.
 
     Args:
         home: Of pgdyno.
@@ -233,11 +257,11 @@ def find_kept_card(
             card = read_card(path)
             if _is_of(card, look) and dt.timedelta(0) <= now - card.made_at <= max_age:
                 found.append((card, path))
-    return max(found, key=lambda one: one[0].made_at, default=None)
+    return max(found, key=lambda one: (one[0].scope, one[0].made_at), default=None)
 
 
 def _is_of(card: DiskCard, look: DiskLook) -> bool:
-    if card.look is None or not card.runs:
+    if card.look is None or not (card.runs or card.flush_tests):
         return False
     then, now = card.look.facts, look.facts
     return (then.device, then.filesystem, then.size_bytes) == (now.device, now.filesystem, now.size_bytes)

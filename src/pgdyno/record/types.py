@@ -18,6 +18,10 @@ FORMAT_VERSION = 2
 """1: studies without comparisons. 2: variants, sweeps and searches; all that is new has a default, so 1 reads as it is."""
 
 
+_IN_MEMORY = frozenset({"tmpfs", "ramfs"})
+_REMOTE = ("nfs", "cifs", "smb", "9p", "fuse", "virtiofs", "ceph", "gluster", "lustre", "afs", "gfs", "ocfs")
+
+
 class DiskFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The file system that holds the data directory, and the block device below it."""
 
@@ -33,6 +37,16 @@ class DiskFacts(msgspec.Struct, frozen=True, kw_only=True):
     scheduler: str | None = None
     is_rotational: bool | None = None
     read_ahead_kb: int | None = None
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether nothing of it outlives the machine."""
+        return self.filesystem in _IN_MEMORY
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether another machine keeps it."""
+        return self.filesystem.startswith(_REMOTE)
 
 
 class HostFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -138,7 +138,7 @@ def uses_table(workload: WorkloadAnalysis) -> Table | None:
     """Each limit with what was used of it; None without a card."""
     joins = _joins(workload)
     kinds = {use.kind: use for join in joins for use in join.uses}
-    rows = []
+    rows: list[tuple[Cell, ...]] = []
     for kind, name in _NAMES.items():
         if kind not in kinds:
             continue

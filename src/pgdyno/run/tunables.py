@@ -81,6 +81,14 @@ def read_disk_look(folder: Path, *, root: Path = Path("/")) -> DiskLook:
     )
 
 
+def find_room_bytes(machine: Tunables) -> int:
+    """What is free below the data; of a file system in memory, whose size is a limit and no reserve, what memory has left."""
+    facts, memory = machine.disk.facts, machine.memory.available_bytes
+    if not facts.is_in_memory or memory is None:
+        return facts.free_bytes
+    return min(facts.free_bytes or memory, memory, machine.host.usable_memory_bytes)
+
+
 def read_product(*, root: Path = Path("/")) -> str | None:
     """What the machine calls its kind, such as `c7g.2xlarge`; None where it does not say."""
     return Tree(root).read("sys/class/dmi/id/product_name")

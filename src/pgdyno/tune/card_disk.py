@@ -9,6 +9,7 @@ import msgspec
 
 from pgdyno.analyse.disk_card import estimate_card
 from pgdyno.analyse.disk_entries import EntryKey, list_entries
+from pgdyno.plan.disk import Pattern
 from pgdyno.record.disk_card import DiskCard
 from pgdyno.tune.disk_classes import TITLES
 from pgdyno.tune.types import Disk, Known
@@ -41,6 +42,11 @@ def with_card(disk: Disk, card: DiskCard, *, file: str) -> Disk:
             title, unit = TITLES[name]
             how = f"{source}, {entry.how}{faded}"
             measured[name] = Known.measured(title, 1 / value if name == "flush_s" else value, unit, how)
+    reads = figures.find(Pattern.RANDOM_READ)
+    mean_us = None if reads is None or reads.read is None else reads.read.mean_us.value
+    if mean_us:
+        how = f"{source}, mean of one at a time{faded}"
+        measured["read_s"] = Known.measured("random read latency", mean_us * 1e-6, "s", how)
     return msgspec.structs.replace(disk, card=source, **measured) if measured else disk
 
 

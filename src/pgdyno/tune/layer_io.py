@@ -5,11 +5,15 @@ from __future__ import annotations
 import math
 
 from pgdyno.tune.draft import KB, Draft, size
-from pgdyno.tune.types import DiskKind, Layer, WorkloadClass
+from pgdyno.tune.types import DiskKind, Known, Layer, WorkloadClass
 from pgdyno.units import PAGE_BYTES
 
-# Of one random read that waits for no other. Source: data sheets of NVMe devices, of EBS gp3 and of 7200 rpm disks.
-_READ_LATENCY_S = {DiskKind.LOCAL_SSD: 0.1e-3, DiskKind.NETWORK_SSD: 0.7e-3, DiskKind.HDD: 8e-3}
+# Of one random read that waits for no other, where it was not measured.
+_READ_LATENCY_S = {
+    DiskKind.LOCAL_SSD: (0.1e-3, "data sheets of NVMe devices"),
+    DiskKind.NETWORK_SSD: (0.7e-3, "what EBS gp3 takes"),
+    DiskKind.HDD: (8e-3, "a seek and half a revolution of a 7200 rpm disk"),
+}
 _ASYNC = "PostgreSQL 18 manual, section 19.4.5 “I/O”"
 _WRITER = "PostgreSQL 18 manual, section 19.4.4 “Background Writer”"
 
@@ -17,9 +21,12 @@ _WRITER = "PostgreSQL 18 manual, section 19.4.4 “Background Writer”"
 def derive_io(draft: Draft) -> None:
     """Decide concurrency and size of reads."""
     subject, disk = draft.subject, draft.subject.disk
-    latency_s = _READ_LATENCY_S[disk.kind]
-    # Source: Little's law.
-    busy = math.ceil(disk.random_read_iops.value * latency_s)
+    latency = disk.read_s or Known.assumed(
+        "random read latency", _READ_LATENCY_S[disk.kind][0], "s", _READ_LATENCY_S[disk.kind][1]
+    )
+    # Fewer leave it idle now and then; more only wait in its queue, where they hold up others.
+    # Source: Little's law; Lazowska et al. 1984, Quantitative System Performance, section 5.2, asymptotic bounds.
+    busy = math.ceil(disk.random_read_iops.value * latency.value)
     least = 2 if disk.kind is DiskKind.HDD else 16
     built_in = 16 if subject.major >= 18 else 0
     wanted = max(least, built_in, min(256, busy))
@@ -33,8 +40,8 @@ def derive_io(draft: Draft) -> None:
             str(value),
             layer=Layer.IO,
             reason=f"{what} keeps this many reads in flight, which is what this disk needs to be busy.",
-            formula=f"random read IOPS × {latency_s * 1e3:g} ms (Little's law), at least {least}, at most 256; never below what is built in",
-            inputs=(disk.random_read_iops,),
+            formula=f"random read IOPS × latency of one at a time (Little's law), at least {least}, at most 256; never below what is built in",
+            inputs=(disk.random_read_iops, latency),
             source=f"{_ASYNC}, {name}; J. D. C. Little, Operations Research 9 (1961), doi:10.1287/opre.9.3.383",
             trades="other sessions' reads wait behind them",
         )

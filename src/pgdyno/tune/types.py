@@ -99,6 +99,8 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
     write_bytes_per_s: Known
     """Of large sequential writes."""
     free_bytes: Known
+    read_s: Known | None = None
+    """Of one random read that waits for no other; None where nobody measured it."""
     filesystem: str | None = None
     card: str = ""
     """What measured its figures, such as `disk card of 2026-11-21, FILE`; empty where nothing did."""
