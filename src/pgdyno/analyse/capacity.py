@@ -95,7 +95,9 @@ class NextLimit(msgspec.Struct, frozen=True, kw_only=True):
     tps: Estimate
     """What it allows: no more than that, and perhaps less."""
     gain: Estimate
-    """Of the TPS now, at most; a ratio, less one."""
+    """Of what holds it now, at most; a ratio, less one."""
+    gain_at_clients: Estimate
+    """What as many clients gain at most, by the time that their transactions spend on what is removed; likewise."""
 
 
 class Projection(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,7 +124,7 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
     clients: int
     """At which the bounds were seen."""
     tps: Estimate
-    """What it had there."""
+    """What it had in the run: there, or at the clients that were asked for."""
     peak: Estimate
     """The most TPS by the sweep over clients; None with the reason where none was made or it still grew."""
     ceiling: Estimate
@@ -138,7 +140,7 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
     advice: ClientAdvice
     projections: tuple[Projection, ...]
     absent: dict[str, str]
-    """Why there is no bound of a kind, by its name; of `next`, by that."""
+    """Why there is no bound of a kind, by its name."""
 
     def find(self, kind: BoundKind) -> Bound | None:
         """The bound of that kind."""

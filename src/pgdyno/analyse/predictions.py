@@ -74,15 +74,27 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
 
 def predict_trial(before: Before) -> tuple[Prediction, ...]:
     """All that can be predicted of a trial."""
-    names = {name for name, _ in before.workload.scripts}
-    relations = {relation.name: relation.pages for relation in before.dataset.relations}
-    is_known = len(names) == 1 and names <= _READING | _WRITING and relations.get(_TABLE) and relations.get(_KEY)
-    if not is_known or before.workload.rate_tps is not None:
+    classes = list_account_pages(before.dataset, before.workload)
+    if classes is None or before.workload.rate_tps is not None:
         return ()
-    found = [_predict_reads(before, relations)]
-    if names <= _WRITING:
+    relations = _count_pages(before.dataset)
+    found = [_predict_reads(before, relations, classes)]
+    if before.workload.scripts[0][0] in _WRITING:
         found += [_predict_tps(before), _predict_images(before, relations), _predict_distance(before)]
     return tuple(prediction for prediction in found if prediction is not None)
+
+
+def list_account_pages(dataset: Dataset, workload: PlannedWorkload) -> tuple[PageClass, ...] | None:
+    """The pages that a load of one of pgbench's own scripts draws at random; None where nobody knows which they are."""
+    names, relations = {name for name, _ in workload.scripts}, _count_pages(dataset)
+    heap, key = relations.get(_TABLE), relations.get(_KEY)
+    if len(names) != 1 or not names <= _READING | _WRITING or not heap or not key:
+        return None
+    uses = _WRITING_USES if names <= _WRITING else _READING_USES
+    return tuple(
+        PageClass(name=name, pages_count=pages, accesses_per_transaction=1.0, uses_per_access=each)
+        for name, pages, each in (("table", float(heap), uses[0]), ("leaves", _count_leaves(key), uses[1]))
+    )
 
 
 def judge_predictions(
@@ -108,18 +120,15 @@ def _judge(prediction: Prediction, measured: float | None) -> Judged:
     return Judged(prediction=prediction, measured=measured, error_ratio=error, reason=reason)
 
 
-def _predict_reads(before: Before, relations: Mapping[str, int]) -> Prediction | None:
-    heap, key = float(relations[_TABLE]), relations[_KEY]
-    leaves = _count_leaves(key)
-    always = sum(relations.values()) - heap - leaves
-    buffers = _setting(before, "shared_buffers") - always
+def _count_pages(dataset: Dataset) -> dict[str, int]:
+    return {relation.name: relation.pages for relation in dataset.relations}
+
+
+def _predict_reads(before: Before, relations: Mapping[str, int], classes: tuple[PageClass, ...]) -> Prediction | None:
+    heap, leaves = (one.pages_count for one in classes)
+    buffers = _setting(before, "shared_buffers") - (sum(relations.values()) - heap - leaves)
     if buffers <= 0.0:
         return None
-    uses = _WRITING_USES if before.workload.scripts[0][0] in _WRITING else _READING_USES
-    classes = [
-        PageClass(name=name, pages_count=pages, accesses_per_transaction=1.0, uses_per_access=each)
-        for name, pages, each in (("table", heap, uses[0]), ("leaves", leaves, uses[1]))
-    ]
     settled = predict_reads(classes, buffers_count=buffers).reads_per_transaction
 
     def reads_between(after: float, until: float) -> float:

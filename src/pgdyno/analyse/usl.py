@@ -56,12 +56,17 @@ class UslFit(msgspec.Struct, frozen=True, kw_only=True):
     describes: bool
     largest_clients: int
 
+    @property
+    def horizon_clients(self) -> int:
+        """As far as the law is asked."""
+        return int(_HORIZON * self.largest_clients)
+
     def predict_tps(self, clients: float) -> float | None:
         """TPS on the curve; None below one client and past twice the largest load that was tried."""
         lambda_tps, alpha, beta = self.lambda_tps.value, self.alpha.value, self.beta.value
         if lambda_tps is None or alpha is None or beta is None:
             return None
-        if not 1 <= clients <= _HORIZON * self.largest_clients:
+        if not 1 <= clients <= self.horizon_clients:
             return None
         return lambda_tps * clients / (1 + alpha * (clients - 1) + beta * clients * (clients - 1))
 

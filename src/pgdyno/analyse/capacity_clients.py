@@ -1,0 +1,91 @@
+"""How many sessions at work are best: from a sweep over clients, or as a hint from the load at one number of them.
+
+The hint needs no model: with fewer sessions than the ceiling times what a transaction takes with nobody in its way, the
+ceiling cannot be reached, and as many as the ceiling times what it takes now are enough where nothing gets slower.
+
+It gives no number where a sweep still grows at its largest load.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from pgdyno.analyse.capacity import Bound, BoundKind, ClientAdvice
+from pgdyno.analyse.estimate import Estimate
+from pgdyno.analyse.scaling import ClientSweep
+from pgdyno.analyse.types import WorkloadAnalysis
+
+
+def advise_clients(
+    workload: WorkloadAnalysis, sweep: ClientSweep | None, *, bounds: Sequence[Bound], lowest: Estimate
+) -> ClientAdvice:
+    """The smallest number of sessions at work that gives what can be had.
+
+    Args:
+        workload: The load at one number of clients.
+        sweep: Over clients, of the same load; None without one.
+        bounds: Of the load.
+        lowest: The least of those that hold with any number of clients.
+
+    Source: Lazowska et al. 1984, Quantitative System Performance, 5.2.1: the saturation point N* = (D + Z) / D_max.
+    """
+    if sweep is not None:
+        return _read_sweep(sweep)
+    if lowest.value is None:
+        return _unknown("no bound is known that holds, and one number of clients was tried")
+    idle_s = _least_time_s(bounds)
+    latency = workload.latency_ms.get("mean")
+    if latency is None or latency.value is None:
+        return _unknown("nobody knows how long transactions took")
+    most = lowest.low or lowest.value
+    least = most * idle_s
+    flushes = next((bound.limit for bound in bounds if bound.kind is BoundKind.FLUSHES), None)
+    if flushes is not None and flushes.value and most > flushes.value:
+        # More sessions than one share flushes in two halves that take turns.
+        least = max(least, 2.0 * most / (flushes.high or flushes.value))
+    enough = (lowest.high or lowest.value) * (latency.high or latency.value) / 1e3
+    low = max(1, math.ceil(least - 1e-9))
+    return ClientAdvice(
+        clients=None,
+        low=low,
+        high=max(low, math.ceil(enough - 1e-9)),
+        is_hint=True,
+        how="the ceiling times a transaction's time, with nobody in its way and as it was",
+        reason="one number of clients was tried: a sweep over clients would tell",
+    )
+
+
+def _read_sweep(sweep: ClientSweep) -> ClientAdvice:
+    """The knee: from there on more clients buy less than what counts."""
+    knee, largest = sweep.knee, sweep.points[-1].clients
+    if knee.value is None:
+        is_growing = len(sweep.points) > 1 and sweep.peak.value is None
+        return ClientAdvice(
+            clients=None,
+            low=largest if is_growing else None,
+            high=None,
+            is_hint=False,
+            how="sweep over clients",
+            reason=knee.reason,
+        )
+    return ClientAdvice(
+        clients=math.ceil(knee.value),
+        low=None if knee.low is None else max(1, math.floor(knee.low)),
+        high=None if knee.high is None else math.ceil(knee.high),
+        is_hint=False,
+        how="knee of the sweep over clients",
+        reason=knee.reason,
+    )
+
+
+def _least_time_s(bounds: Sequence[Bound]) -> float:
+    """Of a transaction with nobody in its way: its CPU time, and a flush where it waits for one."""
+    cpu = next((bound.demand for bound in bounds if bound.kind is BoundKind.CPU), None)
+    flush = next((bound.limit for bound in bounds if bound.kind is BoundKind.FLUSHES), None)
+    cpu_s = 0.0 if cpu is None else cpu.low or cpu.value or 0.0
+    return cpu_s + (1.0 / (flush.high or flush.value) if flush is not None and flush.value else 0.0)
+
+
+def _unknown(reason: str) -> ClientAdvice:
+    return ClientAdvice(clients=None, low=None, high=None, is_hint=True, how="", reason=reason)

@@ -1,0 +1,212 @@
+"""The capacity of a machine for a load: from its bounds, the sweep over clients where there is one, and its transactions' time.
+
+What was seen comes before what was worked out: where a sweep shows the most TPS, that is the ceiling, and bounds say why;
+without one the lowest bound is, which nobody may ever reach. Where a sweep stops far below all bounds, something holds the
+load that has no bound here (locks, latencies, the network), and nothing is said of what more hardware would bring.
+
+It refuses a capacity where variants alternate within a trial: what each took of the machine cannot be told apart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from pgdyno.analyse.capacity import Bound, BoundKind, Capacity, NextLimit, Standing
+from pgdyno.analyse.capacity_bounds import find_bounds
+from pgdyno.analyse.capacity_clients import advise_clients
+from pgdyno.analyse.capacity_projection import project
+from pgdyno.analyse.disk_join import DiskLimits
+from pgdyno.analyse.estimate import Estimate, divide_estimates, estimate_mean_of_trials
+from pgdyno.analyse.scaling import ClientSweep
+from pgdyno.analyse.time_share import Resource
+from pgdyno.analyse.types import StudyAnalysis, WorkloadAnalysis
+from pgdyno.record.types import StudyRecord
+
+# Our reasoning: with 85 % of a resource in use most of the time that goes to it is queueing, and backends that come and
+# go never use all of it.
+_NEAR_RATIO = 0.85
+_RESOURCES = {
+    BoundKind.CPU: Resource.CPU,
+    BoundKind.LOAD_GENERATOR: Resource.LOAD_GENERATOR,
+    BoundKind.FLUSHES: Resource.WAL_FLUSH,
+    BoundKind.READS: Resource.DATA_READ,
+    BoundKind.READ_BYTES: Resource.DATA_READ,
+    BoundKind.WRITES: Resource.DATA_WRITE,
+    BoundKind.WRITTEN_BYTES: Resource.DATA_WRITE,
+}
+# What may hold a load and has no bound.
+_UNBOUND = (Resource.LOCK, Resource.WAL_LOCK, Resource.CLIENT, Resource.WAL_FLUSH, Resource.DATA_READ)
+
+
+class _Load(NamedTuple):
+    name: str
+    workload: WorkloadAnalysis
+    record: StudyRecord
+    sweep: ClientSweep | None
+    run: Estimate
+
+
+def find_capacities(record: StudyRecord, analysis: StudyAnalysis, limits: DiskLimits | None) -> tuple[Capacity, ...]:
+    """The capacity for each load of a study, in the study's order; of a sweep over clients for each workload.
+
+    Args:
+        record: Of the study.
+        analysis: Of it.
+        limits: Of the data's disk; None without a card.
+    """
+    return tuple(_reckon(load, limits) for load in _list_loads(record, analysis))
+
+
+def find_candidates(bounds: Sequence[Bound]) -> tuple[BoundKind, ...]:
+    """Bounds that hold with any number of clients and may be the lowest of these, as far as their intervals tell."""
+    firm = [bound for bound in bounds if bound.is_firm]
+    least = min((math.inf if bound.tps.high is None else bound.tps.high for bound in firm), default=math.inf)
+    return tuple(bound.kind for bound in firm if (bound.tps.low or 0.0) <= least)
+
+
+def _list_loads(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[_Load]:
+    """Of a sweep over clients the best load alone, also of one that followed and had the settings of a variant."""
+    followed = analysis.scaling
+    for workload in analysis.workloads:
+        name = workload.load.name
+        arms = {arm for trial in workload.trials for arm in trial.record.planned.arms}
+        if workload.tps.value is None or any(len(trial.record.planned.arms) > 1 for trial in workload.trials):
+            continue
+        if name in analysis.sweeps:
+            best = _find_best(analysis.workloads, name, analysis.sweeps[name])
+            if workload is best:
+                yield _Load(name, workload, record, analysis.sweeps[name], workload.tps)
+        elif (
+            followed is not None and name in followed.analysis.sweeps and (followed.arm is None or followed.arm in arms)
+        ):
+            sweep = followed.analysis.sweeps[name]
+            best = _find_best(followed.analysis.workloads, name, sweep)
+            yield _Load(workload.name, best or workload, followed.record, sweep, workload.tps)
+        elif workload.load.rate_tps is None or record.plan.search is None:
+            yield _Load(workload.name, workload, record, None, workload.tps)
+
+
+def _find_best(workloads: Sequence[WorkloadAnalysis], name: str, sweep: ClientSweep) -> WorkloadAnalysis | None:
+    clients = max(sweep.points, key=lambda point: point.to_best.value or 0.0).clients
+    return next((one for one in workloads if one.load.name == name and one.load.clients == clients), None)
+
+
+def _reckon(load: _Load, limits: DiskLimits | None) -> Capacity:
+    bounds, absent = find_bounds(load.workload, load.record.host, limits)
+    peak = _find_peak(load.sweep)
+    standing = _find_standing(bounds, load.sweep)
+    lowest = _lowest_tps(bounds)
+    ceiling = lowest if peak.value is None else peak
+    firm = next((bound for bound in bounds if bound.is_firm), None)
+    is_measured = peak.value is not None or firm is None
+    return Capacity(
+        workload=load.name,
+        clients=load.workload.load.clients,
+        tps=load.run,
+        peak=peak,
+        ceiling=ceiling,
+        nearness=divide_estimates(load.run, ceiling, unit="ratio") if is_measured else firm.used,
+        standing=standing,
+        bounds=bounds,
+        candidates=find_candidates(bounds),
+        next=_find_next(bounds, standing, peak, load.workload),
+        advice=advise_clients(load.workload, load.sweep, bounds=bounds, lowest=lowest),
+        projections=project(bounds, standing, load.workload, load.record, absent=absent, sweep=load.sweep),
+        absent=absent,
+    )
+
+
+def _find_peak(sweep: ClientSweep | None) -> Estimate:
+    """The most TPS that a sweep shows: by the law where that describes it, else of the best load."""
+    if sweep is None or sweep.peak.value is None:
+        reason = "no sweep over clients was made" if sweep is None else sweep.peak.reason
+        return Estimate(value=None, low=None, high=None, n=0, unit="tps", reason=reason)
+    if sweep.usl is not None and sweep.points_alone_reason is None:
+        return sweep.usl.most_tps
+    best = max(sweep.points, key=lambda point: point.to_best.value or 0.0).tps
+    return best if sweep.peak.high is not None else msgspec.structs.replace(best, high=None, reason=sweep.peak.reason)
+
+
+def _lowest_tps(bounds: Sequence[Bound]) -> Estimate:
+    """The least of the bounds that hold with any number of clients: it lies above none of their ends."""
+    firm = [bound for bound in bounds if bound.is_firm]
+    if not firm:
+        return Estimate(value=None, low=None, high=None, n=0, unit="tps", reason="no bound is known that holds")
+    kinds = find_candidates(bounds)
+    candidates = [bound.tps for bound in firm if bound.kind in kinds]
+    lows = [one.low for one in candidates if one.low is not None]
+    highs = [one.high for one in candidates if one.high is not None]
+    if len(lows) < len(candidates) or len(highs) < len(candidates):
+        reason = next((one.reason for one in candidates if one.low is None and one.reason), "a bound has no interval")
+        return msgspec.structs.replace(firm[0].tps, low=None, high=None, reason=reason)
+    return msgspec.structs.replace(firm[0].tps, low=min(lows), high=min(highs))
+
+
+def _find_standing(bounds: Sequence[Bound], sweep: ClientSweep | None) -> Standing:
+    binding = next((bound for bound in bounds if not bound.is_refuted), None)
+    if binding is None:
+        return Standing.UNKNOWN
+    if (binding.used.value or 0.0) >= _NEAR_RATIO:
+        return Standing.AT_BOUND
+    is_saturated = sweep is not None and sweep.peak.high is not None
+    return Standing.HELD if is_saturated else Standing.BELOW
+
+
+def _find_next(
+    bounds: Sequence[Bound], standing: Standing, peak: Estimate, workload: WorkloadAnalysis
+) -> NextLimit | None:
+    """None without two things that hold a load one after the other."""
+    left = [bound for bound in bounds if not bound.is_refuted]
+    if standing is Standing.HELD:
+        shares = {one: _share(workload, one).value or 0.0 for one in _UNBOUND}
+        holder = max(shares, key=lambda one: shares[one])
+        name = (
+            f"{holder.value}, which takes most of what is no use of a resource," if shares[holder] else "what holds it"
+        )
+        return _name_next(name, peak, left[0], _gain(_share(workload, holder)))
+    if standing is Standing.UNKNOWN or len(left) < 2:
+        return None
+    first, then = left[:2]
+    resource = _RESOURCES.get(first.kind)
+    share = (
+        _no_share("its part of a transaction's time is not known") if resource is None else _share(workload, resource)
+    )
+    return _name_next(first.kind.value, first.tps, then, _gain(share))
+
+
+def _name_next(removed: str, now: Estimate, then: Bound, at_clients: Estimate) -> NextLimit:
+    times = divide_estimates(then.tps, now, unit="ratio")
+    return NextLimit(removed=removed, binds=then.kind, tps=then.tps, gain=_less_one(times), gain_at_clients=at_clients)
+
+
+def _share(workload: WorkloadAnalysis, resource: Resource) -> Estimate:
+    """The part of a transaction's time that goes to a resource, over trials; of one trial with its interval of sampling."""
+    shares = [share for trial in workload.trials if trial.time is not None and (share := trial.time.find(resource))]
+    if not shares:
+        return _no_share("nobody looked at where transactions' time goes")
+    if len(shares) > 1:
+        return estimate_mean_of_trials([share.ratio for share in shares], unit="ratio")
+    only = shares[0]
+    return Estimate(value=only.ratio, low=only.low_ratio, high=only.high_ratio, n=1, unit="ratio")
+
+
+def _no_share(reason: str) -> Estimate:
+    return Estimate(value=None, low=None, high=None, n=0, unit="ratio", reason=reason)
+
+
+def _gain(share: Estimate) -> Estimate:
+    """What as many clients gain without that part of the time: N clients do N / R, by Little's law. Source: Little 1961."""
+
+    def gained(ratio: float | None) -> float | None:
+        return None if ratio is None else 1.0 / (1.0 - min(max(ratio, 0.0), 0.99)) - 1.0
+
+    return msgspec.structs.replace(share, value=gained(share.value), low=gained(share.low), high=gained(share.high))
+
+
+def _less_one(ratio: Estimate) -> Estimate:
+    ends = {end: None if (at := getattr(ratio, end)) is None else at - 1.0 for end in ("value", "low", "high")}
+    return msgspec.structs.replace(ratio, **ends)
