@@ -31,6 +31,7 @@ from pgdyno.cli.options import (
     server_table,
 )
 from pgdyno.cli.preflight import CHECK_EXAMPLES, check
+from pgdyno.cli.price import PRICE_EXAMPLES, price
 from pgdyno.cli.session import session
 from pgdyno.cli.tune import TUNE_EXAMPLES, tune
 from pgdyno.errors import with_program
@@ -307,6 +308,7 @@ app.command(epilog=DISK_EXAMPLES)(disk)
 app.command(epilog=TUNE_EXAMPLES)(tune)
 app.command(epilog=COMPARE_EXAMPLES)(compare)
 app.command(epilog=SWEEP_EXAMPLES)(sweep)
+app.command(epilog=PRICE_EXAMPLES)(price)
 
 
 def run_program() -> None:

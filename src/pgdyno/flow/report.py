@@ -18,10 +18,12 @@ from pgdyno.explain.doubts import find_doubts
 from pgdyno.explain.explanations import explain_study
 from pgdyno.explain.finding import Finding
 from pgdyno.flow.disk_view import view_card
+from pgdyno.price.study import Question, StudyPrice, price_study
 from pgdyno.record.disk_card import DiskCard, read_card
 from pgdyno.record.store import RecordStore, write_durably
 from pgdyno.record.trial_data import read_trial_data
 from pgdyno.report.input import ReportInput
+from pgdyno.report.losses import find_workload_losses
 from pgdyno.run.cache import keep_text
 
 HTML_FILE = "report.html"
@@ -65,16 +67,21 @@ def compose_report(store: RecordStore) -> StudyReport:
     disk = None if card is None else view_card(card, file=store.card_path)
     doubts = (*find_doubts(record, analysis), *list_disk_doubts(() if disk is None else disk.findings))
     program = next(iter(record.command), "pgdyno")
-    return StudyReport(
-        report=ReportInput(
-            record=record,
-            analysis=analysis,
-            findings=_with_program(doubts, program),
-            explanations=_with_program(explain_study(record, analysis), program),
-            record_dir=str(store.path),
-            disk=disk,
-        )
+    report = ReportInput(
+        record=record,
+        analysis=analysis,
+        findings=_with_program(doubts, program),
+        explanations=_with_program(explain_study(record, analysis), program),
+        record_dir=str(store.path),
+        disk=disk,
     )
+    return StudyReport(report=msgspec.structs.replace(report, price=price_report(report, Question())))
+
+
+def price_report(report: ReportInput, question: Question) -> StudyPrice:
+    """What the machine of a report and its transactions cost."""
+    losses = {workload.name: find_workload_losses(report, workload) for workload in report.analysis.workloads}
+    return price_study(report.record, report.analysis, question, losses=losses)
 
 
 def _with_program(findings: Iterable[Finding], program: str) -> tuple[Finding, ...]:

@@ -6,6 +6,7 @@ import msgspec
 
 from pgdyno.analyse.types import StudyAnalysis
 from pgdyno.explain.finding import Finding
+from pgdyno.price.study import StudyPrice
 from pgdyno.record.types import StudyRecord
 from pgdyno.report.disk import CardView
 
@@ -23,3 +24,5 @@ class ReportInput(msgspec.Struct, frozen=True, kw_only=True):
     """What makes the figures what they are: what limits each load first, then what happened over time, then ceilings."""
     disk: CardView | None = None
     """The card of the data's disk; None where it was not measured."""
+    price: StudyPrice | None = None
+    """What the machine and its transactions cost; None where nobody asked."""

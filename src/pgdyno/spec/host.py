@@ -142,6 +142,8 @@ class HostSpec(Table, frozen=True, kw_only=True):
         instance_mb_s: Likewise, in 10^6 bytes.
         disk: Where the data lies.
         wal_disk: Where pg_wal lies; absent: with the data.
+        root_disk: Where the system lies, which costs as well; absent: nothing is counted for it.
+        region: That it is in, which decides on prices; absent: that of the prices.
     """
 
     name: str | None = None
@@ -153,6 +155,8 @@ class HostSpec(Table, frozen=True, kw_only=True):
     instance_mb_s: float | None = None
     disk: DiskSpec | None = None
     wal_disk: DiskSpec | None = None
+    root_disk: DiskSpec | None = None
+    region: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be."""

@@ -1,0 +1,89 @@
+"""`price`: what a record's machine costs a month, and what a million transactions cost on it."""
+
+# ruff: noqa: PLC0415 - flows are imported when their command runs, which keeps --help quick
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pgdyno.cli.options import DEFAULT_RECORDS, JsonOption, RecordsOption
+from pgdyno.cli.session import session
+from pgdyno.errors import SpecError
+from pgdyno.spec.table import check_share
+
+if TYPE_CHECKING:
+    from pgdyno.price.worth import Load
+
+PRICE_EXAMPLES = (
+    "Examples:\n\n`pgdyno price` · the newest record here, for the machine that it names\n\n"
+    "`pgdyno price pgdyno-records/20261121-093000-bench --host c7g.2xlarge` · an instance without volumes\n\n"
+    "`pgdyno price --host studies/hosts/c7g.2xlarge-gp3-raid10.toml --tps 800` · with volumes, at a load of one's own\n\n"
+    "`pgdyno price --prices mine.toml` · at prices of one's own; studies/prices/template.toml explains them\n\n"
+    "`pgdyno price results/graviton results/intel --host c7g.2xlarge --host c7i.2xlarge` · side by side"
+)
+
+
+def price(
+    records: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="RECORD",
+            help="Records' folders; several are set side by side. [default: the newest]",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    host: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="The machine: an instance such as c7g.2xlarge, or a host file with its volumes; once for all records, or"
+            " once for each. [default: as the record names it]",
+            show_default=False,
+        ),
+    ] = None,
+    prices: Annotated[
+        Path | None,
+        typer.Option(help="A file of prices of your own, which stand before pgdyno's.", show_default=False),
+    ] = None,
+    tps: Annotated[
+        float | None,
+        typer.Option(help="What your load is, on average over the month: cost at that, too.", show_default=False),
+    ] = None,
+    utilisation: Annotated[
+        str | None, typer.Option(help="The same as a share of full load, such as 30%.", show_default=False)
+    ] = None,
+    folder: RecordsOption = DEFAULT_RECORDS,
+    json: JsonOption = False,
+) -> None:
+    """Say what a record's machine costs a month, and a million transactions on it.
+
+    Nothing is measured. Every price has its date and source; what no source says stays unknown.
+    """
+    with session(json=json, quiet=True, yes=True) as (_, show):
+        from pgdyno.flow.price import price_records
+        from pgdyno.flow.study import find_record
+
+        load = _read_load(tps, utilisation)
+        stores = [find_record(path, folder) for path in records or ()] or [find_record(None, folder)]
+        show(price_records(stores, hosts=host or (), prices=prices, load=load))
+
+
+def _read_load(tps: float | None, utilisation: str | None) -> Load | None:
+    from pgdyno.price.worth import Load
+
+    if tps is not None and utilisation is not None:
+        raise SpecError("--tps and --utilisation say the same thing twice", hint="leave one of them out")
+    if tps is not None:
+        if not (math.isfinite(tps) and tps > 0):
+            raise SpecError(f"--tps {tps:g}: not above 0", hint="for example --tps 800")
+        return Load(tps=tps)
+    if utilisation is None:
+        return None
+    try:
+        ratio = check_share("--utilisation", utilisation, 0.0001, 1.0)
+    except ValueError as exc:
+        raise SpecError(str(exc), hint="for example --utilisation 30%") from exc
+    return Load(utilisation_ratio=ratio)

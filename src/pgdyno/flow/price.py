@@ -1,0 +1,72 @@
+"""What a record's machine and transactions cost: read the record, find the machine, look up its prices. Nothing is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from rich.console import RenderableType
+
+from pgdyno.errors import SpecError
+from pgdyno.flow.disk_view import read_declared
+from pgdyno.flow.report import compose_report, price_report
+from pgdyno.price.book import PriceBook
+from pgdyno.price.study import Question
+from pgdyno.price.worth import Load
+from pgdyno.record.store import RecordStore
+from pgdyno.report.price import PricedRecord
+from pgdyno.spec.prices import read_prices
+
+
+class Priced(msgspec.Struct, frozen=True, kw_only=True):
+    """Records with what they cost."""
+
+    records: tuple[PricedRecord, ...]
+
+    def to_json(self) -> bytes:
+        """As a document with all of it."""
+        from pgdyno.report.price_document import price_document  # noqa: PLC0415 - each form loads what it needs
+
+        return msgspec.json.encode(price_document(self.records))
+
+    def to_terminal(self) -> RenderableType:
+        """As a person reads it."""
+        from pgdyno.report.price_terminal import render_prices  # noqa: PLC0415 - each form loads what it needs
+
+        return render_prices(self.records)
+
+
+def price_records(
+    stores: Sequence[RecordStore], *, hosts: Sequence[str], prices: Path | None, load: Load | None
+) -> Priced:
+    """What records cost, and how they compare.
+
+    Args:
+        stores: Of the records.
+        hosts: Machines as the user names them: none, one for all, or one for each record.
+        prices: The user's own file of prices; None: only pgdyno's.
+        load: The user's own; None: none is said.
+
+    Raises:
+        SpecError: A machine or the prices are not understood, or a record holds no trial that ended.
+    """
+    if len(hosts) not in {0, 1, len(stores)}:
+        raise SpecError(
+            f"--host is given {len(hosts)} times for {len(stores)} records",
+            hint="give it once for all, or once for each",
+        )
+    book = PriceBook(own=None if prices is None else read_prices(prices))
+    declared = [read_declared(host) for host in hosts] or [None]
+    named = declared * len(stores) if len(declared) == 1 else declared
+    return Priced(
+        records=tuple(
+            _price_record(store, Question(host=host, book=book, load=load))
+            for store, host in zip(stores, named, strict=True)
+        )
+    )
+
+
+def _price_record(store: RecordStore, question: Question) -> PricedRecord:
+    report = compose_report(store).report
+    return PricedRecord(record_dir=report.record_dir, name=report.record.name, price=price_report(report, question))

@@ -1,0 +1,82 @@
+"""Where a price is looked up: in the user's own file first, then in what pgdyno knows of the same region and currency.
+
+One currency counts, that of the user's file; nothing is converted, and nothing taken from a neighbouring region.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from pgdyno.facts.prices import CURRENCY, REGION, Rate, Term, find_rate
+from pgdyno.facts.volumes import Volume, find_volume
+from pgdyno.spec.host import HostSpec
+from pgdyno.spec.prices import MachinePrice, OwnPrices
+
+_KEYS = {
+    Term.ON_DEMAND: "on_demand_per_hour",
+    Term.RESERVED_1Y: "reserved_1y_per_hour",
+    Term.RESERVED_3Y: "reserved_3y_per_hour",
+    Term.SPOT: "spot_per_hour",
+}
+
+
+class PriceBook(msgspec.Struct, frozen=True, kw_only=True):
+    """All prices that count."""
+
+    own: OwnPrices | None = None
+    """The user's; None: only pgdyno's."""
+
+    @property
+    def currency(self) -> str:
+        """Of every amount."""
+        return CURRENCY if self.own is None else self.own.currency
+
+    def region_of(self, host: HostSpec) -> str:
+        """The region whose prices hold for a machine."""
+        return host.region or (REGION if self.own is None else self.own.region)
+
+    def find_hourly(self, instance: str, region: str, term: Term) -> Rate | None:
+        """What an hour of an instance costs; None where nobody says it."""
+        if self.own is not None:
+            for row in self.own.instance:
+                per_hour = getattr(row, _KEYS[term])
+                is_it = (row.name.lower(), row.region or self.own.region) == (instance.lower(), region)
+                if is_it and per_hour is not None:
+                    return Rate(
+                        per_hour=per_hour,
+                        how="",
+                        date=row.date or self.own.date,
+                        source=row.source or self.own.source,
+                    )
+        return find_rate(instance, region, term) if self.currency == CURRENCY else None
+
+    def find_volume(self, name: str, region: str) -> Volume:
+        """A kind of volume with the prices that count; without any where nobody says them."""
+        volume = find_volume(name)
+        if self.own is not None:
+            for row in self.own.volume:
+                if (row.name.lower(), row.region or self.own.region) == (volume.name, region):
+                    return msgspec.structs.replace(
+                        volume,
+                        usd_per_gib_month=row.per_gib_month,
+                        usd_per_iops_month=row.per_iops_month,
+                        usd_per_mb_month=row.per_mb_month,
+                        priced_iops=None,
+                        price_date=row.date or self.own.date,
+                        price_source=row.source or self.own.source,
+                    )
+        if self.currency == CURRENCY and region == REGION:
+            return volume
+        return msgspec.structs.replace(
+            volume, usd_per_gib_month=None, usd_per_iops_month=None, usd_per_mb_month=None, price_source=None
+        )
+
+    def find_machine(self, name: str | None) -> MachinePrice | None:
+        """What the user says of a machine that is no instance: of that name, else of any."""
+        machines = () if self.own is None else self.own.machine
+        by_name = {machine.name: machine for machine in machines}
+        return by_name.get(name) or by_name.get(None)
+
+    def describe(self, region: str) -> str:
+        """Which prices these are, where one is missing: `in eu-central-1, in EUR`."""
+        return f"in {region}, in {self.currency}"

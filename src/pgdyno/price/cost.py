@@ -1,0 +1,170 @@
+"""What a machine costs a month: its instance on each of the terms that are known, its volumes, its system's disk.
+
+A month is 730 hours. A total of which a part has no price is no total: it is absent, with the part that is missing. What
+nobody declared is named beside the total, since a total without it is too small.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+
+import msgspec
+
+from pgdyno.facts.prices import Term
+from pgdyno.facts.volumes import price_of
+from pgdyno.price.book import PriceBook
+from pgdyno.spec.host import DiskSpec, HostSpec
+
+# Source: AWS Pricing Calculator: 8,760 hours of a year over 12 months.
+MONTH_H = 730.0
+_GIBIBYTE = 2**30
+_TERMS = (Term.ON_DEMAND, Term.RESERVED_1Y, Term.RESERVED_3Y, Term.SPOT)
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that is paid for."""
+
+    what: str
+    """Such as `c7g.2xlarge` or `data`."""
+    per_month: float
+    how: str
+    """In a clause, such as `8 × 4.00 of gp3 of 50GB`."""
+    date: dt.date | None
+    source: str
+
+
+class Cost(msgspec.Struct, frozen=True, kw_only=True):
+    """What a machine costs on some terms."""
+
+    term: Term
+    parts: tuple[Part, ...]
+    per_month: float
+    """All parts together."""
+
+
+class HostCost(msgspec.Struct, frozen=True, kw_only=True):
+    """What a machine costs on all terms that are known. `absent` has the reason for each other one, by its name."""
+
+    name: str
+    region: str
+    is_region_declared: bool
+    currency: str
+    costs: tuple[Cost, ...]
+    absent: dict[str, str]
+    left_out: tuple[str, ...]
+    """What costs as well and was not declared, in clauses."""
+
+    def find(self, term: Term) -> Cost | None:
+        """What it costs on some terms; None where that is not known."""
+        return next((cost for cost in self.costs if cost.term is term), None)
+
+
+def price_host(host: HostSpec, book: PriceBook) -> HostCost:
+    """What a machine costs a month.
+
+    Args:
+        host: As it is declared, or found to be.
+        book: The prices that count.
+    """
+    region = book.region_of(host)
+    volumes, unpriced = _price_volumes(host, book, region)
+    costs, absent = [], {}
+    for term in _TERMS if host.instance is not None else ():
+        found = _price_instance(host.instance, book, region, term)
+        if isinstance(found, str) or unpriced is not None:
+            absent[term.value] = found if isinstance(found, str) else unpriced or ""
+        else:
+            costs.append(_add_up(term, found, *volumes))
+    if host.instance is None:
+        own = _price_machine(host, book)
+        if own is None:
+            absent[Term.OWN.value] = "it is no instance that pgdyno knows"
+        else:
+            costs.append(_add_up(Term.OWN, own))
+    return HostCost(
+        name=host.name or host.instance or "this machine",
+        region=region,
+        is_region_declared=host.region is not None,
+        currency=book.currency,
+        costs=tuple(costs),
+        absent=absent,
+        left_out=() if host.instance is None else tuple(_list_left_out(host)),
+    )
+
+
+def price_disk(what: str, disk: DiskSpec, book: PriceBook, region: str) -> Part | None:
+    """What the volumes of a path cost; None for disks that have no price of their own.
+
+    Raises:
+        ValueError: Nobody says a part of it; the message says which.
+    """
+    if disk.volume is None or disk.size_bytes is None or disk.disk_kind != "network-ssd":
+        return None
+    volume = book.find_volume(disk.volume, region)
+    each = price_of(volume, disk.size_bytes / _GIBIBYTE, iops=disk.volume_iops, mb_s=disk.volume_mb_s)
+    bought = f" with {disk.volume_iops:,} IOPS" if disk.volume_iops is not None else ""
+    bought += f" and {disk.volume_mb_s:,} MB/s" if disk.volume_mb_s is not None else ""
+    return Part(
+        what=what,
+        per_month=each * disk.count,
+        how=f"{disk.count} × {each:,.2f}, {disk.volume} of {disk.size}{bought}",
+        date=volume.price_date,
+        source=volume.price_source or volume.source,
+    )
+
+
+def paths_of(host: HostSpec) -> dict[str, DiskSpec]:
+    """The declared disks of a machine, by what lies there."""
+    declared = {"data": host.disk, "WAL": host.wal_disk, "system": host.root_disk}
+    return {what: disk for what, disk in declared.items() if disk is not None}
+
+
+def _add_up(term: Term, *parts: Part) -> Cost:
+    return Cost(term=term, parts=parts, per_month=sum(part.per_month for part in parts))
+
+
+def _price_instance(instance: str | None, book: PriceBook, region: str, term: Term) -> Part | str:
+    """The instance as a part; the reason where it has no price."""
+    rate = None if instance is None else book.find_hourly(instance, region, term)
+    if rate is None:
+        return f"no source says what an hour of {instance} costs {book.describe(region)}"
+    how = f"{rate.per_hour:,.5g} an hour{f': {rate.how}' if rate.how else ''}"
+    return Part(
+        what=instance or "",
+        per_month=rate.per_hour * MONTH_H,
+        how=how,
+        date=rate.date,
+        source=rate.source,
+    )
+
+
+def _price_volumes(host: HostSpec, book: PriceBook, region: str) -> tuple[tuple[Part, ...], str | None]:
+    """All volumes as parts, and why one of them has no price; None where all have one."""
+    parts = []
+    for what, disk in paths_of(host).items():
+        try:
+            part = price_disk(what, disk, book, region)
+        except ValueError as exc:
+            return (), f"{what} on {disk.volume}, {book.describe(region)}: {exc}"
+        if part is not None:
+            parts.append(part)
+    return tuple(parts), None
+
+
+def _price_machine(host: HostSpec, book: PriceBook) -> Part | None:
+    own, machine = book.own, book.find_machine(host.name)
+    if own is None or machine is None:
+        return None
+    how = "with its disks, as you say"
+    return Part(what=host.name or "machine", per_month=machine.per_month, how=how, date=own.date, source=own.source)
+
+
+def _list_left_out(host: HostSpec) -> Iterator[str]:
+    if host.disk is None:
+        yield "the volume of the data, which is not declared"
+    for what, disk in paths_of(host).items():
+        if disk.volume is None and disk.disk_kind != "local-ssd":
+            yield f"the disks of {what}, declared as no volume that has a price"
+    if host.root_disk is None:
+        yield "the system's disk, which is not declared"

@@ -1,0 +1,162 @@
+"""What a record's machine and its workloads' transactions cost, and what to doubt of it.
+
+The price is of the machine that somebody names; the TPS are of the machine that was measured. Where the two are not alike
+it says so before any figure. A rate that was scheduled is no capacity, and variants that took turns within one trial have
+no TPS of their own: neither is priced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from pgdyno.analyse.estimate import Estimate
+from pgdyno.analyse.types import StudyAnalysis, WorkloadAnalysis
+from pgdyno.facts.instances import Instance, find_instance, list_instances
+from pgdyno.price.alternatives import Alternatives, find_alternatives
+from pgdyno.price.book import PriceBook
+from pgdyno.price.cost import HostCost, price_host
+from pgdyno.price.worth import Load, Worth, scale, share_of_full, weigh
+from pgdyno.record.types import HostFacts, StudyRecord
+from pgdyno.spec.host import HostSpec
+from pgdyno.units import format_bytes, format_cpus
+
+# Source: MemTotal of EC2 instances is 2 to 8 % below the data sheet's memory, more on small ones: the kernel's own part.
+_MEMORY_RATIO = 0.85
+_ARCHITECTURES = {"aarch64": "arm64", "amd64": "x86_64"}
+
+
+class WorkloadWorth(msgspec.Struct, frozen=True, kw_only=True):
+    """What a workload's transactions cost."""
+
+    name: str
+    durability_given_up: tuple[str, ...]
+    """Settings with which a crash may lose what was committed."""
+    tps: Estimate
+    tps_per_cpu: Estimate
+    worths: tuple[Worth, ...]
+    share_of_full: Estimate | None
+    """How much of it the user's load is; None where none is said."""
+    reason: str | None
+    """Why nothing is priced."""
+
+
+class StudyPrice(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a record tells of what it costs."""
+
+    cost: HostCost
+    mismatch: str | None
+    """How the machine that was measured is not the one that is priced; None where it may be."""
+    load: Load | None
+    workloads: tuple[WorkloadWorth, ...]
+    alternatives: Alternatives
+    cpu_count: float
+    """Of the machine that was measured, as the two that follow."""
+    memory_bytes: int
+    data_bytes: int | None
+    """That the workloads ran on."""
+    data_to_memory_ratio: float | None
+    """How much larger the data are than the memory; None where the data were not recorded."""
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be priced, and how."""
+
+    host: HostSpec | None = None
+    """The machine as the user names it; None: as the study declares it, or as the record says that it was."""
+    book: PriceBook = PriceBook()
+    load: Load | None = None
+
+
+def price_study(
+    record: StudyRecord,
+    analysis: StudyAnalysis,
+    question: Question,
+    *,
+    losses: Mapping[str, Sequence[str]],
+) -> StudyPrice:
+    """What a record's machine and transactions cost.
+
+    Args:
+        record: Of the study.
+        analysis: Of it.
+        question: What is asked.
+        losses: Settings that give up durability, by the name of the analysed workload.
+    """
+    host = question.host or find_host(record)
+    cost = price_host(host, question.book)
+    data_bytes = None if record.dataset is None else record.dataset.total_bytes
+    memory_bytes = record.host.usable_memory_bytes
+    return StudyPrice(
+        cost=cost,
+        mismatch=_find_mismatch(host, record.host),
+        load=question.load,
+        workloads=tuple(
+            _weigh_workload(workload, cost, question.load, record.host, tuple(losses.get(workload.name, ())))
+            for workload in analysis.workloads
+        ),
+        alternatives=find_alternatives(host, cost, question.book),
+        cpu_count=record.host.usable_cpu_count,
+        memory_bytes=memory_bytes,
+        data_bytes=data_bytes,
+        data_to_memory_ratio=None if data_bytes is None else data_bytes / memory_bytes,
+    )
+
+
+def find_host(record: StudyRecord) -> HostSpec:
+    """The machine as a study declares it, with the instance that it called itself; nothing is said of any other."""
+    declared = record.study.host or HostSpec()
+    cpu = None if record.preflight is None else record.preflight.cpu
+    product = None if cpu is None else cpu.product
+    is_known = declared.instance is None and any(one.name == product for one in list_instances())
+    return msgspec.structs.replace(declared, instance=product) if is_known else declared
+
+
+def _weigh_workload(
+    workload: WorkloadAnalysis, cost: HostCost, load: Load | None, host: HostFacts, given_up: tuple[str, ...]
+) -> WorkloadWorth:
+    tps = _own_tps(workload)
+    worths = () if tps.value is None else weigh(tps, cost, load)
+    return WorkloadWorth(
+        name=workload.name,
+        durability_given_up=given_up,
+        tps=tps,
+        tps_per_cpu=scale(tps, 1 / host.usable_cpu_count, unit="tps"),
+        worths=worths,
+        share_of_full=None if load is None or tps.value is None else share_of_full(tps, load),
+        reason=tps.reason if tps.value is None else None,
+    )
+
+
+def _own_tps(workload: WorkloadAnalysis) -> Estimate:
+    """A workload's TPS at full load; absent, with the reason, where it was not at full load or not alone."""
+    reason = None
+    if workload.load.rate_tps is not None:
+        reason = f"{workload.load.rate_tps:,g} tps were scheduled, which is not what it can do"
+    elif any(len(trial.record.planned.arms) > 1 for trial in workload.trials):
+        reason = "variants take turns within its trials, and none has a TPS of its own"
+    if reason is None:
+        return workload.tps
+    return msgspec.structs.replace(workload.tps, value=None, low=None, high=None, reason=reason)
+
+
+def _find_mismatch(host: HostSpec, seen: HostFacts) -> str | None:
+    if host.instance is None:
+        return None
+    sheet = find_instance(host.instance)
+    architecture = _ARCHITECTURES.get(seen.architecture, seen.architecture)
+    is_alike = (
+        seen.cpu_count == sheet.cpu_count
+        and _MEMORY_RATIO * sheet.memory_bytes <= seen.memory_bytes <= sheet.memory_bytes
+        and architecture == sheet.architecture
+    )
+    if is_alike:
+        return None
+    measured = f"{format_cpus(seen.cpu_count)} ({architecture}) with {format_bytes(seen.memory_bytes)}"
+    return f"measured was a machine of {measured}, and {_describe(sheet)}"
+
+
+def _describe(sheet: Instance) -> str:
+    cpus = format_cpus(sheet.cpu_count)
+    return f"{sheet.name} has {cpus} ({sheet.architecture}) with {format_bytes(sheet.memory_bytes)}"

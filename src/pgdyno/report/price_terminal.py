@@ -1,0 +1,47 @@
+"""What it costs, on the terminal. Says nothing by colour alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from pgdyno.report.grid import Grid
+from pgdyno.report.paragraph import Paragraph
+from pgdyno.report.price import (
+    PricedRecord,
+    alternatives_table,
+    cost_table,
+    describe_price,
+    explain_price,
+    hosts_table,
+    worth_table,
+)
+from pgdyno.report.table import Table
+
+
+def render_prices(priced: Sequence[PricedRecord]) -> RenderableType:
+    """Each record by itself, and several of them side by side."""
+    lines = [line for one in priced for line in (*_render(one), "")]
+    if len(priced) > 1:
+        lines += [*_section(hosts_table(priced)), ""]
+    return Group(*lines[:-1])
+
+
+def _render(one: PricedRecord) -> Iterator[RenderableType]:
+    price = one.price
+    yield Text(one.record_dir, style="bold", no_wrap=True, overflow="ignore")
+    yield Paragraph(describe_price(price), by=0)
+    for table in (cost_table(price), worth_table(price), alternatives_table(price)):
+        if table is not None:
+            yield ""
+            yield from _section(table)
+    if price.cost.costs:
+        yield ""
+    yield from (Paragraph(words, by=0) for words in explain_price(price))
+
+
+def _section(table: Table) -> Iterator[RenderableType]:
+    yield Text(table.caption, style="bold underline")
+    yield Grid(table)
