@@ -106,12 +106,19 @@ def _range(
         return _absent(change, "what holds the load has no bound: what more hardware brings is not known")
     if low_tps is None:
         return _absent(change, "one trial has no interval to begin from")
+    if not any(one.kind in times for one in bounds):
+        return _absent(change, "none of its bounds is known")
     highs = {one.kind: _times(one.tps.high, times.get(one.kind, 1.0)) for one in bounds if one.is_firm}
     binds = min(highs, key=lambda kind: highs[kind] or 0.0, default=None)
     high_tps = None if binds is None else highs[binds]
     if high_tps is None:
         return _absent(change, "a bound has no interval, or there is none")
-    return Projection(change=change, low_tps=low_tps, high_tps=max(low_tps, high_tps), binds=binds, how=how)
+    unknown = (
+        "" if any(one.kind.is_of_disk for one in bounds) else "; the disk, of which nothing is known, may bind before"
+    )
+    return Projection(
+        change=change, low_tps=low_tps, high_tps=max(low_tps, high_tps), binds=binds, how=f"{how}{unknown}"
+    )
 
 
 def _times(high: float | None, factor: float) -> float | None:

@@ -1,0 +1,187 @@
+"""Findings on what a machine can carry of each load: where its ceiling is, what binds, how many clients are best.
+
+Bounds are the most that could be had and no promise, and are worded so. Where a load stops below all of them, the finding
+says that and names no cause: what limits a load is `bottleneck`'s to say. A load without any bound gets a finding that
+says what is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pgdyno.analyse.capacity import Bound, BoundKind, Capacity, Standing
+from pgdyno.analyse.estimate import Estimate
+from pgdyno.analyse.time_share import Certainty
+from pgdyno.analyse.types import ChartKind, StudyAnalysis
+from pgdyno.explain.finding import Finding, Severity
+from pgdyno.record.types import StudyRecord
+
+CEILING, CLIENTS, PASSED = "ceiling", "clients", "passed-limit"
+"""Names of the rules."""
+_CHARTS = {
+    BoundKind.CPU: (ChartKind.CPU, ChartKind.RUN_QUEUE),
+    BoundKind.LOAD_GENERATOR: (ChartKind.CPU,),
+    BoundKind.FLUSHES: (ChartKind.WAITS, ChartKind.DISK_LATENCY),
+    BoundKind.WAL: (ChartKind.WAL,),
+    BoundKind.READS: (ChartKind.DISK_IOPS, ChartKind.DISK_LATENCY),
+    BoundKind.WRITES: (ChartKind.DISK_IOPS, ChartKind.DISK_LATENCY),
+    BoundKind.READ_BYTES: (ChartKind.DISK_THROUGHPUT,),
+    BoundKind.WRITTEN_BYTES: (ChartKind.DISK_THROUGHPUT,),
+    BoundKind.INSTANCE_IOPS: (ChartKind.DISK_IOPS,),
+    BoundKind.INSTANCE_BYTES: (ChartKind.DISK_THROUGHPUT,),
+}
+_ADVICE = {
+    BoundKind.CPU: "More CPUs raise it, and so does CPU time saved: prepared statements, a connection pool, pgbench elsewhere.",
+    BoundKind.LOAD_GENERATOR: "Give pgbench more --threads, or a machine of its own: this is no limit of the server.",
+    BoundKind.FLUSHES: "More clients share each flush; so does a disk that flushes sooner.",
+}
+_DISK_ADVICE = "A disk that does more of it raises it; so does asking less of it: more memory for reads, larger max_wal_size for writes."
+# What a hint for another number of clients is tried with.
+_MORE_CLIENTS = 4
+
+
+def find_capacity_findings(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
+    """One on the ceiling of each load, then what else its capacity tells."""
+    for capacity in analysis.capacities:
+        yield _find_ceiling(record, capacity)
+    for capacity in analysis.capacities:
+        yield from _find_clients(record, capacity)
+        yield from _find_passed(capacity)
+
+
+def _find_ceiling(record: StudyRecord, capacity: Capacity) -> Finding:
+    binding = capacity.binding
+    if binding is None:
+        return _unknown(capacity)
+    others = [bound for bound in capacity.bounds if bound is not binding and not bound.is_refuted]
+    evidence = "; ".join([_show(binding), *(f"then {_show(bound)}" for bound in others[:1])])
+    is_settled = capacity.peak.high is not None
+    return Finding(
+        rule=CEILING,
+        severity=Severity.NOTE,
+        claim=_claim(capacity, binding),
+        evidence=evidence,
+        why=_WHY[capacity.standing],
+        advice=_ADVICE.get(binding.kind, _DISK_ADVICE) if capacity.standing is Standing.AT_BOUND else "",
+        workload=capacity.workload,
+        confirm="" if is_settled else _sweep_command(record, capacity),
+        gain=_gain(capacity),
+        shows=_CHARTS[binding.kind],
+    )
+
+
+_WHY = {
+    Standing.AT_BOUND: "A load near such a bound waits in line for it, and more clients only lengthen the line.",
+    Standing.HELD: "Locks, latencies or the network hold it: more hardware of the kinds that are not used up would not help.",
+    Standing.BELOW: "Too few clients, locks or latencies kept it from there: a bound is the most that could be had, and no promise.",
+    Standing.UNKNOWN: "",
+}
+
+
+def _claim(capacity: Capacity, binding: Bound) -> str:
+    kind, most = binding.kind.value, f"{_number(binding.tps.value)} TPS"
+    used = _percent(binding.used.value)
+    if capacity.standing is Standing.HELD:
+        peak = f"{_number(capacity.peak.value)} TPS"
+        return (
+            f"It stops at {peak}, with nothing used up: {kind}, which would bind first at {most}, are used to {used}."
+        )
+    at_clients = f" with {_count(capacity.clients)}" if binding.kind is BoundKind.FLUSHES else ""
+    if capacity.standing is Standing.AT_BOUND:
+        return f"It is at the ceiling of {kind}: they allow {most} at most{at_clients}, and {used} of them are used."
+    return f"It could come to {most} at most{at_clients}, where {kind} bind first; it used {used} of that."
+
+
+def _unknown(capacity: Capacity) -> Finding:
+    reasons = dict.fromkeys(capacity.absent.values())
+    return Finding(
+        rule=CEILING,
+        severity=Severity.NOTE,
+        claim="How much this machine can carry of it is not known.",
+        evidence="; ".join(reasons) or "Every limit that is known was passed",
+        workload=capacity.workload,
+        certainty=Certainty.UNKNOWN,
+    )
+
+
+def _gain(capacity: Capacity) -> str:
+    following = capacity.next
+    if following is None or following.gain.value is None:
+        return ""
+    most = f"at most {_change(following.gain)} until {following.binds.value} bind at {_number(following.tps.value)} TPS"
+    if following.gain_at_clients.value is None:
+        return f"Without {following.removed}: {most} (worked out, not measured)"
+    as_many = f"as many clients gain at most {_change(following.gain_at_clients)}"
+    return f"Without {following.removed}: {most}; {as_many} (worked out, not measured)"
+
+
+def _find_clients(record: StudyRecord, capacity: Capacity) -> Iterator[Finding]:
+    advice = capacity.advice
+    if not advice.is_hint and advice.clients is not None:
+        ends = "" if advice.low is None or advice.high is None else f" [{advice.low:,} – {advice.high:,}]"
+        yield Finding(
+            rule=CLIENTS,
+            severity=Severity.NOTE,
+            claim=f"{_count(advice.clients)}{ends} at work give all that it can have.",
+            evidence=f"From the {advice.how}{f'; {advice.reason}' if advice.reason else ''}",
+            why="More only wait in line and make transactions longer.",
+            advice="Let a pool open so many connections, and make the rest wait there.",
+            workload=capacity.workload,
+            shows=(ChartKind.TPS,),
+        )
+    elif advice.is_hint and advice.low is not None and advice.low > capacity.clients:
+        yield Finding(
+            rule=CLIENTS,
+            severity=Severity.NOTE,
+            claim=f"{_count(capacity.clients)} cannot reach this machine's ceiling: it takes at least {advice.low:,}.",
+            evidence=f"{_number(capacity.ceiling.value)} TPS times what a transaction takes with nobody in its way",
+            workload=capacity.workload,
+            confirm=_sweep_command(record, capacity),
+        )
+
+
+def _find_passed(capacity: Capacity) -> Iterator[Finding]:
+    for bound in capacity.bounds:
+        if bound.is_refuted:
+            yield Finding(
+                rule=PASSED,
+                severity=Severity.NOTE,
+                claim=f"It took more than was known to be there of {bound.kind.value}.",
+                evidence=_show(bound),
+                why="The disk did more than when its card was made, so that this is no bound of it.",
+                advice="`pgdyno disk` measures it again.",
+                workload=capacity.workload,
+                shows=_CHARTS[bound.kind],
+            )
+
+
+def _sweep_command(record: StudyRecord, capacity: Capacity) -> str:
+    clients = 2 ** (max(1, capacity.clients * _MORE_CLIENTS) - 1).bit_length()
+    load = next((one for one in record.plan.workloads if capacity.workload.startswith(one.name)), None)
+    if load is None or len(load.scripts) != 1 or load.scripts[0][0] != load.name:
+        return f"A sweep over clients, 1 to {clients}"
+    return f"`pgdyno sweep clients=1..{clients} --workload {load.name} --scale {record.plan.scale}`"
+
+
+def _show(bound: Bound) -> str:
+    """`CPUs: 2 CPUs allow 1,000 TPS [880 – 1,140], 96 % used`."""
+    ends = f" [{_number(bound.tps.low)} – {_number(bound.tps.high)}]" if bound.tps.low is not None else ""
+    allow = f"{_number(bound.tps.value)} TPS{ends} at most"
+    return f"{bound.kind.value}: {allow} ({bound.how}), {_percent(bound.used.value)} used, n = {bound.tps.n}"
+
+
+def _change(gain: Estimate) -> str:
+    ends = "" if gain.low is None or gain.high is None else f" [{gain.low * 100:+.0f}, {gain.high * 100:+.0f}]"
+    return f"{(gain.value or 0.0) * 100:+.0f} %{ends}"
+
+
+def _count(clients: int) -> str:
+    return "1 client" if clients == 1 else f"{clients:,} clients"
+
+
+def _number(value: float | None) -> str:
+    return "?" if value is None else f"{float(f'{value:.3g}'):,.10g}"
+
+
+def _percent(ratio: float | None) -> str:
+    return "?" if ratio is None else f"{ratio * 100:.0f} %"
