@@ -2,15 +2,38 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import signal
 from pathlib import Path
 
 import pytest
 
+from pgdyno.plan.disk import Pattern
 from pgdyno.record.disk_card import keep_card, read_card
 from pgdyno.run.clock import local_now
 from pgdyno.run.tunables import read_tunables
-from tests.cli.program import SMALL, Bench
-from tests.disk_cards import make_card
+from tests.cli.program import SMALL, Bench, wait_until
+from tests.disk_cards import make_card, make_runs
+
+DECLARED = """
+[host]
+instance = "c7g.2xlarge"
+[host.disk]
+volume = "gp3"
+count = 8
+size = "50GB"
+raid = 10
+chunk = "64kB"
+volume_latency_ms = 1.85
+[data]
+scale = 2
+[[workload]]
+name = "select-only"
+clients = 2
+[trials]
+rounds = 1
+duration = "1s"
+warm_up = "0s"
+"""
 
 pytestmark = pytest.mark.cluster
 
@@ -80,6 +103,32 @@ def test_what_a_trial_will_show_is_written_before_it_and_held_against_the_disk_a
         )
         assert written < began
     assert {use["kind"] for use in second["disk"]["uses"]} >= {"flushes", "WAL", "reads", "writes"}
+
+
+def test_a_study_that_declares_its_disk_is_held_against_that(loaded: Bench) -> None:
+    """Stopped while its disk was measured: resumed, it takes the card that there is by then."""
+    study, out = loaded.folder / "declared.toml", loaded.folder / "declared"
+    study.write_text(DECLARED)
+    with loaded.started("run", str(study), "--out", "declared") as process:
+        assert wait_until((out / "record.json").exists)
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    assert not (out / "disk.json").exists()
+    runs = make_runs(level=lambda one, _: 1.6 if one.pattern is Pattern.RANDOM_READ else 1.0)
+    card = make_card(look=read_tunables(loaded.home).disk, made_at=local_now().astimezone(dt.UTC), runs=runs)
+    keep_card(card, loaded.home)
+    done = loaded.run("resume", "declared")
+    assert done.returncode == 0, done.stderr
+    assert "Declared of this disk: 8 × gp3 of 50GB, in RAID 10, chunk 64kB, on c7g.2xlarge." in done.stdout
+    document = json.loads((out / "report.json").read_text())
+    standings = {one["key"]: one["standing"] for one in document["disk"]["efficiencies"]}
+    assert standings["random_read_iops"] == "burst"
+    assert document["disk"]["ceilings"]["random_read_iops"]["value"] == 12_000
+    assert document["disk"]["ceilings"]["price"]["usd_per_month"] == pytest.approx(32.0)
+    uses = {one["kind"]: one for one in document["workloads"][0]["trials"][0]["disk"]["uses"]}
+    assert uses["reads"]["lasts"] == 12_000
+    assert uses["I/Os through the instance"]["limit"] == 12_000
 
 
 def test_a_wrong_script_is_told_before_loading(bench: Bench) -> None:

@@ -137,6 +137,7 @@ def run_study(
             dataset=None,
             preflight=ready.preflight,
             tuned=tuned,
+            wants_card=measures_disk,
         )
         store.create(record, study_toml=format_pinned(study, plan, scripts=store.name_scripts(plan)))
         with store.locked(), keeping_what_is_finished(store):
@@ -162,6 +163,10 @@ def resume_study(store: RecordStore, *, place: Place, ui: Ui) -> StudyReport:
         remaining_s += 0.0 if scaling is None else _remaining_s(scaling, store.scaling)
         ui.show_plan(record.plan, record_dir=str(store.path), remaining_s=remaining_s, scaling=scaling)
         with store.locked(), keeping_what_is_finished(store):
+            if record.wants_card and not store.card_path.exists():
+                # It ended before its disk was measured.
+                disk = plan_own_disk(ready.home, ready.installation)
+                own_disk_step(disk, host=record.study.host, store=store, home=ready.home, ui=ui)
             _run(store, record, ready, ui=ui)
     return _report(store, ui)
 

@@ -226,3 +226,5 @@ class StudyRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What the machine was doing before the first step; None in records of before there was one."""
     tuned: Tuned | None = None
     """The derived settings that the study proves; None where it is about something else."""
+    wants_card: bool = False
+    """Whether a card of the data's disk belongs to it."""

@@ -29,7 +29,8 @@ from pgdyno.report.precision import WANTED_RATIO, count_trials_needed
 
 MIXED_REMARK = (
     "Variants alternate within each of these trials: what is drawn over time goes up and down with them, and TPS and"
-    " latencies of a whole trial are no result and left out."
+    " latencies of a whole trial are no result and left out. Nothing was predicted of them: what goes into a prediction, such"
+    " as the CPU time of a transaction, is counted for a trial as a whole, and would be nobody's."
 )
 SIZES_REMARK = "kB, MB and GB are PostgreSQL's: powers of 1024."
 _NAMED_WORKLOADS = 4
