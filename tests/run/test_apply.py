@@ -30,7 +30,6 @@ from tests.applying import OLD_CONF, RELOADED, RESTARTED, SYSCTLS, SYSFS, Bench,
 from tests.cli.program import wait_until
 from tests.homes import reachable_folder
 from tests.sysctls import SETTING, needs_proc_sys, write
-from tests.tools.pgcluster import Cluster
 
 pytestmark = [pytest.mark.cluster, needs_proc_sys]
 
@@ -487,7 +486,7 @@ def test_a_server_that_is_watched_over(bench: Bench) -> None:
     with (cluster.root / "server.log").open("ab") as log:
         watched = process.start(argv, user=cluster.user, death_signal="QUIT", stderr=log)
     try:
-        assert wait_until(lambda: is_ready(cluster))
+        assert wait_until(lambda: cluster.is_ready)
         applied = apply(bench, {**RELOADED, **RESTARTED}, may_restart=True)
         assert (applied.was_restarted, applied.waiting) == (False, tuple(RESTARTED))
         assert "which may take its end for a failure" in applied.waiting_reason
@@ -499,12 +498,6 @@ def test_a_server_that_is_watched_over(bench: Bench) -> None:
         # Killed, it would leave children behind whose memory keeps the next server from starting.
         process.stop(watched, first=signal.SIGINT, patience_s=120)
         cluster.start()
-
-
-def is_ready(cluster: Cluster) -> bool:
-    """Whether the server says in its postmaster.pid that it answers."""
-    pid_file = cluster.data / "postmaster.pid"
-    return pid_file.exists() and pid_file.read_text().rstrip().endswith("ready")
 
 
 def test_a_server_of_patronis(bench: Bench) -> None:

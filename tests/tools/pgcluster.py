@@ -34,6 +34,12 @@ class Cluster:
     def postmaster_pid(self) -> int:
         return int((self.data / "postmaster.pid").read_text().split("\n", 1)[0])
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether the server says in its postmaster.pid that it answers."""
+        pid_file = self.data / "postmaster.pid"
+        return pid_file.exists() and pid_file.read_text().rstrip().endswith("ready")
+
     def run(self, program: str, *arguments: str) -> str:
         """Run one of the cluster's own programs as its account, and return what it printed."""
         done = process.run([str(self.bin_directory / program), *arguments], user=self.user, timeout_s=120)

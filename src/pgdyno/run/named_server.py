@@ -38,6 +38,8 @@ _NOT_YET = re.compile(
 )
 _NOT_YET_PATIENCE_S = 30.0
 _LOG_LINES = 12
+_ENDED = {"failed", "inactive"}
+_ANYTHING = "SELECT to_jsonb(true)"
 _Answer = TypeVar("_Answer")
 
 
@@ -106,7 +108,7 @@ class NamedServer(DataFolder, frozen=True, kw_only=True):
             StepFailedError: It does not come up, with its own words.
         """
         if starter.unit is not None:
-            _systemctl("start", starter.unit)
+            self._start_unit(starter.unit)
         elif self.postmaster() is None:
             with self._log_of(starter) as log:
                 log_start = log.stat().st_size if log.is_file() else 0
@@ -119,7 +121,25 @@ class NamedServer(DataFolder, frozen=True, kw_only=True):
                     raise StepFailedError(
                         "the server does not start", detail=self._tail(log, log_start) or done.stderr.strip()
                     )
-        self.ask("SELECT to_jsonb(true)", bool)
+        self.ask(_ANYTHING, bool)
+
+    def _start_unit(self, unit: str) -> None:
+        # systemd may be about to start it anew, after a failure, with what it failed of; and a unit of Type=simple or exec
+        # counts as started before its server has so much as a pid file.
+        begun_s, restarts = monotonic_s(), _count_restarts(unit)
+        _systemctl("restart", unit)
+        while True:
+            try:
+                self.ask(_ANYTHING, bool)
+            except StepFailedError as error:
+                # The count begins anew when a unit that had ended is started, or goes on.
+                has_failed = _count_restarts(unit) not in {0, restarts} or show_unit(unit, "ActiveState") in _ENDED
+                if has_failed or monotonic_s() - begun_s > _START_PATIENCE_S:
+                    said = _read_journal(unit) or error.detail or error.fact
+                    raise StepFailedError(f"{unit} does not start", detail=said) from error
+            else:
+                return
+            time.sleep(_POLL_S)
 
     @contextlib.contextmanager
     def _log_of(self, starter: Starter) -> Iterator[Path]:
@@ -165,5 +185,20 @@ def open_server(path: Path, *, bindir: Path, uid: int) -> NamedServer:
 def _systemctl(verb: str, unit: str) -> None:
     done = process.run(["systemctl", verb, "--", unit], timeout_s=_STOP_PATIENCE_S + _SLACK_S)
     if done.exit_code != 0:
-        log = process.run(["journalctl", f"--unit={unit}", "--output=cat", f"--lines={_LOG_LINES}"]).stdout.strip()
-        raise StepFailedError(f"systemd cannot {verb} {unit}", detail=log or done.stderr.strip())
+        raise StepFailedError(f"systemd cannot {verb} {unit}", detail=_read_journal(unit) or done.stderr.strip())
+
+
+def show_unit(unit: str, name: str) -> str:
+    """A property of a unit of systemd's; empty where it has none, or no systemd runs."""
+    return process.run(["systemctl", "show", f"--property={name}", "--value", "--", unit]).stdout.strip()
+
+
+def _count_restarts(unit: str) -> int:
+    """How often systemd has started it anew by itself, after failures."""
+    return int(show_unit(unit, "NRestarts") or 0)
+
+
+def _read_journal(unit: str) -> str:
+    # What is not a message of the unit's, such as that there is none, begins so.
+    lines = process.run(["journalctl", f"--unit={unit}", "--output=cat", f"--lines={_LOG_LINES}"]).stdout.splitlines()
+    return "\n".join(line for line in lines if not line.startswith("-- "))

@@ -13,9 +13,8 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.errors import HostError
-from pgdyno.run import process
 from pgdyno.run.journal import Starter
-from pgdyno.run.named_server import NamedServer
+from pgdyno.run.named_server import NamedServer, show_unit
 
 # No name can be an option of systemctl's.
 _UNIT = re.compile(r"/(?P<unit>\w[\w:.\\@-]*\.service)(/|$)", re.ASCII | re.MULTILINE)
@@ -67,7 +66,7 @@ def find_origin(server: NamedServer, pid: int) -> Origin:
 
 def _of_unit(unit: str, pid: int) -> Origin:
     try:
-        asked = process.run(["systemctl", "show", "--property=MainPID", "--value", "--", unit]).stdout.strip()
+        asked = show_unit(unit, "MainPID")
     except HostError:
         asked = ""
     if asked != str(pid):

@@ -167,7 +167,9 @@ class _UndoneServer:
         try:
             waiting = self._reload(server)
         except StepFailedError:
-            if server.postmaster() is not None:
+            # systemd may start it again and again with what it fails of.
+            is_of_unit = self.change.starter is not None and self.change.starter.unit is not None
+            if server.postmaster() is not None and not (was_ours and is_of_unit):
                 raise
             # It was stopped, or came to its end, while settings were applied to it.
             self.starts_with = self.change.starter if was_ours else None
