@@ -10,8 +10,9 @@ from collections.abc import Iterable
 import msgspec
 from rich.console import RenderableType
 
-from pgdyno.analyse.disk_join import find_limits
+from pgdyno.analyse.disk_join import DiskLimits, find_limits
 from pgdyno.analyse.study import analyse_study
+from pgdyno.analyse.types import ScalingStudy, StudyAnalysis
 from pgdyno.errors import HostError, SpecError, with_program
 from pgdyno.explain.disk_doubts import list_disk_doubts
 from pgdyno.explain.doubts import find_doubts
@@ -22,6 +23,7 @@ from pgdyno.price.study import Question, StudyPrice, price_study
 from pgdyno.record.disk_card import DiskCard, read_card
 from pgdyno.record.store import RecordStore, write_durably
 from pgdyno.record.trial_data import read_trial_data
+from pgdyno.record.types import StudyRecord
 from pgdyno.report.input import ReportInput
 from pgdyno.report.losses import find_workload_losses
 from pgdyno.run.cache import keep_text
@@ -55,15 +57,16 @@ def compose_report(store: RecordStore) -> StudyReport:
     Raises:
         SpecError: It holds no trial that ended.
     """
-    record = store.read_record()
-    trials = [read_trial_data(store.trial_dir(trial.planned.number), trial) for trial in store.read_trials()]
-    if not trials:
+    card = read_own_card(store)
+    limits = None if card is None else find_limits(card)
+    record, analysis = _analyse(store, limits)
+    if analysis is None:
         raise SpecError(
             f"{store.path} has no trial that ended: there is nothing to report",
             hint=f"`pgdyno resume {store.path}` runs them",
         )
-    card = read_own_card(store)
-    analysis = analyse_study(record, trials, limits=None if card is None else find_limits(card))
+    scaling = _analyse_scaling(store.scaling, limits) if store.scaling.exists else None
+    analysis = msgspec.structs.replace(analysis, scaling=scaling)
     disk = None if card is None else view_card(card, file=store.card_path)
     doubts = (*find_doubts(record, analysis), *list_disk_doubts(() if disk is None else disk.findings))
     program = next(iter(record.command), "pgdyno")
@@ -76,6 +79,21 @@ def compose_report(store: RecordStore) -> StudyReport:
         disk=disk,
     )
     return StudyReport(report=msgspec.structs.replace(report, price=price_report(report, Question())))
+
+
+def _analyse(store: RecordStore, limits: DiskLimits | None) -> tuple[StudyRecord, StudyAnalysis | None]:
+    """A record and what its trials tell; None where none has ended."""
+    record = store.read_record()
+    trials = [read_trial_data(store.trial_dir(trial.planned.number), trial) for trial in store.read_trials()]
+    return record, analyse_study(record, trials, limits=limits) if trials else None
+
+
+def _analyse_scaling(store: RecordStore, limits: DiskLimits | None) -> ScalingStudy | None:
+    record, analysis = _analyse(store, limits)
+    if analysis is None:
+        return None
+    arm = record.study.variant[0].title if record.study.variant else None
+    return ScalingStudy(record=record, analysis=analysis, arm=arm)
 
 
 def price_report(report: ReportInput, question: Question) -> StudyPrice:

@@ -14,6 +14,7 @@ from pgdyno.report.evidence_charts import evidence_chart, pairs_chart
 from pgdyno.report.input import ReportInput
 from pgdyno.report.intervals_chart import intervals_chart
 from pgdyno.report.method import describe_noise, is_noise_loud
+from pgdyno.report.scaling import describe_scaling_method, scaling_report
 from pgdyno.report.sections import list_parts
 from pgdyno.report.sweep_chart import curve_chart
 from pgdyno.report.table import Table
@@ -68,12 +69,19 @@ class ComparisonPart(msgspec.Struct, frozen=True, kw_only=True):
     noise: NoisePart
 
 
-def make_comparisons(report: ReportInput, drawings: Drawings) -> tuple[ComparisonPart, ...]:
-    """The parts of all workloads; their charts join the drawings."""
+def make_comparisons(report: ReportInput, drawings: Drawings, *, prefix: str = "c") -> tuple[ComparisonPart, ...]:
+    """The parts of all workloads, whose ids begin with `prefix`; their charts join the drawings."""
     return tuple(
-        _make_comparison(f"c{number}", answers, report, drawings)
+        _make_comparison(f"{prefix}{number}", answers, report, drawings)
         for number, answers in enumerate(answer_study(report), start=1)
     )
+
+
+def make_following(report: ReportInput, drawings: Drawings) -> tuple[ComparisonPart, ...]:
+    """The parts of the sweep over clients that followed; none where none did."""
+    sweep, method = scaling_report(report), describe_scaling_method(report)
+    parts = () if sweep is None else make_comparisons(sweep, drawings, prefix="s")
+    return tuple(msgspec.structs.replace(part, parts=(*part.parts, *method)) for part in parts)
 
 
 def _make_comparison(part_id: str, answers: WorkloadAnswers, report: ReportInput, drawings: Drawings) -> ComparisonPart:

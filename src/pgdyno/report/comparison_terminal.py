@@ -48,12 +48,18 @@ def list_answers(report: ReportInput) -> list[RenderableType]:
     return lines
 
 
-def _list_workload(answers: WorkloadAnswers) -> Iterator[RenderableType]:
+def list_curve(answers: WorkloadAnswers) -> Iterator[RenderableType]:
+    """What a sweep over clients answers, and each of its loads; nothing of other comparisons."""
     if answers.sweep is not None:
         yield Text(answers.workload, style="bold")
         yield from (Paragraph(sentence) for sentence in answers.curve)
         yield ""
         yield from _list_loads(answers.sweep)
+
+
+def _list_workload(answers: WorkloadAnswers) -> Iterator[RenderableType]:
+    if answers.sweep is not None:
+        yield from list_curve(answers)
         yield ""
     elif len(answers.answers) > _MOST_SENTENCES:
         yield Paragraph(Text.assemble((answers.workload, "bold"), f" against {answers.reference.title}"), by=0)

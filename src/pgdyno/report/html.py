@@ -19,7 +19,7 @@ from markupsafe import Markup
 from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.report import content, declared_disk, layers, palette, surroundings, trial_tables
 from pgdyno.report.arms import ArmText, describe_arms, find_arm_of
-from pgdyno.report.comparison_parts import make_comparisons
+from pgdyno.report.comparison_parts import make_comparisons, make_following
 from pgdyno.report.comparison_tables import variants_table
 from pgdyno.report.disk_uses import own_disk_table
 from pgdyno.report.drawings import Drawings
@@ -73,6 +73,7 @@ def render_html(report: ReportInput, *, vega_js: str | None = None) -> str:
             findings=list_findings(report),
             workloads=workloads,
             comparisons=make_comparisons(report, drawings),
+            following=make_following(report, drawings),
             searches=make_searches(report, drawings),
             method=(*describe_method(report), *describe_search_method(report)),
             trials_remark=TRIALS_REMARK if experiment is not None else SEARCH_TRIALS_REMARK,

@@ -23,6 +23,7 @@ from pgdyno.report.input import ReportInput
 from pgdyno.report.layers_document import TunedDocument, make_tuned
 from pgdyno.report.losses import find_durability_given_up, find_workload_losses
 from pgdyno.report.predictions import PredictionDocument, make_predictions
+from pgdyno.report.scaling import ScalingDocument, make_scaling
 from pgdyno.report.search_document import SearchDocument, make_search
 from pgdyno.spec.study import Study
 
@@ -114,6 +115,9 @@ class ReportDocument(msgspec.Struct, frozen=True, kw_only=True):
         SearchDocument | None, _says("The largest rate that holds a latency limit; null where none is sought.")
     ]
     tuned: Annotated[TunedDocument | None, _says("Derived settings and what they gave; null for a study without them.")]
+    scaling: Annotated[
+        ScalingDocument | None, _says("The sweep over clients that followed, under what won; null where none did.")
+    ]
     workloads: tuple[WorkloadDocument, ...]
     dataset: Dataset | None
     choices: Annotated[tuple[Choice, ...], _says("What the study left open, what was chosen, and why.")]
@@ -146,6 +150,7 @@ def make_document(report: ReportInput) -> ReportDocument:
         experiment=make_experiment(report),
         search=make_search(report),
         tuned=make_tuned(report),
+        scaling=make_scaling(report),
         workloads=tuple(_make_workload(report, workload) for workload in report.analysis.workloads),
         dataset=record.dataset,
         choices=record.plan.choices,

@@ -29,6 +29,7 @@ from pgdyno.report.method import TRIALS_REMARK, describe_method, describe_noise,
 from pgdyno.report.predictions import predictions_table
 from pgdyno.report.preflight_table import preflight_table
 from pgdyno.report.reading import explain_reading
+from pgdyno.report.scaling import describe_scaling_method, scaling_report
 from pgdyno.report.search_tables import rates_table, trials_table
 from pgdyno.report.search_words import TRIALS_REMARK as SEARCH_TRIALS_REMARK
 from pgdyno.report.search_words import SearchAnswer, answer_searches, describe_search_method
@@ -43,14 +44,17 @@ _MARKUP = re.compile(r"[\\`*<|~]|(?<!\w)_|_(?!\w)|\](?=[(\[:])|&(?=#?\w+;)")
 def render_markdown(report: ReportInput) -> str:
     """Render the report as Markdown."""
     compared, searched = answer_study(report), answer_searches(report)
+    sweep = scaling_report(report)
     blocks = [
         *_head(report),
         *_proof(report),
         *_verdicts(report, compared),
+        *_curves(sweep),
         *_found(searched),
         *_findings(report),
         *(block for answers in compared for block in _comparison(report, answers)),
         *(block for answer in searched for block in _search(report, answer)),
+        *_scaling(report, sweep),
         *_method(report, compared),
         *_search_method(report),
         *(["## Trials", TRIALS_REMARK] if compared else []),
@@ -139,6 +143,17 @@ def _comparison(report: ReportInput, answers: WorkloadAnswers) -> Iterator[str]:
         yield format_table(part) if isinstance(part, Table) else escape(part)
     yield f"### How far two identical variants differ here: {escape(answers.workload)}"
     yield from (escape(words) for words in describe_noise(answers))
+
+
+def _curves(sweep: ReportInput | None) -> Iterator[str]:
+    if sweep is not None:
+        yield from _verdicts(sweep, answer_study(sweep))
+
+
+def _scaling(report: ReportInput, sweep: ReportInput | None) -> Iterator[str]:
+    if sweep is not None:
+        yield from (block for answers in answer_study(sweep) for block in _comparison(sweep, answers))
+        yield from (escape(words) for words in describe_scaling_method(report))
 
 
 def _method(report: ReportInput, compared: tuple[WorkloadAnswers, ...]) -> Iterator[str]:

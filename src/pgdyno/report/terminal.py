@@ -12,7 +12,8 @@ from rich.text import Text
 from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.explain.finding import Severity
 from pgdyno.report import content
-from pgdyno.report.comparison_terminal import list_answers
+from pgdyno.report.answers import answer_study
+from pgdyno.report.comparison_terminal import list_answers, list_curve
 from pgdyno.report.declared_disk import describe_standing
 from pgdyno.report.disk_uses import describe_uses
 from pgdyno.report.finding_words import list_findings
@@ -22,6 +23,7 @@ from pgdyno.report.layers_terminal import list_proof
 from pgdyno.report.losses import find_durability_given_up
 from pgdyno.report.paragraph import Paragraph
 from pgdyno.report.predictions import describe_predictions
+from pgdyno.report.scaling import scaling_report
 from pgdyno.report.search_terminal import list_search_answers
 
 # Leaves room for the figures on a line of 80; a longer name pushes its own line alone.
@@ -34,6 +36,9 @@ def render_terminal(report: ReportInput) -> RenderableType:
     """Render the summary of a report."""
     lines: list[RenderableType] = [Paragraph(content.describe_bench(report), by=0), ""]
     lines += _list_results(report)
+    sweep = scaling_report(report)
+    if sweep is not None:
+        lines += ["", *(line for answers in answer_study(sweep) for line in list_curve(answers))]
     standing = describe_standing(report)
     if standing:
         lines += ["", *(Paragraph(words, by=0) for words in standing)]

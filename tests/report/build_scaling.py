@@ -1,0 +1,23 @@
+"""The whole job's report, made up for tests: stock against derived, and the sweep over clients that followed."""
+
+from __future__ import annotations
+
+import msgspec
+
+from pgdyno.analyse.types import ScalingStudy
+from pgdyno.plan.types import Choice
+from pgdyno.record.tuned import DERIVED
+from pgdyno.report.input import ReportInput
+from tests.report.build_comparison import build_client_sweep
+from tests.report.build_derived import build_derived
+
+
+def build_bench(*, rounds: int = 3) -> ReportInput:
+    """Derived settings that are faster, under which TPS climbs, has a peak and falls."""
+    report, sweep = build_derived(), build_client_sweep(rounds=rounds)
+    chosen = Choice(name="settings", value=DERIVED, reason="proven to be faster than stock on tpcb-like")
+    record = msgspec.structs.replace(
+        sweep.record, plan=msgspec.structs.replace(sweep.record.plan, choices=(chosen, *sweep.record.plan.choices))
+    )
+    scaling = ScalingStudy(record=record, analysis=sweep.analysis, arm=DERIVED)
+    return msgspec.structs.replace(report, analysis=msgspec.structs.replace(report.analysis, scaling=scaling))

@@ -1,0 +1,75 @@
+"""The sweep over clients in the report of what it followed: one story in four forms, and nothing of either is lost."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import jsonschema
+import msgspec
+from rich.console import Console
+
+from pgdyno.report.html import render_html
+from pgdyno.report.input import ReportInput
+from pgdyno.report.jsonreport import make_schema, render_json
+from pgdyno.report.markdown import render_markdown
+from pgdyno.report.scaling import describe_scaling_method, make_scaling, scaling_report
+from pgdyno.report.terminal import render_terminal
+from tests.report.build_derived import build_derived
+from tests.report.build_scaling import build_bench
+
+TITLE = "tpcb-like by clients, derived settings"
+
+
+def print_report(report: ReportInput) -> str:
+    out = io.StringIO()
+    Console(file=out, width=80, highlight=False, no_color=True, legacy_windows=False).print(render_terminal(report))
+    return out.getvalue()
+
+
+def test_every_form_tells_the_curve_after_the_verdicts() -> None:
+    report = build_bench()
+    page, markdown, terminal = render_html(report), render_markdown(report), print_report(report)
+    for words in (page, markdown, terminal):
+        assert words.index("derived") < words.index(TITLE) < words.rindex("TPS is highest at")
+        assert "derived is faster than stock on tpcb-like" in " ".join(words.split())
+    assert "Universal Scalability Law" in page
+    assert "Universal Scalability Law" in markdown
+    # What was compared keeps its own part, beside that of the sweep.
+    assert 'id="c1"' in page
+    assert 'id="s1"' in page
+    assert "## Verdicts on tpcb-like\n" in markdown
+
+
+def test_the_document_holds_the_sweep_under_its_own_name() -> None:
+    document = json.loads(render_json(build_bench()))
+    jsonschema.validate(document, make_schema())
+    scaling = document["scaling"]
+    assert (scaling["arm"], scaling["record_dir"]) == ("derived", f"{document['record_dir']}/clients")
+    (comparison,) = scaling["experiment"]["comparisons"]
+    assert comparison["workload"] == "tpcb-like"
+    assert [point["clients"] for point in comparison["sweep"]["points"]] == [1, 2, 4, 8, 16, 32, 64]
+    assert [one["workload"] for one in document["experiment"]["comparisons"]] == ["tpcb-like", "select-only"]
+    assert all(one["sweep"] is None for one in document["experiment"]["comparisons"])
+
+
+def test_it_says_under_which_settings_and_why() -> None:
+    first, *others = describe_scaling_method(build_bench())
+    assert "with derived settings (proven to be faster than stock on tpcb-like)" in first
+    assert "7 numbers of clients" in first
+    assert any(words.startswith("Error rate: of 100 such sweeps") for words in others)
+
+
+def test_without_a_sweep_or_two_loads_of_one_nothing_is_said() -> None:
+    bare, begun = build_derived(), build_bench()
+    assert bare.analysis.curves == {}
+    assert set(begun.analysis.curves) == {"tpcb-like"}
+    scaling = begun.analysis.scaling
+    assert scaling is not None
+    scaling = msgspec.structs.replace(scaling, analysis=msgspec.structs.replace(scaling.analysis, sweeps={}))
+    begun = msgspec.structs.replace(begun, analysis=msgspec.structs.replace(begun.analysis, scaling=scaling))
+    for report in (bare, begun):
+        assert scaling_report(report) is None
+        assert make_scaling(report) is None
+        assert describe_scaling_method(report) == ()
+        assert render_markdown(report) == render_markdown(bare)
