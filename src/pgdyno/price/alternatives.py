@@ -145,7 +145,7 @@ def _lay_out(volume: Volume, count: int, now: DiskSpec, wanted: StorageCeilings)
     size_gib = max(volume.least_gib, math.ceil(wanted.capacity_bytes.value / _GIBIBYTE))
     iops, mb_s = _size_up(volume, times, wanted)
     own_iops = 0.0 if volume.iops is None else volume.iops.at(size_gib)
-    iops = max(iops, math.ceil(own_iops))
+    iops = max(iops, math.ceil(own_iops or volume.least_iops or 0.0))
     own_mb_s = 0.0 if volume.mb is None else volume.mb.at(size_gib, iops)
     return DiskSpec(
         volume=volume.name,

@@ -19,6 +19,7 @@ from pgdyno.price.study import StudyPrice, WorkloadWorth
 from pgdyno.price.worth import Worth
 from pgdyno.report.experiment_words import join_names
 from pgdyno.report.format import ABSENT, format_bytes, format_estimate, format_number, format_percent
+from pgdyno.report.input import ReportInput
 from pgdyno.report.table import Cell, Table, absent, columns, text
 
 _SYMBOLS = {"USD": "$", "EUR": "€", "GBP": "£"}
@@ -61,6 +62,12 @@ def describe_price(price: StudyPrice, *, program: str = "pgdyno") -> str:
         sentence += f"; a million transactions at full load cost {_name_term(first.term)} {join_names(said)}"
     caution = f" But {price.mismatch}: so much it would cost if it did the same." if price.mismatch else ""
     return f"{sentence}.{caution}"
+
+
+def describe_costs(report: ReportInput) -> tuple[str, ...]:
+    """Sentences for the first page; none where no price is known."""
+    price = report.price
+    return () if price is None or not price.cost.costs else (describe_price(price),)
 
 
 def cost_table(price: StudyPrice) -> Table | None:
