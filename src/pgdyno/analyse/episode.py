@@ -46,3 +46,5 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
     """Of a sawtooth."""
     recovery_s: float | None = None
     """From its low until the level before was reached again; None where that did not happen."""
+    settled_s: float | None = None
+    """From its beginning until 95 % of the change was done; None where it has no such moment."""

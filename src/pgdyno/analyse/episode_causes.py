@@ -1,0 +1,337 @@
+"""What an episode may come from: each suspect with its figures just before the episode and in it.
+
+A suspect is named only when it fits in time and in size: it changed when throughput did, and by enough to explain at
+least half of the change where that can be reckoned. Everything else that was looked at is kept with what speaks against
+it, and what was not sampled is listed. Where no suspect fits, the cause is unknown; the nearest guess is not promoted.
+
+It refuses to look for causes of rises: a trial that warms up, or recovers, is told as that.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+import numpy as np
+
+from pgdyno.analyse.episode import Episode, EpisodeKind
+from pgdyno.analyse.episodes_scene import TOLERANCE_S, Before, EpisodeScene, Span
+from pgdyno.record.trial_data import TrialData
+from pgdyno.units import format_bytes
+
+_LEAST_EXPLAINED = 0.5
+_LEAST_STEAL = 0.03
+_LEAST_OTHERS = 0.05
+_LEAST_THROTTLED = 0.25
+_FULL_CPU = 0.85
+_SLOWER_FACTOR = 1.5
+_ALIKE_FACTOR = 1.2
+_BUSIER = 0.15
+_MORE_FPI_FACTOR = 2.0
+_REACHED_RATIO = 0.95
+_COVER_RISE = 0.5
+_FULL_DISK = 0.9
+_FLAT_SPREAD = 0.05
+_PLATEAU_FALL = 0.85
+_ROUND_RATIO = 0.02
+_ROUND = (1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.5, 8.0)
+
+
+class Cause(enum.Enum):
+    """What may lie behind an episode."""
+
+    CHECKPOINT = "checkpoint"
+    FULL_PAGE_IMAGES = "full-page images after a checkpoint"
+    DIRTY_LIMIT = "the kernel's limit for dirty memory"
+    WRITEBACK = "the kernel's write-back"
+    CREDITS = "a burst of the disk that ended"
+    DEVICE = "a disk that became slower"
+    AUTOVACUUM = "autovacuum"
+    STEAL = "CPU time taken by the hypervisor"
+    QUOTA = "the CPU quota of a control group"
+    OTHERS = "other programs"
+
+
+class Suspect(msgspec.Struct, frozen=True, kw_only=True):
+    """A cause that was looked at."""
+
+    cause: Cause
+    fits: bool
+    """In time and in size."""
+    text: str
+    """Its figures before and in the episode, in a clause."""
+    explained_ratio: float | None = None
+    """Share of the change that it explains; None where that cannot be reckoned."""
+
+
+class EpisodeCauses(msgspec.Struct, frozen=True, kw_only=True):
+    """The suspects of an episode: those that fit, best first, then the others."""
+
+    episode: Episode
+    suspects: tuple[Suspect, ...]
+    absent: tuple[str, ...] = ()
+    """What could not be looked at, and why."""
+
+    @property
+    def named(self) -> tuple[Suspect, ...]:
+        """Those that fit; empty: the cause is unknown."""
+        return tuple(one for one in self.suspects if one.fits)
+
+
+def find_causes(data: TrialData, episodes: Sequence[Episode], *, device: str | None) -> tuple[EpisodeCauses, ...]:
+    """The suspects of every episode for the worse.
+
+    Args:
+        data: Of the trial.
+        episodes: Found in it.
+        device: Kernel name of the disk that holds the data.
+    """
+    worse = {EpisodeKind.CLIFF, EpisodeKind.STALL, EpisodeKind.SAWTOOTH, EpisodeKind.DECLINE}
+    return tuple(_look(EpisodeScene(data, one, device=device)) for one in episodes if one.kind in worse)
+
+
+def _look(scene: EpisodeScene) -> EpisodeCauses:
+    found = [suspect for rule in _RULES for suspect in rule(scene)]
+    if any(one.cause is Cause.CREDITS and one.fits for one in found):
+        # That the disk became slower says the same with less.
+        found = [one for one in found if one.cause is not Cause.DEVICE]
+    ranked = sorted(found, key=lambda one: (not one.fits, -(one.explained_ratio or _LEAST_EXPLAINED)))
+    return EpisodeCauses(episode=scene.episode, suspects=tuple(ranked), absent=scene.absent)
+
+
+def _lost_ratio(episode: Episode) -> float:
+    """The share of throughput that an episode took; of a latency, what its rise would take in a closed loop."""
+    change = episode.change_ratio
+    return -change if episode.metric == "tps" else change / (1 + change)
+
+
+def _steal(scene: EpisodeScene) -> Iterator[Suspect]:
+    seen = scene.compare("steal")
+    if seen is not None:
+        explained = _explain(seen.rise / max(1 - seen.before, 0.01), scene)
+        fits = seen.rise >= _LEAST_STEAL and explained >= _LEAST_EXPLAINED
+        yield Suspect(cause=Cause.STEAL, fits=fits, text=f"steal {_shares(seen)}", explained_ratio=explained)
+
+
+def _others(scene: EpisodeScene) -> Iterator[Suspect]:
+    seen, busy = scene.compare("others"), scene.compare("busy")
+    if seen is None or busy is None:
+        return
+    explained = _explain(seen.rise / max(1 - seen.before, 0.01), scene)
+    fits = seen.rise >= _LEAST_OTHERS and busy.during >= _FULL_CPU and explained >= _LEAST_EXPLAINED
+    text = f"other programs {_shares(seen)} of the CPUs, which were {busy.during * 100:.0f} % busy"
+    yield Suspect(cause=Cause.OTHERS, fits=fits, text=text, explained_ratio=explained)
+
+
+def _quota(scene: EpisodeScene) -> Iterator[Suspect]:
+    seen = scene.compare("throttled")
+    if seen is not None:
+        text = f"the CPU quota ran out in {_shares(seen)} of its periods"
+        yield Suspect(cause=Cause.QUOTA, fits=seen.rise >= _LEAST_THROTTLED, text=text)
+
+
+def _checkpoint(scene: EpisodeScene) -> Iterator[Suspect]:
+    if not scene.data.log:
+        return
+    begun, covered = scene.begins_with(scene.checkpoints), scene.cover_ratios(scene.checkpoints)
+    # Where one follows the other, one begins at any moment.
+    is_in_time = covered.rise >= _COVER_RISE if len(scene.checkpoints) > _many(scene) else _recur(scene, begun)
+    busier = _find_busier(scene)
+    text = f"{_say_spans(begun, scene) or 'no checkpoint began then'}; {busier or 'the disk was no busier'}"
+    yield Suspect(cause=Cause.CHECKPOINT, fits=is_in_time and busier is not None, text=text)
+
+
+def _many(scene: EpisodeScene) -> float:
+    """Checkpoints from which on one is near any moment as often as not."""
+    return math.inf if not np.isfinite(scene.length_s) else scene.length_s / (4 * TOLERANCE_S)
+
+
+def _recur(scene: EpisodeScene, begun: Sequence[Span]) -> bool:
+    """Whether spans began with the episode; with most cycles, where it has several."""
+    met = sum(any(abs(one.from_s - at) <= TOLERANCE_S for one in begun) for at in scene.begins_s)
+    return met > len(scene.begins_s) / 2
+
+
+def _full_page_images(scene: EpisodeScene) -> Iterator[Suspect]:
+    images, wal = scene.compare("fpi"), scene.compare("wal")
+    if images is None or wal is None or not scene.data.log:
+        return
+    kept = 1 - _lost_ratio(scene.episode)
+    # Per transaction: of fewer transactions, each wrote more.
+    more_images, more_wal = images.factor / max(kept, 0.01), wal.factor / max(kept, 0.01)
+    explained = _explain(1 - 1 / more_wal if more_wal > 0 else 0.0, scene)
+    begun = [
+        one
+        for one in scene.checkpoints
+        if any(-TOLERANCE_S <= at - one.from_s <= 2 * TOLERANCE_S for at in scene.begins_s)
+    ]
+    fits = (
+        _recur_after(scene, begun)
+        and more_images >= _MORE_FPI_FACTOR
+        and wal.factor > kept
+        and explained >= _LEAST_EXPLAINED
+    )
+    text = f"full-page images {images.before:,.0f} to {images.during:,.0f} a second, WAL {_rates(wal)}"
+    yield Suspect(cause=Cause.FULL_PAGE_IMAGES, fits=fits, text=text, explained_ratio=explained)
+
+
+def _recur_after(scene: EpisodeScene, begun: Sequence[Span]) -> bool:
+    met = sum(any(-TOLERANCE_S <= at - one.from_s <= 2 * TOLERANCE_S for one in begun) for at in scene.begins_s)
+    return met > len(scene.begins_s) / 2
+
+
+def _dirty_limit(scene: EpisodeScene) -> Iterator[Suspect]:
+    """The kernel slows writers down from the middle of its two thresholds on.
+
+    Source: Linux mm/page-writeback.c, dirty_freerun_ceiling and balance_dirty_pages.
+    """
+    dirty, writeback = scene.values_in("dirty"), scene.values_in("writeback")
+    limit, background = scene.compare("nr_dirty_threshold"), scene.compare("nr_dirty_background_threshold")
+    if dirty is None or writeback is None or limit is None or background is None:
+        return
+    held_bytes = (limit.during + background.during) / 2
+    if not held_bytes > 0.0:
+        return
+    reached = [float(np.quantile(one + other, 0.9)) / held_bytes for one, other in zip(dirty, writeback, strict=True)]
+    before = float(np.mean(dirty[0] + writeback[0])) / held_bytes
+    fits = reached[1] >= _REACHED_RATIO > before
+    text = (
+        f"dirty memory and write-back {before * 100:.0f} to {reached[1] * 100:.0f} % of the {format_bytes(round(held_bytes))}"
+        " at which the kernel slows writers down"
+    )
+    yield Suspect(cause=Cause.DIRTY_LIMIT, fits=fits, text=text)
+
+
+def _write_back(scene: EpisodeScene) -> Iterator[Suspect]:
+    writeback, written = scene.compare("writeback"), scene.compare("disk_write_bytes_per_s")
+    dirty, background = scene.compare("dirty"), scene.compare("nr_dirty_background_threshold")
+    if writeback is None or written is None or dirty is None:
+        return
+    busier = _find_busier(scene)
+    is_more = writeback.factor >= _MORE_FPI_FACTOR and written.factor >= _SLOWER_FACTOR
+    at = "" if background is None or not background.during > 0.0 else (
+        f", dirty memory {dirty.during / background.during * 100:.0f} % of the background threshold"
+    )  # fmt: skip
+    text = f"write-back {_amounts(writeback)}, written {_rates(written)}{at}; {busier or 'the disk was no busier'}"
+    yield Suspect(cause=Cause.WRITEBACK, fits=is_more and busier is not None, text=text)
+
+
+def _device(scene: EpisodeScene) -> Iterator[Suspect]:
+    """Longer waits for no more work."""
+    busy = scene.compare("disk_util_ratio")
+    waits = {kind: scene.compare(f"disk_{kind}_await_ms") for kind in ("flush", "write", "read")}
+    work = [
+        scene.compare(name)
+        for name in ("disk_write_bytes_per_s", "disk_read_bytes_per_s", "disk_write_iops", "disk_read_iops")
+    ]
+    known = {kind: seen for kind, seen in waits.items() if seen is not None and np.isfinite(seen.factor)}
+    if busy is None or not known:
+        return
+    kind, slower = max(known.items(), key=lambda item: item[1].factor)
+    is_more_work = any(seen is not None and seen.factor > _ALIKE_FACTOR and seen.during > 0.0 for seen in work)
+    explained = _explain(1 - 1 / slower.factor if slower.factor > 0.0 else 0.0, scene)
+    fits = slower.factor >= _SLOWER_FACTOR and not is_more_work and explained >= _LEAST_EXPLAINED
+    more = "with more to do" if is_more_work else "with no more to do"
+    text = f"a {kind} took {slower.before:.3g} to {slower.during:.3g} ms {more}, the disk was busy {_shares(busy)} of the time"
+    yield Suspect(cause=Cause.DEVICE, fits=fits, text=text, explained_ratio=explained)
+
+
+def _credits(scene: EpisodeScene) -> Iterator[Suspect]:
+    """A flat top that falls to a lower flat top while the disk stays full: how token buckets run dry."""
+    busy = scene.compare("disk_util_ratio")
+    if busy is None:
+        return
+    for unit, reads, writes in (
+        ("IOPS", "disk_read_iops", "disk_write_iops"),
+        ("MB/s", "disk_read_bytes_per_s", "disk_write_bytes_per_s"),
+    ):
+        read, written = scene.values_in(reads), scene.values_in(writes)
+        if read is None or written is None:
+            continue
+        before, during = (one + other for one, other in zip(read, written, strict=True))
+        top, level = float(np.mean(before)), float(np.mean(during))
+        is_full = min(busy.before, busy.during) >= _FULL_DISK
+        is_flat = len(during) >= 5 and level > 0.0 and float(np.std(during, ddof=1)) <= _FLAT_SPREAD * level
+        if is_full and is_flat and level <= _PLATEAU_FALL * top:
+            factor = 1e-6 if unit == "MB/s" else 1.0
+            round_words = ", a round figure as limits are" if _is_round(level * factor) else ""
+            text = f"a full disk went from {top * factor:,.0f} to a flat {level * factor:,.0f} {unit}{round_words}"
+            yield Suspect(cause=Cause.CREDITS, fits=True, text=text, explained_ratio=_explain(1 - level / top, scene))
+            return
+
+
+def _autovacuum(scene: EpisodeScene) -> Iterator[Suspect]:
+    if not scene.data.log:
+        return
+    begun, covered = scene.begins_with(scene.vacuums), scene.cover_ratios(scene.vacuums)
+    busy, busier = scene.compare("busy"), _find_busier(scene)
+    is_room = busier is None and (busy is None or busy.during < _FULL_CPU)
+    fits = _recur(scene, begun) and covered.rise >= _COVER_RISE and not is_room
+    if begun:
+        yield Suspect(
+            cause=Cause.AUTOVACUUM,
+            fits=fits,
+            text=f"{_say_spans(begun, scene)}; {busier or ('the disk was no busier, CPUs had room' if is_room else 'CPUs were full')}",
+        )
+
+
+def _find_busier(scene: EpisodeScene) -> str | None:
+    """How the disk had more to do or took longer, strongest sign first; None where it did not."""
+    for kind in ("flush", "write", "read"):
+        seen = scene.compare(f"disk_{kind}_await_ms")
+        if seen is not None and seen.factor >= _SLOWER_FACTOR:
+            return f"a {kind} took {seen.before:.3g} to {seen.during:.3g} ms"
+    busy = scene.compare("disk_util_ratio")
+    if busy is not None and busy.rise >= _BUSIER:
+        return f"the disk was busy {_shares(busy)} of the time"
+    return None
+
+
+def _explain(lost_ratio: float, scene: EpisodeScene) -> float:
+    return min(max(lost_ratio, 0.0) / max(_lost_ratio(scene.episode), 0.01), 1.0)
+
+
+def _is_round(value: float) -> bool:
+    scaled = value / 10 ** math.floor(math.log10(value)) if value > 0 else 0.0
+    return any(abs(scaled / one - 1) <= _ROUND_RATIO for one in (*_ROUND, 10.0))
+
+
+def _say_spans(spans: Sequence[Span], scene: EpisodeScene) -> str:
+    if not spans:
+        return ""
+    times = ", ".join(f"{one.from_s:.1f}" for one in spans[:3])
+    more = f" and {len(spans) - 3} more" if len(spans) > 3 else ""
+    times_of = (
+        f"{len(scene.begins_s)} times from {scene.begins_s[0]:.0f}"
+        if len(scene.begins_s) > 1
+        else f"{scene.begins_s[0]:.0f}"
+    )
+    return f"{spans[0].what} began at {times}{more} s, the change at {times_of} s"
+
+
+def _shares(seen: Before) -> str:
+    return f"{seen.before * 100:.1f} to {seen.during * 100:.1f} %"
+
+
+def _rates(seen: Before) -> str:
+    return f"{seen.before / 1e6:,.1f} to {seen.during / 1e6:,.1f} MB/s"
+
+
+def _amounts(seen: Before) -> str:
+    return f"{seen.before / 1e6:,.1f} to {seen.during / 1e6:,.1f} MB"
+
+
+_RULES: tuple[Callable[[EpisodeScene], Iterator[Suspect]], ...] = (
+    _checkpoint,
+    _full_page_images,
+    _dirty_limit,
+    _write_back,
+    _credits,
+    _device,
+    _autovacuum,
+    _steal,
+    _quota,
+    _others,
+)
