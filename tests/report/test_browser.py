@@ -14,8 +14,20 @@ from pgdyno.report.html import render_html
 from tests.report.browser import CHROMIUM, Browser
 from tests.report.build import build_report
 from tests.report.build_comparison import build_client_sweep, build_paired, build_product, build_switchback
+from tests.report.build_derived import build_derived
+from tests.report.build_explained import build_explained, build_explained_comparison
 
-_DRAWN = {"plain": 45, "hard": 28, "bare": 0, "switchback": 4, "loud": 4, "clients": 2, "product": 2}
+_DRAWN = {
+    "plain": 45,
+    "hard": 28,
+    "bare": 0,
+    "switchback": 4,
+    "loud": 4,
+    "clients": 2,
+    "product": 2,
+    "explained": 45,
+    "explained-comparison": 4,
+}
 DRAWN = "[...document.querySelectorAll('figure.chart')].filter(f => !f.closest('details:not([open])')).map(f => f.querySelectorAll('svg').length)"
 LEFT_OF_PAGE = """[...document.querySelectorAll('body *')].filter(e => {
   const box = e.getBoundingClientRect();
@@ -44,6 +56,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "loud": build_paired(is_hard=True),
         "clients": build_client_sweep(),
         "product": build_product(),
+        "derived": build_derived(),
+        "explained": build_explained(is_hard=True),
+        "explained-comparison": build_explained_comparison(),
     }
     for name, report in reports.items():
         (folder / f"{name}.html").write_text(render_html(report), encoding="utf-8")
@@ -63,6 +78,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         ("loud", 375, "dark"),
         ("clients", 375, "light"),
         ("product", 375, "dark"),
+        ("explained", 1280, "light"),
+        ("explained", 375, "dark"),
+        ("explained-comparison", 375, "light"),
     ],
 )
 def test_drawn_quiet_and_within_its_width(
@@ -76,6 +94,27 @@ def test_drawn_quiet_and_within_its_width(
     assert len(drawn) == _DRAWN[name]
     assert browser.evaluate("document.documentElement.scrollWidth") <= width
     assert browser.evaluate(LEFT_OF_PAGE) == []
+
+
+@pytest.mark.parametrize("name", ["explained", "explained-comparison", "derived"])
+def test_every_sentence_of_the_first_page_leads_to_what_shows_it(
+    browser: Browser, pages: dict[str, Path], name: str
+) -> None:
+    browser.open(pages[name])
+    links = browser.evaluate(
+        "[...document.querySelectorAll('#first-page a')].map(a => a.getAttribute('href').slice(1))"
+    )
+    assert links
+    assert browser.evaluate(f"{sorted(set(links))}.filter(id => document.getElementById(id) === null)") == []
+
+
+def test_a_chart_in_a_closed_part_opens_for_who_follows_a_link_to_it(browser: Browser, pages: dict[str, Path]) -> None:
+    browser.open(pages["explained-comparison"])
+    figure = "document.getElementById(document.querySelector('#first-page .places a').hash.slice(1))"
+    assert browser.evaluate(f"{figure}.querySelectorAll('svg').length") == 0
+    browser.evaluate("document.querySelector('#first-page .places a').click()")
+    browser.wait_for(f"{figure}.querySelectorAll('svg').length", lambda count: count == 1)
+    browser.wait_for(f"{figure}.getBoundingClientRect().top", lambda top: 0 <= top < 900)
 
 
 def test_the_dark_reaches_page_and_charts(browser: Browser, pages: dict[str, Path]) -> None:
@@ -142,7 +181,7 @@ def test_verdicts_stand_in_the_first_screen_in_colours_of_their_own(browser: Bro
     for scheme in ("light", "dark"):
         browser.open(pages["switchback"], scheme=scheme)
         badges = browser.evaluate(
-            "[...document.querySelectorAll('.badge .word')].slice(0, 3).map(one => [one.textContent.trim(),"
+            "[...document.querySelectorAll('.verdicts .badge .word')].slice(0, 3).map(one => [one.textContent.trim(),"
             " one.getBoundingClientRect().bottom, getComputedStyle(one, '::before').backgroundColor])"
         )
         assert [words for words, _, _ in badges] == ["▼ slower", "? inconclusive", "▲ faster"]

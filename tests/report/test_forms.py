@@ -28,6 +28,8 @@ from pgdyno.report.terminal import render_terminal
 from tests.report.build import BUILTIN, HOSTILE, build_report
 from tests.report.build_comparison import build_client_sweep, build_paired, build_product, build_switchback
 from tests.report.build_derived import build_derived, build_layers
+from tests.report.build_explained import build_explained, build_explained_comparison
+from tests.report.build_scaling import build_bench
 from tests.report.build_search import build_search
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -50,8 +52,12 @@ REPORTS: dict[str, Callable[[], ReportInput]] = {
     "derived": build_derived,
     "derived-slower": functools.partial(build_derived, is_hard=True),
     "layers": build_layers,
+    "bench": build_bench,
     "search": functools.partial(build_search, "settled", "open"),
     "no-rate": functools.partial(build_search, "hopeless"),
+    "explained": build_explained,
+    "explained-hard": functools.partial(build_explained, is_hard=True),
+    "explained-comparison": build_explained_comparison,
 }
 
 

@@ -1,16 +1,30 @@
-"""Findings as a report shows them: the gravest first, and a claim that several workloads share made once."""
+"""Findings as a report shows them, a claim that several workloads share made once.
+
+Doubts, which weaken the figures, and explanations, which say what made them, are two lists; nothing is in both.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
-from pgdyno.explain.finding import Finding, Severity
+from pgdyno.analyse.time_share import Certainty
+from pgdyno.explain.finding import Finding, Rival, Severity
 from pgdyno.report.input import ReportInput
+from pgdyno.report.places import Place, find_places
 
-_EVERYWHERE = "everywhere"
+EVERYWHERE = "everywhere"
 # Of one workload under every variant there are soon more than anybody would read.
 _MOST_NAMED = 3
 _MOST_EVIDENCE = 4
+_MOST_PLACES = 4
+_CERTAINTIES = {
+    Certainty.PROVEN: ("proven", "green"),
+    Certainty.STRONG: ("strong", "blue"),
+    Certainty.LIKELY: ("likely", "amber"),
+    Certainty.UNKNOWN: ("not known", "slate"),
+}
 
 
 class FindingText(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,24 +37,74 @@ class FindingText(msgspec.Struct, frozen=True, kw_only=True):
     """A line for all workloads, or one for each with its name before it where they differ: the first of them."""
     advice: str
     workloads: tuple[str, ...]
+    rule: str
+    certainty: Certainty | None
+    rivals: tuple[Rival, ...]
+    confirm: str
+    gain: str
+    gain_ratio: float | None
+    places: tuple[Place, ...]
+
+    @property
+    def of(self) -> str:
+        """The workloads as they stand beside the claim; empty for the whole study."""
+        return join_places(self.workloads)
+
+    @property
+    def badge(self) -> str:
+        """How sure it is; of what was counted, how much it matters."""
+        return self.severity.value if self.certainty is None else _CERTAINTIES[self.certainty][0]
+
+    @property
+    def hue(self) -> str:
+        """The colour of its badge."""
+        return self.severity.value if self.certainty is None else _CERTAINTIES[self.certainty][1]
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing else could have made it, as far as is known."""
+        return not self.rivals and not self.confirm
 
 
 def list_findings(report: ReportInput) -> tuple[FindingText, ...]:
-    """Findings, the gravest first; a claim that several workloads share is made once."""
-    shared: dict[tuple[str, str], list[Finding]] = {}
-    for severity in Severity:
-        for finding in report.findings:
-            if finding.severity is severity:
-                shared.setdefault((finding.claim, finding.advice), []).append(finding)
-    return tuple(
-        FindingText(
-            severity=findings[0].severity,
-            claim=claim,
-            evidence=_list_evidence(findings),
-            advice=advice,
-            workloads=_name_places(_named(findings), report),
-        )
-        for (claim, advice), findings in shared.items()
+    """What weakens the figures, the gravest first."""
+    order = list(Severity)
+    return _tell(sorted(report.findings, key=lambda finding: order.index(finding.severity)), report)
+
+
+def list_explanations(report: ReportInput) -> tuple[FindingText, ...]:
+    """What makes the figures what they are, in the order of `ReportInput`."""
+    return _tell(report.explanations, report)
+
+
+def _tell(findings: Iterable[Finding], report: ReportInput) -> tuple[FindingText, ...]:
+    shared: dict[tuple[str, str, Certainty | None], list[Finding]] = {}
+    for finding in findings:
+        shared.setdefault((finding.claim, finding.advice, finding.certainty), []).append(finding)
+    return tuple(_tell_one(alike, report) for alike in shared.values())
+
+
+def _tell_one(alike: list[Finding], report: ReportInput) -> FindingText:
+    first = alike[0]
+    rivals = {rival.cause: rival for finding in reversed(alike) for rival in reversed(finding.rivals)}
+    places = dict.fromkeys(place for finding in alike for place in find_places(finding, report))
+    # Gains of several workloads differ: the first stands for them only where they are alike.
+    gains = {finding.gain for finding in alike}
+    return FindingText(
+        severity=first.severity,
+        claim=first.claim,
+        evidence=_list_evidence(alike),
+        advice=first.advice,
+        workloads=name_workloads(_named(alike), report),
+        rule=first.rule,
+        certainty=first.certainty,
+        rivals=tuple(reversed(rivals.values())),
+        confirm=first.confirm,
+        gain="; ".join(": ".join(filter(None, (one.workload or "", one.gain))) for one in alike if one.gain)
+        if len(gains) > 1
+        else first.gain,
+        gain_ratio=max((one.gain_ratio for one in alike if one.gain_ratio is not None), default=None),
+        places=tuple(places)[:_MOST_PLACES],
     )
 
 
@@ -55,19 +119,24 @@ def _list_evidence(findings: list[Finding]) -> tuple[str, ...]:
             seen.setdefault(finding.evidence, []).append(finding)
     if len(seen) <= 1:
         return tuple(seen)
-    lines = [": ".join(filter(None, (_join_places(_named(of)), evidence))) for evidence, of in seen.items()]
+    lines = [": ".join(filter(None, (join_places(_named(of)), evidence))) for evidence, of in seen.items()]
     more = len(lines) - _MOST_EVIDENCE
     return tuple(lines) if more <= 1 else (*lines[:_MOST_EVIDENCE], f"{more} more like these are in report.json")
 
 
-def _join_places(names: tuple[str, ...]) -> str:
-    # The trials of single variants are called by workload and variant, with a comma.
+def join_places(names: tuple[str, ...]) -> str:
+    """Workloads in a list: those of single variants have a comma of their own."""
     return "; ".join(names) if any(", " in name for name in names) else ", ".join(names)
 
 
-def _name_places(names: tuple[str, ...], report: ReportInput) -> tuple[str, ...]:
-    everywhere = {workload.name for workload in report.analysis.workloads}
-    if len(names) > _MOST_NAMED and set(names) == everywhere:
-        return (_EVERYWHERE,)
+def name_workloads(names: tuple[str, ...], report: ReportInput) -> tuple[str, ...]:
+    """Names of workloads as one would read them: one name for all variants of one, a few of many."""
+    by_load: dict[str, set[str]] = {}
+    for workload in report.analysis.workloads:
+        by_load.setdefault(workload.load.name, set()).add(workload.name)
+    if len(names) > _MOST_NAMED and set(names) >= {name for of in by_load.values() for name in of}:
+        return (EVERYWHERE,)
+    whole = {name: load for load, of in by_load.items() if len(of) > 1 and of <= set(names) for name in of}
+    names = tuple(dict.fromkeys(whole.get(name, name) for name in names))
     more = len(names) - _MOST_NAMED
     return names if more <= 1 else (*names[:_MOST_NAMED], f"{more} others")

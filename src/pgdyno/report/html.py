@@ -11,10 +11,11 @@ import functools
 import hashlib
 import importlib.metadata
 import importlib.resources
+import re
 
 import jinja2
 import vl_convert
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.report import content, declared_disk, layers, palette, surroundings, trial_tables
@@ -24,10 +25,12 @@ from pgdyno.report.comparison_tables import variants_table
 from pgdyno.report.disk_uses import own_disk_table
 from pgdyno.report.drawings import Drawings
 from pgdyno.report.finding_words import list_findings
+from pgdyno.report.first_page import make_first_page
 from pgdyno.report.input import ReportInput
 from pgdyno.report.losses import find_durability_given_up
 from pgdyno.report.method import TRIALS_REMARK, describe_method
 from pgdyno.report.paragraph import hold_together
+from pgdyno.report.places import name_workload
 from pgdyno.report.preflight_table import preflight_table
 from pgdyno.report.reading import explain_reading
 from pgdyno.report.search_parts import make_searches
@@ -41,6 +44,7 @@ _VEGA_SNIPPET = "window.vegaEmbed = vegaEmbed;"
 # A chart is some 1,100 CSS pixels wide at most; more moments than that cannot be seen.
 _MOST_POINTS = 1_100
 _FEWEST_POINTS = 60
+_CODE = re.compile(r"`([^`]+)`")
 
 
 def render_html(report: ReportInput, *, vega_js: str | None = None) -> str:
@@ -55,7 +59,7 @@ def render_html(report: ReportInput, *, vega_js: str | None = None) -> str:
     experiment = report.record.plan.experiment
     arms = {} if experiment is None else describe_arms(report.record, experiment)
     workloads = tuple(
-        make_workload(f"w{number}", workload, drawings, points=points, tag=_tag(arms, workload))
+        make_workload(name_workload(number), workload, drawings, points=points, tag=_tag(arms, workload))
         for number, workload in enumerate(report.analysis.workloads, start=1)
     )
     vega = vega_js or bundle_vega()
@@ -70,6 +74,7 @@ def render_html(report: ReportInput, *, vega_js: str | None = None) -> str:
             sentence=content.describe_study(report),
             durability=find_durability_given_up(report),
             cards=tuple(zip(content.make_cards(report), workloads, strict=False)),
+            first=make_first_page(report),
             findings=list_findings(report),
             workloads=workloads,
             comparisons=make_comparisons(report, drawings),
@@ -134,8 +139,14 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
+    environment.filters["marked"] = _mark
     environment.filters["unbroken"] = lambda words: hold_together(words, "\N{NO-BREAK SPACE}")
     return environment
+
+
+def _mark(words: str) -> Markup:
+    """Words with what stands between backticks as code; all of it stays text."""
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(hold_together(words, "\N{NO-BREAK SPACE}")))))  # noqa: S704 - escaped
 
 
 @functools.cache

@@ -18,10 +18,12 @@ from pgdyno.record.types import Dataset, ErrorFact, Gap, HostFacts, ServerFacts,
 from pgdyno.report.content import describe_study, is_mixed
 from pgdyno.report.disk_uses import DiskJoinDocument, OwnDiskDocument, make_join, make_own_disk
 from pgdyno.report.experiment_document import ExperimentDocument, make_experiment
+from pgdyno.report.first_page import make_first_page
 from pgdyno.report.health_document import HealthDocument, make_health
 from pgdyno.report.input import ReportInput
 from pgdyno.report.layers_document import TunedDocument, make_tuned
 from pgdyno.report.losses import find_durability_given_up, find_workload_losses
+from pgdyno.report.next_steps import Standing, Step
 from pgdyno.report.predictions import PredictionDocument, make_predictions
 from pgdyno.report.scaling import ScalingDocument, make_scaling
 from pgdyno.report.search_document import SearchDocument, make_search
@@ -90,6 +92,17 @@ class WorkloadDocument(msgspec.Struct, frozen=True, kw_only=True):
     trials: tuple[TrialDocument, ...]
 
 
+class StepDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """Something to do next."""
+
+    standing: Annotated[Standing, _says("What is known of its gain; a what-if gives up durability and is no advice.")]
+    words: str
+    gain: Annotated[str, _says("With its interval; empty where nobody knows.")]
+    gain_ratio: float | None
+    caution: Annotated[str, _says("What speaks against it.")]
+    workloads: tuple[str, ...]
+
+
 class ReportDocument(msgspec.Struct, frozen=True, kw_only=True):
     """A report of pgdyno. Absent is null, with the reason beside it where there is one; never 0."""
 
@@ -107,6 +120,10 @@ class ReportDocument(msgspec.Struct, frozen=True, kw_only=True):
     findings: Annotated[tuple[Finding, ...], _says("What weakens the figures, worst first.")]
     explanations: Annotated[
         tuple[Finding, ...], _says("What makes the figures what they are: what limits each load first.")
+    ]
+    not_judged: Annotated[tuple[str, ...], _says("Of which loads nobody can say what limits them, and why.")]
+    next_steps: Annotated[
+        tuple[StepDocument, ...], _says("The most certain gain first, and the largest of them first.")
     ]
     experiment: Annotated[
         ExperimentDocument | None, _says("Variants and verdicts; null for a study that compares nothing.")
@@ -134,7 +151,7 @@ def render_json(report: ReportInput) -> bytes:
 
 def make_document(report: ReportInput) -> ReportDocument:
     """The report as its document."""
-    record = report.record
+    record, first = report.record, make_first_page(report)
     return ReportDocument(
         format="pgdyno-report",
         version=REPORT_VERSION,
@@ -147,6 +164,8 @@ def make_document(report: ReportInput) -> ReportDocument:
         durability_given_up=find_durability_given_up(report),
         findings=report.findings,
         explanations=report.explanations,
+        not_judged=first.not_judged,
+        next_steps=tuple(_make_step(step) for step in first.steps),
         experiment=make_experiment(report),
         search=make_search(report),
         tuned=make_tuned(report),
@@ -169,6 +188,17 @@ def make_schema() -> dict[str, Any]:
         "title": f"pgdyno report, version {REPORT_VERSION}",
         **msgspec.json.schema(ReportDocument),
     }
+
+
+def _make_step(step: Step) -> StepDocument:
+    return StepDocument(
+        standing=step.standing,
+        words=step.words,
+        gain=step.gain,
+        gain_ratio=step.gain_ratio,
+        caution=step.caution,
+        workloads=step.workloads,
+    )
 
 
 def _make_workload(report: ReportInput, workload: WorkloadAnalysis) -> WorkloadDocument:

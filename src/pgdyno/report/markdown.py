@@ -14,7 +14,8 @@ from pgdyno.report.answers import Answer, WorkloadAnswers, answer_study
 from pgdyno.report.comparison_tables import variants_table
 from pgdyno.report.declared_disk import declared_tables, explain_declared
 from pgdyno.report.disk_uses import describe_uses, own_disk_table, uses_table
-from pgdyno.report.finding_words import list_findings
+from pgdyno.report.finding_words import FindingText, list_findings
+from pgdyno.report.first_page import FirstPage, make_first_page
 from pgdyno.report.input import ReportInput
 from pgdyno.report.layers import (
     derived_table,
@@ -26,6 +27,8 @@ from pgdyno.report.layers import (
 )
 from pgdyno.report.losses import find_durability_given_up, find_workload_losses
 from pgdyno.report.method import TRIALS_REMARK, describe_method, describe_noise, is_noise_loud
+from pgdyno.report.next_steps import Step
+from pgdyno.report.places import Place, describe_places
 from pgdyno.report.predictions import predictions_table
 from pgdyno.report.preflight_table import preflight_table
 from pgdyno.report.reading import explain_reading
@@ -51,6 +54,7 @@ def render_markdown(report: ReportInput) -> str:
         *_verdicts(report, compared),
         *_curves(sweep),
         *_found(searched),
+        *_first_page(make_first_page(report, compared)),
         *_findings(report),
         *(block for answers in compared for block in _comparison(report, answers)),
         *(block for answer in searched for block in _search(report, answer)),
@@ -197,15 +201,47 @@ def _findings(report: ReportInput) -> Iterator[str]:
     findings = list_findings(report)
     if not findings:
         return
-    yield "## Findings"
-    lines = []
-    for finding in findings:
-        of = f" ({', '.join(finding.workloads)})" if finding.workloads else ""
-        lone = finding.evidence if len(finding.evidence) == 1 else ()
-        words = " ".join(filter(None, (*(_sentence(one) for one in lone), finding.advice)))
-        lines.append(f"- **{finding.severity.value}**: {escape(finding.claim + of)} {escape(words)}".rstrip())
-        lines += [] if lone else [f"  - {escape(one)}" for one in finding.evidence]
-    yield "\n".join(lines)
+    yield "## What weakens the figures"
+    yield "\n".join(line for finding in findings for line in _finding(finding, finding.advice))
+
+
+def _first_page(page: FirstPage) -> Iterator[str]:
+    if page.alarm:
+        yield f"**{escape(page.alarm)}**"
+    yield "## What limits this server"
+    lines = [line for one in page.explained for line in _finding(one)]
+    lines += [f"- **not judged**: {escape(words)}" for words in page.not_judged]
+    if lines:
+        yield "\n".join(lines)
+    if page.next_steps:
+        yield "## What to do next"
+        yield "\n".join(f"{number}. {_step(step)}" for number, step in enumerate(page.next_steps, start=1))
+    if page.costs:
+        yield "## What it costs"
+        yield escape(" ".join(page.costs))
+
+
+def _finding(one: FindingText, advice: str = "") -> Iterator[str]:
+    of = f" ({one.of})" if one.of else ""
+    lone = one.evidence if len(one.evidence) == 1 else ()
+    words = " ".join(filter(None, (*(_sentence(each) for each in lone), advice)))
+    yield f"- **{one.badge}**: {escape(one.claim + of)} {escape(words)}{_places(one.places)}".rstrip()
+    yield from (f"  - {escape(each)}" for each in one.evidence if not lone)
+    if one.rivals:
+        yield f"  - What else it could be: {escape('; '.join(f'{rival.cause} ({rival.against})' for rival in one.rivals))}"
+    if one.confirm:
+        yield f"  - What would settle it: {escape(one.confirm)}"
+
+
+def _step(step: Step) -> str:
+    of = f" ({step.of})" if step.of else ""
+    gain = _sentence(step.gain) if step.gain else ""
+    words = " ".join(filter(None, (f"{step.words}{of}", gain, step.caution)))
+    return f"**{step.standing.value}**: {escape(words)}{_places(step.places)}"
+
+
+def _places(places: tuple[Place, ...]) -> str:
+    return f" *See {escape(describe_places(places))}.*" if places else ""
 
 
 def _sentence(words: str) -> str:

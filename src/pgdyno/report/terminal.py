@@ -17,6 +17,8 @@ from pgdyno.report.comparison_terminal import list_answers, list_curve
 from pgdyno.report.declared_disk import describe_standing
 from pgdyno.report.disk_uses import describe_uses
 from pgdyno.report.finding_words import list_findings
+from pgdyno.report.first_page import make_first_page
+from pgdyno.report.first_page_terminal import list_first_page
 from pgdyno.report.format import format_confidence, format_estimate
 from pgdyno.report.input import ReportInput
 from pgdyno.report.layers_terminal import list_proof
@@ -45,11 +47,12 @@ def render_terminal(report: ReportInput) -> RenderableType:
     durability = find_durability_given_up(report)
     if durability:
         lines += ["", Text(f"durability given up: {', '.join(durability)}", style="bold red")]
+    lines += ["", *list_first_page(make_first_page(report))]
     findings = list_findings(report)
     if findings:
-        lines.append("")
+        lines += ["", Text("what weakens the figures", style="bold underline")]
     for finding in findings:
-        of = f" ({', '.join(finding.workloads)})" if finding.workloads else ""
+        of = f" ({finding.of})" if finding.of else ""
         claim = Text.assemble((f"{finding.severity.value}: ", _STYLES[finding.severity]), finding.claim, of)
         lines.append(Paragraph(claim, by=0))
         if finding.severity is not Severity.NOTE:

@@ -64,17 +64,27 @@ def trial_charts(trial: TrialAnalysis, *, theme: Theme, points: int | None = Non
         theme: Where the colours come from.
         points: How many moments a series may show; None: all.
     """
-    charts = []
-    for kind in ChartKind:
-        series = tuple(one for one in trial.charts.get(kind, ()) if any(value is not None for value in one.values))
-        if series and kind not in _zero_kinds(trial):
-            charts.append(_time_chart(kind, series, trial, theme, points))
-    return tuple(charts)
+    return tuple(_time_chart(kind, _seen_series(trial, kind), trial, theme, points) for kind in list_drawn(trial))
+
+
+def list_drawn(trial: TrialAnalysis) -> tuple[ChartKind, ...]:
+    """The charts that a trial has, in the report's order."""
+    zeros = _zero_kinds(trial)
+    return tuple(kind for kind in ChartKind if kind not in zeros and _seen_series(trial, kind))
+
+
+def name_chart(kind: ChartKind) -> str:
+    """Its title."""
+    return _TITLES[kind]
 
 
 def list_zeros(trial: TrialAnalysis) -> tuple[str, ...]:
     """Titles of the charts that are left out because all their values are 0."""
     return tuple(_TITLES[kind] for kind in ChartKind if kind in _zero_kinds(trial))
+
+
+def _seen_series(trial: TrialAnalysis, kind: ChartKind) -> tuple[Series, ...]:
+    return tuple(one for one in trial.charts.get(kind, ()) if any(value is not None for value in one.values))
 
 
 def _zero_kinds(trial: TrialAnalysis) -> frozenset[ChartKind]:

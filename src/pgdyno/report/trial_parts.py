@@ -10,6 +10,7 @@ from pgdyno.report.chart import CSS_THEME
 from pgdyno.report.disk_uses import describe_uses, uses_table
 from pgdyno.report.drawings import Drawings, Figure
 from pgdyno.report.format import format_seconds
+from pgdyno.report.places import name_figure, name_trial_part
 from pgdyno.report.predictions import predictions_table
 from pgdyno.report.strip import strip_chart
 from pgdyno.report.table import Table
@@ -71,7 +72,7 @@ def make_workload(
         trial_tables.statements_table(workload),
     )
     parts = {
-        trial.record.planned.number: _make_trial(f"{part_id}-t{trial.record.planned.number}", trial, drawings, points)
+        trial.record.planned.number: _make_trial(name_trial_part(part_id, trial), trial, drawings, points)
         for trial in workload.trials
     }
     representative = workload.representative
@@ -123,7 +124,7 @@ def _make_trial(part_id: str, trial: TrialAnalysis, drawings: Drawings, points: 
         trial=trial,
         title=content.name_trial(trial).capitalize(),
         summary=content.describe_trial(trial),
-        figures=tuple(drawings.add(f"{part_id}-{chart.kind}", chart) for chart in charts),
+        figures=tuple(drawings.add(name_figure(part_id, chart.kind), chart) for chart in charts),
         keys=tuple(keys),
         thinned=next((chart.note for chart in charts if chart.note), ""),
         zeros=list_zeros(trial),

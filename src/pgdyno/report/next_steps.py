@@ -1,0 +1,198 @@
+"""What to do next, in the order of what it gains: what this study has proven, then what is expected, then what would tell.
+
+A step is called proven only where a verdict of this study or of a confirmation says so. What gives up durability is a
+what-if: it shows what durability costs, and is never advice.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from pgdyno.analyse.proof import find_gains
+from pgdyno.analyse.time_share import Certainty
+from pgdyno.analyse.verdict import Verdict, VerdictKind
+from pgdyno.record.tuned import STOCK
+from pgdyno.report.answers import WorkloadAnswers
+from pgdyno.report.arms import ArmText
+from pgdyno.report.comparison import count_pairs, describe_change
+from pgdyno.report.finding_words import FindingText, join_places
+from pgdyno.report.input import ReportInput
+from pgdyno.report.method import is_noise_loud
+from pgdyno.report.places import Place
+
+# Of several that are proven to be faster than the reference, nobody has asked which is the fastest.
+_MOST_PROVEN = 2
+
+
+_HUES = {
+    "proven": "green", "expected": "blue", "gain unknown": "slate", "would tell": "indigo", "what-if": "vermilion"
+}  # fmt: skip
+
+
+class Standing(enum.Enum):
+    """What is known of a step's gain, in the order of steps."""
+
+    PROVEN = "proven"
+    EXPECTED = "expected"
+    UNKNOWN = "gain unknown"
+    SETTLES = "would tell"
+    """An experiment: it gains knowledge."""
+    WHAT_IF = "what-if"
+    """It gives up durability: what that costs, and no advice."""
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """Something to do."""
+
+    standing: Standing
+    words: str
+    """A sentence."""
+    gain: str = ""
+    """What it gains, with its interval; empty where nobody knows."""
+    caution: str = ""
+    """A sentence on what speaks against it."""
+    gain_ratio: float | None = None
+    """By which steps of one standing are put in order."""
+    workloads: tuple[str, ...] = ()
+    places: tuple[Place, ...] = ()
+    reason: int | None = None
+    """The place in the list of explanations, from 1, of what speaks for it."""
+
+    @property
+    def of(self) -> str:
+        """The workloads as they stand beside it; empty for the whole study."""
+        return join_places(self.workloads)
+
+    @property
+    def hue(self) -> str:
+        """The colour of its standing."""
+        return _HUES[self.standing.value]
+
+
+class _Shown(msgspec.Struct, frozen=True, kw_only=True):
+    """A verdict on one workload, and where it stands."""
+
+    verdict: Verdict | None
+    workload: str
+    anchor: str
+
+    @property
+    def kind(self) -> VerdictKind | None:
+        return None if self.verdict is None else self.verdict.kind
+
+    @property
+    def words(self) -> str:
+        if self.verdict is None:
+            return ""
+        return f"{describe_change(self.verdict)} on {self.workload}, {count_pairs(self.verdict)}"
+
+
+def list_steps(
+    report: ReportInput, compared: tuple[WorkloadAnswers, ...], explained: Iterable[FindingText]
+) -> tuple[Step, ...]:
+    """Steps, the most certain gain first and the largest of them first."""
+    # What tells two identical variants apart proves nothing.
+    trusted = {one.workload: f"c{number}" for number, one in enumerate(compared, start=1) if not is_noise_loud(one)}
+    proven = _from_tuned(report, trusted) if report.record.tuned is not None else _from_answers(compared, trusted)
+    steps = [*proven, *(step for number, one in enumerate(explained, start=1) for step in _from_finding(one, number))]
+    order = list(Standing)
+    ordered = sorted(steps, key=lambda step: (order.index(step.standing), -abs(step.gain_ratio or 0.0)))
+    # One experiment after the other: its answer may make the next one needless.
+    told = next((step for step in ordered if step.standing is Standing.SETTLES), None)
+    return tuple(step for step in ordered if step.standing is not Standing.SETTLES or step is told)
+
+
+def _from_finding(one: FindingText, number: int) -> Iterator[Step]:
+    is_proven = one.certainty is Certainty.PROVEN
+    if one.advice:
+        known = Standing.PROVEN if is_proven else Standing.EXPECTED
+        yield Step(
+            standing=known if one.gain else Standing.UNKNOWN,
+            words=one.advice,
+            gain=one.gain,
+            gain_ratio=one.gain_ratio,
+            workloads=one.workloads,
+            reason=number,
+        )
+    if one.confirm and one.certainty is not None and not is_proven:
+        yield Step(standing=Standing.SETTLES, words=one.confirm, workloads=one.workloads, reason=number)
+
+
+def _from_tuned(report: ReportInput, trusted: Mapping[str, str]) -> Iterator[Step]:
+    shown: dict[str | None, list[_Shown]] = {}
+    for gain in find_gains(report.record, report.analysis):
+        if gain.workload in trusted:
+            one = _Shown(verdict=gain.verdict, workload=gain.workload, anchor="derived")
+            shown.setdefault(gain.layer, []).append(one)
+    whole = shown.pop(None, [])
+    yield from _use(whole, "Use the derived settings.")
+    if not any(one.kind is VerdictKind.FASTER for one in whole):
+        yield from _stay(whole, STOCK)
+    for layer, of in shown.items():
+        costs = [one for one in of if one.kind is VerdictKind.SLOWER]
+        if costs:
+            yield _make(Standing.PROVEN, f"Leave the layer {layer} out of the derived settings: it costs.", costs)
+
+
+def _from_answers(compared: Sequence[WorkloadAnswers], trusted: Mapping[str, str]) -> Iterator[Step]:
+    arms: dict[str, ArmText] = {}
+    shown: dict[str, list[_Shown]] = {}
+    for answers in compared:
+        if answers.workload in trusted and answers.sweep is None:
+            for answer in answers.answers:
+                arms[answer.arm.name] = answer.arm
+                one = _Shown(verdict=answer.verdict, workload=answers.workload, anchor=trusted[answers.workload])
+                shown.setdefault(answer.arm.name, []).append(one)
+    if not shown:
+        return
+    reference = compared[0].reference
+    lossy = {name for name, arm in arms.items() if reference.is_durable and not arm.is_durable}
+    for name in lossy:
+        faster = [one for one in shown[name] if one.kind is VerdictKind.FASTER]
+        if faster:
+            yield _make(Standing.WHAT_IF, f"{arms[name].title} shows what durability costs.", faster)
+    fair = {name: of for name, of in shown.items() if name not in lossy}
+    advised = [
+        step for name, of in fair.items() for step in _use(of, f"Use {arms[name].title} rather than {reference.title}.")
+    ]
+    advised.sort(key=lambda step: -abs(step.gain_ratio or 0.0))
+    yield from advised[:_MOST_PROVEN]
+    if not advised:
+        yield from _stay([one for of in fair.values() for one in of], reference.title)
+
+
+def _use(shown: Sequence[_Shown], words: str) -> Iterator[Step]:
+    """The step where a variant is faster on any workload, with what it costs on others."""
+    faster = [one for one in shown if one.kind is VerdictKind.FASTER]
+    if faster:
+        slower = "; ".join(one.words for one in shown if one.kind is VerdictKind.SLOWER)
+        step = _make(Standing.PROVEN, words, faster)
+        yield msgspec.structs.replace(step, caution=f"Weigh it: {slower}." if slower else "")
+
+
+def _stay(shown: Sequence[_Shown], reference: str) -> Iterator[Step]:
+    kinds = {one.kind for one in shown}
+    if kinds and kinds <= {VerdictKind.SLOWER, VerdictKind.EQUIVALENT}:
+        yield Step(standing=Standing.PROVEN, words=f"Stay with {reference}: what was tried is not faster.")
+    elif kinds:
+        yield Step(
+            standing=Standing.UNKNOWN,
+            words=f"Stay with {reference} for now: nothing that was tried is proven to be faster.",
+        )
+
+
+def _make(standing: Standing, words: str, shown: Sequence[_Shown]) -> Step:
+    anchors = {one.anchor: one.workload for one in shown}
+    return Step(
+        standing=standing,
+        words=words,
+        gain="; ".join(one.words for one in shown),
+        gain_ratio=max((one.verdict.effect_ratio or 0.0 for one in shown if one.verdict is not None), key=abs),
+        places=tuple(
+            Place(title="Derived settings" if anchor == "derived" else f"Verdicts on {workload}", anchor=anchor)
+            for anchor, workload in anchors.items()
+        ),
+    )

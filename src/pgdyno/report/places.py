@@ -1,0 +1,78 @@
+"""Where in a report the evidence of a sentence lies: the charts of one trial, by title and, on the page, by anchor."""
+
+from __future__ import annotations
+
+import msgspec
+
+from pgdyno.analyse.types import ChartKind, TrialAnalysis, WorkloadAnalysis
+from pgdyno.explain.finding import Finding
+from pgdyno.report.input import ReportInput
+from pgdyno.report.trial_charts import list_drawn, name_chart
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """A chart, a table or a section."""
+
+    title: str
+    """As it is called where it stands."""
+    anchor: str
+    """Its id in the page."""
+    where: str = ""
+    """The trial that it is of; empty where its title says enough."""
+
+
+def name_workload(number: int) -> str:
+    """The id of a workload's part of the page, of its place in the analysis from 1."""
+    return f"w{number}"
+
+
+def name_trial_part(workload_id: str, trial: TrialAnalysis) -> str:
+    """The id of a trial's part of the page."""
+    return f"{workload_id}-t{trial.record.planned.number}"
+
+
+def name_figure(part_id: str, kind: str) -> str:
+    """The id of a chart in a part of the page."""
+    return f"{part_id}-{kind}"
+
+
+def find_places(finding: Finding, report: ReportInput) -> tuple[Place, ...]:
+    """The charts that show a finding, of the trial it was seen in, or else of the one with the median TPS."""
+    found = _find_trial(finding, report)
+    if found is None:
+        return ()
+    workload_id, trial = found
+    part_id = name_trial_part(workload_id, trial)
+    where = f"trial {trial.record.planned.number}"
+    drawn = list_drawn(trial)
+    return tuple(_place(part_id, kind, where) for kind in dict.fromkeys(finding.shows) if kind in drawn)
+
+
+def describe_places(places: tuple[Place, ...]) -> str:
+    """For forms without links: `charts of trial 7: CPU, Run queue`."""
+    by_where: dict[str, list[str]] = {}
+    for place in places:
+        by_where.setdefault(place.where, []).append(place.title)
+    return "; ".join(
+        f"{'charts of ' if where else ''}{where}{': ' if where else ''}{', '.join(titles)}"
+        for where, titles in by_where.items()
+    )
+
+
+def _place(part_id: str, kind: ChartKind, where: str) -> Place:
+    return Place(title=name_chart(kind), anchor=name_figure(part_id, kind.value), where=where)
+
+
+def _find_trial(finding: Finding, report: ReportInput) -> tuple[str, TrialAnalysis] | None:
+    for number, workload in enumerate(report.analysis.workloads, start=1):
+        if finding.workload in {None, workload.name, workload.load.name}:
+            trial = _pick(workload, finding.trial)
+            if trial is not None:
+                return name_workload(number), trial
+    return None
+
+
+def _pick(workload: WorkloadAnalysis, number: int | None) -> TrialAnalysis | None:
+    if number is None:
+        return workload.representative
+    return next((trial for trial in workload.trials if trial.record.planned.number == number), None)
