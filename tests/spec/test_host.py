@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from pgdyno.errors import ExitCode, SpecError
-from pgdyno.spec.host import HostSpec, parse_host, read_host
+from pgdyno.spec.host import DiskSpec, HostSpec, parse_host, read_host
 from pgdyno.spec.read import parse_study, read_study
 
 HOSTS = Path(__file__).parent / "hosts"
@@ -50,6 +52,19 @@ def test_a_study_may_declare_its_host_in_part() -> None:
     assert not study.host.is_whole
 
 
+def test_the_host_template_has_every_key() -> None:
+    text = (Path(__file__).parents[2] / "studies" / "hosts" / "template.toml").read_text()
+    for key in HostSpec.__struct_fields__ + DiskSpec.__struct_fields__:
+        assert re.search(rf"^(# )?{key} = |^\[{key}\]", text, re.MULTILINE), key
+    whole = text.partition("[wal_disk]")[0]
+    # What excludes something else stands as a comment, with a value that is one.
+    for other, instead in (("kind", ("volume", "volume_iops", "volume_mb_s")), ("flush_ms", ("volume_latency_ms",)),
+                           ("lvm_stripes", ("raid",)), ("cpus", ()), ("read_mb_s", ())):  # fmt: skip
+        swapped = re.sub(rf"^({'|'.join(instead)}) = .*$", "", whole, flags=re.MULTILINE) if instead else whole
+        host = parse_host(re.sub(rf"^# {other} = ", f"{other} = ", swapped, flags=re.MULTILINE), source="template")
+        assert other in msgspec.to_builtins(host) or other in msgspec.to_builtins(host.disk)
+
+
 def test_the_template_declares_a_host() -> None:
     text = (Path(__file__).parents[2] / "studies" / "template.toml").read_text()
     tables = text[text.index("# [host]") : text.index("[[workload]]")].replace("\n# ", "\n").removeprefix("# ")
@@ -79,7 +94,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     ("text", "hint"),
     [
         ('instance = "r8g.2xlarge"\n[host.disk]\nkind = "hdd"\n', "only a study has a [host] table"),
-        ('instance = "r8g.2xlarge"\n[disk]\nvolume = "gp3"\nsize = "-5GB"\n', "shows most keys with a value"),
+        ('instance = "r8g.2xlarge"\n[disk]\nvolume = "gp3"\nsize = "-5GB"\n', "shows every key with a value"),
         ('instance = "r8g.2xlarge"\n[disk]\nvolume = "gp3"\nsise = "5GB"\n', "did you mean size?"),
         ('instance = "r8g.2xlarge"\n[disk]\nkind = "hdd"\ncount = 4\nraid = 5\n', "one of 0, 1, 10"),
     ],

@@ -8,6 +8,7 @@ from pgdyno.analyse.disk_card import PLATEAU_GAIN, JobFigures, LatencyFigures, P
 from pgdyno.analyse.disk_efficiency import Efficiency
 from pgdyno.analyse.estimate import Estimate
 from pgdyno.plan.disk import DiskJob, Pattern
+from pgdyno.record.disk_card import CardScope
 from pgdyno.report.disk import ENTRY_WORDS, CardView, format_latency, format_rate, show_entry
 from pgdyno.report.format import ABSENT, format_bytes, format_number, format_percent
 from pgdyno.report.layout import LayoutView
@@ -23,7 +24,7 @@ _JOB_WORDS = {
     Pattern.WAL: "WAL",
 }
 _BEGUN = {PlateauKind.REACHED, PlateauKind.LIKELY}
-_STAR = "*"
+_STAR, _LARGE = "*", "large"
 _FLUSH_GROUPS = ("one 8kB write", "two 8kB writes")
 
 
@@ -49,12 +50,13 @@ def jobs_table(view: CardView) -> Table | None:
     titles = columns("fio", "depth", "IOPS", "±", "MB/s", "p50", "p99", "p99.9", numbers_from=1)
     has_plateau = any(one.kind in _BEGUN for one in view.figures.plateaus)
     star = f" {_STAR} marks the depth from which more buys less than {PLATEAU_GAIN * 100:.0f} %." if has_plateau else ""
+    large = f" {_LARGE}: {_say_large(view)}" if any(row[3].text == _LARGE for row in rows) else ""
     return Table(
         caption="Each pattern by depth",
         columns=titles,
         rows=rows,
-        remark=f"± is half of the 95 % interval.{star} Latency: of reads where both are at work, of the flush where there"
-        " is one.",
+        remark=f"± is half of the 95 % interval.{large}{star} Latency: of reads where both are at work, of the flush where"
+        " there is one.",
     )
 
 
@@ -124,6 +126,12 @@ def _job_row(one: JobFigures, plateaus: tuple[Plateau, ...]) -> tuple[Cell, ...]
     )
 
 
+def _say_large(view: CardView) -> str:
+    count = view.figures.round_count
+    more = "; without --quick there are more." if view.card.scope is CardScope.QUICK else "."
+    return f"{count} rounds that differ so much leave open by more than a factor of 2{more}"
+
+
 def _percentile(latency: LatencyFigures | None, name: str) -> str | None:
     value: float | None = None if latency is None else getattr(latency, name).value
     return None if value is None else format_latency(value)
@@ -133,7 +141,7 @@ def _half_width(estimate: Estimate) -> str | None:
     if estimate.low is None or estimate.high is None or estimate.low <= 0:
         return None
     half_width = math.sqrt(estimate.high / estimate.low) - 1
-    return f"{half_width * 100:.0f} %" if half_width < 1 else "large"
+    return f"{half_width * 100:.0f} %" if half_width < 1 else _LARGE
 
 
 def _efficiency_row(one: Efficiency) -> tuple[Cell, ...]:

@@ -265,7 +265,7 @@ def _spec_error(message: str, *, text: str, source: str) -> SpecError:
     elif found.path == "host":
         hint = "only a study has a [host] table: here its keys begin the file, and its disk is [disk]"
     elif found.key in found.keys:
-        hint = "studies/template.toml shows most keys with a value, below [host]"
+        hint = "studies/hosts/template.toml shows every key with a value"
     line = find_line(text, found.path) if found.path else None
     where = f"{source}, line {line}" if line else source
     return SpecError(f"{where}: {found.fact}", detail=f"key {found.path}" if found.path else "", hint=hint)
