@@ -30,6 +30,11 @@ class BoundKind(enum.Enum):
     INSTANCE_BYTES = "bytes through the instance"
 
     @property
+    def noun(self) -> str:
+        """As it stands in a sentence: `the limit of …`."""
+        return {BoundKind.CPU: "the CPUs", BoundKind.LOAD_GENERATOR: "pgbench"}.get(self, self.value)
+
+    @property
     def is_of_disk(self) -> bool:
         """Whether another disk moves it."""
         return self not in {BoundKind.CPU, BoundKind.LOAD_GENERATOR}
@@ -91,6 +96,7 @@ class NextLimit(msgspec.Struct, frozen=True, kw_only=True):
     """What holds a workload when what holds it now is gone."""
 
     removed: str
+    """In a word or a clause."""
     binds: BoundKind
     tps: Estimate
     """What it allows: no more than that, and perhaps less."""
@@ -137,10 +143,11 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
     candidates: tuple[BoundKind, ...]
     """Those that may be the lowest, as far as their intervals tell; all of them where intervals lack."""
     next: NextLimit | None
+    """None, with the reason in `absent` under `next`, where nobody knows."""
     advice: ClientAdvice
     projections: tuple[Projection, ...]
     absent: dict[str, str]
-    """Why there is no bound of a kind, by its name."""
+    """Why there is no bound of a kind, by its name; and of what else lacks."""
 
     def find(self, kind: BoundKind) -> Bound | None:
         """The bound of that kind."""

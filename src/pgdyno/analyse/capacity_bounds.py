@@ -21,16 +21,16 @@ import msgspec
 from pgdyno.analyse.capacity import Bound, BoundKind
 from pgdyno.analyse.disk_entries import EntryKey
 from pgdyno.analyse.disk_join import DiskLimits, DiskUse, UseKind
-from pgdyno.analyse.estimate import Estimate, divide_estimates, estimate_geometric_mean, exactly
+from pgdyno.analyse.estimate import Estimate, divide_estimates, estimate_geometric_mean, exactly, scale_estimate
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.record.types import HostFacts, TrialStatus
 
-NO_CARD = "the disk has no card: what it can do is not known"
+NO_CARD = "the disk has no card"
 HARDLY_USED = "it is hardly used"
 _NOT_SEEN = "the disk was not observed"
 # Where others used more of the CPUs than this, a bound says so.
 _OTHERS_RATIO = 0.1
-_KINDS = {
+_DEVICE = {
     UseKind.WAL: (BoundKind.WAL, EntryKey.SEQUENTIAL_WRITE),
     UseKind.READS: (BoundKind.READS, EntryKey.RANDOM_READ),
     UseKind.READ_BYTES: (BoundKind.READ_BYTES, EntryKey.SEQUENTIAL_READ),
@@ -39,7 +39,16 @@ _KINDS = {
     UseKind.INSTANCE_IOPS: (BoundKind.INSTANCE_IOPS, None),
     UseKind.INSTANCE_BYTES: (BoundKind.INSTANCE_BYTES, None),
 }
+_OF_INSTANCE = frozenset({BoundKind.INSTANCE_IOPS, BoundKind.INSTANCE_BYTES})
 _DEMAND_UNITS = {"1/s": "count", "bytes/s": "bytes", "s/s": "s"}
+
+
+class _Taken(NamedTuple):
+    """What a trial took of a resource in a second, its transactions in a second, and what was left to it of the resource."""
+
+    amount: float
+    rate_tps: float
+    left_ratio: float = 1.0
 
 
 class _Trial(NamedTuple):
@@ -61,16 +70,17 @@ def find_bounds(
     """
     trials = [_Trial(trial, rate) for trial in workload.trials if (rate := _rate_tps(trial)) is not None]
     if not trials:
-        return (), {kind.value: "no trial is finished" for kind in BoundKind}
+        return (), {kind.value: "no trial is finished" for kind in BoundKind if kind not in _OF_INSTANCE}
     clients, threads = workload.load.clients, workload.load.threads
     found = [
         _bound_cpus(trials, host),
         _bound_generator(trials, threads),
         _bound_flushes(trials, clients, limits),
-        *(_bound_device(trials, use_kind, limits) for use_kind in _KINDS),
+        *(_bound_device(trials, use_kind, limits) for use_kind in _DEVICE),
     ]
     bounds = [bound for _, bound in found if isinstance(bound, Bound)]
-    absent = {kind.value: reason for kind, reason in found if isinstance(reason, str)}
+    # An instance that limits nothing lacks nothing.
+    absent = {kind.value: reason for kind, reason in found if isinstance(reason, str) and kind not in _OF_INSTANCE}
     return tuple(sorted(bounds, key=lambda bound: bound.tps.value or 0.0)), absent
 
 
@@ -86,22 +96,20 @@ def _rate_tps(trial: TrialAnalysis) -> float | None:
 
 
 def _bound_cpus(trials: Sequence[_Trial], host: HostFacts) -> _Found:
-    """Of the CPUs that the study may use; what it cannot have of them is charged to its transactions in proportion."""
+    """Of the CPUs that the study may use, less what others and the hypervisor took of them."""
     usable = host.usable_cpu_count
-    taken, most_others = [], 0.0
+    taken = []
     for trial, rate_tps in trials:
         busy, seen_count = trial.shares.get("cpu_busy_ratio"), trial.cpus_seen_count
         if busy is None or not seen_count:
             continue
         # Rounding of the kernel's ticks can make it a little less than nothing.
         others = max(0.0, trial.shares.get("cpu_others_ratio") or 0.0)
-        own_count = max(0.0, busy - others) * seen_count
         # Others on CPUs that the study may not use take nothing from it.
-        is_narrowed = usable < seen_count
-        lost = 0.0 if is_narrowed else min(others + (trial.shares.get("cpu_steal_ratio") or 0.0), 0.99)
-        most_others = max(most_others, 0.0 if is_narrowed else others)
-        taken.append((own_count / (1.0 - lost), rate_tps))
-    less = f", of which others used up to {most_others * 100:.0f} %" if most_others > _OTHERS_RATIO else ""
+        lost = 0.0 if usable < seen_count else others + (trial.shares.get("cpu_steal_ratio") or 0.0)
+        taken.append(_Taken(max(0.0, busy - others) * seen_count, rate_tps, left_ratio=max(0.01, 1.0 - lost)))
+    lost = 1.0 - min((one.left_ratio for one in taken), default=1.0)
+    less = f", of which others took up to {lost * 100:.0f} %" if lost > _OTHERS_RATIO else ""
     limit = exactly(usable, unit="s/s")
     return _bound(BoundKind.CPU, taken, limit, how=f"{usable:g} CPUs{less}", unseen="nobody watched the CPUs")
 
@@ -109,7 +117,7 @@ def _bound_cpus(trials: Sequence[_Trial], host: HostFacts) -> _Found:
 def _bound_generator(trials: Sequence[_Trial], threads: int) -> _Found:
     """Of pgbench's threads, as its busiest one stands: clients are dealt out evenly."""
     ratios = [(trial.shares.get("load_generator_thread_ratio"), rate_tps) for trial, rate_tps in trials]
-    taken = [(ratio * threads, rate_tps) for ratio, rate_tps in ratios if ratio is not None]
+    taken = [_Taken(ratio * threads, rate_tps) for ratio, rate_tps in ratios if ratio is not None]
     how = f"pgbench with {threads} threads" if threads > 1 else "pgbench with one thread"
     limit = exactly(float(threads), unit="s/s")
     return _bound(BoundKind.LOAD_GENERATOR, taken, limit, how=how, unseen="nobody watched pgbench")
@@ -137,20 +145,15 @@ def _bound_flushes(trials: Sequence[_Trial], clients: int, limits: DiskLimits | 
 
 
 def _bound_device(trials: Sequence[_Trial], use_kind: UseKind, limits: DiskLimits | None) -> _Found:
-    kind, key = _KINDS[use_kind]
+    kind, key = _DEVICE[use_kind]
     uses = _list_uses(trials, use_kind)
     if uses:
-        taken = [(use.used, rate_tps) for use, rate_tps in uses]
+        taken = [_Taken(use.used, rate_tps) for use, rate_tps in uses]
         return _bound(kind, taken, _limit(uses[0][0], key, limits), how=uses[0][0].how, unseen=_NOT_SEEN)
-    if key is None:
-        return kind, "no instance is declared that limits its volumes"
     if limits is None:
         return kind, NO_CARD
-    return kind, _NOT_SEEN if _is_measured(key, limits) else "the disk's card does not have it"
-
-
-def _is_measured(key: EntryKey, limits: DiskLimits) -> bool:
-    return any(entry.key is key for entry in limits.entries)
+    is_measured = any(entry.key is key for entry in limits.entries)
+    return kind, _NOT_SEEN if is_measured else "the disk's card does not have it"
 
 
 def _list_uses(trials: Sequence[_Trial], kind: UseKind) -> list[tuple[DiskUse, float]]:
@@ -170,20 +173,21 @@ def _limit(use: DiskUse, key: EntryKey | None, limits: DiskLimits | None, *, per
     return msgspec.structs.replace(entry.estimate, reason=reason)
 
 
-def _bound(kind: BoundKind, taken: Sequence[tuple[float, float]], limit: Estimate, *, how: str, unseen: str) -> _Found:
-    """From what each trial took in a second, and its transactions in a second."""
+def _bound(kind: BoundKind, taken: Sequence[_Taken], limit: Estimate, *, how: str, unseen: str) -> _Found:
+    """From what each trial took. What was not left to a trial is charged to its transactions, in proportion."""
     if not taken:
         return kind, unseen
-    if not all(amount for amount, _ in taken):
+    if not all(one.amount for one in taken):
         return kind, HARDLY_USED
-    demands = [amount / rate_tps for amount, rate_tps in taken]
-    demand = estimate_geometric_mean(demands, unit=_DEMAND_UNITS[limit.unit])
-    amount = estimate_geometric_mean([amount for amount, _ in taken], unit=limit.unit)
+    unit = _DEMAND_UNITS[limit.unit]
+    charged = estimate_geometric_mean([one.amount / one.left_ratio / one.rate_tps for one in taken], unit=unit)
+    amount = estimate_geometric_mean([one.amount / one.left_ratio for one in taken], unit=limit.unit)
+    left = estimate_geometric_mean([one.left_ratio for one in taken], unit="ratio")
     bound = Bound(
         kind=kind,
-        tps=divide_estimates(limit, demand, unit="tps"),
-        demand=demand,
-        limit=limit,
+        tps=divide_estimates(limit, charged, unit="tps"),
+        demand=estimate_geometric_mean([one.amount / one.rate_tps for one in taken], unit=unit),
+        limit=scale_estimate(limit, left.value or 1.0),
         used=divide_estimates(amount, limit, unit="ratio"),
         how=how,
     )

@@ -10,13 +10,13 @@ It refuses a capacity where variants alternate within a trial: what each took of
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from pgdyno.analyse.capacity import Bound, BoundKind, Capacity, NextLimit, Standing
-from pgdyno.analyse.capacity_bounds import find_bounds
+from pgdyno.analyse.capacity_bounds import NO_CARD, find_bounds
 from pgdyno.analyse.capacity_clients import advise_clients
 from pgdyno.analyse.capacity_projection import project
 from pgdyno.analyse.disk_join import DiskLimits
@@ -29,6 +29,8 @@ from pgdyno.record.types import StudyRecord
 # Our reasoning: with 85 % of a resource in use most of the time that goes to it is queueing, and backends that come and
 # go never use all of it.
 _NEAR_RATIO = 0.85
+# A share of the time of nearly all of it would gain nearly everything: no interval of looks is that sure.
+_MOST_SHARE = 0.99
 _RESOURCES = {
     BoundKind.CPU: Resource.CPU,
     BoundKind.LOAD_GENERATOR: Resource.LOAD_GENERATOR,
@@ -102,21 +104,24 @@ def _reckon(load: _Load, limits: DiskLimits | None) -> Capacity:
     lowest = _lowest_tps(bounds)
     ceiling = lowest if peak.value is None else peak
     firm = next((bound for bound in bounds if bound.is_firm), None)
-    is_measured = peak.value is not None or firm is None
+    following = _find_next(bounds, standing, peak, load.workload, has_card=limits is not None)
+    nearness = (
+        divide_estimates(load.run, ceiling, unit="ratio") if peak.value is not None or firm is None else firm.used
+    )
     return Capacity(
         workload=load.name,
         clients=load.workload.load.clients,
         tps=load.run,
         peak=peak,
         ceiling=ceiling,
-        nearness=divide_estimates(load.run, ceiling, unit="ratio") if is_measured else firm.used,
+        nearness=nearness,
         standing=standing,
         bounds=bounds,
         candidates=find_candidates(bounds),
-        next=_find_next(bounds, standing, peak, load.workload),
+        next=following if isinstance(following, NextLimit) else None,
         advice=advise_clients(load.workload, load.sweep, bounds=bounds, lowest=lowest),
         projections=project(bounds, standing, load.workload, load.record, absent=absent, sweep=load.sweep),
-        absent=absent,
+        absent=absent if isinstance(following, NextLimit) else {**absent, "next": following},
     )
 
 
@@ -157,30 +162,30 @@ def _find_standing(bounds: Sequence[Bound], sweep: ClientSweep | None) -> Standi
 
 
 def _find_next(
-    bounds: Sequence[Bound], standing: Standing, peak: Estimate, workload: WorkloadAnalysis
-) -> NextLimit | None:
-    """None without two things that hold a load one after the other."""
+    bounds: Sequence[Bound], standing: Standing, peak: Estimate, workload: WorkloadAnalysis, *, has_card: bool
+) -> NextLimit | str:
+    """What holds a load after what holds it now, or why nobody knows."""
     left = [bound for bound in bounds if not bound.is_refuted]
     if standing is Standing.HELD:
         shares = {one: _share(workload, one).value or 0.0 for one in _UNBOUND}
         holder = max(shares, key=lambda one: shares[one])
-        name = (
-            f"{holder.value}, which takes most of what is no use of a resource," if shares[holder] else "what holds it"
-        )
+        name = f"what holds it now, perhaps {holder.value}," if shares[holder] else "what holds it now"
         return _name_next(name, peak, left[0], _gain(_share(workload, holder)))
+    if not has_card:
+        return NO_CARD
     if standing is Standing.UNKNOWN or len(left) < 2:
-        return None
+        return "no second bound is known"
     first, then = left[:2]
     resource = _RESOURCES.get(first.kind)
     share = (
         _no_share("its part of a transaction's time is not known") if resource is None else _share(workload, resource)
     )
-    return _name_next(first.kind.value, first.tps, then, _gain(share))
+    return _name_next(first.kind.noun, first.tps, then, _gain(share))
 
 
 def _name_next(removed: str, now: Estimate, then: Bound, at_clients: Estimate) -> NextLimit:
-    times = divide_estimates(then.tps, now, unit="ratio")
-    return NextLimit(removed=removed, binds=then.kind, tps=then.tps, gain=_less_one(times), gain_at_clients=at_clients)
+    gain = _gained(divide_estimates(then.tps, now, unit="ratio"), lambda times: times - 1.0)
+    return NextLimit(removed=removed, binds=then.kind, tps=then.tps, gain=gain, gain_at_clients=at_clients)
 
 
 def _share(workload: WorkloadAnalysis, resource: Resource) -> Estimate:
@@ -199,14 +204,16 @@ def _no_share(reason: str) -> Estimate:
 
 
 def _gain(share: Estimate) -> Estimate:
-    """What as many clients gain without that part of the time: N clients do N / R, by Little's law. Source: Little 1961."""
+    """What as many clients gain without that part of the time: N clients do N / R, by Little's law.
 
-    def gained(ratio: float | None) -> float | None:
-        return None if ratio is None else 1.0 / (1.0 - min(max(ratio, 0.0), 0.99)) - 1.0
+    Source: Little 1961, "A proof for the queuing formula L = lambda W", doi:10.1287/opre.9.3.383.
+    """
+    return _gained(share, lambda ratio: 1.0 / (1.0 - min(ratio, _MOST_SHARE)) - 1.0)
 
-    return msgspec.structs.replace(share, value=gained(share.value), low=gained(share.low), high=gained(share.high))
 
-
-def _less_one(ratio: Estimate) -> Estimate:
-    ends = {end: None if (at := getattr(ratio, end)) is None else at - 1.0 for end in ("value", "low", "high")}
-    return msgspec.structs.replace(ratio, **ends)
+def _gained(estimate: Estimate, gain: Callable[[float], float]) -> Estimate:
+    """A rising function of an estimate; what only takes something away loses nothing."""
+    ends = {
+        end: None if (at := getattr(estimate, end)) is None else max(0.0, gain(at)) for end in ("value", "low", "high")
+    }
+    return msgspec.structs.replace(estimate, **ends)

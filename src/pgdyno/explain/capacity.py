@@ -79,21 +79,18 @@ _WHY = {
 
 
 def _claim(capacity: Capacity, binding: Bound) -> str:
-    kind, most = binding.kind.value, f"{_number(binding.tps.value)} TPS"
-    used = _percent(binding.used.value)
+    noun, most, used = binding.kind.noun, f"{_number(binding.tps.value)} TPS", _percent(binding.used.value)
+    at_clients = f" for {_count(capacity.clients)}" if binding.kind is BoundKind.FLUSHES else ""
+    limit = f"{most}, the limit of {noun}{at_clients}"
     if capacity.standing is Standing.HELD:
-        peak = f"{_number(capacity.peak.value)} TPS"
-        return (
-            f"It stops at {peak}, with nothing used up: {kind}, which would bind first at {most}, are used to {used}."
-        )
-    at_clients = f" with {_count(capacity.clients)}" if binding.kind is BoundKind.FLUSHES else ""
+        return f"It stops at {_number(capacity.peak.value)} TPS with nothing used up: that is {used} of {limit}."
     if capacity.standing is Standing.AT_BOUND:
-        return f"It is at the ceiling of {kind}: they allow {most} at most{at_clients}, and {used} of them are used."
-    return f"It could come to {most} at most{at_clients}, where {kind} bind first; it used {used} of that."
+        return f"It is at its ceiling: {used} of {limit}."
+    return f"It came to {used} of {limit}, which is the first."
 
 
 def _unknown(capacity: Capacity) -> Finding:
-    reasons = dict.fromkeys(capacity.absent.values())
+    reasons = dict.fromkeys(reason for name, reason in capacity.absent.items() if name != "next")
     return Finding(
         rule=CEILING,
         severity=Severity.NOTE,
@@ -106,13 +103,12 @@ def _unknown(capacity: Capacity) -> Finding:
 
 def _gain(capacity: Capacity) -> str:
     following = capacity.next
-    if following is None or following.gain.value is None:
+    if following is None or following.gain.low is None:
         return ""
-    most = f"at most {_change(following.gain)} until {following.binds.value} bind at {_number(following.tps.value)} TPS"
-    if following.gain_at_clients.value is None:
-        return f"Without {following.removed}: {most} (worked out, not measured)"
-    as_many = f"as many clients gain at most {_change(following.gain_at_clients)}"
-    return f"Without {following.removed}: {most}; {as_many} (worked out, not measured)"
+    most = f"{_change(following.gain)} at most, up to the limit of {following.binds.noun} at {_number(following.tps.value)} TPS"
+    as_many = following.gain_at_clients
+    told = "" if as_many.low is None else f"; as many clients as now {_change(as_many)} at most"
+    return f"Expected, were {following.removed} no limit: {most}{told}; worked out, not measured"
 
 
 def _find_clients(record: StudyRecord, capacity: Capacity) -> Iterator[Finding]:
@@ -148,7 +144,7 @@ def _find_passed(capacity: Capacity) -> Iterator[Finding]:
                 severity=Severity.NOTE,
                 claim=f"It took more than was known to be there of {bound.kind.value}.",
                 evidence=_show(bound),
-                why="The disk did more than when its card was made, so that this is no bound of it.",
+                why="It can do more than when its card was made, or than is declared: this is no bound.",
                 advice="`pgdyno disk` measures it again.",
                 workload=capacity.workload,
                 shows=_CHARTS[bound.kind],

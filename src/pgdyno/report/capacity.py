@@ -11,6 +11,7 @@ from pgdyno.analyse.capacity import Bound, BoundKind, Capacity, ClientAdvice, Ne
 from pgdyno.analyse.capacity_tiers import Tier, Tiers
 from pgdyno.analyse.estimate import Estimate
 from pgdyno.report.disk import format_rate
+from pgdyno.report.experiment_words import join_names
 from pgdyno.report.format import (
     EffectText,
     format_bytes,
@@ -19,6 +20,7 @@ from pgdyno.report.format import (
     format_number,
     format_percent,
     format_seconds,
+    is_too_wide,
 )
 from pgdyno.report.table import Cell, Table, absent, columns, text
 
@@ -31,17 +33,20 @@ BOUNDS_REMARK = (
     " of its own kind; a disk does less of each when it does all at once."
 )
 _STANDINGS = {
-    Standing.AT_BOUND: "is at it",
-    Standing.HELD: "is held below it by something that has no bound here, such as locks or latencies",
+    Standing.AT_BOUND: "is there",
+    Standing.HELD: "is held below it, by something that has no bound here, such as locks or latencies",
     Standing.BELOW: "stays below it: more clients may bring it nearer, unless locks or latencies hold it",
+    Standing.UNKNOWN: "stands nobody knows where",
 }
 
 
 def describe_capacity(capacity: Capacity) -> tuple[str, ...]:
     """Its ceiling, what binds next, and how many clients are best, each in a sentence."""
     found = [_describe_ceiling(capacity), describe_clients(capacity.advice)]
-    if capacity.next is not None and capacity.next.gain.value is not None:
+    if capacity.next is not None:
         found.insert(1, _describe_next(capacity.next))
+    elif capacity.binding is not None:
+        found.insert(1, f"What would bind after {capacity.binding.kind.noun} is not known: {capacity.absent['next']}.")
     return tuple(found)
 
 
@@ -73,13 +78,17 @@ def bounds_table(capacity: Capacity) -> Table | None:
         )
         for bound in capacity.bounds
     )
-    missing = "; ".join(f"{kind}: {reason}" for kind, reason in capacity.absent.items() if reason)
+    reasons: dict[str, list[str]] = {}
+    for kind in BoundKind:
+        if kind.value in capacity.absent:
+            reasons.setdefault(capacity.absent[kind.value], []).append(kind.value)
+    missing = "; ".join(f"{join_names(kinds)}: {reason}" for reason, kinds in reasons.items())
     titles = columns("", "a transaction takes", "there is", "TPS at most", "used", numbers_from=1)
     return Table(
         caption=f"What each resource allows, with {_count(capacity.clients)}",
         columns=(*titles, *columns("limit of")),
         rows=rows,
-        remark=f"{BOUNDS_REMARK}{f' No bound of {missing}.' if missing else ''}",
+        remark=f"{BOUNDS_REMARK}{f' No bound is known of {missing}.' if missing else ''}",
     )
 
 
@@ -129,28 +138,25 @@ def _describe_ceiling(capacity: Capacity) -> str:
     ceiling, binding = capacity.ceiling, capacity.binding
     if ceiling.value is None:
         return f"The ceiling of {capacity.workload} on this machine is not known: {ceiling.reason}."
-    what = _say(ceiling)
     if capacity.peak.value is not None:
-        open_end = f" ({capacity.peak.reason})" if capacity.peak.high is None and capacity.peak.reason else ""
-        first = f"{capacity.workload} peaks at {what} on this machine, by the sweep over clients{open_end}"
+        is_open = capacity.peak.high is None and capacity.peak.reason
+        why = f" ({capacity.peak.reason})" if is_open else ""
+        first = f"{capacity.workload} peaks at {_say(ceiling)} on this machine, by the sweep over clients{why}"
     else:
-        first = f"This machine can carry {what} of {capacity.workload} at most, as worked out from what it used"
-    if binding is None or capacity.standing is Standing.UNKNOWN:
+        first = f"This machine can carry {_say(ceiling)} of {capacity.workload} at most, worked out from what a transaction takes"
+    if binding is None:
         return f"{first}."
-    most = f", which allow{'s' if binding.kind is BoundKind.LOAD_GENERATOR else ''} {_say(binding.tps)}"
+    is_told = capacity.peak.value is None and binding is capacity.lowest
+    allowed = "" if is_told else f", at {_say(binding.tps)}"
     used = format_percent(binding.used.value or 0.0)
-    return f"{first}; what binds first is {binding.kind.value}{most}: the load used {used} of it and {_STANDINGS[capacity.standing]}."
+    return f"{first}. The first limit is that of {binding.kind.noun}{allowed}: {used} of it was used, and the load {_STANDINGS[capacity.standing]}."
 
 
 def _describe_next(following: NextLimit) -> str:
-    gain = _effect(following.gain)
-    more = (
-        f" As many clients as now gain {_effect(following.gain_at_clients)} at most."
-        if following.gain_at_clients.low is not None
-        else ""
-    )
-    told = f"{gain} at most" if following.gain.low is not None else "by how much at most has no interval"
-    return f"Without {following.removed} it could rise ({told}) until {following.binds.value} bind, at {_say(following.tps)}.{more}"
+    rise = f"by {_effect(following.gain)} at most" if following.gain.low is not None else "by nobody knows how much"
+    as_many = following.gain_at_clients
+    more = "" if as_many.low is None else f" As many clients as now would gain {_effect(as_many)} at most."
+    return f"Were {following.removed} no limit, it could rise {rise}, up to the limit of {following.binds.noun} at {_say(following.tps)}.{more}"
 
 
 def _effect(ratio: Estimate) -> EffectText:
@@ -209,8 +215,11 @@ def _rate(bound: Bound) -> Callable[[float], str]:
 
 
 def _say(estimate: Estimate) -> str:
+    """A TPS with its interval, however wide: in a sentence no number stands alone."""
     shown = format_estimate(estimate)
-    return f"{shown.value} TPS {shown.interval}".rstrip()
+    if is_too_wide(estimate) and estimate.low is not None and estimate.high is not None:
+        return f"{shown.value} TPS (anything from {format_number(estimate.low)} to {format_number(estimate.high)})"
+    return f"{shown.value} TPS {f'({shown.interval})' if estimate.low is None else shown.interval}".rstrip()
 
 
 def _floor(tps: float) -> str:
