@@ -10,6 +10,7 @@ from collections.abc import Iterable
 import msgspec
 from rich.console import RenderableType
 
+from pgdyno.analyse.capacity_reckoning import find_capacities
 from pgdyno.analyse.disk_join import DiskLimits, find_limits
 from pgdyno.analyse.study import analyse_study
 from pgdyno.analyse.types import ScalingStudy, StudyAnalysis
@@ -67,6 +68,7 @@ def compose_report(store: RecordStore) -> StudyReport:
         )
     scaling = _analyse_scaling(store.scaling, limits) if store.scaling.exists else None
     analysis = msgspec.structs.replace(analysis, scaling=scaling)
+    analysis = msgspec.structs.replace(analysis, capacities=find_capacities(record, analysis, limits))
     disk = None if card is None else view_card(card, file=store.card_path)
     doubts = (*find_doubts(record, analysis), *list_disk_doubts(() if disk is None else disk.findings))
     program = next(iter(record.command), "pgdyno")
