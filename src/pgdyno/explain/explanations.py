@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from pgdyno.analyse.types import StudyAnalysis
+from pgdyno.explain.capacity import find_capacity_findings
 from pgdyno.explain.finding import Finding
 from pgdyno.record.types import StudyRecord
 
@@ -21,4 +22,4 @@ def explain_study(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Finding
     return tuple(finding for rule in _RULES for finding in rule(record, analysis))
 
 
-_RULES: tuple[Callable[[StudyRecord, StudyAnalysis], Iterable[Finding]], ...] = ()
+_RULES: tuple[Callable[[StudyRecord, StudyAnalysis], Iterable[Finding]], ...] = (find_capacity_findings,)
