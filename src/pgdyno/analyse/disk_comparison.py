@@ -3,9 +3,6 @@
 Ratios of geometric means with Welch's interval, since rounds of two cards have nothing in common, and verdicts of the one
 family that the whole table is. What differs from hour to hour is in none of these intervals, which hold for the minutes
 in which each card was measured; and nothing is decided of what was measured once or only declared.
-
-Source: Welch 1947, "The generalization of 'Student's' problem when several different population variances are involved",
-Biometrika 34, doi:10.1093/biomet/34.1-2.28.
 """
 
 from __future__ import annotations
@@ -21,6 +18,7 @@ from pgdyno.analyse.disk_entries import Entry, EntryKey
 from pgdyno.analyse.estimate import Estimate
 from pgdyno.analyse.evidence import Floats
 from pgdyno.analyse.verdict import Outcome, Standing, VerdictKind, judge
+from pgdyno.analyse.welch import difference_of_logs
 from pgdyno.facts.metrics import Better
 
 # Two volumes of one kind differ by as much, and one from itself of yesterday.
@@ -106,25 +104,10 @@ def _stand(pair: _Pair, levels: Floats) -> Standing:
     """Welch's test of two geometric means, and its interval at each level."""
     from scipy.special import stdtr, stdtrit  # noqa: PLC0415 - only comparisons need it
 
-    (first, first_error), (other, other_error) = map(_logs, (pair.first, pair.entry.estimate))
-    variance = first_error**2 + other_error**2
-    spread = first_error**4 / (pair.first.n - 1) + other_error**4 / (pair.entry.estimate.n - 1)
-    degrees = variance**2 / spread if spread else 1.0
-    # Rounds that agree to the last digit are those of a limit that is enforced: any difference is then one.
-    error = max(math.sqrt(variance), 1e-9)
-    p_value = 2 * float(stdtr(degrees, -abs(other - first) / error))
-    width = np.asarray(stdtrit(degrees, 1 - levels / 2) * error, dtype=np.float64)
-    return Standing(np.array(math.log(max(p_value, 1e-300))), other - first - width, other - first + width)
-
-
-def _logs(estimate: Estimate) -> tuple[float, float]:
-    """The logarithm, and its standard error, from the interval that it made."""
-    from scipy.special import stdtrit  # noqa: PLC0415 - only comparisons need it
-
-    if estimate.value is None or estimate.low is None or estimate.high is None:
-        raise ValueError("an estimate without an interval cannot be tested")
-    quantile = float(stdtrit(estimate.n - 1, (1 + estimate.confidence) / 2))
-    return math.log(estimate.value), math.log(estimate.high / estimate.low) / 2 / quantile
+    found = difference_of_logs(pair.first, pair.entry.estimate)
+    p_value = 2 * float(stdtr(found.degrees, -abs(found.value) / found.error))
+    width = np.asarray(stdtrit(found.degrees, 1 - levels / 2) * found.error, dtype=np.float64)
+    return Standing(np.array(math.log(max(p_value, 1e-300))), found.value - width, found.value + width)
 
 
 def _ratio(pair: _Pair, stand: Standing, step: int, *, confidence: float) -> Estimate:

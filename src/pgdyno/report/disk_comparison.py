@@ -48,7 +48,7 @@ REMARK = (
 )
 
 
-def name_cards(views: Sequence[CardView]) -> list[str]:
+def name_cards(views: Sequence[object]) -> list[str]:
     """A, B, C ..."""
     letters = string.ascii_uppercase
     return [letters[place] if place < len(letters) else f"{place + 1}" for place in range(len(views))]

@@ -1,0 +1,182 @@
+"""What of a record can be set beside another one: a load with trials of its own, under one variant.
+
+It refuses mixtures: where variants alternated within a trial, a trial's figures are nobody's. Trials of a search at one
+rate of many are no result either; its closed loop and its answer are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+
+from pgdyno.analyse.estimate import Estimate
+from pgdyno.analyse.types import StudyAnalysis, TrialAnalysis, WorkloadAnalysis
+from pgdyno.plan.experiment import Arm
+from pgdyno.plan.plan import PlannedWorkload
+from pgdyno.record.types import HostFacts, StudyRecord
+
+
+class Side(msgspec.Struct, frozen=True, kw_only=True):
+    """A load of a record under one variant, with its finished trials."""
+
+    record: StudyRecord
+    name: str
+    """As the record's report has it."""
+    load: PlannedWorkload
+    arm: Arm | None
+    """None where the record compares nothing."""
+    workload: WorkloadAnalysis
+    scripts: tuple[tuple[str, int], ...]
+    """What was run, by its content, with its weight."""
+    limit: str | None = None
+    """What its search was for, such as `p99 < 20 ms`."""
+    limit_tps: Estimate | None = None
+    """The largest rate that holds it; the interval is from the rate that surely holds to the one that surely does not."""
+
+    @property
+    def trials(self) -> tuple[TrialAnalysis, ...]:
+        """Those that have a result."""
+        return tuple(trial for trial in self.workload.trials if trial.tps is not None)
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The server's settings that were not built in, by name."""
+        return {fact.name: fact.value for trial in self.trials[:1] for fact in trial.record.settings}
+
+    @property
+    def version_major(self) -> int:
+        """Of its server."""
+        named = None if self.arm is None else self.arm.server.version
+        return named or self.record.server.major
+
+    @property
+    def version(self) -> str:
+        """Of its server, as it calls itself where that is recorded."""
+        if self.version_major != self.record.server.major:
+            return str(self.version_major)
+        if self.arm is not None and self.arm.server.bindir is not None:
+            return self.arm.server.bindir
+        return self.record.server.version.partition(" ")[0]
+
+    @property
+    def scale(self) -> int:
+        """Of its data."""
+        named = None if self.arm is None else self.arm.scale
+        return named or self.record.plan.scale
+
+    @property
+    def data_bytes(self) -> float:
+        """Of its data when they were loaded; reckoned by scale where another one was recorded."""
+        loaded = self.record.dataset
+        if loaded is None:
+            return self.record.plan.dataset_bytes * self.scale / self.record.plan.scale
+        return loaded.total_bytes * self.scale / loaded.scale
+
+
+class Pairing(msgspec.Struct, frozen=True, kw_only=True):
+    """Which sides of two records belong together, and which have nothing to stand beside."""
+
+    pairs: tuple[tuple[Side, Side], ...]
+    only_first: tuple[str, ...]
+    only_other: tuple[str, ...]
+
+
+def list_sides(record: StudyRecord, analysis: StudyAnalysis, *, script_hashes: Mapping[str, str]) -> tuple[Side, ...]:
+    """All loads of a record that have a result of their own.
+
+    Args:
+        record: The study's.
+        analysis: Of it.
+        script_hashes: Of each script file's content, by its name in the plan.
+    """
+    sides = []
+    for workload in analysis.workloads:
+        tried = {(trial.record.planned.arms, trial.record.planned.rate_tps) for trial in workload.trials}
+        finished = any(trial.tps is not None for trial in workload.trials)
+        if not finished or len(tried) != 1:
+            continue
+        arms, rate_tps = tried.pop()
+        if len(arms) > 1 or rate_tps is not None:
+            continue
+        side = Side(
+            record=record,
+            name=workload.name,
+            load=workload.load,
+            arm=None if record.plan.experiment is None or not arms else record.plan.experiment.find_arm(arms[0]),
+            workload=workload,
+            scripts=tuple((script_hashes.get(name, name), weight) for name, weight in workload.load.scripts),
+        )
+        sides.append(_with_limit(side, analysis))
+    return tuple(sides)
+
+
+def pair_sides(first: Sequence[Side], other: Sequence[Side]) -> Pairing:
+    """Each side of the first record with that of the other: of the same workload and variant, by name.
+
+    A record that compares nothing stands beside the other's reference.
+    """
+    pairs: list[tuple[Side, Side]] = []
+    left = list(other)
+    lone = []
+    for side in first:
+        match = next((one for one in left if _belong_together(side, one)), None)
+        if match is None:
+            lone.append(side.name)
+            continue
+        left.remove(match)
+        pairs.append((side, match))
+    return Pairing(pairs=tuple(pairs), only_first=tuple(lone), only_other=tuple(one.name for one in left))
+
+
+def look_alike(one: HostFacts, other: HostFacts) -> bool:
+    """Whether two records may be of one machine: nothing in them tells machines of one make apart."""
+    return _outline(one) == _outline(other)
+
+
+def hours_apart(first: Side, other: Side) -> float | None:
+    """Hours from the beginning of one record to that of the other; None where one does not say when it was."""
+    try:
+        begun = [datetime.fromisoformat(side.record.started_at) for side in (first, other)]
+        return abs((begun[1] - begun[0]).total_seconds()) / 3600.0
+    except (ValueError, TypeError):
+        return None
+
+
+def _outline(host: HostFacts) -> tuple[object, ...]:
+    disk = host.data_disk
+    return host.cpu_model, host.cpu_count, host.memory_bytes, disk.size_bytes, disk.block_device, disk.filesystem
+
+
+def _belong_together(one: Side, other: Side) -> bool:
+    if one.load.name != other.load.name:
+        return False
+    if one.arm is not None and other.arm is not None:
+        return one.arm.name == other.arm.name
+    return all(side.arm is None or _is_reference(side) for side in (one, other))
+
+
+def _is_reference(side: Side) -> bool:
+    experiment = side.record.plan.experiment
+    return experiment is not None and side.arm is not None and side.arm.name == experiment.reference.name
+
+
+def _with_limit(side: Side, analysis: StudyAnalysis) -> Side:
+    """The side with the answer of its record's search."""
+    asked = side.record.plan.search
+    found = next((one for one in analysis.searches if one.workload == side.load.name), None)
+    if asked is None or found is None or found.answer is None:
+        return side
+    answer = found.answer
+    rates = [rate for rate in (answer.holds_tps, answer.fails_tps) if rate is not None]
+    estimate = Estimate(
+        value=answer.estimate_tps or (rates[0] if rates else None),
+        low=answer.holds_tps,
+        high=answer.fails_tps,
+        n=answer.n,
+        unit="tps",
+        confidence=1 - answer.alpha,
+        reason=None if len(rates) == 2 else "the search is not settled",
+    )
+    return msgspec.structs.replace(side, limit=asked.limit, limit_tps=estimate)

@@ -1,0 +1,78 @@
+"""The ratio of two geometric means whose trials have nothing in common, with Welch's interval.
+
+For what was measured at different times: trials of one side tell nothing of the other's, so each has its own spread. The
+interval is that of how well each side repeated itself; what differs between the two times is in none of them.
+
+Source: Welch 1947, "The generalization of 'Student's' problem when several different population variances are involved",
+Biometrika 34, doi:10.1093/biomet/34.1-2.28.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import msgspec
+
+from pgdyno.analyse.estimate import CONFIDENCE, Estimate
+
+# Trials that agree to the last digit are those of a limit that is enforced: any difference is then one.
+_LEAST_ERROR = 1e-9
+# Of a logarithm: beyond it nothing is known.
+_FAR = 100.0
+
+
+class LogDifference(NamedTuple):
+    """ln of one over the other, its standard error and its degrees of freedom."""
+
+    value: float
+    error: float
+    degrees: float
+
+
+def difference_of_logs(first: Estimate, other: Estimate) -> LogDifference:
+    """The logarithm of `other` over `first`, both with an interval.
+
+    Raises:
+        ValueError: One has no interval, or one that no geometric mean has.
+    """
+    (start, start_error), (end, end_error) = _logs(first), _logs(other)
+    variance = start_error**2 + end_error**2
+    spread = start_error**4 / (first.n - 1) + end_error**4 / (other.n - 1)
+    return LogDifference(
+        value=end - start,
+        error=max(math.sqrt(variance), _LEAST_ERROR),
+        degrees=variance**2 / spread if spread else 1.0,
+    )
+
+
+def ratio_of(first: Estimate, other: Estimate, *, confidence: float = CONFIDENCE) -> Estimate:
+    """`other` over `first`; its n is the smaller one. Without an interval where one of them has none."""
+    from scipy.special import stdtrit  # noqa: PLC0415 - only comparisons need it
+
+    n = min(first.n, other.n)
+    plain = Estimate(value=None, low=None, high=None, n=n, unit="ratio", confidence=confidence)
+    if first.value is None or other.value is None or first.value <= 0:
+        return msgspec.structs.replace(plain, reason="one of the two has no figure")
+    plain = msgspec.structs.replace(plain, value=other.value / first.value)
+    if not (_has_logs(first) and _has_logs(other)):
+        return msgspec.structs.replace(plain, reason="one of the two has no interval")
+    found = difference_of_logs(first, other)
+    half = float(stdtrit(found.degrees, (1 + confidence) / 2)) * found.error
+    if abs(found.value) + half > _FAR:
+        return msgspec.structs.replace(plain, reason="too few trials of one of the two")
+    return msgspec.structs.replace(plain, low=math.exp(found.value - half), high=math.exp(found.value + half))
+
+
+def _has_logs(estimate: Estimate) -> bool:
+    return estimate.n > 1 and estimate.low is not None and estimate.high is not None and estimate.low > 0
+
+
+def _logs(estimate: Estimate) -> tuple[float, float]:
+    """The logarithm, and its standard error, from the interval that it made."""
+    from scipy.special import stdtrit  # noqa: PLC0415 - only comparisons need it
+
+    if estimate.value is None or estimate.low is None or estimate.high is None or estimate.low <= 0:
+        raise ValueError("an estimate without an interval cannot be tested")
+    quantile = float(stdtrit(estimate.n - 1, (1 + estimate.confidence) / 2))
+    return math.log(estimate.value), math.log(estimate.high / estimate.low) / 2 / quantile

@@ -1,0 +1,126 @@
+"""`pgdyno compare-records`: records that were made already, maybe on other machines, side by side.
+
+First the gate, which refuses what would compare answers to different questions; then figures, and ratios where it lets
+them pass. Refused records are shown all the same, without ratios, and the exit code says that the question was wrong.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from rich.console import RenderableType
+
+from pgdyno.analyse.record_sides import Side, list_sides
+from pgdyno.analyse.records_comparison import RecordComparison, compare_records
+from pgdyno.errors import ExitCode, HostError, SpecError
+from pgdyno.flow.report import compose_report
+from pgdyno.record.store import RecordStore, open_record, write_durably
+from pgdyno.record.types import StudyRecord
+from pgdyno.report.records import NamedRecord
+
+_FORMS = (".html", ".md", ".json")
+
+
+class RecordsResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Records side by side."""
+
+    records: tuple[NamedRecord, ...]
+    comparisons: tuple[RecordComparison, ...]
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """SPEC where any of what was asked for is refused."""
+        return ExitCode.SPEC if any(one.is_refused for one in self.comparisons) else ExitCode.OK
+
+    def to_json(self) -> bytes:
+        """As a document with all of it."""
+        from pgdyno.report.records_forms import records_document  # noqa: PLC0415 - each form loads what it needs
+
+        return msgspec.json.encode(records_document(self.records, self.comparisons))
+
+    def to_terminal(self) -> RenderableType:
+        """As a person reads it."""
+        from pgdyno.report.records_forms import render_records  # noqa: PLC0415 - each form loads what it needs
+
+        return render_records(self.records, self.comparisons)
+
+    def to_markdown(self) -> str:
+        """As one pastes it into a ticket."""
+        from pgdyno.report.records_forms import render_records_markdown  # noqa: PLC0415 - each form loads what it needs
+
+        return render_records_markdown(self.records, self.comparisons)
+
+
+def compare_named(paths: Sequence[Path], *, out: Path | None = None) -> RecordsResult:
+    """Compare records, the first one with each other one.
+
+    Args:
+        paths: Their folders, or files in them.
+        out: A file to write it into as well, whose name says in which form; None: none.
+
+    Raises:
+        SpecError: Less than two records, one of them twice, one that cannot be read or holds no result, or a form that
+            is not known.
+        HostError: The file cannot be written.
+    """
+    if len(paths) < 2:
+        raise SpecError(
+            "a comparison takes two records or more", hint="for example `pgdyno compare-records RECORD OTHER`"
+        )
+    if out is not None and out.suffix not in _FORMS:
+        raise SpecError(f"{out} has none of the forms {', '.join(_FORMS)}", hint="for example --out records.md")
+    stores = [open_record(path) for path in paths]
+    records = [store.read_record() for store in stores]
+    _refuse_copies(paths, records)
+    result = RecordsResult(
+        records=tuple(NamedRecord(path=str(p), record=record) for p, record in zip(paths, records, strict=True)),
+        comparisons=compare_records([_read_sides(store) for store in stores]),
+    )
+    if out is not None:
+        _write(result, out)
+    return result
+
+
+def _refuse_copies(paths: Sequence[Path], records: Sequence[StudyRecord]) -> None:
+    """The same record twice, or a copy of it, differs from itself in nothing but its place."""
+    seen: dict[tuple[object, ...], Path] = {}
+    for path, record in zip(paths, records, strict=True):
+        made = (record.started_at, record.command, record.host.kernel, record.host.memory_bytes, record.name)
+        if made in seen:
+            raise SpecError(
+                f"{seen[made]} and {path} are one record",
+                detail=f"both began at {record.started_at} by the same command",
+                hint="name two different ones: `pgdyno list` shows the records",
+            )
+        seen[made] = path
+
+
+def _read_sides(store: RecordStore) -> tuple[Side, ...]:
+    report = compose_report(store).report
+    if not any(trial.tps is not None for workload in report.analysis.workloads for trial in workload.trials):
+        raise SpecError(
+            f"{store.path} has no trial with a result: there is nothing to compare",
+            hint=f"`pgdyno show {store.path}` says why",
+        )
+    return list_sides(report.record, report.analysis, script_hashes=_hash_scripts(store, report.record))
+
+
+def _hash_scripts(store: RecordStore, record: StudyRecord) -> dict[str, str]:
+    """What each script file holds; one that a record has lost is known by its name alone."""
+    hashes = {}
+    for name, place in store.name_scripts(record.plan).items():
+        copy = store.path / place
+        if copy.is_file():
+            hashes[name] = hashlib.sha256(copy.read_bytes()).hexdigest()
+    return hashes
+
+
+def _write(result: RecordsResult, out: Path) -> None:
+    content = result.to_json() if out.suffix == ".json" else result.to_markdown().encode()
+    try:
+        write_durably(out, content)
+    except OSError as exc:
+        raise HostError(f"cannot write {out}", detail=str(exc), hint="name another file with --out") from exc
