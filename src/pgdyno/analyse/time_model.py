@@ -6,7 +6,7 @@ A wait event tells where a backend sleeps, not what it lacks. Three corrections 
   and had no CPU; what of that does not fit into the time as running backends lies in the waits, in proportion to them.
 - A backend that waits for its client waits for pgbench's thread, for the CPU of that thread, or for the network and a
   client that thinks. The busy share u of a thread gives how many clients are with it, u / (1 - u), at most those that wait.
-- pgbench's own wait for a CPU is the CPU's as far as backends wait for one, too; else it alone is starved.
+- pgbench's own wait for a CPU is the CPU's as far as backends wait for one just as long; else it alone is kept short.
 
 Nothing is added up twice: all shares together are the clients' time. It refuses to judge what limits: `bottleneck` does.
 
@@ -94,6 +94,7 @@ def measure_time(data: TrialData, workload: PlannedWorkload) -> TransactionTime 
         observed_count=seen.looks_count,
         running_ms=None if running is None else running * per_transaction_ms,
         queueing_ratio=None if running is None or queueing is None else queueing / (running + queueing),
+        generator_ratio=None if cpu.threads is None else max(map(sum, cpu.threads)),
         absent=absent,
     )
 
@@ -197,12 +198,14 @@ def _take_out_generator(
     busy = [had + waited for had, waited in threads]
     with_it = sum(u / (1.0 - u) if u < 1.0 else math.inf for u in busy)
     of_client = min(parts[Resource.CLIENT], with_it)
-    queueing = sum(waited for _, waited in threads) / sum(busy) if sum(busy) else 0.0
-    # Where backends get their CPU and pgbench does not, it is pgbench that is kept short.
-    shared = 0.0 if backends is None else min(queueing, backends[1] / sum(backends))
+    had, waited = (sum(each) for each in zip(*threads, strict=True))
+    queueing = 0.0
+    if backends is not None and had > 0.0 and waited > 0.0:
+        # Where backends get their CPU sooner than pgbench does, it is pgbench that is kept short.
+        queueing = waited / (had + waited) * min(1.0, (backends[1] / backends[0]) / (waited / had))
     parts[Resource.CLIENT] -= of_client
-    parts[Resource.LOAD_GENERATOR] = of_client * (1.0 - shared)
-    parts[Resource.CPU] += of_client * shared
+    parts[Resource.LOAD_GENERATOR] = of_client * (1.0 - queueing)
+    parts[Resource.CPU] += of_client * queueing
 
 
 _HOW: Mapping[Resource, str] = {

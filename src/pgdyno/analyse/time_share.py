@@ -50,6 +50,8 @@ class TransactionTime(msgspec.Struct, frozen=True, kw_only=True):
     """CPU time of the server in a transaction, as the kernel counted it; None where it was not seen."""
     queueing_ratio: float | None = None
     """Of the time as running backends: waiting for a CPU rather than having one; None where that was not seen."""
+    generator_ratio: float | None = None
+    """Of its time, how long pgbench's busiest thread had a CPU or waited for one; None where that was not seen."""
     absent: dict[str, str] = {}
     """By field or resource, why it is not known."""
 
