@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 import numpy as np
 
+from pgdyno.analyse.bottleneck import judge_workload
 from pgdyno.analyse.charts import chart_trial, list_events
 from pgdyno.analyse.comparison import Round, compare, primary_metric
 from pgdyno.analyse.disk_join import DiskLimits, join_trial
@@ -93,7 +94,7 @@ def _analyse_search(
             load = workload if not rate_tps else msgspec.structs.replace(workload, rate_tps=rate_tps)
             name = f"{workload.name}, {f'{rate_tps:,g} TPS scheduled' if rate_tps else 'closed loop'}"
             analysed_of = tuple(analyse_trial(record, load, data, limits=limits) for data in of)
-            workloads.append(_estimate_load(name, load, analysed_of))
+            workloads.append(_estimate_load(record, name, load, analysed_of))
         seen = WorkloadSearch(workload.name, search, planned_s=record.plan.trials[0].duration_s)
         # A trial too short for a whole second has pgbench's own TPS, which is enough to bracket with.
         analysed = {t.record.planned.number: t.tps or t.pgbench_tps for one in workloads for t in one.trials}
@@ -142,10 +143,13 @@ def _analyse_load(
 ) -> WorkloadAnalysis:
     name, workload, arms = load
     own = [t for t in trials if t.record.planned.workload == workload.name and arms in {(), t.record.planned.arms}]
-    return _estimate_load(name, workload, tuple(analyse_trial(record, workload, data, limits=limits) for data in own))
+    analysed = tuple(analyse_trial(record, workload, data, limits=limits) for data in own)
+    return _estimate_load(record, name, workload, analysed)
 
 
-def _estimate_load(name: str, workload: PlannedWorkload, analysed: tuple[TrialAnalysis, ...]) -> WorkloadAnalysis:
+def _estimate_load(
+    record: StudyRecord, name: str, workload: PlannedWorkload, analysed: tuple[TrialAnalysis, ...]
+) -> WorkloadAnalysis:
     finished = [trial for trial in analysed if trial.record.status is TrialStatus.FINISHED]
     return WorkloadAnalysis(
         name=name,
@@ -155,6 +159,7 @@ def _estimate_load(name: str, workload: PlannedWorkload, analysed: tuple[TrialAn
             [trial.percentiles for trial in finished], [trial.latency_mean_ms for trial in finished]
         ),
         trials=analysed,
+        bottleneck=judge_workload(record, workload, analysed),
     )
 
 
