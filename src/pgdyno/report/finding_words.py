@@ -10,6 +10,7 @@ from collections.abc import Iterable
 import msgspec
 
 from pgdyno.analyse.time_share import Certainty
+from pgdyno.explain.explanations import LIMITS
 from pgdyno.explain.finding import Finding, Rival, Severity
 from pgdyno.report.input import ReportInput
 from pgdyno.report.places import Place, find_places
@@ -73,8 +74,10 @@ def list_findings(report: ReportInput) -> tuple[FindingText, ...]:
 
 
 def list_explanations(report: ReportInput) -> tuple[FindingText, ...]:
-    """What makes the figures what they are, in the order of `ReportInput`."""
-    return _tell(report.explanations, report)
+    """What makes the figures what they are: what limits each load first, then the gravest of what else was found."""
+    order = list(Severity)
+    found = sorted(report.explanations, key=lambda one: (one.rule != LIMITS, order.index(one.severity)))
+    return _tell(found, report)
 
 
 def _tell(findings: Iterable[Finding], report: ReportInput) -> tuple[FindingText, ...]:

@@ -23,6 +23,7 @@ from pgdyno.report.finding_words import (
 )
 from pgdyno.report.input import ReportInput
 from pgdyno.report.next_steps import Step, list_steps
+from pgdyno.report.price import describe_costs, describe_price
 
 # Who reads little reads so many.
 _MOST_SHOWN = 5
@@ -38,7 +39,7 @@ class FirstPage(msgspec.Struct, frozen=True, kw_only=True):
     """Sentences, with reasons."""
     steps: tuple[Step, ...]
     costs: tuple[str, ...]
-    """Sentences; none where no price is known."""
+    """Sentences; where no price is known, how to give one."""
     alarm: str
     """That the figures should not be used as they are; empty where they may."""
 
@@ -71,9 +72,15 @@ def make_first_page(report: ReportInput, compared: tuple[WorkloadAnswers, ...] |
         explained=explained,
         not_judged=_list_not_judged(report),
         steps=list_steps(report, answers, explained),
-        costs=(),
+        costs=_describe_costs(report),
         alarm=_describe_alarm(report),
     )
+
+
+def _describe_costs(report: ReportInput) -> tuple[str, ...]:
+    if report.price is None:
+        return ()
+    return describe_costs(report) or (describe_price(report.price),)
 
 
 def _list_not_judged(report: ReportInput) -> tuple[str, ...]:

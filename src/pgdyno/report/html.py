@@ -24,6 +24,7 @@ from pgdyno.report.comparison_parts import make_comparisons, make_following
 from pgdyno.report.comparison_tables import variants_table
 from pgdyno.report.disk_uses import own_disk_table
 from pgdyno.report.drawings import Drawings
+from pgdyno.report.evidence import list_sections
 from pgdyno.report.finding_words import list_findings
 from pgdyno.report.first_page import make_first_page
 from pgdyno.report.input import ReportInput
@@ -85,6 +86,7 @@ def render_html(report: ReportInput, *, vega_js: str | None = None) -> str:
             mixed_remark=content.MIXED_REMARK,
             variants=variants_table(arms),
             layers=layers,
+            sections=list_sections(report),
             dataset=report.record.dataset,
             trial_tables=trial_tables,
             surroundings=surroundings,

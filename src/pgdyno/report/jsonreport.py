@@ -10,10 +10,13 @@ from typing import Annotated, Any
 
 import msgspec
 
+from pgdyno.analyse.capacity import Capacity
 from pgdyno.analyse.estimate import Doubt, Estimate
+from pgdyno.analyse.time_share import Bottleneck, TransactionTime
 from pgdyno.analyse.types import Event, Percentile, StatementTime, TrialAnalysis, WorkloadAnalysis
 from pgdyno.explain.finding import Finding
 from pgdyno.plan.plan import Choice, PlannedWorkload
+from pgdyno.price.study import StudyPrice
 from pgdyno.record.types import Dataset, ErrorFact, Gap, HostFacts, ServerFacts, SettingFact, TrialStatus
 from pgdyno.report.content import describe_study, is_mixed
 from pgdyno.report.disk_uses import DiskJoinDocument, OwnDiskDocument, make_join, make_own_disk
@@ -76,6 +79,7 @@ class TrialDocument(msgspec.Struct, frozen=True, kw_only=True):
     doubts: tuple[Doubt, ...]
     predictions: Annotated[tuple[PredictionDocument, ...], _says("Made before the trial ran, each with its error.")]
     disk: Annotated[DiskJoinDocument | None, _says("Against the disk's card; null without one.")]
+    time: Annotated[TransactionTime | None, _says("Where its transactions' time went; null where nobody looked.")]
 
 
 class WorkloadDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,6 +93,7 @@ class WorkloadDocument(msgspec.Struct, frozen=True, kw_only=True):
     tps: Estimate
     latency_ms: Annotated[dict[str, Estimate], _says("By name: mean, p50, p90, p95, p99, p99.9, max.")]
     health: Annotated[tuple[HealthDocument, ...], _says("The counters that DBAs watch, over its trials.")]
+    bottleneck: Annotated[Bottleneck | None, _says("What limits it; null where no trial can be judged.")]
     trials: tuple[TrialDocument, ...]
 
 
@@ -125,6 +130,8 @@ class ReportDocument(msgspec.Struct, frozen=True, kw_only=True):
     next_steps: Annotated[
         tuple[StepDocument, ...], _says("The most certain gain first, and the largest of them first.")
     ]
+    capacities: Annotated[tuple[Capacity, ...], _says("What the machine can carry of each load.")]
+    price: Annotated[StudyPrice | None, _says("What the machine and its transactions cost.")]
     experiment: Annotated[
         ExperimentDocument | None, _says("Variants and verdicts; null for a study that compares nothing.")
     ]
@@ -166,6 +173,8 @@ def make_document(report: ReportInput) -> ReportDocument:
         explanations=report.explanations,
         not_judged=first.not_judged,
         next_steps=tuple(_make_step(step) for step in first.steps),
+        capacities=report.analysis.capacities,
+        price=report.price,
         experiment=make_experiment(report),
         search=make_search(report),
         tuned=make_tuned(report),
@@ -213,6 +222,7 @@ def _make_workload(report: ReportInput, workload: WorkloadAnalysis) -> WorkloadD
         tps=estimates["tps"],
         latency_ms={name: estimates[name] for name in workload.latency_ms},
         health=make_health(workload),
+        bottleneck=workload.bottleneck,
         trials=tuple(_make_trial(workload, trial) for trial in workload.trials),
     )
 
@@ -258,4 +268,5 @@ def _make_trial(workload: WorkloadAnalysis, trial: TrialAnalysis) -> TrialDocume
         doubts=trial.doubts,
         predictions=make_predictions(trial),
         disk=make_join(trial.disk),
+        time=trial.time,
     )

@@ -14,8 +14,10 @@ from pgdyno.report.answers import Answer, WorkloadAnswers, answer_study
 from pgdyno.report.comparison_tables import variants_table
 from pgdyno.report.declared_disk import declared_tables, explain_declared
 from pgdyno.report.disk_uses import describe_uses, own_disk_table, uses_table
+from pgdyno.report.evidence import list_sections, time_table
 from pgdyno.report.finding_words import FindingText, list_findings
 from pgdyno.report.first_page import FirstPage, make_first_page
+from pgdyno.report.health import health_table
 from pgdyno.report.input import ReportInput
 from pgdyno.report.layers import (
     derived_table,
@@ -64,6 +66,7 @@ def render_markdown(report: ReportInput) -> str:
         *(["## Trials", TRIALS_REMARK] if compared else []),
         *(["## Trials", SEARCH_TRIALS_REMARK] if searched else []),
         *(block for workload in report.analysis.workloads for block in _workload(report, workload)),
+        *_sections(report),
         *_derived(report),
         *_surroundings(report),
         *_repeat(report),
@@ -268,6 +271,8 @@ def _workload(report: ReportInput, workload: WorkloadAnalysis) -> Iterator[str]:
     made = (
         uses_table(workload),
         predictions_table(workload),
+        time_table(workload),
+        health_table(workload),
         trial_tables.counts_table(workload),
         trial_tables.shares_table(workload),
         trial_tables.statements_table(workload),
@@ -277,6 +282,13 @@ def _workload(report: ReportInput, workload: WorkloadAnalysis) -> Iterator[str]:
         if trial.unknown_lines:
             yield f"Lines of pgbench in {content.name_trial(trial)} that pgdyno does not know:"
             yield _code_block("\n".join(trial.unknown_lines))
+
+
+def _sections(report: ReportInput) -> Iterator[str]:
+    for section in list_sections(report):
+        yield f"## {escape(section.title)}"
+        yield from (escape(words) for words in section.words)
+        yield from (format_table(table) for table in section.tables)
 
 
 def _surroundings(report: ReportInput) -> Iterator[str]:

@@ -97,12 +97,33 @@ def list_steps(
     # What tells two identical variants apart proves nothing.
     trusted = {one.workload: f"c{number}" for number, one in enumerate(compared, start=1) if not is_noise_loud(one)}
     proven = _from_tuned(report, trusted) if report.record.tuned is not None else _from_answers(compared, trusted)
-    steps = [*proven, *(step for number, one in enumerate(explained, start=1) for step in _from_finding(one, number))]
+    advised = [step for number, one in enumerate(explained, start=1) for step in _from_finding(one, number)]
     order = list(Standing)
-    ordered = sorted(steps, key=lambda step: (order.index(step.standing), -abs(step.gain_ratio or 0.0)))
+    ordered = sorted(
+        [*proven, *_merge(advised)], key=lambda step: (order.index(step.standing), -abs(step.gain_ratio or 0.0))
+    )
     # One experiment after the other: its answer may make the next one needless.
     told = next((step for step in ordered if step.standing is Standing.SETTLES), None)
     return tuple(step for step in ordered if step.standing is not Standing.SETTLES or step is told)
+
+
+def _merge(steps: Iterable[Step]) -> Iterator[Step]:
+    """The same advice for several workloads once."""
+    alike: dict[tuple[Standing, str], list[Step]] = {}
+    for step in steps:
+        alike.setdefault((step.standing, step.words), []).append(step)
+    for first, *others in alike.values():
+        if not others:
+            yield first
+            continue
+        of = (first, *others)
+        gains = dict.fromkeys(": ".join(filter(None, (step.of, step.gain))) for step in of if step.gain)
+        yield msgspec.structs.replace(
+            first,
+            workloads=tuple(dict.fromkeys(name for step in of for name in step.workloads)),
+            gain="; ".join(gains),
+            gain_ratio=max((step.gain_ratio for step in of if step.gain_ratio is not None), default=None),
+        )
 
 
 def _from_finding(one: FindingText, number: int) -> Iterator[Step]:

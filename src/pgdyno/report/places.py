@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from pgdyno.analyse.types import ChartKind, TrialAnalysis, WorkloadAnalysis
+from pgdyno.explain.explanations import LIMITS
 from pgdyno.explain.finding import Finding
 from pgdyno.report.input import ReportInput
 from pgdyno.report.trial_charts import list_drawn, name_chart
@@ -36,8 +39,13 @@ def name_figure(part_id: str, kind: str) -> str:
     return f"{part_id}-{kind}"
 
 
+def name_time(workload_id: str) -> str:
+    """The id of the table of where a transaction's time goes."""
+    return name_figure(workload_id, "time")
+
+
 def find_places(finding: Finding, report: ReportInput) -> tuple[Place, ...]:
-    """The charts that show a finding, of the trial it was seen in, or else of the one with the median TPS."""
+    """What shows a finding: charts of the trial it was seen in, or else of the one with the median TPS, and tables."""
     found = _find_trial(finding, report)
     if found is None:
         return ()
@@ -45,7 +53,8 @@ def find_places(finding: Finding, report: ReportInput) -> tuple[Place, ...]:
     part_id = name_trial_part(workload_id, trial)
     where = f"trial {trial.record.planned.number}"
     drawn = list_drawn(trial)
-    return tuple(_place(part_id, kind, where) for kind in dict.fromkeys(finding.shows) if kind in drawn)
+    charts = [_place(part_id, kind, where) for kind in dict.fromkeys(finding.shows) if kind in drawn]
+    return (*_find_tables(finding, workload_id, trial), *charts)
 
 
 def describe_places(places: tuple[Place, ...]) -> str:
@@ -57,6 +66,11 @@ def describe_places(places: tuple[Place, ...]) -> str:
         f"{'charts of ' if where else ''}{where}{': ' if where else ''}{', '.join(titles)}"
         for where, titles in by_where.items()
     )
+
+
+def _find_tables(finding: Finding, workload_id: str, trial: TrialAnalysis) -> Iterator[Place]:
+    if finding.rule == LIMITS and trial.time is not None:
+        yield Place(title="Where its time goes", anchor=name_time(workload_id))
 
 
 def _place(part_id: str, kind: ChartKind, where: str) -> Place:

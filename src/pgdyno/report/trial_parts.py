@@ -9,8 +9,10 @@ from pgdyno.report import content, trial_tables
 from pgdyno.report.chart import CSS_THEME
 from pgdyno.report.disk_uses import describe_uses, uses_table
 from pgdyno.report.drawings import Drawings, Figure
+from pgdyno.report.evidence import time_table
 from pgdyno.report.format import format_seconds
-from pgdyno.report.places import name_figure, name_trial_part
+from pgdyno.report.health import health_table
+from pgdyno.report.places import name_figure, name_time, name_trial_part
 from pgdyno.report.predictions import predictions_table
 from pgdyno.report.strip import strip_chart
 from pgdyno.report.table import Table
@@ -54,6 +56,8 @@ class WorkloadPart(msgspec.Struct, frozen=True, kw_only=True):
     tables: tuple[Table, ...]
     counts: Table | None
     """Of interest to few."""
+    evidence: tuple[tuple[str, Table], ...]
+    """What explanations rest on, each with its id."""
     first: TrialPart | None
     others: tuple[TrialPart, ...]
 
@@ -90,9 +94,15 @@ def make_workload(
         shares=trial_tables.shares_table(workload),
         tables=tuple(table for table in shown if table is not None),
         counts=trial_tables.all_counts_table(workload),
+        evidence=_list_evidence(part_id, workload),
         first=first,
         others=tuple(parts.values()),
     )
+
+
+def _list_evidence(part_id: str, workload: WorkloadAnalysis) -> tuple[tuple[str, Table], ...]:
+    made = ((name_time(part_id), time_table(workload)), (name_figure(part_id, "health"), health_table(workload)))
+    return tuple((anchor, table) for anchor, table in made if table is not None)
 
 
 def _describe_size(workload: WorkloadAnalysis) -> str:
