@@ -65,11 +65,11 @@ def test_what_nobody_declared_is_named_beside_the_total() -> None:
     alone = price('instance = "c7g.2xlarge"')
     assert [part.what for part in alone.costs[0].parts] == ["c7g.2xlarge"]
     assert alone.left_out == (
-        "the volume of the data, which is not declared",
-        "the system's disk, which is not declared",
+        "the data's volume (not declared)",
+        "the system's disk (not declared)",
     )
     network = price(f'instance = "c7g.2xlarge"\n[disk]\nkind = "network-ssd"\n{ROOT}')
-    assert network.left_out == ("the disks of data, declared as no volume that has a price",)
+    assert network.left_out == ("the disks of data (declared as no volume that has a price)",)
     # Disks in the machine come with it.
     local = price(f'instance = "i4i.2xlarge"\n[disk]\nkind = "local-ssd"\n{ROOT}')
     assert local.left_out == ()

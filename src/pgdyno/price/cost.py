@@ -162,9 +162,9 @@ def _price_machine(host: HostSpec, book: PriceBook) -> Part | None:
 
 def _list_left_out(host: HostSpec) -> Iterator[str]:
     if host.disk is None:
-        yield "the volume of the data, which is not declared"
+        yield "the data's volume (not declared)"
     for what, disk in paths_of(host).items():
         if disk.volume is None and disk.disk_kind != "local-ssd":
-            yield f"the disks of {what}, declared as no volume that has a price"
+            yield f"the disks of {what} (declared as no volume that has a price)"
     if host.root_disk is None:
-        yield "the system's disk, which is not declared"
+        yield "the system's disk (not declared)"

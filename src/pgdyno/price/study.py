@@ -1,17 +1,18 @@
 """What a record's machine and its workloads' transactions cost, and what to doubt of it.
 
 The price is of the machine that somebody names; the TPS are of the machine that was measured. Where the two are not alike
-it says so before any figure. A rate that was scheduled is no capacity, and variants that took turns within one trial have
-no TPS of their own: neither is priced.
+it says so. A rate that was scheduled is no capacity, and variants that took turns within one trial have no TPS of their
+own: neither is priced. The largest rate that holds a latency limit is one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
 from pgdyno.analyse.estimate import Estimate
+from pgdyno.analyse.rate_search import RateSearch
 from pgdyno.analyse.types import StudyAnalysis, WorkloadAnalysis
 from pgdyno.facts.instances import Instance, find_instance, list_instances
 from pgdyno.price.alternatives import Alternatives, find_alternatives
@@ -93,8 +94,10 @@ def price_study(
         mismatch=_find_mismatch(host, record.host),
         load=question.load,
         workloads=tuple(
-            _weigh_workload(workload, cost, question.load, record.host, tuple(losses.get(workload.name, ())))
-            for workload in analysis.workloads
+            _weigh_workload(
+                name, tps, cost=cost, question=question, host=record.host, given_up=tuple(losses.get(of, ()))
+            )
+            for name, of, tps in _list_tps(record, analysis)
         ),
         alternatives=find_alternatives(host, cost, question.book),
         cpu_count=record.host.usable_cpu_count,
@@ -114,18 +117,48 @@ def find_host(record: StudyRecord) -> HostSpec:
 
 
 def _weigh_workload(
-    workload: WorkloadAnalysis, cost: HostCost, load: Load | None, host: HostFacts, given_up: tuple[str, ...]
+    name: str, tps: Estimate, *, cost: HostCost, question: Question, host: HostFacts, given_up: tuple[str, ...]
 ) -> WorkloadWorth:
-    tps = _own_tps(workload)
-    worths = () if tps.value is None else weigh(tps, cost, load)
+    is_known, load = tps.value is not None, question.load
     return WorkloadWorth(
-        name=workload.name,
+        name=name,
         durability_given_up=given_up,
         tps=tps,
         tps_per_cpu=scale(tps, 1 / host.usable_cpu_count, unit="tps"),
-        worths=worths,
-        share_of_full=None if load is None or tps.value is None else share_of_full(tps, load),
-        reason=tps.reason if tps.value is None else None,
+        worths=weigh(tps, cost, load) if is_known else (),
+        share_of_full=share_of_full(tps, load) if is_known and load is not None else None,
+        reason=None if is_known else tps.reason,
+    )
+
+
+def _list_tps(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[tuple[str, str, Estimate]]:
+    """What each load did as fast as it could, by its name and that of the analysed workload that it belongs to."""
+    search = record.plan.search
+    if search is None:
+        yield from ((workload.name, workload.name, _own_tps(workload)) for workload in analysis.workloads)
+        return
+    # The rates that a search tried are no answer; the largest that holds its limit is.
+    loops = [one for one in analysis.workloads if one.load.rate_tps is None]
+    yield from ((one.name, one.name, one.tps) for one in loops)
+    for one in analysis.searches:
+        of = next((loop.name for loop in loops if loop.load.name == one.workload), "")
+        yield f"{one.workload}, {search.limit}", of, _limit_of(one)
+
+
+def _limit_of(search: RateSearch) -> Estimate:
+    answer = search.answer
+    if answer is None or answer.estimate_tps is None:
+        reason = "it is not known which rate holds the limit"
+        return Estimate(value=None, low=None, high=None, n=0, unit="tps", reason=reason)
+    is_held = answer.holds_tps is not None and answer.fails_tps is not None
+    return Estimate(
+        value=answer.estimate_tps,
+        low=answer.holds_tps if is_held else None,
+        high=answer.fails_tps if is_held else None,
+        n=answer.n,
+        unit="tps",
+        confidence=1 - answer.alpha,
+        reason=None if is_held else "it is not settled which rates hold the limit and which fail it",
     )
 
 

@@ -6,7 +6,7 @@ their interval. A machine without a price gets a line that says how to give one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import msgspec
 
@@ -20,6 +20,7 @@ from pgdyno.price.worth import Worth
 from pgdyno.report.experiment_words import join_names
 from pgdyno.report.format import ABSENT, format_bytes, format_estimate, format_number, format_percent
 from pgdyno.report.input import ReportInput
+from pgdyno.report.layout import describe_declared
 from pgdyno.report.table import Cell, Table, absent, columns, text
 
 _SYMBOLS = {"USD": "$", "EUR": "€", "GBP": "£"}
@@ -47,19 +48,22 @@ def describe_price(price: StudyPrice, *, program: str = "pgdyno") -> str:
     if not cost.costs:
         reasons = "; ".join(dict.fromkeys(cost.absent.values()))
         return f"What it costs is not known ({reasons}): {with_program(_HOW_TO_GIVE, program)}."
-    months = [f"{format_money(one.per_month, cost.currency)} {_name_term(one.term)}" for one in cost.costs]
+    months = [f"{format_money(one.per_month, cost.currency)} {name_term(one.term)}" for one in cost.costs]
     months[0] = months[0].replace(" ", " a month ", 1)
     first = cost.costs[0]
     without = f", without {join_names(list(cost.left_out))}" if cost.left_out else ""
     sentence = f"{cost.name} costs {join_names(months)}{without}"
-    said = [
-        f"{_say(worth.per_million, cost.currency)} of {_name_workload(workload)}"
+    by_cost = {
+        worth.per_million.value: f"{_say(worth.per_million, cost.currency)} of {_name_workload(workload)}"
         for workload in price.workloads
         for worth in workload.worths
-        if worth.term is first.term
-    ]
-    if 0 < len(said) <= _MOST_NAMED:
-        sentence += f"; a million transactions at full load cost {_name_term(first.term)} {join_names(said)}"
+        if worth.term is first.term and worth.per_million.value is not None
+    }
+    said = list(by_cost.values())
+    if len(said) > _MOST_NAMED:
+        said = [f"from {by_cost[min(by_cost)]} to {by_cost[max(by_cost)]}"]
+    if said:
+        sentence += f"; a million transactions at full load cost {name_term(first.term)} {join_names(said)}"
     caution = f" But {price.mismatch}: so much it would cost if it did the same." if price.mismatch else ""
     return f"{sentence}.{caution}"
 
@@ -94,46 +98,44 @@ def worth_table(price: StudyPrice) -> Table | None:
     """What transactions cost, by workload and terms; None without a price or a workload."""
     if not (price.cost.costs and price.workloads):
         return None
-    money = _symbol(price.cost.currency)
-    titles = ["", "", "per million", f"TPS per {money} a month"]
-    if price.load is not None:
-        titles.append("per million at your load")
     return Table(
         caption="What transactions cost at full load",
-        columns=columns(*titles, numbers_from=2),
-        rows=tuple(row for workload in price.workloads for row in _worth_rows(workload, price, len(titles))),
+        columns=columns("", "per million", f"TPS per {symbol_of(price.cost.currency)} a month", numbers_from=1),
+        rows=tuple(row for workload in price.workloads for row in _worth_rows(workload, price.cost.currency)),
+    )
+
+
+def load_table(price: StudyPrice) -> Table | None:
+    """What a million transactions cost at the user's own load; None where none is said, or nothing has a price."""
+    if price.load is None or not price.cost.costs:
+        return None
+    return Table(
+        caption="What a million transactions cost at your load",
+        columns=columns("", *(one.term.value for one in price.cost.costs), numbers_from=1),
+        rows=tuple(_load_row(workload, price) for workload in price.workloads),
     )
 
 
 def alternatives_table(price: StudyPrice) -> Table | None:
     """Other volumes that do no less; None where none are declared that have a price."""
-    found = price.alternatives.volumes
-    if not found:
+    found, currency = price.alternatives.volumes, price.cost.currency
+    rows: list[tuple[Cell, ...]] = []
+    for what in dict.fromkeys(one.what for one in found):
+        others = [one for one in found if one.what == what]
+        now = others[0]
+        name = Cell(text=f"{what} now: {describe_declared(now.now)}", is_strong=True)
+        rows.append((name, text(format_money(now.now_per_month, currency)), _flush_cell(now.now_flush_s)))
+        rows += [_other_row(one, currency) for one in others]
+    if not rows:
         return None
-    currency = price.cost.currency
     return Table(
         caption="Other volumes that do no less",
-        columns=columns("", "now", "else", "a month", "flush", numbers_from=3),
-        rows=tuple(_other_row(one, currency) for one in found),
+        columns=columns("", "a month", "flush", numbers_from=1),
+        rows=tuple(rows),
         remark=(
             "Each lasts on this instance at least the reads, writes and MB/s that the declared volumes last on it, holds as"
             " much, and flushes no slower, by data sheets and what is declared. Without a mirror: a volume that is lost is"
             " restored from a backup."
-        ),
-    )
-
-
-def hosts_table(priced: Sequence[PricedRecord]) -> Table:
-    """Records side by side: what each did, for each CPU, for its money, and how its data compared with its memory."""
-    currency = priced[0].price.cost.currency
-    titles = ("", "", "TPS", "per CPU", f"per {_symbol(currency)} a month", "per million", "data : memory")
-    return Table(
-        caption="Side by side",
-        columns=columns(*titles, numbers_from=2),
-        rows=tuple(_host_row(one, workload) for one in priced for workload in one.price.workloads),
-        remark=(
-            "Prices: the first of the terms that each has. Different machines, each by itself: a difference, not a verdict."
-            " Of data that one machine's memory holds and another's does not, TPS are no measure of the CPUs."
         ),
     )
 
@@ -161,7 +163,33 @@ def explain_price(price: StudyPrice) -> Iterator[str]:
 
 def format_money(amount: float, currency: str) -> str:
     """An amount in a currency: `$262.90`, `CHF 262.90`."""
-    return f"{_symbol(currency)}{amount:,.2f}"
+    return f"{symbol_of(currency)}{amount:,.2f}"
+
+
+def symbol_of(currency: str) -> str:
+    """What stands before an amount; empty without a currency."""
+    return _SYMBOLS.get(currency, f"{currency} " if currency else "")
+
+
+def name_term(term: Term) -> str:
+    """Terms as they stand in a sentence."""
+    return {Term.SPOT: "on the spot market", Term.OWN: "as you say"}.get(term, term.value)
+
+
+def tag_of(workload: WorkloadWorth) -> str:
+    """What stands beside every figure of a workload that gives up durability."""
+    return "durability given up" if workload.durability_given_up else ""
+
+
+def estimate_cell(estimate: Estimate, currency: str = "") -> Cell:
+    """A cell of an estimate with its interval, in a currency where one is named."""
+    shown = format_estimate(estimate)
+    if estimate.value is None:
+        return absent(shown.reason)
+    value = f"{symbol_of(currency)}{shown.value}"
+    return (
+        Cell(text=value, detail=shown.interval) if shown.interval.startswith("[") else text(value, note=shown.interval)
+    )
 
 
 def _say_absent(absent: dict[str, str]) -> Iterator[str]:
@@ -209,24 +237,37 @@ def _say_sizes(price: StudyPrice) -> Iterator[str]:
         yield f"The data were {f'{format_number(ratio)} times' if ratio >= 1 else format_percent(ratio) + ' of'} the memory."
 
 
-def _worth_rows(workload: WorkloadWorth, price: StudyPrice, width: int) -> Iterator[tuple[Cell, ...]]:
-    tag = "durability given up" if workload.durability_given_up else ""
-    name = Cell(text=workload.name, tag=tag)
-    if not workload.worths:
-        yield (name, text(None), absent(workload.reason), *(text(None),) * (width - 3))
-    for place, worth in enumerate(workload.worths):
-        cells = [_estimate_cell(worth.per_million, price.cost.currency), _estimate_cell(worth.tps_per_money)]
-        if price.load is not None:
-            cells.append(_load_cell(worth, price.cost.currency))
-        yield (name if place == 0 else Cell(text=""), text(worth.term.value), *cells)
+def _worth_rows(workload: WorkloadWorth, currency: str) -> Iterator[tuple[Cell, ...]]:
+    blank = Cell(text="")
+    yield (
+        Cell(text=workload.name, tag=tag_of(workload), is_strong=True),
+        blank if workload.worths else absent(workload.reason),
+        blank,
+    )
+    for worth in workload.worths:
+        yield (
+            text(worth.term.value),
+            estimate_cell(worth.per_million, currency),
+            estimate_cell(worth.tps_per_money),
+        )
+
+
+def _load_row(workload: WorkloadWorth, price: StudyPrice) -> tuple[Cell, ...]:
+    cells = [_load_cell(worth, price.cost.currency) for worth in workload.worths]
+    return (
+        Cell(text=workload.name, tag=tag_of(workload)),
+        *(cells or [absent(workload.reason) for _ in price.cost.costs]),
+    )
 
 
 def _other_row(one: OtherVolumes, currency: str) -> tuple[Cell, ...]:
-    now = f"{one.now.count} × {one.now.volume}, {format_money(one.now_per_month, currency)}"
     cost = absent(one.reason) if one.per_month is None else text(format_money(one.per_month, currency))
-    flush = text(None if one.flush_s is None else f"{one.flush_s * 1e3:.3g} ms")
-    tag = "" if one.is_as_durable else "no mirror"
-    return (text(one.what), text(now), Cell(text=_describe_other(one), tag=tag), cost, flush)
+    name = Cell(text=f"{one.what}: {_describe_other(one)}", tag="" if one.is_as_durable else "no mirror")
+    return (name, cost, _flush_cell(one.flush_s))
+
+
+def _flush_cell(flush_s: float | None) -> Cell:
+    return text(None if flush_s is None else f"{flush_s * 1e3:.3g} ms")
 
 
 def _describe_other(one: OtherVolumes) -> str:
@@ -240,36 +281,10 @@ def _describe_other(one: OtherVolumes) -> str:
     return ", ".join(words)
 
 
-def _host_row(one: PricedRecord, workload: WorkloadWorth) -> tuple[Cell, ...]:
-    price = one.price
-    worth = next(iter(workload.worths), None)
-    why = workload.reason or "; ".join(price.cost.absent.values())
-    ratio = price.data_to_memory_ratio
-    return (
-        Cell(text=one.record_dir, detail=price.cost.name),
-        Cell(text=workload.name, tag="durability given up" if workload.durability_given_up else ""),
-        _estimate_cell(workload.tps),
-        _estimate_cell(workload.tps_per_cpu),
-        absent(why) if worth is None else _estimate_cell(worth.tps_per_money),
-        absent(why) if worth is None else _estimate_cell(worth.per_million, price.cost.currency),
-        text(None if ratio is None else format_number(ratio)),
-    )
-
-
 def _part_cell(part: Part, currency: str) -> Cell:
     when = f"{part.date}: " if part.date else ""
     note = f"{part.how}; {when}{part.source}"
     return text(format_money(part.per_month, currency), note=note)
-
-
-def _estimate_cell(estimate: Estimate, currency: str = "") -> Cell:
-    shown = format_estimate(estimate)
-    if estimate.value is None:
-        return absent(shown.reason)
-    value = f"{_symbol(currency)}{shown.value}"
-    return (
-        Cell(text=value, detail=shown.interval) if shown.interval.startswith("[") else text(value, note=shown.interval)
-    )
 
 
 def _load_cell(worth: Worth, currency: str) -> Cell:
@@ -277,23 +292,15 @@ def _load_cell(worth: Worth, currency: str) -> Cell:
     if estimate is None or estimate.value is None:
         return text(ABSENT)
     if estimate.low == estimate.high:
-        return text(f"{_symbol(currency)}{format_number(estimate.value)}")
-    return _estimate_cell(estimate, currency)
+        return text(f"{symbol_of(currency)}{format_number(estimate.value)}")
+    return estimate_cell(estimate, currency)
 
 
 def _say(estimate: Estimate, currency: str) -> str:
     shown = format_estimate(estimate)
     interval = shown.interval if shown.interval.startswith("[") else f"({shown.interval})"
-    return f"{_symbol(currency)}{shown.value} {interval}"
+    return f"{symbol_of(currency)}{shown.value} {interval}"
 
 
 def _name_workload(workload: WorkloadWorth) -> str:
-    return f"{workload.name}{' (durability given up)' if workload.durability_given_up else ''}"
-
-
-def _name_term(term: Term) -> str:
-    return {Term.SPOT: "on the spot market", Term.OWN: "as you say"}.get(term, term.value)
-
-
-def _symbol(currency: str) -> str:
-    return _SYMBOLS.get(currency, f"{currency} " if currency else "")
+    return f"{workload.name} ({tag_of(workload)})" if workload.durability_given_up else workload.name

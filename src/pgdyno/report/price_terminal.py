@@ -15,9 +15,10 @@ from pgdyno.report.price import (
     cost_table,
     describe_price,
     explain_price,
-    hosts_table,
+    load_table,
     worth_table,
 )
+from pgdyno.report.price_hosts import hosts_table
 from pgdyno.report.table import Table
 
 
@@ -33,7 +34,7 @@ def _render(one: PricedRecord) -> Iterator[RenderableType]:
     price = one.price
     yield Text(one.record_dir, style="bold", no_wrap=True, overflow="ignore")
     yield Paragraph(describe_price(price), by=0)
-    for table in (cost_table(price), worth_table(price), alternatives_table(price)):
+    for table in (cost_table(price), worth_table(price), load_table(price), alternatives_table(price)):
         if table is not None:
             yield ""
             yield from _section(table)

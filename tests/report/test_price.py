@@ -1,0 +1,191 @@
+"""What it costs in words, tables and JSON: of a machine with volumes, of one without a price, of several side by side."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from pgdyno.price.book import PriceBook
+from pgdyno.price.study import Question, StudyPrice, price_study
+from pgdyno.price.worth import Load
+from pgdyno.report.input import ReportInput
+from pgdyno.report.price import (
+    PricedRecord,
+    alternatives_table,
+    cost_table,
+    describe_costs,
+    describe_price,
+    explain_price,
+    format_money,
+    load_table,
+    worth_table,
+)
+from pgdyno.report.price_document import price_document
+from pgdyno.report.price_hosts import hosts_table
+from pgdyno.report.price_terminal import render_prices
+from pgdyno.spec.host import HostSpec, read_host
+from pgdyno.spec.prices import parse_prices
+from tests.report.build import GB, build_report
+from tests.report.build_comparison import build_client_sweep
+
+GOLDEN = Path(__file__).parent / "golden"
+HOST = read_host(Path(__file__).parents[2] / "studies" / "hosts" / "c7g.2xlarge-gp3-raid10.toml")
+
+
+def on_c7g(report: ReportInput) -> ReportInput:
+    host = msgspec.structs.replace(
+        report.record.host, cpu_count=8, architecture="aarch64", memory_bytes=int(15.4 * GB), memory_limit_bytes=None
+    )
+    return msgspec.structs.replace(report, record=msgspec.structs.replace(report.record, host=host))
+
+
+def price(
+    report: ReportInput, host: HostSpec | None = HOST, own: str | None = None, load: Load | None = None
+) -> StudyPrice:
+    book = PriceBook(
+        own=None if own is None else parse_prices(f'date = 2026-11-01\nsource = "ours"\n{own}', source="p")
+    )
+    losses = {
+        one.name: ("fsync = off",)
+        for one in report.analysis.workloads
+        if report.record.study.server.settings.get("fsync") is False
+    }
+    return price_study(report.record, report.analysis, Question(host=host, book=book, load=load), losses=losses)
+
+
+def named(price: StudyPrice, name: str = "graviton") -> PricedRecord:
+    return PricedRecord(record_dir=f"results/{name}", name="bench", price=price)
+
+
+def printed(*priced: PricedRecord, width: int = 80) -> str:
+    console = Console(width=width, no_color=True, highlight=False, force_terminal=False)
+    with console.capture() as capture:
+        console.print(render_prices(priced))
+    return capture.get()
+
+
+def test_a_machine_with_volumes(golden: Callable[[Path, str], None]) -> None:
+    text = printed(named(price(on_c7g(build_report()), load=Load(tps=800))))
+    golden(GOLDEN / "price.txt", text)
+    # No line but those of wide tables is longer than the screen, and no interval is broken.
+    assert max(map(len, text.splitlines())) <= 80
+    assert "$262.90 a month on demand" in text
+    assert "Your load is 800 TPS on average over the month:" in text
+
+
+def test_machines_side_by_side(golden: Callable[[Path, str], None]) -> None:
+    small = price(build_report(names=("tpcb-like",)), HostSpec(instance="r7i.large"))
+    text = printed(named(price(on_c7g(build_report(names=("tpcb-like",))))), named(small, "intel"), width=200)
+    golden(GOLDEN / "price-two.txt", text)
+    text = " ".join(text.split())
+    assert "a difference, not a verdict" in text
+    assert "Priced as another machine than was measured: intel." in text
+
+
+def test_a_machine_without_a_price_says_in_a_line_how_to_give_one() -> None:
+    report = build_report()
+    unknown = price(report, None)
+    assert describe_price(unknown, program="./pgdyno") == (
+        "What it costs is not known (it is no instance that pgdyno knows): name the machine in the study's [host], or"
+        " price the record with `./pgdyno price --host` or `--prices`."
+    )
+    assert [cost_table(unknown), worth_table(unknown), alternatives_table(unknown)] == [None] * 3
+    assert tuple(explain_price(unknown)) == ()
+    assert describe_costs(msgspec.structs.replace(report, price=unknown)) == describe_costs(report) == ()
+
+
+def test_the_sentence_of_the_first_page() -> None:
+    report = on_c7g(build_report(names=("tpcb-like",)))
+    found = msgspec.structs.replace(report, price=price(report))
+    (sentence,) = describe_costs(found)
+    assert sentence.startswith(
+        "c7g.2xlarge, gp3 in RAID 10 costs $262.90 a month on demand and $116.83 on the spot market"
+    )
+    assert "without the system's disk (not declared); a million transactions at full load cost on demand $" in sentence
+    assert sentence.endswith("] of tpcb-like.")
+    lone = on_c7g(build_report(names=("tpcb-like",), rounds=1))
+    assert "(n = 1: no interval) of tpcb-like." in describe_price(price(lone))
+
+
+def test_of_many_loads_the_cheapest_and_the_dearest_are_named() -> None:
+    sweep = on_c7g(build_client_sweep(rounds=2))
+    assert len(sweep.analysis.workloads) > 4
+    sentence = describe_price(price(sweep))
+    assert "cost on demand from $" in sentence
+    assert sentence.count(" of tpcb-like") == 2
+
+
+def test_a_machine_that_was_not_measured_is_called_so() -> None:
+    found = describe_price(price(build_report()))
+    assert found.endswith(
+        "But measured was a machine of 2 CPUs (x86_64) with 24 GB, and c7g.2xlarge has 8 CPUs (arm64) with 16 GB: so much"
+        " it would cost if it did the same."
+    )
+
+
+def test_durability_given_up_stands_beside_every_figure_won_by_it() -> None:
+    found = price(on_c7g(build_report(names=("tpcb-like",), is_hard=True)))
+    assert "of tpcb-like (durability given up)" in describe_price(found)
+    table = worth_table(found)
+    assert table is not None
+    assert table.rows[0][0].tag == "durability given up"
+    rows = {row[0].text: row[1] for row in hosts_table([named(found)]).rows}
+    assert rows["tpcb-like"].tag == "durability given up"
+
+
+def test_more_than_full_load_is_no_cost() -> None:
+    found = price(on_c7g(build_report(names=("tpcb-like", "select-only"))), load=Load(tps=10_000))
+    words = " ".join(explain_price(found))
+    assert "Of what is more than full load nobody knows what it would cost there." in words
+    table = load_table(found)
+    assert table is not None
+    assert [[cell.text == "—" for cell in row[1:]] for row in table.rows] == [[True, True], [False, False]]
+    share = " ".join(explain_price(price(on_c7g(build_report()), load=Load(utilisation_ratio=0.3))))
+    assert "Your load is 30.0 % of full load on average over the month." in share
+
+
+def test_failed_trials_leave_a_reason() -> None:
+    found = price(on_c7g(build_report(names=("tpcb-like",), rounds=2, failed=(1, 2))), load=Load(tps=10))
+    table = worth_table(found)
+    assert table is not None
+    at_load = load_table(found)
+    assert at_load is not None
+    for one in (table, at_load):
+        assert one.notes == ("no finished trial",)
+        assert {len(row) for row in one.rows} == {len(one.columns)}
+    assert describe_price(found).endswith("(not declared).")
+
+
+def test_own_prices_in_their_currency() -> None:
+    own = 'currency = "EUR"\n[[machine]]\nper_month = 120.0\n'
+    found = price(build_report(names=("tpcb-like",)), None, own)
+    assert describe_price(found).startswith("this machine costs €120.00 a month as you say; a million transactions")
+    assert "us-east-1" not in " ".join(explain_price(found))
+    table = cost_table(found)
+    assert table is not None
+    assert table.notes == ("with its disks, as you say; 2026-11-01: ours",)
+
+
+@pytest.mark.parametrize(
+    ("amount", "currency", "text"), [(1262.9, "USD", "$1,262.90"), (3, "EUR", "€3.00"), (0.5, "CHF", "CHF 0.50")]
+)
+def test_money(amount: float, currency: str, text: str) -> None:
+    assert format_money(amount, currency) == text
+
+
+def test_the_document_has_everything_at_full_precision() -> None:
+    document = json.loads(msgspec.json.encode(price_document([named(price(on_c7g(build_report())))])))
+    assert (document["format"], document["version"]) == ("pgdyno-price", 1)
+    (record,) = document["records"]
+    demand, _ = record["price"]["cost"]["costs"]
+    assert demand["per_month"] == pytest.approx(262.9)
+    assert all(part["source"] and part["date"] for part in demand["parts"])
+    worth = record["price"]["workloads"][0]["worths"][0]
+    assert worth["term"] == "on demand"
+    assert worth["per_million"]["low"] < worth["per_million"]["value"] < worth["per_million"]["high"]
+    assert record["price"]["alternatives"]["next_size"]["instance"] == "c7g.4xlarge"
