@@ -1,4 +1,4 @@
-"""What `pgdyno bench` asks: goals, workloads, variants of a derived set, and the minutes that they get."""
+"""What `pgdyno bench` asks: goals, workloads, variants of a derived set, the sweep, and the minutes that they get."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import pytest
 
 from pgdyno.errors import SpecError
 from pgdyno.flow.bench import Goal, choose_goal, compose_study
-from pgdyno.flow.proving import classify_load, describe_tuned, make_variants, with_minutes
+from pgdyno.flow.proving import Budget, classify_load, describe_tuned, make_variants, with_minutes, with_scaling
+from pgdyno.plan.disk import make_disk_plan
 from pgdyno.plan.experiment import count_least_rounds
-from pgdyno.plan.plan import Machine, plan_study
+from pgdyno.plan.plan import Machine, Plan, plan_study
+from pgdyno.plan.scaling import plan_scaling
 from pgdyno.spec.read import format_study, parse_study
 from pgdyno.spec.study import Study
 from pgdyno.spec.variant import VariantSpec
@@ -22,6 +24,7 @@ from pgdyno.tune.types import Kernel, Tuning, WorkloadClass
 from tests.tune.subjects import make_subject
 
 GB = 1024**3
+CARD_S = make_disk_plan(is_quick=True, free_bytes=90 * GB, seed=1).expected_s
 MACHINE = Machine(version_major=18, cpu_count=2, memory_bytes=24 * GB, disk_free_bytes=90 * GB)
 
 
@@ -44,8 +47,23 @@ def with_variants(study: Study, *, is_layered: bool = False) -> Study:
     return msgspec.structs.replace(study, variant=make_variants(choose()[1], is_layered=is_layered))
 
 
-def budget(study: Study, *, rounds: int | None = None, minutes: float = 15.0) -> Study:
-    return with_minutes(study, MACHINE, rounds=rounds, minutes=minutes, load_budget_s=10.0)
+def with_sweep(study: Study) -> Study:
+    planned = plan_study(msgspec.structs.replace(study, variant=()), MACHINE, load_budget_s=10.0)
+    return with_scaling(study, planned)
+
+
+def budget(
+    study: Study, *, rounds: int | None = None, minutes: float = 15.0, more_rounds: int = 2, machine: Machine = MACHINE
+) -> Study:
+    asked = Budget(minutes=minutes, rounds=rounds, more_rounds=more_rounds, load_s=10.0)
+    return with_minutes(study, machine, asked)
+
+
+def plan_whole(study: Study, machine: Machine = MACHINE) -> tuple[Plan, Plan]:
+    plan = plan_study(study, machine, load_budget_s=10.0)
+    scaling = plan_scaling(study, plan, machine)
+    assert scaling is not None
+    return plan, scaling
 
 
 def goal_of(**options: Any) -> Goal:
@@ -65,7 +83,7 @@ def test_goals() -> None:
     [
         ({"is_quick": True, "is_layered": True}, "--quick and --layers exclude each other"),
         ({"is_quick": True, "is_stock_only": True}, "--quick and --stock-only exclude each other"),
-        ({"is_quick": True, "minutes": 3.0}, "--quick compares nothing"),
+        ({"is_quick": True, "minutes": 3.0}, "--quick and --minutes exclude each other"),
         ({"is_stock_only": True, "minutes": 3.0}, "--stock-only compares nothing"),
         ({"minutes": 3.0, "rounds": 3}, "--minutes and --rounds exclude each other"),
     ],
@@ -76,11 +94,16 @@ def test_what_excludes_each_other(options: dict[str, Any], fact: str) -> None:
     assert caught.value.hint
 
 
-@pytest.mark.parametrize(("goal", "most_s"), [(Goal.QUICK, 180.0), (Goal.STOCK, 720.0)])
-def test_benches_that_compare_nothing_are_as_long_as_they_say(goal: Goal, most_s: float) -> None:
-    plan = plan_study(compose(goal=goal), MACHINE, load_budget_s=10.0 if goal is Goal.QUICK else 20.0)
+def test_a_bench_that_compares_nothing_is_as_long_as_it_says() -> None:
+    plan = plan_study(compose(goal=Goal.STOCK), MACHINE, load_budget_s=20.0)
     assert plan.experiment is None
-    assert plan.predicted_s <= most_s
+    assert plan.predicted_s <= 720.0
+
+
+def test_quick_is_about_the_workload_that_writes_most() -> None:
+    assert [workload.name for workload in compose(goal=Goal.QUICK).workload] == ["tpcb-like"]
+    assert [workload.name for workload in compose("select-only", goal=Goal.QUICK).workload] == ["select-only"]
+    assert len(compose(goal=Goal.DERIVED).workload) == 3
 
 
 @pytest.mark.parametrize(
@@ -131,20 +154,57 @@ def test_what_the_record_keeps_is_the_whole_set(is_layered: bool) -> None:
     assert msgspec.json.decode(msgspec.json.encode(tuned), type=type(tuned)) == tuned
 
 
+@pytest.mark.parametrize("card_s", [0.0, CARD_S])
 @pytest.mark.parametrize(
-    ("goal", "workloads", "most_minutes"),
-    [(Goal.DERIVED, (), 15.0), (Goal.DERIVED, ("tpcb-like",), 15.0), (Goal.LAYERS, ("tpcb-like",), 60.0)],
+    ("goal", "workloads", "most_minutes", "more_rounds"),
+    [
+        (Goal.QUICK, (), 5.0, 0),
+        (Goal.DERIVED, (), 15.0, 2),
+        (Goal.DERIVED, ("tpcb-like",), 15.0, 2),
+        (Goal.LAYERS, ("tpcb-like",), 60.0, 2),
+    ],
 )
-def test_the_default_budget_can_decide_and_is_kept(goal: Goal, workloads: tuple[str, ...], most_minutes: float) -> None:
-    study = with_variants(compose(*workloads, goal=goal), is_layered=goal is Goal.LAYERS)
-    study = budget(study, minutes=60.0 if goal is Goal.LAYERS else 15.0)
-    assert study.experiment.minutes is not None
-    assert study.experiment.minutes <= most_minutes
-    plan = plan_study(study, MACHINE, load_budget_s=10.0)
+def test_the_whole_job_can_decide_within_its_minutes(
+    goal: Goal, workloads: tuple[str, ...], most_minutes: float, more_rounds: int, card_s: float
+) -> None:
+    machine = msgspec.structs.replace(MACHINE, disk_card_s=card_s)
+    study = with_sweep(with_variants(compose(*workloads, goal=goal), is_layered=goal is Goal.LAYERS))
+    study = budget(study, minutes=most_minutes, more_rounds=more_rounds, machine=machine)
+    plan, scaling = plan_whole(study, machine)
     assert plan.experiment is not None
     # Two more than the fewest, whose intervals are too wide for all but the largest differences.
-    assert plan.trials[-1].round >= count_least_rounds(plan.experiment, len(plan.workloads)) + 2
-    assert plan.predicted_s <= study.experiment.minutes * 60.0
+    assert plan.trials[-1].round >= count_least_rounds(plan.experiment, len(plan.workloads)) + more_rounds
+    assert scaling.trials[-1].round >= 2
+    assert scaling.experiment is not None
+    assert len({arm.clients for arm in scaling.experiment.arms}) >= 6
+    assert plan.predicted_s + scaling.predicted_s <= most_minutes * 60.0
+
+
+def test_what_nobody_needs_of_the_minutes_goes_into_more_rounds() -> None:
+    short, long = (
+        budget(with_sweep(with_variants(compose(experiment={"minutes": minutes})))) for minutes in (12.0, 40.0)
+    )
+    (few, two), (many, three) = plan_whole(short), plan_whole(long)
+    assert few.trials[-1].round < many.trials[-1].round
+    assert (two.trials[-1].round, three.trials[-1].round) == (2, 3)
+    assert many.predicted_s + three.predicted_s <= 40.0 * 60.0
+    assert few.predicted_s + two.predicted_s <= 12.0 * 60.0
+
+
+def test_minutes_that_are_too_few_for_the_whole_job_are_refused() -> None:
+    study = with_sweep(with_variants(compose(experiment={"minutes": 4.0})))
+    with pytest.raises(SpecError, match="4 minutes are too few for a verdict") as caught:
+        budget(study)
+    enough = int(caught.value.hint.split()[1].rstrip(","))
+    study = msgspec.structs.replace(study, experiment=msgspec.structs.replace(study.experiment, minutes=float(enough)))
+    plan, scaling = plan_whole(budget(study))
+    assert plan.predicted_s + scaling.predicted_s <= enough * 60.0
+
+
+def test_where_nothing_is_derived_only_the_sweep_follows() -> None:
+    plan, scaling = plan_whole(budget(with_sweep(compose())))
+    assert plan.experiment is None
+    assert scaling.trials[-1].round == 3
 
 
 def test_longer_trials_get_the_minutes_that_a_verdict_takes() -> None:
@@ -169,11 +229,12 @@ def test_a_set_that_a_reload_does_for_is_tried_in_rounds_too() -> None:
     assert plan_study(budget(study, rounds=6), MACHINE, load_budget_s=10.0).trials[-1].round == 6
 
 
-def test_minutes_that_were_given_stay() -> None:
-    study = with_variants(compose(experiment={"minutes": 33.0}))
-    assert budget(study) == study
+def test_without_a_sweep_the_comparison_has_all_minutes() -> None:
+    study = budget(with_variants(compose(experiment={"minutes": 33.0})))
+    assert study.experiment.minutes == 33.0
+    assert study.scaling is None
 
 
 def test_it_survives_as_a_study_file(tmp_path: Path) -> None:
-    study = with_variants(compose("tpcb-like"), is_layered=True)
+    study = budget(with_sweep(with_variants(compose("tpcb-like"), is_layered=True)))
     assert parse_study(format_study(study), source="again", folder=tmp_path) == study

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pgdyno.errors import ExitCode, SpecError
 from pgdyno.spec.complaint import find_line
 from pgdyno.spec.read import format_study, make_study, parse_study, read_study
+from pgdyno.spec.scaling import ScalingSpec
 from pgdyno.spec.search import SearchSpec
 from pgdyno.spec.study import DataSpec, ServerSpec, Study, TrialsSpec, WorkloadSpec
 from pgdyno.spec.variant import ExperimentSpec, SweepSpec, VariantSpec, make_variant
@@ -77,13 +78,20 @@ def test_round_trip(
 @pytest.mark.parametrize("other", ["sweep", "variant"])
 def test_the_template_is_right_in_what_it_only_mentions(other: str) -> None:
     head, _, rest = TEMPLATE.read_text().partition("# What follows")
-    comparison, _, _ = rest.partition("\n# In place of")
+    comparison, _, _ = rest.partition("\n# After variants")
     tables = [part for part in comparison.split("\n\n")[1:] if not part.startswith(f"# [[{other}]]")]
     text = "\n\n".join(tables).replace("\n# ", "\n").removeprefix("# ")
     study = parse_study(head + text, source="template", folder=HERE)
     assert study.is_comparison
     assert study.experiment.slice_s == 0.5
     assert len(study.variant) + len(study.sweep) == (1 if other == "variant" else 2)
+
+
+def test_the_template_is_right_in_what_may_follow() -> None:
+    head, _, rest = TEMPLATE.read_text().partition("# What follows")
+    table = rest[rest.index("# [scaling]") : rest.index("\n# In place of")].replace("\n# ", "\n").removeprefix("# ")
+    study = parse_study(head + table, source="template", folder=HERE)
+    assert study.scaling == ScalingSpec(workload="mixed", minutes=5)
 
 
 def test_the_template_is_right_in_the_search_it_mentions() -> None:
@@ -94,7 +102,8 @@ def test_the_template_is_right_in_the_search_it_mentions() -> None:
 
 
 @pytest.mark.parametrize(
-    "table", [ServerSpec, DataSpec, WorkloadSpec, TrialsSpec, VariantSpec, SweepSpec, SearchSpec, ExperimentSpec]
+    "table",
+    [ServerSpec, DataSpec, WorkloadSpec, TrialsSpec, VariantSpec, SweepSpec, ScalingSpec, SearchSpec, ExperimentSpec],
 )
 def test_the_template_names_every_key(table: type[msgspec.Struct]) -> None:
     text = TEMPLATE.read_text()

@@ -37,6 +37,8 @@ from pgdyno.units import format_bytes
 _DERIVE_S = 1.0
 # Two rounds are the fewest that tell noise from scaling; the loads that they leave undecided run again in the third.
 _LEAST_SWEEP_ROUNDS, _SWEEP_ROUNDS = 2, 3
+# A study file shows them with two decimals.
+_PARTS_OF_A_MINUTE = 100
 # pgbench's own scripts; of others nobody knows what they do.
 _CLASSES = {
     "tpcb-like": WorkloadClass.OLTP_WRITE,
@@ -167,32 +169,33 @@ def with_minutes(study: Study, machine: Machine, budget: Budget) -> Study:
     asked = study.experiment.minutes
     # The disk's card is measured before; what is shared out here is the rest.
     card_s, machine = machine.disk_card_s, msgspec.structs.replace(machine, disk_card_s=0.0)
-    study = _set_minutes(study, None)
+    study = _with_experiment(study, minutes=None)
+    if study.variant:
+        # Where a reload does for the whole set: minutes are counted in rounds of trials, of stock as of any other.
+        study = _with_experiment(study, design=DesignKind.PAIRED)
     plan = plan_study(study, machine, load_budget_s=budget.load_s)
     scaling = plan_scaling(study, plan, machine)
     sweep = _Lengths(0.0, 0.0) if scaling is None else _measure(scaling)
-    sweep_s, own_s = sweep.of(_SWEEP_ROUNDS), None
+    least_sweep, sweep_minutes = sweep.minutes_of(_LEAST_SWEEP_ROUNDS), sweep.minutes_of(_SWEEP_ROUNDS)
     if plan.experiment is not None:
-        # Where a reload does for the whole set: minutes are counted in rounds of trials, of stock as of any other.
-        study = _set_paired(study)
-        plan = plan_study(study, machine, load_budget_s=budget.load_s)
-        lengths, least = _measure(plan), count_least_rounds(plan.experiment, len(plan.workloads))
-        needed_s = card_s + lengths.of(least) + sweep.of(_LEAST_SWEEP_ROUNDS)
-        _check_enough(plan, asked_minutes=asked, rounds=budget.rounds, least=least, needed_s=needed_s)
-        wanted_s = lengths.of(least + budget.more_rounds)
-        whole_s = (budget.minutes if asked is None else asked) * 60.0 - card_s
-        if budget.rounds is not None:
-            own_s = lengths.of(budget.rounds)
-        else:
-            sweep_s = sweep_s if whole_s - sweep_s >= wanted_s else sweep.of(_LEAST_SWEEP_ROUNDS)
-            own_s = max(whole_s - sweep_s, lengths.of(least) if asked is not None else wanted_s)
-    study = _set_minutes(study, own_s)
+        own, least = _measure(plan), count_least_rounds(plan.experiment, len(plan.workloads))
+        needed = card_s / 60.0 + own.minutes_of(least) + least_sweep
+        _check_enough(plan, asked_minutes=asked, rounds=budget.rounds, least=least, needed_minutes=needed)
+        minutes = own.minutes_of(budget.rounds or least + budget.more_rounds)
+        if budget.rounds is None:
+            whole = (budget.minutes if asked is None else asked) - card_s / 60.0
+            sweep_minutes = sweep_minutes if minutes + sweep_minutes <= whole else least_sweep
+            rest = math.floor((whole - sweep_minutes) * _PARTS_OF_A_MINUTE) / _PARTS_OF_A_MINUTE
+            minutes = max(rest, minutes if asked is None else own.minutes_of(least))
+        study = _with_experiment(study, minutes=minutes)
     if study.scaling is None:
         return study
-    return msgspec.structs.replace(study, scaling=msgspec.structs.replace(study.scaling, minutes=_as_minutes(sweep_s)))
+    return msgspec.structs.replace(study, scaling=msgspec.structs.replace(study.scaling, minutes=sweep_minutes))
 
 
-def _check_enough(plan: Plan, *, asked_minutes: float | None, rounds: int | None, least: int, needed_s: float) -> None:
+def _check_enough(
+    plan: Plan, *, asked_minutes: float | None, rounds: int | None, least: int, needed_minutes: float
+) -> None:
     assert plan.experiment is not None  # noqa: S101 - it has variants
     others, workloads = len(plan.experiment.arms) - 1, len(plan.workloads)
     if rounds is not None and rounds < least:
@@ -201,11 +204,11 @@ def _check_enough(plan: Plan, *, asked_minutes: float | None, rounds: int | None
             detail=f"{least} are the fewest of {others} variants on {workloads} workloads",
             hint=f"--rounds {least}, or --stock-only to measure without comparing",
         )
-    if asked_minutes is not None and asked_minutes * 60.0 < needed_s:
+    if asked_minutes is not None and asked_minutes < needed_minutes:
         raise SpecError(
             f"{asked_minutes:g} minutes are too few for a verdict",
             detail=f"it takes {least} rounds of {(others + 2) * workloads} trials, beside disk, loading and clients",
-            hint=f"--minutes {math.ceil(needed_s / 60.0)}, shorter trials, or fewer workloads",
+            hint=f"--minutes {math.ceil(needed_minutes)}, shorter trials, or fewer workloads",
         )
 
 
@@ -215,9 +218,10 @@ class _Lengths(NamedTuple):
     others_s: float
     round_s: float
 
-    def of(self, rounds: int) -> float:
-        """With so many rounds."""
-        return self.others_s + rounds * self.round_s
+    def minutes_of(self, rounds: int) -> float:
+        """With so many rounds, rounded up."""
+        seconds = self.others_s + rounds * self.round_s
+        return math.ceil(seconds / 60.0 * _PARTS_OF_A_MINUTE) / _PARTS_OF_A_MINUTE
 
 
 def _measure(plan: Plan) -> _Lengths:
@@ -227,19 +231,8 @@ def _measure(plan: Plan) -> _Lengths:
     )
 
 
-def _set_minutes(study: Study, own_s: float | None) -> Study:
-    minutes = None if own_s is None else _as_minutes(own_s)
-    return msgspec.structs.replace(study, experiment=msgspec.structs.replace(study.experiment, minutes=minutes))
-
-
-def _set_paired(study: Study) -> Study:
-    paired = msgspec.structs.replace(study.experiment, design=DesignKind.PAIRED)
-    return msgspec.structs.replace(study, experiment=paired)
-
-
-def _as_minutes(seconds: float) -> float:
-    # To a sixteenth of a minute, of which a study file can keep any number exactly.
-    return math.ceil(seconds / 3.75) / 16.0
+def _with_experiment(study: Study, **values: object) -> Study:
+    return msgspec.structs.replace(study, experiment=msgspec.structs.replace(study.experiment, **values))
 
 
 def _know_load(plan: Plan) -> Measured:

@@ -70,7 +70,7 @@ def compose_report(store: RecordStore) -> StudyReport:
     analysis = msgspec.structs.replace(analysis, scaling=scaling)
     analysis = msgspec.structs.replace(analysis, capacities=find_capacities(record, analysis, limits))
     disk = None if card is None else view_card(card, file=store.card_path)
-    doubts = (*find_doubts(record, analysis), *list_disk_doubts(() if disk is None else disk.findings))
+    doubts = (*_find_all_doubts(record, analysis), *list_disk_doubts(() if disk is None else disk.findings))
     program = next(iter(record.command), "pgdyno")
     report = ReportInput(
         record=record,
@@ -88,6 +88,14 @@ def _analyse(store: RecordStore, limits: DiskLimits | None) -> tuple[StudyRecord
     record = store.read_record()
     trials = [read_trial_data(store.trial_dir(trial.planned.number), trial) for trial in store.read_trials()]
     return record, analyse_study(record, trials, limits=limits) if trials else None
+
+
+def _find_all_doubts(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Finding, ...]:
+    """Of a study, and of the sweep that followed it what is not said of both anyway."""
+    own, scaling = find_doubts(record, analysis), analysis.scaling
+    said = {finding.claim for finding in own}
+    following = () if scaling is None else find_doubts(scaling.record, scaling.analysis)
+    return (*own, *(finding for finding in following if finding.claim not in said))
 
 
 def _analyse_scaling(store: RecordStore, limits: DiskLimits | None) -> ScalingStudy | None:

@@ -25,7 +25,7 @@ class ScalingSpec(Table, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Check ranges."""
         if len(self.clients) < 2:
-            raise ValueError("clients: a sweep needs at least two numbers of them")
+            raise ValueError("clients are too few: a sweep needs at least two numbers of them")
         for number in self.clients:
             check_range("clients", number, 1, 10_000)
         if any(one >= other for one, other in zip(self.clients, self.clients[1:], strict=False)):

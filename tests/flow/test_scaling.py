@@ -1,0 +1,55 @@
+"""Under which settings the sweep over clients runs: those that are proven to be faster than stock, else stock."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from pgdyno.analyse.comparison import Comparison
+from pgdyno.analyse.verdict import VerdictKind
+from pgdyno.flow.scaling import choose_winner
+from pgdyno.record.tuned import DERIVED, STOCK
+from tests.report.build_comparison import build_paired, build_product
+from tests.report.build_derived import build_derived, build_layers
+
+
+def comparison_of(workload: str, *, is_hard: bool = False) -> Comparison:
+    return next(one for one in build_derived(is_hard=is_hard).analysis.comparisons if one.workload == workload)
+
+
+def test_what_is_proven_to_be_faster_wins() -> None:
+    winner = choose_winner(comparison_of("tpcb-like"))
+    assert winner.name == DERIVED
+    assert winner.reason == "proven to be faster than stock on tpcb-like"
+
+
+@pytest.mark.parametrize(("workload", "is_hard"), [("select-only", False), ("tpcb-like", True)])
+def test_what_is_slower_or_undecided_does_not(workload: str, is_hard: bool) -> None:
+    winner = choose_winner(comparison_of(workload, is_hard=is_hard))
+    assert winner.name == STOCK
+    assert winner.reason == f"nothing is proven to be faster on {workload}"
+
+
+def test_of_a_set_taken_apart_it_is_the_whole_or_stock() -> None:
+    layered = build_layers().analysis.comparisons[0]
+    assert layered.reference == DERIVED
+    assert choose_winner(layered).name == DERIVED
+    turned = tuple(
+        msgspec.structs.replace(q, verdict=msgspec.structs.replace(q.verdict, kind=VerdictKind.INCONCLUSIVE))
+        if q.arm == STOCK
+        else q
+        for q in layered.questions
+    )
+    assert choose_winner(msgspec.structs.replace(layered, questions=turned)).name == STOCK
+
+
+def test_of_several_the_fastest_wins_and_without_stock_the_reference_stands_for_it() -> None:
+    (product,) = build_product().analysis.comparisons
+    effects = {
+        q.arm: q.verdict.effect_ratio or 0.0
+        for q in product.questions
+        if q.metric == product.primary and q.verdict.kind is VerdictKind.FASTER
+    }
+    assert choose_winner(product).name == max(effects, key=lambda arm: effects[arm])
+    (paired,) = build_paired().analysis.comparisons
+    assert choose_winner(paired).name in {paired.reference, "shared_buffers=1GB"}

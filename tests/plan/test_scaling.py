@@ -1,0 +1,129 @@
+"""The sweep over clients that follows a comparison: which loads, of which workload, and that it says all of itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from pgdyno.errors import SpecError
+from pgdyno.plan.experiment import count_starts, is_client_sweep
+from pgdyno.plan.plan import Machine, plan_study
+from pgdyno.plan.scaling import choose_loads, choose_scaled, make_scaling_study, plan_scaling
+from pgdyno.spec.read import format_study, make_study, parse_study
+from pgdyno.spec.study import Study
+from pgdyno.spec.variant import VariantSpec
+
+GB = 1024**3
+MACHINE = Machine(version_major=18, cpu_count=2, memory_bytes=24 * GB, disk_free_bytes=90 * GB)
+VARIANTS = [{"name": "stock"}, {"name": "derived", "settings": {"work_mem": "16MB"}, "sysctl": {"vm.swappiness": 10}}]
+
+
+def study_of(*names: str, **tables: Any) -> Study:
+    raw: dict[str, object] = {"workload": [{"name": name} for name in names or ("tpcb-like",)], **tables}
+    return make_study(raw, source="test", folder=Path("/"))
+
+
+def loads_of(*, cpu_count: float = 2, settings: dict[str, Any] | None = None, clients: int | None = None) -> list[int]:
+    workload = {"name": "tpcb-like", **({} if clients is None else {"clients": clients})}
+    study = study_of(workload=[workload], server={"settings": settings or {}})
+    plan = plan_study(study, msgspec.structs.replace(MACHINE, cpu_count=cpu_count))
+    return list(choose_loads(study, plan.workloads[0]))
+
+
+def test_the_workload_that_writes_most_is_swept() -> None:
+    def chosen(*names: str, rate_tps: float | None = None) -> str | None:
+        workload = [{"name": name, **({} if rate_tps is None else {"rate_tps": rate_tps})} for name in names]
+        return choose_scaled(plan_study(study_of(workload=workload), MACHINE))
+
+    assert chosen("select-only", "simple-update", "tpcb-like") == "tpcb-like"
+    assert chosen("select-only", "simple-update") == "simple-update"
+    assert chosen("select-only") == "select-only"
+    assert chosen("tpcb-like", rate_tps=100.0) is None
+
+
+def test_loads_rise_in_equal_ratios_from_one_past_the_comparison() -> None:
+    assert loads_of() == [1, 2, 4, 8, 16, 32]
+    assert loads_of(cpu_count=16) == [1, 2, 6, 15, 38, 95]
+    assert loads_of(cpu_count=16, settings={"max_connections": 500})[-1] == 128
+    assert loads_of(clients=40)[-1] == 80
+    assert loads_of(settings={"max_connections": 9}) == [1, 2, 3, 4]
+    assert loads_of(settings={"max_connections": 6}) == [1]
+
+
+def test_a_variant_with_few_connections_narrows_them() -> None:
+    study = study_of(variant=[{"name": "stock"}, {"settings": {"max_connections": 25}}])
+    assert choose_loads(study, plan_study(study, MACHINE).workloads[0])[-1] == 20
+
+
+def test_the_sweep_runs_under_all_that_its_variant_sets() -> None:
+    study = study_of(
+        "select-only",
+        "tpcb-like",
+        variant=VARIANTS,
+        scaling={"workload": "tpcb-like", "minutes": 16.0},
+        server={"settings": {"shared_buffers": "1GB"}},
+        experiment={"detect": "5%"},
+    )
+    plan = plan_study(study, MACHINE)
+    sweep = make_scaling_study(study, plan, scripts={}, variant=study.variant[1])
+    planned = plan_study(sweep, MACHINE)
+    experiment = planned.experiment
+    assert experiment is not None
+    assert is_client_sweep(experiment)
+    assert count_starts(experiment.arms) == 1
+    assert [arm.name for arm in experiment.arms] == [f"clients={n}" for n in (1, 2, 4, 8, 16, 32)]
+    for arm in experiment.arms:
+        assert arm.server.settings == {"shared_buffers": "1GB", "work_mem": "16MB"}
+        assert arm.sysctl == {"vm.swappiness": "10"}
+    assert (planned.scale, experiment.detect_ratio, experiment.budget_s) == (plan.scale, 0.05, 960.0)
+    assert [workload.name for workload in planned.workloads] == ["tpcb-like"]
+    # It says all of itself: whoever has it alone runs the same.
+    assert plan_study(parse_study(format_study(sweep), source="again", folder=Path("/")), MACHINE) == planned
+
+
+def test_clients_and_threads_of_a_variant_give_way_to_the_levels() -> None:
+    study = study_of(variant=[{"name": "stock"}, {"name": "more", "clients": 20, "threads": 2}], scaling={})
+    sweep = make_scaling_study(study, plan_study(study, MACHINE), scripts={}, variant=study.variant[1])
+    experiment = plan_study(sweep, MACHINE).experiment
+    assert experiment is not None
+    assert [arm.clients for arm in experiment.arms] == [1, 2, 4, 8, 16, 32]
+    assert {arm.threads for arm in experiment.arms} == {None}
+
+
+def test_own_scripts_are_the_copies_that_the_comparison_ran(tmp_path: Path) -> None:
+    script = tmp_path / "pay.sql"
+    script.write_text("SELECT 1;\n")
+    workload = [{"name": "pay", "scripts": [f"{script}@3", "select-only@1"]}]
+    study = study_of(workload=workload, scaling={})
+    sweep = make_scaling_study(study, plan_study(study, MACHINE), scripts={str(script): "/kept/pay.sql"})
+    assert sweep.workload[0].weighted_scripts == (("/kept/pay.sql", 3), ("select-only", 1))
+
+
+def test_two_rounds_are_the_fewest_and_its_data_lie_loaded() -> None:
+    study = study_of(variant=VARIANTS, scaling={"minutes": 3.0}, trials={"duration": "4s", "warm_up": "1s"})
+    plan = plan_study(study, MACHINE)
+    scaling = plan_scaling(study, plan, MACHINE)
+    assert scaling is not None
+    assert scaling.trials[-1].round == 2
+    assert scaling.predicted_s <= 180.0
+    assert sum(step.predicted_s for step in scaling.steps if step.kind.value == "load") == 0.0
+    short = msgspec.structs.replace(study, scaling=msgspec.structs.replace(study.scaling, minutes=1.0))
+    with pytest.raises(SpecError, match="1 minute is too few for a verdict"):
+        plan_scaling(short, plan, MACHINE)
+    assert plan_scaling(study_of(), plan, MACHINE) is None
+
+
+def test_a_level_says_more_than_its_base() -> None:
+    base = VariantSpec(name="base", settings={"work_mem": "8MB", "commit_delay": 10})
+    study = study_of(sweep=[{"name": "commit_delay", "levels": [0, 50]}])
+    study = msgspec.structs.replace(study, variant=(base,))
+    experiment = plan_study(study, MACHINE).experiment
+    assert experiment is not None
+    assert [arm.server.settings for arm in experiment.arms] == [
+        {"work_mem": "8MB", "commit_delay": 0},
+        {"work_mem": "8MB", "commit_delay": 50},
+    ]
+    assert [arm.name for arm in experiment.arms] == ["commit_delay=0", "commit_delay=50"]
