@@ -30,7 +30,6 @@ def closed_loop(
     gap_us: int = 0,
     sampling_rate: float = 1.0,
     failed_ratio: float = 0.0,
-    slow_from_s: float | None = None,
 ) -> TransactionSummary:
     """Clients that start their next transaction `gap_us` after the last one ended, as pgbench would log them."""
     random = np.random.default_rng(11)
@@ -39,8 +38,6 @@ def closed_loop(
         count = int(seconds * 1e6 / (latency_us + gap_us) * 1.5)
         latency = np.maximum(random.exponential(latency_us, count).astype(np.int64), 1)
         stamps = np.cumsum(latency + gap_us)
-        if slow_from_s is not None:
-            latency = np.where(stamps > slow_from_s * 1e6, 2 * latency, latency)
             stamps = np.cumsum(latency + gap_us)
         kept = (stamps < seconds * 1e6) & (random.random(count) < sampling_rate)
         outcome = np.where(random.random(count) < failed_ratio, Outcome.FAILED, Outcome.OK).astype(np.uint8)
@@ -142,14 +139,6 @@ def test_counts_and_clocks_are_compared_with_pgbench() -> None:
     summary = closed_loop()
     assert kinds(measure_throughput(summary, claim(count=summary.ok_count + 1))) == [DoubtKind.COUNT_MISMATCH]
     assert kinds(measure_throughput(summary, claim(tps=2100.0))) == [DoubtKind.TPS_MISMATCH]
-
-
-def test_level_shift_is_left_in_view() -> None:
-    found = measure_throughput(closed_loop(seconds=90, slow_from_s=60.0), claim())
-    assert found.steady is not None
-    assert found.steady.shifts is not None
-    (shift,) = found.steady.shifts
-    assert shift.size_ratio == pytest.approx(-0.5, abs=0.05)
 
 
 @pytest.mark.parametrize("version", ["15", "18"])

@@ -72,7 +72,6 @@ def test_a_quiet_study_raises_no_doubt(record: StudyRecord) -> None:
         ({"shares": {"cpu_steal_ratio": 0.03}}, "hypervisor", Severity.WARNING),
         ({"shares": {"cpu_others_ratio": 0.4}}, "Other programs used the CPUs", Severity.WARNING),
         ({"shares": {"load_generator_thread_ratio": 0.97}}, "pgbench itself", Severity.WARNING),
-        ({"events": (Event(kind="level shift", t_s=9.0, until_s=None, text="-30 %"),)}, "its level", Severity.WARNING),
         ({"events": ()}, "No checkpoint", Severity.NOTE),
         ({"transactions_count": 0}, "No transaction succeeded in", Severity.WARNING),
     ],

@@ -24,6 +24,10 @@ class EpisodeKind(enum.Enum):
     """A rise from the start on that levels off."""
 
 
+WORSE = frozenset({EpisodeKind.CLIFF, EpisodeKind.STALL, EpisodeKind.SAWTOOTH, EpisodeKind.DECLINE})
+"""Kinds for the worse: the others are told, and no cause is looked for."""
+
+
 class Episode(msgspec.Struct, frozen=True, kw_only=True):
     """A change of one metric within a trial. Times are seconds since its measured load began."""
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 import numpy as np
 
-from pgdyno.analyse.episode import Episode, EpisodeKind
+from pgdyno.analyse.episode import WORSE, Episode
 from pgdyno.analyse.episodes_scene import TOLERANCE_S, Before, EpisodeScene, Span
 from pgdyno.record.trial_data import TrialData
 from pgdyno.units import format_bytes
@@ -88,8 +88,7 @@ def find_causes(data: TrialData, episodes: Sequence[Episode], *, device: str | N
         episodes: Found in it.
         device: Kernel name of the disk that holds the data.
     """
-    worse = {EpisodeKind.CLIFF, EpisodeKind.STALL, EpisodeKind.SAWTOOTH, EpisodeKind.DECLINE}
-    return tuple(_look(EpisodeScene(data, one, device=device)) for one in episodes if one.kind in worse)
+    return tuple(_look(EpisodeScene(data, one, device=device)) for one in episodes if one.kind in WORSE)
 
 
 def _look(scene: EpisodeScene) -> EpisodeCauses:

@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from pgdyno.analyse.episode import Episode, EpisodeKind
+from pgdyno.analyse.episode import WORSE, Episode, EpisodeKind
 from pgdyno.analyse.episodes_fit import LEAST_OBSERVATIONS, Fit, Shape, Template, find_shapes
+from pgdyno.analyse.types import ChartKind, Event, Series
 
 _Floats = NDArray[np.float64]
 
@@ -82,9 +83,43 @@ def find_episodes(t_s: Sequence[float], values: Sequence[float | None], *, metri
     width = _choose_width(line)
     if width is None:
         return Course(episodes=stalls, reason="too few transactions to tell a change from the noise of counting")
-    return Course(
-        episodes=tuple(sorted((*stalls, *_find_changes(_without(line, stalls), width)), key=lambda one: one.from_s))
-    )
+    return Course(episodes=tuple(sorted((*stalls, *_find_changes(_without(line, stalls), width)), key=_when)))
+
+
+def find_trial_episodes(charts: Mapping[ChartKind, Sequence[Series]], *, is_mixed: bool, is_scheduled: bool) -> Course:
+    """The episodes of a trial's TPS, and those of its p99 that are for the worse.
+
+    Args:
+        charts: Of the trial.
+        is_mixed: Whether variants alternate in it: its levels are theirs.
+        is_scheduled: Whether its rate was given: then only stalls are its own.
+    """
+    if is_mixed:
+        return Course(episodes=(), reason="variants alternate within it, and its levels with them")
+    lines = {line.metric: line for kind in (ChartKind.TPS, ChartKind.LATENCY) for line in charts.get(kind, ())}
+    if "tps" not in lines:
+        return Course(episodes=(), reason="there are no seconds to look at")
+    course = find_episodes(lines["tps"].t_s, lines["tps"].values)
+    if is_scheduled:
+        stalls = tuple(one for one in course.episodes if one.kind is EpisodeKind.STALL)
+        return Course(episodes=stalls, reason=course.reason or "the rate was given: only stalls are told")
+    p99 = lines.get("latency_p99_ms")
+    latency = () if p99 is None else find_episodes(p99.t_s, p99.values, metric=p99.metric).episodes
+    worse = (one for one in latency if one.kind in WORSE)
+    return Course(episodes=tuple(sorted((*course.episodes, *worse), key=_when)), reason=course.reason)
+
+
+def describe_episodes(episodes: Sequence[Episode]) -> Iterator[Event]:
+    """Changes of the level of TPS as events, for the charts and the list of what happened."""
+    for one in episodes:
+        if one.metric == "tps" and one.kind not in {EpisodeKind.WARM_UP, EpisodeKind.SAWTOOTH}:
+            change = f"{one.before:,.0f} to {one.after:,.0f} TPS ({one.change_ratio * 100:+.0f} %)"
+            text = f"{one.kind.value}: {change} from {one.from_s:.0f} s"
+            yield Event(kind="level shift", t_s=one.from_s, until_s=one.until_s, text=text)
+
+
+def _when(one: Episode) -> float:
+    return one.from_s
 
 
 class _Line(msgspec.Struct, frozen=True, kw_only=True):
@@ -266,4 +301,4 @@ def _find_recovery(drop: Episode, found: Sequence[Episode]) -> Episode | None:
         return level >= _AGAIN_RATIO if drop.metric == "tps" else level <= 1 / _AGAIN_RATIO
 
     later = [one for one in found if one.kind is EpisodeKind.RECOVERY and one.from_s > drop.from_s and is_back(one)]
-    return min(later, key=lambda one: one.from_s, default=None)
+    return min(later, key=_when, default=None)

@@ -11,13 +11,14 @@ from pgdyno.analyse.bottleneck import judge_workload
 from pgdyno.analyse.charts import chart_trial, list_events
 from pgdyno.analyse.comparison import Round, compare, primary_metric
 from pgdyno.analyse.disk_join import DiskLimits, join_trial
+from pgdyno.analyse.episode_causes import find_causes
+from pgdyno.analyse.episodes import Course, describe_episodes, find_trial_episodes
 from pgdyno.analyse.health import assess_health
 from pgdyno.analyse.latency import PERCENTILES, estimate_latencies, measure_mean_ms, measure_percentiles
 from pgdyno.analyse.pilot import SliceChoice, choose_from_slices
 from pgdyno.analyse.predictions import judge_predictions
 from pgdyno.analyse.rate_search import WorkloadSearch
 from pgdyno.analyse.rounds import rounds_of_block, rounds_of_trials
-from pgdyno.analyse.steady import describe_shifts
 from pgdyno.analyse.sweep import analyse_clients
 from pgdyno.analyse.throughput import (
     PgbenchClaim,
@@ -28,8 +29,9 @@ from pgdyno.analyse.throughput import (
 )
 from pgdyno.analyse.time_model import measure_time
 from pgdyno.analyse.types import (
-    Event,
+    ChartKind,
     Percentile,
+    Series,
     StatementTime,
     StudyAnalysis,
     TrialAnalysis,
@@ -174,6 +176,8 @@ def analyse_trial(
     from_s = None if throughput is None or start_s is None else throughput.from_epoch_s
     device = record.host.data_disk.block_device
     counts = _counts_per_transaction(data)
+    charts = chart_trial(data, disk=device)
+    course = _find_course(data, charts)
     # Variants that alternate have rates of their own, and those of the whole trial are nobody's.
     tps = None if throughput is None or len(data.record.planned.arms) > 1 else throughput.tps
     disk = None if limits is None or not is_finished else join_trial(data, workload, limits, device=device, tps=tps)
@@ -188,8 +192,8 @@ def analyse_trial(
         late_count=_count(data, "above_limit_count"),
         # A steady part that begins with the first whole second has nothing before it.
         steady_from_s=None if from_s is None or start_s is None else max(0.0, from_s - start_s),
-        charts=chart_trial(data, disk=device),
-        events=(*list_events(data), *_shifts(data, throughput)),
+        charts=charts,
+        events=(*list_events(data), *describe_episodes(course.episodes)),
         counts_per_transaction=counts,
         shares=_shares(record, data),
         statements=tuple(_statements(data.warm_up)),
@@ -203,6 +207,9 @@ def analyse_trial(
         disk=disk,
         cpus_seen_count=None if data.os is None else len(series.list_cpus(data.os)) or None,
         health=assess_health(record, data, throughput=throughput, disk=disk),
+        episodes=course.episodes,
+        episodes_absent=course.reason,
+        episode_causes=find_causes(data, course.episodes, device=device),
     )
 
 
@@ -235,12 +242,11 @@ def _count(data: TrialData, field: str) -> int | None:
     return count
 
 
-def _shifts(data: TrialData, throughput: TrialThroughput | None) -> tuple[Event, ...]:
-    start_s = data.load_start_epoch_s
-    if throughput is None or throughput.steady is None or throughput.from_epoch_s is None or start_s is None:
-        return ()
-    first_s = throughput.from_epoch_s - throughput.steady.start - start_s
-    return describe_shifts(throughput.steady, first_s + np.arange(throughput.steady.stop, dtype=np.float64))
+def _find_course(data: TrialData, charts: Mapping[ChartKind, Sequence[Series]]) -> Course:
+    planned = data.record.planned
+    if data.record.status is not TrialStatus.FINISHED:
+        return Course(episodes=(), reason="the trial failed")
+    return find_trial_episodes(charts, is_mixed=len(planned.arms) > 1, is_scheduled=planned.rate_tps is not None)
 
 
 def _counts_per_transaction(data: TrialData) -> dict[str, float | None]:

@@ -12,6 +12,8 @@ import msgspec
 from pgdyno.analyse.capacity import Capacity
 from pgdyno.analyse.comparison import Comparison
 from pgdyno.analyse.disk_join import DiskJoin
+from pgdyno.analyse.episode import Episode
+from pgdyno.analyse.episode_causes import EpisodeCauses
 from pgdyno.analyse.estimate import Doubt, Estimate
 from pgdyno.analyse.health_rows import HealthRow
 from pgdyno.analyse.pilot import SliceChoice
@@ -127,6 +129,13 @@ class TrialAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     """Where its transactions' time went; None where nobody looked at the server's waits."""
     cpus_seen_count: int | None = None
     """CPUs that shares are of, whether the study may use them or not; None where nobody looked."""
+
+    episodes: tuple[Episode, ...] = ()
+    """What happened to TPS and p99 within it, by time."""
+    episodes_absent: str | None = None
+    """Why they were not looked for; None where they were."""
+    episode_causes: tuple[EpisodeCauses, ...] = ()
+    """Of every episode for the worse."""
 
     @property
     def checkpoint_count(self) -> int:

@@ -12,6 +12,7 @@ from pgdyno.analyse.estimate import Doubt, DoubtKind
 from pgdyno.analyse.types import StudyAnalysis, TrialAnalysis, WorkloadAnalysis
 from pgdyno.explain.comparison_doubts import find_comparison_doubts
 from pgdyno.explain.derived_doubts import find_derived_doubts
+from pgdyno.explain.episodes import find_unsteady
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight_doubts import find_preflight_doubts
 from pgdyno.explain.search_doubts import find_search_doubts
@@ -151,21 +152,6 @@ def _branches(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]
             )
 
 
-def _unsteady(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
-    for workload, trial in _trials(analysis):
-        for event in trial.events:
-            # Where variants alternate, the level changes with them; at a scheduled rate it is given.
-            is_given = len(trial.record.planned.arms) > 1 or trial.record.planned.rate_tps is not None
-            if event.kind == "level shift" and not is_given:
-                yield Finding(
-                    severity=Severity.WARNING,
-                    claim=f"Throughput changed its level within trial {trial.record.planned.number}.",
-                    evidence=_sentence(event.text),
-                    advice="Its average mixes two states; look at the chart, and run longer.",
-                    workload=workload.name,
-                )
-
-
 def _numbers_disagree(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
     for workload in analysis.workloads:
         for kind in DoubtKind:
@@ -269,7 +255,7 @@ _RULES: tuple[Callable[[StudyRecord, StudyAnalysis], Iterable[Finding]], ...] = 
     _others,
     _load_generator,
     _branches,
-    _unsteady,
+    find_unsteady,
     _numbers_disagree,
     _no_checkpoint,
     find_state_doubts,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 
 from pgdyno.analyse.types import StudyAnalysis
 from pgdyno.explain.capacity import find_capacity_findings
+from pgdyno.explain.episodes import find_episodes_beside
 from pgdyno.explain.finding import Finding
 from pgdyno.record.types import StudyRecord
 
@@ -22,4 +23,7 @@ def explain_study(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Finding
     return tuple(finding for rule in _RULES for finding in rule(record, analysis))
 
 
-_RULES: tuple[Callable[[StudyRecord, StudyAnalysis], Iterable[Finding]], ...] = (find_capacity_findings,)
+_RULES: tuple[Callable[[StudyRecord, StudyAnalysis], Iterable[Finding]], ...] = (
+    find_episodes_beside,
+    find_capacity_findings,
+)

@@ -1,0 +1,288 @@
+"""Findings on what happened within trials: what a cliff, a stall, a cycle or a decline took, what fits it, what to do.
+
+Each episode is told once. Where the trial's average runs across it, that weakens the figures and is a doubt; where the
+average lies wholly behind it, it is an explanation. A cause is named only where something that was sampled fits in time
+and in size; what fits as well stands beside it, and else the cause is unknown. Of what many trials of a load share, the
+worst stands for all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from pgdyno.analyse.episode import WORSE, Episode, EpisodeKind
+from pgdyno.analyse.episode_causes import Cause, EpisodeCauses, Suspect
+from pgdyno.analyse.types import ChartKind, StudyAnalysis, TrialAnalysis, WorkloadAnalysis
+from pgdyno.explain.finding import Finding, Rival, Severity
+from pgdyno.record.types import StudyRecord
+
+RULE = "over-time"
+"""The name of the rule."""
+
+_SEVERE_RATIO = 0.3
+_SLIGHT_RATIO = 0.1
+# What is left after a cliff should be most of an average.
+_PAST_FACTOR = 4
+_PAST_LEAST_S = 60.0
+_WHOLE_CYCLES = 10
+_MOST_RIVALS = 4
+_ROUND_S = 5
+_SHOWS = {
+    Cause.CHECKPOINT: (ChartKind.DISK_LATENCY, ChartKind.BUFFER_WRITES),
+    Cause.FULL_PAGE_IMAGES: (ChartKind.FULL_PAGE_IMAGES, ChartKind.WAL),
+    Cause.DIRTY_LIMIT: (ChartKind.DIRTY_MEMORY,),
+    Cause.WRITEBACK: (ChartKind.DIRTY_MEMORY, ChartKind.DISK_THROUGHPUT),
+    Cause.CREDITS: (ChartKind.DISK_IOPS, ChartKind.DISK_THROUGHPUT),
+    Cause.DEVICE: (ChartKind.DISK_LATENCY,),
+    Cause.AUTOVACUUM: (ChartKind.DISK_IOPS, ChartKind.CPU),
+    Cause.STEAL: (ChartKind.CPU,),
+    Cause.QUOTA: (ChartKind.CPU_QUOTA,),
+    Cause.OTHERS: (ChartKind.CPU,),
+}
+_CONFIRM = {
+    Cause.CHECKPOINT: "`pgdyno compare --set max_wal_size=1GB --set max_wal_size=16GB`, with trials of several checkpoints",
+    Cause.FULL_PAGE_IMAGES: "`pgdyno compare --set wal_compression=off --set wal_compression=on`",
+    Cause.DIRTY_LIMIT: "the same load with other vm.dirty_bytes: the time to the cliff moves with it",
+    Cause.WRITEBACK: "the same load with other vm.dirty_background_bytes: the time to it moves with it",
+    Cause.CREDITS: "the same load at once again: with credits used up, the lower level is there from the start",
+    Cause.DEVICE: "`pgdyno disk` twice, now and at another hour",
+    Cause.AUTOVACUUM: "`pgdyno compare --set autovacuum=on --set autovacuum=off`, as a what-if and never to stay so",
+    Cause.STEAL: "the same load on a dedicated host",
+    Cause.QUOTA: "the same load with a larger CPU quota",
+    Cause.OTHERS: "the same load with the other programs stopped",
+}
+_CONFIRM_UNKNOWN = (
+    "the same load again, with --rounds 3: what comes at the same moment is the load's own, else the machine's"
+)
+
+
+def find_unsteady(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
+    """Episodes that a trial's average runs across."""
+    yield from (_tell(one) for one in _list_worst(analysis) if one.is_in_average)
+
+
+def find_episodes_beside(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
+    """Episodes that lie wholly before what averages are of."""
+    yield from (_tell(one) for one in _list_worst(analysis) if not one.is_in_average)
+
+
+class _Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """An episode in its trial, and the others that it stands for."""
+
+    episode: Episode
+    causes: EpisodeCauses | None
+    trial: TrialAnalysis
+    workload: WorkloadAnalysis
+    alike: tuple[int, ...] = ()
+    """Numbers of the workload's other trials with one of its kind."""
+
+    @property
+    def is_in_average(self) -> bool:
+        """Whether the trial's TPS is a mean over both its sides."""
+        one, begin_s = self.episode, self.trial.steady_from_s
+        if begin_s is None:
+            return True
+        end_s = one.until_s if one.kind is EpisodeKind.WARM_UP else one.from_s + (one.settled_s or 0.0)
+        return one.kind in {EpisodeKind.SAWTOOTH, EpisodeKind.DECLINE} or end_s is None or end_s > begin_s + 1.0
+
+    @property
+    def size_ratio(self) -> float:
+        """How far apart its levels are, the same for a drop and the way back."""
+        return abs(math.log(max(1 + self.episode.change_ratio, 0.01)))
+
+
+def _list_worst(analysis: StudyAnalysis) -> Iterator[_Seen]:
+    """One for each kind and metric of a workload: the largest, which stands for the others."""
+    for workload in analysis.workloads:
+        kinds: dict[tuple[str, EpisodeKind, bool], list[_Seen]] = {}
+        for trial in workload.trials:
+            for one in _list_told(trial, workload):
+                kinds.setdefault((one.episode.metric, one.episode.kind, one.is_in_average), []).append(one)
+        for seen in kinds.values():
+            worst = max(seen, key=lambda one: one.size_ratio)
+            numbers = {one.trial.record.planned.number for one in seen} - {worst.trial.record.planned.number}
+            yield msgspec.structs.replace(worst, alike=tuple(sorted(numbers)))
+
+
+def _list_told(trial: TrialAnalysis, workload: WorkloadAnalysis) -> Iterator[_Seen]:
+    """A trial's episodes without those that another of them says already."""
+    causes = {id(one.episode): one for one in trial.episode_causes}
+    drops = [one for one in trial.episodes if one.metric == "tps" and one.kind in WORSE]
+    for one in trial.episodes:
+        is_way_back = one.kind is EpisodeKind.RECOVERY and any(drop.from_s < one.from_s for drop in drops)
+        # Of a drop, latency says no more than throughput: in a closed loop one is the other's inverse.
+        is_echo = one.metric != "tps" and bool(drops)
+        if not is_way_back and not is_echo:
+            yield _Seen(episode=one, causes=causes.get(id(one)), trial=trial, workload=workload)
+
+
+def _tell(seen: _Seen) -> Finding:
+    one, number = seen.episode, seen.trial.record.planned.number
+    named = () if seen.causes is None else seen.causes.named
+    charts = (ChartKind.TPS if one.metric == "tps" else ChartKind.LATENCY, *_list_charts(named))
+    return Finding(
+        rule=RULE,
+        severity=_judge(seen),
+        claim=f"{_CLAIMS[one.kind](one)}{_say_cause(seen)}.",
+        evidence="; ".join(_list_evidence(seen, named)),
+        why=_WHY[one.kind],
+        advice=_advise(one),
+        workload=seen.workload.name,
+        rivals=_list_rivals(seen.causes, named),
+        confirm="" if one.kind not in WORSE else _CONFIRM[named[0].cause] if named else _CONFIRM_UNKNOWN,
+        shows=tuple(kind for kind in dict.fromkeys(charts) if kind in seen.trial.charts),
+        trial=number,
+    )
+
+
+def _judge(seen: _Seen) -> Severity:
+    one = seen.episode
+    drop = -one.change_ratio if one.metric == "tps" else one.change_ratio / (1 + one.change_ratio)
+    if one.kind in {EpisodeKind.WARM_UP, EpisodeKind.RECOVERY}:
+        return Severity.WARNING if seen.is_in_average and one.change_ratio >= _SLIGHT_RATIO else Severity.NOTE
+    if one.metric == "tps" and one.kind is EpisodeKind.CLIFF and seen.is_in_average and drop >= _SEVERE_RATIO:
+        return Severity.CRITICAL
+    return Severity.WARNING if drop >= _SLIGHT_RATIO else Severity.NOTE
+
+
+def _say_cliff(one: Episode) -> str:
+    back = "and stayed there" if one.until_s is None else f"for {_seconds(one.until_s - one.from_s)}"
+    return f"{_subject(one)} {_moved(one)} by {_percent(one.change_ratio)} after {_seconds(one.from_s)} {back}"
+
+
+def _say_stall(one: Episode) -> str:
+    length_s = (one.until_s or one.from_s) - one.from_s
+    back = "" if one.recovery_s is None else f", back after {_seconds(one.recovery_s)}"
+    return f"Next to nothing was done for {_seconds(length_s)} from {_seconds(one.from_s)} on{back}"
+
+
+def _say_sawtooth(one: Episode) -> str:
+    low = "" if one.recovery_s is None else f" for {_seconds(one.recovery_s)}"
+    return f"{_subject(one)} {_moved(one)} by {_percent(one.change_ratio)}{low} every {_seconds(one.period_s or 0.0)}"
+
+
+def _say_decline(one: Episode) -> str:
+    return f"{_subject(one)} {_moved(one)} by {_percent(one.change_ratio)} little by little, to the end"
+
+
+def _say_warm_up(one: Episode) -> str:
+    end = "it was still rising at the end" if one.until_s is None else f"it took {_seconds(one.until_s)} to warm up"
+    return f"{_subject(one)} began {_percent(one.before / one.after - 1)} lower: {end}"
+
+
+def _say_recovery(one: Episode) -> str:
+    return f"{_subject(one)} rose by {_percent(one.change_ratio)} after {_seconds(one.from_s)}: what came before was held back"
+
+
+_CLAIMS = {
+    EpisodeKind.CLIFF: _say_cliff,
+    EpisodeKind.STALL: _say_stall,
+    EpisodeKind.SAWTOOTH: _say_sawtooth,
+    EpisodeKind.DECLINE: _say_decline,
+    EpisodeKind.WARM_UP: _say_warm_up,
+    EpisodeKind.RECOVERY: _say_recovery,
+}
+_WHY = {
+    EpisodeKind.CLIFF: "An average across it is a level that never was; a run that ends before it shows a speed that does not last.",
+    EpisodeKind.STALL: "Every client waits for its whole length, which averages and all but the last percentiles hide.",
+    EpisodeKind.SAWTOOTH: "An average over parts of cycles depends on where it begins and ends.",
+    EpisodeKind.DECLINE: "The longer the run, the lower its average: it has none of its own yet.",
+    EpisodeKind.WARM_UP: "Averages with it are too low, and differ with the length of the run.",
+    EpisodeKind.RECOVERY: "An average across it is a level that never was.",
+}
+
+
+def _say_cause(seen: _Seen) -> str:
+    if seen.episode.kind not in WORSE:
+        return ""
+    named = () if seen.causes is None else seen.causes.named
+    if not named:
+        return "; its cause is unknown"
+    fits = " or ".join(one.cause.value for one in named)
+    return f"; {fits} {'fits' if len(named) == 1 else 'fit'}"
+
+
+def _list_evidence(seen: _Seen, named: Iterable[Suspect]) -> Iterator[str]:
+    one, unit = seen.episode, "TPS" if seen.episode.metric == "tps" else "ms (p99)"
+    interval = (
+        ""
+        if one.change_low_ratio is None or one.change_high_ratio is None
+        else f" [{one.change_low_ratio * 100:+.0f}, {one.change_high_ratio * 100:+.0f}]"
+    )
+    change = f"({one.change_ratio * 100:+.0f} %{interval})"
+    yield f"Trial {seen.trial.record.planned.number}: {one.before:,.4g} to {one.after:,.4g} {unit} {change}"
+    if one.settled_s:
+        yield f"the change took {_seconds(one.settled_s)}"
+    if one.recovery_s is not None and one.kind is EpisodeKind.CLIFF:
+        yield f"back at the level before after {_seconds(one.recovery_s)}"
+    if one.metric == "tps" and seen.trial.tps is not None:
+        across = "runs across it" if seen.is_in_average else "is of what came after"
+        yield f"the trial's average of {seen.trial.tps:,.4g} TPS {across}"
+    yield from (suspect.text for suspect in named)
+    if seen.causes is not None and not seen.causes.named:
+        looked = ", ".join(suspect.cause.value for suspect in seen.causes.suspects)
+        yield f"looked at, and not fitting: {looked}" if looked else "there was nothing to look at"
+    if seen.causes is not None and seen.causes.absent:
+        yield f"not looked at: {', '.join(seen.causes.absent)}"
+    if seen.alike:
+        yield f"likewise in {'trial' if len(seen.alike) == 1 else 'trials'} {', '.join(map(str, seen.alike))}"
+
+
+def _list_rivals(causes: EpisodeCauses | None, named: tuple[Suspect, ...]) -> tuple[Rival, ...]:
+    if causes is None:
+        return ()
+    as_well = (
+        Rival(cause=one.cause.value, against=f"Nothing: it fits, too. {_sentence(one.text)}") for one in named[1:]
+    )
+    others = [one for one in causes.suspects if not one.fits][:_MOST_RIVALS]
+    return (*as_well, *(Rival(cause=one.cause.value, against=_sentence(one.text)) for one in others))
+
+
+def _advise(one: Episode) -> str:
+    """How long a run must be to say what lasts."""
+    if one.kind is EpisodeKind.SAWTOOTH and one.period_s:
+        return f"Average over whole cycles, and many: runs of {_minutes(_WHOLE_CYCLES * one.period_s)}."
+    if one.kind is EpisodeKind.DECLINE or (one.kind is EpisodeKind.WARM_UP and one.until_s is None):
+        return "Run longer, until it levels off."
+    if one.kind is EpisodeKind.STALL:
+        return "Look at the maximum latency, and at what else happened then."
+    past_s = one.from_s + (one.settled_s or 0.0)
+    long_s = max(_PAST_FACTOR * past_s, past_s + _PAST_LEAST_S)
+    if one.kind is EpisodeKind.CLIFF and one.until_s is None:
+        return f"On this storage and at this load a run is past it after {_seconds(past_s)}: run {_minutes(long_s)} at least."
+    return f"Warm up for {_minutes(past_s)}, or run {_minutes(long_s)} at least."
+
+
+def _list_charts(named: Iterable[Suspect]) -> Iterator[ChartKind]:
+    for suspect in named:
+        yield from _SHOWS[suspect.cause]
+
+
+def _subject(one: Episode) -> str:
+    return "Throughput" if one.metric == "tps" else "The latency p99"
+
+
+def _moved(one: Episode) -> str:
+    return "fell" if one.change_ratio < 0 else "rose"
+
+
+def _percent(ratio: float) -> str:
+    return f"{abs(ratio) * 100:.0f} %"
+
+
+def _seconds(length_s: float) -> str:
+    return f"{length_s:.0f} s" if length_s >= _ROUND_S else f"{length_s:.1f} s"
+
+
+def _minutes(length_s: float) -> str:
+    """As one would say how long to run: rounded up."""
+    if length_s <= 2 * _PAST_LEAST_S:
+        return f"{math.ceil(length_s / _ROUND_S) * _ROUND_S} s"
+    return f"{math.ceil(length_s / 60)} minutes"
+
+
+def _sentence(words: str) -> str:
+    return words[:1].upper() + words[1:]
