@@ -17,7 +17,7 @@ from pgdyno.errors import HostError, StepFailedError
 from pgdyno.plan.disk import DiskJob, Pattern
 from pgdyno.record.fio import PERCENTILES, FioReport, parse_fio
 from pgdyno.run import process
-from pgdyno.run.process import ServerUser
+from pgdyno.run.process import Completed, ServerUser
 from pgdyno.run.scratch import AS_STDIN, Scratch
 
 _VERSION = re.compile(r"fio-(\d+)\.\d+")
@@ -92,14 +92,19 @@ def install_fio() -> Fio:
     if os.geteuid() != 0:
         raise HostError("only root may install fio", hint="`sudo apt-get install fio`")
     environment = {**process.clean_environment(), "DEBIAN_FRONTEND": "noninteractive"}
-    argv = [apt_get, "install", "--yes", "--no-install-recommends", "fio"]
-    done = process.run(argv, timeout_s=_INSTALL_PATIENCE_S, env=environment)
+
+    def run(*words: str) -> Completed:
+        return process.run([apt_get, *words], timeout_s=_INSTALL_PATIENCE_S, env=environment)
+
+    install = ("install", "--yes", "--no-install-recommends", "fio")
+    done = run(*install)
     if done.exit_code != 0:
-        raise HostError(
-            "apt-get could not install fio",
-            detail=(done.stderr or done.stdout).strip(),
-            hint="`apt-get update` may be what it lacks",
-        )
+        # A container's image has no lists of packages, and old lists name packages that are gone.
+        updated = run("update")
+        done = run(*install) if updated.exit_code == 0 else updated
+    if done.exit_code != 0:
+        said = (done.stderr or done.stdout).strip()
+        raise HostError("apt-get could not install fio", detail=said, hint="see what `apt-get install fio` lacks")
     return find_fio()
 
 

@@ -1,0 +1,62 @@
+"""fio is installed for real: below a root of its own, which is thrown away, on a machine that has none and no lists of packages."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.loops import needs_root
+
+# The machine's own root with a layer in memory above it, in a mount namespace of its own: nothing of it outlives the shell.
+ROOT = """
+set -e
+mount -t tmpfs -o size=1g none "$1"
+mkdir "$1/upper" "$1/work" "$1/root"
+mount -t overlay overlay -o "lowerdir=/,upperdir=$1/upper,workdir=$1/work" "$1/root"
+mount -t proc proc "$1/root/proc"
+mount --bind /dev "$1/root/dev"
+mount -t tmpfs none "$1/root/tmp"
+chmod 1777 "$1/root/tmp"
+exec chroot "$1/root" sh -c "$2" sh "$3"
+"""
+WITHOUT = (
+    "dpkg --no-triggers --remove fio >/dev/null 2>&1; rm -rf /var/lib/apt/lists/*; ! command -v fio >/dev/null || exit 9; cd /; "
+)
+INSTALLED = WITHOUT + """exec "$1" -c 'from pgdyno.run.fio import install_fio; print(install_fio().version)'"""
+REFUSED = WITHOUT + 'echo "deb http://localhost:9/ none main" >/etc/apt/sources.list; rm -f /etc/apt/sources.list.d/*; ' + (
+    """exec "$1" -c 'from pgdyno.run.fio import install_fio; install_fio()'"""
+)  # fmt: skip
+
+
+def run_below(folder: Path, script: str) -> subprocess.CompletedProcess[str]:
+    """A shell's script below a throw-away root; skipped where there is no such thing."""
+    argv = ["unshare", "--mount", "sh", "-c", ROOT, "sh", str(folder)]
+    try:
+        subprocess.run([*argv, "true", ""], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as exc:
+        pytest.skip(f"no file system over another in a mount namespace here: {exc}")
+    return subprocess.run(
+        [*argv, script, sys.executable], check=False, capture_output=True, text=True, timeout=250, cwd="/"
+    )
+
+
+@needs_root
+@pytest.mark.skipif(shutil.which("apt-get") is None, reason="neither Debian nor Ubuntu")
+def test_fio_is_installed_where_it_is_missing(tmp_path: Path) -> None:
+    done = run_below(tmp_path, INSTALLED)
+    if "Could not resolve" in done.stderr or "Temporary failure" in done.stderr:
+        pytest.skip("no network: the distribution's archive cannot be reached")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("fio-3.")
+
+
+@needs_root
+@pytest.mark.skipif(shutil.which("apt-get") is None, reason="neither Debian nor Ubuntu")
+def test_an_archive_that_does_not_answer_is_told(tmp_path: Path) -> None:
+    done = run_below(tmp_path, REFUSED)
+    assert done.returncode != 0
+    assert "apt-get could not install fio" in done.stderr
