@@ -38,7 +38,6 @@ def closed_loop(
         count = int(seconds * 1e6 / (latency_us + gap_us) * 1.5)
         latency = np.maximum(random.exponential(latency_us, count).astype(np.int64), 1)
         stamps = np.cumsum(latency + gap_us)
-            stamps = np.cumsum(latency + gap_us)
         kept = (stamps < seconds * 1e6) & (random.random(count) < sampling_rate)
         outcome = np.where(random.random(count) < failed_ratio, Outcome.FAILED, Outcome.OK).astype(np.uint8)
         n = int(kept.sum())
