@@ -1,7 +1,8 @@
 """How many sessions at work are best: from a sweep over clients, or as a hint from the load at one number of them.
 
-The hint needs no model: with fewer sessions than the ceiling times what a transaction takes with nobody in its way, the
-ceiling cannot be reached, and as many as the ceiling times what it takes now are enough where nothing gets slower.
+The hint needs no model of queues. With fewer sessions than the ceiling times what a transaction takes with nobody in its
+way the ceiling cannot be reached. As many as there were are enough where the load was at its ceiling; elsewhere twice as
+many as would do if transactions took no longer than they did.
 
 It gives no number where a sweep still grows at its largest load.
 """
@@ -18,7 +19,7 @@ from pgdyno.analyse.types import WorkloadAnalysis
 
 
 def advise_clients(
-    workload: WorkloadAnalysis, sweep: ClientSweep | None, *, bounds: Sequence[Bound], lowest: Estimate
+    workload: WorkloadAnalysis, sweep: ClientSweep | None, *, bounds: Sequence[Bound], lowest: Estimate, is_full: bool
 ) -> ClientAdvice:
     """The smallest number of sessions at work that gives what can be had.
 
@@ -27,6 +28,7 @@ def advise_clients(
         sweep: Over clients, of the same load; None without one.
         bounds: Of the load.
         lowest: The least of those that hold with any number of clients.
+        is_full: Whether that was reached.
 
     Source: Lazowska et al. 1984, Quantitative System Performance, 5.2.1: the saturation point N* = (D + Z) / D_max.
     """
@@ -44,15 +46,16 @@ def advise_clients(
     if flushes is not None and flushes.value and most > flushes.value:
         # More sessions than one share flushes in two halves that take turns.
         least = max(least, 2.0 * most / (flushes.high or flushes.value))
-    enough = (lowest.high or lowest.value) * (latency.high or latency.value) / 1e3
+    # Where queues are short still, transactions get slower on the way up: by less than twice, unless queues explode.
+    enough = 2.0 * (lowest.high or lowest.value) * (latency.high or latency.value) / 1e3
     low = max(1, math.ceil(least - 1e-9))
     return ClientAdvice(
         clients=None,
         low=low,
-        high=max(low, math.ceil(enough - 1e-9)),
+        high=max(low, workload.load.clients if is_full else math.ceil(enough - 1e-9)),
         is_hint=True,
-        how="the ceiling times a transaction's time, with nobody in its way and as it was",
-        reason="one number of clients was tried: a sweep over clients would tell",
+        how="the ceiling times what a transaction takes, with nobody in its way and with a queue",
+        reason="a sweep over clients would tell more",
     )
 
 

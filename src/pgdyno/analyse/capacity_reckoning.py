@@ -108,6 +108,7 @@ def _reckon(load: _Load, limits: DiskLimits | None) -> Capacity:
     nearness = (
         divide_estimates(load.run, ceiling, unit="ratio") if peak.value is not None or firm is None else firm.used
     )
+    is_full = firm is not None and _is_near(firm)
     return Capacity(
         workload=load.name,
         clients=load.workload.load.clients,
@@ -119,7 +120,7 @@ def _reckon(load: _Load, limits: DiskLimits | None) -> Capacity:
         bounds=bounds,
         candidates=find_candidates(bounds),
         next=following if isinstance(following, NextLimit) else None,
-        advice=advise_clients(load.workload, load.sweep, bounds=bounds, lowest=lowest),
+        advice=advise_clients(load.workload, load.sweep, bounds=bounds, lowest=lowest, is_full=is_full),
         projections=project(bounds, standing, load.workload, load.record, absent=absent, sweep=load.sweep),
         absent=absent if isinstance(following, NextLimit) else {**absent, "next": following},
     )
@@ -155,10 +156,14 @@ def _find_standing(bounds: Sequence[Bound], sweep: ClientSweep | None) -> Standi
     binding = next((bound for bound in bounds if not bound.is_refuted), None)
     if binding is None:
         return Standing.UNKNOWN
-    if (binding.used.value or 0.0) >= _NEAR_RATIO:
+    if _is_near(binding):
         return Standing.AT_BOUND
     is_saturated = sweep is not None and sweep.peak.high is not None
     return Standing.HELD if is_saturated else Standing.BELOW
+
+
+def _is_near(bound: Bound) -> bool:
+    return (bound.used.value or 0.0) >= _NEAR_RATIO
 
 
 def _find_next(

@@ -36,6 +36,10 @@ _ADVICE = {
     BoundKind.FLUSHES: "More clients share each flush; so does a disk that flushes sooner.",
 }
 _DISK_ADVICE = "A disk that does more of it raises it; so does asking less of it: more memory for reads, larger max_wal_size for writes."
+# Of the CPUs that there are; fewer are left where others run.
+_ALONE_RATIO = 0.9
+# An interval of gains whose ends are further apart tells nobody anything.
+_USEFUL_FACTOR = 3.0
 # What a hint for another number of clients is tried with.
 _MORE_CLIENTS = 4
 
@@ -62,7 +66,7 @@ def _find_ceiling(record: StudyRecord, capacity: Capacity) -> Finding:
         claim=_claim(capacity, binding),
         evidence=evidence,
         why=_WHY[capacity.standing],
-        advice=_ADVICE.get(binding.kind, _DISK_ADVICE) if capacity.standing is Standing.AT_BOUND else "",
+        advice=_advise(record, capacity, binding),
         workload=capacity.workload,
         confirm="" if is_settled else _sweep_command(record, capacity),
         gain=_gain(capacity),
@@ -103,12 +107,26 @@ def _unknown(capacity: Capacity) -> Finding:
 
 def _gain(capacity: Capacity) -> str:
     following = capacity.next
-    if following is None or following.gain.low is None:
+    if following is None:
         return ""
-    most = f"{_change(following.gain)} at most, up to the limit of {following.binds.noun} at {_number(following.tps.value)} TPS"
-    as_many = following.gain_at_clients
-    told = "" if as_many.low is None else f"; as many clients as now {_change(as_many)} at most"
-    return f"Expected, were {following.removed} no limit: {most}{told}; worked out, not measured"
+    limit = f"up to the limit of {following.binds.noun} at {_number(following.tps.value)} TPS"
+    told = [f"{_change(following.gain)} at most, {limit}"] if _is_of_use(following.gain) else []
+    if _is_of_use(following.gain_at_clients):
+        told.append(f"{_change(following.gain_at_clients)} at most by as many clients as now")
+    return f"Were {following.removed} no limit: {'; '.join(told)} (worked out, not measured)" if told else ""
+
+
+def _is_of_use(gain: Estimate) -> bool:
+    """Whether its interval says more than that there are too few trials."""
+    return gain.low is not None and gain.high is not None and 1.0 + gain.high <= _USEFUL_FACTOR * (1.0 + gain.low)
+
+
+def _advise(record: StudyRecord, capacity: Capacity, binding: Bound) -> str:
+    if capacity.standing is not Standing.AT_BOUND:
+        return ""
+    if binding.kind is BoundKind.CPU and (binding.limit.value or 0.0) < _ALONE_RATIO * record.host.usable_cpu_count:
+        return "Stop what else uses the CPUs, or move it elsewhere, before buying any."
+    return _ADVICE.get(binding.kind, _DISK_ADVICE)
 
 
 def _find_clients(record: StudyRecord, capacity: Capacity) -> Iterator[Finding]:
