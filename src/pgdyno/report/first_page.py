@@ -23,7 +23,7 @@ from pgdyno.report.finding_words import (
 )
 from pgdyno.report.input import ReportInput
 from pgdyno.report.next_steps import Step, list_steps
-from pgdyno.report.price import describe_costs, describe_price
+from pgdyno.report.price import describe_costs
 
 # Who reads little reads so many.
 _MOST_SHOWN = 5
@@ -72,15 +72,9 @@ def make_first_page(report: ReportInput, compared: tuple[WorkloadAnswers, ...] |
         explained=explained,
         not_judged=_list_not_judged(report),
         steps=list_steps(report, answers, explained),
-        costs=_describe_costs(report),
+        costs=describe_costs(report),
         alarm=_describe_alarm(report),
     )
-
-
-def _describe_costs(report: ReportInput) -> tuple[str, ...]:
-    if report.price is None:
-        return ()
-    return describe_costs(report) or (describe_price(report.price),)
 
 
 def _list_not_judged(report: ReportInput) -> tuple[str, ...]:

@@ -69,9 +69,9 @@ def describe_price(price: StudyPrice, *, program: str = "pgdyno") -> str:
 
 
 def describe_costs(report: ReportInput) -> tuple[str, ...]:
-    """Sentences for the first page; none where no price is known."""
-    price = report.price
-    return () if price is None or not price.cost.costs else (describe_price(price),)
+    """The sentence for the first page; none for a report that nobody priced."""
+    program = next(iter(report.record.command), "pgdyno")
+    return () if report.price is None else (describe_price(report.price, program=program),)
 
 
 def cost_table(price: StudyPrice) -> Table | None:
