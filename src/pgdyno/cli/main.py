@@ -32,6 +32,7 @@ from pgdyno.cli.options import (
 )
 from pgdyno.cli.preflight import CHECK_EXAMPLES, check
 from pgdyno.cli.price import PRICE_EXAMPLES, price
+from pgdyno.cli.records import COMPARE_RECORDS_EXAMPLES, JOURNAL_EXAMPLES, compare_records, journal
 from pgdyno.cli.session import session
 from pgdyno.cli.tune import TUNE_EXAMPLES, tune
 from pgdyno.errors import with_program
@@ -58,16 +59,18 @@ def root(
 
 
 @app.command(
-    epilog="Examples:\n\n`pgdyno bench` · the three built-in workloads, stock against derived settings, about 15 minutes\n\n"
+    epilog="Examples:\n\n`pgdyno bench` · stock against derived settings on three workloads, then tpcb-like by clients: 15 minutes\n\n"
+    "`pgdyno bench --quick` · all of that for tpcb-like alone, coarser: 5 minutes\n\n"
     "`pgdyno bench --layers --workload tpcb-like` · also which layer of them pays, within an hour\n\n"
-    "`pgdyno bench --quick --workload select-only --mode prepared` · stock only, 3 minutes at most\n\n"
+    "`pgdyno bench --stock-only --workload select-only --mode prepared` · only how fast it is\n\n"
     "`pgdyno bench --server 15 --scale 100 --clients 16 --set shared_buffers=2GB` · that setting in both\n\n"
     "`pgdyno bench --workload pay.sql@3 --workload select-only@7` · own script and a built-in, mixed 3 to 7"
 )
 def bench(
     *,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Stock settings only, a rough answer within 3 minutes.")
+        bool,
+        typer.Option("--quick", help="The whole job in 5 minutes: one workload (tpcb-like), coarser answers."),
     ] = False,
     stock_only: Annotated[
         bool, typer.Option("--stock-only", help="Measure the server as it is, without derived settings.")
@@ -78,8 +81,8 @@ def bench(
     minutes: Annotated[
         float | None,
         typer.Option(
-            help="The longest it may take; it ends as soon as it knows. [default: 15; --layers: 60; more where trials are"
-            " long or many]",
+            help="The longest the whole job may take; it ends as soon as it knows. [default: 15; --quick: 5; --layers: 60;"
+            " more where trials are long or many]",
             show_default=False,
         ),
     ] = None,
@@ -87,7 +90,7 @@ def bench(
         list[str] | None,
         typer.Option(
             help="A built-in (tpcb-like, simple-update, select-only) or a script file; with @WEIGHT, all weighted ones"
-            " form one mixed workload. [default: the three built-ins]",
+            " form one mixed workload. [default: the three built-ins; --quick: tpcb-like]",
             show_default=False,
         ),
     ] = None,
@@ -115,18 +118,18 @@ def bench(
         typer.Option(
             "--duration",
             "-T",
-            help="Measured load of one trial, such as 60s. [default: 5s; --layers: 20s; --stock-only: 30s; --quick: 8s]",
+            help="Measured load of one trial, such as 60s. [default: 4s; --quick: 3s; --layers: 20s; --stock-only: 30s]",
             show_default=False,
         ),
     ] = None,
     warm_up: Annotated[
         str | None,
-        typer.Option(help="Load before it. [default: 2s; --layers: 3s; --stock-only: 5s]", show_default=False),
+        typer.Option(help="Load before it. [default: 1s; --layers: 3s; --stock-only: 5s]", show_default=False),
     ] = None,
     rounds: Annotated[
         int | None,
         typer.Option(
-            help="Trials of each workload and variant. [default: by --minutes; --stock-only: 5; --quick: 3]",
+            help="Trials of each workload and variant. [default: by --minutes; --stock-only: 5]",
             show_default=False,
         ),
     ] = None,
@@ -155,7 +158,7 @@ def bench(
     yes: YesOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Measure this machine's PostgreSQL, as it is and with settings derived for it."""
+    """Measure this machine's PostgreSQL: as it is, with derived settings, by number of clients."""
     load = given(clients=clients, threads=threads, mode=mode, rate_tps=rate, latency_limit=latency_limit)
     with session(json=json, quiet=quiet, yes=yes) as (ui, show):
         from pgdyno.flow.bench import bench as run_bench
@@ -308,6 +311,8 @@ app.command(epilog=DISK_EXAMPLES)(disk)
 app.command(epilog=TUNE_EXAMPLES)(tune)
 app.command(epilog=COMPARE_EXAMPLES)(compare)
 app.command(epilog=SWEEP_EXAMPLES)(sweep)
+app.command("compare-records", epilog=COMPARE_RECORDS_EXAMPLES)(compare_records)
+app.command(epilog=JOURNAL_EXAMPLES)(journal)
 app.command(epilog=PRICE_EXAMPLES)(price)
 
 
