@@ -12,6 +12,9 @@ import msgspec
 
 from pgdyno.analyse.estimate import Estimate
 
+# Our reasoning: clocks and counters of several sources never agree to the last per cent.
+_PASSED_RATIO = 1.05
+
 
 class BoundKind(enum.Enum):
     """What a bound is of."""
@@ -57,7 +60,7 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_refuted(self) -> bool:
         """Whether the trials surely took more than the limit: then it is none."""
-        return (self.used.low if self.used.low is not None else self.used.value or 0.0) > 1.0
+        return (self.used.low if self.used.low is not None else self.used.value or 0.0) > _PASSED_RATIO
 
     @property
     def is_firm(self) -> bool:

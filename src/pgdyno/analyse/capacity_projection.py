@@ -63,9 +63,7 @@ def project(
     memory, how = _reads_with_memory(bounds, absent, workload, record)
     made = (
         _range(_CPUS, bounds, {BoundKind.CPU: _TIMES}, standing, low_tps, how="CPU time of a transaction as now"),
-        _absent(_MEMORY, how)
-        if memory is None
-        else _range(_MEMORY, bounds, dict.fromkeys(_READING, memory), standing, low_tps, how=how),
+        _absent(_MEMORY, how) if memory is None else _range(_MEMORY, bounds, memory, standing, low_tps, how=how),
         _range(_DISK, bounds, disk, standing, low_tps, how="twice as many flushes, I/Os and bytes a second"),
     )
     clients = _project_clients(sweep)
@@ -106,7 +104,7 @@ def _range(
         return _absent(change, "what holds the load has no bound: what more hardware brings is not known")
     if low_tps is None:
         return _absent(change, "one trial has no interval to begin from")
-    if not any(one.kind in times for one in bounds):
+    if times and not any(one.kind in times for one in bounds):
         return _absent(change, "none of its bounds is known")
     highs = {one.kind: _times(one.tps.high, times.get(one.kind, 1.0)) for one in bounds if one.is_firm}
     binds = min(highs, key=lambda kind: highs[kind] or 0.0, default=None)
@@ -146,13 +144,13 @@ def _project_clients(sweep: ClientSweep | None) -> Projection | None:
 
 def _reads_with_memory(
     bounds: Sequence[Bound], absent: Mapping[str, str], workload: WorkloadAnalysis, record: StudyRecord
-) -> tuple[float | None, str]:
-    """How many times as high the bounds of reading would be with twice the memory, or why nobody knows.
+) -> tuple[dict[BoundKind, float] | None, str]:
+    """How many times as high the bounds of reading would be with twice the memory; None with the reason where nobody knows.
 
     What is cached now follows from what is read now; with twice of that Che's model gives what would be read then.
     """
     if absent.get(BoundKind.READ_BYTES.value) == HARDLY_USED:
-        return 1.0, "hardly anything is read from the device: the data are cached already"
+        return {}, "hardly anything is read from the device: the data are cached already"
     read = next((bound.demand.value for bound in bounds if bound.kind is BoundKind.READ_BYTES), None)
     if read is None:
         return None, "what transactions read from the device is not known"
@@ -164,7 +162,7 @@ def _reads_with_memory(
         return None, f"a transaction reads {pages:.3g} pages and needs {most:g}: read-ahead, or something else reads"
     then = _reads(classes, _TIMES * _find_buffers(classes, pages))
     how = f"{pages:.2g} pages read in a transaction, then {then:.2g} by Che's approximation"
-    return (math.inf if then == 0.0 else pages / then), how
+    return dict.fromkeys(_READING, math.inf if then == 0.0 else pages / then), how
 
 
 def _find_buffers(classes: Sequence[PageClass], reads: float) -> float:

@@ -29,6 +29,8 @@ from pgdyno.record.types import StudyRecord
 # Our reasoning: with 85 % of a resource in use most of the time that goes to it is queueing, and backends that come and
 # go never use all of it.
 _NEAR_RATIO = 0.85
+# More clients can add no more than that.
+_FULL_RATIO = 0.95
 # A share of the time of nearly all of it would gain nearly everything: no interval of looks is that sure.
 _MOST_SHARE = 0.99
 _RESOURCES = {
@@ -108,7 +110,7 @@ def _reckon(load: _Load, limits: DiskLimits | None) -> Capacity:
     nearness = (
         divide_estimates(load.run, ceiling, unit="ratio") if peak.value is not None or firm is None else firm.used
     )
-    is_full = firm is not None and _is_near(firm)
+    is_full = firm is not None and (firm.used.value or 0.0) >= _FULL_RATIO
     return Capacity(
         workload=load.name,
         clients=load.workload.load.clients,
