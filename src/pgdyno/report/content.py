@@ -11,7 +11,7 @@ import msgspec
 
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.plan.plan import Choice, PlannedWorkload
-from pgdyno.record.types import TrialStatus
+from pgdyno.record.types import StudyRecord, TrialStatus
 from pgdyno.report.experiment_words import count_servers, describe_experiment, join_names, list_clients, question_of
 from pgdyno.report.format import (
     EstimateText,
@@ -130,7 +130,11 @@ def advise_trials(workload: WorkloadAnalysis) -> str | None:
 
 def title_report(report: ReportInput) -> str:
     """The report's title: the study's question, if it asks one."""
-    record = report.record
+    return title_study(report.record)
+
+
+def title_study(record: StudyRecord) -> str:
+    """What a study asks, in its own words where it has some."""
     if record.study.question:
         return record.study.question
     if record.plan.experiment is not None:

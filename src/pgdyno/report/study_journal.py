@@ -1,0 +1,119 @@
+"""The journal of a folder's records: by machine and time what was asked, what was answered, and what was proven faster.
+
+Gains stand each against the reference of its own study. They are neither ranked nor multiplied across studies: those did
+not alternate, and what pays beside one set of settings may not pay beside another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from pgdyno.record.types import HostFacts
+from pgdyno.report.comparison import describe_change
+from pgdyno.report.format import format_bytes, format_cpus
+from pgdyno.report.kept_report import ProvenGain, Retest
+from pgdyno.report.paragraph import Paragraph
+
+_MOST_SETTINGS = 4
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """A study."""
+
+    path: str
+    started_at: str
+    question: str
+    server: str
+    machine: str
+    trials_finished_count: int
+    answers: tuple[str, ...]
+    gains: tuple[ProvenGain, ...] = ()
+    retests: tuple[Retest, ...] = ()
+
+
+class Unreadable(msgspec.Struct, frozen=True, kw_only=True):
+    """A record that has no place in the journal, and why."""
+
+    path: str
+    problem: str
+
+
+class Best(msgspec.Struct, frozen=True, kw_only=True):
+    """A gain that no later study of the same machine contradicts."""
+
+    machine: str
+    path: str
+    gain: ProvenGain
+
+
+class StudyJournal(msgspec.Struct, frozen=True, kw_only=True):
+    """All studies of a folder, by time."""
+
+    format: str = "pgdyno-journal"
+    version: int = 1
+    folder: str
+    entries: tuple[Entry, ...]
+    best: tuple[Best, ...]
+    """Proven faster so far: of each machine and workload each set of settings once, newest last."""
+    unreadable: tuple[Unreadable, ...]
+
+
+def name_machine(host: HostFacts) -> str:
+    """What tells machines apart, as far as records know."""
+    disk = host.data_disk
+    return (
+        f"{format_cpus(host.usable_cpu_count)} ({host.cpu_model}), {format_bytes(host.usable_memory_bytes)} of memory,"
+        f" {disk.filesystem} on {disk.block_device or disk.device}"
+    )
+
+
+def find_best(entries: Sequence[Entry]) -> tuple[Best, ...]:
+    """The gains that stand: a later study that proves the same settings again replaces one, one that refutes it ends it.
+
+    Args:
+        entries: By time.
+    """
+    standing: dict[tuple[str, str, tuple[tuple[str, str], ...]], Best] = {}
+    for entry in entries:
+        for retest in entry.retests:
+            standing.pop((entry.machine, retest.workload, tuple(sorted(retest.settings.items()))), None)
+        for gain in entry.gains:
+            key = (entry.machine, gain.workload, tuple(sorted(gain.settings.items())))
+            standing.pop(key, None)
+            standing[key] = Best(machine=entry.machine, path=entry.path, gain=gain)
+    return tuple(standing.values())
+
+
+def render_journal(journal: StudyJournal) -> RenderableType:
+    """As a person reads it."""
+    parts: list[RenderableType] = []
+    for machine in dict.fromkeys(entry.machine for entry in journal.entries):
+        parts += [Paragraph(Text(machine, style="bold underline"), by=0), *_render_machine(journal, machine), ""]
+    if journal.unreadable:
+        parts.append(Paragraph(Text("could not be read", style="bold underline"), by=0))
+        parts += [Paragraph(f"{one.path}: {one.problem}") for one in journal.unreadable]
+    return Group(*parts)
+
+
+def _render_machine(journal: StudyJournal, machine: str) -> Iterator[RenderableType]:
+    for entry in journal.entries:
+        if entry.machine == machine:
+            when = entry.started_at[:16].replace("T", " ")
+            yield Paragraph(Text.assemble((f"{when}  {entry.question}", "bold"), f"  {entry.path}"))
+            yield from (Paragraph(words, by=4) for words in entry.answers)
+    best = [one for one in journal.best if one.machine == machine]
+    if best:
+        yield Paragraph(Text("proven faster so far, each against its own study's reference", style="bold"))
+        yield from (Paragraph(_describe_best(one), by=4) for one in best)
+
+
+def _describe_best(one: Best) -> str:
+    gain = one.gain
+    settings = [f"{name} = {value}" for name, value in gain.settings.items()]
+    more = len(settings) - _MOST_SETTINGS
+    shown = ", ".join((*settings[:_MOST_SETTINGS], *([f"{more} more"] if more > 0 else [])))
+    return f"{gain.workload}: {gain.arm} over {gain.reference}: {describe_change(gain.verdict)}; {shown} ({one.path})"
