@@ -82,7 +82,8 @@ def judge_trial(record: StudyRecord, load: PlannedWorkload, trial: TrialAnalysis
     """What limits a load in one trial."""
     signs = read_signs(record, load, trial)
     if signs.kept_schedule is not None:
-        return _say_unknown(signs.kept_schedule, signs, ())
+        evidence = (signs.kept_schedule,)
+        return Bottleneck(resource=Resource.CLIENT, certainty=Certainty.STRONG, evidence=evidence)
     if trial.time is None:
         return _judge_unseen(trial, signs)
     ranked = _rank(trial.time, signs)
@@ -161,17 +162,13 @@ def _unknown(time: TransactionTime, first: Resource, weight: float, signs: Signs
         reason = f"{percent(weight)} of the clients' time is in waits that nobody has told"
     elif _is_unseen_client(first, time):
         reason += f": {time.absent[Resource.LOAD_GENERATOR.value]}"
-    return _say_unknown(reason, signs, time.shares)
-
-
-def _say_unknown(reason: str, signs: Signs, shares: Iterable[TimeShare]) -> Bottleneck:
     return Bottleneck(
         resource=Resource.UNKNOWN,
         certainty=Certainty.UNKNOWN,
         evidence=(reason,),
         rivals=tuple(
             (share.resource, signs.against(share.resource, share.ratio))
-            for share in shares
+            for share in time.shares
             if share.resource is not Resource.UNKNOWN and share.ratio >= THRESHOLDS.mentioned_ratio
         ),
         absent=tuple(signs.absent),

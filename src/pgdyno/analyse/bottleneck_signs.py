@@ -43,8 +43,8 @@ class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
     Documentation/scheduler/sched-bwc.rst."""
     writing_ratio: float = 0.5
     """Of the load, in which checkpoints wrote: above it they are no exception."""
-    written_to_wal_ratio: float = 2.0
-    """Bytes of the device over bytes of WAL: above it most of what flushes wait behind is data."""
+    written_to_wal_ratio: float = 1.5
+    """Bytes of the device over bytes of WAL: above it a third of what flushes wait behind is data, and more."""
     busy_device_ratio: float = 0.8
     """Of the load, in which the device had a request. Source: iostat(1), %util."""
     kept_rate_ratio: float = 0.98
@@ -87,7 +87,7 @@ class Signs(msgspec.Struct, kw_only=True):
         rate, tps = self.load.rate_tps, self.tps
         if rate is None or tps is None or tps < THRESHOLDS.kept_rate_ratio * rate:
             return None
-        return f"{tps:,.0f} TPS of a scheduled {rate:,.0f}: the schedule is kept, and nothing else limits it"
+        return f"{tps:,.0f} TPS of a scheduled {rate:,.0f}: the clients' schedule is kept, and nothing else limits it"
 
     @property
     def full_cpu(self) -> str | None:
@@ -267,7 +267,8 @@ def _support_writes(signs: Signs) -> Iterator[str]:
 
 def _support_locks(signs: Signs) -> Iterator[str]:
     if signs.has_few_branches:
-        yield f"{signs.load.clients} clients update the rows of {signs.scale} branches"
+        branches = "one branch" if signs.scale == 1 else f"{signs.scale} branches"
+        yield f"{signs.load.clients} clients update the rows of {branches}"
 
 
 def _support_generator(signs: Signs) -> Iterator[str]:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from pgdyno.analyse.types import StudyAnalysis
+from pgdyno.explain.bottleneck import LIMITS, find_bottlenecks
 from pgdyno.explain.capacity import find_capacity_findings
 from pgdyno.explain.episodes import find_episodes_beside
 from pgdyno.explain.finding import Finding
 from pgdyno.record.types import StudyRecord
 
-LIMITS = "limits"
-"""The rule of findings on what limits a load: one for each, which a first page shows before all others."""
+__all__ = ["LIMITS", "explain_study"]
 
 
 def explain_study(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Finding, ...]:
@@ -24,6 +24,7 @@ def explain_study(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Finding
 
 
 _RULES: tuple[Callable[[StudyRecord, StudyAnalysis], Iterable[Finding]], ...] = (
+    find_bottlenecks,
     find_episodes_beside,
     find_capacity_findings,
 )

@@ -1,0 +1,186 @@
+"""What limits each load, in words: the claim, what it rests on, what else it could be, what would settle it, what it gains.
+
+A gain is a bound, from the share of time and from the CPUs that are left: what TPS could be were the resource free, not
+what a change will bring. Where nothing can be said, the finding says what is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from pgdyno.analyse.time_share import Bottleneck, Certainty, Resource
+from pgdyno.analyse.types import ChartKind, StudyAnalysis, TrialAnalysis, WorkloadAnalysis
+from pgdyno.analyse.verdict import VerdictKind
+from pgdyno.explain.finding import Finding, Rival, Severity
+from pgdyno.explain.intervention import Intervention, choose_intervention
+from pgdyno.plan.experiment import Arm
+from pgdyno.record.types import StudyRecord
+
+LIMITS = "limits"
+"""The rule of findings on what limits a load: one for each, which a first page shows before all others."""
+# Of the CPUs: what other programs use.
+_OTHERS_RATIO, _MANY_OTHERS_RATIO = 0.05, 0.25
+# Beyond it a bound says no more than that nearly all of the time goes there.
+_MOST_GAIN = 9.0
+_NOUNS: Mapping[Resource, str] = {
+    Resource.CPU: "the CPUs",
+    Resource.WAL_FLUSH: "waiting for WAL to be durable",
+    Resource.WAL_LOCK: "WAL insertion",
+    Resource.DATA_READ: "reading data",
+    Resource.DATA_WRITE: "writing data, as checkpoints do,",
+    Resource.LOCK: "contention for rows and locks",
+    Resource.CLIENT: "the client",
+    Resource.LOAD_GENERATOR: "pgbench itself",
+}
+_PLURAL = frozenset({Resource.CPU})
+_ADVICE: Mapping[Resource, str] = {
+    Resource.CPU: "More or faster CPUs, or less work in a transaction: prepared statements, fewer round trips.",
+    Resource.WAL_FLUSH: "A disk with quicker flushes, or more clients that share each of them.",
+    Resource.WAL_LOCK: "Fewer clients at a time through a pool, or less WAL in a transaction.",
+    Resource.DATA_READ: "More memory for the data, or a disk that reads sooner.",
+    Resource.DATA_WRITE: "A larger max_wal_size, so that checkpoints come less often, or a disk that writes more.",
+    Resource.LOCK: "Spread the rows that all clients update; for pgbench, a scale above the clients.",
+    Resource.CLIENT: "The server has time left: more clients, or clients that ask sooner.",
+    Resource.LOAD_GENERATOR: "Give pgbench more --threads or a machine of its own: this is no limit of the server.",
+}
+_CHARTS: Mapping[Resource, tuple[ChartKind, ...]] = {
+    Resource.CPU: (ChartKind.CPU, ChartKind.RUN_QUEUE, ChartKind.CPU_QUOTA),
+    Resource.WAL_FLUSH: (ChartKind.WAITS, ChartKind.DISK_LATENCY),
+    Resource.WAL_LOCK: (ChartKind.WAITS, ChartKind.WAL),
+    Resource.DATA_READ: (ChartKind.WAITS, ChartKind.DISK_IOPS, ChartKind.DISK_LATENCY),
+    Resource.DATA_WRITE: (ChartKind.BUFFER_WRITES, ChartKind.DISK_THROUGHPUT, ChartKind.DIRTY_MEMORY),
+    Resource.LOCK: (ChartKind.WAITS,),
+    Resource.CLIENT: (ChartKind.WAITS, ChartKind.CPU),
+    Resource.LOAD_GENERATOR: (ChartKind.CPU, ChartKind.WAITS),
+    Resource.UNKNOWN: (ChartKind.WAITS,),
+}
+_EXPECTED: Mapping[VerdictKind, str] = {VerdictKind.FASTER: "faster", VerdictKind.EQUIVALENT: "as fast"}
+
+
+class _Gain(msgspec.Struct, frozen=True, kw_only=True):
+    """By how much TPS could grow at most, as a ratio less one."""
+
+    value: float
+    low: float | None
+    high: float | None
+    held_by: str = ""
+    """What would bind next; empty where nothing that was seen."""
+    were: str = "did it take no time"
+
+
+def find_bottlenecks(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
+    """One for each load that has a finished trial."""
+    for workload in analysis.workloads:
+        if workload.bottleneck is not None:
+            yield _explain(record, workload, workload.bottleneck)
+
+
+def _explain(record: StudyRecord, workload: WorkloadAnalysis, found: Bottleneck) -> Finding:
+    trial = workload.representative
+    intervention = choose_intervention(found, record, load=workload.load, arm=_find_arm(record, trial))
+    gain = None if trial is None or found.share is None else _bound_gain(found, trial)
+    charts = {} if trial is None else trial.charts
+    return Finding(
+        severity=Severity.NOTE,
+        rule=LIMITS,
+        claim=_claim(found),
+        evidence="; ".join((*found.evidence, *_say_absent(found))) or "Nothing was seen of where its time goes",
+        advice=_advise(found, trial),
+        workload=workload.name,
+        why=" ".join(f"Not a cause but seen because of it: {symptom}." for symptom in found.symptoms),
+        rivals=tuple(_list_rivals(found, trial)),
+        confirm="" if intervention is None or found.certainty is Certainty.PROVEN else _confirm(intervention),
+        gain="" if gain is None else _say_gain(gain),
+        gain_ratio=None if gain is None else gain.value,
+        certainty=found.certainty,
+        shows=tuple(kind for kind in _CHARTS[found.resource] if kind in charts),
+    )
+
+
+def _find_arm(record: StudyRecord, trial: TrialAnalysis | None) -> Arm | None:
+    if record.plan.experiment is None or trial is None or len(trial.record.planned.arms) != 1:
+        return None
+    return record.plan.experiment.find_arm(trial.record.planned.arms[0])
+
+
+def _claim(found: Bottleneck) -> str:
+    noun = _NOUNS.get(found.resource)
+    if noun is None:
+        return "What limits this load is not known."
+    probably = " probably" if found.certainty is Certainty.LIKELY else ""
+    limits = "limit" if found.resource in _PLURAL else "limits"
+    return f"{noun[:1].upper()}{noun[1:]}{probably} {limits} this load."
+
+
+def _say_absent(found: Bottleneck) -> Iterator[str]:
+    if found.absent and found.certainty in {Certainty.LIKELY, Certainty.UNKNOWN}:
+        yield f"not seen: {'; '.join(found.absent)}"
+
+
+def _advise(found: Bottleneck, trial: TrialAnalysis | None) -> str:
+    others = None if trial is None else trial.shares.get("cpu_others_ratio")
+    if found.resource is Resource.CPU and others is not None and others >= _MANY_OTHERS_RATIO:
+        return "Stop what else uses the CPUs, or move it elsewhere, and measure again."
+    return _ADVICE.get(found.resource, "")
+
+
+def _list_rivals(found: Bottleneck, trial: TrialAnalysis | None) -> Iterator[Rival]:
+    for resource, against in found.rivals:
+        yield Rival(cause=_NOUNS[resource].rstrip(","), against=against)
+    others = None if trial is None else trial.shares.get("cpu_others_ratio")
+    if found.resource is Resource.CPU and others is not None and others >= _OTHERS_RATIO:
+        against = f"nothing: they used {others * 100:.0f} % of the CPUs; stop them and measure again"
+        yield Rival(cause="other programs on this machine", against=against)
+
+
+def _bound_gain(found: Bottleneck, trial: TrialAnalysis) -> _Gain | None:
+    """What were if the resource took no time; of CPUs, if nobody had to wait for one.
+
+    Source: asymptotic bounds, Lazowska et al. 1984, chapter 5.
+    """
+    share, time = found.share, trial.time
+    if share is None or time is None:
+        return None
+    part: float | None = time.queueing_ratio if found.resource is Resource.CPU else 1.0
+    if part is None:
+        return None
+    value = _free(part * share.ratio)
+    low = None if share.low_ratio is None else _free(part * share.low_ratio)
+    high = None if share.high_ratio is None else _free(part * share.high_ratio)
+    left = None if found.resource is Resource.CPU else _cpu_left(trial)
+    if left is not None and left < value:
+        return _Gain(value=left, low=None if low is None else min(low, left), high=left, held_by="the CPUs")
+    if found.resource is Resource.CPU:
+        return _Gain(value=value, low=low, high=high, were="had all who wait for one a CPU")
+    return _Gain(value=value, low=low, high=high)
+
+
+def _free(ratio: float) -> float:
+    """Growth of TPS if so much of the time were none, as far as a bound can say."""
+    return min(_MOST_GAIN, ratio / (1.0 - ratio)) if ratio < 1.0 else _MOST_GAIN
+
+
+def _cpu_left(trial: TrialAnalysis) -> float | None:
+    """By how much the load could grow until the CPUs are full."""
+    busy, others = trial.shares.get("cpu_busy_ratio"), trial.shares.get("cpu_others_ratio")
+    if busy is None or others is None or busy <= others:
+        return None
+    return max(0.0, (1.0 - others) / (busy - others) - 1.0)
+
+
+def _say_gain(gain: _Gain) -> str:
+    interval = ""
+    if gain.low is not None and gain.high is not None and not gain.held_by:
+        interval = f" [{gain.low * 100:+.0f}, {gain.high * 100:+.0f}]"
+    beyond = " and more" if gain.value >= _MOST_GAIN else ""
+    until = f", until {gain.held_by} are full" if gain.held_by else f", {gain.were}"
+    return f"up to {gain.value * 100:+.0f} %{beyond} TPS{interval}{until}; expected, not measured"
+
+
+def _confirm(intervention: Intervention) -> str:
+    command = f"`{intervention.command}`" if intervention.command else f"{intervention.varied} varied"
+    what_if = ", a what-if that gives up durability" if intervention.is_what_if else ""
+    expected = f"{intervention.varied}={intervention.levels[1]} is to be {_EXPECTED[intervention.expects]}"
+    return f"{command}{what_if}: {expected}. {intervention.why}"

@@ -1,0 +1,235 @@
+"""The one experiment that would show what limits a load: change what it should hang on, and see whether TPS follows.
+
+Each varies one thing against the load as it was, so that its verdict speaks of that resource. Whoever gives up durability
+for it is told so: such a variant is a what-if and never advice. It refuses to invent: where nothing that can be varied
+here would tell, there is none.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from pgdyno.analyse.time_share import Bottleneck, Resource
+from pgdyno.analyse.verdict import VerdictKind
+from pgdyno.plan.experiment import Arm
+from pgdyno.plan.plan import PlannedWorkload
+from pgdyno.record.types import StudyRecord
+from pgdyno.spec.study import BUILTIN_SCRIPTS, ServerKind
+from pgdyno.spec.table import QueryMode, SettingValue
+from pgdyno.spec.variant import OF_LOAD, read_number, show_value
+from pgdyno.units import PAGE_BYTES
+
+_MB = 1024**2
+# Of the machine's memory: beyond it the kernel's cache and the sessions have too little. Source: PostgreSQL 18 manual,
+# section 19.4.1, shared_buffers.
+_MOST_MEMORY_RATIO = 0.4
+# What a setting must grow by, at least, to make a difference that a short experiment sees.
+_LEAST_GROWTH = 1.25
+_MORE_WAL = 8
+_ROOMIER = 4
+
+
+class Intervention(msgspec.Struct, frozen=True, kw_only=True):
+    """An experiment of two variants: the load as it was, and one thing changed."""
+
+    varied: str
+    """A setting, or `clients`, `threads`, `mode`, `scale`."""
+    levels: tuple[SettingValue, SettingValue]
+    """As it was, and changed."""
+    expects: VerdictKind
+    """Of TPS under the second, if the bottleneck is what it was taken for."""
+    why: str
+    """Why that would tell, in a sentence."""
+    is_what_if: bool = False
+    """Whether the second level gives up durability."""
+    command: str = ""
+    """As one would type it; empty for a load of several scripts, which no options can say."""
+
+    @property
+    def arms(self) -> tuple[dict[str, SettingValue], dict[str, SettingValue]]:
+        """What each variant sets, as `spec.variant.make_variant` takes it."""
+        return {self.varied: self.levels[0]}, {self.varied: self.levels[1]}
+
+
+class _Base(msgspec.Struct, frozen=True, kw_only=True):
+    """What a load ran on."""
+
+    record: StudyRecord
+    load: PlannedWorkload
+    settings: Mapping[str, SettingValue]
+    scale: int
+
+    def number(self, name: str) -> float:
+        """Of a setting, in its own unit."""
+        return read_number(self.settings, name, major=self.record.server.major)
+
+
+def choose_intervention(
+    bottleneck: Bottleneck, record: StudyRecord, *, load: PlannedWorkload | None = None, arm: Arm | None = None
+) -> Intervention | None:
+    """What would confirm a bottleneck; None where nothing would.
+
+    Args:
+        bottleneck: Of a load.
+        record: Of its study.
+        load: Which one; None: the study's only one.
+        arm: The variant that it ran under, in a comparison.
+    """
+    if load is None:
+        load = record.plan.workloads[0]
+    base = _Base(
+        record=record,
+        load=load,
+        settings=record.study.server.settings if arm is None else arm.server.settings,
+        scale=record.plan.scale if arm is None or arm.scale is None else arm.scale,
+    )
+    choose = _CHOICES.get(bottleneck.resource)
+    chosen = None if choose is None or load.rate_tps is not None else choose(base)
+    return None if chosen is None else msgspec.structs.replace(chosen, command=_write_command(chosen, base))
+
+
+def _less_work(base: _Base) -> Intervention | None:
+    if base.load.mode is not QueryMode.PREPARED:
+        return Intervention(
+            varied="mode",
+            levels=(base.load.mode.value, QueryMode.PREPARED.value),
+            expects=VerdictKind.FASTER,
+            why="Prepared statements spare the CPUs parsing and planning, and nothing else.",
+        )
+    return _fewer_clients(base) or _more_clients(base)
+
+
+def _fewer_clients(base: _Base) -> Intervention | None:
+    clients = base.load.clients
+    if clients < _ROOMIER:
+        return None
+    return Intervention(
+        varied="clients",
+        levels=(clients, clients // 2),
+        expects=VerdictKind.EQUIVALENT,
+        why="Where clients only queue for what is full, half of them do as much.",
+    )
+
+
+def _more_clients(base: _Base) -> Intervention:
+    return Intervention(
+        varied="clients",
+        levels=(base.load.clients, 2 * base.load.clients),
+        expects=VerdictKind.FASTER,
+        why="Where nothing in the server is full, more clients do more.",
+    )
+
+
+def _no_flushes(base: _Base) -> Intervention | None:
+    if show_value(base.settings.get("synchronous_commit", "on")) == "off" or not base.number("fsync"):
+        return None
+    return Intervention(
+        varied="synchronous_commit",
+        levels=(show_value(base.settings.get("synchronous_commit", "on")), "off"),
+        expects=VerdictKind.FASTER,
+        why="Commits that wait for no flush show what flushes take; a crash loses the last of them.",
+        is_what_if=True,
+    )
+
+
+def _more_buffers(base: _Base) -> Intervention | None:
+    now_mb = base.number("shared_buffers") * PAGE_BYTES / _MB
+    data_mb = (base.record.plan.dataset_bytes if base.record.dataset is None else base.record.dataset.total_bytes) / _MB
+    most_mb = _MOST_MEMORY_RATIO * base.record.host.usable_memory_bytes / _MB
+    more_mb = math.floor(min(most_mb, _LEAST_GROWTH * data_mb))
+    if more_mb >= _LEAST_GROWTH * now_mb:
+        return Intervention(
+            varied="shared_buffers",
+            levels=(f"{now_mb:.0f}MB", f"{more_mb}MB"),
+            expects=VerdictKind.FASTER,
+            why="Pages that stay in shared_buffers are not read again.",
+        )
+    if base.scale < _ROOMIER:
+        return None
+    return Intervention(
+        varied="scale",
+        levels=(base.scale, base.scale // _ROOMIER),
+        expects=VerdictKind.FASTER,
+        why="Fewer data fit into the caches that there are.",
+    )
+
+
+def _fewer_checkpoints(base: _Base) -> Intervention:
+    now_mb = base.number("max_wal_size")
+    return Intervention(
+        varied="max_wal_size",
+        levels=(f"{now_mb:.0f}MB", f"{max(_MORE_WAL * now_mb, 4096.0):.0f}MB"),
+        expects=VerdictKind.FASTER,
+        why="Checkpoints that come less often write less in the same time, and fewer full-page images.",
+    )
+
+
+def _more_rows(base: _Base) -> Intervention | None:
+    is_scaled = all(name in BUILTIN_SCRIPTS for name, _ in base.load.scripts)
+    if not is_scaled or base.scale >= _ROOMIER * base.load.clients:
+        return _fewer_clients(base)
+    return Intervention(
+        varied="scale",
+        levels=(base.scale, _ROOMIER * base.load.clients),
+        expects=VerdictKind.FASTER,
+        why="With more branches than clients they seldom meet at one.",
+    )
+
+
+def _more_threads(base: _Base) -> Intervention | None:
+    threads = base.load.threads
+    if 2 * threads > base.load.clients:
+        return None
+    return Intervention(
+        varied="threads",
+        levels=(threads, 2 * threads),
+        expects=VerdictKind.FASTER,
+        why="A server that has time left answers more threads.",
+    )
+
+
+_CHOICES: Mapping[Resource, Callable[[_Base], Intervention | None]] = {
+    Resource.CPU: _less_work,
+    Resource.WAL_FLUSH: _no_flushes,
+    Resource.WAL_LOCK: _fewer_clients,
+    Resource.DATA_READ: _more_buffers,
+    Resource.DATA_WRITE: _fewer_checkpoints,
+    Resource.LOCK: _more_rows,
+    Resource.CLIENT: _more_clients,
+    Resource.LOAD_GENERATOR: _more_threads,
+}
+
+
+def _write_command(change: Intervention, base: _Base) -> str:
+    """`compare`, or `sweep` for what only that varies, with the load and server as they were."""
+    if len(base.load.scripts) > 1:
+        return ""
+    record, load = base.record, base.load
+    said: dict[str, object] = {"mode": load.mode.value, "clients": load.clients, "scale": base.scale}
+    said = {name: value for name, value in said.items() if name != change.varied}
+    if record.study.server.kind is ServerKind.LOCAL:
+        said["server"] = record.study.server.version or record.study.server.bindir
+    settings = {name: value for name, value in base.settings.items() if name != change.varied}
+    is_setting = change.varied not in OF_LOAD
+    if change.varied == "threads":
+        words = ["pgdyno", "sweep", f"threads={','.join(map(show_value, change.levels))}"]
+    else:
+        option = "--set" if is_setting else f"--{change.varied}"
+        words = ["pgdyno", "compare"]
+        for level in change.levels:
+            pairs = {change.varied: level, **settings} if is_setting else {}
+            words += [option, _join_settings(pairs) if is_setting else show_value(level)]
+        said["threads"] = load.threads
+    if settings and not is_setting:
+        words += ["--set", _join_settings(settings)]
+    words += [word for name, value in said.items() for word in (f"--{name}", str(value))]
+    words += [word for name, _ in load.scripts for word in ("--workload", name)]
+    return shlex.join(words)
+
+
+def _join_settings(settings: Mapping[str, SettingValue]) -> str:
+    return " ".join(f"{name}={shlex.quote(show_value(value))}" for name, value in settings.items())
