@@ -10,8 +10,11 @@ from scipy import stats
 
 from pgdyno.analyse.estimate import (
     Estimate,
+    divide_estimates,
     estimate_geometric_mean,
     estimate_mean_of_trials,
+    exactly,
+    scale_estimate,
     smallest_detectable_effect,
 )
 
@@ -119,3 +122,44 @@ def test_smallest_detectable_effect_at_ten_pairs(cov: float, expected: float) ->
 
 def test_one_pair_shows_nothing() -> None:
     assert smallest_detectable_effect(1, 0.1) is None
+
+
+def test_a_ratio_adds_half_widths_of_logarithms_in_quadrature() -> None:
+    part = Estimate(value=100.0, low=80.0, high=125.0, n=4, unit="a")
+    whole = Estimate(value=10.0, low=5.0, high=20.0, n=3, unit="b")
+    found = divide_estimates(part, whole, unit="c")
+    half = math.hypot(math.log(1.25), math.log(2.0))
+    assert (found.value, found.low, found.high) == pytest.approx((10.0, 10.0 * math.exp(-half), 10.0 * math.exp(half)))
+    assert (found.n, found.unit, found.reason) == (4, "c", None)
+    by_known = divide_estimates(part, exactly(2.0, unit="b"), unit="c")
+    halved = scale_estimate(part, 0.5, unit="c")
+    assert (by_known.value, by_known.low, by_known.high) == pytest.approx((halved.value, halved.low, halved.high))
+    assert divide_estimates(exactly(1.0, unit="b"), part, unit="c").n == 4
+
+
+def test_ratios_hold_the_truth_as_often_as_they_say() -> None:
+    draw, repeats, covered = np.random.default_rng(11), 2000, 0
+    for _ in range(repeats):
+        part, whole = (
+            estimate_geometric_mean((level * np.exp(sd * draw.standard_normal(n))).tolist(), unit="tps")
+            for level, sd, n in ((50.0, 0.1, 4), (5.0, 0.3, 3))
+        )
+        found = divide_estimates(part, whole, unit="ratio")
+        assert found.low is not None
+        assert found.high is not None
+        covered += found.low <= 10.0 <= found.high
+    assert covered / repeats >= 0.95 - 3 * math.sqrt(0.95 * 0.05 / repeats)
+
+
+def test_a_ratio_without_an_interval_says_why() -> None:
+    once = estimate_geometric_mean([100.0], unit="tps")
+    many = estimate_geometric_mean([9.0, 11.0], unit="tps")
+    for part, whole in ((once, many), (many, once)):
+        found = divide_estimates(part, whole, unit="ratio")
+        assert found.value is not None
+        assert (found.low, found.high, found.reason) == (None, None, "one trial has no interval")
+    none = estimate_geometric_mean([], unit="tps")
+    assert divide_estimates(none, many, unit="ratio").reason == "no trials"
+    below = Estimate(value=1.0, low=-1.0, high=3.0, n=3, unit="tps")
+    assert divide_estimates(below, many, unit="ratio").reason == "an interval reaches to 0"
+    assert divide_estimates(exactly(0.0, unit="tps"), many, unit="ratio").reason == "it is not above 0"

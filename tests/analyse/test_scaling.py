@@ -178,7 +178,14 @@ def test_law_intervals_hold_the_truth_as_often_as_they_say(
     peak = math.sqrt((1 - 0.03) / 4e-4)
     clients = np.linspace(1, peak, 100_000)
     knee = clients[np.argmax(usl_tps(clients) >= (1 - DELTA) * usl_tps(peak))]  # type: ignore[arg-type]
-    truth = {"lambda_tps": 300.0, "alpha": 0.03, "beta": 4e-4, "peak": peak, "knee": float(knee)}
+    truth = {
+        "lambda_tps": 300.0,
+        "alpha": 0.03,
+        "beta": 4e-4,
+        "peak": peak,
+        "knee": float(knee),
+        "most_tps": usl_tps(peak),
+    }
     covered = dict.fromkeys(truth, 0)
     misfits = 0
     for _ in range(repeats):

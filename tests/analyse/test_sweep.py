@@ -3,9 +3,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+import pytest
 
+from pgdyno.analyse.scaling import LoadStatus
 from pgdyno.analyse.sweep import analyse_clients
 from pgdyno.plan.experiment import Experiment, is_client_sweep, plan_experiment
+from pgdyno.record.types import TrialStatus
 from pgdyno.spec.read import make_study
 from tests.analyse.test_rounds import build_trial
 
@@ -44,7 +47,42 @@ def test_before_two_loads_have_a_figure_there_is_no_curve() -> None:
     assert analyse_clients([], experiment) is None
     assert analyse_clients([one, one], experiment) is None
     assert analyse_clients([one, build_trial(2, "clients=2", tps=None)], experiment) is None
-    assert analyse_clients([one, build_trial(2, "clients=2", tps=0.0)], experiment) is None
+    failed = build_trial(2, "clients=2")
+    record = msgspec.structs.replace(failed.record, status=TrialStatus.FAILED)
+    assert analyse_clients([one, msgspec.structs.replace(failed, record=record)], experiment) is None
     assert analyse_clients([one, build_trial(2, "clients=2")], experiment) is not None
     bare = msgspec.structs.replace(experiment, arms=(experiment.arms[0],))
     assert analyse_clients([one], bare) is None
+
+
+def test_a_load_at_which_nothing_ends_has_collapsed() -> None:
+    experiment = experiment_of(sweep=[CLIENTS])
+    curve = {1: 100.0, 2: 190.0, 4: 350.0, 8: 500.0, 16: 400.0, 32: 0.0}
+    trials = [
+        build_trial(number, f"clients={clients}", round_number=1 + number // 6, tps=tps * (1.0 + 0.002 * (number % 3)))
+        for number, (clients, tps) in enumerate([*curve.items()] * 3)
+    ]
+    sweep = analyse_clients(trials, experiment)
+    assert sweep is not None
+    assert {point.clients: point.status for point in sweep.points}[32] is LoadStatus.COLLAPSE
+    # As in comparisons, half of the least that could have been seen in 10 s.
+    assert sweep.points[-1].tps.value == pytest.approx(0.05)
+    assert sweep.peak.value == 8
+
+
+def test_a_load_that_stalls_now_and_then_is_not_decided() -> None:
+    experiment = experiment_of(sweep=[CLIENTS])
+    rounds = (
+        ((1, 100.0), (2, 190.0), (4, 350.0)),
+        ((1, 101.0), (2, 189.0), (4, 0.0)),
+        ((1, 99.0), (2, 191.0), (4, 352.0)),
+    )
+    trials = [
+        build_trial(3 * index + clients, f"clients={clients}", round_number=index, tps=tps)
+        for index, of in enumerate(rounds)
+        for clients, tps in of
+    ]
+    sweep = analyse_clients(trials, experiment)
+    assert sweep is not None
+    assert [point.tps.n for point in sweep.points] == [3, 3, 3]
+    assert sweep.points[-1].status is None

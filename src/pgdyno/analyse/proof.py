@@ -14,6 +14,7 @@ from statistics import median
 import msgspec
 
 from pgdyno.analyse.comparison import Comparison
+from pgdyno.analyse.models import find_checkpoint_distance_bytes
 from pgdyno.analyse.types import WHOLE_CYCLES, StudyAnalysis, TrialAnalysis
 from pgdyno.analyse.verdict import Verdict, VerdictKind
 from pgdyno.record.tuned import DERIVED, STOCK
@@ -140,15 +141,15 @@ def find_cycles(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Checkpoin
 
 
 def _find_cycle_s(settings: Mapping[str, SettingValue], rate: float, *, major: int) -> float:
-    """From the beginning of one checkpoint to that of the next, by WAL or by the clock.
-
-    Source: PostgreSQL 18 src/backend/access/transam/xlog.c, CalculateCheckpointSegments().
-    """
+    """From the beginning of one checkpoint to that of the next, by WAL or by the clock."""
     max_wal_mb, timeout_s, completion = (
         read_number(settings, name, major=major)
         for name in ("max_wal_size", "checkpoint_timeout", "checkpoint_completion_target")
     )
-    return min(timeout_s, max_wal_mb * 1024**2 / (1.0 + completion) / rate)
+    distance = find_checkpoint_distance_bytes(
+        max_wal_size_bytes=int(max_wal_mb * 1024**2), completion_target=completion
+    )
+    return min(timeout_s, distance / rate)
 
 
 def _find_verdict(comparison: Comparison, arm: str) -> Verdict | None:

@@ -80,7 +80,7 @@ def rounds_of_trials(trials: Iterable[TrialAnalysis], *, cpu_count: float) -> tu
 
     Args:
         trials: Of one workload.
-        cpu_count: CPUs of the machine, of which `cpu_busy_ratio` is a share.
+        cpu_count: CPUs of which `cpu_busy_ratio` is a share, where a trial does not say how many were seen.
     """
     finished = [t for t in trials if t.record.status is TrialStatus.FINISHED and len(t.record.planned.arms) == 1]
     finished.sort(key=lambda t: t.record.planned.number)
@@ -104,24 +104,24 @@ def rounds_of_trials(trials: Iterable[TrialAnalysis], *, cpu_count: float) -> tu
     return tuple(rounds)
 
 
+def tps_of_trial(trial: TrialAnalysis) -> float | None:
+    """Of the steady part; of the whole load where nothing ended in it; None where it is not known what ended."""
+    tps = trial.tps or trial.pgbench_tps
+    if not tps and (trial.tps == 0 or trial.transactions_count == 0):
+        return _NO_TRANSACTION / trial.record.planned.duration_s
+    return tps
+
+
 def _values_of_trial(trial: TrialAnalysis, cpu_count: float) -> dict[str, float]:
-    values: dict[str, float | None] = {"tps": _tps_of_trial(trial)}
+    values: dict[str, float | None] = {"tps": tps_of_trial(trial)}
     for percentile in trial.percentiles:
         if percentile.name in _TRIAL_PERCENTILES:
             values[_TRIAL_PERCENTILES[percentile.name]] = percentile.value_ms
     values |= {name: trial.counts_per_transaction.get(name) for name in _TRIAL_COUNTS}
     busy = trial.shares.get("cpu_busy_ratio")
     if busy is not None and trial.tps:
-        values["cpu_ms"] = busy * cpu_count * 1e3 / trial.tps
+        values["cpu_ms"] = busy * (trial.cpus_seen_count or cpu_count) * 1e3 / trial.tps
     return _known(values)
-
-
-def _tps_of_trial(trial: TrialAnalysis) -> float | None:
-    """Of the steady part; of the whole load where nothing ended in it; None where it is not known what ended."""
-    tps = trial.tps or trial.pgbench_tps
-    if not tps and (trial.tps == 0 or trial.transactions_count == 0):
-        return _NO_TRANSACTION / trial.record.planned.duration_s
-    return tps
 
 
 def _list_percentiles(loads: Sequence[SliceLoad]) -> dict[str, float]:
