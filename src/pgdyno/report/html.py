@@ -63,39 +63,56 @@ def render_html(report: ReportInput, *, vega_js: str | None = None) -> str:
         make_workload(name_workload(number), workload, drawings, points=points, tag=_tag(arms, workload))
         for number, workload in enumerate(report.analysis.workloads, start=1)
     )
+    return render_page(
+        "report.html.j2",
+        drawings,
+        vega_js=vega_js,
+        report=report,
+        record=report.record,
+        title=content.title_report(report),
+        sentence=content.describe_study(report),
+        durability=find_durability_given_up(report),
+        cards=tuple(zip(content.make_cards(report), workloads, strict=False)),
+        first=make_first_page(report),
+        findings=list_findings(report),
+        workloads=workloads,
+        comparisons=make_comparisons(report, drawings),
+        following=make_following(report, drawings),
+        searches=make_searches(report, drawings),
+        method=(*describe_method(report), *describe_search_method(report)),
+        trials_remark=TRIALS_REMARK if experiment is not None else SEARCH_TRIALS_REMARK,
+        mixed_remark=content.MIXED_REMARK,
+        variants=variants_table(arms),
+        layers=layers,
+        sections=list_sections(report),
+        dataset=report.record.dataset,
+        trial_tables=trial_tables,
+        surroundings=surroundings,
+        preflight_table=preflight_table,
+        own_disk_table=own_disk_table,
+        declared_disk=declared_disk,
+        commands=content.list_commands(report),
+        repeating=content.describe_repeating(report),
+        how_to_read=explain_reading(report),
+    )
+
+
+def render_page(template: str, drawings: Drawings, *, vega_js: str | None, **shown: object) -> str:
+    """Fill a template with what it shows, with the charts, the script that draws them and the style.
+
+    Args:
+        template: Its name.
+        drawings: The charts of the page.
+        vega_js: As `render_html` has it.
+        shown: What the template names.
+    """
     vega = vega_js or bundle_vega()
     script, style = _asset("report.js"), _style()
     return (
         _environment()
-        .get_template("report.html.j2")
+        .get_template(template)
         .render(
-            report=report,
-            record=report.record,
-            title=content.title_report(report),
-            sentence=content.describe_study(report),
-            durability=find_durability_given_up(report),
-            cards=tuple(zip(content.make_cards(report), workloads, strict=False)),
-            first=make_first_page(report),
-            findings=list_findings(report),
-            workloads=workloads,
-            comparisons=make_comparisons(report, drawings),
-            following=make_following(report, drawings),
-            searches=make_searches(report, drawings),
-            method=(*describe_method(report), *describe_search_method(report)),
-            trials_remark=TRIALS_REMARK if experiment is not None else SEARCH_TRIALS_REMARK,
-            mixed_remark=content.MIXED_REMARK,
-            variants=variants_table(arms),
-            layers=layers,
-            sections=list_sections(report),
-            dataset=report.record.dataset,
-            trial_tables=trial_tables,
-            surroundings=surroundings,
-            preflight_table=preflight_table,
-            own_disk_table=own_disk_table,
-            declared_disk=declared_disk,
-            commands=content.list_commands(report),
-            repeating=content.describe_repeating(report),
-            how_to_read=explain_reading(report),
+            **shown,
             policy=_policy((vega, script), style),
             style=Markup(style),  # noqa: S704 - our own files, not a reader's or a study's words
             scripts=tuple(Markup(one) for one in (vega, script)),  # noqa: S704 - the same
