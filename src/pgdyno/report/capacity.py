@@ -33,10 +33,10 @@ BOUNDS_REMARK = (
     " of its own kind; a disk does less of each when it does all at once."
 )
 _STANDINGS = {
-    Standing.AT_BOUND: "is there",
-    Standing.HELD: "is held below it, by something that has no bound here, such as locks or latencies",
-    Standing.BELOW: "stays below it: more clients may bring it nearer, unless locks or latencies hold it",
-    Standing.UNKNOWN: "stands nobody knows where",
+    Standing.AT_BOUND: ", which is all that there is to have",
+    Standing.HELD: "; something holds the load below it that has no bound here, such as locks or latencies",
+    Standing.BELOW: "; more clients may bring it nearer, unless locks or latencies hold it",
+    Standing.UNKNOWN: "",
 }
 
 
@@ -149,7 +149,7 @@ def _describe_ceiling(capacity: Capacity) -> str:
     is_told = capacity.peak.value is None and binding is capacity.lowest
     allowed = "" if is_told else f", at {_say(binding.tps)}"
     used = format_percent(binding.used.value or 0.0)
-    return f"{first}. The first limit is that of {binding.kind.noun}{allowed}: {used} of it was used, and the load {_STANDINGS[capacity.standing]}."
+    return f"{first}. The first limit is that of {binding.kind.noun}{allowed}: {used} of it was used{_STANDINGS[capacity.standing]}."
 
 
 def _describe_next(following: NextLimit) -> str:

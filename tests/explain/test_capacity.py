@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from pgdyno.analyse.capacity_reckoning import find_capacities
+from pgdyno.analyse.disk_join import UseKind
+from pgdyno.analyse.scaling import ClientSweep
+from pgdyno.analyse.time_share import Certainty, Resource
+from pgdyno.explain.capacity import CEILING, CLIENTS, PASSED, find_capacity_findings
+from pgdyno.explain.finding import Finding
+from tests.analyse.loads import Nature, draw_limits, draw_load, make_analysis
+from tests.analyse.test_capacity import WRITING, sweep_of
+
+
+def find(nature: Nature, *, sweep: ClientSweep | None = None, trials: int = 4) -> dict[str, Finding]:
+    limits = draw_limits(nature, sd=0.01) if nature.limits else None
+    record, workload = draw_load(nature, sd=0.01, limits=limits, trials=trials)
+    analysis = make_analysis(workload, sweeps={} if sweep is None else {"tpcb-like": sweep})
+    if sweep is not None:
+        best = max(sweep.points, key=lambda point: point.to_best.value or 0.0).clients
+        load = msgspec.structs.replace(workload.load, clients=best)
+        analysis = msgspec.structs.replace(analysis, workloads=(msgspec.structs.replace(workload, load=load),))
+    capacities = find_capacities(record, analysis, limits)
+    found = list(find_capacity_findings(record, msgspec.structs.replace(analysis, capacities=capacities)))
+    assert len({finding.rule for finding in found}) == len(found)
+    return {finding.rule: finding for finding in found}
+
+
+def test_a_load_at_its_bound_is_told_what_comes_next() -> None:
+    shares = {Resource.CPU: 0.5, Resource.WAL_FLUSH: 0.3}
+    finding = find(msgspec.structs.replace(WRITING, tps=1900.0, shares=shares))[CEILING]
+    assert finding.claim.startswith("It is at its ceiling: 9")
+    assert "the limit of the CPUs" in finding.claim
+    assert "2 CPUs" in finding.evidence
+    assert "then WAL flushes" in finding.evidence
+    assert "prepared" in finding.advice
+    assert finding.gain.startswith("Were the CPUs no limit: +")
+    assert finding.gain.endswith("(worked out, not measured)")
+    assert finding.confirm == "`pgdyno sweep clients=1..32 --workload tpcb-like --scale 100`"
+    assert finding.workload == "tpcb-like"
+
+
+def test_a_bound_is_told_with_its_clients_where_these_move_it() -> None:
+    limits = {**WRITING.limits, UseKind.FLUSHES: 300.0}
+    finding = find(msgspec.structs.replace(WRITING, tps=1150.0, limits=limits))[CEILING]
+    assert "the limit of WAL flushes for 8 clients" in finding.claim
+    assert "More clients share each flush" in finding.advice
+
+
+def test_others_on_the_cpus_are_sent_away_before_any_are_bought() -> None:
+    finding = find(msgspec.structs.replace(WRITING, tps=1150.0, others_ratio=0.4))[CEILING]
+    assert finding.advice.startswith("Stop what else uses the CPUs")
+
+
+def test_a_load_below_its_bounds_is_told_of_no_cause() -> None:
+    finding = find(msgspec.structs.replace(WRITING, tps=800.0))[CEILING]
+    assert finding.claim.startswith("It came to 40 % of ")
+    assert finding.advice == ""
+    assert "no promise" in finding.why
+
+
+def test_a_load_that_is_held_is_told_so_and_needs_no_other_sweep() -> None:
+    sweep = sweep_of({n: min(300.0 * n, 600.0) for n in (1, 2, 4, 8, 16, 32)}, sd=0.004)
+    found = find(msgspec.structs.replace(WRITING, tps=600.0), sweep=sweep)
+    assert found[CEILING].claim.startswith("It stops at 60")
+    assert "with nothing used up" in found[CEILING].claim
+    assert found[CEILING].confirm == ""
+    assert found[CLIENTS].claim.startswith("2 clients [2 – 2] at work give all")
+
+
+def test_too_few_clients_are_told_how_many_it_takes() -> None:
+    finding = find(msgspec.structs.replace(WRITING, clients=1, tps=500.0))[CLIENTS]
+    assert finding.claim == "1 client cannot reach this machine's ceiling: it takes at least 4."
+
+
+def test_a_card_that_was_surpassed_is_to_be_made_again() -> None:
+    finding = find(msgspec.structs.replace(WRITING, limits={**WRITING.limits, UseKind.READS: 100.0}))[PASSED]
+    assert finding.claim == "It took more than was known to be there of random reads."
+    assert "`pgdyno disk`" in finding.advice
+
+
+def test_what_lacks_is_named_where_nothing_is_known() -> None:
+    finding = find(Nature(cpu_s=None, generator_s=None))[CEILING]
+    assert finding.certainty is Certainty.UNKNOWN
+    assert "nobody watched the CPUs" in finding.evidence
+    assert "the disk has no card" in finding.evidence
+
+
+@pytest.mark.parametrize("trials", [1, 2])
+def test_few_trials_gain_nothing_that_is_no_number(trials: int) -> None:
+    finding = find(msgspec.structs.replace(WRITING, tps=1900.0), trials=trials)[CEILING]
+    assert "?" not in finding.claim + finding.evidence
+    if trials == 1:
+        assert finding.gain == ""

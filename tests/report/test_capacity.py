@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from pgdyno.analyse.capacity_tiers import make_tiers
+from pgdyno.analyse.disk_join import UseKind
+from pgdyno.analyse.time_share import Resource
+from pgdyno.report.capacity import (
+    bounds_table,
+    describe_capacity,
+    describe_tiers,
+    projections_table,
+    tiers_table,
+)
+from pgdyno.report.table import Table
+from tests.analyse.loads import Nature
+from tests.analyse.test_capacity import WRITING, reckon, sweep_of
+from tests.analyse.test_capacity_tiers import host
+
+FULL = msgspec.structs.replace(WRITING, tps=1900.0, shares={Resource.CPU: 0.5, Resource.WAL_FLUSH: 0.3})
+
+
+def show(table: Table | None) -> list[list[str]]:
+    assert table is not None
+    return [[" ".join(filter(None, (cell.text, cell.detail))) for cell in row] for row in table.rows]
+
+
+def test_no_ceiling_stands_without_its_interval() -> None:
+    ceiling, following, clients = describe_capacity(reckon(FULL, sd=0.01))
+    assert ceiling.startswith(("This machine can carry 2,0", "This machine can carry 1,9"))
+    assert "[1," in ceiling
+    assert "worked out" in ceiling
+    assert ceiling.endswith("of it was used, which is all that there is to have.")
+    assert following.startswith("Were the CPUs no limit, it could rise by +")
+    assert "up to the limit of WAL flushes at 6,0" in following or "at 5,9" in following
+    assert clients.startswith("A hint for clients, or a pool: ")
+
+
+def test_one_trial_says_that_it_has_no_interval() -> None:
+    ceiling, following, _ = describe_capacity(reckon(FULL, trials=1))
+    assert "(n = 1: no interval)" in ceiling
+    assert "by nobody knows how much" in following
+
+
+def test_a_measured_peak_is_told_before_what_was_worked_out() -> None:
+    capacity = reckon(WRITING, sweep=sweep_of({n: min(300.0 * n, 600.0) for n in (1, 2, 4, 8, 16, 32)}, sd=0.004))
+    ceiling, _, clients = describe_capacity(capacity)
+    assert "tpcb-like peaks at 60" in ceiling
+    assert "by the sweep over clients" in ceiling
+    assert clients.startswith("2 sessions at work [2 – 2] give all that can be had")
+
+
+def test_what_is_not_known_is_said() -> None:
+    (ceiling, clients) = describe_capacity(reckon(Nature(cpu_s=None, generator_s=None)))
+    assert ceiling == "The ceiling of tpcb-like on this machine is not known: no bound is known that holds."
+    assert clients.startswith("How many clients are best is not known")
+    _, following, _ = describe_capacity(reckon(Nature(tps=1900.0)))
+    assert following == "What would bind after the CPUs is not known: the disk has no card."
+
+
+def test_bounds_stand_with_what_they_come_from() -> None:
+    table = bounds_table(reckon(FULL, sd=0.01))
+    rows = {row[0]: row[1:] for row in show(table)}
+    assert list(rows) == ["CPUs", "WAL flushes", "bytes written", "load generator", "random reads", "bytes read"]
+    assert rows["CPUs"][0].startswith(("1.00 ms", "0.99", "1.01 ms"))
+    assert rows["CPUs"][1] == "2.00"
+    assert "MB/s" in rows["bytes written"][1]
+    assert rows["WAL flushes"][1].startswith("1,")
+    assert table is not None
+    assert table.caption == "What each resource allows, with 8 clients"
+    assert "random writes: the disk's card does not have it." in table.remark
+
+
+def test_a_bound_that_was_passed_is_noted() -> None:
+    table = bounds_table(reckon(msgspec.structs.replace(WRITING, limits={**WRITING.limits, UseKind.READS: 100.0})))
+    assert table is not None
+    assert table.notes[0] == "the load took more than that: it is no bound"
+
+
+def test_projections_are_called_so() -> None:
+    table = projections_table(reckon(FULL, sd=0.01))
+    assert table is not None
+    assert "projected, not measured" in table.caption
+    assert table.remark.startswith("Projections: worked out and not measured.")
+    cpus, memory, disk = show(table)
+    assert cpus[0] == "twice the CPUs"
+    assert cpus[3] == "CPUs"
+    assert memory[1:4] == ["—"] * 3
+    assert table.rows[1][1].note == "nobody knows which pages these transactions touch"
+    assert disk[2] < cpus[2]
+
+
+@pytest.mark.parametrize(("low", "shown"), [(15_432.0, "15,000"), (987.0, "980"), (99.9, "99"), (7.6, "7")])
+def test_what_a_machine_is_counted_on_for_is_never_rounded_up(low: float, shown: str) -> None:
+    (said,) = describe_tiers(make_tiers([host("m", low, 200.0)]))
+    assert said == f"Up to {shown} TPS: m, $200.00 a month."
+
+
+def test_tiers_are_told_from_below() -> None:
+    tiers = make_tiers([host("c7g.large", 15_432, 60.0), host("c7g.xlarge", 31_000, 120.0), host("once", None, 9.0)])
+    assert describe_tiers(tiers) == (
+        "Up to 15,000 TPS: c7g.large, $60.00 a month.",
+        "Above 15,000, up to 31,000 TPS: c7g.xlarge, $120.00 a month.",
+        "Not once: one trial has no interval.",
+    )
+    assert [row[0] for row in show(tiers_table(tiers))] == ["c7g.large", "c7g.xlarge"]
+    assert tiers_table(make_tiers([])) is None
