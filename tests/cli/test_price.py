@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from pgdyno.cli.price import _read_load
+from pgdyno.errors import SpecError
+from pgdyno.price.worth import Load
 
 RECORD = Path(__file__).parents[1] / "data" / "records" / "v1-pg18"
 
@@ -30,9 +35,6 @@ def test_the_newest_record(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("pgdyno-records/one\nc7g.large costs $52.9")
     assert "Your load is 30.0 % of full load on average over the month." in done.stdout
-    unknown = run_price(cwd=folder)
-    assert unknown.returncode == 0
-    assert "What it costs is not known (it is no instance that pgdyno knows): name the machine" in unknown.stdout
 
 
 def test_json(folder: Path) -> None:
@@ -44,25 +46,33 @@ def test_json(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "fact"),
+    ("tps", "utilisation", "fact"),
     [
-        (("--tps", "0"), "--tps 0: not above 0"),
-        (("--tps", "nan"), "--tps nan: not above 0"),
-        (("--utilisation", "300%"), "--utilisation 300% is not within 0.01% to 100%"),
-        (("--utilisation", "0.3"), "--utilisation '0.3' is not a percentage"),
-        (("--tps", "10", "--utilisation", "3%"), "--tps and --utilisation say the same thing twice"),
-        (("--host", "c7g.2xlrge"), "no instance is known as c7g.2xlrge"),
-        (("--prices", "none.toml"), "cannot read the prices none.toml"),
+        (0.0, None, "--tps 0: not above 0"),
+        (-1.0, None, "--tps -1: not above 0"),
+        (math.nan, None, "--tps nan: not above 0"),
+        (math.inf, None, "--tps inf: not above 0"),
+        (None, "300%", "--utilisation 300% is not within 0.01% to 100%"),
+        (None, "0%", "--utilisation 0% is not within 0.01% to 100%"),
+        (None, "0.3", "--utilisation '0.3' is not a percentage"),
+        (10.0, "3%", "--tps and --utilisation say the same thing twice"),
     ],
 )
-def test_what_is_not_understood(arguments: tuple[str, ...], fact: str, folder: Path) -> None:
-    done = run_price(*arguments, cwd=folder)
+def test_loads_that_are_none(tps: float | None, utilisation: str | None, fact: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        _read_load(tps, utilisation)
+    assert caught.value.fact.startswith(fact)
+    assert caught.value.hint
+
+
+def test_loads() -> None:
+    assert _read_load(None, None) is None
+    assert _read_load(0.5, None) == Load(tps=0.5)
+    assert _read_load(None, "30%") == Load(utilisation_ratio=0.3)
+
+
+def test_what_is_not_understood(folder: Path) -> None:
+    done = run_price("--host", "c7g.2xlrge", cwd=folder)
     assert (done.returncode, done.stdout) == (2, "")
-    assert f"error: {fact}" in done.stderr
-    assert "hint: " in done.stderr
-
-
-def test_no_record(tmp_path: Path) -> None:
-    done = run_price(cwd=tmp_path)
-    assert done.returncode == 2
-    assert "there are no records in pgdyno-records" in done.stderr
+    assert "error: no instance is known as c7g.2xlrge" in done.stderr
+    assert "hint: did you mean c7g.2xlarge" in done.stderr
