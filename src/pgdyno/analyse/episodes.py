@@ -28,7 +28,8 @@ _Floats = NDArray[np.float64]
 _LEAST_S = 20.0
 _BIN_S = 3.0
 _SHORT_BIN_S = 2.0
-_MOST_BINS = 40
+_SHORT_S = 45.0
+_MOST_BINS = 30
 # Fewer transactions in an observation, and the noise of counting is neither small nor even.
 _LEAST_COUNT = 20.0
 # What lies deeper below the level counts as this deep.
@@ -37,6 +38,7 @@ _LEAST_CHANGE = {"tps": 0.05}
 _LEAST_CHANGE_OF_LATENCY = 0.25
 _STALL_RATIO = 0.3
 _STALL_SPREADS = 4.5
+_NOTHING_RATIO = 0.02
 _AGAIN_RATIO = 0.9
 _LEVEL_S = 15.0
 # Of the whole: a change that takes longer is a slope, and one that begins earlier, a beginning.
@@ -138,13 +140,12 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True):
 def _find_stalls(line: _Line) -> Iterator[Episode]:
     """Runs of observations far below the level around them, with a way back.
 
-    Both measures count: a share of the level, so that it is next to nothing, and a multiple of the usual spread, so that
-    a load that is that uneven by itself does not stall all the time.
+    Next to nothing counts in any case; a share of the level only where the usual spread does not reach down to it.
     """
     values, half = line.values, max(round(_LEVEL_S / line.step_s), LEAST_OBSERVATIONS)
     level = np.array([np.median(values[max(0, i - half) : i + half + 1]) for i in range(len(values))])
     spread = _MAD * float(np.median(np.abs(values / np.maximum(level, 1e-9) - 1)))
-    limit = level * np.minimum(_STALL_RATIO, 1 - _STALL_SPREADS * spread)
+    limit = level * np.clip(1 - _STALL_SPREADS * spread, _NOTHING_RATIO, _STALL_RATIO)
     low = (values <= limit) & (level * line.step_s >= _LEAST_COUNT)
     for start, stop in _runs(low):
         around = level[min(stop, len(values) - 1)]
@@ -183,12 +184,10 @@ def _without(line: _Line, stalls: Sequence[Episode]) -> _Line:
 
 
 def _choose_width(line: _Line) -> int | None:
-    """Observations to average: 3 s, 2 s in a short trial, and more in a long one or where little ends; None: too little ends."""
+    """Observations to average, more in a long trial and where little ends; None: too little ends to judge."""
     count = len(line.values)
-    width = math.ceil(_BIN_S / line.step_s)
-    if count // width < LEAST_OBSERVATIONS:
-        width = math.ceil(_SHORT_BIN_S / line.step_s)
-    width = max(width if count // width >= LEAST_OBSERVATIONS else 1, math.ceil(count / _MOST_BINS))
+    bin_s = _BIN_S if count * line.step_s >= _SHORT_S else _SHORT_BIN_S
+    width = max(math.ceil(bin_s / line.step_s), math.ceil(count / _MOST_BINS))
     if line.metric == "tps":
         width = max(width, math.ceil(_LEAST_COUNT / (float(np.median(line.values)) * line.step_s)))
     return width if count // width >= LEAST_OBSERVATIONS else None

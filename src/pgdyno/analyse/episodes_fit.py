@@ -26,7 +26,7 @@ Floats = NDArray[np.float64]
 LEAST_OBSERVATIONS = 8
 _EDGE = 2
 _LEAST_CYCLES = 3
-_LEAST_PERIOD = 4
+_LEAST_PERIOD = 3
 _CORRELATIONS = (0.0, 0.2, 0.4, 0.6, 0.75, 0.85, 0.92, 0.95)
 _DEEPEST = 4
 # Parts of an observation that an edge may lie at.
@@ -110,7 +110,7 @@ def critical_strength(count: int) -> float:
 
     Source: simulated, benchmarks/episodes.py; see docs/how-we-know.md.
     """
-    return 21.0 + 0.1 * count
+    return 19.0 + 0.1 * count
 
 
 def fit_jointly(values: Floats, templates: Sequence[Template]) -> tuple[Fit, ...]:
@@ -194,8 +194,8 @@ def _family(count: int) -> tuple[Template, ...]:
 def _steps(count: int) -> Iterator[Template]:
     tails = [float(tail) for tail in (1, 2, 4, 8) if tail <= count / 4]
     yield from (Template(shape=Shape.STEP, stop=count, tail=tail) for tail in tails)
-    for start in range(_EDGE, count - _EDGE + 1):
-        yield from (Template(shape=Shape.STEP, start=start, stop=count, tail=tail) for tail in (0.0, *tails))
+    for halves in range(2 * _EDGE, 2 * (count - _EDGE) + 1):
+        yield from (Template(shape=Shape.STEP, start=halves / 2, stop=count, tail=tail) for tail in (0.0, *tails))
 
 
 def _dents(count: int) -> Iterator[Template]:
