@@ -20,6 +20,7 @@ COMMANDS = [
     "bench",
     "compare",
     "sweep",
+    "explain",
     "price",
     "run",
     "plan",

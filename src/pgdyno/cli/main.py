@@ -14,6 +14,7 @@ import typer
 from pgdyno import __version__
 from pgdyno.cli.disk import DISK_EXAMPLES, disk
 from pgdyno.cli.experiments import COMPARE_EXAMPLES, SWEEP_EXAMPLES, compare, sweep
+from pgdyno.cli.explain import EXPLAIN_EXAMPLES, explain
 from pgdyno.cli.options import (
     DEFAULT_RECORDS,
     BindirOption,
@@ -311,6 +312,7 @@ app.command(epilog=DISK_EXAMPLES)(disk)
 app.command(epilog=TUNE_EXAMPLES)(tune)
 app.command(epilog=COMPARE_EXAMPLES)(compare)
 app.command(epilog=SWEEP_EXAMPLES)(sweep)
+app.command(epilog=EXPLAIN_EXAMPLES)(explain)
 app.command("compare-records", epilog=COMPARE_RECORDS_EXAMPLES)(compare_records)
 app.command(epilog=JOURNAL_EXAMPLES)(journal)
 app.command(epilog=PRICE_EXAMPLES)(price)

@@ -43,7 +43,7 @@ def _told_apart(experiment: Experiment, analysis: StudyAnalysis) -> Iterator[Fin
             severity=Severity.CRITICAL,
             claim="Two identical variants were told apart: this study's verdicts are in doubt.",
             evidence=(
-                f"The reference against itself: {comparison.primary} {_describe_change(noise.verdict)}, {noise.verdict.n} pairs;"
+                f"The reference against itself: {comparison.primary} {describe_change(noise.verdict)}, {noise.verdict.n} pairs;"
                 f" by chance at most {experiment.alpha * 100:g} in 100 studies show that"
             ),
             advice="Look for what differs between runs on this machine, and ask again.",
@@ -108,7 +108,8 @@ def _last_round(trials: Iterable[PlannedTrial], workload: str) -> int:
     return max((trial.round for trial in trials if trial.workload == workload), default=0)
 
 
-def _describe_change(verdict: Verdict) -> str:
+def describe_change(verdict: Verdict) -> str:
+    """A change with its interval: `+38.1 % [+30.2, +46.9]`."""
     effect, low, high = (
         (ratio or 0.0) * 100.0 for ratio in (verdict.effect_ratio, verdict.low_ratio, verdict.high_ratio)
     )

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 from rich.console import RenderableType
@@ -15,12 +15,14 @@ from pgdyno.analyse.disk_join import DiskLimits, find_limits
 from pgdyno.analyse.study import analyse_study
 from pgdyno.analyse.types import ScalingStudy, StudyAnalysis
 from pgdyno.errors import HostError, SpecError, with_program
+from pgdyno.explain.confirmation import Confirmed, confirm_analysis, confirm_findings, judge_confirmation
 from pgdyno.explain.disk_doubts import list_disk_doubts
 from pgdyno.explain.doubts import find_doubts
 from pgdyno.explain.explanations import explain_study
 from pgdyno.explain.finding import Finding
 from pgdyno.flow.disk_view import view_card
 from pgdyno.price.study import Question, StudyPrice, price_study
+from pgdyno.record.confirmation import locate, read_confirmations
 from pgdyno.record.disk_card import DiskCard, read_card
 from pgdyno.record.store import RecordStore, write_durably
 from pgdyno.record.trial_data import read_trial_data
@@ -68,6 +70,8 @@ def compose_report(store: RecordStore) -> StudyReport:
         )
     scaling = _analyse_scaling(store.scaling, limits) if store.scaling.exists else None
     analysis = msgspec.structs.replace(analysis, scaling=scaling)
+    confirmed = tuple(_read_confirmed(store))
+    analysis = confirm_analysis(analysis, confirmed)
     analysis = msgspec.structs.replace(analysis, capacities=find_capacities(record, analysis, limits))
     disk = None if card is None else view_card(card, file=store.card_path)
     doubts = (*_find_all_doubts(record, analysis), *list_disk_doubts(() if disk is None else disk.findings))
@@ -76,7 +80,7 @@ def compose_report(store: RecordStore) -> StudyReport:
         record=record,
         analysis=analysis,
         findings=_with_program(doubts, program),
-        explanations=_with_program(explain_study(record, analysis), program),
+        explanations=_with_program(confirm_findings(explain_study(record, analysis), confirmed), program),
         record_dir=str(store.path),
         disk=disk,
     )
@@ -88,6 +92,17 @@ def _analyse(store: RecordStore, limits: DiskLimits | None) -> tuple[StudyRecord
     record = store.read_record()
     trials = [read_trial_data(store.trial_dir(trial.planned.number), trial) for trial in store.read_trials()]
     return record, analyse_study(record, trials, limits=limits) if trials else None
+
+
+def _read_confirmed(store: RecordStore) -> Iterator[Confirmed]:
+    """What experiments say of what limits its loads, as far as their records are there."""
+    for asked in read_confirmations(store):
+        beside = locate(store, asked)
+        analysis = _analyse(beside, None)[1] if beside.exists else None
+        for comparison in () if analysis is None else analysis.comparisons:
+            confirmed = judge_confirmation(asked, comparison)
+            if confirmed is not None:
+                yield confirmed
 
 
 def _find_all_doubts(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Finding, ...]:

@@ -157,7 +157,7 @@ def resume_study(store: RecordStore, *, place: Place, ui: Ui) -> StudyReport:
         # The disk that was measured, not the one a default would choose today.
         place = msgspec.structs.replace(place, home=Path(record.host.data_disk.path))
     with _bench_ready(record.study, place, ui) as ready:
-        _check_same(record, ready.host, ready.installation)
+        check_same(record, ready.host, ready.installation)
         scaling = plan_scaling(record.study, record.plan, ready.machine)
         remaining_s = _remaining_s(record.plan, store)
         remaining_s += 0.0 if scaling is None else _remaining_s(scaling, store.scaling)
@@ -287,7 +287,12 @@ def _report(store: RecordStore, ui: Ui) -> StudyReport:
     return report
 
 
-def _check_same(record: StudyRecord, host: HostFacts, installation: Installation) -> None:
+def check_same(record: StudyRecord, host: HostFacts, installation: Installation) -> None:
+    """Make sure that trials of now may stand beside those of a record.
+
+    Raises:
+        HostError: The machine, its disk or PostgreSQL are others.
+    """
     if installation.facts.version_num != record.server.version_num:
         raise HostError(
             f"the record was made with PostgreSQL {record.server.version}, here is {installation.facts.version}",

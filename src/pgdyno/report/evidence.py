@@ -25,17 +25,24 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
     tables: tuple[Table, ...]
 
 
-def time_table(workload: WorkloadAnalysis) -> Table | None:
-    """Where a transaction's time went in the trial with the median TPS; None where nobody looked."""
+def time_table(workload: WorkloadAnalysis, *, is_short: bool = False) -> Table | None:
+    """Where a transaction's time went in the trial with the median TPS; None where nobody looked.
+
+    Args:
+        workload: To show.
+        is_short: Without what each share was reckoned from, and what is not known.
+    """
     trial = workload.representative
     if trial is None or trial.time is None:
         return None
     time = trial.time
+    titles = columns("Resource", "ms", "Share", numbers_from=1)
+    rows = tuple(_time_row(share) for share in time.shares)
     return Table(
         caption=_caption_time(trial, time),
-        columns=(*columns("Resource", "ms", "Share", numbers_from=1), *columns("Reckoned from")),
-        rows=tuple(_time_row(share) for share in time.shares),
-        remark=" ".join(_describe_time(time)),
+        columns=titles if is_short else (*titles, *columns("Reckoned from")),
+        rows=tuple(row[: len(titles)] for row in rows) if is_short else rows,
+        remark="" if is_short else " ".join(_describe_time(time)),
     )
 
 

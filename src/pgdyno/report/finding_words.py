@@ -20,6 +20,8 @@ EVERYWHERE = "everywhere"
 _MOST_NAMED = 3
 _MOST_EVIDENCE = 4
 _MOST_PLACES = 4
+_CLAUSE = "; "
+_MOST_LEAD = 150
 _CERTAINTIES = {
     Certainty.PROVEN: ("proven", "green"),
     Certainty.STRONG: ("strong", "blue"),
@@ -45,6 +47,19 @@ class FindingText(msgspec.Struct, frozen=True, kw_only=True):
     gain: str
     gain_ratio: float | None
     places: tuple[Place, ...]
+    why: str
+    first_workload: str | None
+    """One of its workloads by the whole name."""
+
+    @property
+    def lead(self) -> tuple[str, ...]:
+        """Of all evidence what everybody reads."""
+        return tuple(_split(words)[0] for words in self.evidence)
+
+    @property
+    def rest(self) -> tuple[str, ...]:
+        """The rest of it, for whoever wants to know."""
+        return tuple(rest for words in self.evidence if (rest := _split(words)[1]))
 
     @property
     def of(self) -> str:
@@ -62,9 +77,9 @@ class FindingText(msgspec.Struct, frozen=True, kw_only=True):
         return self.severity.value if self.certainty is None else _CERTAINTIES[self.certainty][1]
 
     @property
-    def is_settled(self) -> bool:
-        """Whether nothing else could have made it, as far as is known."""
-        return not self.rivals and not self.confirm
+    def is_short(self) -> bool:
+        """Whether claim and lead are all that there is to say."""
+        return not (self.rivals or self.confirm or self.why or self.rest)
 
 
 def list_findings(report: ReportInput) -> tuple[FindingText, ...]:
@@ -108,6 +123,8 @@ def _tell_one(alike: list[Finding], report: ReportInput) -> FindingText:
         else first.gain,
         gain_ratio=max((one.gain_ratio for one in alike if one.gain_ratio is not None), default=None),
         places=tuple(places)[:_MOST_PLACES],
+        why=first.why,
+        first_workload=first.workload,
     )
 
 
@@ -130,6 +147,14 @@ def _list_evidence(findings: list[Finding]) -> tuple[str, ...]:
 def join_places(names: tuple[str, ...]) -> str:
     """Workloads in a list: those of single variants have a comma of their own."""
     return "; ".join(names) if any(", " in name for name in names) else ", ".join(names)
+
+
+def _split(words: str) -> tuple[str, str]:
+    """The first clauses of evidence, as many as a reader takes at once, and the others."""
+    first, *clauses = words.split(_CLAUSE)
+    while clauses and len(first) + len(clauses[0]) <= _MOST_LEAD:
+        first = f"{first}{_CLAUSE}{clauses.pop(0)}"
+    return first, _CLAUSE.join(clauses)
 
 
 def name_workloads(names: tuple[str, ...], report: ReportInput) -> tuple[str, ...]:

@@ -52,9 +52,11 @@ def list_first_page(page: FirstPage, *, is_full: bool = False) -> Iterator[Rende
 
 def _list_explained(one: FindingText, *, is_full: bool) -> Iterator[RenderableType]:
     yield Paragraph(Text.assemble((f"{one.badge}: ", _style(one.badge)), one.claim, _of(one.of)))
-    yield from (Paragraph(words, by=4) for words in (one.evidence if is_full else one.evidence[:1]))
+    yield from (Paragraph(words, by=4) for words in (one.evidence if is_full else one.lead[:1]))
     if not is_full:
         return
+    if one.why:
+        yield Paragraph(one.why, by=4)
     for rival in one.rivals:
         yield Paragraph(f"it could also be: {rival.cause} ({rival.against})", by=4)
     if one.confirm:

@@ -26,10 +26,10 @@ from pgdyno.report.health_document import HealthDocument, make_health
 from pgdyno.report.input import ReportInput
 from pgdyno.report.layers_document import TunedDocument, make_tuned
 from pgdyno.report.losses import find_durability_given_up, find_workload_losses
-from pgdyno.report.next_steps import Standing, Step
 from pgdyno.report.predictions import PredictionDocument, make_predictions
 from pgdyno.report.scaling import ScalingDocument, make_scaling
 from pgdyno.report.search_document import SearchDocument, make_search
+from pgdyno.report.step_document import StepDocument, make_step
 from pgdyno.spec.study import Study
 
 REPORT_VERSION = 1
@@ -97,17 +97,6 @@ class WorkloadDocument(msgspec.Struct, frozen=True, kw_only=True):
     trials: tuple[TrialDocument, ...]
 
 
-class StepDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """Something to do next."""
-
-    standing: Annotated[Standing, _says("What is known of its gain; a what-if gives up durability and is no advice.")]
-    words: str
-    gain: Annotated[str, _says("With its interval; empty where nobody knows.")]
-    gain_ratio: float | None
-    caution: Annotated[str, _says("What speaks against it.")]
-    workloads: tuple[str, ...]
-
-
 class ReportDocument(msgspec.Struct, frozen=True, kw_only=True):
     """A report of pgdyno. Absent is null, with the reason beside it where there is one; never 0."""
 
@@ -172,7 +161,7 @@ def make_document(report: ReportInput) -> ReportDocument:
         findings=report.findings,
         explanations=report.explanations,
         not_judged=first.not_judged,
-        next_steps=tuple(_make_step(step) for step in first.steps),
+        next_steps=tuple(make_step(step) for step in first.steps),
         capacities=report.analysis.capacities,
         price=report.price,
         experiment=make_experiment(report),
@@ -197,17 +186,6 @@ def make_schema() -> dict[str, Any]:
         "title": f"pgdyno report, version {REPORT_VERSION}",
         **msgspec.json.schema(ReportDocument),
     }
-
-
-def _make_step(step: Step) -> StepDocument:
-    return StepDocument(
-        standing=step.standing,
-        words=step.words,
-        gain=step.gain,
-        gain_ratio=step.gain_ratio,
-        caution=step.caution,
-        workloads=step.workloads,
-    )
 
 
 def _make_workload(report: ReportInput, workload: WorkloadAnalysis) -> WorkloadDocument:

@@ -226,10 +226,13 @@ def _first_page(page: FirstPage) -> Iterator[str]:
 
 def _finding(one: FindingText, advice: str = "") -> Iterator[str]:
     of = f" ({one.of})" if one.of else ""
-    lone = one.evidence if len(one.evidence) == 1 else ()
+    lone = one.lead if len(one.lead) == 1 else ()
     words = " ".join(filter(None, (*(_sentence(each) for each in lone), advice)))
     yield f"- **{one.badge}**: {escape(one.claim + of)} {escape(words)}{_places(one.places)}".rstrip()
-    yield from (f"  - {escape(each)}" for each in one.evidence if not lone)
+    yield from (f"  - {escape(each)}" for each in one.lead if not lone)
+    more = " ".join(_sentence(each) for each in (*one.rest, one.why) if each)
+    if more:
+        yield f"  - {escape(more)}"
     if one.rivals:
         yield f"  - What else it could be: {escape('; '.join(f'{rival.cause} ({rival.against})' for rival in one.rivals))}"
     if one.confirm:

@@ -7,6 +7,7 @@ what-if: it shows what durability costs, and is never advice.
 from __future__ import annotations
 
 import enum
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
@@ -97,7 +98,7 @@ def list_steps(
     # What tells two identical variants apart proves nothing.
     trusted = {one.workload: f"c{number}" for number, one in enumerate(compared, start=1) if not is_noise_loud(one)}
     proven = _from_tuned(report, trusted) if report.record.tuned is not None else _from_answers(compared, trusted)
-    advised = [step for number, one in enumerate(explained, start=1) for step in _from_finding(one, number)]
+    advised = [step for number, one in enumerate(explained, start=1) for step in _from_finding(one, number, report)]
     order = list(Standing)
     ordered = sorted(
         [*proven, *_merge(advised)], key=lambda step: (order.index(step.standing), -abs(step.gain_ratio or 0.0))
@@ -126,7 +127,7 @@ def _merge(steps: Iterable[Step]) -> Iterator[Step]:
         )
 
 
-def _from_finding(one: FindingText, number: int) -> Iterator[Step]:
+def _from_finding(one: FindingText, number: int, report: ReportInput) -> Iterator[Step]:
     is_proven = one.certainty is Certainty.PROVEN
     if one.advice:
         known = Standing.PROVEN if is_proven else Standing.EXPECTED
@@ -139,7 +140,15 @@ def _from_finding(one: FindingText, number: int) -> Iterator[Step]:
             reason=number,
         )
     if one.confirm and one.certainty is not None and not is_proven:
-        yield Step(standing=Standing.SETTLES, words=one.confirm, workloads=one.workloads, reason=number)
+        yield Step(standing=Standing.SETTLES, words=_ask(one, report), workloads=one.workloads, reason=number)
+
+
+def _ask(one: FindingText, report: ReportInput) -> str:
+    """How to have the experiment run that would confirm what limits a load."""
+    words = [next(iter(report.record.command), "pgdyno"), "explain", report.record_dir, "--confirm"]
+    if len(report.analysis.workloads) > 1 and one.first_workload:
+        words += ["--workload", one.first_workload]
+    return f"`{shlex.join(words)}` runs the experiment that would tell."
 
 
 def _from_tuned(report: ReportInput, trusted: Mapping[str, str]) -> Iterator[Step]:

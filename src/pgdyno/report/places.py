@@ -61,7 +61,9 @@ def describe_places(places: tuple[Place, ...]) -> str:
     """For forms without links: `charts of trial 7: CPU, Run queue`."""
     by_where: dict[str, list[str]] = {}
     for place in places:
-        by_where.setdefault(place.where, []).append(place.title)
+        titles = by_where.setdefault(place.where, [])
+        if place.title not in titles:
+            titles.append(place.title)
     return "; ".join(
         f"{'charts of ' if where else ''}{where}{': ' if where else ''}{', '.join(titles)}"
         for where, titles in by_where.items()

@@ -1,0 +1,81 @@
+"""`explain`: what limits a record's loads, how sure that is, and what to do next."""
+
+# ruff: noqa: PLC0415 - flows are imported when their command runs, which keeps --help quick
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pgdyno.cli.options import (
+    DEFAULT_RECORDS,
+    HomeOption,
+    JsonOption,
+    QuietOption,
+    RecordArgument,
+    RecordsOption,
+    RunAsOption,
+    YesOption,
+    given,
+)
+from pgdyno.cli.session import session
+from pgdyno.errors import SpecError
+
+
+def explain(
+    record: RecordArgument = None,
+    *,
+    confirm: Annotated[
+        bool,
+        typer.Option(
+            "--confirm",
+            help="Run the one experiment that would show what limits a load, on the same workload, scale and kind of"
+            " server; its minutes are said first, and its record lies beside.",
+        ),
+    ] = False,
+    workload: Annotated[
+        str | None,
+        typer.Option(
+            help="With --confirm: the load that it is about. [default: the first that an experiment would tell of]",
+            show_default=False,
+        ),
+    ] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(help="With --confirm: the longest it may take. [default: from the plan]", show_default=False),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="With --confirm: the experiment's folder. [default: beside the record]", show_default=False),
+    ] = None,
+    records: RecordsOption = DEFAULT_RECORDS,
+    home: HomeOption = None,
+    run_as: RunAsOption = None,
+    json: JsonOption = False,
+    yes: YesOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Say what limits a record's loads, how sure that is, what else it could be and what to do next."""
+    with session(json=json, quiet=quiet or not confirm, yes=yes) as (ui, show):
+        from pgdyno.flow.explain import confirm as run_confirmation
+        from pgdyno.flow.explain import explain as explain_record
+        from pgdyno.flow.study import Place, find_record
+
+        store = find_record(record, records)
+        if confirm:
+            place = Place.make(out=out, home=home, run_as=run_as)
+            show(run_confirmation(store, workload=workload, minutes=minutes, place=place, ui=ui))
+            return
+        said = list(given(workload=workload, minutes=minutes, out=out, home=home, run_as=run_as))
+        if said:
+            option = f"--{said[0].replace('_', '-')}"
+            raise SpecError(f"{option} is of an experiment, and none was asked for", hint="add --confirm")
+        show(explain_record(store))
+
+
+EXPLAIN_EXAMPLES = (
+    "Examples:\n\n`pgdyno explain` · the newest record here\n\n"
+    "`pgdyno explain pgdyno-records/20261121-093000-bench --json`\n\n"
+    "`pgdyno explain pgdyno-records/20261121-093000-bench --confirm --workload tpcb-like`"
+)

@@ -1,0 +1,127 @@
+"""What an experiment says of a bottleneck: that it is one, that it is none, or nothing yet.
+
+An experiment proves what it varied and no more: that the load follows one resource. What it refutes is not replaced by
+the next guess: what limits the load is then unknown, until something shows it.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from pgdyno.analyse.comparison import Comparison
+from pgdyno.analyse.time_share import Bottleneck, Certainty, Resource
+from pgdyno.analyse.types import StudyAnalysis, WorkloadAnalysis
+from pgdyno.analyse.verdict import Verdict, VerdictKind
+from pgdyno.explain.comparison_doubts import describe_change
+from pgdyno.explain.explanations import LIMITS
+from pgdyno.explain.finding import Finding
+from pgdyno.record.confirmation import Confirmation
+
+
+class Outcome(enum.Enum):
+    """What an experiment says of what was taken for a bottleneck."""
+
+    PROVEN = "proven"
+    REFUTED = "refuted"
+    OPEN = "open"
+
+
+class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
+    """An experiment and what came out."""
+
+    asked: Confirmation
+    verdict: Verdict
+    outcome: Outcome
+
+    @property
+    def change(self) -> str:
+        """Such as `TPS +38.1 % [+30.2, +46.9], 12 pairs`."""
+        if self.verdict.low_ratio is None:
+            return f"TPS has no interval yet, {self.verdict.n} pairs"
+        return f"TPS {describe_change(self.verdict)}, {self.verdict.n} pairs"
+
+    @property
+    def sentence(self) -> str:
+        """What was varied, what came out and what that says."""
+        asked = self.asked
+        what_if = ", a what-if that gives up durability" if asked.is_what_if else ""
+        said = {
+            Outcome.PROVEN: "so it does limit this load",
+            Outcome.REFUTED: "so it does not limit this load",
+            Outcome.OPEN: "which settles nothing yet",
+        }[self.outcome]
+        return (
+            f"tried for {asked.resource}: {asked.changed} in place of {asked.reference}{what_if}: {self.change}, {said}"
+        )
+
+
+def judge_confirmation(asked: Confirmation, comparison: Comparison) -> Confirmed | None:
+    """What an experiment says; None where its changed variant was never measured."""
+    question = comparison.find(asked.changed, "tps")
+    if question is None:
+        return None
+    return Confirmed(asked=asked, verdict=question.verdict, outcome=_judge(asked, question.verdict))
+
+
+def _judge(asked: Confirmation, verdict: Verdict) -> Outcome:
+    kind = verdict.kind
+    if not verdict.is_decided:
+        return Outcome.OPEN
+    if asked.expects == VerdictKind.EQUIVALENT.value:
+        # That less of a load does even more says so all the more.
+        return Outcome.REFUTED if kind is VerdictKind.SLOWER else Outcome.PROVEN
+    if kind.value != asked.expects:
+        return Outcome.REFUTED
+    # What gains less than what matters is no bottleneck, but it may gain more.
+    return Outcome.PROVEN if abs(verdict.effect_ratio or 0.0) >= verdict.delta_ratio else Outcome.OPEN
+
+
+def confirm_analysis(analysis: StudyAnalysis, confirmed: Iterable[Confirmed]) -> StudyAnalysis:
+    """The analysis with what experiments say of its bottlenecks."""
+    latest = _latest(confirmed)
+    return msgspec.structs.replace(
+        analysis, workloads=tuple(_confirm_workload(workload, latest) for workload in analysis.workloads)
+    )
+
+
+def confirm_findings(findings: Iterable[Finding], confirmed: Iterable[Confirmed]) -> tuple[Finding, ...]:
+    """Findings on what limits a load with what its experiment measured in place of what was expected of it."""
+    latest = _latest(confirmed)
+    return tuple(_confirm_finding(finding, latest.get(finding.workload or "")) for finding in findings)
+
+
+def _latest(confirmed: Iterable[Confirmed]) -> dict[str, Confirmed]:
+    return {one.asked.workload: one for one in confirmed}
+
+
+def _confirm_workload(workload: WorkloadAnalysis, latest: Mapping[str, Confirmed]) -> WorkloadAnalysis:
+    one, bottleneck = latest.get(workload.name), workload.bottleneck
+    # Another pgdyno may have another opinion of the same samples: then nothing was tried of that.
+    if one is None or bottleneck is None or bottleneck.resource.value != one.asked.resource:
+        return workload
+    return msgspec.structs.replace(workload, bottleneck=_confirm_bottleneck(bottleneck, one))
+
+
+def _confirm_bottleneck(bottleneck: Bottleneck, one: Confirmed) -> Bottleneck:
+    evidence = (one.sentence, *bottleneck.evidence)
+    match one.outcome:
+        case Outcome.PROVEN:
+            return msgspec.structs.replace(bottleneck, certainty=Certainty.PROVEN, evidence=evidence, rivals=())
+        case Outcome.REFUTED:
+            return msgspec.structs.replace(
+                bottleneck, resource=Resource.UNKNOWN, certainty=Certainty.UNKNOWN, evidence=evidence, share=None
+            )
+        case Outcome.OPEN:
+            return msgspec.structs.replace(bottleneck, evidence=evidence)
+
+
+def _confirm_finding(finding: Finding, one: Confirmed | None) -> Finding:
+    if one is None or finding.rule != LIMITS or finding.certainty is not Certainty.PROVEN:
+        return finding
+    is_gain = one.verdict.kind is VerdictKind.FASTER and not one.asked.is_what_if
+    gain = f"{one.change} with {one.asked.changed}" if is_gain else finding.gain
+    ratio = one.verdict.effect_ratio if is_gain else finding.gain_ratio
+    return msgspec.structs.replace(finding, confirm="", gain=gain, gain_ratio=ratio)

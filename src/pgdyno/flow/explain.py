@@ -1,0 +1,191 @@
+"""`pgdyno explain`: what limits a record's loads and how sure that is; `--confirm` runs the experiment that would tell.
+
+The experiment varies one thing against the load as it was, through the same machinery as `compare`. Its record lies beside
+the one that it is about, which keeps where.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+from rich.console import RenderableType
+
+from pgdyno.analyse.types import StudyAnalysis, WorkloadAnalysis
+from pgdyno.errors import InterruptedStudyError, SpecError
+from pgdyno.explain.intervention import Intervention, choose_intervention
+from pgdyno.flow.report import compose_report, write_reports
+from pgdyno.flow.study import Place, Ready, check_same, run_study
+from pgdyno.flow.ui import Ui
+from pgdyno.plan.experiment import Arm
+from pgdyno.plan.plan import plan_study
+from pgdyno.record.confirmation import Confirmation, add_confirmation
+from pgdyno.record.store import STUDY_FILE, RecordStore
+from pgdyno.record.tuned import Tuned
+from pgdyno.record.types import StudyRecord
+from pgdyno.report.input import ReportInput
+from pgdyno.run.clock import local_now
+from pgdyno.spec.read import read_study
+from pgdyno.spec.study import Study, TrialsSpec
+from pgdyno.spec.table import SettingValue
+from pgdyno.spec.variant import ExperimentSpec, VariantSpec, make_variant
+
+# Differences that an experiment on a bottleneck is about are large, and what is smaller than this is none of one.
+_DETECT = "5%"
+# A longer trial does not repeat itself any better, unless checkpoints are what it is about.
+_MOST_TRIAL_S, _MOST_WARM_UP_S = 10.0, 3.0
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """A record's explanation, ready to be shown."""
+
+    report: ReportInput
+
+    def to_json(self) -> bytes:
+        """One document."""
+        from pgdyno.report.explanation_document import render_explanation_json  # noqa: PLC0415 - what is shown is loaded
+
+        return render_explanation_json(self.report)
+
+    def to_terminal(self) -> RenderableType:
+        """As a person reads it."""
+        from pgdyno.report.explanation_terminal import render_explanation  # noqa: PLC0415 - what is shown is loaded
+
+        return render_explanation(self.report)
+
+
+class _Subject(msgspec.Struct, frozen=True, kw_only=True):
+    """A load, what is taken to limit it, and the experiment that would tell."""
+
+    workload: WorkloadAnalysis
+    resource: str
+    arm: Arm | None
+    intervention: Intervention
+
+
+def explain(store: RecordStore) -> Explanation:
+    """Explain a record; nothing is measured or written."""
+    return Explanation(report=compose_report(store).report)
+
+
+def confirm(store: RecordStore, *, workload: str | None, minutes: float | None, place: Place, ui: Ui) -> Explanation:
+    """Run the experiment that would show what limits a load, write both records' reports, and explain again.
+
+    Args:
+        store: Of the record to explain.
+        workload: Which load; None: the first of which an experiment would tell.
+        minutes: The longest that it may take; None: by plan.
+        place: Where it works.
+        ui: Is told, and asked before it runs.
+
+    Raises:
+        SpecError: No experiment would tell, or there is no such load.
+        HostError: The record was made elsewhere, or with another PostgreSQL.
+        InterruptedStudyError: The user does not want it.
+    """
+    report = compose_report(store).report
+    subject = _choose(report.record, report.analysis, workload)
+    study = _compose(store, subject, minutes)
+    if not place.is_home_named:
+        # The disk that was measured, not the one a default would choose today.
+        place = msgspec.structs.replace(place, home=Path(report.record.host.data_disk.path))
+    out = place.out or store.path.parent / f"{local_now():%Y%m%d-%H%M%S}-confirm"
+    place = msgspec.structs.replace(place, out=out)
+    begin = functools.partial(_begin, record=report.record, subject=subject, store=store, out=out, ui=ui)
+    run_study(study, name="confirm", place=place, ui=ui, refine=begin)
+    return Explanation(report=write_reports(store).report)
+
+
+def _choose(record: StudyRecord, analysis: StudyAnalysis, named: str | None) -> _Subject:
+    found = [one for one in analysis.workloads if named in {None, one.name, one.load.name}]
+    if not found:
+        names = ", ".join(one.name for one in analysis.workloads)
+        raise SpecError(f"this record has no workload {named}", hint=f"--workload is one of: {names}")
+    for workload in found:
+        arms = {arm for trial in workload.trials for arm in trial.record.planned.arms}
+        if workload.bottleneck is None or len(arms) > 1:
+            continue
+        experiment = record.plan.experiment
+        arm = experiment.find_arm(arms.pop()) if experiment is not None and arms else None
+        intervention = choose_intervention(workload.bottleneck, record, load=workload.load, arm=arm)
+        if intervention is not None:
+            resource = workload.bottleneck.resource.value
+            return _Subject(workload=workload, resource=resource, arm=arm, intervention=intervention)
+    raise SpecError(
+        "no experiment would tell what limits this load"
+        if len(found) == 1
+        else "no experiment would tell what limits these loads",
+        detail="nothing is taken to limit it, or nothing that can be varied here would show it",
+        hint="`pgdyno explain` says what could not be judged, and why",
+    )
+
+
+def _compose(store: RecordStore, subject: _Subject, minutes: float | None) -> Study:
+    """The load as it was, and the one thing changed."""
+    study, arm, was = read_study(store.path / STUDY_FILE), subject.arm, subject.workload.load
+    asked = next(one for one in study.workload if one.name == was.name)
+    load = msgspec.structs.replace(asked, clients=was.clients, threads=was.threads, mode=was.mode)
+    if arm is not None:
+        study = msgspec.structs.replace(study, server=arm.server)
+        if arm.scale is not None:
+            study = msgspec.structs.replace(study, data=msgspec.structs.replace(study.data, scale=arm.scale))
+    variants = tuple(_make_variant(levels, arm) for levels in subject.intervention.arms)
+    return msgspec.structs.replace(
+        study,
+        question=f"Does {subject.resource} limit {subject.workload.name}?",
+        workload=(load,),
+        variant=variants,
+        sweep=(),
+        search=None,
+        scaling=None,
+        trials=_shorten(study.trials, subject),
+        experiment=ExperimentSpec(minutes=minutes, detect=_DETECT),
+    )
+
+
+def _make_variant(levels: Mapping[str, SettingValue], arm: Arm | None) -> VariantSpec:
+    made = make_variant(levels)
+    return (
+        made
+        if arm is None or not arm.sysctl
+        else msgspec.structs.replace(made, sysctl=dict(arm.sysctl), name=made.title)
+    )
+
+
+def _shorten(trials: TrialsSpec, subject: _Subject) -> TrialsSpec:
+    if subject.intervention.varied == "max_wal_size":
+        return trials
+    duration_s, warm_up_s = min(trials.duration_s, _MOST_TRIAL_S), min(trials.warm_up_s, _MOST_WARM_UP_S)
+    return msgspec.structs.replace(trials, duration=f"{duration_s:.0f}s", warm_up=f"{warm_up_s:.0f}s")
+
+
+def _begin(
+    study: Study, ready: Ready, *, record: StudyRecord, subject: _Subject, store: RecordStore, out: Path, ui: Ui
+) -> tuple[Study, Tuned | None]:
+    """Once the machine is known to be the same: say what is going to be tried, ask, and keep where it is."""
+    check_same(record, ready.host, ready.installation)
+    plan = plan_study(study, ready.machine)
+    asked, intervention = study.variant, subject.intervention
+    ui.say(
+        f"{subject.workload.name}: is it {subject.resource}? {asked[1].title} against {asked[0].title}. {intervention.why}"
+    )
+    if intervention.is_what_if:
+        ui.say(f"{asked[1].title} gives up durability: a what-if on data of pgdyno's own, and no advice")
+    if not ui.confirm(f"run it, for at most {max(1.0, plan.predicted_s / 60.0):.0f} min?", default=True):
+        raise InterruptedStudyError("not started")
+    add_confirmation(
+        store,
+        Confirmation(
+            record=os.path.relpath(out, store.path),
+            workload=subject.workload.name,
+            resource=subject.resource,
+            reference=asked[0].title,
+            changed=asked[1].title,
+            expects=intervention.expects.value,
+            is_what_if=intervention.is_what_if,
+        ),
+    )
+    return study, None

@@ -1,0 +1,62 @@
+"""An explanation on the terminal: the first page in full, what it rests on, and what weakens it. Fits 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from pgdyno.report import content
+from pgdyno.report.evidence import time_table
+from pgdyno.report.finding_words import join_places, list_findings
+from pgdyno.report.first_page import make_first_page
+from pgdyno.report.first_page_terminal import list_first_page
+from pgdyno.report.grid import Grid
+from pgdyno.report.health import describe_health
+from pgdyno.report.input import ReportInput
+from pgdyno.report.paragraph import Paragraph
+
+_HEADING = "bold underline"
+
+
+def render_explanation(report: ReportInput) -> RenderableType:
+    """Render a record's explanation."""
+    lines: list[RenderableType] = [Paragraph(content.describe_bench(report), by=0), ""]
+    lines += list_first_page(make_first_page(report), is_full=True)
+    lines += _list_times(report)
+    lines += _list_health(report)
+    lines += _list_doubts(report)
+    lines += ["", Text(f"charts and figures: {report.record_dir}/report.html", no_wrap=True, overflow="ignore")]
+    return Group(*lines)
+
+
+def _list_times(report: ReportInput) -> Iterator[RenderableType]:
+    for workload in report.analysis.workloads:
+        table = time_table(workload, is_short=True)
+        if table is not None:
+            yield ""
+            yield Paragraph(Text(f"{workload.name}: {table.caption}", style=_HEADING), by=0)
+            yield Grid(table)
+
+
+def _list_health(report: ReportInput) -> Iterator[RenderableType]:
+    """The counters that are not good; alike ones of several workloads once."""
+    said: dict[tuple[str, ...], list[str]] = {}
+    for workload in report.analysis.workloads:
+        words = describe_health(workload)
+        if words:
+            said.setdefault(words, []).append(workload.name)
+    for words, names in said.items():
+        yield ""
+        yield Paragraph(Text(f"{join_places(tuple(names))}: counters DBAs watch", style=_HEADING), by=0)
+        yield from (Paragraph(one) for one in words)
+
+
+def _list_doubts(report: ReportInput) -> Iterator[RenderableType]:
+    findings = list_findings(report)
+    if findings:
+        yield ""
+        yield Text("what weakens the figures", style=_HEADING)
+    for one in findings:
+        yield Paragraph(Text.assemble((f"{one.badge}: ", "bold"), one.claim, f" ({one.of})" if one.of else ""))

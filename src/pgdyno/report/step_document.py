@@ -1,0 +1,36 @@
+"""A next step for programs: one form in every document."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from pgdyno.report.next_steps import Standing, Step
+
+
+def _says(description: str) -> msgspec.Meta:
+    return msgspec.Meta(description=description)
+
+
+class StepDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """Something to do next."""
+
+    standing: Annotated[Standing, _says("What is known of its gain; a what-if gives up durability and is no advice.")]
+    words: str
+    gain: Annotated[str, _says("With its interval; empty where nobody knows.")]
+    gain_ratio: float | None
+    caution: Annotated[str, _says("What speaks against it.")]
+    workloads: tuple[str, ...]
+
+
+def make_step(step: Step) -> StepDocument:
+    """A step as its document."""
+    return StepDocument(
+        standing=step.standing,
+        words=step.words,
+        gain=step.gain,
+        gain_ratio=step.gain_ratio,
+        caution=step.caution,
+        workloads=step.workloads,
+    )
