@@ -62,6 +62,11 @@ class FindingText(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(rest for words in self.evidence if (rest := _split(words)[1]))
 
     @property
+    def more(self) -> tuple[str, ...]:
+        """What else there is to say of it, beside rivals."""
+        return tuple(words for words in (*self.rest, self.why, self.confirm) if words)
+
+    @property
     def of(self) -> str:
         """The workloads as they stand beside the claim; empty for the whole study."""
         return join_places(self.workloads)
@@ -79,7 +84,7 @@ class FindingText(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_short(self) -> bool:
         """Whether claim and lead are all that there is to say."""
-        return not (self.rivals or self.confirm or self.why or self.rest)
+        return not (self.rivals or self.more)
 
 
 def list_findings(report: ReportInput) -> tuple[FindingText, ...]:
