@@ -190,7 +190,7 @@ def test_a_card_of_one_round_bounds_without_an_interval() -> None:
 def test_failed_trials_bound_nothing() -> None:
     record, workload = draw_load(WRITING)
     bare = msgspec.structs.replace(
-        workload, trials=tuple(msgspec.structs.replace(one, transactions_count=None) for one in workload.trials)
+        workload, trials=tuple(msgspec.structs.replace(one, tps=None) for one in workload.trials)
     )
     bounds, absent = find_bounds(bare, record.host, None)
     assert bounds == ()

@@ -30,7 +30,7 @@ def find(nature: Nature, *, sweep: ClientSweep | None = None, trials: int = 4) -
 def test_a_load_at_its_bound_is_told_what_comes_next() -> None:
     shares = {Resource.CPU: 0.5, Resource.WAL_FLUSH: 0.3}
     finding = find(msgspec.structs.replace(WRITING, tps=1900.0, shares=shares))[CEILING]
-    assert finding.claim.startswith("It is at its ceiling: 9")
+    assert finding.claim.startswith("It is near its ceiling: 9")
     assert "the limit of the CPUs" in finding.claim
     assert "2 CPUs" in finding.evidence
     assert "then WAL flushes" in finding.evidence

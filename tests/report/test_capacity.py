@@ -31,7 +31,7 @@ def test_no_ceiling_stands_without_its_interval() -> None:
     assert ceiling.startswith(("This machine can carry 2,0", "This machine can carry 1,9"))
     assert "[1," in ceiling
     assert "worked out" in ceiling
-    assert ceiling.endswith("of it was used, which is all that there is to have.")
+    assert ceiling.endswith("of it was used, so that little is left.")
     assert following.startswith("Were the CPUs no limit, it could rise by +")
     assert "up to the limit of WAL flushes at 6,0" in following or "at 5,9" in following
     assert clients.startswith("A hint for clients, or a pool: ")

@@ -24,6 +24,7 @@ from pgdyno.analyse.disk_join import DiskLimits, DiskUse, UseKind
 from pgdyno.analyse.estimate import Estimate, divide_estimates, estimate_geometric_mean, exactly, scale_estimate
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.record.types import HostFacts, TrialStatus
+from pgdyno.units import format_cpus
 
 NO_CARD = "the disk has no card"
 HARDLY_USED = "it is hardly used"
@@ -52,7 +53,7 @@ class _Taken(NamedTuple):
 
 
 class _Trial(NamedTuple):
-    """A finished trial, and the transactions of a second over all of its load."""
+    """A finished trial and its TPS."""
 
     seen: TrialAnalysis
     rate_tps: float
@@ -68,7 +69,12 @@ def find_bounds(
         host: The machine it ran on.
         limits: Of the data's disk; None without a card.
     """
-    trials = [_Trial(trial, rate) for trial in workload.trials if (rate := _rate_tps(trial)) is not None]
+    # Of the steady part, beside means over the whole load: what begins and ends a load makes bounds a little too high.
+    trials = [
+        _Trial(trial, trial.tps)
+        for trial in workload.trials
+        if trial.record.status is TrialStatus.FINISHED and trial.tps
+    ]
     if not trials:
         return (), {kind.value: "no trial is finished" for kind in BoundKind if kind not in _OF_INSTANCE}
     clients, threads = workload.load.clients, workload.load.threads
@@ -88,30 +94,28 @@ _Found = tuple[BoundKind, Bound | str]
 """A bound, or why there is none."""
 
 
-def _rate_tps(trial: TrialAnalysis) -> float | None:
-    start_s, end_s = trial.record.load_start_monotonic_s, trial.record.load_end_monotonic_s
-    if trial.record.status is not TrialStatus.FINISHED or start_s is None or end_s is None or end_s <= start_s:
-        return None
-    return trial.transactions_count / (end_s - start_s) if trial.transactions_count else None
-
-
 def _bound_cpus(trials: Sequence[_Trial], host: HostFacts) -> _Found:
     """Of the CPUs that the study may use, less what others and the hypervisor took of them."""
     usable = host.usable_cpu_count
-    taken = []
+    taken, most_lost, is_shared = [], 0.0, False
     for trial, rate_tps in trials:
         busy, seen_count = trial.shares.get("cpu_busy_ratio"), trial.cpus_seen_count
         if busy is None or not seen_count:
             continue
         # Rounding of the kernel's ticks can make it a little less than nothing.
         others = max(0.0, trial.shares.get("cpu_others_ratio") or 0.0)
-        # Others on CPUs that the study may not use take nothing from it.
-        lost = 0.0 if usable < seen_count else others + (trial.shares.get("cpu_steal_ratio") or 0.0)
-        taken.append(_Taken(max(0.0, busy - others) * seen_count, rate_tps, left_ratio=max(0.01, 1.0 - lost)))
-    lost = 1.0 - min((one.left_ratio for one in taken), default=1.0)
-    less = f", of which others took up to {lost * 100:.0f} %" if lost > _OTHERS_RATIO else ""
+        is_shared = usable < seen_count
+        # Where the study may use some of the CPUs only, nobody knows which ones others used.
+        lost = 0.0 if is_shared else min(0.99, others + (trial.shares.get("cpu_steal_ratio") or 0.0))
+        most_lost = max(most_lost, lost)
+        taken.append(_Taken(max(0.0, busy - others) * seen_count, rate_tps, left_ratio=1.0 - lost))
+    how = format_cpus(usable)
+    if is_shared:
+        how = f"{how} of the machine, which others may use as well"
+    elif most_lost > _OTHERS_RATIO:
+        how = f"{how}, of which others took up to {most_lost * 100:.0f} %"
     limit = exactly(usable, unit="s/s")
-    return _bound(BoundKind.CPU, taken, limit, how=f"{usable:g} CPUs{less}", unseen="nobody watched the CPUs")
+    return _bound(BoundKind.CPU, taken, limit, how=how, unseen="nobody watched the CPUs")
 
 
 def _bound_generator(trials: Sequence[_Trial], threads: int) -> _Found:

@@ -89,7 +89,7 @@ def _claim(capacity: Capacity, binding: Bound) -> str:
     if capacity.standing is Standing.HELD:
         return f"It stops at {_number(capacity.peak.value)} TPS with nothing used up: that is {used} of {limit}."
     if capacity.standing is Standing.AT_BOUND:
-        return f"It is at its ceiling: {used} of {limit}."
+        return f"It is near its ceiling: {used} of {limit}."
     return f"It came to {used} of {limit}, which is the first."
 
 
@@ -131,13 +131,12 @@ def _advise(record: StudyRecord, capacity: Capacity, binding: Bound) -> str:
 
 def _find_clients(record: StudyRecord, capacity: Capacity) -> Iterator[Finding]:
     advice = capacity.advice
-    if not advice.is_hint and advice.clients is not None:
-        ends = "" if advice.low is None or advice.high is None else f" [{advice.low:,} – {advice.high:,}]"
+    if advice.clients is not None and advice.low is not None and advice.high is not None:
         yield Finding(
             rule=CLIENTS,
             severity=Severity.NOTE,
-            claim=f"{_count(advice.clients)}{ends} at work give all that it can have.",
-            evidence=f"From the {advice.how}{f'; {advice.reason}' if advice.reason else ''}",
+            claim=f"{_count(advice.clients)} [{advice.low:,} – {advice.high:,}] at work give all that it can have.",
+            evidence=f"From the {advice.how}",
             why="More only wait in line and make transactions longer.",
             advice="Let a pool open so many connections, and make the rest wait there.",
             workload=capacity.workload,

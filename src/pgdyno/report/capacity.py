@@ -32,8 +32,10 @@ BOUNDS_REMARK = (
     "What there is of a resource over what a transaction takes of it: the most that it alone allows, and no promise. Each is"
     " of its own kind; a disk does less of each when it does all at once."
 )
+# A hint whose ends are further apart is told by its upper end alone.
+_WIDE_FACTOR = 8
 _STANDINGS = {
-    Standing.AT_BOUND: ", which is all that there is to have",
+    Standing.AT_BOUND: ", so that little is left",
     Standing.HELD: "; something holds the load below it that has no bound here, such as locks or latencies",
     Standing.BELOW: "; more clients may bring it nearer, unless locks or latencies hold it",
     Standing.UNKNOWN: "",
@@ -52,15 +54,19 @@ def describe_capacity(capacity: Capacity) -> tuple[str, ...]:
 
 def describe_clients(advice: ClientAdvice) -> str:
     """`16 sessions at work [8 – 24] give all that can be had, by the knee of …`; a hint is called one."""
+    if advice.clients is not None and advice.low is not None and advice.high is not None:
+        ends = f"[{advice.low:,} – {advice.high:,}]"
+        return f"{_sessions(advice.clients)} {ends} give all that can be had, by the {advice.how}: let a pool open so many."
     if advice.clients is not None:
-        ends = "" if advice.low is None or advice.high is None else f" [{advice.low:,} – {advice.high:,}]"
-        return f"{advice.clients:,} sessions at work{ends} give all that can be had, by the {advice.how}: let a pool open so many."
+        end = "" if advice.low is None else f" [{advice.low:,} or more]"
+        return f"{_sessions(advice.clients)}{end} may give all that can be had, by the {advice.how}: {advice.reason}."
     if advice.low is None:
         return f"How many clients are best is not known: {advice.reason}."
     if advice.high is None:
         return f"More clients than {advice.low:,} may bring more: {advice.reason}."
-    sessions = f"{advice.low:,} to {advice.high:,}" if advice.high > advice.low else f"{advice.low:,}"
-    return f"A hint for clients, or a pool: {sessions} sessions at work, by {advice.how}; {advice.reason}."
+    is_wide = advice.high > _WIDE_FACTOR * advice.low
+    sessions = f"no more than {_sessions(advice.high)}" if is_wide else f"{advice.low:,} to {_sessions(advice.high)}"
+    return f"A hint for clients, or a pool: {sessions}, by {advice.how}; {advice.reason}."
 
 
 def bounds_table(capacity: Capacity) -> Table | None:
@@ -215,11 +221,12 @@ def _rate(bound: Bound) -> Callable[[float], str]:
 
 
 def _say(estimate: Estimate) -> str:
-    """A TPS with its interval, however wide: in a sentence no number stands alone."""
+    """A TPS with its interval: in a sentence no number stands alone."""
     shown = format_estimate(estimate)
-    if is_too_wide(estimate) and estimate.low is not None and estimate.high is not None:
-        return f"{shown.value} TPS (anything from {format_number(estimate.low)} to {format_number(estimate.high)})"
-    return f"{shown.value} TPS {f'({shown.interval})' if estimate.low is None else shown.interval}".rstrip()
+    if estimate.low is not None and estimate.high is None:
+        return f"{shown.value} TPS [{format_number(estimate.low)} or more]"
+    is_open = estimate.low is None or is_too_wide(estimate)
+    return f"{shown.value} TPS {f'({shown.interval})' if is_open else shown.interval}"
 
 
 def _floor(tps: float) -> str:
@@ -231,3 +238,7 @@ def _floor(tps: float) -> str:
 
 def _count(clients: int) -> str:
     return "1 client" if clients == 1 else f"{clients:,} clients"
+
+
+def _sessions(count: int) -> str:
+    return "1 session at work" if count == 1 else f"{count:,} sessions at work"
