@@ -59,7 +59,8 @@ def ratio_of(first: Estimate, other: Estimate, *, confidence: float = CONFIDENCE
         return msgspec.structs.replace(plain, reason="one of the two has no interval")
     found = difference_of_logs(first, other)
     half = float(stdtrit(found.degrees, (1 + confidence) / 2)) * found.error
-    if abs(found.value) + half > _FAR:
+    # What overflowed on the way here is no number, and as far.
+    if not abs(found.value) + half <= _FAR:
         return msgspec.structs.replace(plain, reason="too few trials of one of the two")
     return msgspec.structs.replace(plain, low=math.exp(found.value - half), high=math.exp(found.value + half))
 

@@ -20,6 +20,7 @@ from pgdyno.flow.report import compose_report
 from pgdyno.record.store import RecordStore, open_record, write_durably
 from pgdyno.record.types import StudyRecord
 from pgdyno.report.records import NamedRecord
+from pgdyno.run.cache import keep_text
 
 _FORMS = (".html", ".md", ".json")
 
@@ -46,12 +47,6 @@ class RecordsResult(msgspec.Struct, frozen=True, kw_only=True):
         from pgdyno.report.records_forms import render_records  # noqa: PLC0415 - each form loads what it needs
 
         return render_records(self.records, self.comparisons)
-
-    def to_markdown(self) -> str:
-        """As one pastes it into a ticket."""
-        from pgdyno.report.records_forms import render_records_markdown  # noqa: PLC0415 - each form loads what it needs
-
-        return render_records_markdown(self.records, self.comparisons)
 
 
 def compare_named(paths: Sequence[Path], *, out: Path | None = None) -> RecordsResult:
@@ -119,8 +114,21 @@ def _hash_scripts(store: RecordStore, record: StudyRecord) -> dict[str, str]:
 
 
 def _write(result: RecordsResult, out: Path) -> None:
-    content = result.to_json() if out.suffix == ".json" else result.to_markdown().encode()
     try:
-        write_durably(out, content)
+        write_durably(out, _render(result, out.suffix))
     except OSError as exc:
         raise HostError(f"cannot write {out}", detail=str(exc), hint="name another file with --out") from exc
+
+
+def _render(result: RecordsResult, form: str) -> bytes:
+    if form == ".json":
+        return result.to_json()
+    if form == ".md":
+        from pgdyno.report.records_forms import render_records_markdown  # noqa: PLC0415 - each form loads what it needs
+
+        return render_records_markdown(result.records, result.comparisons).encode()
+    from pgdyno.report.html import bundle_vega, name_vega  # noqa: PLC0415 - only a page needs charts
+    from pgdyno.report.records_html import render_records_html  # noqa: PLC0415
+
+    vega_js = keep_text(name_vega(), bundle_vega)
+    return render_records_html(result.records, result.comparisons, vega_js=vega_js).encode()

@@ -1,0 +1,51 @@
+"""Records side by side as one page that needs nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pgdyno.analyse.records_comparison import RecordComparison
+from pgdyno.report.chart import CSS_THEME
+from pgdyno.report.drawings import Drawings
+from pgdyno.report.html import render_page
+from pgdyno.report.records import REMARK, NamedRecord, describe_record, name_records
+from pgdyno.report.records_chart import records_chart
+from pgdyno.report.records_forms import TITLE, list_parts
+from pgdyno.report.table import Table
+
+
+def render_records_html(
+    records: Sequence[NamedRecord], comparisons: Sequence[RecordComparison], *, vega_js: str | None = None
+) -> str:
+    """The page; `vega_js` is as `html.render_html` has it."""
+    names, drawings = name_records(records), Drawings()
+    against = [
+        (f"{names[one.place]} against {names[0]}", [*_list_charts(one, names, drawings), *_list_words(one, names)])
+        for one in comparisons
+    ]
+    return render_page(
+        "records.html.j2",
+        drawings,
+        vega_js=vega_js,
+        title=TITLE,
+        records=[(name, describe_record(one)) for name, one in zip(names, records, strict=True)],
+        against=against,
+        remark=REMARK,
+    )
+
+
+def _list_words(comparison: RecordComparison, names: Sequence[str]) -> Iterator[tuple[str, Table | str]]:
+    for part in list_parts(comparison, names):
+        if isinstance(part, Table):
+            yield "table", part
+        else:
+            yield ("refusal" if part.startswith("refused:") else "words"), part
+
+
+def _list_charts(
+    comparison: RecordComparison, names: Sequence[str], drawings: Drawings
+) -> Iterator[tuple[str, object]]:
+    for place, pair in enumerate(comparison.pairs):
+        chart = records_chart(pair, (names[0], names[comparison.place]), theme=CSS_THEME)
+        if chart is not None:
+            yield "chart", drawings.add(f"r{comparison.place}-{place}", chart)

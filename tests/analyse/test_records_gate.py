@@ -1,0 +1,324 @@
+"""The gate between two records, rule by rule: a real record beside itself with one fact changed."""
+
+from __future__ import annotations
+
+import functools
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from pgdyno.analyse.estimate import Estimate, estimate_geometric_mean
+from pgdyno.analyse.limit import LimitAnswer
+from pgdyno.analyse.rate_search import RateSearch
+from pgdyno.analyse.record_sides import Side, hours_apart, list_sides, look_alike, pair_sides
+from pgdyno.analyse.records_comparison import LIMIT, compare_records
+from pgdyno.analyse.records_gate import Difference, Standing, pass_gate
+from pgdyno.analyse.study import analyse_study
+from pgdyno.analyse.types import StudyAnalysis, TrialAnalysis
+from pgdyno.plan.experiment import Arm, Experiment
+from pgdyno.plan.search import Search
+from pgdyno.record.store import RecordStore
+from pgdyno.record.trial_data import read_trial_data
+from pgdyno.record.types import StudyRecord
+from pgdyno.spec.study import ServerSpec
+from pgdyno.spec.variant import DesignKind
+from tests.records import RECORDS, WRITING, Change, with_setting
+
+
+@functools.cache
+def analysed() -> tuple[StudyRecord, StudyAnalysis]:
+    store = RecordStore(RECORDS / WRITING)
+    record = store.read_record()
+    trials = [read_trial_data(store.trial_dir(trial.planned.number), trial) for trial in store.read_trials()]
+    return record, analyse_study(record, trials)
+
+
+def base() -> Side:
+    (side,) = list_sides(*analysed(), script_hashes={})
+    return side
+
+
+def changed(*, study: Change | None = None, trial: Change | None = None, side: Side | None = None) -> Side:
+    """The side with its record.json or its trials' trial.json changed."""
+    side = side or base()
+    record = _apply(side.record, study)
+    trials = [msgspec.structs.replace(one, record=_apply(one.record, trial)) for one in side.workload.trials]
+    load = record.plan.workloads[0]
+    return msgspec.structs.replace(
+        side,
+        record=record,
+        load=load,
+        scripts=load.scripts,
+        workload=msgspec.structs.replace(side.workload, trials=tuple(trials)),
+    )
+
+
+def _apply(value: Any, change: Change | None) -> Any:
+    if change is None:
+        return value
+    document = json.loads(msgspec.json.encode(value))
+    change(document)
+    return msgspec.convert(document, type(value))
+
+
+def with_trials(**changes: Any) -> Side:
+    side = base()
+    trials = tuple(msgspec.structs.replace(one, **changes) for one in side.workload.trials)
+    return msgspec.structs.replace(side, workload=msgspec.structs.replace(side.workload, trials=trials))
+
+
+def differences(first: Side, other: Side, standing: Standing) -> dict[str, Difference]:
+    return {one.subject: one for one in pass_gate(first, other) if one.standing is standing}
+
+
+def change_load(**load: Any) -> Change:
+    return lambda record: record["plan"]["workloads"][0].update(load)
+
+
+def test_a_record_beside_itself_differs_in_nothing() -> None:
+    assert pass_gate(base(), base()) == ()
+
+
+REFUSED: dict[str, tuple[str, Change | None, Change | None]] = {
+    "other transactions": ("scripts", change_load(scripts=[["simple-update", 1]]), None),
+    "other weights": ("scripts", change_load(scripts=[["tpcb-like", 2]]), None),
+    "another mode": ("query mode", change_load(mode="simple"), None),
+    "more clients": ("clients", change_load(clients=8), None),
+    "a rate": ("rate and latency limit", change_load(rate_tps=100.0), None),
+    "another scale": ("data to memory", lambda record: record["plan"].update(scale=500), None),
+    "other tables": ("tables' fillfactor", lambda record: record["study"]["data"].update(fillfactor=80), None),
+    "fsync off": ("durability", None, with_setting("fsync", "off")),
+    "asynchronous commits": ("durability", None, with_setting("synchronous_commit", "off")),
+    "data in memory": ("data's file system", lambda record: record["host"]["data_disk"].update(filesystem="tmpfs"), None),
+    "a cold cache": ("caches", lambda record: record["study"]["trials"].update(cache="cold"), None),
+    "no warm-up": ("warm-up", None, lambda trial: trial["planned"].update(warm_up_s=0.0)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_answers_another_question_is_refused_with_its_reason_and_a_way_out(case: str) -> None:
+    subject, study, trial = REFUSED[case]
+    for pair in ((base(), changed(study=study, trial=trial)), (changed(study=study, trial=trial), base())):
+        refused = differences(*pair, Standing.REFUSED)
+        assert list(refused) == [subject]
+        assert refused[subject].first != refused[subject].other
+        assert refused[subject].why
+        assert refused[subject].hint
+        (comparison,) = compare_records([[pair[0]], [pair[1]]])
+        assert comparison.is_refused
+        assert all(figure.ratio is None for figure in comparison.pairs[0].figures)
+
+
+DECLARED: dict[str, tuple[str, Change | None, Change | None]] = {
+    "threads": ("pgbench's threads", change_load(threads=4), None),
+    "tries": ("tries of a failed transaction", change_load(max_tries=5), None),
+    "a version": ("PostgreSQL", lambda record: record["server"].update(version="17.5", version_num=170005), None),
+    "pgdyno": ("pgdyno", lambda record: record["tool_versions"].update(pgdyno="0.0.1"), None),
+    "warm-up": ("warm-up", None, lambda trial: trial["planned"].update(warm_up_s=5.0)),
+    "length": ("length of a trial", None, lambda trial: trial["planned"].update(duration_s=60.0)),
+    "less memory than data": ("data to memory", lambda record: record["host"].update(memory_bytes=50_000_000), None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", DECLARED)
+def test_what_must_be_said_beside_a_ratio_is_declared(case: str) -> None:
+    subject, study, trial = DECLARED[case]
+    other = changed(study=study, trial=trial)
+    assert list(differences(base(), other, Standing.DECLARED)) == [subject]
+    assert not differences(base(), other, Standing.REFUSED)
+
+
+FREE: dict[str, tuple[str, Change]] = {
+    "CPUs": ("CPUs", lambda record: record["host"].update(cpu_count=16)),
+    "disk": ("disk", lambda record: record["host"]["data_disk"].update(size_bytes=10**12)),
+    "kernel": ("kernel", lambda record: record["host"].update(kernel="7.0")),
+    "minor version": ("PostgreSQL", lambda record: record["server"].update(version="18.7", version_num=180007)),
+    "more memory": ("memory", lambda record: record["host"].update(memory_bytes=26_000_000_000)),
+}
+
+
+@pytest.mark.parametrize("case", FREE)
+def test_what_one_compares_for_may_differ(case: str) -> None:
+    subject, study = FREE[case]
+    assert list(differences(base(), changed(study=study), Standing.FREE)) == [subject]
+    assert not differences(base(), changed(study=study), Standing.REFUSED)
+    assert not differences(base(), changed(study=study), Standing.DECLARED)
+
+
+def test_in_a_closed_loop_a_latency_limit_only_counts() -> None:
+    assert pass_gate(base(), changed(study=change_load(latency_limit_ms=20.0))) == ()
+    loads = [change_load(rate_tps=100.0, latency_limit_ms=limit_ms) for limit_ms in (20.0, 50.0)]
+    first, other = (changed(study=load) for load in loads)
+    assert list(differences(first, other, Standing.REFUSED)) == ["rate and latency limit"]
+
+
+def test_a_run_that_never_met_a_checkpoint_is_not_compared_with_one_that_did() -> None:
+    without = with_trials(events=())
+    refusal = differences(base(), without, Standing.REFUSED)["checkpoints in a trial"]
+    assert (refusal.first, refusal.other) == ("8 s, 9 checkpoints", "8 s, 0 checkpoints")
+    assert not differences(without, without, Standing.REFUSED)
+    assert "neither pays" in differences(without, without, Standing.DECLARED)["checkpoints in a trial"].why
+    # A load that only reads meets none that matters.
+    reading = with_trials(events=(), counts_per_transaction={"wal_bytes": 3.0})
+    assert pass_gate(reading, with_trials(counts_per_transaction={"wal_bytes": 3.0})) == ()
+
+
+def test_parts_of_a_cycle_are_declared() -> None:
+    events = next(trial.events for trial in base().workload.trials)
+    one = with_trials(events=tuple(event for event in events if event.kind == "checkpoint")[:1])
+    assert "parts of a cycle" in differences(base(), one, Standing.DECLARED)["checkpoints in a trial"].why
+
+
+VALIDITY: dict[str, tuple[str, Standing, dict[str, Any]]] = {
+    "generator": ("pgbench's busiest thread", Standing.REFUSED, {"shares": {"load_generator_thread_ratio": 0.97}}),
+    "steal": ("CPU taken by the hypervisor", Standing.DECLARED, {"shares": {"cpu_steal_ratio": 0.05}}),
+    "others": ("CPU used by other programs", Standing.DECLARED, {"shares": {"cpu_others_ratio": 0.3}}),
+    "failures": ("failed transactions", Standing.DECLARED, {"failed_count": 10**5}),
+}
+
+
+@pytest.mark.parametrize("case", VALIDITY)
+def test_figures_that_are_not_the_servers_own_are_not_passed_in_silence(case: str) -> None:
+    subject, standing, trials = VALIDITY[case]
+    assert list(differences(base(), with_trials(**trials), standing)) == [subject]
+
+
+def test_trials_without_a_result_and_single_ones_are_declared() -> None:
+    side = base()
+    first, second = side.workload.trials
+    lost: tuple[TrialAnalysis, ...] = (first, msgspec.structs.replace(second, tps=None))
+    lame = msgspec.structs.replace(side, workload=msgspec.structs.replace(side.workload, trials=lost))
+    assert set(differences(side, lame, Standing.DECLARED)) == {"trials without a result", "trials"}
+
+
+def test_durability_is_equal_or_refused_and_said_where_nobody_keeps_it() -> None:
+    unsafe = changed(trial=with_setting("synchronous_commit", "off"))
+    assert not differences(unsafe, unsafe, Standing.REFUSED)
+    assert "neither keeps" in differences(unsafe, unsafe, Standing.DECLARED)["durability"].why
+    unknown = changed(trial=lambda trial: trial.update(settings=[]))
+    assert differences(base(), unknown, Standing.REFUSED)["durability"].other == "not recorded"
+
+
+def test_the_same_share_of_memory_lets_other_scales_pass() -> None:
+    def bigger(record: dict[str, Any]) -> None:
+        record["host"]["memory_bytes"] *= 4
+        record["plan"]["scale"] *= 4
+
+    other = changed(study=bigger)
+    assert not differences(base(), other, Standing.REFUSED)
+    assert "same share" in differences(base(), other, Standing.DECLARED)["data to memory"].why
+
+
+def test_settings_are_what_one_compares_for_and_shown_in_their_units() -> None:
+    def larger(trial: dict[str, Any]) -> None:
+        next(one for one in trial["settings"] if one["name"] == "max_wal_size")["value"] = "1024"
+
+    (one,) = pass_gate(base(), changed(trial=larger))
+    assert (one.subject, one.standing, one.first, one.other) == ("max_wal_size", Standing.FREE, "64 MB", "1 GB")
+    # What is built in is known to be the same as what is written out.
+    built_in = changed(trial=lambda trial: trial.update(settings=[s for s in trial["settings"] if s["name"] != "max_wal_size"]))  # fmt: skip
+    assert pass_gate(changed(trial=larger), built_in) == ()
+
+
+def in_arms(side: Side, *names: str) -> list[Side]:
+    """The side as variants of one comparison, of which the first is the reference."""
+    arms = tuple(Arm(name=name, server=ServerSpec()) for name in names)
+    experiment = Experiment(
+        arms=arms, design=DesignKind.PAIRED, reason="x", budget_s=None, alpha=0.05, detect_ratio=0.03
+    )
+    plan = msgspec.structs.replace(side.record.plan, experiment=experiment)
+    record = msgspec.structs.replace(side.record, plan=plan)
+    return [msgspec.structs.replace(side, record=record, arm=arm, name=f"tpcb-like, {arm.name}") for arm in arms]
+
+
+def test_variants_stand_beside_their_namesakes_and_a_plain_record_beside_the_reference() -> None:
+    one, two = in_arms(base(), "stock", "derived"), in_arms(base(), "derived", "stock", "odd")
+    pairing = pair_sides(one, two)
+    assert [(first.name, other.name) for first, other in pairing.pairs] == [
+        ("tpcb-like, stock", "tpcb-like, stock"),
+        ("tpcb-like, derived", "tpcb-like, derived"),
+    ]
+    assert (pairing.only_first, pairing.only_other) == ((), ("tpcb-like, odd",))
+    plain = pair_sides([base()], one)
+    assert [other.name for _, other in plain.pairs] == ["tpcb-like, stock"]
+    assert plain.only_other == ("tpcb-like, derived",)
+    assert "variant" in differences(base(), one[0], Standing.DECLARED)
+
+
+def test_mixtures_and_single_rates_of_a_search_stand_beside_nothing() -> None:
+    record, analysis = analysed()
+    for planned in ({"arms": ("a", "b")}, {"rate_tps": 100.0}):
+        trials = [
+            msgspec.structs.replace(
+                trial,
+                record=msgspec.structs.replace(
+                    trial.record, planned=msgspec.structs.replace(trial.record.planned, **planned)
+                ),
+            )
+            for trial in analysis.workloads[0].trials
+        ]
+        workload = msgspec.structs.replace(analysis.workloads[0], trials=tuple(trials))
+        mixed = msgspec.structs.replace(analysis, workloads=(workload,))
+        assert list_sides(record, mixed, script_hashes={}) == ()
+
+
+def searched(limit_ms: float, holds_tps: float | None, fails_tps: float | None) -> Side:
+    record, analysis = analysed()
+    search = Search(limit_ms=limit_ms, percentile=99.0, resolution_ratio=0.1, alpha=0.05, budget_s=None)
+    answer = LimitAnswer(
+        holds_tps=holds_tps, fails_tps=fails_tps, estimate_tps=None, spread_ratio=0.1, alpha=0.05, n=9,
+        is_settled=False, trials_needed=None,
+    )  # fmt: skip
+    found = RateSearch(
+        workload="tpcb-like", capacity=analysis.workloads[0].tps, lowest_tps=1.0, highest_tps=9999.0, answer=answer,
+        levels=(), uncounted=(), trial_s=None,
+    )  # fmt: skip
+    plan = msgspec.structs.replace(record.plan, search=search)
+    (side,) = list_sides(
+        msgspec.structs.replace(record, plan=plan),
+        msgspec.structs.replace(analysis, searches=(found,)),
+        script_hashes={},
+    )
+    return side
+
+
+def test_answers_of_searches_stand_side_by_side_where_they_sought_the_same() -> None:
+    first, other = searched(20.0, 1000.0, 2000.0), searched(20.0, 1500.0, None)
+    (comparison,) = compare_records([[first], [other]])
+    limit = next(figure for figure in comparison.pairs[0].figures if figure.metric == LIMIT)
+    assert (limit.first.low, limit.first.high) == (1000.0, 2000.0)
+    assert limit.other.reason == "the search is not settled"
+    assert limit.ratio is not None
+    assert (limit.ratio.value, limit.ratio.low) == (1.5, None)
+    (comparison,) = compare_records([[first], [searched(50.0, 1500.0, None)]])
+    assert LIMIT not in [figure.metric for figure in comparison.pairs[0].figures]
+
+
+def test_machines_of_one_make_look_alike_and_hours_need_both_clocks() -> None:
+    other = changed(study=lambda record: record.update(started_at="2026-11-21T06:35:27+01:00"))
+    assert hours_apart(base(), other) == pytest.approx(1.0)
+    assert hours_apart(base(), changed(study=lambda record: record.update(started_at="?"))) is None
+    assert hours_apart(base(), changed(study=lambda record: record.update(started_at="2026-11-21"))) is None
+    assert look_alike(base().record.host, other.record.host)
+    assert not look_alike(base().record.host, changed(study=FREE["disk"][1]).record.host)
+
+
+def test_ratios_are_those_of_geometric_means_with_welchs_interval() -> None:
+    first = estimate_geometric_mean([100.0, 110.0, 105.0], unit="tps")
+    other = estimate_geometric_mean([210.0, 190.0, 205.0, 199.0], unit="tps")
+    side, twin = with_tps(first), with_tps(other)
+    (comparison,) = compare_records([[side], [twin]])
+    ratio = comparison.pairs[0].figures[0].ratio
+    assert ratio is not None
+    assert ratio.value == pytest.approx((other.value or 0) / (first.value or 1))
+    assert ratio.low is not None
+    assert ratio.high is not None
+    assert ratio.low < ratio.value < ratio.high
+    assert 1.7 < ratio.low < ratio.high < 2.2
+
+
+def with_tps(tps: Estimate) -> Side:
+    side = base()
+    return msgspec.structs.replace(side, workload=msgspec.structs.replace(side.workload, tps=tps))
