@@ -73,6 +73,24 @@ def test_io2_in_place_of_an_array_of_gp3() -> None:
     assert (gp3.volume_iops, gp3.volume_mb_s) == (12_000, 299)
 
 
+def test_a_wal_of_its_own_needs_streams_and_flushes() -> None:
+    host = parse_host(f'instance = "c7g.2xlarge"\n[disk]\n{RAID10}\n[wal_disk]\n{RAID10}\n', source="h")
+    found = {(one.what, one.count, one.volume): one for one in alternatives(host).volumes}
+    io2, gp3 = found["WAL", 1, "io2"].disk, found["WAL", 1, "gp3"].disk
+    assert io2 is not None
+    assert gp3 is not None
+    # A flush each 0.5 ms is 2,000 a second, and 299 MB/s come with 1,196 IOPS.
+    assert (io2.volume_iops, io2.volume_mb_s) == (2_000, None)
+    # Of gp3 3,000 IOPS come with it: more than one flush each 1.85 ms.
+    assert (gp3.volume_iops, gp3.volume_mb_s) == (None, 299)
+    wanted = reckon_ceilings(host.wal_disk, limits_of(host)) if host.wal_disk is not None else None
+    then = reckon_ceilings(io2, limits_of(host))
+    assert wanted is not None
+    assert None not in (then.flushes_per_s, wanted.flushes_per_s, then.write_bytes_per_s, wanted.write_bytes_per_s)
+    assert then.flushes_per_s.value >= wanted.flushes_per_s.value  # type: ignore[union-attr]
+    assert then.write_bytes_per_s.value >= wanted.write_bytes_per_s.value  # type: ignore[union-attr]
+
+
 def test_a_flush_that_is_slower_or_unknown_is_no_alternative() -> None:
     fast = by_name('volume = "gp3"\ncount = 2\nraid = 0\nsize = "100GB"\nflush_ms = 0.2')
     assert fast[1, "io2"].disk is None

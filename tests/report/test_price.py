@@ -165,7 +165,7 @@ def test_failed_trials_leave_a_reason() -> None:
 def test_own_prices_in_their_currency() -> None:
     own = 'currency = "EUR"\n[[machine]]\nper_month = 120.0\n'
     found = price(build_report(names=("tpcb-like",)), None, own)
-    assert describe_price(found).startswith("this machine costs €120.00 a month as you say; a million transactions")
+    assert describe_price(found).startswith("This machine costs €120.00 a month as you say; a million transactions")
     assert "us-east-1" not in " ".join(explain_price(found))
     table = cost_table(found)
     assert table is not None

@@ -1,7 +1,8 @@
 """What else one could pay for: other volumes that do no less than the declared ones, and the next size of the instance.
 
-Other volumes must read, write and stream as much as the declared ones last on this instance, hold as much, and flush as
-fast; those that cannot, or of which no source says it, are left out with the reason. Two of them mirrored keep what a
+Other volumes must do what the declared ones last on this instance, hold as much, and flush as fast: for data, reads and
+writes anywhere and streams; for a WAL of its own, streams and flushes one after the other. Those that cannot, or of which
+no source says it, are left out with the reason. Two of them mirrored keep what a
 mirror keeps; a single one in a mirror's place is priced as well, and said to be none. It projects no TPS: of a larger
 instance it says at how many times the TPS it costs the same.
 """
@@ -13,8 +14,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from pgdyno.analyse.ceiling import TRANSFERS, InstanceLimits, StorageCeilings
-from pgdyno.analyse.raid import ArrayTimes, array_times
+from pgdyno.analyse.ceiling import TRANSFERS, InstanceLimits
+from pgdyno.analyse.raid import times_of
 from pgdyno.analyse.storage import FlushTime, find_flush_time, limits_of, reckon_ceilings
 from pgdyno.facts.instances import find_instance, list_instances
 from pgdyno.facts.prices import Term
@@ -26,7 +27,8 @@ from pgdyno.units import PAGE_BYTES
 
 _GIBIBYTE = 2**30
 _MIRRORS = frozenset({1, 10})
-_DATA_PATHS = ("data", "WAL")
+# What must last: data is read and written anywhere, while WAL is one stream, and a flush waits for the one before it.
+_NEEDED = {"data": tuple(TRANSFERS), "WAL": ("read_bytes_per_s", "write_bytes_per_s")}
 # Figures that are equal but for the last digits of a division.
 _EQUAL_RATIO = 1 - 1e-9
 
@@ -52,6 +54,18 @@ class OtherVolumes(msgspec.Struct, frozen=True, kw_only=True):
     now_flush_s: float | None
     is_as_durable: bool
     """Whether what is mirrored now still is."""
+
+
+class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What other volumes must do."""
+
+    lasts: dict[str, float]
+    """By the names of TRANSFERS."""
+    capacity_bytes: float
+    flush: FlushTime | None
+    """None where it is not known how long one takes now."""
+    is_serial: bool
+    """Whether a flush waits for the one before it, and each is an I/O that must be bought."""
 
 
 class NextSize(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +99,7 @@ def find_alternatives(host: HostSpec, cost: HostCost, book: PriceBook) -> Altern
         volumes=tuple(
             other
             for what, disk in paths_of(host).items()
-            if what in _DATA_PATHS
+            if what in _NEEDED
             for other in _list_other_volumes(what, disk, limits, book, cost.region)
         ),
         next_size=_find_next_size(host, cost, book),
@@ -97,17 +111,16 @@ def _list_other_volumes(
 ) -> Iterator[OtherVolumes]:
     """Every kind of volume of this provider whose IOPS can be bought; mirrored as well where there are mirrors now."""
     try:
-        now = price_disk(what, disk, book, region)
+        now, wanted = price_disk(what, disk, book, region), _find_wanted(what, disk, limits)
     except ValueError:
         return
     if now is None or disk.volume is None:
         return
-    ceilings, is_mirrored = reckon_ceilings(disk, limits), disk.raid in _MIRRORS
-    flush = find_flush_time(disk, declared_by="as declared")
+    is_mirrored, provider = disk.raid in _MIRRORS, find_volume(disk.volume).provider
     for volume in list_volumes():
         for count in (1, 2) if is_mirrored else (1,):
             is_now = (volume.name, count) == (disk.volume.lower(), disk.count)
-            if volume.provider != find_volume(disk.volume).provider or volume.bought_iops is None or is_now:
+            if volume.provider != provider or volume.bought_iops is None or is_now:
                 continue
             other = OtherVolumes(
                 what=what,
@@ -119,12 +132,12 @@ def _list_other_volumes(
                 per_month=None,
                 reason=None,
                 flush_s=None,
-                now_flush_s=None if flush is None else flush.value_s,
+                now_flush_s=None if wanted.flush is None else wanted.flush.value_s,
                 is_as_durable=count > 1 or not is_mirrored,
             )
             try:
-                found = _lay_out(volume, count, disk, ceilings)
-                flush_s = _check(found, ceilings, flush, limits)
+                found = _lay_out(volume, count, disk, wanted)
+                flush_s = _check(found, wanted, limits)
                 part = price_disk(what, found, book, region)
             except ValueError as exc:
                 yield msgspec.structs.replace(other, reason=str(exc))
@@ -133,58 +146,77 @@ def _list_other_volumes(
                 yield msgspec.structs.replace(other, disk=found, per_month=part.per_month, flush_s=flush_s)
 
 
-def _lay_out(volume: Volume, count: int, now: DiskSpec, wanted: StorageCeilings) -> DiskSpec:
-    """One volume, or two that mirror each other, with as much bought as others last.
+def _find_wanted(what: str, disk: DiskSpec, limits: InstanceLimits | None) -> _Wanted:
+    """What the volumes of a path do now.
 
     Raises:
-        ValueError: There is no such volume, or it is not known what the others do.
+        ValueError: It is not known.
     """
-    if wanted.capacity_bytes is None or any(getattr(wanted, name) is None for name in TRANSFERS):
+    ceilings = reckon_ceilings(disk, limits)
+    found = {name: getattr(ceilings, name) for name in _NEEDED[what]}
+    if ceilings.capacity_bytes is None or None in found.values():
         raise ValueError("it is not known what the volumes do now")
-    times = array_times("raid1" if count > 1 else "raid0", count)
-    size_gib = max(volume.least_gib, math.ceil(wanted.capacity_bytes.value / _GIBIBYTE))
-    iops, mb_s = _size_up(volume, times, wanted)
-    own_iops = 0.0 if volume.iops is None else volume.iops.at(size_gib)
-    iops = max(iops, math.ceil(own_iops or volume.least_iops or 0.0))
-    own_mb_s = 0.0 if volume.mb is None else volume.mb.at(size_gib, iops)
-    return DiskSpec(
-        volume=volume.name,
-        count=count,
-        raid=1 if count > 1 else None,
-        size=f"{size_gib}GB",
-        volume_iops=iops if iops > own_iops else None,
-        volume_mb_s=mb_s if mb_s > own_mb_s else None,
-        # What was said of a kind of volume holds for each of it.
-        volume_latency_ms=now.volume_latency_ms if now.volume == volume.name else None,
+    return _Wanted(
+        lasts={name: ceiling.value for name, ceiling in found.items()},
+        capacity_bytes=ceilings.capacity_bytes.value,
+        flush=find_flush_time(disk, declared_by="as declared"),
+        is_serial=what == "WAL",
     )
 
 
-def _size_up(volume: Volume, times: ArrayTimes, wanted: StorageCeilings) -> tuple[int, int]:
-    """IOPS and MB/s, the latter in the provider's, that each volume needs."""
-    each = {name: getattr(wanted, name).value / times.of(figure) for name, figure in TRANSFERS.items()}
-    iops = math.ceil(max(each["random_read_iops"], each["random_write_iops"]))
-    # IOPS of a page each need their bandwidth, too.
-    bytes_per_s = max(each["read_bytes_per_s"], each["write_bytes_per_s"], iops * PAGE_BYTES)
+def _lay_out(volume: Volume, count: int, now: DiskSpec, wanted: _Wanted) -> DiskSpec:
+    """One volume, or two that mirror each other, with as much bought as is wanted.
+
+    Raises:
+        ValueError: There is no such volume.
+    """
+    bare = DiskSpec(
+        volume=volume.name,
+        count=count,
+        raid=1 if count > 1 else None,
+        size=f"{max(volume.least_gib, math.ceil(wanted.capacity_bytes / _GIBIBYTE))}GB",
+        volume_iops=None if volume.iops is not None else math.ceil(volume.least_iops or 1.0),
+        # What was said of a kind of volume holds for each of it.
+        volume_latency_ms=now.volume_latency_ms if now.volume == volume.name else None,
+    )
+    own = bare.volume_ability
+    iops, bytes_per_s = _size_up(bare, volume, wanted)
+    iops = max(iops, math.ceil(own.read_iops))
     mb_s = math.ceil(bytes_per_s / volume.megabyte_bytes)
+    own_mb_s = 0.0 if volume.mb is None else volume.mb.at((bare.size_bytes or 0.0) / _GIBIBYTE, iops)
+    return msgspec.structs.replace(
+        bare,
+        volume_iops=iops if volume.iops is None or iops > own.read_iops else None,
+        volume_mb_s=mb_s if mb_s > own_mb_s else None,
+    )
+
+
+def _size_up(bare: DiskSpec, volume: Volume, wanted: _Wanted) -> tuple[int, float]:
+    """IOPS and bytes a second that each volume of a layout needs."""
+    each = {name: value / times_of(bare).of(TRANSFERS[name]) for name, value in wanted.lasts.items()}
+    iops = max((value for name, value in each.items() if TRANSFERS[name].unit == "1/s"), default=0.0)
+    flush = find_flush_time(bare, declared_by="as declared")
+    if wanted.is_serial and flush is not None:
+        iops = max(iops, 1 / flush.value_s)
+    # IOPS of a page each need their bandwidth, and bandwidth comes with IOPS.
+    bytes_per_s = max(*(value for name, value in each.items() if TRANSFERS[name].unit != "1/s"), iops * PAGE_BYTES)
     line = volume.bought_mb or volume.mb
-    if line is not None and line.per_iops and mb_s > line.floor:
-        iops = max(iops, math.ceil((mb_s - line.base) / line.per_iops))
-    return iops, mb_s
+    if line is not None and line.per_iops and bytes_per_s > line.floor * volume.megabyte_bytes:
+        iops = max(iops, (math.ceil(bytes_per_s / volume.megabyte_bytes) - line.base) / line.per_iops)
+    return math.ceil(iops), bytes_per_s
 
 
-def _check(
-    found: DiskSpec, wanted: StorageCeilings, now: FlushTime | None, limits: InstanceLimits | None
-) -> float | None:
+def _check(found: DiskSpec, wanted: _Wanted, limits: InstanceLimits | None) -> float | None:
     """How long a flush takes on other volumes, once it is sure that they do no less.
 
     Raises:
         ValueError: They do, or nobody knows; the message says what.
     """
     ceilings = reckon_ceilings(found, limits)
-    for name, figure in TRANSFERS.items():
-        if getattr(ceilings, name).value < getattr(wanted, name).value * _EQUAL_RATIO:
-            raise ValueError(f"it lasts fewer {figure.title} than the volumes do now")
-    flush = find_flush_time(found, declared_by="as declared")
+    for name, value in wanted.lasts.items():
+        if getattr(ceilings, name).value < value * _EQUAL_RATIO:
+            raise ValueError(f"it lasts fewer {TRANSFERS[name].title} than the volumes do now")
+    now, flush = wanted.flush, find_flush_time(found, declared_by="as declared")
     if now is not None and flush is None:
         raise ValueError(f"no source says how long a flush takes on {found.volume}")
     if now is not None and flush is not None and flush.value_s > now.value_s:

@@ -83,7 +83,7 @@ def price_host(host: HostSpec, book: PriceBook) -> HostCost:
         else:
             costs.append(_add_up(Term.OWN, own))
     return HostCost(
-        name=host.name or host.instance or "this machine",
+        name=host.name or host.instance or "This machine",
         region=region,
         is_region_declared=host.region is not None,
         currency=book.currency,

@@ -63,7 +63,8 @@ def describe_price(price: StudyPrice, *, program: str = "pgdyno") -> str:
     if len(said) > _MOST_NAMED:
         said = [f"from {by_cost[min(by_cost)]} to {by_cost[max(by_cost)]}"]
     if said:
-        sentence += f"; a million transactions at full load cost {name_term(first.term)} {join_names(said)}"
+        term = "" if first.term is Term.OWN else f"{name_term(first.term)} "
+        sentence += f"; a million transactions at full load cost {term}{join_names(said)}"
     caution = f" But {price.mismatch}: so much it would cost if it did the same." if price.mismatch else ""
     return f"{sentence}.{caution}"
 
@@ -133,9 +134,9 @@ def alternatives_table(price: StudyPrice) -> Table | None:
         columns=columns("", "a month", "flush", numbers_from=1),
         rows=tuple(rows),
         remark=(
-            "Each lasts on this instance at least the reads, writes and MB/s that the declared volumes last on it, holds as"
-            " much, and flushes no slower, by data sheets and what is declared. Without a mirror: a volume that is lost is"
-            " restored from a backup."
+            "By data sheets and what is declared each holds as much, flushes no slower, and lasts on this instance what the"
+            " declared volumes last on it: reads, writes and MB/s for data; for a WAL of its own MB/s, and flushes one after"
+            " the other. Without a mirror: a volume that is lost is restored from a backup."
         ),
     )
 
