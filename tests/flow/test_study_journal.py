@@ -1,0 +1,159 @@
+"""The journal of a folder: what is read from reports that are there, what is analysed anew, what cannot be read."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from pgdyno.analyse.verdict import Verdict, VerdictKind
+from pgdyno.flow.report import compose_report
+from pgdyno.flow.study_journal import read_journal
+from pgdyno.record.store import RecordStore
+from pgdyno.report.jsonreport import render_json
+from pgdyno.report.kept_report import ProvenGain, Retest, describe_answers, list_gains, list_retests, parse_kept
+from pgdyno.report.study_journal import Entry, StudyJournal, find_best
+from tests.records import copy_record, edit
+from tests.report.build_comparison import build_client_sweep, build_paired
+from tests.report.build_search import build_search
+
+
+def words(folder: Path) -> str:
+    console = Console(file=io.StringIO(), width=120, no_color=True)
+    console.print(read_journal(folder).to_terminal())
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def journal_of(folder: Path) -> StudyJournal:
+    return read_journal(folder).journal
+
+
+def write_report(record: Path) -> None:
+    (record / "report.json").write_bytes(compose_report(RecordStore(record)).to_json())
+
+
+def tamper(record: Path, tps: float, **report: Any) -> None:
+    """Change what a record's report.json answers, so that one sees whether it is read."""
+
+    def change(document: dict[str, Any]) -> None:
+        document["workloads"][0]["tps"].update(value=tps, low=None, high=None)
+        document.update(report)
+
+    edit(record / "report.json", change)
+
+
+def test_a_report_that_fits_its_record_is_read_and_not_written_again(tmp_path: Path) -> None:
+    record = copy_record(tmp_path / "one")
+    write_report(record)
+    tamper(record, 123456.0)
+    before = (record / "report.json").read_bytes()
+    (entry,) = journal_of(tmp_path).entries
+    assert entry.answers == ("tpcb-like: 123,000 TPS, n = 2",)
+    assert (entry.question, entry.trials_finished_count) == ("How fast is this machine's PostgreSQL?", 2)
+    assert (record / "report.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("stale", ["version", "trials", "damaged", "other", "none"])
+def test_a_report_that_does_not_fit_is_not_believed(tmp_path: Path, stale: str) -> None:
+    record = copy_record(tmp_path / "one")
+    if stale != "none":
+        write_report(record)
+        tamper(record, 123456.0, **({"version": 99} if stale == "version" else {}))
+    if stale == "trials":
+        shutil.rmtree(record / "trials" / "0002")
+    if stale in {"damaged", "other"}:
+        (record / "report.json").write_text("{" if stale == "damaged" else '{"version": 1}')
+    (entry,) = journal_of(tmp_path).entries
+    (answer,) = entry.answers
+    assert "123,000" not in answer
+    assert answer.endswith(f"n = {1 if stale == 'trials' else 2}")
+    # Looking does not write.
+    assert (record / "report.json").exists() is (stale != "none")
+
+
+def test_records_come_by_machine_and_time_and_those_that_cannot_be_read_last(tmp_path: Path) -> None:
+    copy_record(tmp_path / "b-later", at="2026-11-23T01:00:00+09:00")
+    copy_record(tmp_path / "c-latest", at="2026-11-22T23:00:00+00:00")
+    copy_record(tmp_path / "a-other", study=lambda record: record["host"].update(cpu_count=64))
+    newer = copy_record(tmp_path / "d-newer", study=lambda record: record.update(format_version=99))
+    damaged = copy_record(tmp_path / "e-damaged")
+    (damaged / "trials" / "0001" / "trial.json").write_text("{")
+    empty = copy_record(tmp_path / "f-empty")
+    shutil.rmtree(empty / "trials")
+    journal = journal_of(tmp_path)
+    # 01:00 in Tokyo is before 23:00 of the day before in London.
+    assert [Path(entry.path).name for entry in journal.entries] == ["a-other", "f-empty", "b-later", "c-latest"]
+    assert [Path(one.path).name for one in journal.unreadable] == ["d-newer", "e-damaged"]
+    assert "newer format 99" in journal.unreadable[0].problem
+    assert "damaged" in journal.unreadable[1].problem
+    said = words(tmp_path)
+    assert said.index("64 CPUs") < said.index("2 CPUs (AMD EPYC)") < said.index("could not be read")
+    assert "no trial has ended" in said
+    assert str(newer) in said.replace("\n", "") or "d-newer" in said
+    assert json.loads(read_journal(tmp_path).to_json())["format"] == "pgdyno-journal"
+
+
+def test_an_empty_folder_and_none_at_all_say_how_to_begin(tmp_path: Path) -> None:
+    assert "no records in" in words(tmp_path)
+    assert "bench --quick" in words(tmp_path / "nowhere")
+
+
+def test_comparisons_sweeps_and_searches_answer_in_a_line(tmp_path: Path) -> None:
+    kept = parse_kept(render_json(build_paired()))
+    answers = describe_answers(kept)
+    assert len(answers) == len({one.workload for one in kept.experiment.comparisons}) if kept.experiment else False
+    assert all(any(kind.value in answer for kind in VerdictKind) or "no pair" in answer for answer in answers)
+    sweep = describe_answers(parse_kept(render_json(build_client_sweep())))
+    assert "TPS is highest at" in sweep[0]
+    search = describe_answers(parse_kept(render_json(build_search("settled"))))
+    assert "p99 < 20 ms" in search[0]
+
+
+def test_noise_that_was_told_apart_proves_nothing() -> None:
+    quiet, loud = (parse_kept(render_json(build_paired(is_hard=is_hard))) for is_hard in (False, True))
+    assert any("in doubt" in answer for answer in describe_answers(loud))
+    assert list_gains(loud) == ()
+    assert list_retests(loud) == ()
+    assert quiet.experiment is not None
+    durable = {arm.name for arm in quiet.experiment.arms if arm.is_durable}
+    assert {gain.arm for gain in list_gains(quiet)} <= durable
+    assert all(gain.verdict.kind is VerdictKind.FASTER for gain in list_gains(quiet))
+
+
+def verdict(effect_ratio: float) -> Verdict:
+    return Verdict(
+        kind=VerdictKind.FASTER, arm="tuned", metric="tps", n=9, effect_ratio=effect_ratio, low_ratio=0.01,
+        high_ratio=1.0, confidence=0.95, delta_ratio=0.03, log10_e_value=3.0, pairs_needed=0, detectable_ratio=0.1,
+    )  # fmt: skip
+
+
+def entry(
+    name: str, *, machine: str = "m", gains: tuple[ProvenGain, ...] = (), retests: tuple[Retest, ...] = ()
+) -> Entry:
+    return Entry(
+        path=name, started_at=name, question="?", server="18", machine=machine, trials_finished_count=1,
+        answers=(), gains=gains, retests=retests,
+    )  # fmt: skip
+
+
+def gain(effect_ratio: float, workload: str = "tpcb-like", **settings: str) -> ProvenGain:
+    return ProvenGain(
+        workload=workload, arm="tuned", reference="stock", settings=settings, verdict=verdict(effect_ratio)
+    )
+
+
+def test_what_was_proven_stands_until_the_same_machine_refutes_it() -> None:
+    first = entry("1", gains=(gain(0.2, work_mem="8MB"), gain(0.1, wal_compression="lz4")))
+    again = entry("2", gains=(gain(0.3, work_mem="8MB"),))
+    refuted = entry("3", retests=(Retest(workload="tpcb-like", settings={"wal_compression": "lz4"}),))
+    elsewhere = entry("4", machine="n", retests=(Retest(workload="tpcb-like", settings={"work_mem": "8MB"}),))
+    other_load = entry("5", retests=(Retest(workload="select-only", settings={"work_mem": "8MB"}),))
+    best = find_best([first, again, refuted, elsewhere, other_load])
+    assert [(one.path, one.gain.verdict.effect_ratio) for one in best] == [("2", 0.3)]
+    assert [one.path for one in find_best([first, refuted, first])] == ["1", "1"]
