@@ -89,7 +89,7 @@ def cost_table(price: StudyPrice) -> Table | None:
         totals = [Cell(text=format_money(one.per_month, cost.currency), is_strong=True) for one in cost.costs]
         rows.append((text("together"), *totals))
     return Table(
-        caption=f"What {cost.name} costs a month",
+        caption="What it costs a month",
         columns=columns("", *(one.term.value for one in cost.costs), numbers_from=1),
         rows=tuple(rows),
     )
