@@ -32,8 +32,9 @@ class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
     the rest is what ticks and a sampler err by."""
     others_ratio: float = 0.5
     """Of the CPUs: what other programs use beyond it are their full CPUs, not the load's."""
-    full_thread_ratio: float = 0.9
-    """Of pgbench's busiest thread, having a CPU or waiting for one: above it clients wait for it. Source: the same."""
+    full_thread_ratio: float = 0.75
+    """Of pgbench's busiest thread, having a CPU or waiting for one: above it three clients and more are with it, of as many
+    as one likes. Source: the same, u / (1 - u)."""
     idle_thread_ratio: float = 0.5
     """Of the same: below it clients wait for something else than pgbench."""
     queueing_ratio: float = 0.3

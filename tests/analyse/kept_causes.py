@@ -1,0 +1,57 @@
+"""Real records with planted causes, and quiet ones; `tests/data/causes/README.md` says how they were made."""
+
+from __future__ import annotations
+
+import functools
+import tarfile
+import tempfile
+from pathlib import Path
+
+from pgdyno.analyse.study import analyse_study
+from pgdyno.analyse.time_share import Resource
+from pgdyno.analyse.types import StudyAnalysis
+from pgdyno.record.store import open_record
+from pgdyno.record.trial_data import read_trial_data
+from pgdyno.record.types import StudyRecord
+
+_PACKED = Path(__file__).parents[1] / "data" / "causes" / "records.tar.xz"
+_RIGHT = {
+    "slow-flush": {Resource.WAL_FLUSH},
+    "throttled-disk": {Resource.WAL_FLUSH, Resource.DATA_WRITE},
+    "CPU-quota": {Resource.CPU},
+    "tiny-buffers": {Resource.DATA_READ},
+    "hot-row": {Resource.LOCK},
+    "scale-1": {Resource.LOCK},
+    "starved-load": {Resource.LOAD_GENERATOR},
+    "thinking-clients": {Resource.CLIENT},
+    "checkpoint-storm": {Resource.DATA_WRITE},
+}
+
+
+@functools.cache
+def _unpack() -> tempfile.TemporaryDirectory[str]:
+    folder = tempfile.TemporaryDirectory(prefix="pgdyno-causes-")
+    with tarfile.open(_PACKED) as packed:
+        packed.extractall(folder.name, filter="data")
+    return folder
+
+
+@functools.cache
+def list_names() -> tuple[str, ...]:
+    """Of all records: the cause, the version, a number."""
+    with tarfile.open(_PACKED) as packed:
+        return tuple(sorted({name.split("/")[0] for name in packed.getnames()}))
+
+
+def right_of(name: str) -> set[Resource]:
+    """What may be named; of quiet ones the machine."""
+    return _RIGHT.get(name.rsplit("-", 2)[0], {Resource.CPU, Resource.WAL_FLUSH})
+
+
+@functools.cache
+def analyse_kept(name: str) -> tuple[StudyRecord, StudyAnalysis]:
+    """A record and what analysis says of it."""
+    store = open_record(Path(_unpack().name) / name)
+    record = store.read_record()
+    trials = [read_trial_data(store.trial_dir(trial.planned.number), trial) for trial in store.read_trials()]
+    return record, analyse_study(record, trials)

@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from pgdyno.analyse.bottleneck import judge_workload
+from pgdyno.analyse.study import analyse_study, analyse_trial
+from pgdyno.analyse.time_model import measure_time
+from pgdyno.analyse.time_share import Bottleneck, Certainty, Resource
+from pgdyno.analyse.types import TrialAnalysis
+from pgdyno.plan.plan import PlannedWorkload
+from pgdyno.record.store import open_record
+from pgdyno.record.trial_data import TrialData, read_trial_data
+from pgdyno.record.types import ErrorFact, Gap, StudyRecord, TrialStatus
+from tests.analyse.joined import make_workload
+from tests.analyse.kept_causes import analyse_kept, list_names, right_of
+from tests.analyse.timed import FLUSH, FOLLOW, IDLE, READ, ROW, RUNNING, make_timed
+
+RECORDS = Path(__file__).parents[1] / "data" / "records"
+LOAD = make_workload("tpcb-like", clients=8)
+WAITING = {RUNNING: 1.0, FLUSH: 1.0, FOLLOW: 5.0, IDLE: 1.0}
+FLUSHING = {"backends": (0.5, 0.4), "threads": [(0.2, 0.1)]}
+
+
+def make_record(scale: int = 50) -> StudyRecord:
+    record = open_record(RECORDS / "v1-pg18").read_record()
+    return msgspec.structs.replace(record, plan=msgspec.structs.replace(record.plan, scale=scale))
+
+
+def analyse(data: TrialData, load: PlannedWorkload = LOAD, *, scale: int = 50) -> TrialAnalysis:
+    return analyse_trial(make_record(scale), load, data)
+
+
+def judge(trials: Sequence[TrialAnalysis], load: PlannedWorkload = LOAD, *, scale: int = 50) -> Bottleneck:
+    found = judge_workload(make_record(scale), load, trials)
+    assert found is not None
+    return found
+
+
+def judge_one(data: TrialData, load: PlannedWorkload = LOAD, *, scale: int = 50) -> Bottleneck:
+    return judge([analyse(data, load, scale=scale)], load, scale=scale)
+
+
+@pytest.mark.parametrize("name", list_names())
+def test_real_records_name_what_was_planted_and_quiet_ones_the_machine(name: str) -> None:
+    _, analysis = analyse_kept(name)
+    (workload,) = analysis.workloads
+    assert workload.bottleneck is not None
+    assert workload.bottleneck.resource in right_of(name)
+    assert workload.bottleneck.certainty in {Certainty.STRONG, Certainty.LIKELY}
+    assert "of the clients' time" in workload.bottleneck.evidence[0]
+
+
+def test_a_wait_at_the_top_is_a_symptom_where_the_cpus_are_full() -> None:
+    """The trap of published reports: the CPUs 99 % busy, and the most frequent wait event named as the cause."""
+    found = judge_one(make_timed(WAITING, cpu_share=0.99))
+    assert found.resource is Resource.CPU
+    assert "all CPUs 99 % busy" in found.evidence[1]
+    assert any(symptom.startswith("WAL flush, 75 % of the time") for symptom in found.symptoms)
+
+
+def test_the_same_waits_are_the_cause_where_the_cpus_are_not() -> None:
+    found = judge_one(make_timed(WAITING, **FLUSHING))
+    assert found.resource is Resource.WAL_FLUSH
+    assert found.share is not None
+    assert found.share.ratio == pytest.approx(0.75)
+
+
+def test_full_cpus_of_others_are_no_reason_where_the_loads_own_waits_were_counted() -> None:
+    found = judge_one(make_timed(WAITING, cpu_share=0.05, others_share=0.89, **FLUSHING))
+    assert found.resource is Resource.WAL_FLUSH
+
+
+def test_waits_that_are_a_queue_for_a_cpu_are_the_cpus() -> None:
+    found = judge_one(make_timed(WAITING, backends=(1.0, 5.5), threads=[(0.2, 0.5)]))
+    assert found.resource is Resource.CPU
+    assert any("had no CPU 85 %" in sentence for sentence in found.evidence)
+
+
+def test_row_locks_at_a_small_scale_are_the_cause() -> None:
+    waits = {ROW: 6.0, RUNNING: 1.0, FLUSH: 1.0}
+    found = judge_one(make_timed(waits, **FLUSHING), scale=1)
+    assert (found.resource, found.certainty) == (Resource.LOCK, Certainty.STRONG)
+    assert "8 clients update the rows of one branch" in found.evidence
+
+
+def test_row_locks_by_chance_are_a_symptom_of_what_their_holders_wait_for() -> None:
+    waits = {ROW: 4.0, RUNNING: 0.5, FLUSH: 1.0, FOLLOW: 2.5}
+    found = judge_one(make_timed(waits, backends=(0.3, 0.2), threads=[(0.2, 0.1)]), scale=50)
+    assert found.resource is Resource.WAL_FLUSH
+    assert any(symptom.startswith("row locks, 50 %") for symptom in found.symptoms)
+
+
+def test_row_locks_of_ones_own_script_are_taken_as_they_are() -> None:
+    load = msgspec.structs.replace(LOAD, name="mine", scripts=(("/tmp/hot.sql", 1),))
+    assert judge_one(make_timed({ROW: 6.0, RUNNING: 1.0, FLUSH: 1.0}, **FLUSHING), load).resource is Resource.LOCK
+
+
+def test_a_full_thread_of_pgbench_is_named_with_what_it_was_seen_by() -> None:
+    data = make_timed({RUNNING: 1.0, IDLE: 7.0}, backends=(1.0, 0.05), threads=[(0.97, 0.02)])
+    found = judge_one(data)
+    assert (found.resource, found.certainty) == (Resource.LOAD_GENERATOR, Certainty.STRONG)
+    assert found.evidence[1] == "pgbench's busiest thread had a CPU or waited for one 99 % of the time"
+
+
+def test_clients_that_think_are_named_where_pgbench_sleeps() -> None:
+    found = judge_one(make_timed({RUNNING: 0.5, IDLE: 7.5}, backends=(0.5, 0.0), threads=[(0.05, 0.0)]))
+    assert (found.resource, found.certainty) == (Resource.CLIENT, Certainty.STRONG)
+
+
+def test_clients_of_an_old_record_may_have_waited_for_a_cpu_so_that_nobody_knows() -> None:
+    found = judge_one(make_timed({RUNNING: 1.0, IDLE: 7.0}))
+    assert (found.resource, found.certainty) == (Resource.UNKNOWN, Certainty.UNKNOWN)
+    assert "how long pgbench's threads waited for a CPU was not seen" in found.evidence[0]
+
+
+def test_a_schedule_that_is_kept_is_all_that_limits() -> None:
+    load = make_workload("tpcb-like", clients=8, rate_tps=1000.0)
+    found = judge_one(make_timed({RUNNING: 0.5, FLUSH: 0.5, IDLE: 7.0}, **FLUSHING), load)
+    assert found.resource is Resource.CLIENT
+    assert "1,000 TPS of a scheduled 1,000" in found.evidence[0]
+
+
+def test_no_share_is_large_enough_to_be_the_limit() -> None:
+    waits = {RUNNING: 1.9, FLUSH: 1.6, ROW: 1.5, READ: 1.5, IDLE: 1.5}
+    load = msgspec.structs.replace(LOAD, scripts=(("/tmp/own.sql", 1),))
+    found = judge_one(make_timed(waits, backends=(1.0, 0.9), threads=[(0.1, 0.0)]), load)
+    assert (found.resource, found.certainty) == (Resource.UNKNOWN, Certainty.UNKNOWN)
+    assert "the largest share" in found.evidence[0]
+    assert len(found.rivals) == 5
+
+
+def test_waits_that_nobody_has_told_are_not_known() -> None:
+    found = judge_one(make_timed({("active", "Extension", "Extension"): 6.0, RUNNING: 2.0}, **FLUSHING))
+    assert found.resource is Resource.UNKNOWN
+    assert "nobody has told" in found.evidence[0]
+
+
+def test_two_that_are_as_large_are_likely_and_rivals() -> None:
+    waits = {READ: 4.0, FLUSH: 3.6, RUNNING: 0.4}
+    found = judge_one(make_timed(waits, backends=(0.2, 0.2), threads=[(0.1, 0.0)]))
+    assert (found.resource, found.certainty) == (Resource.DATA_READ, Certainty.LIKELY)
+    assert found.rivals[0][0] is Resource.WAL_FLUSH
+
+
+def test_trials_that_do_not_agree_make_it_likely_at_best() -> None:
+    flush, full = analyse(make_timed(WAITING, **FLUSHING)), analyse(make_timed(WAITING, cpu_share=0.99))
+    found = judge([flush, full, flush])
+    assert (found.resource, found.certainty) == (Resource.WAL_FLUSH, Certainty.LIKELY)
+    assert found.evidence[-1] == "2 of 3 trials say so; CPU in 1"
+
+
+def test_without_a_look_at_waits_full_cpus_are_still_seen() -> None:
+    gap = Gap(source="server sampler", reason="ended by signal 9")
+    data = msgspec.structs.replace(make_timed(WAITING, cpu_share=0.99), server=None, gaps=(gap,))
+    found = judge_one(data)
+    assert (found.resource, found.certainty) == (Resource.CPU, Certainty.LIKELY)
+    assert found.absent[0] == "ended by signal 9"
+
+
+def test_without_any_sampler_nothing_is_known_and_all_of_it_said() -> None:
+    data = msgspec.structs.replace(make_timed(WAITING), server=None, os=None)
+    found = judge_one(data)
+    assert (found.resource, found.certainty, found.evidence) == (Resource.UNKNOWN, Certainty.UNKNOWN, ())
+    assert "how busy the CPUs were" in found.absent
+
+
+def test_a_load_of_failed_trials_has_no_verdict() -> None:
+    data = make_timed(WAITING)
+    failed = msgspec.structs.replace(data.record, status=TrialStatus.FAILED, error=ErrorFact(fact="it broke"))
+    trial = analyse(msgspec.structs.replace(data, record=failed))
+    assert judge_workload(make_record(), LOAD, [trial]) is None
+    assert judge_workload(make_record(), LOAD, []) is None
+
+
+@pytest.mark.parametrize("name", ["v1-pg15", "v1-pg18"])
+def test_records_of_before_are_judged_without_what_they_lack(name: str) -> None:
+    store = open_record(RECORDS / name)
+    trials = [read_trial_data(store.trial_dir(trial.planned.number), trial) for trial in store.read_trials()]
+    named = [workload.bottleneck for workload in analyse_study(store.read_record(), trials).workloads]
+    # One kept its schedule, of one all trials failed; nobody counted what clients waited for in the others.
+    assert {one.certainty for one in named if one is not None and one.resource is not Resource.CLIENT} <= {
+        Certainty.LIKELY,
+        Certainty.UNKNOWN,
+    }
+
+
+def test_noise_makes_no_cause() -> None:
+    """Quiet seconds that follow each other (AR(1), .7): a load on its CPUs, again and again."""
+    draw = np.random.default_rng(2)
+    named = []
+    seen: TrialAnalysis | None = None
+    for _ in range(100):
+        noise = np.zeros((3, 60))
+        for i in range(1, 60):
+            noise[:, i] = 0.7 * noise[:, i - 1] + draw.normal(0.0, 0.3, 3)
+        flush, row, idle = np.clip(np.array([[1.2], [0.3], [1.0]]) + noise[:, 30:], 0.0, None)
+        running = np.clip(8.0 - flush - row - idle, 0.0, None)
+        waits = {FLUSH: flush.tolist(), ROW: row.tolist(), IDLE: idle.tolist(), RUNNING: running.tolist()}
+        data = make_timed(waits, seconds=30, backends=(1.6, 3.4), threads=[(0.3, 0.5)], cpu_share=0.4)
+        # All else of an analysis is the same each time.
+        seen = seen or analyse(data)
+        named.append(judge([msgspec.structs.replace(seen, time=measure_time(data, LOAD))]).resource)
+    assert set(named) == {Resource.CPU}

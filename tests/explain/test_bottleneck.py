@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+import argparse
+import shlex
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pgdyno.analyse.time_share import Bottleneck, Certainty, Resource, TimeShare
+from pgdyno.analyse.verdict import VerdictKind
+from pgdyno.explain.bottleneck import find_bottlenecks
+from pgdyno.explain.explanations import LIMITS, explain_study
+from pgdyno.explain.finding import Finding
+from pgdyno.explain.intervention import Intervention, choose_intervention
+from pgdyno.flow.compare import compose_comparison, compose_sweep
+from pgdyno.plan.plan import PlannedWorkload
+from pgdyno.record.store import open_record
+from pgdyno.record.types import StudyRecord
+from pgdyno.spec.study import Study
+from pgdyno.spec.table import QueryMode
+from pgdyno.spec.variant import make_variant
+from tests.analyse.joined import make_workload
+from tests.analyse.kept_causes import analyse_kept, list_names
+
+RECORD = Path(__file__).parents[1] / "data" / "records" / "v1-pg18"
+LOAD = make_workload("tpcb-like", clients=8)
+
+
+def make_record(*, scale: int = 50, **settings: str) -> StudyRecord:
+    record = open_record(RECORD).read_record()
+    server = msgspec.structs.replace(record.study.server, settings=dict(settings))
+    return msgspec.structs.replace(
+        record,
+        plan=msgspec.structs.replace(record.plan, scale=scale),
+        study=msgspec.structs.replace(record.study, server=server),
+    )
+
+
+def say(resource: Resource, certainty: Certainty = Certainty.LIKELY) -> Bottleneck:
+    share = TimeShare(resource=resource, ms=1.0, ratio=0.5, low_ratio=0.4, high_ratio=0.6, how="looks")
+    return Bottleneck(resource=resource, certainty=certainty, evidence=("50 % of the clients' time",), share=share)
+
+
+def choose(
+    resource: Resource, load: PlannedWorkload = LOAD, *, scale: int = 50, **settings: str
+) -> Intervention | None:
+    return choose_intervention(say(resource), make_record(scale=scale, **settings), load=load)
+
+
+def with_change(resource: Resource, finding_of: str = "slow-flush", **changes: object) -> Finding:
+    """The finding of a kept record, of which something else was found."""
+    record, analysis = analyse_kept(find_name(finding_of))
+    (workload,) = analysis.workloads
+    found = msgspec.structs.replace(say(resource), **changes)
+    changed = msgspec.structs.replace(workload, bottleneck=found)
+    (finding,) = find_bottlenecks(record, msgspec.structs.replace(analysis, workloads=(changed,)))
+    return finding
+
+
+def find_name(start: str) -> str:
+    return next(name for name in list_names() if name.startswith(start))
+
+
+@pytest.mark.parametrize("name", list_names())
+def test_what_limits_a_real_load_is_said_with_figures_rivals_and_an_experiment(name: str) -> None:
+    record, analysis = analyse_kept(name)
+    (finding,) = (one for one in explain_study(record, analysis) if one.rule == LIMITS)
+    assert finding.workload == analysis.workloads[0].name
+    assert finding.claim.endswith(("limit this load.", "limits this load."))
+    assert "%" in finding.evidence
+    assert all(rival.cause and rival.against for rival in finding.rivals)
+    assert finding.confirm.startswith("`pgdyno ")
+    assert finding.gain.startswith("up to +")
+    assert finding.gain_ratio is not None
+    assert finding.gain_ratio >= 0.0
+    assert finding.shows
+
+
+def test_a_claim_says_how_sure_it_is() -> None:
+    assert with_change(Resource.CPU, certainty=Certainty.STRONG).claim == "The CPUs limit this load."
+    assert with_change(Resource.LOCK).claim == "Contention for rows and locks probably limits this load."
+    assert with_change(Resource.UNKNOWN).claim == "What limits this load is not known."
+
+
+def test_what_was_not_seen_is_said_where_it_matters() -> None:
+    assert "not seen: how busy the CPUs were" in with_change(Resource.LOCK, absent=("how busy the CPUs were",)).evidence
+    strong = with_change(Resource.LOCK, absent=("a card",), certainty=Certainty.STRONG)
+    assert "not seen" not in strong.evidence
+
+
+def test_a_symptom_is_told_from_its_cause() -> None:
+    finding = with_change(Resource.CPU, symptoms=("WAL flush, 75 % of the time: a queue for the CPUs, which are full",))
+    assert finding.why.startswith("Not a cause but seen because of it: WAL flush")
+
+
+def test_nothing_is_to_be_settled_that_was_proven() -> None:
+    assert with_change(Resource.WAL_FLUSH, certainty=Certainty.PROVEN).confirm == ""
+
+
+def test_a_gain_is_a_bound_of_what_is_there() -> None:
+    finding = with_change(Resource.CPU, finding_of="thinking")
+    assert finding.gain.endswith("expected, not measured")
+    assert with_change(Resource.WAL_FLUSH, share=None).gain == ""
+
+
+@pytest.mark.parametrize(
+    ("resource", "load", "varied", "levels", "expects"),
+    [
+        (
+            Resource.CPU,
+            msgspec.structs.replace(LOAD, mode=QueryMode.SIMPLE),
+            "mode",
+            ("simple", "prepared"),
+            VerdictKind.FASTER,
+        ),
+        (Resource.CPU, LOAD, "clients", (8, 4), VerdictKind.EQUIVALENT),
+        (Resource.CPU, make_workload("tpcb-like", clients=1), "clients", (1, 2), VerdictKind.FASTER),
+        (Resource.WAL_FLUSH, LOAD, "synchronous_commit", ("on", "off"), VerdictKind.FASTER),
+        (Resource.WAL_LOCK, LOAD, "clients", (8, 4), VerdictKind.EQUIVALENT),
+        (Resource.DATA_WRITE, LOAD, "max_wal_size", ("1024MB", "8192MB"), VerdictKind.FASTER),
+        (Resource.CLIENT, LOAD, "clients", (8, 16), VerdictKind.FASTER),
+        (Resource.LOAD_GENERATOR, LOAD, "threads", (2, 4), VerdictKind.FASTER),
+    ],
+)
+def test_each_limit_has_an_experiment_that_speaks_of_it(
+    resource: Resource, load: PlannedWorkload, varied: str, levels: tuple[object, object], expects: VerdictKind
+) -> None:
+    chosen = choose(resource, load)
+    assert chosen is not None
+    assert (chosen.varied, chosen.levels, chosen.expects) == (varied, levels, expects)
+    assert chosen.is_what_if is (varied == "synchronous_commit")
+    for arm in chosen.arms:
+        make_variant(arm)
+
+
+def test_a_larger_scale_is_for_few_branches_only() -> None:
+    few = choose(Resource.LOCK, scale=1)
+    assert few is not None
+    assert (few.varied, few.levels) == ("scale", (1, 32))
+    many = choose(Resource.LOCK, scale=100)
+    assert many is not None
+    assert many.varied == "clients"
+    own = choose(Resource.LOCK, msgspec.structs.replace(LOAD, scripts=(("hot.sql", 1),)), scale=1)
+    assert own is not None
+    assert own.varied == "clients"
+
+
+def test_more_buffers_are_tried_as_far_as_there_is_memory() -> None:
+    more = choose(Resource.DATA_READ, shared_buffers="1MB")
+    assert more is not None
+    assert more.varied == "shared_buffers"
+    assert more.levels[0] == "1MB"
+    fewer_data = choose(Resource.DATA_READ, shared_buffers="100GB")
+    assert fewer_data is not None
+    assert (fewer_data.varied, fewer_data.levels) == ("scale", (50, 12))
+    assert choose(Resource.DATA_READ, scale=1, shared_buffers="100GB") is None
+
+
+def test_where_nothing_would_tell_there_is_no_experiment() -> None:
+    assert choose(Resource.UNKNOWN) is None
+    assert choose(Resource.WAL_FLUSH, synchronous_commit="off") is None
+    assert choose(Resource.WAL_FLUSH, fsync="off") is None
+    assert choose(Resource.WAL_LOCK, make_workload("tpcb-like", clients=2)) is None
+    assert choose(Resource.LOAD_GENERATOR, make_workload("tpcb-like", clients=2)) is None
+    assert choose(Resource.CPU, make_workload("tpcb-like", clients=8, rate_tps=100.0)) is None
+
+
+def test_a_load_of_several_scripts_has_no_command() -> None:
+    mixed = msgspec.structs.replace(LOAD, scripts=(("tpcb-like", 1), ("select-only", 2)))
+    chosen = choose(Resource.CPU, mixed)
+    assert chosen is not None
+    assert chosen.command == ""
+
+
+@pytest.mark.parametrize("resource", [each for each in Resource if each is not Resource.UNKNOWN])
+def test_a_command_asks_what_the_experiment_is(resource: Resource) -> None:
+    chosen = choose(resource, scale=20, work_mem="8MB", search_path="'a b'")
+    assert chosen is not None
+    study = read_command(chosen.command)
+    (workload,) = study.workload
+    varied = [make_variant(arm) for arm in chosen.arms]
+    if study.sweep:
+        assert (study.sweep[0].name, study.sweep[0].levels) == (chosen.varied, tuple(map(str, chosen.levels)))
+    else:
+        asked = [
+            msgspec.structs.replace(one, settings={**study.server.settings, **one.settings}) for one in study.variant
+        ]
+        settings = {"work_mem": "8MB", "search_path": "'a b'"}
+        assert [one.settings for one in asked] == [{**one.settings, **settings} for one in varied]
+        assert [(one.mode, one.clients, one.scale) for one in asked] == [
+            (one.mode, one.clients, one.scale) for one in varied
+        ]
+    assert workload.name == "tpcb-like"
+    assert chosen.varied == "clients" or workload.clients == 8
+    assert chosen.varied == "threads" or workload.threads == 2
+    assert chosen.varied == "scale" or study.data.scale == 20
+
+
+def read_command(text: str) -> Study:
+    """The study that a command line asks for, by the composers behind it."""
+    program, verb, *words = shlex.split(text)
+    assert program == "pgdyno"
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    parser.add_argument("axes", nargs="*")
+    for option in ("set", "sysctl", "server", "mode", "clients", "scale", "workload"):
+        parser.add_argument(f"--{option}", action="append", default=[])
+    parser.add_argument("--threads", type=int)
+    said = vars(parser.parse_args(words))
+    workloads, threads, axes = said.pop("workload"), said.pop("threads"), said.pop("axes")
+    load: dict[str, object] = {} if threads is None else {"threads": threads}
+    tables: dict[str, dict[str, object]] = {name: {} for name in ("server", "data", "trials", "experiment")}
+    if verb == "sweep":
+        load |= {"mode": said["mode"][0], "clients": int(said["clients"][0])}
+        tables["data"] = {"scale": int(said["scale"][0])}
+        return compose_sweep(axes=axes, workloads=workloads, load=load, tables=tables, folder=Path("/"))
+    return compose_comparison(
+        variants=axes, varied=said, workloads=workloads, load=load, tables=tables, folder=Path("/")
+    )
