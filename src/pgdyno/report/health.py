@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pgdyno.analyse.health_rows import HealthSummary, summarise_health
 from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.facts.health import Basis, HealthCheck, Level, Threshold, Worse, health_checks
@@ -40,8 +42,10 @@ def health_table(workload: WorkloadAnalysis) -> Table | None:
     )
 
 
-def sources_table() -> Table:
-    """Who named each threshold; the same for all records."""
+def sources_table(workloads: Sequence[WorkloadAnalysis]) -> Table | None:
+    """Who named each threshold, once for a whole report; None where nothing is held against them."""
+    if not any(assess_workload(workload) for workload in workloads):
+        return None
     bounded = [one for one in health_checks().values() if one.warning is not None or one.critical is not None]
     return Table(
         caption="Who named the bounds of the counters DBAs watch",

@@ -27,6 +27,7 @@ from pgdyno.report.drawings import Drawings
 from pgdyno.report.evidence import list_sections
 from pgdyno.report.finding_words import list_findings
 from pgdyno.report.first_page import make_first_page
+from pgdyno.report.health import sources_table
 from pgdyno.report.input import ReportInput
 from pgdyno.report.losses import find_durability_given_up
 from pgdyno.report.method import TRIALS_REMARK, describe_method
@@ -94,6 +95,7 @@ def render_html(report: ReportInput, *, vega_js: str | None = None) -> str:
         commands=content.list_commands(report),
         repeating=content.describe_repeating(report),
         how_to_read=explain_reading(report),
+        bounds=sources_table(report.analysis.workloads),
     )
 
 

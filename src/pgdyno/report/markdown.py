@@ -17,7 +17,7 @@ from pgdyno.report.disk_uses import describe_uses, own_disk_table, uses_table
 from pgdyno.report.evidence import list_sections, time_table
 from pgdyno.report.finding_words import FindingText, list_findings
 from pgdyno.report.first_page import FirstPage, make_first_page
-from pgdyno.report.health import health_table
+from pgdyno.report.health import health_table, sources_table
 from pgdyno.report.input import ReportInput
 from pgdyno.report.layers import (
     derived_table,
@@ -72,6 +72,7 @@ def render_markdown(report: ReportInput) -> str:
         *_repeat(report),
         "## How to read this",
         *explain_reading(report),
+        *([format_table(bounds)] if (bounds := sources_table(report.analysis.workloads)) is not None else []),
     ]
     return "\n\n".join(blocks) + "\n"
 
