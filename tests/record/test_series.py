@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -164,3 +165,13 @@ def test_a_source_that_is_not_there_is_absent_with_the_kernels_reason(tmp_path: 
 def test_a_single_sample_gives_no_rates_and_says_so(tmp_path: Path) -> None:
     samples = write(tmp_path, [1.0], psi__io=[[0, 1, 0, 0]])
     assert series.pressure(samples, "io")[0].absent == "the OS sampler saw too little"
+
+
+def test_cpus_that_the_study_may_not_use_are_none_of_it(tmp_path: Path) -> None:
+    ticks = {"cpu0": [[0] * 10, [80, 0, 0, 20, *[0] * 6]], "cpu1": [[0] * 10, [0, 0, 0, 100, *[0] * 6]]}
+    every = write(tmp_path, [0.0, 1.0], **ticks)
+    assert every.header is not None
+    one = msgspec.structs.replace(every, header=msgspec.structs.replace(every.header, cpus=(0,)))
+    assert (series.list_cpus(every), series.list_cpus(one)) == (("cpu0", "cpu1"), ("cpu0",))
+    assert series.cpu_busy(every).values == pytest.approx([0.4])
+    assert series.cpu_busy(one).values == pytest.approx([0.8])

@@ -80,6 +80,7 @@ def test_it_says_what_the_kernel_says() -> None:
     assert 0 <= memory["MemFree"] <= memory["MemTotal"]
     assert abs(header["wall_s"] - header["monotonic_s"] - (time.time() - time.monotonic())) < 1
     assert header["monotonic_s"] <= first["t"] <= time.monotonic()
+    assert header["cpus"] == sorted(os.sched_getaffinity(0))
     assert last["end"] == "stdin closed"
 
 

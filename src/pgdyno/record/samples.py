@@ -51,6 +51,8 @@ class OsHeader(msgspec.Struct, frozen=True, kw_only=True):
     page_bytes: int
     fields: dict[str, tuple[str, ...]]
     absent: dict[str, str]
+    cpus: tuple[int, ...] = ()
+    """That the study may use, for an affinity mask or a control group narrows them; none: an earlier sampler did not say."""
 
 
 class ServerHeader(msgspec.Struct, frozen=True, kw_only=True):

@@ -76,8 +76,10 @@ def intervals(times_s: Floats) -> tuple[Floats, Floats]:
 
 
 def list_cpus(samples: OsSamples) -> tuple[str, ...]:
-    """The CPUs seen, as `cpu0`."""
-    return _list_sources(samples, "cpu", "user")
+    """The CPUs seen that the study may use, as `cpu0`: what others do on theirs is nothing to it."""
+    seen = _list_sources(samples, "cpu", "user")
+    usable = {f"cpu{number}" for number in samples.header.cpus} if samples.header else set()
+    return tuple(cpu for cpu in seen if not usable or cpu in usable)
 
 
 def list_disks(samples: OsSamples) -> tuple[str, ...]:

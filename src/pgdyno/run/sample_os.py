@@ -495,6 +495,7 @@ def header(sampler: Sampler, interval_s: float) -> bytes:
         "interval_s": interval_s,
         "clk_tck": os.sysconf("SC_CLK_TCK"),
         "page_bytes": os.sysconf("SC_PAGE_SIZE"),
+        "cpus": sorted(os.sched_getaffinity(0)),
         "fields": FIELDS,
         "absent": sampler.absent(),
     }
