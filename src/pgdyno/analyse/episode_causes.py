@@ -30,6 +30,8 @@ _SLOWER_FACTOR = 1.5
 _ALIKE_FACTOR = 1.2
 _BUSIER = 0.15
 _MORE_FPI_FACTOR = 2.0
+# Of a transaction of pgbench's own scripts, with an ample margin: a flush, pages read, and pages written to make room.
+_WAITS_PER_TRANSACTION = 10
 _REACHED_RATIO = 0.95
 _COVER_RISE = 0.5
 _FULL_DISK = 0.9
@@ -52,6 +54,10 @@ class Cause(enum.Enum):
     STEAL = "CPU time taken by the hypervisor"
     QUOTA = "the CPU quota of a control group"
     OTHERS = "other programs"
+
+
+# A disk whose burst has ended is slower; CPUs that a quota leaves free are taken by others.
+_ECHOES = ((Cause.CREDITS, Cause.DEVICE), (Cause.QUOTA, Cause.OTHERS))
 
 
 class Suspect(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,10 +99,11 @@ def find_causes(data: TrialData, episodes: Sequence[Episode], *, device: str | N
 
 def _look(scene: EpisodeScene) -> EpisodeCauses:
     found = [suspect for rule in _RULES for suspect in rule(scene)]
-    if any(one.cause is Cause.CREDITS and one.fits for one in found):
-        # That the disk became slower says the same with less.
-        found = [one for one in found if one.cause is not Cause.DEVICE]
-    ranked = sorted(found, key=lambda one: (not one.fits, -(one.explained_ratio or _LEAST_EXPLAINED)))
+    fitting = {one.cause for one in found if one.fits}
+    # The second is then seen because of the first.
+    echoes = {second for first, second in _ECHOES if {first, second} <= fitting}
+    settled = [msgspec.structs.replace(one, fits=one.fits and one.cause not in echoes) for one in found]
+    ranked = sorted(settled, key=lambda one: (not one.fits, -(one.explained_ratio or _LEAST_EXPLAINED)))
     return EpisodeCauses(episode=scene.episode, suspects=tuple(ranked), absent=scene.absent)
 
 
@@ -115,12 +122,17 @@ def _steal(scene: EpisodeScene) -> Iterator[Suspect]:
 
 
 def _others(scene: EpisodeScene) -> Iterator[Suspect]:
-    seen, busy = scene.compare("others"), scene.compare("busy")
-    if seen is None or busy is None:
+    """Programs that come make more tasks run or wait to; what only takes over CPUs that fell idle makes no more."""
+    seen, busy, queue = (scene.compare(name) for name in ("others", "busy", "queue"))
+    if seen is None or busy is None or queue is None:
         return
     explained = _explain(seen.rise / max(1 - seen.before, 0.01), scene)
-    fits = seen.rise >= _LEAST_OTHERS and busy.during >= _FULL_CPU and explained >= _LEAST_EXPLAINED
-    text = f"other programs {_shares(seen)} of the CPUs, which were {busy.during * 100:.0f} % busy"
+    is_more = seen.rise >= _LEAST_OTHERS and queue.rise > 0.0
+    text = (
+        f"other programs {_shares(seen)} of the CPUs, which were {busy.during * 100:.0f} % busy; tasks that ran or waited to"
+        f" {queue.before:.1f} to {queue.during:.1f}"
+    )
+    fits = is_more and busy.during >= _FULL_CPU and explained >= _LEAST_EXPLAINED
     yield Suspect(cause=Cause.OTHERS, fits=fits, text=text, explained_ratio=explained)
 
 
@@ -128,7 +140,8 @@ def _quota(scene: EpisodeScene) -> Iterator[Suspect]:
     seen = scene.compare("throttled")
     if seen is not None:
         text = f"the CPU quota ran out in {_shares(seen)} of its periods"
-        yield Suspect(cause=Cause.QUOTA, fits=seen.rise >= _LEAST_THROTTLED, text=text)
+        fits = seen.rise >= _LEAST_THROTTLED
+        yield Suspect(cause=Cause.QUOTA, fits=fits, text=text, explained_ratio=max(seen.rise, 0.0))
 
 
 def _checkpoint(scene: EpisodeScene) -> Iterator[Suspect]:
@@ -231,7 +244,8 @@ def _device(scene: EpisodeScene) -> Iterator[Suspect]:
     kind, slower = max(known.items(), key=lambda item: item[1].factor)
     is_more_work = any(seen is not None and seen.factor > _ALIKE_FACTOR and seen.during > 0.0 for seen in work)
     explained = _explain(1 - 1 / slower.factor if slower.factor > 0.0 else 0.0, scene)
-    fits = slower.factor >= _SLOWER_FACTOR and not is_more_work and explained >= _LEAST_EXPLAINED
+    is_slower = slower.factor >= _SLOWER_FACTOR and _is_enough(slower, scene)
+    fits = is_slower and not is_more_work and explained >= _LEAST_EXPLAINED
     more = "with more to do" if is_more_work else "with no more to do"
     text = f"a {kind} took {slower.before:.3g} to {slower.during:.3g} ms {more}, the disk was busy {_shares(busy)} of the time"
     yield Suspect(cause=Cause.DEVICE, fits=fits, text=text, explained_ratio=explained)
@@ -280,12 +294,25 @@ def _find_busier(scene: EpisodeScene) -> str | None:
     """How the disk had more to do or took longer, strongest sign first; None where it did not."""
     for kind in ("flush", "write", "read"):
         seen = scene.compare(f"disk_{kind}_await_ms")
-        if seen is not None and seen.factor >= _SLOWER_FACTOR:
+        if seen is not None and seen.factor >= _SLOWER_FACTOR and _is_enough(seen, scene):
             return f"a {kind} took {seen.before:.3g} to {seen.during:.3g} ms"
     busy = scene.compare("disk_util_ratio")
-    if busy is not None and busy.rise >= _BUSIER:
+    if busy is not None and busy.rise >= _BUSIER and busy.during >= _FULL_DISK:
         return f"the disk was busy {_shares(busy)} of the time"
     return None
+
+
+def _is_enough(wait: Before, scene: EpisodeScene) -> bool:
+    """Whether longer waits for the disk can have made transactions so much longer."""
+    one, summary = scene.episode, scene.data.pgbench
+    if one.metric != "tps":
+        longer_ms = one.after - one.before
+    elif summary is not None and summary.client_count is not None and one.before > 0.0:
+        # Source: Little's law, in a closed loop.
+        longer_ms = 1000 * summary.client_count * (1 / max(one.after, 1e-3) - 1 / one.before)
+    else:
+        return True
+    return _WAITS_PER_TRANSACTION * wait.rise >= _LEAST_EXPLAINED * longer_ms
 
 
 def _explain(lost_ratio: float, scene: EpisodeScene) -> float:

@@ -169,6 +169,7 @@ class EpisodeScene:
             "steal": series.steal,
             "others": series.cpu_of_others,
             "busy": series.cpu_busy,
+            "queue": series.run_queue,
             "throttled": series.cgroup_throttled,
             "dirty": series.dirty,
             "writeback": series.writeback,

@@ -42,6 +42,7 @@ _SHOWS = {
     Cause.QUOTA: (ChartKind.CPU_QUOTA,),
     Cause.OTHERS: (ChartKind.CPU,),
 }
+_FROM_OUTSIDE = frozenset({Cause.STEAL, Cause.QUOTA, Cause.OTHERS})
 _CONFIRM = {
     Cause.CHECKPOINT: "`pgdyno compare --set max_wal_size=1GB --set max_wal_size=16GB`, with trials of several checkpoints",
     Cause.FULL_PAGE_IMAGES: "`pgdyno compare --set wal_compression=off --set wal_compression=on`",
@@ -129,7 +130,7 @@ def _tell(seen: _Seen) -> Finding:
         claim=f"{_CLAIMS[one.kind](one)}{_say_cause(seen)}.",
         evidence="; ".join(_list_evidence(seen, named)),
         why=_WHY[one.kind],
-        advice=_advise(one),
+        advice=_advise(one, named),
         workload=seen.workload.name,
         rivals=_list_rivals(seen.causes, named),
         confirm="" if one.kind not in WORSE else _CONFIRM[named[0].cause] if named else _CONFIRM_UNKNOWN,
@@ -155,7 +156,8 @@ def _say_cliff(one: Episode) -> str:
 
 def _say_stall(one: Episode) -> str:
     length_s = (one.until_s or one.from_s) - one.from_s
-    back = "" if one.recovery_s is None else f", back after {_seconds(one.recovery_s)}"
+    is_slow = one.recovery_s is not None and one.recovery_s > length_s + 1.0
+    back = f", back at its level after {_seconds(one.recovery_s or 0.0)}" if is_slow else ""
     return f"Next to nothing was done for {_seconds(length_s)} from {_seconds(one.from_s)} on{back}"
 
 
@@ -241,8 +243,10 @@ def _list_rivals(causes: EpisodeCauses | None, named: tuple[Suspect, ...]) -> tu
     return (*as_well, *(Rival(cause=one.cause.value, against=_sentence(one.text)) for one in others))
 
 
-def _advise(one: Episode) -> str:
-    """How long a run must be to say what lasts."""
+def _advise(one: Episode, named: tuple[Suspect, ...]) -> str:
+    """How long a run must be to say what lasts; nothing lasts of what came from outside of the server."""
+    if named and all(suspect.cause in _FROM_OUTSIDE for suspect in named):
+        return "Measure again without it: it is no part of the load."
     if one.kind is EpisodeKind.SAWTOOTH and one.period_s:
         return f"Average over whole cycles, and many: runs of {_minutes(_WHOLE_CYCLES * one.period_s)}."
     if one.kind is EpisodeKind.DECLINE or (one.kind is EpisodeKind.WARM_UP and one.until_s is None):
