@@ -1,0 +1,37 @@
+"""`compare-records` and `journal` as a user runs them: exit codes, one JSON document, files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.cli.program import Bench
+from tests.records import RECORDS, WRITING, copy_record
+
+
+def test_records_that_may_be_compared_end_well_and_those_that_may_not_as_a_wrong_question(tmp_path: Path) -> None:
+    bench, first = Bench(tmp_path), str(RECORDS / WRITING)
+    copy_record(tmp_path / "again")
+    cold = copy_record(tmp_path / "cold", study=lambda record: record["study"]["trials"].update(cache="cold"))
+    done = bench.run("compare-records", first, "again", "--out", "side.md")
+    assert done.returncode == 0, done.stderr
+    assert "a difference, not a verdict" in done.stdout
+    assert (tmp_path / "side.md").read_text().startswith("# Records side by side")
+    refused = bench.run("compare-records", first, str(cold), "--json")
+    assert refused.returncode == 2
+    assert refused.stderr == ""
+    document = json.loads(refused.stdout)
+    assert document["is_refused"] is True
+    assert document["against_first"][0]["pairs"][0]["differences"][0]["subject"] == "caches"
+    wrong = bench.run("compare-records", first, "nowhere", "--json")
+    assert wrong.returncode == 2
+    assert json.loads(wrong.stdout)["error"]["fact"] == "nowhere is not a record"
+
+
+def test_a_journal_lists_what_is_there(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    assert "no records in pgdyno-records" in bench.run("journal").stdout
+    copy_record(tmp_path / "pgdyno-records" / "one")
+    (entry,) = bench.json("journal")["entries"]
+    assert entry["path"] == "pgdyno-records/one"
+    assert "tpcb-like: 3,300 TPS, n = 2" in bench.run("journal").stdout
