@@ -147,6 +147,34 @@ def test_a_process_named_on_stdin_is_followed_thread_by_thread(busy: subprocess.
     assert sum(line.get(key, 0) is None for line in lines) == 1
 
 
+def test_a_server_without_clients_has_no_backends_and_one_that_ended_none_at_all(busy: subprocess.Popen[bytes]) -> None:
+    process = start("--interval", "0.05", "--pid", f"server*={busy.pid}")
+    header, first = read_lines(process, 2)
+    assert header["fields"]["backends"] == ["count", "run_ns", "wait_ns"]
+    assert first["backends.server"] == [0, 0, 0]
+    busy.kill()
+    busy.wait()
+    read_until(process, lambda line: line.get("backends.server", 0) is None)
+    finish(process)
+
+
+@pytest.mark.parametrize(
+    ("title", "is_client"),
+    [
+        (b"postgres: postgres bench [local] UPDATE\0", True),
+        (b"postgres: main: app shop 10.0.0.7(51234) idle in transaction\0", True),
+        (b"postgres: app shop ::1(51234) SELECT\0", True),
+        (b"postgres: walsender repl [local] streaming 0/3000060\0", False),
+        (b"postgres: checkpointer \0", False),
+        (b"postgres: io worker 0\0", False),
+        (b"postgres: parallel worker for PID 4711 \0", False),
+        (b"/usr/lib/postgresql/18/bin/postgres\0-D\0/data\0", False),
+    ],
+)
+def test_a_backend_is_told_by_its_title(title: bytes, is_client: bool) -> None:
+    assert bool(sample_os.BACKEND_TITLE.match(title)) is is_client
+
+
 def test_a_request_it_does_not_understand_is_answered_and_survived() -> None:
     process = start("--interval", "0.05")
     assert process.stdin is not None

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from pgdyno.record.samples import OS_FILE, SERVER_FILE, find_missed, read_os_samples, read_server_samples
-from pgdyno.record.series import busiest_thread, cpu_of_others, list_cpus
+from pgdyno.record.series import backends_on_cpu, busiest_thread, busy_threads, cpu_of_others, list_cpus
 from pgdyno.record.server_series import wal_bytes
+from pgdyno.run import sql
 from pgdyno.run.samplers import (
     BACKEND_LABEL,
     LOAD_LABEL,
@@ -100,6 +101,34 @@ def test_both_watch_a_load_and_themselves_and_leave_nothing_behind(cluster: Clus
     assert server.frame.height >= 6
     assert began_s < seen.frame["t_s"][0] < seen.frame["t_s"][-1] < time.monotonic()
     assert np.nanmin(wal_bytes(server).values) >= 0
+
+
+def test_backends_of_clients_are_counted_and_the_samplers_own_is_not(cluster: Cluster, tmp_path: Path) -> None:
+    assert cluster.server is not None
+    postmaster_pid = cluster.server.pid
+
+    def during(samplers: Samplers) -> None:
+        samplers.follow_backends(postmaster_pid)
+        wait_for_samples(tmp_path, 3)
+        with sql.connect(cluster.address) as connection:
+            connection.execute("SELECT count(*) FROM generate_series(1, 3000000)")
+            wait_for_samples(tmp_path, 2)
+        # One that ended counts on.
+        wait_for_samples(tmp_path, 3)
+
+    run_samplers(cluster, tmp_path, during)
+    seen = read_os_samples(tmp_path)
+    assert seen.frame["backends.server/count"].drop_nulls().max() == 2
+    assert seen.frame["backends.server/count"].drop_nulls()[-1] == 1
+    running, queueing = backends_on_cpu(seen)
+    steps_s = np.diff(seen.frame["t_s"].to_numpy())
+    # A query of that size takes some tenths of a second of a CPU, more on a slow one; the sampler's takes next to none.
+    assert 0.05 < np.nansum(running.values * steps_s) < 20
+    assert np.nanmin(running.values) >= 0
+    assert np.nanmin(queueing.values) >= 0
+    ((had, waited),) = busy_threads(seen, BACKEND_LABEL).values()
+    assert np.nanmean(had) > 0
+    assert np.nanmin(waited) >= 0
 
 
 @pytest.mark.parametrize(("source", "other"), [(OS, SERVER_FILE), (SERVER, OS_FILE)])

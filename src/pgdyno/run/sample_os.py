@@ -337,6 +337,7 @@ class Backends:
 
     def __init__(self, label: str, postmaster_pid: int) -> None:
         self._key = b"backends." + label.encode()
+        self._postmaster = PseudoFile(f"/proc/{postmaster_pid}/stat")
         self._children = PseudoFile(f"/proc/{postmaster_pid}/task/{postmaster_pid}/children")
         self._others: set[bytes] = set()
         self._files: dict[bytes, PseudoFile] = {}
@@ -345,7 +346,8 @@ class Backends:
 
     def read(self, out: dict[bytes, bytes]) -> bool:
         """Add what is known; False when the server is gone, or its children cannot be told."""
-        data = self._children.read()
+        # Of one that ended the list of children is empty, which is no error.
+        data = None if self._postmaster.read() is None else self._children.read()
         pids = set() if data is None else set(data.split())
         for pid in self._seen.keys() - pids:
             self._ended_ns = add(self._ended_ns, self._seen.pop(pid))
