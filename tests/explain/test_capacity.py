@@ -50,6 +50,8 @@ def test_a_bound_is_told_with_its_clients_where_these_move_it() -> None:
 
 def test_others_on_the_cpus_are_sent_away_before_any_are_bought() -> None:
     finding = find(msgspec.structs.replace(WRITING, tps=1150.0, others_ratio=0.4))[CEILING]
+    assert "of which others used up to 40 %" in finding.evidence
+    assert finding.why.startswith("Others used it meanwhile")
     assert finding.advice.startswith("Stop what else uses the CPUs")
 
 

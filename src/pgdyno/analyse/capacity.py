@@ -56,6 +56,8 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
     """Share of the limit that the trials took; above 1 they took more than was known to be there."""
     how: str
     """What the limit is, in a clause."""
+    others_ratio: float | None = 0.0
+    """The most of it that others used in a trial, where that is more than works for the load itself; None where nobody knows."""
 
     @property
     def is_refuted(self) -> bool:

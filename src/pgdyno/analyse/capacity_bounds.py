@@ -4,8 +4,9 @@ Operational laws only: what was used over what was done is the demand of a trans
 there is. That holds whatever the load, the order of service or the noise, as long as a transaction goes on taking what
 it took; a load that changes its nature on the way (more contention, another hit ratio) moves the bound with it.
 
-What others use of the CPUs meanwhile is not there. A disk does less of each kind when it does all at once: its bounds
-are optimistic, each by itself.
+A bound is the most that could be had, and so all of a resource counts as there. Others who use the CPUs meanwhile yield
+them to a load that asks for more; only what the hypervisor took is gone. A disk does less of each kind when it does all
+at once: its bounds are optimistic, each by itself.
 
 Sources: Denning & Buzen 1978, "The operational analysis of queueing network models", doi:10.1145/356733.356735, for the
 utilization law; Lazowska, Zahorjan, Graham & Sevcik 1984, Quantitative System Performance, 5.2, for asymptotic bounds.
@@ -29,7 +30,7 @@ from pgdyno.units import format_cpus
 NO_CARD = "the disk has no card"
 HARDLY_USED = "it is hardly used"
 _NOT_SEEN = "the disk was not observed"
-# Where others used more of the CPUs than this, a bound says so.
+# The kernel's own threads, which work for the load, count as others, and use no more of the CPUs than this.
 _OTHERS_RATIO = 0.1
 _DEVICE = {
     UseKind.WAL: (BoundKind.WAL, EntryKey.SEQUENTIAL_WRITE),
@@ -95,27 +96,30 @@ _Found = tuple[BoundKind, Bound | str]
 
 
 def _bound_cpus(trials: Sequence[_Trial], host: HostFacts) -> _Found:
-    """Of the CPUs that the study may use, less what others and the hypervisor took of them."""
-    usable = host.usable_cpu_count
-    taken, most_lost, is_shared = [], 0.0, False
+    """Of the CPUs that the study may use, less what the hypervisor took of them."""
+    usable, most_others, is_narrowed = host.usable_cpu_count, 0.0, False
+    taken = []
     for trial, rate_tps in trials:
         busy, seen_count = trial.shares.get("cpu_busy_ratio"), trial.cpus_seen_count
         if busy is None or not seen_count:
             continue
-        # Rounding of the kernel's ticks can make it a little less than nothing.
-        others = max(0.0, trial.shares.get("cpu_others_ratio") or 0.0)
-        is_shared = usable < seen_count
-        # Where the study may use some of the CPUs only, nobody knows which ones others used.
-        lost = 0.0 if is_shared else min(0.99, others + (trial.shares.get("cpu_steal_ratio") or 0.0))
-        most_lost = max(most_lost, lost)
-        taken.append(_Taken(max(0.0, busy - others) * seen_count, rate_tps, left_ratio=1.0 - lost))
-    how = format_cpus(usable)
-    if is_shared:
-        how = f"{how} of the machine, which others may use as well"
-    elif most_lost > _OTHERS_RATIO:
-        how = f"{how}, of which others took up to {most_lost * 100:.0f} %"
+        # Where the study may use some of the CPUs only, nobody knows what others used of them.
+        is_narrowed = usable < seen_count
+        others = trial.shares.get("cpu_others_ratio") or 0.0
+        own = busy - others if is_narrowed or others > _OTHERS_RATIO else busy
+        stolen = 0.0 if is_narrowed else trial.shares.get("cpu_steal_ratio") or 0.0
+        most_others = max(most_others, others)
+        taken.append(_Taken(max(0.0, own) * seen_count, rate_tps, left_ratio=max(0.01, 1.0 - stolen)))
+    beside, how = 0.0 if most_others <= _OTHERS_RATIO else most_others, format_cpus(usable)
+    if is_narrowed:
+        how = f"{how} of the machine's"
+    elif beside:
+        how = f"{how}, of which others used up to {beside * 100:.0f} %"
     limit = exactly(usable, unit="s/s")
-    return _bound(BoundKind.CPU, taken, limit, how=how, unseen="nobody watched the CPUs")
+    kind, bound = _bound(BoundKind.CPU, taken, limit, how=how, unseen="nobody watched the CPUs")
+    if isinstance(bound, Bound):
+        bound = msgspec.structs.replace(bound, others_ratio=None if is_narrowed else beside)
+    return kind, bound
 
 
 def _bound_generator(trials: Sequence[_Trial], threads: int) -> _Found:

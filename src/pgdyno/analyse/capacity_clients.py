@@ -17,6 +17,9 @@ from pgdyno.analyse.estimate import Estimate
 from pgdyno.analyse.scaling import ClientSweep
 from pgdyno.analyse.types import WorkloadAnalysis
 
+# A session more for a hundredth of one would be a hint too fine.
+_SLACK = 0.99
+
 
 def advise_clients(
     workload: WorkloadAnalysis, sweep: ClientSweep | None, *, bounds: Sequence[Bound], lowest: Estimate, is_full: bool
@@ -40,19 +43,18 @@ def advise_clients(
     latency = workload.latency_ms.get("mean")
     if latency is None or latency.value is None:
         return _unknown("nobody knows how long transactions took")
-    most = lowest.low or lowest.value
-    least = most * idle_s
-    flushes = next((bound.limit for bound in bounds if bound.kind is BoundKind.FLUSHES), None)
-    if flushes is not None and flushes.value and most > flushes.value:
+    least = lowest.value * idle_s
+    flushes = next((bound.limit.value for bound in bounds if bound.kind is BoundKind.FLUSHES), None)
+    if flushes and lowest.value > flushes:
         # More sessions than one share flushes in two halves that take turns.
-        least = max(least, 2.0 * most / (flushes.high or flushes.value))
+        least = max(least, 2.0 * lowest.value / flushes)
     # Where queues are short still, transactions get slower on the way up: by less than twice, unless queues explode.
-    enough = 2.0 * (lowest.high or lowest.value) * (latency.high or latency.value) / 1e3
-    low = max(1, math.ceil(least - 1e-9))
+    enough = 2.0 * lowest.value * latency.value / 1e3
+    low = max(1, math.ceil(_SLACK * least))
     return ClientAdvice(
         clients=None,
         low=low,
-        high=max(low, workload.load.clients if is_full else math.ceil(enough - 1e-9)),
+        high=max(low, workload.load.clients if is_full else math.ceil(_SLACK * enough)),
         is_hint=True,
         how="the ceiling times what a transaction takes, with nobody in its way and with a queue",
         reason="a sweep over clients would tell more",
@@ -84,10 +86,9 @@ def _read_sweep(sweep: ClientSweep) -> ClientAdvice:
 
 def _least_time_s(bounds: Sequence[Bound]) -> float:
     """Of a transaction with nobody in its way: its CPU time, and a flush where it waits for one."""
-    cpu = next((bound.demand for bound in bounds if bound.kind is BoundKind.CPU), None)
-    flush = next((bound.limit for bound in bounds if bound.kind is BoundKind.FLUSHES), None)
-    cpu_s = 0.0 if cpu is None else cpu.low or cpu.value or 0.0
-    return cpu_s + (1.0 / (flush.high or flush.value) if flush is not None and flush.value else 0.0)
+    cpu_s = next((bound.demand.value for bound in bounds if bound.kind is BoundKind.CPU), None)
+    flushes = next((bound.limit.value for bound in bounds if bound.kind is BoundKind.FLUSHES), None)
+    return (cpu_s or 0.0) + (1.0 / flushes if flushes else 0.0)
 
 
 def _unknown(reason: str) -> ClientAdvice:

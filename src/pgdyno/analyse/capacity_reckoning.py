@@ -160,7 +160,9 @@ def _find_standing(bounds: Sequence[Bound], sweep: ClientSweep | None) -> Standi
         return Standing.UNKNOWN
     if _is_near(binding):
         return Standing.AT_BOUND
-    is_saturated = sweep is not None and sweep.peak.high is not None
+    # CPUs that others use, too, are full before a load has used them up.
+    is_alone = all(bound.others_ratio == 0.0 for bound in bounds)
+    is_saturated = is_alone and sweep is not None and sweep.peak.high is not None
     return Standing.HELD if is_saturated else Standing.BELOW
 
 

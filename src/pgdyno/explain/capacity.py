@@ -36,8 +36,6 @@ _ADVICE = {
     BoundKind.FLUSHES: "More clients share each flush; so does a disk that flushes sooner.",
 }
 _DISK_ADVICE = "A disk that does more of it raises it; so does asking less of it: more memory for reads, larger max_wal_size for writes."
-# Of the CPUs that there are; fewer are left where others run.
-_ALONE_RATIO = 0.9
 # An interval of gains whose ends are further apart tells nobody anything.
 _USEFUL_FACTOR = 3.0
 # What a hint for another number of clients is tried with.
@@ -65,8 +63,8 @@ def _find_ceiling(record: StudyRecord, capacity: Capacity) -> Finding:
         severity=Severity.NOTE,
         claim=_claim(capacity, binding),
         evidence=evidence,
-        why=_WHY[capacity.standing],
-        advice=_advise(record, capacity, binding),
+        why=_BESIDE_OTHERS if binding.others_ratio else _WHY[capacity.standing],
+        advice=_advise(capacity, binding),
         workload=capacity.workload,
         confirm="" if is_settled else _sweep_command(record, capacity),
         gain=_gain(capacity),
@@ -74,6 +72,9 @@ def _find_ceiling(record: StudyRecord, capacity: Capacity) -> Finding:
     )
 
 
+_BESIDE_OTHERS = (
+    "Others used it meanwhile: without them, or with more clients to ask for it, more of it would be the load's."
+)
 _WHY = {
     Standing.AT_BOUND: "A load near such a bound waits in line for it, and more clients only lengthen the line.",
     Standing.HELD: "Locks, latencies or the network hold it: more hardware of the kinds that are not used up would not help.",
@@ -121,11 +122,11 @@ def _is_of_use(gain: Estimate) -> bool:
     return gain.low is not None and gain.high is not None and 1.0 + gain.high <= _USEFUL_FACTOR * (1.0 + gain.low)
 
 
-def _advise(record: StudyRecord, capacity: Capacity, binding: Bound) -> str:
+def _advise(capacity: Capacity, binding: Bound) -> str:
+    if binding.others_ratio:
+        return "Stop what else uses the CPUs, or move it elsewhere, before buying any."
     if capacity.standing is not Standing.AT_BOUND:
         return ""
-    if binding.kind is BoundKind.CPU and (binding.limit.value or 0.0) < _ALONE_RATIO * record.host.usable_cpu_count:
-        return "Stop what else uses the CPUs, or move it elsewhere, before buying any."
     return _ADVICE.get(binding.kind, _DISK_ADVICE)
 
 

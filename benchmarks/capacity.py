@@ -1,0 +1,82 @@
+"""Whether what a machine is said to carry holds: bounds from one number of clients against the most TPS with any number.
+
+Takes the records of sweeps over clients (`pgdyno sweep clients=1..32`). Each load of such a sweep gives bounds and a hint
+for clients by itself, as a bench at that one number of clients would; the sweep as a whole says what came of it. No load's
+bound should lie below what another one reached, and the hint should hold the sweep's knee. How far the most TPS stays
+below the bound is what a bound does not tell.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+from figures import find_wilson, say
+
+from pgdyno.analyse.capacity import Capacity
+from pgdyno.analyse.capacity_reckoning import find_capacities
+from pgdyno.analyse.disk_join import find_limits
+from pgdyno.analyse.scaling import ClientSweep
+from pgdyno.analyse.study import analyse_study
+from pgdyno.flow.report import read_own_card
+from pgdyno.record.store import open_record
+from pgdyno.record.trial_data import read_trial_data
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("records", nargs="+", type=Path, metavar="RECORD", help="of a sweep over clients")
+    seen = [each for path in parser.parse_args().records for each in list_loads(path)]
+    if not seen:
+        parser.error("none of these records is of a sweep over clients")
+    passed, reached, hinted = 0, [], []
+    for capacity, sweep in seen:
+        best = max(sweep.points, key=lambda point: point.to_best.value or 0.0).tps
+        bound, advice, knee = capacity.ceiling, capacity.advice, sweep.knee.value
+        ratio = (best.value or 0.0) / (bound.value or 1.0)
+        reached.append(ratio)
+        # Without intervals a bound is passed where its value is.
+        passed += (best.low or best.value or 0.0) > (bound.high or bound.value or 0.0)
+        if knee is not None and advice.low is not None and advice.high is not None:
+            hinted.append(advice.low <= knee <= advice.high)
+        hint = "none" if advice.low is None else f"{advice.low} to {advice.high}"
+        print(
+            f"{capacity.workload}, {capacity.clients} clients: {capacity.tps.value:,.0f} TPS, bound {bound.value:,.0f}"
+            f" ({capacity.lowest.kind.noun if capacity.lowest else 'none'}); most {best.value:,.0f} TPS, {ratio:.0%} of it;"
+            f" hint {hint}, knee {'not known' if knee is None else f'{knee:.0f}'}"
+        )
+    low, high = find_wilson(passed, len(seen))
+    say("capacity.bounds.passed", passed / len(seen), unit="ratio", n=len(seen), low=low, high=high, target="<= 0.05")
+    say("capacity.bounds.reached", statistics.median(reached), unit="ratio", n=len(reached))
+    if hinted:
+        low, high = find_wilson(sum(hinted), len(hinted))
+        say(
+            "capacity.hints.hold",
+            sum(hinted) / len(hinted),
+            unit="ratio",
+            n=len(hinted),
+            low=low,
+            high=high,
+            target=">= 0.9",
+        )
+
+
+def list_loads(path: Path) -> Iterator[tuple[Capacity, ClientSweep]]:
+    """Each load of a sweep as if it were alone, with the sweep."""
+    store = open_record(path)
+    record, card = store.read_record(), read_own_card(store)
+    limits = None if card is None else find_limits(card)
+    trials = [read_trial_data(store.trial_dir(trial.planned.number), trial) for trial in store.read_trials()]
+    analysis = analyse_study(record, trials, limits=limits)
+    alone = find_capacities(record, msgspec.structs.replace(analysis, sweeps={}), limits)
+    for capacity in alone:
+        sweep = next((one for name, one in analysis.sweeps.items() if capacity.workload.startswith(name)), None)
+        if sweep is not None and capacity.ceiling.value is not None:
+            yield capacity, sweep
+
+
+if __name__ == "__main__":
+    main()
