@@ -33,6 +33,8 @@ class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
     """An experiment and what came out."""
 
     asked: Confirmation
+    place: str
+    """Its record, as a user would type it."""
     verdict: Verdict
     outcome: Outcome
 
@@ -51,19 +53,28 @@ class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
         said = {
             Outcome.PROVEN: "so it does limit this load",
             Outcome.REFUTED: "so it does not limit this load",
-            Outcome.OPEN: "which settles nothing yet",
+            Outcome.OPEN: f"which settles nothing yet (`pgdyno resume {self.place}` goes on)",
         }[self.outcome]
         return (
             f"tried for {asked.resource}: {asked.changed} in place of {asked.reference}{what_if}: {self.change}, {said}"
         )
 
 
-def judge_confirmation(asked: Confirmation, comparison: Comparison) -> Confirmed | None:
-    """What an experiment says; None where its changed variant was never measured."""
-    question = comparison.find(asked.changed, "tps")
+def judge_confirmation(asked: Confirmation, comparison: Comparison, *, place: str) -> Confirmed | None:
+    """What an experiment says; None where its changed variant was never measured.
+
+    Args:
+        asked: What it was to show.
+        comparison: What it showed.
+        place: Its record, as a user would type it.
+    """
+    question, noise = comparison.find(asked.changed, "tps"), comparison.find_noise("tps")
     if question is None:
         return None
-    return Confirmed(asked=asked, verdict=question.verdict, outcome=_judge(asked, question.verdict))
+    # What tells two identical variants apart proves nothing.
+    is_loud = noise is not None and noise.verdict.kind in {VerdictKind.FASTER, VerdictKind.SLOWER}
+    outcome = Outcome.OPEN if is_loud else _judge(asked, question.verdict)
+    return Confirmed(asked=asked, place=place, verdict=question.verdict, outcome=outcome)
 
 
 def _judge(asked: Confirmation, verdict: Verdict) -> Outcome:

@@ -100,7 +100,7 @@ def _read_confirmed(store: RecordStore) -> Iterator[Confirmed]:
         beside = locate(store, asked)
         analysis = _analyse(beside, None)[1] if beside.exists else None
         for comparison in () if analysis is None else analysis.comparisons:
-            confirmed = judge_confirmation(asked, comparison)
+            confirmed = judge_confirmation(asked, comparison, place=str(beside.path))
             if confirmed is not None:
                 yield confirmed
 

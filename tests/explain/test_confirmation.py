@@ -1,0 +1,149 @@
+"""What experiments say of bottlenecks: proven, refuted or open, and what becomes of the findings."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from pgdyno.analyse.comparison import Comparison, Question
+from pgdyno.analyse.time_share import Bottleneck, Certainty, Resource
+from pgdyno.analyse.verdict import Verdict, VerdictKind
+from pgdyno.explain.bottleneck import find_bottlenecks
+from pgdyno.explain.confirmation import Confirmed, Outcome, confirm_analysis, confirm_findings, judge_confirmation
+from pgdyno.record.confirmation import Confirmation
+from tests.report.build import build_report
+
+ASKED = Confirmation(
+    record="../confirm",
+    workload="select-only",
+    resource="CPU",
+    reference="mode=simple",
+    changed="mode=prepared",
+    expects="faster",
+    is_what_if=False,
+)
+FOUND = Bottleneck(
+    resource=Resource.CPU,
+    certainty=Certainty.LIKELY,
+    evidence=("99 % of the CPUs busy",),
+    rivals=((Resource.CLIENT, "only 9 % of the time"),),
+)
+
+
+def _verdict(kind: VerdictKind, effect: float) -> Verdict:
+    return Verdict(
+        arm="mode=prepared",
+        metric="tps",
+        kind=kind,
+        n=12,
+        effect_ratio=effect,
+        low_ratio=effect - 0.02,
+        high_ratio=effect + 0.02,
+        confidence=0.95,
+        delta_ratio=0.05,
+        log10_e_value=3.0,
+        pairs_needed=0,
+        detectable_ratio=None,
+    )
+
+
+def _judge(
+    kind: VerdictKind, effect: float, *, expects: str = "faster", noise: VerdictKind = VerdictKind.EQUIVALENT
+) -> Confirmed:
+    def ask(arm: str, verdict: Verdict) -> Question:
+        return Question(arm=arm, metric="tps", at_s=(), log_ratios=(), spent_s=60.0, verdict=verdict)
+
+    comparison = Comparison(
+        workload="select-only",
+        primary="tps",
+        reference="mode=simple",
+        figures=(),
+        questions=(ask("mode=prepared", _verdict(kind, effect)),),
+        noise=(ask("mode=simple", _verdict(noise, 0.0)),),
+        rounds=12,
+        round_s=5.0,
+    )
+    asked = msgspec.structs.replace(ASKED, expects=expects)
+    judged = judge_confirmation(asked, comparison, place="records/confirm")
+    assert judged is not None
+    return judged
+
+
+@pytest.mark.parametrize(
+    ("kind", "effect", "expects", "outcome"),
+    [
+        (VerdictKind.FASTER, 0.38, "faster", Outcome.PROVEN),
+        (VerdictKind.FASTER, 0.03, "faster", Outcome.OPEN),
+        (VerdictKind.EQUIVALENT, 0.0, "faster", Outcome.REFUTED),
+        (VerdictKind.SLOWER, -0.2, "faster", Outcome.REFUTED),
+        (VerdictKind.INCONCLUSIVE, 0.1, "faster", Outcome.OPEN),
+        (VerdictKind.EQUIVALENT, 0.0, "equivalent", Outcome.PROVEN),
+        (VerdictKind.FASTER, 0.2, "equivalent", Outcome.PROVEN),
+        (VerdictKind.SLOWER, -0.4, "equivalent", Outcome.REFUTED),
+    ],
+)
+def test_the_verdict_decides(kind: VerdictKind, effect: float, expects: str, outcome: Outcome) -> None:
+    assert _judge(kind, effect, expects=expects).outcome is outcome
+
+
+def test_what_tells_identical_variants_apart_proves_nothing() -> None:
+    assert _judge(VerdictKind.FASTER, 0.38, noise=VerdictKind.SLOWER).outcome is Outcome.OPEN
+
+
+def test_a_variant_that_was_never_measured_says_nothing() -> None:
+    judged = _judge(VerdictKind.FASTER, 0.38)
+    comparison = Comparison(
+        workload="select-only", primary="tps", reference="a", figures=(), questions=(), noise=(), rounds=0, round_s=None
+    )
+    assert judge_confirmation(judged.asked, comparison, place="x") is None
+
+
+def _explain(confirmed: Confirmed) -> tuple[Bottleneck, str, str, Certainty | None, str]:
+    report = build_report(names=("select-only", "tpcb-like"))
+    found = tuple(msgspec.structs.replace(one, bottleneck=FOUND) for one in report.analysis.workloads)
+    analysis = confirm_analysis(msgspec.structs.replace(report.analysis, workloads=found), [confirmed])
+    (own, other) = analysis.workloads
+    assert other.bottleneck == FOUND
+    assert own.bottleneck is not None
+    findings = confirm_findings(find_bottlenecks(report.record, analysis), [confirmed])
+    assert findings[1].certainty is Certainty.LIKELY
+    told = findings[0]
+    return own.bottleneck, told.claim, told.gain, told.certainty, told.confirm
+
+
+def test_what_is_proven_stands_with_what_was_measured() -> None:
+    bottleneck, claim, gain, certainty, confirm = _explain(_judge(VerdictKind.FASTER, 0.38))
+    assert (bottleneck.certainty, bottleneck.rivals) == (Certainty.PROVEN, ())
+    assert bottleneck.evidence[0] == (
+        "tried for CPU: mode=prepared in place of mode=simple: TPS +38.0 % [+36.0, +40.0], 12 pairs, so it does limit this load"
+    )
+    assert (claim, certainty, confirm) == ("The CPUs limit this load.", Certainty.PROVEN, "")
+    assert gain == "TPS +38.0 % [+36.0, +40.0], 12 pairs with mode=prepared"
+
+
+def test_what_is_refuted_is_unknown_and_not_replaced_by_the_next_guess() -> None:
+    bottleneck, claim, _, certainty, confirm = _explain(_judge(VerdictKind.EQUIVALENT, 0.0))
+    assert (bottleneck.resource, bottleneck.certainty) == (Resource.UNKNOWN, Certainty.UNKNOWN)
+    assert (claim, certainty, confirm) == ("What limits this load is not known.", Certainty.UNKNOWN, "")
+
+
+def test_what_is_open_says_how_to_go_on() -> None:
+    bottleneck, _, _, certainty, _ = _explain(_judge(VerdictKind.INCONCLUSIVE, 0.1))
+    assert certainty is Certainty.LIKELY
+    assert "`pgdyno resume records/confirm` goes on" in bottleneck.evidence[0]
+
+
+def test_an_experiment_on_another_resource_changes_nothing() -> None:
+    confirmed = _judge(VerdictKind.FASTER, 0.38)
+    other = msgspec.structs.replace(confirmed, asked=msgspec.structs.replace(ASKED, resource="WAL flush"))
+    bottleneck, _, _, certainty, _ = _explain(other)
+    assert (bottleneck, certainty) == (FOUND, Certainty.LIKELY)
+
+
+def test_a_what_if_proves_the_limit_and_is_no_gain() -> None:
+    confirmed = _judge(VerdictKind.FASTER, 0.38)
+    what_if = msgspec.structs.replace(confirmed, asked=msgspec.structs.replace(ASKED, is_what_if=True))
+    bottleneck, _, gain, certainty, _ = _explain(what_if)
+    assert certainty is Certainty.PROVEN
+    assert "a what-if that gives up durability" in bottleneck.evidence[0]
+    assert "mode=prepared" not in gain
