@@ -126,6 +126,20 @@ def test_a_record_is_never_overwritten(store: RecordStore) -> None:
         store.create(make_record(), study_toml="")
 
 
+def test_what_a_crash_left_of_a_following_record_is_in_nobodys_way(store: RecordStore) -> None:
+    following = store.scaling
+    assert not following.exists
+    following.remove_half()
+    (following.path / "trials").mkdir(parents=True)
+    following.remove_half()
+    record = store.read_record()
+    following.create(record, study_toml=format_study(record.study))
+    following.remove_half()
+    assert following.exists
+    assert following.read_record() == record
+    assert [found.path for found in find_records(store.path.parent)] == [store.path]
+
+
 def test_a_newer_format_is_refused_an_unknown_file_too(store: RecordStore) -> None:
     raw = msgspec.json.decode((store.path / "record.json").read_bytes())
     (store.path / "record.json").write_bytes(

@@ -84,11 +84,13 @@ def _begin(store: RecordStore, *, machine: Machine, home: Home, ui: Ui) -> None:
         refused_arms={},
         tuned=None,
     )
+    store.scaling.remove_half()
     store.scaling.create(following, study_toml=format_pinned(study, plan, scripts=places))
-    ui.begin_step("how it scales", predicted_s=0.0)
-    why = "" if winner.name is None else f", {winner.name} settings: {winner.reason}"
     loads = study.sweep[0].levels
-    ui.end_step(f"{loads[0]} to {loads[-1]} clients on {study.workload[0].name}{why}")
+    why = "" if winner.name is None else f", {winner.name} settings: {winner.reason}"
+    line = f"how it scales: {loads[0]} to {loads[-1]} clients on {study.workload[0].name}{why}"
+    # What the comparison left of its time is no part of what is still to be done.
+    ui.announce((line,), total_s=plan.predicted_s)
 
 
 def _find_winner(store: RecordStore, record: StudyRecord) -> Winner:

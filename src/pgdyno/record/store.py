@@ -71,6 +71,16 @@ class RecordStore:
         """Whether anything was begun there."""
         return (self.path / RECORD_FILE).exists()
 
+    def remove_half(self) -> None:
+        """Remove what a crash has left of a record that was being made: it holds nothing yet.
+
+        Raises:
+            StepFailedError: It cannot be removed.
+        """
+        if self.path.is_dir() and not self.exists:
+            with writing(self.path):
+                shutil.rmtree(self.path)
+
     def check_new(self) -> None:
         """Make sure that `create` would not meet something of that name.
 

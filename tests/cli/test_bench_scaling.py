@@ -1,0 +1,79 @@
+"""The sweep over clients that follows a comparison as users run it: under what won, stopped, killed, resumed, told."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from pgdyno.report.jsonreport import make_schema
+from tests.cli.experiments import finished_trials, read_report, write_study
+from tests.cli.program import Bench, wait_until
+
+pytestmark = pytest.mark.cluster
+
+# What loses commits is so much faster that this is decided within seconds, also on a busy machine.
+VARIANTS = ("settings = { synchronous_commit = 'on' }", "settings = { synchronous_commit = 'off' }")
+WINNER = "synchronous_commit=off"
+SCALING = "[scaling]\nclients = [1, 2]\nminutes = 0.6\n"
+
+
+def snapshot(record: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in record.glob("trials/[0-9][0-9][0-9][0-9]/trial.json")}
+
+
+@pytest.mark.timeout(600)  # on a busy machine every start of a server takes its time
+@pytest.mark.parametrize(
+    ("server", "number"),
+    [("", signal.SIGINT), ("[server]\nkind = 'local'\nversion = 15\n", signal.SIGKILL)],
+    ids=["18-stopped", "15-killed"],
+)
+def test_a_sweep_that_was_broken_off_goes_on_under_what_had_won(
+    bench: Bench, server: str, number: signal.Signals
+) -> None:
+    study = write_study(bench, *VARIANTS, server=f"{server}{SCALING}", confidence="90%", warm_up="0s")
+    (bench.folder / study).write_text((bench.folder / study).read_text().replace('"3s"', '"1s"'))
+    out = bench.folder / "out"
+    with bench.started("run", study, "--out", "out") as process:
+        assert wait_until((out / "clients/trials/0002/os.jsonl").exists, seconds=300)
+        process.send_signal(number)
+        _, stderr = process.communicate(timeout=200)
+    assert f"{WINNER} settings: proven to be faster" in stderr
+    if number is signal.SIGINT:
+        assert process.returncode == 130, stderr
+        assert "`pgdyno resume out` goes on" in stderr
+    bench.assert_nothing_runs()
+    before = snapshot(out) | snapshot(out / "clients")
+    assert len(before) == 2
+    done = bench.run("resume", "out")
+    assert done.returncode == 0, done.stderr
+    assert before.items() <= (snapshot(out) | snapshot(out / "clients")).items()
+    assert "nothing is left to measure" in bench.run("resume", "out").stderr
+
+    report = read_report(out)
+    jsonschema.validate(report, make_schema())
+    assert report["scaling"]["arm"] == WINNER
+    (comparison,) = report["scaling"]["experiment"]["comparisons"]
+    assert [point["clients"] for point in comparison["sweep"]["points"]] == [1, 2]
+    (question,) = [q for q in report["experiment"]["comparisons"][0]["questions"] if q["metric"] == "tps"]
+    assert question["verdict"]["kind"] == "faster"
+    trials = finished_trials(out / "clients")
+    assert len(trials) == 6
+    for trial in trials:
+        assert {"synchronous_commit"} <= {one["name"] for one in trial["settings"] if one["value"] == "off"}
+    title = f"tpcb-like by clients, {WINNER} settings"
+    for shown in (bench.run("show", "out").stdout, *((out / f"report.{form}").read_text() for form in ("md", "html"))):
+        assert title in shown
+    # Its own record says all of itself, and is none of the records of the folder.
+    alone = bench.json("plan", "out/clients/study.toml")
+    assert alone["scaling"] is None
+    arms = alone["plan"]["experiment"]["arms"]
+    assert [(arm["clients"], arm["server"]["settings"]) for arm in arms] == [
+        (clients, {"synchronous_commit": "off"}) for clients in (1, 2)
+    ]
+    assert len(bench.json("list", "--records", ".")["records"]) == 1
+    whole = bench.json("plan", "out/study.toml")
+    own_s, following_s = (sum(step["predicted_s"] for step in whole[name]["steps"]) for name in ("plan", "scaling"))
+    assert whole["predicted_s"] == pytest.approx(own_s + following_s)
