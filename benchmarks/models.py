@@ -4,10 +4,14 @@ What is predicted never goes in. Each part says what does:
 
   commit   TPS of tpcb-like, prepared, scale 100, 1 to 8 clients, that wait for their flushes. In go TPS of a loop of commits
            with one client, each with as much WAL as a transaction of tpcb-like, just before and after (what a flush takes),
-           TPS of tpcb-like with synchronous_commit=off of each number of clients, and what CPU time waiting for a flush
-           costs one client. No TPS of tpcb-like that waits goes in. With few clients flushes bind, with more the CPUs.
+           TPS of tpcb-like with synchronous_commit=off of each number of clients, what CPU time waiting for a flush costs
+           one client, and the number of branches and tellers. How differently long flushes take is from the loop's log. No
+           TPS of tpcb-like that waits goes in. With few clients flushes bind, with more the CPUs. `plain` are the errors of
+           the same without rows and with all flushes alike.
   held     the same with the server's writes held to 1,000 a second (blkio of cgroup v1, which takes root), so that flushes
            are what binds: the flush-bound case also where the disk is a quick one.
+  slow     the same with flushes of 20 ms by a preloaded shim (which takes gcc), scale 20: flushes bind, all are alike, and what
+           else the machine does hardly counts. What is left is who shares a flush, and who waits for whose row.
   reads    blocks read per transaction, select-only and tpcb-like, scale 20, for three sizes of shared_buffers. In go the
            pages of table and key as the server counts them, and the sizes.
   images   full-page images of so many updates after a checkpoint, scale 20. In go the same pages and the updates.
@@ -23,6 +27,7 @@ import os
 import random
 import shutil
 import statistics
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,8 +37,10 @@ from pathlib import Path
 import msgspec
 import numpy as np
 from figures import say
+from planted_causes import SHIM
 
 from pgdyno.analyse.models import (
+    KeptRows,
     PageClass,
     ceiling_tps,
     charge_waits,
@@ -42,6 +49,7 @@ from pgdyno.analyse.models import (
     predict_commit_tps,
     predict_full_page_images,
     predict_reads,
+    wait_for_rows,
 )
 from pgdyno.record.serverlog import CheckpointComplete, CheckpointStart, read_serverlog
 from pgdyno.record.types import Dataset
@@ -57,12 +65,13 @@ from pgdyno.spec.study import DataSpec, ServerSpec
 from pgdyno.spec.table import QueryMode
 from pgdyno.units import PAGE_BYTES
 
-PARTS = ("reads", "images", "distance", "commit", "held")
+PARTS = ("reads", "images", "distance", "commit", "held", "slow")
 CLIENTS = (1, 2, 4, 8)
 COMMIT_SCALE, READ_SCALE = 100, 20
 SIZES_MB = (16, 64, 160)
 MB = 1024**2
 HELD_IOPS = 1000
+SLOW_FLUSH_US = 20_000
 BLKIO = Path("/sys/fs/cgroup/blkio/pgdyno-models")
 # Of a message without content and the commit after it.
 EMPTY_MESSAGE_WAL_BYTES = 150
@@ -80,6 +89,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """Blocks that shared_buffers missed, for a transaction."""
     images: int
     wal_bytes: int
+    latencies_s: tuple[float, ...] = ()
+    """Of each transaction, where they were logged."""
 
 
 class Bench:
@@ -97,8 +108,11 @@ class Bench:
         length = max(1, round(wal_bytes - EMPTY_MESSAGE_WAL_BYTES))
         self.loop.write_text(f"SELECT pg_logical_emit_message(true, 'pgdyno', repeat('x', {length}));\n")
 
-    def run(self, script: str, clients: int, seconds: float, *, waits: bool = True) -> Run:
+    def run(self, script: str, clients: int, seconds: float, *, waits: bool = True, logs: bool = False) -> Run:
         """A load whose sessions wait for their flushes, or do not."""
+        folder = make_folder(self._folder)
+        if not self.server.home.user.is_self:
+            shutil.chown(folder, self.server.home.user.name)
         with self.server.connect() as connection:
             connection.execute(f"ALTER DATABASE {DATABASE} SET synchronous_commit = {'on' if waits else 'off'}")
             before = sql.read_counters(connection, watched_database=DATABASE)
@@ -110,9 +124,10 @@ class Bench:
             threads=min(clients, 2),
             duration_s=seconds,
             reports_statements=False,
+            log_prefix=folder / "log" if logs else None,
         )
         cpu_s = tree_cpu_s(self.server.pid)
-        done = self._pgbench.run_load(load, directory=make_folder(self._folder))
+        done = self._pgbench.run_load(load, directory=folder)
         # A backend gives its counts when it ends, and its CPU time when the postmaster has heard of it.
         time.sleep(0.15)
         cpu_s = tree_cpu_s(self.server.pid) - cpu_s + (done.cpu_s or 0.0)
@@ -127,6 +142,9 @@ class Bench:
             reads=grown["blks_read_pages"] / count,
             images=int(grown["wal_fpi_count"]),
             wal_bytes=int(grown["wal_bytes"]),
+            latencies_s=tuple(
+                int(line.split()[2]) * 1e-6 for log in folder.glob("log.*") for line in log.read_text().splitlines()
+            ),
         )
 
     def pages_of(self, name: str) -> int:
@@ -191,6 +209,8 @@ class Commits(msgspec.Struct, frozen=True, kw_only=True):
 
     flush_s: dict[int, float]
     """By clients: of the loop just before and just after their load."""
+    spread: dict[int, tuple[float, ...]]
+    """By clients: what twentieths of those flushes take over their mean."""
     waiting: dict[int, Run]
 
 
@@ -207,21 +227,43 @@ def measure_unflushed(bench: Bench, rounds: int) -> dict[int, list[Run]]:
     return seen
 
 
-def measure_waiting(bench: Bench, rounds: int, loop_off_tps: float) -> list[Commits]:
+def measure_waiting(bench: Bench, rounds: int, loop_off_tps: float, *, seconds: float) -> list[Commits]:
     """Loads that wait for flushes, in random order, each between two looks at what a flush takes: it changes by the second."""
     draw = random.Random(1)
     measured = []
     for number in range(rounds):
-        flush_s, waiting = {}, {}
+        flush_s, spread, waiting = {}, {}, {}
         for clients in draw.sample(CLIENTS, k=len(CLIENTS)):
-            before = bench.run(str(bench.loop), 1, 1)
-            waiting[clients] = bench.run("tpcb-like", clients, 2)
-            after = bench.run(str(bench.loop), 1, 1)
+            before = bench.run(str(bench.loop), 1, 1, logs=True)
+            waiting[clients] = bench.run("tpcb-like", clients, seconds)
+            after = bench.run(str(bench.loop), 1, 1, logs=True)
             looped_tps = statistics.harmonic_mean([before.tps, after.tps])
             flush_s[clients] = measure_flush_s(flushed_tps=looped_tps, unflushed_tps=loop_off_tps)
-        measured.append(Commits(flush_s=flush_s, waiting=waiting))
+            spread[clients] = spread_flushes((*before.latencies_s, *after.latencies_s), 1 / loop_off_tps)
+        measured.append(Commits(flush_s=flush_s, spread=spread, waiting=waiting))
         print(f"  round {number + 1} of {rounds}", flush=True)
     return measured
+
+
+def spread_flushes(latencies_s: Sequence[float], work_s: float) -> tuple[float, ...]:
+    """What twentieths of flushes take over their mean, from transactions that each wait for one."""
+    flushes = np.sort(np.maximum(np.array(latencies_s) - work_s, 0.1 * np.array(latencies_s)))
+    parts = np.array([part.mean() for part in np.array_split(flushes, min(20, len(flushes)))])
+    return tuple(float(one) for one in parts / parts.mean())
+
+
+@contextmanager
+def slowed(folder: Path) -> Iterator[None]:
+    """Have each flush of a server that is started meanwhile take so much longer."""
+    source, library = folder / "slow.c", folder / "slow.so"
+    source.write_text(SHIM)
+    subprocess.run(["gcc", "-shared", "-fPIC", "-O2", "-o", library, source, "-ldl"], check=True)
+    library.chmod(0o755)
+    os.environ.update(LD_PRELOAD=str(library), SLOW_FLUSH_US=str(SLOW_FLUSH_US))
+    try:
+        yield
+    finally:
+        del os.environ["LD_PRELOAD"], os.environ["SLOW_FLUSH_US"]
 
 
 @contextmanager
@@ -246,7 +288,7 @@ def held(pid: int, path: Path) -> Iterator[None]:
         BLKIO.rmdir()
 
 
-def say_commits(name: str, off: Mapping[int, Sequence[Run]], measured: Sequence[Commits]) -> None:
+def say_commits(name: str, off: Mapping[int, Sequence[Run]], measured: Sequence[Commits], *, scale: int) -> None:
     off_tps = {clients: statistics.median(run.tps for run in runs) for clients, runs in off.items()}
     off_cpu_s = {clients: statistics.median(run.cpu_s for run in runs) for clients, runs in off.items()}
     wait_cpu_s = max(0.0, statistics.median(one.waiting[1].cpu_s for one in measured) - off_cpu_s[1])
@@ -257,12 +299,19 @@ def say_commits(name: str, off: Mapping[int, Sequence[Run]], measured: Sequence[
     say(f"models.{name}.input.flush", flush_s * 1e6, unit="us", n=2 * len(CLIENTS) * len(measured))
     say(f"models.{name}.input.wait_cpu", wait_cpu_s * 1e6, unit="us", n=len(measured))
     say(f"models.{name}.input.cpus", cpus, unit="count", n=len(off[1]))
-    errors = []
+    # A branch is updated by the fifth of seven statements, one of its tellers by the fourth.
+    kept = [KeptRows(rows_count=scale * each, work_before_s=off_cpu_s[1] * n / 7) for each, n in ((1, 4), (10, 3))]
+    errors, plain = [], []
     for clients in CLIENTS:
-        forecasts = [predict_commit_tps(charged[:clients], flush_s=one.flush_s[clients]).tps for one in measured]
+        forecasts, alike = [], []
+        for one in measured:
+            mean_s = one.flush_s[clients]
+            flushed = predict_commit_tps(charged[:clients], flush_s=[mean_s * part for part in one.spread[clients]])
+            forecasts.append(wait_for_rows(flushed.tps, clients=clients, kept=kept))
+            alike.append(predict_commit_tps(charged[:clients], flush_s=mean_s).tps)
         seen = [one.waiting[clients].tps for one in measured]
-        ratios = [forecast / tps - 1 for forecast, tps in zip(forecasts, seen, strict=True)]
-        errors.append(statistics.median(ratios))
+        errors.append(statistics.median(forecast / tps - 1 for forecast, tps in zip(forecasts, seen, strict=True)))
+        plain.append(statistics.median(forecast / tps - 1 for forecast, tps in zip(alike, seen, strict=True)))
         alone = statistics.median(ceiling_tps(clients, flush_s=one.flush_s[clients]) for one in measured)
         print(
             f"  {clients} clients: {statistics.median(forecasts):,.0f} tps predicted, {statistics.median(seen):,.0f}"
@@ -270,6 +319,7 @@ def say_commits(name: str, off: Mapping[int, Sequence[Run]], measured: Sequence[
         )
         say(f"models.{name}.{clients}_clients.measured_tps", statistics.median(seen), unit="tps", n=len(seen))
         say(f"models.{name}.{clients}_clients.error", errors[-1], unit="ratio", n=len(seen))
+        say(f"models.{name}.{clients}_clients.plain_error", plain[-1], unit="ratio", n=len(seen))
     say_errors(f"models.{name}.error", errors)
 
 
@@ -283,8 +333,8 @@ def run_commits(name: str, home: Home, installation: Installation, folder: Path,
         off = measure_unflushed(bench, rounds)
         loop_off_tps = statistics.median(run.tps for run in off[0])
         with held(bench.server.pid, home.root) if name == "held" else nullcontext():
-            measured = measure_waiting(bench, rounds, loop_off_tps)
-    say_commits(name, off, measured)
+            measured = measure_waiting(bench, rounds, loop_off_tps, seconds=5 if name == "slow" else 2)
+    say_commits(name, off, measured, scale=scale)
 
 
 def run_reads(home: Home, installation: Installation, folder: Path, *, sizes_mb: Sequence[int], seconds: float) -> None:
@@ -375,11 +425,11 @@ def say_errors(name: str, errors: Sequence[float]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a rough answer within a minute")
-    parser.add_argument("--part", nargs="+", choices=PARTS, help="[default: all; with --quick, all but held]")
+    parser.add_argument("--part", nargs="+", choices=PARTS, help="[default: all; with --quick, all but held and slow]")
     parser.add_argument("--rounds", type=int, default=8, help="of commits")
     parser.add_argument("--home", type=Path, help="keeps loaded data; else they are loaded and thrown away")
     options = parser.parse_args()
-    parts = options.part or (PARTS[:-1] if options.quick else PARTS)
+    parts = options.part or (PARTS[:-2] if options.quick else PARTS)
     with ExitStack() as stack:
         root = Path(tempfile.mkdtemp(prefix="pgdyno-models-", dir="/var/tmp"))
         root.chmod(0o755)
@@ -390,7 +440,14 @@ def main() -> None:
             print(f"{part}:", flush=True)
             folder = root / part
             folder.mkdir(mode=0o755)
-            if part in {"commit", "held"}:
+            if part == "slow":
+                if shutil.which("gcc") is None:
+                    print("  no gcc: left out")
+                    continue
+                with slowed(folder):
+                    rounds = 1 if options.quick else options.rounds
+                    run_commits(part, home, installation, folder, scale=READ_SCALE, rounds=rounds)
+            elif part in {"commit", "held"}:
                 if part == "held" and not os.access(BLKIO.parent, os.W_OK):
                     print("  no blkio of cgroup v1 that may be written: left out")
                     continue

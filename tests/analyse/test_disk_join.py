@@ -27,6 +27,18 @@ def test_limits_are_those_of_the_card() -> None:
     assert limits.flush_how == "disk card, sequential pages"
 
 
+def test_how_differently_long_flushes_take() -> None:
+    """Of the median half, of the mean all: the slowest twentieth takes what is left."""
+    spread = find_limits(make_card()).flush_spread
+    assert len(spread) == 20
+    assert sum(spread) / 20 == pytest.approx(1.0)
+    assert list(spread) == sorted(spread)
+    # Cards made by hand have a median of 0.9 of the mean and a 95th percentile of 2.
+    assert spread[0] == spread[9] == pytest.approx(0.8, abs=0.1)
+    assert spread[-1] == pytest.approx(2.0, rel=0.15)
+    assert find_limits(make_card(runs=())).flush_spread == ()
+
+
 def test_a_card_without_runs_knows_what_pg_test_fsync_says() -> None:
     card = make_card(runs=())
     limits = find_limits(card)

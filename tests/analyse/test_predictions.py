@@ -4,7 +4,13 @@ import msgspec
 import pytest
 
 from pgdyno.analyse.disk_join import DiskLimits
-from pgdyno.analyse.models import predict_commit_tps, predict_full_page_images, unflushed_tps
+from pgdyno.analyse.models import (
+    KeptRows,
+    predict_commit_tps,
+    predict_full_page_images,
+    unflushed_tps,
+    wait_for_rows,
+)
 from pgdyno.analyse.predictions import (
     DISTANCE,
     IMAGES,
@@ -55,10 +61,16 @@ def test_counts_of_an_earlier_trial_make_the_others() -> None:
     assert set(found) == {READS, TPS, IMAGES}
     # A CPU second for 2,000 transactions, and no other program: nothing else of it goes in.
     unflushed = unflushed_tps(4, think_s=0.0005, cpu_s=0.0005, cpu_count=2.0)
-    assert found[TPS].value == pytest.approx(predict_commit_tps(unflushed, flush_s=0.001).tps, rel=0.01)
+    flushed = predict_commit_tps(unflushed, flush_s=0.001).tps
+    kept = [
+        KeptRows(rows_count=20, work_before_s=0.0005 * 4 / 7),
+        KeptRows(rows_count=200, work_before_s=0.0005 * 3 / 7),
+    ]
+    assert found[TPS].value == pytest.approx(wait_for_rows(flushed, clients=4, kept=kept), rel=0.01)
     assert found[TPS].low is not None
     assert found[TPS].high is not None
     assert found[TPS].low < found[TPS].value < found[TPS].high
+    assert {one.name for one in found[TPS].inputs} >= {"flush", "branches"}
     images = predict_full_page_images(updates_count=COUNT, pages_count=32_787) / COUNT
     assert images < found[IMAGES].value < 2
     assert all("trial 1" in {one.how for one in found[name].inputs} for name in (TPS, IMAGES, READS))
@@ -90,6 +102,19 @@ def test_what_others_use_of_the_cpus_is_left_out() -> None:
 )
 def test_what_nobody_knows_is_not_predicted(others: dict[str, object]) -> None:
     assert predict_trial(before(earlier=make_data(), **others)) == ()
+
+
+def test_flushes_that_differ_make_smaller_batches() -> None:
+    spread = msgspec.structs.replace(LIMITS, flush_spread=(0.1,) * 18 + (1.2, 17.0))
+    even, uneven = (
+        named(predict_trial(before("simple-update", earlier=make_data(), limits=limits)))[TPS]
+        for limits in (LIMITS, spread)
+    )
+    assert uneven.value < 0.8 * even.value
+    slowest = next(one for one in uneven.inputs if one.name == "flush, slowest 5 %")
+    assert slowest.value == pytest.approx(0.017)
+    # A script that updates no branch waits for none.
+    assert "branches" not in {one.name for one in even.inputs}
 
 
 def test_loads_that_do_not_wait_for_flushes_get_no_tps() -> None:

@@ -16,11 +16,12 @@ import msgspec
 import numpy as np
 
 from pgdyno.analyse.ceiling import TRANSFERS, InstanceLimits
-from pgdyno.analyse.disk_card import estimate_card
+from pgdyno.analyse.disk_card import DiskFigures, estimate_card
 from pgdyno.analyse.disk_efficiency import ceilings_of, hold_against, instance_limits_of
 from pgdyno.analyse.disk_entries import Entry, EntryKey, list_entries
 from pgdyno.analyse.models import ceiling_tps
 from pgdyno.analyse.raid import times_of
+from pgdyno.plan.disk import Pattern
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record import series
 from pgdyno.record.disk_card import DiskCard
@@ -31,6 +32,7 @@ from pgdyno.record.trial_data import TrialData
 _WRITES_BYTES = 100.0
 # Scripts of several transactions wait for several flushes in each.
 _ONE_COMMIT_RATIO = 1.05
+_TWENTIETHS = 20
 _GIVEN_UP = frozenset({"off", "false", "no", "0"})
 
 
@@ -43,6 +45,8 @@ class DiskLimits(msgspec.Struct, frozen=True, kw_only=True):
     flush_high_s: float | None = None
     """Ends of its interval; None without one."""
     flush_how: str = ""
+    flush_spread: tuple[float, ...] = ()
+    """What twentieths of them take, over their mean, from the quickest up; empty where only the mean is known."""
     random_read_iops: float | None = None
     random_write_iops: float | None = None
     read_bytes_per_s: float | None = None
@@ -118,7 +122,8 @@ class DiskJoin(msgspec.Struct, frozen=True, kw_only=True):
 
 def find_limits(card: DiskCard) -> DiskLimits:
     """The limits that a card knows, as they were measured and as they last."""
-    listed = list_entries(card, estimate_card(card))
+    figures = estimate_card(card)
+    listed = list_entries(card, figures)
     entries = {entry.key: entry for entry in listed}
     flushes = entries.get(EntryKey.FLUSHES)
     estimate = None if flushes is None else flushes.estimate
@@ -127,6 +132,7 @@ def find_limits(card: DiskCard) -> DiskLimits:
         flush_low_s=_inverse(None if estimate is None else estimate.high),
         flush_high_s=_inverse(None if estimate is None else estimate.low),
         flush_how="" if flushes is None else f"disk card, {flushes.how}",
+        flush_spread=_spread_flushes(figures),
         random_read_iops=_value(entries.get(EntryKey.RANDOM_READ)),
         random_write_iops=_value(entries.get(EntryKey.RANDOM_WRITE)),
         read_bytes_per_s=_value(entries.get(EntryKey.SEQUENTIAL_READ)),
@@ -225,6 +231,20 @@ def _instance_uses(limits: DiskLimits, seen: dict[str, float]) -> Iterator[DiskU
         read, written = seen.get(f"disk_read_{name}"), seen.get(f"disk_write_{name}")
         if read is not None and written is not None and lets:
             yield DiskUse(kind=kind, used=read + limits.copies * written, limit=lets, unit=unit, how=how)
+
+
+def _spread_flushes(figures: DiskFigures) -> tuple[float, ...]:
+    """How differently long flushes take: half as the median, then up to the 95th percentile, the last what the mean leaves."""
+    job = figures.find(Pattern.WAL)
+    if job is None or job.flush is None:
+        return ()
+    mean, p50, p95 = job.flush.mean_us.value, job.flush.p50_us.value, job.flush.p95_us.value
+    if not mean or not p50 or not p95:
+        return ()
+    half = _TWENTIETHS // 2
+    below = [p50] * half + [p50 * (p95 / p50) ** (place / half) for place in range(1, half)]
+    times = np.array([*below, max(p95, _TWENTIETHS * mean - sum(below))])
+    return tuple(float(one) for one in times / times.mean())
 
 
 def _find_lasting(card: DiskCard, entries: Sequence[Entry]) -> DiskLimits | None:

@@ -38,6 +38,14 @@ class CommitForecast(msgspec.Struct, frozen=True, kw_only=True):
     """Transactions that a flush makes durable, in the mean."""
 
 
+class KeptRows(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows of which each transaction takes one, any of them, and keeps it locked until its commit is durable."""
+
+    rows_count: float
+    work_before_s: float
+    """Of a transaction, before it takes the row."""
+
+
 class PageClass(msgspec.Struct, frozen=True, kw_only=True):
     """Pages that are alike: each is as likely as any other of them to be the next."""
 
@@ -101,7 +109,7 @@ def charge_waits(unflushed: Sequence[float], *, wait_cpu_s: float, cpu_count: fl
     return (*unflushed[:1], *(1.0 / (1.0 / rate + wait_cpu_s / cpu_count) for rate in unflushed[1:]))
 
 
-def predict_commit_tps(unflushed: Sequence[float], *, flush_s: float) -> CommitForecast:
+def predict_commit_tps(unflushed: Sequence[float], *, flush_s: float | Sequence[float]) -> CommitForecast:
     """TPS of a closed loop in which each transaction ends with a flush that is shared with all who wait for it.
 
     A Markov chain over the sizes of batches. While a flush is under way the other clients work: with n of them at work
@@ -112,24 +120,30 @@ def predict_commit_tps(unflushed: Sequence[float], *, flush_s: float) -> CommitF
     Limits: 1/(Z+F) for one client, N/2 in a batch and N/(2F) for more whose work Z is short against the flush F, and
     unflushed[N-1] where flushes cost nothing. For very many clients it is the smaller of the last two.
 
+    Where flushes take differently long, batches gather during the long ones, and the short ones are over before many have
+    come: the more they differ, the smaller a batch is in the mean. One flush tells nothing of the next one here.
+
     Source: Chandy, Herzog & Woo 1975, doi:10.1147/rd.191.0036, for work as one server of a rate by load; Bailey 1954,
     Journal of the Royal Statistical Society B 16, for chains at the ends of batches; PostgreSQL 18, access/transam/xlog.c,
     XLogFlush, for who shares a flush.
 
     Args:
         unflushed: TPS without waiting for flushes of 1, 2, … N clients; N is how many there are.
-        flush_s: Of writing and flushing a little WAL.
+        flush_s: Of writing and flushing a little WAL; several are equally likely.
     """
     from scipy.linalg import expm  # noqa: PLC0415 - most commands predict nothing
 
-    rates = np.asarray(unflushed, dtype=np.float64)
-    _check_positive(clients=rates.size, flush_s=flush_s, **{f"unflushed[{n}]": rate for n, rate in enumerate(rates)})
+    rates, times_s = np.asarray(unflushed, dtype=np.float64), np.atleast_1d(np.asarray(flush_s, dtype=np.float64))
+    mean_s = float(times_s.mean())
+    _check_positive(
+        clients=rates.size, flush_s=float(times_s.min()), **{f"unflushed[{n}]": rate for n, rate in enumerate(rates)}
+    )
     clients = rates.size
     if clients > _MOST_CLIENTS:
-        tps = min(float(rates[-1]), ceiling_tps(clients, flush_s=flush_s))
-        return CommitForecast(tps=tps, batch_count=tps * flush_s)
+        tps = min(float(rates[-1]), ceiling_tps(clients, flush_s=mean_s))
+        return CommitForecast(tps=tps, batch_count=tps * mean_s)
     # Row n: how many of n at work are still at work when a flush ends.
-    still = expm(_falling(rates) * flush_s)
+    still = np.mean([expm(_falling(rates) * one) for one in times_s], axis=0)
     following = np.zeros((clients, clients))
     idle_s = np.empty(clients)
     for batch in range(1, clients + 1):
@@ -140,7 +154,41 @@ def predict_commit_tps(unflushed: Sequence[float], *, flush_s: float) -> CommitF
         idle_s[batch - 1] = nobody / rates[-1]
     share = _stationary(following)
     batch_count = float(share @ np.arange(1, clients + 1))
-    return CommitForecast(tps=batch_count / float(flush_s + share @ idle_s), batch_count=batch_count)
+    return CommitForecast(tps=batch_count / float(mean_s + share @ idle_s), batch_count=batch_count)
+
+
+def wait_for_rows(tps: float, *, clients: int, kept: Sequence[KeptRows]) -> float:
+    """What is left of a rate when a transaction also waits for rows that others keep locked until their flush is over.
+
+    Each row is a queue whose service is as long as a transaction keeps it, nearly a constant; who comes to it meets what the
+    other clients alone would make of it. What a client keeps while it waits is left out.
+
+    Source: Kleinrock 1975, Queueing Systems I, 5.8, M/D/1; Reiser & Lavenberg 1980, doi:10.1145/322186.322195, arrival
+    theorem of closed networks.
+
+    Args:
+        tps: Without that waiting.
+        clients: In a closed loop.
+        kept: Of a transaction.
+    """
+    from scipy.optimize import brentq  # noqa: PLC0415 - most commands predict nothing
+
+    _check_positive(tps=tps, clients=clients)
+    for one in kept:
+        _check_positive(rows_count=one.rows_count)
+    cycle_s = clients / tps
+    held = [(one.rows_count, max(0.0, cycle_s - one.work_before_s)) for one in kept]
+    # Below it a row would be taken more than all of the time.
+    least_s = max([cycle_s, *((clients - 1) * held_s / rows for rows, held_s in held)])
+
+    def missing_s(longer_s: float) -> float:
+        busy = [((clients - 1) * held_s / rows / longer_s, held_s) for rows, held_s in held]
+        return longer_s - cycle_s - sum(held_s * share / (2.0 * (1.0 - share)) for share, held_s in busy)
+
+    low_s, high_s = least_s * (1.0 + 1e-9), least_s * 2.0
+    while missing_s(high_s) < 0.0:
+        high_s *= 2.0
+    return clients / (low_s if missing_s(low_s) >= 0.0 else float(brentq(missing_s, low_s, high_s)))
 
 
 def measure_flush_s(*, flushed_tps: float, unflushed_tps: float) -> float:
