@@ -90,8 +90,8 @@ class PlanView(msgspec.Struct, frozen=True, kw_only=True):
         table.add_column("step")
         table.add_column("seconds", justify="right")
         table.add_column("what")
-        for plan in (self.plan, self.scaling):
-            for step in () if plan is None else plan.steps:
+        for plan in filter(None, (self.plan, self.scaling)):
+            for step in plan.steps:
                 table.add_row(step.kind.value, f"{step.predicted_s:.0f}", _describe_step(plan, step))
         for choice in self.plan.choices:
             table.add_row("chosen", "", f"{choice.name} = {choice.value}: {choice.reason}")
