@@ -9,12 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from pgdyno.analyse.episode import Episode, EpisodeKind
 from pgdyno.analyse.estimate import Estimate, estimate_geometric_mean
 from pgdyno.analyse.limit import LimitAnswer
 from pgdyno.analyse.rate_search import RateSearch
+from pgdyno.analyse.record_difference import Difference, Standing
 from pgdyno.analyse.record_sides import Side, hours_apart, list_sides, look_alike, pair_sides
 from pgdyno.analyse.records_comparison import LIMIT, compare_records
-from pgdyno.analyse.records_gate import Difference, Standing, pass_gate
+from pgdyno.analyse.records_gate import pass_gate
 from pgdyno.analyse.study import analyse_study
 from pgdyno.analyse.types import StudyAnalysis, TrialAnalysis
 from pgdyno.plan.experiment import Arm, Experiment
@@ -36,8 +38,10 @@ def analysed() -> tuple[StudyRecord, StudyAnalysis]:
 
 
 def base() -> Side:
+    """As if its trials were long enough to look for cliffs in."""
     (side,) = list_sides(*analysed(), script_hashes={})
-    return side
+    trials = tuple(msgspec.structs.replace(trial, episodes_absent=None) for trial in side.workload.trials)
+    return msgspec.structs.replace(side, workload=msgspec.structs.replace(side.workload, trials=trials))
 
 
 def changed(*, study: Change | None = None, trial: Change | None = None, side: Side | None = None) -> Side:
@@ -79,6 +83,34 @@ def change_load(**load: Any) -> Change:
 
 def test_a_record_beside_itself_differs_in_nothing() -> None:
     assert pass_gate(base(), base()) == ()
+
+
+def test_where_nobody_looked_for_cliffs_that_is_declared() -> None:
+    (side,) = list_sides(*analysed(), script_hashes={})
+    (one,) = pass_gate(side, side)
+    assert (one.standing, one.subject) == (Standing.DECLARED, "cliffs and stalls")
+    assert "too short" in one.first
+
+
+def fell(kind: EpisodeKind, *trials: bool) -> Side:
+    side = base()
+    episode = Episode(kind=kind, metric="tps", from_s=4.0, until_s=None, before=4e3, after=2e3, change_ratio=-0.5)
+    fallen = tuple(
+        msgspec.structs.replace(trial, episodes=(episode,) if has else ())
+        for trial, has in zip(side.workload.trials, trials, strict=True)
+    )
+    return msgspec.structs.replace(side, workload=msgspec.structs.replace(side.workload, trials=fallen))
+
+
+def test_a_run_that_fell_off_a_cliff_is_not_compared_with_one_before_its_own() -> None:
+    both, one = fell(EpisodeKind.CLIFF, True, True), fell(EpisodeKind.CLIFF, True, False)
+    refusal = differences(base(), both, Standing.REFUSED)["cliff"]
+    assert (refusal.first, refusal.other) == ("in 0 of 2 trials", "in 2 of 2 trials")
+    assert not differences(both, one, Standing.REFUSED)
+    assert "two states" in differences(both, one, Standing.DECLARED)["cliff"].why
+    stalled = fell(EpisodeKind.STALL, True, False)
+    assert list(differences(base(), stalled, Standing.DECLARED)) == ["stalls and slow changes"]
+    assert pass_gate(base(), fell(EpisodeKind.SAWTOOTH, True, True)) == ()
 
 
 REFUSED: dict[str, tuple[str, Change | None, Change | None]] = {
@@ -166,15 +198,28 @@ def test_a_run_that_never_met_a_checkpoint_is_not_compared_with_one_that_did() -
 
 
 def test_parts_of_a_cycle_are_declared() -> None:
-    events = next(trial.events for trial in base().workload.trials)
+    events = base().workload.trials[0].events
     one = with_trials(events=tuple(event for event in events if event.kind == "checkpoint")[:1])
     assert "parts of a cycle" in differences(base(), one, Standing.DECLARED)["checkpoints in a trial"].why
 
 
 VALIDITY: dict[str, tuple[str, Standing, dict[str, Any]]] = {
-    "generator": ("pgbench's busiest thread", Standing.REFUSED, {"shares": {"load_generator_thread_ratio": 0.97}}),
-    "steal": ("CPU taken by the hypervisor", Standing.DECLARED, {"shares": {"cpu_steal_ratio": 0.05}}),
-    "others": ("CPU used by other programs", Standing.DECLARED, {"shares": {"cpu_others_ratio": 0.3}}),
+    "generator": (
+        "pgbench's busiest thread",
+        Standing.REFUSED,
+        {"shares": {"cpu_busy_ratio": 0.5, "load_generator_thread_ratio": 0.97}},
+    ),
+    "steal": (
+        "CPU taken by the hypervisor",
+        Standing.DECLARED,
+        {"shares": {"cpu_busy_ratio": 0.5, "cpu_steal_ratio": 0.05}},
+    ),
+    "others": (
+        "CPU used by other programs",
+        Standing.DECLARED,
+        {"shares": {"cpu_busy_ratio": 0.5, "cpu_others_ratio": 0.3}},
+    ),
+    "no samplers": ("the machine under the load", Standing.DECLARED, {"shares": {}}),
     "failures": ("failed transactions", Standing.DECLARED, {"failed_count": 10**5}),
 }
 

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from pgdyno.analyse.records_gate import Difference, Standing
+from pgdyno.analyse.record_difference import Difference, Standing
 from pgdyno.errors import ExitCode, SpecError
 from pgdyno.flow.compare_records import RecordsResult, compare_named
 from tests.records import RECORDS, WRITING, Change, copy_record, edit, with_setting

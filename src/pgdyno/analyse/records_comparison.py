@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from pgdyno.analyse.estimate import Estimate
+from pgdyno.analyse.record_difference import Difference, Standing
 from pgdyno.analyse.record_sides import Side, pair_sides
-from pgdyno.analyse.records_gate import Difference, Standing, pass_gate
+from pgdyno.analyse.records_gate import pass_gate
 from pgdyno.analyse.throughput import estimate_over_trials
 from pgdyno.analyse.welch import ratio_of
 from pgdyno.facts.metrics import find_metric

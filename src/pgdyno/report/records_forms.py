@@ -9,8 +9,8 @@ import msgspec
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from pgdyno.analyse.record_difference import Difference
 from pgdyno.analyse.records_comparison import Figure, PairComparison, RecordComparison
-from pgdyno.analyse.records_gate import Difference
 from pgdyno.record.types import HostFacts, ServerFacts
 from pgdyno.report.grid import Grid
 from pgdyno.report.markdown import escape, format_table
