@@ -160,7 +160,7 @@ def _from_tuned(report: ReportInput, trusted: Mapping[str, str]) -> Iterator[Ste
     whole = shown.pop(None, [])
     yield from _use(whole, "Use the derived settings.")
     if not any(one.kind is VerdictKind.FASTER for one in whole):
-        yield from _stay(whole, STOCK)
+        yield from _stay(whole, STOCK, is_lone=True)
     for layer, of in shown.items():
         costs = [one for one in of if one.kind is VerdictKind.SLOWER]
         if costs:
@@ -191,7 +191,7 @@ def _from_answers(compared: Sequence[WorkloadAnswers], trusted: Mapping[str, str
     advised.sort(key=lambda step: -abs(step.gain_ratio or 0.0))
     yield from advised[:_MOST_PROVEN]
     if not advised:
-        yield from _stay([one for of in fair.values() for one in of], reference.title)
+        yield from _stay([one for of in fair.values() for one in of], reference.title, is_lone=len(fair) == 1)
 
 
 def _use(shown: Sequence[_Shown], words: str) -> Iterator[Step]:
@@ -203,15 +203,23 @@ def _use(shown: Sequence[_Shown], words: str) -> Iterator[Step]:
         yield msgspec.structs.replace(step, caution=f"Weigh it: {slower}." if slower else "")
 
 
-def _stay(shown: Sequence[_Shown], reference: str) -> Iterator[Step]:
-    kinds = {one.kind for one in shown}
-    if kinds and kinds <= {VerdictKind.SLOWER, VerdictKind.EQUIVALENT}:
-        yield Step(standing=Standing.PROVEN, words=f"Stay with {reference}: what was tried is not faster.")
-    elif kinds:
-        yield Step(
-            standing=Standing.UNKNOWN,
-            words=f"Stay with {reference} for now: nothing that was tried is proven to be faster.",
-        )
+def _stay(shown: Sequence[_Shown], reference: str, *, is_lone: bool) -> Iterator[Step]:
+    """The step where nothing is faster.
+
+    Args:
+        shown: Verdicts, of one variant or of several.
+        reference: As it is called.
+        is_lone: Whether they are all of one variant: then that it is slower anywhere decides.
+    """
+    slower = [one for one in shown if one.kind is VerdictKind.SLOWER]
+    settled = sum(one.kind is VerdictKind.EQUIVALENT for one in shown) + len(slower)
+    if shown and (settled == len(shown) or (slower and is_lone)):
+        why = f": {'; '.join(one.words for one in slower)}" if slower and is_lone else ""
+        words = f"Stay with {reference}: what was tried is {'slower' if why else 'not faster'}{why}."
+        yield Step(standing=Standing.PROVEN, words=words)
+    elif shown:
+        words = f"Stay with {reference} for now: nothing that was tried is proven to be faster."
+        yield Step(standing=Standing.UNKNOWN, words=words)
 
 
 def _make(standing: Standing, words: str, shown: Sequence[_Shown]) -> Step:

@@ -1,0 +1,152 @@
+"""The first page: the order of steps, what may be called proven, what could not be judged, and nothing twice."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from pgdyno.analyse.time_share import Certainty
+from pgdyno.explain.explanations import LIMITS
+from pgdyno.explain.finding import Finding, Severity
+from pgdyno.flow.report import compose_report
+from pgdyno.record.store import RecordStore
+from pgdyno.report.explanation_document import make_explanation
+from pgdyno.report.explanation_terminal import render_explanation
+from pgdyno.report.finding_words import list_explanations, list_findings
+from pgdyno.report.first_page import FirstPage, make_first_page
+from pgdyno.report.input import ReportInput
+from pgdyno.report.next_steps import Standing
+from tests.report.build import build_report
+from tests.report.build_comparison import build_paired, build_switchback
+from tests.report.build_derived import build_derived, build_layers
+from tests.report.build_explained import build_explained, build_explained_comparison
+
+RECORDS = Path(__file__).parent.parent / "data" / "records"
+_PROVEN = Finding(
+    severity=Severity.NOTE,
+    rule=LIMITS,
+    claim="The CPUs limit this load.",
+    evidence="99 % busy",
+    advice="Take more of them.",
+    certainty=Certainty.PROVEN,
+    gain="TPS +38 % [+30, +47]",
+    gain_ratio=0.38,
+    workload="select-only",
+)
+
+
+def _page(*findings: Finding, report: ReportInput | None = None) -> FirstPage:
+    return make_first_page(msgspec.structs.replace(report or build_report(), explanations=findings))
+
+
+def _standings(page: FirstPage) -> list[Standing]:
+    return [step.standing for step in page.steps]
+
+
+def test_steps_come_by_what_is_known_of_their_gain_and_the_largest_first() -> None:
+    small = msgspec.structs.replace(_PROVEN, claim="a", advice="Do a.", certainty=Certainty.LIKELY, gain_ratio=0.1)
+    large = msgspec.structs.replace(small, claim="b", advice="Do b.", gain_ratio=2.4, confirm="x")
+    vague = msgspec.structs.replace(small, claim="c", advice="Do c.", gain="", gain_ratio=None)
+    page = _page(vague, small, large, _PROVEN)
+    assert [step.words for step in page.steps[:4]] == ["Take more of them.", "Do b.", "Do a.", "Do c."]
+    assert _standings(page) == [
+        Standing.PROVEN, Standing.EXPECTED, Standing.EXPECTED, Standing.UNKNOWN, Standing.SETTLES
+    ]  # fmt: skip
+    assert "explain pgdyno-records/20261121-0930-bench --confirm --workload select-only" in page.steps[-1].words
+
+
+def test_one_experiment_is_named_at_a_time_and_none_for_what_is_proven() -> None:
+    likely = msgspec.structs.replace(_PROVEN, certainty=Certainty.LIKELY, confirm="x")
+    other = msgspec.structs.replace(likely, claim="Locks limit this load.", workload="tpcb-like")
+    assert _standings(_page(likely, other)).count(Standing.SETTLES) == 1
+    assert Standing.SETTLES not in _standings(_page(msgspec.structs.replace(_PROVEN, confirm="x")))
+
+
+def test_the_same_advice_for_several_workloads_is_given_once() -> None:
+    (step,) = _page(_PROVEN, msgspec.structs.replace(_PROVEN, claim="d", workload="tpcb-like", gain="")).steps[:1]
+    assert step.workloads == ("select-only",)
+    both = _page(_PROVEN, msgspec.structs.replace(_PROVEN, claim="d", workload="tpcb-like", gain="TPS +9 %"))
+    assert both.steps[0].workloads == ("select-only", "tpcb-like")
+    assert both.steps[0].gain == "select-only: TPS +38 % [+30, +47]; tpcb-like: TPS +9 %"
+
+
+def test_what_gives_up_durability_is_a_what_if_and_never_advice() -> None:
+    page = make_first_page(build_switchback())
+    lossy = [step for step in page.steps if "asynchronous" in step.words]
+    assert [step.standing for step in lossy] == [Standing.WHAT_IF]
+    assert page.steps[-1] is lossy[0]
+    assert "shows what durability costs" in lossy[0].words
+    assert not any(step.standing is Standing.PROVEN and "Use" in step.words for step in page.steps)
+
+
+def test_a_machine_that_tells_identical_variants_apart_proves_nothing() -> None:
+    page = make_first_page(build_paired(is_hard=True))
+    assert Standing.PROVEN not in _standings(page)
+    assert "should not be used as they are" in page.alarm
+
+
+@pytest.mark.parametrize(
+    ("report", "words"),
+    [
+        (build_derived(), "Use the derived settings."),
+        (build_derived(is_hard=True), "Stay with stock"),
+        (build_layers(), "Use the derived settings."),
+    ],
+)
+def test_verdicts_lead_to_steps(report: ReportInput, words: str) -> None:
+    step = make_first_page(report).steps[0]
+    assert step.standing is Standing.PROVEN
+    assert step.words.startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("report", "reason"),
+    [
+        (build_report(names=("tpcb-like",), rounds=1, failed=(1,)), "no trial is finished"),
+        (build_report(names=("tpcb-like",), is_bare=True), "nothing was sampled while it ran"),
+        (build_switchback(), "variants alternate in its trials"),
+    ],
+)
+def test_what_was_not_judged_is_said_with_the_reason(report: ReportInput, reason: str) -> None:
+    (words,) = make_first_page(report).not_judged
+    assert words.endswith(f"was not judged: {reason}.")
+
+
+def test_limits_come_first_then_the_gravest_and_the_rest_is_folded() -> None:
+    page = make_first_page(build_explained(is_hard=True))
+    assert [one.rule for one in page.explained[:3]] == [LIMITS, LIMITS, "cliff"]
+    assert (len(page.shown), len(page.folded)) == (5, 3)
+
+
+def test_both_variants_of_a_workload_are_called_by_its_name() -> None:
+    (one,) = make_first_page(build_explained_comparison()).explained
+    assert one.of == "tpcb-like"
+    assert len(one.evidence) == 2
+
+
+def test_of_long_evidence_everybody_reads_the_first_clauses_and_nothing_is_lost() -> None:
+    evidence = "; ".join(f"clause {number} of some length with its figure {number * 7} %" for number in range(9))
+    (one,) = list_explanations(
+        msgspec.structs.replace(build_report(), explanations=(msgspec.structs.replace(_PROVEN, evidence=evidence),))
+    )
+    assert len(one.lead[0]) <= 150
+    assert "; ".join((*one.lead, *one.rest)) == evidence
+
+
+@pytest.mark.parametrize("name", ["v1-pg15", "v1-pg18"])
+def test_an_old_record_is_explained_as_far_as_it_goes_and_nothing_is_said_twice(name: str) -> None:
+    report = compose_report(RecordStore(RECORDS / name)).report
+    page = make_first_page(report)
+    assert page.explained or page.not_judged
+    assert not {one.claim for one in page.explained} & {one.claim for one in list_findings(report)}
+    document = make_explanation(report)
+    assert [one.name for one in document.workloads] == [one.name for one in report.analysis.workloads]
+    out = io.StringIO()
+    Console(file=out, width=80, no_color=True, highlight=False).print(render_explanation(report))
+    *lines, last = out.getvalue().rstrip().splitlines()
+    assert last.startswith("charts and figures: ")
+    assert max(map(len, lines)) <= 80
