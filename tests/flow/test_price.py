@@ -36,6 +36,17 @@ def test_a_record_at_the_price_of_a_host_file() -> None:
     assert demand.per_million_at_load.value == pytest.approx(262.9 / (100 * 2.628))
     # It was made on a machine of 2 CPUs.
     assert one.price.mismatch is not None
+    assert one.alarm == ""
+
+
+def test_durability_given_up_stands_beside_the_price(tmp_path: Path) -> None:
+    shutil.copytree(RECORDS / "v1-pg18", tmp_path / "record")
+    file = tmp_path / "record" / "record.json"
+    record = json.loads(file.read_text())
+    record["study"]["server"]["settings"] = {"fsync": False}
+    file.write_text(json.dumps(record))
+    (one,) = price_records([open_record(tmp_path / "record")], hosts=("c7g.large",), prices=None, load=None).records
+    assert one.price.workloads[0].durability_given_up == ("fsync = off",)
 
 
 def test_a_record_of_a_machine_without_a_price_and_with_one_of_the_user_s_own(tmp_path: Path) -> None:
@@ -76,6 +87,12 @@ def test_prices_that_are_not_understood(tmp_path: Path) -> None:
     mine.write_text(f'{OWN}[[instance]]\nname = "c7g.large"\non_demand_per_hour = "much"\n')
     with pytest.raises(SpecError, match=r"mine\.toml, line 5: expected a number"):
         price("v1-pg18", prices=mine)
+
+
+def test_a_record_without_a_trial_has_nothing_to_price(tmp_path: Path) -> None:
+    shutil.copytree(RECORDS / "v1-pg18", tmp_path / "empty", ignore=shutil.ignore_patterns("0*"))
+    with pytest.raises(SpecError, match="has no trial that ended"):
+        price_records([open_record(tmp_path / "empty")], hosts=(), prices=None, load=None)
 
 
 def declare_host(folder: Path, tables: str) -> RecordStore:

@@ -10,24 +10,23 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from pgdyno.explain.finding import Finding, Severity
 from pgdyno.price.book import PriceBook
 from pgdyno.price.study import Question, StudyPrice, price_study
 from pgdyno.price.worth import Load
 from pgdyno.report.input import ReportInput
-from pgdyno.report.price import (
+from pgdyno.report.price_document import price_document
+from pgdyno.report.price_hosts import hosts_table
+from pgdyno.report.price_tables import alternatives_table, cost_table, load_table, worth_table
+from pgdyno.report.price_terminal import render_prices
+from pgdyno.report.price_words import (
     PricedRecord,
-    alternatives_table,
-    cost_table,
+    describe_alarm,
     describe_costs,
     describe_price,
     explain_price,
     format_money,
-    load_table,
-    worth_table,
 )
-from pgdyno.report.price_document import price_document
-from pgdyno.report.price_hosts import hosts_table
-from pgdyno.report.price_terminal import render_prices
 from pgdyno.spec.host import HostSpec, read_host
 from pgdyno.spec.prices import parse_prices
 from tests.report.build import GB, build_report
@@ -113,6 +112,24 @@ def test_the_sentence_of_the_first_page() -> None:
     assert "(n = 1: no interval) of tpcb-like." in describe_price(price(lone))
 
 
+def test_figures_that_should_not_be_used_are_not_priced_without_a_word() -> None:
+    report = build_report()
+    assert describe_alarm(report) == ""
+    spoiled = Finding(severity=Severity.CRITICAL, claim="The disk lies.", evidence="fsync in 0.1 µs")
+    alarm = describe_alarm(msgspec.structs.replace(report, findings=(*report.findings, spoiled)))
+    assert alarm.startswith("The figures of this record should not be used as they are: `pgdyno show pgdyno-records/")
+    loud = msgspec.structs.replace(named(price(report)), alarm=alarm)
+    assert printed(loud, width=200).splitlines()[1] == alarm
+
+
+def test_loads_that_cost_the_same_are_all_named() -> None:
+    found = price(on_c7g(build_report(names=("tpcb-like",))))
+    (one,) = found.workloads
+    twins = msgspec.structs.replace(found, workloads=(one, msgspec.structs.replace(one, name="twin")))
+    assert "of tpcb-like and $" in describe_price(twins)
+    assert "of twin." in describe_price(twins)
+
+
 def test_of_many_loads_the_cheapest_and_the_dearest_are_named() -> None:
     sweep = on_c7g(build_client_sweep(rounds=2))
     assert len(sweep.analysis.workloads) > 4
@@ -166,6 +183,8 @@ def test_own_prices_in_their_currency() -> None:
     own = 'currency = "EUR"\n[[machine]]\nper_month = 120.0\n'
     found = price(build_report(names=("tpcb-like",)), None, own)
     assert describe_price(found).startswith("This machine costs €120.00 a month as you say; a million transactions")
+    francs = price(build_report(), None, own.replace("EUR", "CHF"))
+    assert describe_price(francs).startswith("This machine costs CHF 120.00 a month as you say; a million")
     assert "us-east-1" not in " ".join(explain_price(found))
     table = cost_table(found)
     assert table is not None

@@ -15,7 +15,7 @@ from pgdyno.price.book import PriceBook
 from pgdyno.price.study import Question
 from pgdyno.price.worth import Load
 from pgdyno.record.store import RecordStore
-from pgdyno.report.price import PricedRecord
+from pgdyno.report.price_words import PricedRecord, describe_alarm
 from pgdyno.spec.prices import read_prices
 
 
@@ -69,4 +69,9 @@ def price_records(
 
 def _price_record(store: RecordStore, question: Question) -> PricedRecord:
     report = compose_report(store).report
-    return PricedRecord(record_dir=report.record_dir, name=report.record.name, price=price_report(report, question))
+    return PricedRecord(
+        record_dir=report.record_dir,
+        name=report.record.name,
+        price=price_report(report, question),
+        alarm=describe_alarm(report),
+    )

@@ -12,7 +12,8 @@ from pgdyno.report.capacity import bounds_table, describe_clients, projections_t
 from pgdyno.report.content import name_trial
 from pgdyno.report.format import format_count, format_number, format_percent
 from pgdyno.report.input import ReportInput
-from pgdyno.report.price import alternatives_table, cost_table, explain_price, worth_table
+from pgdyno.report.price_tables import alternatives_table, cost_table, worth_table
+from pgdyno.report.price_words import explain_price
 from pgdyno.report.table import Cell, Table, columns, text
 
 

@@ -23,7 +23,7 @@ from pgdyno.report.finding_words import (
 )
 from pgdyno.report.input import ReportInput
 from pgdyno.report.next_steps import Step, list_steps
-from pgdyno.report.price import describe_costs
+from pgdyno.report.price_words import describe_costs
 
 # Who reads little reads so many.
 _MOST_SHOWN = 5

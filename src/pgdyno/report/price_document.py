@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from pgdyno.report.price import PricedRecord
+from pgdyno.report.price_words import PricedRecord
 
 PRICE_VERSION = 1
 

@@ -8,7 +8,8 @@ from pgdyno.price.study import StudyPrice, WorkloadWorth
 from pgdyno.price.worth import Worth
 from pgdyno.report.experiment_words import join_names
 from pgdyno.report.format import format_bytes, format_number
-from pgdyno.report.price import PricedRecord, estimate_cell, format_money, name_term, symbol_of, tag_of
+from pgdyno.report.price_tables import estimate_cell
+from pgdyno.report.price_words import PricedRecord, format_money, name_term, symbol_of, tag_of
 from pgdyno.report.table import Cell, Table, columns, text
 
 

@@ -9,16 +9,9 @@ from rich.text import Text
 
 from pgdyno.report.grid import Grid
 from pgdyno.report.paragraph import Paragraph
-from pgdyno.report.price import (
-    PricedRecord,
-    alternatives_table,
-    cost_table,
-    describe_price,
-    explain_price,
-    load_table,
-    worth_table,
-)
 from pgdyno.report.price_hosts import hosts_table
+from pgdyno.report.price_tables import alternatives_table, cost_table, load_table, worth_table
+from pgdyno.report.price_words import PricedRecord, describe_price, explain_price
 from pgdyno.report.table import Table
 
 
@@ -33,6 +26,8 @@ def render_prices(priced: Sequence[PricedRecord]) -> RenderableType:
 def _render(one: PricedRecord) -> Iterator[RenderableType]:
     price = one.price
     yield Text(one.record_dir, style="bold", no_wrap=True, overflow="ignore")
+    if one.alarm:
+        yield Paragraph(Text(one.alarm, style="bold red"), by=0)
     yield Paragraph(describe_price(price), by=0)
     for table in (cost_table(price), worth_table(price), load_table(price), alternatives_table(price)):
         if table is not None:
