@@ -11,8 +11,8 @@ def host(name: str, low: float | None, usd: float | Estimate | None = None) -> H
     reason = "one trial has no interval" if low is None else None
     high = None if low is None else 1.2 * low
     capacity = Estimate(value=1.1 * (low or 1000.0), low=low, high=high, n=4, unit="tps", reason=reason)
-    price = exactly(usd, unit="usd") if isinstance(usd, int | float) else usd
-    return HostCapacity(name=name, capacity=capacity, usd_per_month=price)
+    price = exactly(usd, unit="USD") if isinstance(usd, int | float) else usd
+    return HostCapacity(name=name, capacity=capacity, per_month=price)
 
 
 def test_each_load_has_the_cheapest_machine_that_surely_carries_it() -> None:
@@ -39,7 +39,7 @@ def test_each_load_has_the_cheapest_machine_that_surely_carries_it() -> None:
 def test_without_prices_less_of_a_machine_comes_first() -> None:
     found = make_tiers([host("large", 31_000), host("small", 15_000), host("twin", 15_000)])
     assert [tier.host.name for tier in found.tiers] == ["small", "large"]
-    assert found.left_out == {"twin": "as small"}
+    assert found.left_out == {"twin": "small carries as much"}
 
 
 def test_who_cannot_be_placed_is_left_out_with_the_reason() -> None:
@@ -51,7 +51,7 @@ def test_who_cannot_be_placed_is_left_out_with_the_reason() -> None:
 
 def test_prices_that_overlap_have_rivals() -> None:
     def spot(value: float) -> Estimate:
-        return Estimate(value=value, low=0.8 * value, high=1.3 * value, n=30, unit="usd")
+        return Estimate(value=value, low=0.8 * value, high=1.3 * value, n=30, unit="USD")
 
     found = make_tiers(
         [host("one", 15_000, spot(100.0)), host("other", 16_000, spot(110.0)), host("far", 20_000, spot(300.0))]
@@ -69,6 +69,6 @@ def test_a_choice_is_never_dearer_than_any_machine_that_would_do(rows: list[tupl
     would_do = [usd for low, usd in rows if low >= tps]
     assert (tier is None) == (not would_do)
     if tier is not None:
-        assert tier.host.usd_per_month is not None
-        assert tier.host.usd_per_month.value == min(would_do)
+        assert tier.host.per_month is not None
+        assert tier.host.per_month.value == min(would_do)
         assert tier.above_tps < tier.up_to_tps

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from pgdyno.analyse.capacity import Capacity
 from pgdyno.analyse.estimate import Estimate
 
 
@@ -19,9 +20,9 @@ class HostCapacity(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     capacity: Estimate
-    """In TPS."""
-    usd_per_month: Estimate | None = None
-    """None where nobody knows it."""
+    """In TPS, as measured: a bound is no promise."""
+    per_month: Estimate | None = None
+    """Its price, whose unit is the currency; None where nobody knows it."""
 
 
 class Tier(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +34,7 @@ class Tier(msgspec.Struct, frozen=True, kw_only=True):
     up_to_tps: float
     """The low end of what it carries."""
     rivals: tuple[str, ...]
-    """Machines that carry as much and may be cheaper: their prices' intervals overlap."""
+    """Machines that carry as much and may be no dearer: their prices' intervals overlap."""
 
 
 class Tiers(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,37 +49,45 @@ class Tiers(msgspec.Struct, frozen=True, kw_only=True):
         return next((tier for tier in self.tiers if tps <= tier.up_to_tps), None)
 
 
+def count_on(capacity: Capacity) -> Estimate:
+    """What a machine was seen to carry: the peak of a sweep over clients, or what the run had."""
+    return capacity.tps if capacity.peak.value is None else capacity.peak
+
+
 def make_tiers(hosts: Sequence[HostCapacity]) -> Tiers:
     """The tiers of a load over several machines.
 
     Args:
         hosts: Each with what it carries of the same load, measured in the same way.
     """
-    left_out: dict[str, str] = {}
-    known = [host for host in hosts if not _note(host, left_out, is_priced=_any_price(hosts))]
-    known.sort(key=lambda host: (_price(host), -_surely(host)) if _any_price(hosts) else (_surely(host), 0.0))
+    currency = next((host.per_month.unit for host in hosts if host.per_month is not None), None)
+    left_out = {host.name: reason for host in hosts if (reason := _why_not(host, currency)) is not None}
+    known = [host for host in hosts if host.name not in left_out]
+    known.sort(key=lambda host: (_price(host), -_surely(host)) if currency else (_surely(host), 0.0))
     tiers: list[Tier] = []
     for host in known:
         above = tiers[-1].up_to_tps if tiers else 0.0
-        if _surely(host) <= above:
-            before = next(tier.host.name for tier in tiers if _surely(tier.host) >= _surely(host))
-            left_out[host.name] = f"{before} carries as much for no more" if _any_price(hosts) else f"as {before}"
-            continue
-        tiers.append(Tier(host=host, above_tps=above, up_to_tps=_surely(host), rivals=_rivals(host, known)))
+        if _surely(host) > above:
+            tiers.append(Tier(host=host, above_tps=above, up_to_tps=_surely(host), rivals=_rivals(host, known)))
+        else:
+            before = next(tier.host.name for tier in tiers if tier.up_to_tps >= _surely(host))
+            left_out[host.name] = f"{before} carries as much{' for no more' if currency else ''}"
     return Tiers(tiers=tuple(tiers), left_out=left_out)
 
 
-def _note(host: HostCapacity, left_out: dict[str, str], *, is_priced: bool) -> bool:
-    """Whether a machine cannot be placed."""
+def _why_not(host: HostCapacity, currency: str | None) -> str | None:
+    """Why a machine cannot be placed; None where it can."""
     if host.capacity.low is None:
-        left_out[host.name] = host.capacity.reason or "what it carries has no interval"
-    elif is_priced and (host.usd_per_month is None or host.usd_per_month.value is None):
-        left_out[host.name] = "its price is not known"
-    return host.name in left_out
-
-
-def _any_price(hosts: Sequence[HostCapacity]) -> bool:
-    return any(host.usd_per_month is not None and host.usd_per_month.value is not None for host in hosts)
+        return host.capacity.reason or "what it carries has no interval"
+    if currency is None:
+        return None
+    if host.per_month is None or host.per_month.value is None:
+        return "its price is not known"
+    return (
+        None
+        if host.per_month.unit == currency
+        else f"its price is in {host.per_month.unit}, the first one's in {currency}"
+    )
 
 
 def _surely(host: HostCapacity) -> float:
@@ -86,24 +95,23 @@ def _surely(host: HostCapacity) -> float:
 
 
 def _price(host: HostCapacity) -> float:
-    return 0.0 if host.usd_per_month is None else host.usd_per_month.value or 0.0
+    return 0.0 if host.per_month is None else host.per_month.value or 0.0
+
+
+def _least_price(host: HostCapacity) -> float:
+    return _price(host) if host.per_month is None or host.per_month.low is None else host.per_month.low
 
 
 def _rivals(host: HostCapacity, hosts: Sequence[HostCapacity]) -> tuple[str, ...]:
-    """Machines of a price that is not surely higher, which carry at least as much."""
-    if host.usd_per_month is None:
+    """Dearer machines that carry at least as much, and whose price is not surely higher."""
+    if host.per_month is None:
         return ()
-    most = host.usd_per_month.high if host.usd_per_month.high is not None else _price(host)
-
-    def least(other: HostCapacity) -> float:
-        price = other.usd_per_month
-        return _price(other) if price is None or price.low is None else price.low
-
+    most = host.per_month.high if host.per_month.high is not None else _price(host)
     return tuple(
         other.name
         for other in hosts
         if other is not host
         and _surely(other) >= _surely(host)
-        and least(other) <= most
+        and _least_price(other) <= most
         and _price(other) >= _price(host)
     )

@@ -6,6 +6,7 @@ Nothing is concluded here: bounds, ranges and reasons come from analysis, and ar
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from pgdyno.analyse.capacity import Bound, BoundKind, Capacity, ClientAdvice, NextLimit, Projection, Standing
 from pgdyno.analyse.capacity_tiers import Tier, Tiers
@@ -22,6 +23,7 @@ from pgdyno.report.format import (
     format_seconds,
     is_too_wide,
 )
+from pgdyno.report.price_words import format_money
 from pgdyno.report.table import Cell, Table, absent, columns, text
 
 PROJECTION_REMARK = (
@@ -129,8 +131,8 @@ def tiers_table(tiers: Tiers) -> Table | None:
             text(_floor(tier.up_to_tps)),
             _tps_cell(tier.host.capacity),
             absent("its price is not known")
-            if tier.host.usd_per_month is None
-            else _cell(tier.host.usd_per_month, lambda usd: f"${usd:,.2f}"),
+            if tier.host.per_month is None
+            else _cell(tier.host.per_month, partial(format_money, currency=tier.host.per_month.unit)),
             text(", ".join(tier.rivals) or "none"),
         )
         for tier in tiers.tiers
@@ -170,8 +172,8 @@ def _effect(ratio: Estimate) -> EffectText:
 
 
 def _describe_tier(tier: Tier) -> str:
-    price = tier.host.usd_per_month
-    cost = "" if price is None or price.value is None else f", ${price.value:,.2f} a month"
+    price = tier.host.per_month
+    cost = "" if price is None or price.value is None else f", {format_money(price.value, price.unit)} a month"
     rivals = f" ({', '.join(tier.rivals)} may be cheaper)" if tier.rivals else ""
     begin = "Up to" if not tier.above_tps else f"Above {_floor(tier.above_tps)}, up to"
     return f"{begin} {_floor(tier.up_to_tps)} TPS: {tier.host.name}{cost}{rivals}."
