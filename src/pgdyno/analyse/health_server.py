@@ -6,6 +6,8 @@ since only that tells pages written to make room from those added to a file.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from pgdyno.analyse.health_reading import Reading, SeenTrial, unread
 from pgdyno.record import server_series
 from pgdyno.record.serverlog import CheckpointStart
@@ -17,52 +19,56 @@ _LEAST_CHECKPOINTS = 3
 _LEAST_ROWS = 1_000
 # Of all updates: what a table must have for its own share to matter.
 _MATTERING_RATIO = 0.1
+# A share that is good with pages added to files is good without them.
+_GOOD_ENOUGH = 0.05
+_WITH_ADDED = "before 16 pages that sessions add to files count as theirs, too"
 _NO_LOAD = "the load's beginning or end is not recorded"
 # Source: PostgreSQL 18 manual, section 19.4.4, bgwriter_delay.
 _BGWRITER_DELAY_MS = 200.0
 
 
+class _Pages(NamedTuple):
+    """Pages written, by whom; None where nobody knows, with the reason."""
+
+    checkpointer: float
+    bgwriter: float
+    sessions: float | None
+    is_with_added: bool = False
+    """Whether the sessions' hold those that they added to files."""
+    reason: str = ""
+
+
 def backend_written(seen: SeenTrial) -> Reading:
     """Pages that sessions wrote themselves, of all written."""
-    pages = _written(seen)
-    if isinstance(pages, str):
-        return unread(pages)
-    checkpointer, bgwriter, backends, is_with_added = pages
-    total = checkpointer + bgwriter + backends
+    pages = _count_written(seen)
+    if pages.sessions is None:
+        return unread(pages.reason)
+    total = pages.checkpointer + pages.bgwriter + pages.sessions
     if not total:
         return unread("no page was written")
-    value = backends / total
-    evidence = f"{backends:,.0f} of {total:,.0f} pages"
-    if not checkpointer:
-        return Reading(value, evidence, "no checkpoint wrote anything: most dirty pages were still to be written")
+    reading = Reading(pages.sessions / total, f"{pages.sessions:,.0f} of {total:,.0f} pages")
+    if not pages.checkpointer:
+        return reading._replace(reason="no checkpoint wrote anything: most dirty pages were still to be written")
     if total < _LEAST_PAGES:
-        return Reading(value, evidence, "too few pages were written")
-    if is_with_added:
-        evidence += ", those added to files included"
-    if is_with_added and value > _GOOD_ENOUGH:
-        return Reading(value, evidence, "before 16 pages that sessions add to files count as theirs, too")
-    return Reading(value, evidence)
-
-
-# A share that is good with pages added to files is good without them.
-_GOOD_ENOUGH = 0.05
+        return reading._replace(reason="too few pages were written")
+    is_unclear = pages.is_with_added and pages.sessions > _GOOD_ENOUGH * total
+    return reading._replace(reason=_WITH_ADDED) if is_unclear else reading
 
 
 def bgwriter_cleaned(seen: SeenTrial) -> Reading:
     """Pages that the background writer wrote, of those that it and sessions wrote."""
-    pages = _written(seen)
-    if isinstance(pages, str):
-        return unread(pages)
-    checkpointer, bgwriter, backends, is_with_added = pages
-    room = bgwriter + backends
+    pages = _count_written(seen)
+    if pages.sessions is None:
+        return unread(pages.reason)
+    room = pages.bgwriter + pages.sessions
     if not room:
         return unread("no dirty page had to make room")
-    evidence = f"{bgwriter:,.0f} of {room:,.0f} pages"
-    if is_with_added:
-        return Reading(bgwriter / room, evidence, "before 16 pages that sessions add to files count as theirs, too")
-    if room < max(_LEAST_PAGES, _GOOD_ENOUGH * (checkpointer + room)):
-        return Reading(bgwriter / room, evidence, "hardly any dirty page had to make room")
-    return Reading(bgwriter / room, evidence)
+    reading = Reading(pages.bgwriter / room, f"{pages.bgwriter:,.0f} of {room:,.0f} pages")
+    if pages.is_with_added:
+        return reading._replace(reason=_WITH_ADDED)
+    if room < max(_LEAST_PAGES, _GOOD_ENOUGH * (pages.checkpointer + room)):
+        return reading._replace(reason="hardly any dirty page had to make room")
+    return reading
 
 
 def bgwriter_stopped(seen: SeenTrial) -> Reading:
@@ -77,14 +83,12 @@ def bgwriter_stopped(seen: SeenTrial) -> Reading:
 
 def checkpoints_requested(seen: SeenTrial) -> Reading:
     """Checkpoints that did not wait for their time."""
-    requested, timed = seen.grown("checkpoints_requested_count"), seen.grown("checkpoints_timed_count")
-    if requested.by is None or timed.by is None:
-        return unread(requested.reason or timed.reason)
-    total = requested.by + timed.by
-    if not total:
-        return unread("no checkpoint began under the load")
-    reading = Reading(requested.by / total, f"{requested.by:,.0f} requested, {timed.by:,.0f} timed")
-    return reading if total >= _LEAST_CHECKPOINTS else reading._replace(reason="too few checkpoints for a share")
+    requested, timed = "checkpoints_requested_count", "checkpoints_timed_count"
+    words, nothing = "{part:,.0f} requested, {rest:,.0f} timed", "no checkpoint began under the load"
+    reading = _share(seen, requested, timed, words=words, nothing=nothing)
+    total = (seen.grown(requested).by or 0) + (seen.grown(timed).by or 0)
+    is_few = reading.value is not None and total < _LEAST_CHECKPOINTS
+    return reading._replace(reason="too few checkpoints for a share") if is_few else reading
 
 
 def checkpoint_distance(seen: SeenTrial) -> Reading:
@@ -108,48 +112,30 @@ def checkpoint_distance(seen: SeenTrial) -> Reading:
 
 def wal_rate(seen: SeenTrial) -> Reading:
     """WAL in a second."""
-    wal, load_s = seen.grown("wal_insert_lsn_bytes"), seen.load_s
-    if wal.by is None or load_s is None:
-        return unread(wal.reason or _NO_LOAD)
-    return Reading(wal.by / load_s)
+    return _per_second(seen, "wal_insert_lsn_bytes", words="{by:,.0f} bytes in all")
 
 
 def cache_hits(seen: SeenTrial) -> Reading:
     """Pages found in shared_buffers."""
-    hit, missed = seen.grown("blks_hit_pages"), seen.grown("blks_read_pages")
-    if hit.by is None or missed.by is None:
-        return unread(hit.reason or missed.reason)
-    total = hit.by + missed.by
-    if not total:
-        return unread("no page was asked for")
-    return Reading(hit.by / total, f"{missed.by:,.0f} of {total:,.0f} pages missed")
+    words = "{rest:,.0f} of {total:,.0f} pages missed"
+    return _share(seen, "blks_hit_pages", "blks_read_pages", words=words, nothing="no page was asked for")
 
 
 def temp_files(seen: SeenTrial) -> Reading:
     """Bytes that spilled into files, in a second."""
-    spilled, files, load_s = seen.grown("temp_bytes"), seen.grown("temp_files_count"), seen.load_s
-    if spilled.by is None or load_s is None:
-        return unread(spilled.reason or _NO_LOAD)
-    return Reading(spilled.by / load_s, "" if files.by is None else f"{files.by:,.0f} files")
+    return _per_second(seen, "temp_bytes", words="{by:,.0f} bytes in all")
 
 
 def deadlocks(seen: SeenTrial) -> Reading:
     """Deadlocks in a minute."""
-    count, load_s = seen.grown("deadlocks_count"), seen.load_s
-    if count.by is None or load_s is None:
-        return unread(count.reason or _NO_LOAD)
-    return Reading(count.by / load_s * 60.0, f"{count.by:,.0f} in all")
+    reading = _per_second(seen, "deadlocks_count", words="{by:,.0f} in all")
+    return reading if reading.value is None else reading._replace(value=reading.value * 60.0)
 
 
 def rollbacks(seen: SeenTrial) -> Reading:
     """Transactions that were rolled back, of all."""
-    back, committed = seen.grown("xact_rollback_count"), seen.grown("xact_commit_count")
-    if back.by is None or committed.by is None:
-        return unread(back.reason or committed.reason)
-    total = back.by + committed.by
-    if not total:
-        return unread("no transaction ended")
-    return Reading(back.by / total, f"{back.by:,.0f} of {total:,.0f}")
+    words = "{part:,.0f} of {total:,.0f}"
+    return _share(seen, "xact_rollback_count", "xact_commit_count", words=words, nothing="no transaction ended")
 
 
 def hot_updates(seen: SeenTrial) -> Reading:
@@ -182,6 +168,25 @@ def dead_rows(seen: SeenTrial) -> Reading:
     return Reading(worst.dead_rows / versions, f"{worst.name}: {worst.dead_rows:,} of {versions:,}")
 
 
+def _share(seen: SeenTrial, part: str, rest: str, *, words: str, nothing: str) -> Reading:
+    """What a counter grew by, of what it and another one grew by; `nothing` says why there is no share of nothing."""
+    ours, others = seen.grown(part), seen.grown(rest)
+    if ours.by is None or others.by is None:
+        return unread(ours.reason or others.reason)
+    total = ours.by + others.by
+    if not total:
+        return unread(nothing)
+    return Reading(ours.by / total, words.format(part=ours.by, rest=others.by, total=total))
+
+
+def _per_second(seen: SeenTrial, name: str, *, words: str) -> Reading:
+    """What a counter grew by in a second of the load."""
+    grown, load_s = seen.grown(name), seen.load_s
+    if grown.by is None or load_s is None:
+        return unread(grown.reason or _NO_LOAD)
+    return Reading(grown.by / load_s, words.format(by=grown.by))
+
+
 def _updates(before: TableState | None, after: TableState) -> tuple[int, int]:
     """Updates and HOT updates of a table over the load; nothing where its statistics were reset."""
     counts = []
@@ -191,21 +196,16 @@ def _updates(before: TableState | None, after: TableState) -> tuple[int, int]:
     return counts[0], counts[1]
 
 
-def _written(seen: SeenTrial) -> tuple[float, float, float, bool] | str:
-    """Pages written by checkpointer, background writer and sessions, and whether the last hold those added to files.
-
-    Why nobody knows, where nobody does.
-    """
+def _count_written(seen: SeenTrial) -> _Pages:
     checkpointer, bgwriter = seen.grown("checkpointer_written_pages"), seen.grown("bgwriter_written_pages")
     if checkpointer.by is None or bgwriter.by is None:
-        return checkpointer.reason or bgwriter.reason
-    samples = seen.data.server
+        return _Pages(0.0, 0.0, None, reason=checkpointer.reason or bgwriter.reason)
+    pages, samples = _Pages(checkpointer.by, bgwriter.by, None), seen.data.server
     if samples is not None and samples.header is not None and seen.load_s is not None:
         bytes_per_s = seen.mean_within(server_series.room_made(samples))
         if bytes_per_s is not None:
-            backends = bytes_per_s * seen.load_s / samples.header.block_bytes
-            return checkpointer.by, bgwriter.by, backends, False
-    backends_grown = seen.grown("backend_written_pages")
-    if backends_grown.by is not None:
-        return checkpointer.by, bgwriter.by, backends_grown.by, True
-    return seen.why_unsampled("server sampler")
+            return pages._replace(sessions=bytes_per_s * seen.load_s / samples.header.block_bytes)
+    sessions = seen.grown("backend_written_pages")
+    if sessions.by is not None:
+        return pages._replace(sessions=sessions.by, is_with_added=True)
+    return pages._replace(reason=seen.why_unsampled("server sampler"))
