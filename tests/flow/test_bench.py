@@ -10,9 +10,10 @@ import pytest
 
 from pgdyno.errors import SpecError
 from pgdyno.flow.bench import Goal, choose_goal, compose_study
-from pgdyno.flow.proving import Budget, classify_load, describe_tuned, make_variants, with_minutes, with_scaling
+from pgdyno.flow.proving import classify_load, describe_tuned, make_variants, with_scaling
 from pgdyno.plan.disk import make_disk_plan
 from pgdyno.plan.experiment import count_least_rounds
+from pgdyno.plan.minutes import Budget, with_minutes
 from pgdyno.plan.plan import Machine, Plan, plan_study
 from pgdyno.plan.scaling import plan_scaling
 from pgdyno.spec.read import format_study, parse_study

@@ -13,10 +13,11 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.errors import SpecError
-from pgdyno.flow.proving import Budget, add_variants
+from pgdyno.flow.proving import add_variants
 from pgdyno.flow.report import StudyReport
 from pgdyno.flow.study import Place, Ready, run_study
 from pgdyno.flow.ui import Ui
+from pgdyno.plan.minutes import Budget
 from pgdyno.record.tuned import Tuned
 from pgdyno.spec.read import make_study
 from pgdyno.spec.study import BUILTIN_SCRIPTS, Study

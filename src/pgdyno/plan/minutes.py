@@ -1,0 +1,118 @@
+"""Shares the minutes of a whole job out: disk card, comparison, and the sweep over clients that follows it.
+
+A comparison comes first: what it needs to see more than the largest of differences. The sweep gets a third round where that
+leaves room for it; all other time is the comparison's, whose interval every round makes narrower.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import msgspec
+
+from pgdyno.errors import SpecError
+from pgdyno.plan.experiment import count_least_rounds
+from pgdyno.plan.plan import Plan, plan_study
+from pgdyno.plan.scaling import plan_scaling
+from pgdyno.plan.types import Machine
+from pgdyno.spec.study import Study
+from pgdyno.spec.variant import DesignKind
+
+# Two rounds are the fewest that tell noise from scaling; the loads that they leave undecided run again in the third.
+_LEAST_SWEEP_ROUNDS, _SWEEP_ROUNDS = 2, 3
+# A study file shows them with two decimals.
+_PARTS_OF_A_MINUTE = 100
+
+
+class Budget(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a bench may take."""
+
+    minutes: float
+    """Of the whole job, where nobody says."""
+    rounds: int | None = None
+    """Of the comparison, where they are given."""
+    more_rounds: int
+    """Beyond the fewest that can decide anything, with which an interval is four standard deviations of a pair wide to
+    either side and more; with two more it is two to four. Source: analyse/evidence.py, pairs of +1 and -1, 3 to 21
+    questions."""
+    load_s: float
+    """Of loading, where the scale is chosen."""
+
+
+def with_minutes(study: Study, machine: Machine, budget: Budget) -> Study:
+    """The study with the time of the whole job shared out between its comparison and its sweep.
+
+    Minutes that nobody asked for are passed where trials are long or many: a comparison gets what it takes to see more
+    than the largest of differences, a sweep what it takes to tell noise from scaling.
+
+    Raises:
+        SpecError: Fewer rounds or minutes were asked for than that takes.
+    """
+    asked = study.experiment.minutes
+    # The disk's card is measured before; what is shared out here is the rest.
+    card_s, machine = machine.disk_card_s, msgspec.structs.replace(machine, disk_card_s=0.0)
+    study = _with_experiment(study, minutes=None)
+    if study.variant:
+        # Where a reload does for the whole set: minutes are counted in rounds of trials, of stock as of any other.
+        study = _with_experiment(study, design=DesignKind.PAIRED)
+    plan = plan_study(study, machine, load_budget_s=budget.load_s)
+    scaling = plan_scaling(study, plan, machine)
+    sweep = _Lengths(0.0, 0.0) if scaling is None else _measure(scaling)
+    least_sweep, sweep_minutes = sweep.minutes_of(_LEAST_SWEEP_ROUNDS), sweep.minutes_of(_SWEEP_ROUNDS)
+    if plan.experiment is not None:
+        own, least = _measure(plan), count_least_rounds(plan.experiment, len(plan.workloads))
+        needed = card_s / 60.0 + own.minutes_of(least) + least_sweep
+        _check_enough(plan, asked_minutes=asked, rounds=budget.rounds, least=least, needed_minutes=needed)
+        minutes = own.minutes_of(budget.rounds or least + budget.more_rounds)
+        if budget.rounds is None:
+            whole = (budget.minutes if asked is None else asked) - card_s / 60.0
+            sweep_minutes = sweep_minutes if minutes + sweep_minutes <= whole else least_sweep
+            rest = math.floor((whole - sweep_minutes) * _PARTS_OF_A_MINUTE) / _PARTS_OF_A_MINUTE
+            minutes = max(rest, minutes if asked is None else own.minutes_of(least))
+        study = _with_experiment(study, minutes=minutes)
+    if study.scaling is None:
+        return study
+    return msgspec.structs.replace(study, scaling=msgspec.structs.replace(study.scaling, minutes=sweep_minutes))
+
+
+def _check_enough(
+    plan: Plan, *, asked_minutes: float | None, rounds: int | None, least: int, needed_minutes: float
+) -> None:
+    assert plan.experiment is not None  # noqa: S101 - it has variants
+    others, workloads = len(plan.experiment.arms) - 1, len(plan.workloads)
+    if rounds is not None and rounds < least:
+        raise SpecError(
+            f"{rounds} rounds are too few for a verdict",
+            detail=f"{least} are the fewest of {others} variants on {workloads} workloads",
+            hint=f"--rounds {least}, or --stock-only to measure without comparing",
+        )
+    if asked_minutes is not None and asked_minutes < needed_minutes:
+        raise SpecError(
+            f"{asked_minutes:g} minutes are too few for a verdict",
+            detail=f"it takes {least} rounds of {(others + 2) * workloads} trials, beside disk, loading and clients",
+            hint=f"--minutes {math.ceil(needed_minutes)}, shorter trials, or fewer workloads",
+        )
+
+
+class _Lengths(NamedTuple):
+    """Predicted seconds of a plan."""
+
+    others_s: float
+    round_s: float
+
+    def minutes_of(self, rounds: int) -> float:
+        """With so many rounds, rounded up."""
+        seconds = self.others_s + rounds * self.round_s
+        return math.ceil(seconds / 60.0 * _PARTS_OF_A_MINUTE) / _PARTS_OF_A_MINUTE
+
+
+def _measure(plan: Plan) -> _Lengths:
+    return _Lengths(
+        others_s=sum(step.predicted_s for step in plan.steps if step.trial is None),
+        round_s=sum(step.predicted_s for step in plan.steps if step.trial is not None and step.trial.round == 1),
+    )
+
+
+def _with_experiment(study: Study, **values: object) -> Study:
+    return msgspec.structs.replace(study, experiment=msgspec.structs.replace(study.experiment, **values))
