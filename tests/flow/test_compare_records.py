@@ -228,3 +228,38 @@ def test_edit_changes_what_is_compared(tmp_path: Path) -> None:
     edit(other / "record.json", change_load(clients=8))
     assert load(json.loads((other / "record.json").read_text()))["clients"] == 8
     assert load(json.loads((FIRST / "record.json").read_text()))["clients"] == 4
+
+
+def test_different_machines_are_told_by_how_much_each_carries(tmp_path: Path) -> None:
+    def priced(instance: str, cpus: int) -> Change:
+        def change(record: dict[str, Any]) -> None:
+            record["host"].update(cpu_count=cpus, cpu_model=instance)
+            record["study"]["host"] = {"instance": instance}
+
+        return change
+
+    paths = [
+        copy_record(tmp_path / "small", study=priced("c7g.large", 2)),
+        copy_record(tmp_path / "large", at="2026-12-01T10:00:00+00:00", study=priced("c7g.xlarge", 4)),
+    ]
+    result = compare_named(paths)
+    if differences(result, Standing.REFUSED):
+        pytest.fail(f"refused: {differences(result, Standing.REFUSED)}")
+    said = words(result)
+    assert "Which machine for how much" in said
+    (tiers,) = json.loads(result.to_json())["tiers"].values()
+    # The same trials on both: the second carries as much.
+    assert [tier["host"]["name"] for tier in tiers["tiers"]] == ["A"]
+    assert tiers["left_out"]["B"].startswith("A carries as much")
+    out = tmp_path / "tiers.md"
+    compare_named(paths, out=out)
+    assert "## Which machine for how much" in out.read_text()
+    page = tmp_path / "tiers.html"
+    compare_named(paths, out=page)
+    assert "Which machine for how much" in page.read_text()
+
+
+def test_one_machine_has_no_tiers(tmp_path: Path) -> None:
+    result = compare(copy_record(tmp_path / "again"))
+    assert json.loads(result.to_json())["tiers"] == {}
+    assert "Which machine" not in words(result)

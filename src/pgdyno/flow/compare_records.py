@@ -13,12 +13,14 @@ from pathlib import Path
 import msgspec
 from rich.console import RenderableType
 
+from pgdyno.analyse.estimate import Estimate, exactly
 from pgdyno.analyse.record_sides import Side, list_sides
 from pgdyno.analyse.records_comparison import RecordComparison, compare_records
 from pgdyno.errors import ExitCode, HostError, SpecError
 from pgdyno.flow.report import compose_report
 from pgdyno.record.store import RecordStore, open_record, write_durably
 from pgdyno.record.types import StudyRecord
+from pgdyno.report.input import ReportInput
 from pgdyno.report.records import NamedRecord
 from pgdyno.run.cache import keep_text
 
@@ -70,9 +72,15 @@ def compare_named(paths: Sequence[Path], *, out: Path | None = None) -> RecordsR
     stores = [open_record(path) for path in paths]
     records = [store.read_record() for store in stores]
     _refuse_copies(paths, records)
+    reports = [_read_report(store) for store in stores]
     result = RecordsResult(
-        records=tuple(NamedRecord(path=str(p), record=record) for p, record in zip(paths, records, strict=True)),
-        comparisons=compare_records([_read_sides(store) for store in stores]),
+        records=tuple(
+            NamedRecord(path=str(path), record=report.record, per_month=_find_price(report))
+            for path, report in zip(paths, reports, strict=True)
+        ),
+        comparisons=compare_records(
+            [_list_sides(store, report) for store, report in zip(stores, reports, strict=True)]
+        ),
     )
     if out is not None:
         _write(result, out)
@@ -93,14 +101,26 @@ def _refuse_copies(paths: Sequence[Path], records: Sequence[StudyRecord]) -> Non
         seen[made] = path
 
 
-def _read_sides(store: RecordStore) -> tuple[Side, ...]:
+def _read_report(store: RecordStore) -> ReportInput:
     report = compose_report(store).report
     if not any(trial.tps is not None for workload in report.analysis.workloads for trial in workload.trials):
         raise SpecError(
             f"{store.path} has no trial with a result: there is nothing to compare",
             hint=f"`pgdyno show {store.path}` says why",
         )
+    return report
+
+
+def _list_sides(store: RecordStore, report: ReportInput) -> tuple[Side, ...]:
     return list_sides(report.record, report.analysis, script_hashes=_hash_scripts(store, report.record))
+
+
+def _find_price(report: ReportInput) -> Estimate | None:
+    """On the first of the terms that are known."""
+    price = report.price
+    if price is None or price.mismatch is not None or not price.cost.costs:
+        return None
+    return exactly(price.cost.costs[0].per_month, unit=price.cost.currency)
 
 
 def _hash_scripts(store: RecordStore, record: StudyRecord) -> dict[str, str]:

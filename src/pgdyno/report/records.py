@@ -42,6 +42,8 @@ class NamedRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     path: str
     record: StudyRecord
+    per_month: Estimate | None = None
+    """What its machine costs, whose unit is the currency; None where nobody knows, or another machine was priced."""
 
 
 def name_records(records: Sequence[NamedRecord]) -> list[str]:

@@ -9,6 +9,7 @@ import msgspec
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from pgdyno.analyse.capacity_tiers import Tiers
 from pgdyno.analyse.record_difference import Difference
 from pgdyno.analyse.records_comparison import Figure, PairComparison, RecordComparison
 from pgdyno.record.types import HostFacts, ServerFacts
@@ -26,6 +27,7 @@ from pgdyno.report.records import (
     figures_table,
     name_records,
 )
+from pgdyno.report.records_tiers import TIERS_TITLE, list_tier_parts, list_tiers
 from pgdyno.report.table import Table
 
 RECORDS_VERSION = 1
@@ -77,6 +79,7 @@ class RecordsDocument(msgspec.Struct, frozen=True, kw_only=True):
     remark: str = REMARK
     records: tuple[RecordDocument, ...]
     against_first: tuple[AgainstDocument, ...]
+    tiers: Annotated[dict[str, Tiers], _says("By load, which machine for how much; none of one machine alone.")] = {}
 
 
 def render_records(records: Sequence[NamedRecord], comparisons: Sequence[RecordComparison]) -> RenderableType:
@@ -86,13 +89,13 @@ def render_records(records: Sequence[NamedRecord], comparisons: Sequence[RecordC
         Paragraph(Text.assemble((f"{name}  ", "bold"), describe_record(one)), by=3)
         for name, one in zip(names, records, strict=True)
     ]
-    for comparison in comparisons:
-        for part in list_parts(comparison, names):
-            if isinstance(part, Table):
-                parts += ["", Text(part.caption, style="bold underline"), Grid(part)]
-            else:
-                style = "bold red" if part.startswith("refused:") else ""
-                parts += ["", Paragraph(Text(part, style=style), by=2)]
+    said = [part for comparison in comparisons for part in list_parts(comparison, names)]
+    for part in (*said, *list_tier_parts(records, comparisons)):
+        if isinstance(part, Table):
+            parts += ["", Text(part.caption, style="bold underline"), Grid(part)]
+        else:
+            style = "bold red" if part.startswith("refused:") else ""
+            parts += ["", Paragraph(Text(part, style=style), by=2)]
     return Group(*parts, "", Paragraph(REMARK, by=0))
 
 
@@ -101,9 +104,12 @@ def render_records_markdown(records: Sequence[NamedRecord], comparisons: Sequenc
     names = name_records(records)
     lines = [f"- **{name}**: {escape(describe_record(one))}" for name, one in zip(names, records, strict=True)]
     blocks = [f"# {TITLE}", "\n".join(lines)]
-    for comparison in comparisons:
-        blocks.append(f"## {names[comparison.place]} against {names[0]}")
-        parts = list_parts(comparison, names)
+    sections = [
+        (f"{names[comparison.place]} against {names[0]}", list_parts(comparison, names)) for comparison in comparisons
+    ]
+    tiers = tuple(list_tier_parts(records, comparisons))
+    for title, parts in (*sections, *([(TIERS_TITLE, iter(tiers))] if tiers else [])):
+        blocks.append(f"## {title}")
         blocks += [format_table(part) if isinstance(part, Table) else _paragraph(part) for part in parts]
     return "\n\n".join([*blocks, escape(REMARK)]) + "\n"
 
@@ -147,6 +153,7 @@ def records_document(records: Sequence[NamedRecord], comparisons: Sequence[Recor
             )
             for one in comparisons
         ),
+        tiers=list_tiers(records, comparisons),
     )
 
 

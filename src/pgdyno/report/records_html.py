@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from pgdyno.analyse.records_comparison import RecordComparison
 from pgdyno.report.chart import CSS_THEME
@@ -11,6 +11,7 @@ from pgdyno.report.html import render_page
 from pgdyno.report.records import REMARK, NamedRecord, describe_record, name_records
 from pgdyno.report.records_chart import records_chart
 from pgdyno.report.records_forms import TITLE, list_parts
+from pgdyno.report.records_tiers import TIERS_TITLE, list_tier_parts
 from pgdyno.report.table import Table
 
 
@@ -20,22 +21,26 @@ def render_records_html(
     """The page; `vega_js` is as `html.render_html` has it."""
     names, drawings = name_records(records), Drawings()
     against = [
-        (f"{names[one.place]} against {names[0]}", [*_list_charts(one, names, drawings), *_list_words(one, names)])
+        (
+            f"{names[one.place]} against {names[0]}",
+            [*_list_charts(one, names, drawings), *_list_kinds(list_parts(one, names))],
+        )
         for one in comparisons
     ]
+    tiers = list(_list_kinds(list_tier_parts(records, comparisons)))
     return render_page(
         "records.html.j2",
         drawings,
         vega_js=vega_js,
         title=TITLE,
         records=[(name, describe_record(one)) for name, one in zip(names, records, strict=True)],
-        against=against,
+        against=[*against, (TIERS_TITLE, tiers)] if tiers else against,
         remark=REMARK,
     )
 
 
-def _list_words(comparison: RecordComparison, names: Sequence[str]) -> Iterator[tuple[str, Table | str]]:
-    for part in list_parts(comparison, names):
+def _list_kinds(parts: Iterable[Table | str]) -> Iterator[tuple[str, Table | str]]:
+    for part in parts:
         if isinstance(part, Table):
             yield "table", part
         else:
