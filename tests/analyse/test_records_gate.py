@@ -89,7 +89,8 @@ def test_where_nobody_looked_for_cliffs_that_is_declared() -> None:
     (side,) = list_sides(*analysed(), script_hashes={})
     (one,) = pass_gate(side, side)
     assert (one.standing, one.subject) == (Standing.DECLARED, "cliffs and stalls")
-    assert "too short" in one.first
+    assert (one.first, one.other) == ("not looked for", "not looked for")
+    assert "too short" in one.why
 
 
 def fell(kind: EpisodeKind, *trials: bool) -> Side:

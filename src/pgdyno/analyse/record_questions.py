@@ -146,13 +146,12 @@ def course(first: Side, other: Side) -> Iterator[Difference]:
     uneven = [sum(_has(trial, *_UNEVEN) for trial in side.trials) for side in (first, other)]
     if any(uneven):
         yield declare("stalls and slow changes", *(f"in {count} trials" for count in uneven), why="means hide them")
-    unseen = [
+    reasons = [
         next((trial.episodes_absent for trial in side.trials if trial.episodes_absent), None) for side in (first, other)
     ]
-    if any(unseen) and any(map(_writes, (first, other))):
-        yield declare(
-            "cliffs and stalls", *(reason or "looked for" for reason in unseen), why="who did not look has seen none"
-        )
+    if any(reasons) and any(map(_writes, (first, other))):
+        shown = ["looked for" if reason is None else "not looked for" for reason in reasons]
+        yield declare("cliffs and stalls", *shown, why="; ".join(dict.fromkeys(filter(None, reasons))))
 
 
 def _has(trial: TrialAnalysis, *kinds: EpisodeKind) -> bool:
