@@ -40,11 +40,11 @@ from figures import say
 from planted_causes import SHIM
 
 from pgdyno.analyse.models import (
-    KeptRows,
     PageClass,
     ceiling_tps,
     charge_waits,
     find_checkpoint_distance_bytes,
+    keep_pgbench_rows,
     measure_flush_s,
     predict_commit_tps,
     predict_full_page_images,
@@ -299,14 +299,13 @@ def say_commits(name: str, off: Mapping[int, Sequence[Run]], measured: Sequence[
     say(f"models.{name}.input.flush", flush_s * 1e6, unit="us", n=2 * len(CLIENTS) * len(measured))
     say(f"models.{name}.input.wait_cpu", wait_cpu_s * 1e6, unit="us", n=len(measured))
     say(f"models.{name}.input.cpus", cpus, unit="count", n=len(off[1]))
-    # A branch is updated by the fifth of seven statements, one of its tellers by the fourth.
-    kept = [KeptRows(rows_count=scale * each, work_before_s=off_cpu_s[1] * n / 7) for each, n in ((1, 4), (10, 3))]
     errors, plain = [], []
     for clients in CLIENTS:
         forecasts, alike = [], []
         for one in measured:
             mean_s = one.flush_s[clients]
             flushed = predict_commit_tps(charged[:clients], flush_s=[mean_s * part for part in one.spread[clients]])
+            kept = keep_pgbench_rows(scale, work_s=flushed.work_s)
             forecasts.append(wait_for_rows(flushed.tps, clients=clients, kept=kept))
             alike.append(predict_commit_tps(charged[:clients], flush_s=mean_s).tps)
         seen = [one.waiting[clients].tps for one in measured]

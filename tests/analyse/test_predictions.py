@@ -5,7 +5,7 @@ import pytest
 
 from pgdyno.analyse.disk_join import DiskLimits
 from pgdyno.analyse.models import (
-    KeptRows,
+    keep_pgbench_rows,
     predict_commit_tps,
     predict_full_page_images,
     unflushed_tps,
@@ -61,12 +61,9 @@ def test_counts_of_an_earlier_trial_make_the_others() -> None:
     assert set(found) == {READS, TPS, IMAGES}
     # A CPU second for 2,000 transactions, and no other program: nothing else of it goes in.
     unflushed = unflushed_tps(4, think_s=0.0005, cpu_s=0.0005, cpu_count=2.0)
-    flushed = predict_commit_tps(unflushed, flush_s=0.001).tps
-    kept = [
-        KeptRows(rows_count=20, work_before_s=0.0005 * 4 / 7),
-        KeptRows(rows_count=200, work_before_s=0.0005 * 3 / 7),
-    ]
-    assert found[TPS].value == pytest.approx(wait_for_rows(flushed, clients=4, kept=kept), rel=0.01)
+    flushed = predict_commit_tps(unflushed, flush_s=0.001)
+    kept = keep_pgbench_rows(20, work_s=flushed.work_s)
+    assert found[TPS].value == pytest.approx(wait_for_rows(flushed.tps, clients=4, kept=kept), rel=0.01)
     assert found[TPS].low is not None
     assert found[TPS].high is not None
     assert found[TPS].low < found[TPS].value < found[TPS].high

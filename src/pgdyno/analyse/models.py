@@ -36,6 +36,8 @@ class CommitForecast(msgspec.Struct, frozen=True, kw_only=True):
     tps: float
     batch_count: float
     """Transactions that a flush makes durable, in the mean."""
+    work_s: float
+    """Of a transaction until it waits for a flush, with what others at work do to it."""
 
 
 class KeptRows(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +45,7 @@ class KeptRows(msgspec.Struct, frozen=True, kw_only=True):
 
     rows_count: float
     work_before_s: float
-    """Of a transaction, before it takes the row."""
+    """Of a transaction until it takes the row, with what others at work do to it."""
 
 
 class PageClass(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,9 +143,14 @@ def predict_commit_tps(unflushed: Sequence[float], *, flush_s: float | Sequence[
     clients = rates.size
     if clients > _MOST_CLIENTS:
         tps = min(float(rates[-1]), ceiling_tps(clients, flush_s=mean_s))
-        return CommitForecast(tps=tps, batch_count=tps * mean_s)
+        work_s = max(0.0, clients / tps - 2.0 * mean_s)
+        return CommitForecast(tps=tps, batch_count=tps * mean_s, work_s=work_s)
     # Row n: how many of n at work are still at work when a flush ends.
-    still = np.mean([expm(_falling(rates) * one) for one in times_s], axis=0)
+    falling = _falling(rates)
+    still = np.mean([expm(falling * one) for one in times_s], axis=0)
+    # The integral of how many are at work from a flush's begin to its end; of none, nothing.
+    at_work_s = np.zeros(clients + 1)
+    at_work_s[1:] = np.linalg.solve(falling[1:, 1:], still[1:, 1:] - np.eye(clients)) @ np.arange(1, clients + 1)
     following = np.zeros((clients, clients))
     idle_s = np.empty(clients)
     for batch in range(1, clients + 1):
@@ -154,14 +161,33 @@ def predict_commit_tps(unflushed: Sequence[float], *, flush_s: float | Sequence[
         idle_s[batch - 1] = nobody / rates[-1]
     share = _stationary(following)
     batch_count = float(share @ np.arange(1, clients + 1))
-    return CommitForecast(tps=batch_count / float(mean_s + share @ idle_s), batch_count=batch_count)
+    worked_s = float(share @ (at_work_s[:clients][::-1] + clients * idle_s))
+    return CommitForecast(
+        tps=batch_count / float(mean_s + share @ idle_s), batch_count=batch_count, work_s=worked_s / batch_count
+    )
+
+
+def keep_pgbench_rows(branches_count: int, *, work_s: float) -> tuple[KeptRows, ...]:
+    """What tpcb-like keeps: a branch, which the fifth of its seven statements takes, and a teller from the one before on.
+
+    Source: PostgreSQL 18, bin/pgbench/pgbench.c, builtin_script and ntellers.
+
+    Args:
+        branches_count: As many as the scale.
+        work_s: Of a transaction, in equal parts by statement.
+    """
+    return tuple(
+        KeptRows(rows_count=branches_count * each, work_before_s=work_s * statements / 7)
+        for each, statements in ((1, 4), (10, 3))
+    )
 
 
 def wait_for_rows(tps: float, *, clients: int, kept: Sequence[KeptRows]) -> float:
     """What is left of a rate when a transaction also waits for rows that others keep locked until their flush is over.
 
     Each row is a queue whose service is as long as a transaction keeps it, nearly a constant; who comes to it meets what the
-    other clients alone would make of it. What a client keeps while it waits is left out.
+    other clients alone would make of it. Left out are what a client keeps while it waits, and the CPU that it then leaves to
+    others: where CPUs bind, too much is taken off.
 
     Source: Kleinrock 1975, Queueing Systems I, 5.8, M/D/1; Reiser & Lavenberg 1980, doi:10.1145/322186.322195, arrival
     theorem of closed networks.

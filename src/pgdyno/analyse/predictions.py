@@ -14,9 +14,9 @@ import numpy as np
 
 from pgdyno.analyse.disk_join import DiskLimits, waits_for_flushes
 from pgdyno.analyse.models import (
-    KeptRows,
     PageClass,
     find_checkpoint_distance_bytes,
+    keep_pgbench_rows,
     predict_commit_tps,
     predict_early_reads,
     predict_full_page_images,
@@ -42,8 +42,6 @@ _WRITING_USES, _READING_USES = (2, 3), (1, 1)
 # Of so many pages of a btree of integers one is no leaf: its 8152 bytes hold 286 entries of 16 + 4 bytes at 70 %.
 # Source: PostgreSQL 18, access/nbtree/nbtsort.c, BTREE_NONLEAF_FILLFACTOR.
 _PAGES_PER_PARENT = 286
-# Source: PostgreSQL 18, bin/pgbench/pgbench.c, ntellers.
-_TELLERS_PER_BRANCH = 10
 # Per transaction; of fewer, an error in per cent says nothing.
 _FEW = 0.01
 
@@ -182,14 +180,15 @@ def _predict_tps(before: Before) -> Prediction | None:
     # CPU time of a transaction is what one client's takes without its flush: nothing of it runs beside anything else.
     unflushed = unflushed_tps(before.workload.clients, think_s=cpu_s, cpu_s=cpu_s, cpu_count=cpus)
 
-    kept = _rows_kept(before, cpu_s)
+    branches = _count_branches(before)
 
     def tps_at(flush_s: float | None) -> float | None:
         if flush_s is None:
             return None
         times_s = [flush_s * share for share in limits.flush_spread or (1.0,)]
-        flushed = predict_commit_tps(unflushed, flush_s=times_s).tps
-        return wait_for_rows(flushed, clients=before.workload.clients, kept=kept)
+        flushed = predict_commit_tps(unflushed, flush_s=times_s)
+        kept = keep_pgbench_rows(branches, work_s=flushed.work_s) if branches else ()
+        return wait_for_rows(flushed.tps, clients=before.workload.clients, kept=kept)
 
     inputs = [
         PredictionInput(name="flush", value=limits.flush_s, unit="s", how=limits.flush_how),
@@ -201,28 +200,22 @@ def _predict_tps(before: Before) -> Prediction | None:
         slowest_s = limits.flush_s * limits.flush_spread[-1]
         how = "disk card, percentiles and mean of flushes"
         inputs.insert(1, PredictionInput(name="flush, slowest 5 %", value=slowest_s, unit="s", how=how))
-    if kept:
-        inputs.append(PredictionInput(name="branches", value=kept[0].rows_count, unit="count", how="as loaded"))
+    if branches:
+        inputs.append(PredictionInput(name="branches", value=float(branches), unit="count", how="as loaded"))
     return Prediction(
         name=TPS,
         value=tps_at(limits.flush_s) or 0.0,
         low=tps_at(limits.flush_high_s),
         high=tps_at(limits.flush_low_s),
         unit="tps",
-        model=f"group commit in a closed loop, CPUs shared evenly{', rows locked until they are durable' if kept else ''}",
+        model=f"group commit in a closed loop, CPUs shared evenly{', rows locked until they are durable' if branches else ''}",
         inputs=tuple(inputs),
     )
 
 
-def _rows_kept(before: Before, work_s: float) -> tuple[KeptRows, ...]:
-    """Rows that pgbench's own script updates and that are few: a branch, and before it one of its ten tellers."""
-    if before.workload.scripts[0][0] != "tpcb-like":
-        return ()
-    # The fifth and the fourth of seven statements, all about as long.
-    return tuple(
-        KeptRows(rows_count=before.dataset.scale * each, work_before_s=work_s * statements / 7)
-        for each, statements in ((1, 4), (_TELLERS_PER_BRANCH, 3))
-    )
+def _count_branches(before: Before) -> int:
+    """Of a script that updates one in each transaction; 0 of another."""
+    return before.dataset.scale if before.workload.scripts[0][0] == "tpcb-like" else 0
 
 
 def _predict_images(before: Before, relations: Mapping[str, int]) -> Prediction | None:
