@@ -16,7 +16,7 @@ from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.store import open_record
 from pgdyno.record.trial_data import TrialData, read_trial_data
 from pgdyno.record.types import ErrorFact, Gap, StudyRecord, TrialStatus
-from tests.analyse.joined import make_workload
+from tests.analyse.joined import COUNT, make_workload
 from tests.analyse.kept_causes import analyse_kept, list_names, right_of
 from tests.analyse.timed import FLUSH, FOLLOW, IDLE, READ, ROW, RUNNING, make_timed
 
@@ -98,6 +98,32 @@ def test_row_locks_by_chance_are_a_symptom_of_what_their_holders_wait_for() -> N
 def test_row_locks_of_ones_own_script_are_taken_as_they_are() -> None:
     load = msgspec.structs.replace(LOAD, name="mine", scripts=(("/tmp/hot.sql", 1),))
     assert judge_one(make_timed({ROW: 6.0, RUNNING: 1.0, FLUSH: 1.0}, **FLUSHING), load).resource is Resource.LOCK
+
+
+def test_flushes_that_the_server_timed_itself_make_it_sure() -> None:
+    data = make_timed(WAITING, **FLUSHING)
+    timed = msgspec.structs.replace(
+        data.record,
+        counters_before={**data.record.counters_before, "wal_sync_ms": 0.0},
+        counters_after={**data.record.counters_after, "wal_sync_ms": 0.8 * COUNT},
+    )
+    found = judge_one(msgspec.structs.replace(data, record=timed))
+    assert (found.resource, found.certainty) == (Resource.WAL_FLUSH, Certainty.STRONG)
+    assert found.evidence[1] == "a flush was under way 80 % of the time, by the server's own clock"
+
+
+@pytest.mark.parametrize(("read_ms", "certainty"), [(5.0, Certainty.STRONG), (0.5, Certainty.LIKELY)])
+def test_reads_that_the_server_timed_itself_agree_with_what_was_seen_or_do_not(
+    read_ms: float, certainty: Certainty
+) -> None:
+    data = make_timed({READ: 6.0, RUNNING: 1.0, IDLE: 1.0}, **FLUSHING)
+    timed = msgspec.structs.replace(
+        data.record,
+        counters_before={**data.record.counters_before, "blk_read_ms": 0.0},
+        counters_after={**data.record.counters_after, "blk_read_ms": read_ms * COUNT},
+    )
+    found = judge_one(msgspec.structs.replace(data, record=timed))
+    assert (found.resource, found.certainty) == (Resource.DATA_READ, certainty)
 
 
 def test_a_full_thread_of_pgbench_is_named_with_what_it_was_seen_by() -> None:

@@ -106,6 +106,19 @@ def test_pgbench_that_waits_for_a_cpu_alone_is_kept_short() -> None:
     assert time.generator_ratio == pytest.approx(1.0)
 
 
+def test_a_client_without_time_to_think_takes_none_where_cpus_are_short() -> None:
+    """Looks that come late see many who were just woken: 4 of 8 seem to wait for a pgbench that sleeps."""
+    data = make_timed({FLUSH: 3.0, RUNNING: 1.0, IDLE: 4.0}, backends=(0.2, 0.8), threads=[(0.02, 0.08)])
+    time = measure(data)
+    assert time.find(Resource.CLIENT) is None
+    assert "cannot be told" in time.absent[Resource.CLIENT.value]
+    with_pgbench = 0.1 / 0.9
+    assert time.find(Resource.WAL_FLUSH).ratio == pytest.approx(3 / (4 + with_pgbench))  # type: ignore[union-attr]
+    assert time.transaction_ms == pytest.approx(8.0)
+    thinking = msgspec.structs.replace(LOAD, scripts=(("/tmp/mine.sql", 1),))
+    assert shares_of(data, thinking)[Resource.CLIENT] == pytest.approx((4 - with_pgbench) / 8)
+
+
 def test_sessions_that_are_no_clients_do_not_count() -> None:
     shares = shares_of(make_timed({RUNNING: 4.0, FLUSH: 2.0, IDLE: 5.0}))
     assert shares[Resource.CLIENT] == pytest.approx(2 / 8)

@@ -8,7 +8,7 @@ The largest share of the clients' time is named, after symptoms have gone to the
 - Who waits for a row that others hold by chance waits for what these wait for.
 
 A share says what to look at, not what it would gain: an experiment does. Where the largest share is small, or is time of
-which nobody saw what it was, the answer is that it is not known. All numbers that verdicts depend on are `Thresholds`.
+which nobody saw what it was, the answer is that it is not known. All numbers that verdicts depend on are in `bottleneck_thresholds`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from pgdyno.analyse.bottleneck_signs import THRESHOLDS, Signs, percent, read_signs
+from pgdyno.analyse.bottleneck_signs import Signs, percent, read_signs
+from pgdyno.analyse.bottleneck_thresholds import THRESHOLDS
 from pgdyno.analyse.time_share import Bottleneck, Certainty, Resource, TimeShare, TransactionTime
 from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.plan.plan import PlannedWorkload

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from pgdyno.analyse.bottleneck_thresholds import THRESHOLDS
 from pgdyno.analyse.disk_join import UseKind
 from pgdyno.analyse.time_share import Resource, TransactionTime
 from pgdyno.analyse.types import ChartKind, Series, TrialAnalysis
@@ -17,44 +18,6 @@ from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.types import StudyRecord
 from pgdyno.spec.study import BUILTIN_SCRIPTS
 
-
-class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
-    """Every number that a verdict on a bottleneck depends on. Shares of time, unless it says otherwise."""
-
-    named_ratio: float = 0.25
-    """Of the clients' time: what has less is not called the limit. Without it TPS could grow by a third at most."""
-    mentioned_ratio: float = 0.05
-    """Of the clients' time: what has less is not worth a word."""
-    rival_ratio: float = 2 / 3
-    """Of the largest share: a second one that has more could be the first in another trial (benchmarks/causes.py)."""
-    full_cpu_ratio: float = 0.95
-    """Of the CPUs: above it more clients bring no more TPS. Source: utilisation law, Lazowska et al. 1984, chapter 5;
-    the rest is what ticks and a sampler err by."""
-    others_ratio: float = 0.5
-    """Of the CPUs: what other programs use beyond it are their full CPUs, not the load's."""
-    full_thread_ratio: float = 0.75
-    """Of pgbench's busiest thread, having a CPU or waiting for one: above it three clients and more are with it, of as many
-    as one likes. Source: the same, u / (1 - u)."""
-    idle_thread_ratio: float = 0.5
-    """Of the same: below it clients wait for something else than pgbench."""
-    queueing_ratio: float = 0.3
-    """Of the time in which backends could run: above it the CPUs are short for this load."""
-    throttled_ratio: float = 0.2
-    """Of the periods of a control group's quota: above it the quota is what the CPUs are short of. Source: Linux
-    Documentation/scheduler/sched-bwc.rst."""
-    writing_ratio: float = 0.5
-    """Of the load, in which checkpoints wrote: above it they are no exception."""
-    written_to_wal_ratio: float = 1.5
-    """Bytes of the device over bytes of WAL: above it a third of what flushes wait behind is data, and more."""
-    busy_device_ratio: float = 0.8
-    """Of the load, in which the device had a request. Source: iostat(1), %util."""
-    kept_rate_ratio: float = 0.98
-    """TPS over a scheduled rate: above it the schedule is kept; arrivals at random make up for the rest."""
-    agreeing_factor: float = 2.0
-    """Two ways to count the same waits agree within it."""
-
-
-THRESHOLDS = Thresholds()
 _WRITING_SCRIPTS = frozenset({"tpcb-like"})
 
 
@@ -74,6 +37,12 @@ class Signs(msgspec.Struct, kw_only=True):
     """Bytes that the device wrote over those of WAL."""
     reading: float | None
     """Mean number of reads that the device had under way."""
+    server_flushing_ratio: float | None
+    """Share of the load in which the server flushed WAL, by its own clock."""
+    device_flushing_ratio: float | None
+    """Likewise the device, for whomever."""
+    read_ms: float | None
+    """Of a transaction, by the server's own clock."""
     flush_use_ratio: float | None
     """TPS over what the disk's card allows so many clients that wait for flushes."""
     images_count: float | None
@@ -184,7 +153,12 @@ def read_signs(record: StudyRecord, load: PlannedWorkload, trial: TrialAnalysis)
         throttled_ratio=_mean(trial, ChartKind.CPU_QUOTA, "throttled"),
         writing_ratio=_find_writing_ratio(trial),
         written_to_wal=None if written is None or not wal else written / wal,
-        reading=None if iops is None or await_ms is None else iops * await_ms / 1000.0,
+        reading=_multiply(iops, await_ms),
+        server_flushing_ratio=_multiply(trial.counts_per_transaction.get("wal_sync_ms"), trial.tps),
+        device_flushing_ratio=_multiply(
+            _mean(trial, ChartKind.DISK_IOPS, "flushes"), _mean(trial, ChartKind.DISK_LATENCY, "flush")
+        ),
+        read_ms=trial.counts_per_transaction.get("blk_read_ms"),
         flush_use_ratio=None if flushes is None else flushes.ratio,
         images_count=trial.counts_per_transaction.get("wal_fpi_count"),
         busy_ratio=trial.shares.get("disk_util_ratio"),
@@ -213,6 +187,11 @@ def _list_absent(trial: TrialAnalysis) -> Iterator[str]:
         yield "what the data's disk did"
     if trial.disk is None:
         yield "what the data's disk can do: there is no card of it"
+
+
+def _multiply(per_s: float | None, each_ms: float | None) -> float | None:
+    """How many are under way at a time, by Little's law."""
+    return None if per_s is None or each_ms is None else per_s * each_ms / 1000.0
 
 
 def _find_writing_ratio(trial: TrialAnalysis) -> float | None:
@@ -248,17 +227,26 @@ def _support_cpu(signs: Signs) -> Iterator[str]:
 
 
 def _support_flush(signs: Signs) -> Iterator[str]:
+    for who, ratio in (("server", signs.server_flushing_ratio), ("disk", signs.device_flushing_ratio)):
+        if ratio is not None and ratio >= THRESHOLDS.flushing_ratio:
+            yield f"a flush was under way {percent(min(1.0, ratio))} of the time, by the {who}'s own clock"
     if signs.flush_use_ratio is not None:
         yield f"{percent(signs.flush_use_ratio)} of the TPS that the disk's flushes allow, by its card"
 
 
 def _support_reads(signs: Signs) -> Iterator[str]:
     share = None if signs.time is None else signs.time.find(Resource.DATA_READ)
-    if share is None or not signs.reading:
+    if share is None:
         return
     waiting = share.ratio * signs.load.clients
-    if 1 / THRESHOLDS.agreeing_factor <= signs.reading / waiting <= THRESHOLDS.agreeing_factor:
+    if signs.reading is not None and _agree(signs.reading, waiting):
         yield f"the device had {signs.reading:.2g} reads under way while {waiting:.2g} backends waited for one"
+    if signs.read_ms is not None and _agree(signs.read_ms, share.ms):
+        yield f"reads took {signs.read_ms:.3g} ms of a transaction by the server's own clock"
+
+
+def _agree(one: float, other: float) -> bool:
+    return one > 0.0 and max(one / other, other / one) <= THRESHOLDS.agreeing_factor
 
 
 def _support_writes(signs: Signs) -> Iterator[str]:

@@ -1,12 +1,14 @@
 """Where the clients' time goes, by resource: looks at their backends x Little's law, corrected by what the kernel counted.
 
-A wait event tells where a backend sleeps, not what it lacks. Three corrections follow, each only as far as it was seen:
+A wait event tells where a backend sleeps, not what it lacks. Four corrections follow, each only as far as it was seen:
 
 - A backend that was woken and has no CPU yet still shows its wait event. The kernel counts how long backends were ready
   and had no CPU; what of that does not fit into the time as running backends lies in the waits, in proportion to them.
 - A backend that waits for its client waits for pgbench's thread, for the CPU of that thread, or for the network and a
   client that thinks. The busy share u of a thread gives how many clients are with it, u / (1 - u), at most those that wait.
 - pgbench's own wait for a CPU is the CPU's as far as backends wait for one just as long; else it alone is kept short.
+- pgbench's own scripts do not think and their sockets are local. Where CPUs are short, looks come late, when many have
+  been woken at once: what such a client seems to take beyond pgbench's threads is left out, and the rest scaled.
 
 Nothing is added up twice: all shares together are the clients' time. It refuses to judge what limits: `bottleneck` does.
 
@@ -30,9 +32,12 @@ from pgdyno.record.series import Floats, Sampled, gauge
 from pgdyno.record.server_series import CLIENT_BACKEND, list_observed
 from pgdyno.record.trial_data import TrialData
 from pgdyno.record.types import TrialStatus
+from pgdyno.spec.study import BUILTIN_SCRIPTS
 
 # Fewer looks at fewer than so many seconds say nothing of where the time goes.
 _LEAST_SECONDS = 3
+# Of the time in which backends could run, without a CPU: above it looks come late, too.
+_SHORT_RATIO = 0.3
 _CONFIDENCE = 0.95
 _RUNNING = "running"
 _IDLE = "idle"
@@ -60,6 +65,13 @@ class _Cpu(msgspec.Struct, frozen=True, kw_only=True):
     spread: Floats | None = None
     """Of both numbers of backends together, by second."""
 
+    @property
+    def is_short(self) -> bool:
+        """Whether backends wait for CPUs much of the time, and pgbench's part is known."""
+        if self.backends is None or self.threads is None:
+            return False
+        return self.backends[1] >= _SHORT_RATIO * sum(self.backends)
+
 
 def measure_time(data: TrialData, workload: PlannedWorkload) -> TransactionTime | None:
     """The mean time of a trial's transaction by resource; None where there are too few looks at the server's waits.
@@ -80,7 +92,10 @@ def measure_time(data: TrialData, workload: PlannedWorkload) -> TransactionTime 
     if seen is None:
         return None
     cpu = _count_cpu(data, start_s, end_s)
-    parts, absent = _split(seen, cpu)
+    parts = _split(seen, cpu)
+    absent = dict(cpu.absent)
+    if cpu.is_short and all(name in BUILTIN_SCRIPTS for name, _ in workload.scripts):
+        absent |= _leave_out_client(parts)
     total = sum(parts.values())
     if total <= 0.0:
         return None
@@ -167,7 +182,7 @@ def _within(line: Sampled, start_s: float, end_s: float) -> Floats:
     return kept
 
 
-def _split(seen: _Seen, cpu: _Cpu) -> tuple[dict[Resource, float], dict[str, str]]:
+def _split(seen: _Seen, cpu: _Cpu) -> dict[Resource, float]:
     """The mean number of clients by resource, corrected."""
     parts = {resource: seen.mean(resource) for resource in (*_WAITING, Resource.UNKNOWN)}
     parts[Resource.CLIENT] = seen.mean(Resource.CLIENT) + seen.mean(_IDLE)
@@ -176,7 +191,7 @@ def _split(seen: _Seen, cpu: _Cpu) -> tuple[dict[Resource, float], dict[str, str
         _take_out_queueing(parts, sum(cpu.backends))
     if cpu.threads is not None:
         _take_out_generator(parts, cpu.threads, cpu.backends)
-    return parts, cpu.absent
+    return parts
 
 
 def _take_out_queueing(parts: dict[Resource, float], on_cpu: float) -> None:
@@ -206,6 +221,19 @@ def _take_out_generator(
     parts[Resource.CLIENT] -= of_client
     parts[Resource.LOAD_GENERATOR] = of_client * (1.0 - queueing)
     parts[Resource.CPU] += of_client * queueing
+
+
+def _leave_out_client(parts: dict[Resource, float]) -> dict[str, str]:
+    """Scale all other parts to the whole; returns why one is absent, by its name."""
+    client = parts[Resource.CLIENT]
+    others = sum(parts.values()) - client
+    if not client or not others:
+        return {}
+    for resource in parts:
+        parts[resource] *= 0.0 if resource is Resource.CLIENT else 1.0 + client / others
+    return {
+        Resource.CLIENT.value: "with CPUs so short it cannot be told from backends that were woken and do not run yet"
+    }
 
 
 _HOW: Mapping[Resource, str] = {
