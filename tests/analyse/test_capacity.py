@@ -276,7 +276,7 @@ def test_without_a_card_what_binds_next_is_not_known() -> None:
     assert (capacity.next, capacity.absent["next"]) == (None, NO_CARD)
     assert {one.change: one.reason for one in capacity.projections}[
         "a disk twice as quick"
-    ] == "none of its bounds is known"
+    ] == "no bound of what it changes is known"
     cpus = capacity.projections[0]
     assert cpus.high_tps is not None
     assert "nothing is known" in cpus.how

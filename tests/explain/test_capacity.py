@@ -6,7 +6,7 @@ import pytest
 from pgdyno.analyse.capacity_reckoning import find_capacities
 from pgdyno.analyse.disk_join import UseKind
 from pgdyno.analyse.scaling import ClientSweep
-from pgdyno.analyse.time_share import Certainty, Resource
+from pgdyno.analyse.time_share import Bottleneck, Certainty, Resource
 from pgdyno.explain.capacity import CEILING, CLIENTS, PASSED, find_capacity_findings
 from pgdyno.explain.finding import Finding
 from tests.analyse.loads import Nature, draw_limits, draw_load, make_analysis
@@ -39,6 +39,17 @@ def test_a_load_at_its_bound_is_told_what_comes_next() -> None:
     assert finding.gain.endswith("(worked out, not measured)")
     assert finding.confirm == "`pgdyno sweep clients=1..32 --workload tpcb-like --scale 100`"
     assert finding.workload == "tpcb-like"
+
+
+def test_what_to_do_is_said_once() -> None:
+    nature = msgspec.structs.replace(WRITING, tps=1900.0)
+    record, workload = draw_load(nature, sd=0.01)
+    for certainty, says in ((Certainty.STRONG, False), (Certainty.UNKNOWN, True)):
+        verdict = Bottleneck(resource=Resource.CPU, certainty=certainty, evidence=())
+        analysis = make_analysis(msgspec.structs.replace(workload, bottleneck=verdict))
+        capacities = find_capacities(record, analysis, None)
+        finding, *_ = find_capacity_findings(record, msgspec.structs.replace(analysis, capacities=capacities))
+        assert bool(finding.advice) is says
 
 
 def test_a_bound_is_told_with_its_clients_where_these_move_it() -> None:

@@ -105,7 +105,7 @@ def _range(
     if low_tps is None:
         return _absent(change, "one trial has no interval to begin from")
     if times and not any(one.kind in times for one in bounds):
-        return _absent(change, "none of its bounds is known")
+        return _absent(change, "no bound of what it changes is known")
     highs = {one.kind: _times(one.tps.high, times.get(one.kind, 1.0)) for one in bounds if one.is_firm}
     binds = min(highs, key=lambda kind: highs[kind] or 0.0, default=None)
     high_tps = None if binds is None else highs[binds]

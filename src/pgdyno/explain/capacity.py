@@ -44,14 +44,26 @@ _MORE_CLIENTS = 4
 
 def find_capacity_findings(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
     """One on the ceiling of each load, then what else its capacity tells."""
+    judged = _list_judged(analysis)
     for capacity in analysis.capacities:
-        yield _find_ceiling(record, capacity)
+        yield _find_ceiling(record, capacity, is_judged=capacity.workload in judged)
     for capacity in analysis.capacities:
         yield from _find_clients(record, capacity)
         yield from _find_passed(capacity)
 
 
-def _find_ceiling(record: StudyRecord, capacity: Capacity) -> Finding:
+def _list_judged(analysis: StudyAnalysis) -> set[str]:
+    """Loads of which is said already what limits them, and what to do about that."""
+    workloads = [*analysis.workloads, *([] if analysis.scaling is None else analysis.scaling.analysis.workloads)]
+    return {
+        name
+        for workload in workloads
+        if workload.bottleneck is not None and workload.bottleneck.certainty is not Certainty.UNKNOWN
+        for name in (workload.name, workload.load.name)
+    }
+
+
+def _find_ceiling(record: StudyRecord, capacity: Capacity, *, is_judged: bool) -> Finding:
     binding = capacity.binding
     if binding is None:
         return _unknown(capacity)
@@ -64,7 +76,7 @@ def _find_ceiling(record: StudyRecord, capacity: Capacity) -> Finding:
         claim=_claim(capacity, binding),
         evidence=evidence,
         why=_BESIDE_OTHERS if binding.others_ratio else _WHY[capacity.standing],
-        advice=_advise(capacity, binding),
+        advice="" if is_judged else _advise(capacity, binding),
         workload=capacity.workload,
         confirm="" if is_settled else _sweep_command(record, capacity),
         gain=_gain(capacity),

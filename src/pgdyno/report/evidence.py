@@ -8,7 +8,7 @@ import msgspec
 
 from pgdyno.analyse.time_share import TimeShare, TransactionTime
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
-from pgdyno.report.capacity import bounds_table, describe_clients, projections_table
+from pgdyno.report.capacity import bounds_table, describe_capacity, projections_table
 from pgdyno.report.content import name_trial
 from pgdyno.report.format import format_count, format_number, format_percent
 from pgdyno.report.input import ReportInput
@@ -59,7 +59,7 @@ def _list_sections(report: ReportInput) -> Iterator[Section]:
             yield Section(
                 title=f"What this machine can carry of {capacity.workload}",
                 anchor=name_capacity(number),
-                words=(describe_clients(capacity.advice),),
+                words=describe_capacity(capacity),
                 tables=tables,
             )
     price = report.price
