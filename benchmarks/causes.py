@@ -238,6 +238,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", help="causes, by name; `quiet`")
     parser.add_argument("--seconds", type=float, help="of one trial")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--server", choices=list(SERVERS), default="18")
     parser.add_argument("--cpu", type=int, help="keep to this CPU")
     parser.add_argument(
         "--kernel", action="store_true", help="also change the kernel's dirty thresholds, and put them back"

@@ -401,7 +401,8 @@ class Sampler:
         """Follow what `LABEL=PID` names from the next sample on; `+=`: with all it starts; `*=`: a server's backends."""
         label, _, pid = request.strip().partition("=")
         name = label.rstrip("+*")
-        follow = {"": Process, "+": Tree, "*": Backends}.get(label[len(name) :])
+        kinds: dict[str, type[Process | Tree | Backends]] = {"": Process, "+": Tree, "*": Backends}
+        follow = kinds.get(label[len(name) :])
         if follow is None or not name.isidentifier() or not pid.isdigit():
             sys.stderr.write(f"not LABEL=PID: {request!r}\n")
             return
