@@ -17,8 +17,8 @@ from pgdyno.flow.referee import Referee
 from pgdyno.flow.ui import Ui
 from pgdyno.plan.experiment import reference_server
 from pgdyno.plan.pin import format_pinned
-from pgdyno.plan.plan import Choice, Machine, plan_study
-from pgdyno.plan.scaling import make_scaling_study
+from pgdyno.plan.plan import Choice, Machine
+from pgdyno.plan.scaling import make_scaling_study, plan_sweep
 from pgdyno.record.store import RecordStore
 from pgdyno.record.tuned import STOCK
 from pgdyno.record.types import StudyRecord
@@ -69,7 +69,8 @@ def _begin(store: RecordStore, *, machine: Machine, home: Home, ui: Ui) -> None:
     places = {name: str((store.path / place).absolute()) for name, place in store.name_scripts(record.plan).items()}
     study = make_scaling_study(record.study, record.plan, scripts=places, variant=variant)
     installation = find_installation(reference_server(study), user=home.user, software_dir=home.software)
-    plan = plan_study(study, msgspec.structs.replace(machine, version_major=installation.facts.major))
+    machine = msgspec.structs.replace(machine, version_major=installation.facts.major)
+    plan = plan_sweep(study, record.plan, machine)
     if winner.name is not None:
         chosen = Choice(name="settings", value=winner.name, reason=winner.reason)
         plan = msgspec.structs.replace(plan, choices=(chosen, *plan.choices))

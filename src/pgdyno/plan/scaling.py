@@ -83,7 +83,15 @@ def plan_scaling(study: Study, plan: Plan, machine: Machine) -> Plan | None:
     """
     if study.scaling is None:
         return None
-    # Its data lie loaded by then.
-    machine = msgspec.structs.replace(machine, loaded_scales=machine.loaded_scales | {plan.scale}, disk_card_s=0.0)
     variant = study.variant[0] if study.variant else None
-    return plan_study(make_scaling_study(study, plan, scripts={}, variant=variant), machine)
+    return plan_sweep(make_scaling_study(study, plan, scripts={}, variant=variant), plan, machine)
+
+
+def plan_sweep(sweep: Study, followed: Plan, machine: Machine) -> Plan:
+    """The plan of a sweep that `make_scaling_study` gave: the data of the study that it follows lie loaded by then.
+
+    Raises:
+        SpecError: As for `plan_scaling`.
+    """
+    scales = machine.loaded_scales | {followed.scale}
+    return plan_study(sweep, msgspec.structs.replace(machine, loaded_scales=scales, disk_card_s=0.0))
