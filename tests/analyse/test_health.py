@@ -181,9 +181,9 @@ def table(name: str, *, live: int, dead: int, updated: int | None = None, hot: i
 
 def test_the_table_that_is_worst_counts_unless_it_hardly_matters() -> None:
     record, data = read("v1-pg18")
-    before = (table("accounts", live=1_000_000, dead=0, updated=500, hot=100),)
+    before = (table("accounts", live=10_000, dead=0, updated=500, hot=100),)
     after = (
-        table("accounts", live=1_000_000, dead=300_000, updated=10_500, hot=4_100),
+        table("accounts", live=10_000, dead=3_000, updated=10_500, hot=4_100),
         table("branches", live=10, dead=90, updated=10_000, hot=9_990),
         table("odd", live=2_000, dead=100, updated=10, hot=0),
     )
@@ -193,6 +193,10 @@ def test_the_table_that_is_worst_counts_unless_it_hardly_matters() -> None:
     assert rows["hot_update_ratio"].level is Level.CRITICAL
     assert rows["dead_rows_ratio"].value == pytest.approx(3 / 13)
     assert rows["dead_rows_ratio"].level is Level.CRITICAL
+    fresh = (table("accounts", live=1_000_000, dead=0, updated=10_500, hot=4_100),)
+    row = assess(record, with_record(data, tables_before=before, tables_after=fresh))["hot_update_ratio"]
+    assert (row.value, row.level) == (0.4, None)
+    assert "have no room yet" in (row.reason or "")
     old = with_record(data, tables_after=(table("accounts", live=5_000, dead=0),))
     assert assess(record, old)["hot_update_ratio"].value is None
     assert assess(record, old)["dead_rows_ratio"].value == 0.0

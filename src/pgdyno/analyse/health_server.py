@@ -153,7 +153,11 @@ def hot_updates(seen: SeenTrial) -> Reading:
         for name, (updates, hot) in grown.items()
         if updates >= _MATTERING_RATIO * total
     )
-    return Reading(share, f"{name}: {hot:,.0f} of {updates:,.0f}")
+    reading = Reading(share, f"{name}: {hot:,.0f} of {updates:,.0f}")
+    rows = next(table.live_rows for table in after if table.name == name)
+    if updates < rows:
+        return reading._replace(reason=f"{name} has {rows:,} rows: pages that were loaded full have no room yet")
+    return reading
 
 
 def dead_rows(seen: SeenTrial) -> Reading:
