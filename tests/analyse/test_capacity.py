@@ -271,6 +271,13 @@ def test_a_load_that_fills_the_cpus_is_never_called_held(seed: int) -> None:
     assert capacity.standing is Standing.AT_BOUND
 
 
+def test_at_its_peak_a_load_that_uses_much_of_a_resource_is_held_by_nothing_else() -> None:
+    curve = {n: min(480.0 * n, 1500.0) for n in (1, 2, 4, 8, 16, 32)}
+    nature = msgspec.structs.replace(WRITING, tps=1500.0)
+    assert reckon(nature).standing is Standing.BELOW
+    assert reckon(nature, sweep=sweep_of(curve)).standing is Standing.AT_BOUND
+
+
 def test_without_a_card_what_binds_next_is_not_known() -> None:
     capacity = reckon(Nature(tps=1900.0))
     assert (capacity.next, capacity.absent["next"]) == (None, NO_CARD)

@@ -41,6 +41,8 @@ _DEVICE = {
     UseKind.INSTANCE_IOPS: (BoundKind.INSTANCE_IOPS, None),
     UseKind.INSTANCE_BYTES: (BoundKind.INSTANCE_BYTES, None),
 }
+CARD_KEYS = {BoundKind.FLUSHES: EntryKey.FLUSHES} | {kind: key for kind, key in _DEVICE.values() if key is not None}
+"""Of which figure of a disk's card a bound is."""
 _OF_INSTANCE = frozenset({BoundKind.INSTANCE_IOPS, BoundKind.INSTANCE_BYTES})
 _DEMAND_UNITS = {"1/s": "count", "bytes/s": "bytes", "s/s": "s"}
 
@@ -137,7 +139,7 @@ def _bound_flushes(trials: Sequence[_Trial], clients: int, limits: DiskLimits | 
     if not uses:
         return BoundKind.FLUSHES, NO_CARD if limits is None else "no commit waits for a flush of its own"
     each = 1.0 if clients == 1 else 2.0 / clients
-    limit = _limit(uses[0][0], EntryKey.FLUSHES, limits, per=each)
+    limit = _limit(uses[0][0], CARD_KEYS[BoundKind.FLUSHES], limits, per=each)
     demand = exactly(each, unit="count")
     tps = divide_estimates(limit, demand, unit="tps")
     reached = estimate_geometric_mean([use.used for use, _ in uses], unit="tps")

@@ -16,8 +16,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from pgdyno.analyse.capacity import Bound, BoundKind, Capacity, Projection, Standing
-from pgdyno.analyse.capacity_bounds import HARDLY_USED
-from pgdyno.analyse.disk_entries import EntryKey
+from pgdyno.analyse.capacity_bounds import CARD_KEYS, HARDLY_USED
 from pgdyno.analyse.disk_join import DiskLimits
 from pgdyno.analyse.models import PageClass, predict_reads
 from pgdyno.analyse.predictions import list_account_pages
@@ -29,14 +28,6 @@ from pgdyno.units import PAGE_BYTES
 _TIMES = 2.0
 _CPUS, _MEMORY, _DISK = "twice the CPUs", "twice the memory", "a disk twice as quick"
 _READING = frozenset({BoundKind.READS, BoundKind.READ_BYTES})
-_CARD_KEYS = {
-    BoundKind.FLUSHES: EntryKey.FLUSHES,
-    BoundKind.WAL: EntryKey.SEQUENTIAL_WRITE,
-    BoundKind.READS: EntryKey.RANDOM_READ,
-    BoundKind.READ_BYTES: EntryKey.SEQUENTIAL_READ,
-    BoundKind.WRITES: EntryKey.RANDOM_WRITE,
-    BoundKind.WRITTEN_BYTES: EntryKey.SEQUENTIAL_WRITE,
-}
 
 
 def project(
@@ -81,7 +72,7 @@ def project_disk(capacity: Capacity, limits: DiskLimits, name: str) -> Projectio
     entries = {entry.key: entry.estimate for entry in limits.entries}
     times: dict[BoundKind, float] = {}
     for bound in capacity.bounds:
-        other = entries.get(_CARD_KEYS[bound.kind]) if bound.kind in _CARD_KEYS else None
+        other = entries.get(CARD_KEYS[bound.kind]) if bound.kind in CARD_KEYS else None
         if bound.kind.is_of_disk and (other is None or other.value is None or not bound.limit.value):
             return _absent(name, f"the other disk's card says nothing of {bound.kind.value}")
         if other is not None and bound.limit.value:

@@ -29,6 +29,8 @@ from pgdyno.record.types import StudyRecord
 # Our reasoning: with 85 % of a resource in use most of the time that goes to it is queueing, and backends that come and
 # go never use all of it.
 _NEAR_RATIO = 0.85
+# Our reasoning: where more clients add nothing, what is used to this much likelier holds the load than what nobody sees.
+_NEAR_AT_PEAK_RATIO = 0.7
 # More clients can add no more than that.
 _FULL_RATIO = 0.95
 # A share of the time of nearly all of it would gain nearly everything: no interval of looks is that sure.
@@ -158,16 +160,13 @@ def _find_standing(bounds: Sequence[Bound], sweep: ClientSweep | None) -> Standi
     binding = next((bound for bound in bounds if not bound.is_refuted), None)
     if binding is None:
         return Standing.UNKNOWN
-    if _is_near(binding):
-        return Standing.AT_BOUND
+    used = binding.used.value or 0.0
     # CPUs that others use, too, are full before a load has used them up.
     is_alone = all(bound.others_ratio == 0.0 for bound in bounds)
     is_saturated = is_alone and sweep is not None and sweep.peak.high is not None
+    if used >= (_NEAR_AT_PEAK_RATIO if is_saturated else _NEAR_RATIO):
+        return Standing.AT_BOUND
     return Standing.HELD if is_saturated else Standing.BELOW
-
-
-def _is_near(bound: Bound) -> bool:
-    return (bound.used.value or 0.0) >= _NEAR_RATIO
 
 
 def _find_next(
