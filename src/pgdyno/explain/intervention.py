@@ -18,7 +18,7 @@ from pgdyno.analyse.verdict import VerdictKind
 from pgdyno.plan.experiment import Arm
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.types import StudyRecord
-from pgdyno.spec.study import BUILTIN_SCRIPTS, ServerKind
+from pgdyno.spec.study import BUILTIN_SCRIPTS, ServerKind, ServerSpec
 from pgdyno.spec.table import QueryMode, SettingValue
 from pgdyno.spec.variant import OF_LOAD, read_number, show_value
 from pgdyno.units import PAGE_BYTES
@@ -60,8 +60,12 @@ class _Base(msgspec.Struct, frozen=True, kw_only=True):
 
     record: StudyRecord
     load: PlannedWorkload
-    settings: Mapping[str, SettingValue]
+    server: ServerSpec
     scale: int
+
+    @property
+    def settings(self) -> Mapping[str, SettingValue]:
+        return self.server.settings
 
     def number(self, name: str) -> float:
         """Of a setting, in its own unit."""
@@ -84,7 +88,7 @@ def choose_intervention(
     base = _Base(
         record=record,
         load=load,
-        settings=record.study.server.settings if arm is None else arm.server.settings,
+        server=record.study.server if arm is None else arm.server,
         scale=record.plan.scale if arm is None or arm.scale is None else arm.scale,
     )
     choose = _CHOICES.get(bottleneck.resource)
@@ -208,11 +212,11 @@ def _write_command(change: Intervention, base: _Base) -> str:
     """`compare`, or `sweep` for what only that varies, with the load and server as they were."""
     if len(base.load.scripts) > 1:
         return ""
-    record, load = base.record, base.load
+    load = base.load
     said: dict[str, object] = {"mode": load.mode.value, "clients": load.clients, "scale": base.scale}
     said = {name: value for name, value in said.items() if name != change.varied}
-    if record.study.server.kind is ServerKind.LOCAL:
-        said["server"] = record.study.server.version or record.study.server.bindir
+    if base.server.kind is ServerKind.LOCAL:
+        said["server"] = base.server.version or base.server.bindir
     settings = {name: value for name, value in base.settings.items() if name != change.varied}
     is_setting = change.varied not in OF_LOAD
     if change.varied == "threads":
