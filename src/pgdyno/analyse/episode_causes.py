@@ -29,7 +29,7 @@ _FULL_CPU = 0.85
 _SLOWER_FACTOR = 1.5
 _ALIKE_FACTOR = 1.2
 _BUSIER = 0.15
-_MORE_FPI_FACTOR = 2.0
+_MORE_FACTOR = 2.0
 # Of a transaction of pgbench's own scripts, with an ample margin: a flush, pages read, and pages written to make room.
 _WAITS_PER_TRANSACTION = 10
 _REACHED_RATIO = 0.95
@@ -117,7 +117,7 @@ def _steal(scene: EpisodeScene) -> Iterator[Suspect]:
     seen = scene.compare("steal")
     if seen is not None:
         explained = _explain(seen.rise / max(1 - seen.before, 0.01), scene)
-        fits = seen.rise >= _LEAST_STEAL and explained >= _LEAST_EXPLAINED
+        fits = seen.is_apart and seen.rise >= _LEAST_STEAL and explained >= _LEAST_EXPLAINED
         yield Suspect(cause=Cause.STEAL, fits=fits, text=f"steal {_shares(seen)}", explained_ratio=explained)
 
 
@@ -127,7 +127,7 @@ def _others(scene: EpisodeScene) -> Iterator[Suspect]:
     if seen is None or busy is None or queue is None:
         return
     explained = _explain(seen.rise / max(1 - seen.before, 0.01), scene)
-    is_more = seen.rise >= _LEAST_OTHERS and queue.rise > 0.0
+    is_more = seen.is_apart and seen.rise >= _LEAST_OTHERS and queue.rise > 0.0
     text = (
         f"other programs {_shares(seen)} of the CPUs, which were {busy.during * 100:.0f} % busy; tasks that ran or waited to"
         f" {queue.before:.1f} to {queue.during:.1f}"
@@ -140,7 +140,7 @@ def _quota(scene: EpisodeScene) -> Iterator[Suspect]:
     seen = scene.compare("throttled")
     if seen is not None:
         text = f"the CPU quota ran out in {_shares(seen)} of its periods"
-        fits = seen.rise >= _LEAST_THROTTLED
+        fits = seen.is_apart and seen.rise >= _LEAST_THROTTLED
         yield Suspect(cause=Cause.QUOTA, fits=fits, text=text, explained_ratio=max(seen.rise, 0.0))
 
 
@@ -170,28 +170,20 @@ def _full_page_images(scene: EpisodeScene) -> Iterator[Suspect]:
     images, wal = scene.compare("fpi"), scene.compare("wal")
     if images is None or wal is None or not scene.data.log:
         return
-    kept = 1 - _lost_ratio(scene.episode)
-    # Per transaction: of fewer transactions, each wrote more.
-    more_images, more_wal = images.factor / max(kept, 0.01), wal.factor / max(kept, 0.01)
+    # Per transaction: there were fewer of them.
+    more_wal = wal.factor / max(1 - _lost_ratio(scene.episode), 0.01)
     explained = _explain(1 - 1 / more_wal if more_wal > 0 else 0.0, scene)
-    begun = [
-        one
-        for one in scene.checkpoints
-        if any(-TOLERANCE_S <= at - one.from_s <= 2 * TOLERANCE_S for at in scene.begins_s)
-    ]
-    fits = (
-        _recur_after(scene, begun)
-        and more_images >= _MORE_FPI_FACTOR
-        and wal.factor > kept
-        and explained >= _LEAST_EXPLAINED
-    )
+    begun = [one for one in scene.checkpoints if any(_is_just_before(one, at) for at in scene.begins_s)]
+    is_in_time = sum(any(_is_just_before(one, at) for one in begun) for at in scene.begins_s) > len(scene.begins_s) / 2
+    is_more = images.is_apart and images.factor >= _MORE_FACTOR and wal.factor >= _ALIKE_FACTOR
+    fits = is_in_time and is_more and explained >= _LEAST_EXPLAINED
     text = f"full-page images {images.before:,.0f} to {images.during:,.0f} a second, WAL {_rates(wal)}"
     yield Suspect(cause=Cause.FULL_PAGE_IMAGES, fits=fits, text=text, explained_ratio=explained)
 
 
-def _recur_after(scene: EpisodeScene, begun: Sequence[Span]) -> bool:
-    met = sum(any(-TOLERANCE_S <= at - one.from_s <= 2 * TOLERANCE_S for one in begun) for at in scene.begins_s)
-    return met > len(scene.begins_s) / 2
+def _is_just_before(span: Span, at_s: float) -> bool:
+    """Pages are written in full when they are first changed after a checkpoint began: the first seconds have most."""
+    return -TOLERANCE_S <= at_s - span.from_s <= 2 * TOLERANCE_S
 
 
 def _dirty_limit(scene: EpisodeScene) -> Iterator[Suspect]:
@@ -222,7 +214,8 @@ def _write_back(scene: EpisodeScene) -> Iterator[Suspect]:
     if writeback is None or written is None or dirty is None:
         return
     busier = _find_busier(scene)
-    is_more = writeback.factor >= _MORE_FPI_FACTOR and written.factor >= _SLOWER_FACTOR
+    is_up = writeback.is_apart and written.is_apart
+    is_more = is_up and writeback.factor >= _MORE_FACTOR and written.factor >= _SLOWER_FACTOR
     at = "" if background is None or not background.during > 0.0 else (
         f", dirty memory {dirty.during / background.during * 100:.0f} % of the background threshold"
     )  # fmt: skip
@@ -244,7 +237,7 @@ def _device(scene: EpisodeScene) -> Iterator[Suspect]:
     kind, slower = max(known.items(), key=lambda item: item[1].factor)
     is_more_work = any(seen is not None and seen.factor > _ALIKE_FACTOR and seen.during > 0.0 for seen in work)
     explained = _explain(1 - 1 / slower.factor if slower.factor > 0.0 else 0.0, scene)
-    is_slower = slower.factor >= _SLOWER_FACTOR and _is_enough(slower, scene)
+    is_slower = slower.is_apart and slower.factor >= _SLOWER_FACTOR and _is_enough(slower, scene)
     fits = is_slower and not is_more_work and explained >= _LEAST_EXPLAINED
     more = "with more to do" if is_more_work else "with no more to do"
     text = f"a {kind} took {slower.before:.3g} to {slower.during:.3g} ms {more}, the disk was busy {_shares(busy)} of the time"
@@ -294,10 +287,10 @@ def _find_busier(scene: EpisodeScene) -> str | None:
     """How the disk had more to do or took longer, strongest sign first; None where it did not."""
     for kind in ("flush", "write", "read"):
         seen = scene.compare(f"disk_{kind}_await_ms")
-        if seen is not None and seen.factor >= _SLOWER_FACTOR and _is_enough(seen, scene):
+        if seen is not None and seen.is_apart and seen.factor >= _SLOWER_FACTOR and _is_enough(seen, scene):
             return f"a {kind} took {seen.before:.3g} to {seen.during:.3g} ms"
     busy = scene.compare("disk_util_ratio")
-    if busy is not None and busy.rise >= _BUSIER and busy.during >= _FULL_DISK:
+    if busy is not None and busy.is_apart and busy.rise >= _BUSIER and busy.during >= _FULL_DISK:
         return f"the disk was busy {_shares(busy)} of the time"
     return None
 

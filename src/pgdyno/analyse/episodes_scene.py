@@ -24,6 +24,7 @@ _BEFORE_S = 12.0
 _DURING_S = 20.0
 # A whole second on either side belongs to neither: rates of intervals are means over them.
 _BLUR_S = 0.6
+_MOST = 0.9
 TOLERANCE_S = 3.0
 """How far an episode's beginning and its cause may lie apart: levels are looked for in means of 3 s."""
 
@@ -33,6 +34,8 @@ class Before(msgspec.Struct, frozen=True, kw_only=True):
 
     before: float
     during: float
+    is_apart: bool
+    """Whether most values in it lie above most before: a mean alone rises with one of them."""
 
     @property
     def rise(self) -> float:
@@ -72,17 +75,12 @@ class EpisodeScene:
 
     def compare(self, name: str) -> Before | None:
         """A metric before and in the episode; None where it was not seen in both."""
-        line = self._series.get(name)
-        if line is None:
+        values = self.values_in(name)
+        if values is None:
             return None
-        t_s, values = line
-        levels = []
-        for chosen in self._windows(t_s):
-            inside = values[chosen & np.isfinite(values)]
-            if not len(inside):
-                return None
-            levels.append(float(inside.mean()))
-        return Before(before=levels[0], during=levels[1])
+        before, during = values
+        is_apart = bool(np.quantile(during, 1 - _MOST) > np.quantile(before, _MOST))
+        return Before(before=float(before.mean()), during=float(during.mean()), is_apart=is_apart)
 
     def values_in(self, name: str) -> tuple[_Floats, _Floats] | None:
         """A metric's values before and in the episode, without those that are absent; None where there are none."""
@@ -133,7 +131,7 @@ class EpisodeScene:
         for one in spans:
             under_way |= (at >= one.from_s) & (at <= one.until_s)
         before, during = (float(under_way[chosen].mean()) if chosen.any() else 0.0 for chosen in self._windows(at))
-        return Before(before=before, during=during)
+        return Before(before=before, during=during, is_apart=during > before)
 
     def _windows(self, t_s: _Floats) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         one = self.episode
