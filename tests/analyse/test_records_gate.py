@@ -231,6 +231,18 @@ def test_figures_that_are_not_the_servers_own_are_not_passed_in_silence(case: st
     assert list(differences(base(), with_trials(**trials), standing)) == [subject]
 
 
+def test_what_spoils_a_measurement_by_its_own_report_is_said_once() -> None:
+    hot = msgspec.structs.replace(base(), doubts=("The CPU is too hot.",))
+    (one,) = pass_gate(base(), hot)
+    assert (one.standing, one.first, one.other, one.why) == (
+        Standing.DECLARED,
+        "none",
+        "1 of them",
+        "The CPU is too hot.",
+    )
+    assert pass_gate(hot, hot)[0].why == "The CPU is too hot."
+
+
 def test_trials_without_a_result_and_single_ones_are_declared() -> None:
     side = base()
     first, second = side.workload.trials

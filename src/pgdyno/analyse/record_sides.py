@@ -30,6 +30,8 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     workload: WorkloadAnalysis
     scripts: tuple[tuple[str, int], ...]
     """What was run, by its content, with its weight."""
+    doubts: tuple[str, ...] = ()
+    """What spoils a measurement on its machine, as its own report has it, a sentence each."""
     limit: str | None = None
     """What its search was for, such as `p99 < 20 ms`."""
     limit_tps: Estimate | None = None
@@ -83,13 +85,16 @@ class Pairing(msgspec.Struct, frozen=True, kw_only=True):
     only_other: tuple[str, ...]
 
 
-def list_sides(record: StudyRecord, analysis: StudyAnalysis, *, script_hashes: Mapping[str, str]) -> tuple[Side, ...]:
+def list_sides(
+    record: StudyRecord, analysis: StudyAnalysis, *, script_hashes: Mapping[str, str], doubts: Sequence[str] = ()
+) -> tuple[Side, ...]:
     """All loads of a record that have a result of their own.
 
     Args:
         record: The study's.
         analysis: Of it.
         script_hashes: Of each script file's content, by its name in the plan.
+        doubts: What spoils a measurement on its machine, a sentence each.
     """
     sides = []
     for workload in analysis.workloads:
@@ -107,6 +112,7 @@ def list_sides(record: StudyRecord, analysis: StudyAnalysis, *, script_hashes: M
             arm=None if record.plan.experiment is None or not arms else record.plan.experiment.find_arm(arms[0]),
             workload=workload,
             scripts=tuple((script_hashes.get(name, name), weight) for name, weight in workload.load.scripts),
+            doubts=tuple(doubts),
         )
         sides.append(_with_limit(side, analysis))
     return tuple(sides)

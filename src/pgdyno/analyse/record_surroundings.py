@@ -36,6 +36,10 @@ def validity(first: Side, other: Side) -> Iterator[Difference]:
     if None in busy:
         shown = ["not sampled" if one is None else "sampled" for one in busy]
         yield declare("the machine under the load", *shown, why="who else used its CPUs, nobody knows")
+    if first.doubts or other.doubts:
+        shown = [f"{len(side.doubts)} of them" if side.doubts else "none" for side in (first, other)]
+        why = " ".join(dict.fromkeys((*first.doubts, *other.doubts)))
+        yield declare("what spoils a measurement", *shown, why=why)
     failed = [_failed_ratio(side) for side in (first, other)]
     if _any_above(failed, _FAILED_RATIO):
         yield declare("failed transactions", *map(_percent, failed), why="they took time and count for nothing")

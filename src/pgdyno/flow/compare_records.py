@@ -17,6 +17,8 @@ from pgdyno.analyse.estimate import Estimate, exactly
 from pgdyno.analyse.record_sides import Side, list_sides
 from pgdyno.analyse.records_comparison import RecordComparison, compare_records
 from pgdyno.errors import ExitCode, HostError, SpecError
+from pgdyno.explain.finding import Severity
+from pgdyno.explain.preflight_doubts import find_preflight_doubts
 from pgdyno.flow.report import compose_report
 from pgdyno.record.store import RecordStore, open_record, write_durably
 from pgdyno.record.types import StudyRecord
@@ -112,7 +114,13 @@ def _read_report(store: RecordStore) -> ReportInput:
 
 
 def _list_sides(store: RecordStore, report: ReportInput) -> tuple[Side, ...]:
-    return list_sides(report.record, report.analysis, script_hashes=_hash_scripts(store, report.record))
+    spoiling = find_preflight_doubts(report.record, report.analysis)
+    return list_sides(
+        report.record,
+        report.analysis,
+        script_hashes=_hash_scripts(store, report.record),
+        doubts=[finding.claim for finding in spoiling if finding.severity is Severity.CRITICAL],
+    )
 
 
 def _find_price(report: ReportInput) -> Estimate | None:
