@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from pgdyno.analyse.time_share import Certainty
+from pgdyno.explain.capacity import CEILING
 from pgdyno.explain.explanations import LIMITS
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.flow.report import compose_report
@@ -67,11 +68,29 @@ def test_one_experiment_is_named_at_a_time_and_none_for_what_is_proven() -> None
 
 
 def test_the_same_advice_for_several_workloads_is_given_once() -> None:
-    (step,) = _page(_PROVEN, msgspec.structs.replace(_PROVEN, claim="d", workload="tpcb-like", gain="")).steps[:1]
-    assert step.workloads == ("select-only",)
+    page = _page(_PROVEN, msgspec.structs.replace(_PROVEN, claim="d", workload="tpcb-like", gain=""))
+    assert [(step.standing, step.workloads) for step in page.steps] == [
+        (Standing.PROVEN, ("select-only",)), (Standing.UNKNOWN, ("tpcb-like",))
+    ]  # fmt: skip
     both = _page(_PROVEN, msgspec.structs.replace(_PROVEN, claim="d", workload="tpcb-like", gain="TPS +9 %"))
     assert both.steps[0].workloads == ("select-only", "tpcb-like")
     assert both.steps[0].gain == "select-only: TPS +38 % [+30, +47]; tpcb-like: TPS +9 %"
+
+
+def test_what_limits_a_load_says_what_to_do_about_its_ceiling() -> None:
+    ceiling = Finding(
+        severity=Severity.NOTE,
+        rule=CEILING,
+        claim="Near it.",
+        evidence="91 %",
+        advice="More CPUs.",
+        workload="select-only",
+    )
+    other = msgspec.structs.replace(ceiling, workload="tpcb-like", claim="Near that.")
+    page = _page(_PROVEN, ceiling, other)
+    assert [(step.words, step.workloads) for step in page.steps] == [
+        ("Take more of them.", ("select-only",)), ("More CPUs.", ("tpcb-like",))
+    ]  # fmt: skip
 
 
 def test_what_gives_up_durability_is_a_what_if_and_never_advice() -> None:
@@ -119,7 +138,7 @@ def test_what_was_not_judged_is_said_with_the_reason(report: ReportInput, reason
 def test_limits_come_first_then_the_gravest_and_the_rest_is_folded() -> None:
     page = make_first_page(build_explained(is_hard=True))
     assert [one.rule for one in page.explained[:3]] == [LIMITS, LIMITS, "cliff"]
-    assert (len(page.shown), len(page.folded)) == (5, 3)
+    assert (len(page.shown), len(page.folded)) == (3, 5)
 
 
 def test_both_variants_of_a_workload_are_called_by_its_name() -> None:

@@ -19,7 +19,6 @@ EVERYWHERE = "everywhere"
 # Of one workload under every variant there are soon more than anybody would read.
 _MOST_NAMED = 3
 _MOST_EVIDENCE = 4
-_MOST_PLACES = 4
 _CLAUSE = "; "
 _MOST_LEAD = 150
 _CERTAINTIES = {
@@ -48,8 +47,8 @@ class FindingText(msgspec.Struct, frozen=True, kw_only=True):
     gain_ratio: float | None
     places: tuple[Place, ...]
     why: str
-    first_workload: str | None
-    """One of its workloads by the whole name."""
+    names: tuple[str, ...]
+    """All of its workloads, by their whole names."""
 
     @property
     def lead(self) -> tuple[str, ...]:
@@ -110,7 +109,8 @@ def _tell(findings: Iterable[Finding], report: ReportInput) -> tuple[FindingText
 def _tell_one(alike: list[Finding], report: ReportInput) -> FindingText:
     first = alike[0]
     rivals = {rival.cause: rival for finding in reversed(alike) for rival in reversed(finding.rivals)}
-    places = dict.fromkeys(place for finding in alike for place in find_places(finding, report))
+    # The charts of two trials are as many as one would compare.
+    places = dict.fromkeys(place for finding in alike[:2] for place in find_places(finding, report))
     # Gains of several workloads differ: the first stands for them only where they are alike.
     gains = {finding.gain for finding in alike}
     return FindingText(
@@ -127,9 +127,9 @@ def _tell_one(alike: list[Finding], report: ReportInput) -> FindingText:
         if len(gains) > 1
         else first.gain,
         gain_ratio=max((one.gain_ratio for one in alike if one.gain_ratio is not None), default=None),
-        places=tuple(places)[:_MOST_PLACES],
+        places=tuple(places),
         why=first.why,
-        first_workload=first.workload,
+        names=_named(alike),
     )
 
 

@@ -10,6 +10,7 @@ import msgspec
 
 from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.explain.explanations import LIMITS
+from pgdyno.explain.finding import Severity
 from pgdyno.report import content
 from pgdyno.report.answers import WorkloadAnswers, answer_study
 from pgdyno.report.experiment_words import join_names
@@ -26,7 +27,7 @@ from pgdyno.report.next_steps import Step, list_steps
 from pgdyno.report.price_words import describe_costs
 
 # Who reads little reads so many.
-_MOST_SHOWN = 5
+_MOST_SHOWN, _LEAST_SHOWN = 6, 3
 _MOST_STEPS = 5
 
 
@@ -45,8 +46,9 @@ class FirstPage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shown(self) -> tuple[FindingText, ...]:
-        """What everybody reads of what is explained: no list is cut for the sake of one line."""
-        return self.explained if len(self.explained) <= _MOST_SHOWN + 1 else self.explained[:_MOST_SHOWN]
+        """What everybody reads of what is explained: limits and what is grave, and of the rest what there is room for."""
+        grave = sum(one.rule == LIMITS or one.severity is not Severity.NOTE for one in self.explained)
+        return self.explained[: min(_MOST_SHOWN, max(grave, _LEAST_SHOWN))]
 
     @property
     def folded(self) -> tuple[FindingText, ...]:
@@ -109,7 +111,7 @@ def _why_not_judged(workload: WorkloadAnalysis) -> str:
 
 
 def _describe_alarm(report: ReportInput) -> str:
-    critical = [one for one in list_findings(report) if one.severity.value == "critical"]
+    critical = [one for one in list_findings(report) if one.severity is Severity.CRITICAL]
     if not critical:
         return ""
     count = "one finding says" if len(critical) == 1 else f"{len(critical)} findings say"

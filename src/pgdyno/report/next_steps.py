@@ -15,11 +15,13 @@ import msgspec
 from pgdyno.analyse.proof import find_gains
 from pgdyno.analyse.time_share import Certainty
 from pgdyno.analyse.verdict import Verdict, VerdictKind
+from pgdyno.explain.capacity import CEILING
+from pgdyno.explain.explanations import LIMITS
 from pgdyno.record.tuned import STOCK
 from pgdyno.report.answers import WorkloadAnswers
 from pgdyno.report.arms import ArmText
 from pgdyno.report.comparison import count_pairs, describe_change
-from pgdyno.report.finding_words import FindingText, join_places
+from pgdyno.report.finding_words import FindingText, join_places, name_workloads
 from pgdyno.report.input import ReportInput
 from pgdyno.report.method import is_noise_loud
 from pgdyno.report.places import Place
@@ -98,31 +100,36 @@ def list_steps(
     # What tells two identical variants apart proves nothing.
     trusted = {one.workload: f"c{number}" for number, one in enumerate(compared, start=1) if not is_noise_loud(one)}
     proven = _from_tuned(report, trusted) if report.record.tuned is not None else _from_answers(compared, trusted)
-    advised = [step for number, one in enumerate(explained, start=1) for step in _from_finding(one, number, report)]
+    told = tuple(explained)
+    limited = {name for one in told if one.rule == LIMITS and one.advice for name in one.names}
+    advised = [
+        step
+        for number, one in enumerate(told, start=1)
+        # What limits a load says already what to do about its ceiling.
+        if one.rule != CEILING or not limited.issuperset(one.names)
+        for step in _from_finding(one, number, report)
+    ]
     order = list(Standing)
     ordered = sorted(
-        [*proven, *_merge(advised)], key=lambda step: (order.index(step.standing), -abs(step.gain_ratio or 0.0))
+        [*proven, *_merge(advised, report)], key=lambda step: (order.index(step.standing), -abs(step.gain_ratio or 0.0))
     )
     # One experiment after the other: its answer may make the next one needless.
-    told = next((step for step in ordered if step.standing is Standing.SETTLES), None)
-    return tuple(step for step in ordered if step.standing is not Standing.SETTLES or step is told)
+    first = next((step for step in ordered if step.standing is Standing.SETTLES), None)
+    return tuple(step for step in ordered if step.standing is not Standing.SETTLES or step is first)
 
 
-def _merge(steps: Iterable[Step]) -> Iterator[Step]:
+def _merge(steps: Iterable[Step], report: ReportInput) -> Iterator[Step]:
     """The same advice for several workloads once."""
     alike: dict[tuple[Standing, str], list[Step]] = {}
     for step in steps:
         alike.setdefault((step.standing, step.words), []).append(step)
     for first, *others in alike.values():
-        if not others:
-            yield first
-            continue
         of = (first, *others)
         gains = dict.fromkeys(": ".join(filter(None, (step.of, step.gain))) for step in of if step.gain)
         yield msgspec.structs.replace(
             first,
-            workloads=tuple(dict.fromkeys(name for step in of for name in step.workloads)),
-            gain="; ".join(gains),
+            workloads=name_workloads(tuple(dict.fromkeys(name for step in of for name in step.workloads)), report),
+            gain="; ".join(gains) if others else first.gain,
             gain_ratio=max((step.gain_ratio for step in of if step.gain_ratio is not None), default=None),
         )
 
@@ -136,18 +143,18 @@ def _from_finding(one: FindingText, number: int, report: ReportInput) -> Iterato
             words=one.advice,
             gain=one.gain,
             gain_ratio=one.gain_ratio,
-            workloads=one.workloads,
+            workloads=one.names,
             reason=number,
         )
     if one.confirm and one.certainty is not None and not is_proven:
-        yield Step(standing=Standing.SETTLES, words=_ask(one, report), workloads=one.workloads, reason=number)
+        yield Step(standing=Standing.SETTLES, words=_ask(one, report), workloads=one.names[:1], reason=number)
 
 
 def _ask(one: FindingText, report: ReportInput) -> str:
     """How to have the experiment run that would confirm what limits a load."""
     words = [next(iter(report.record.command), "pgdyno"), "explain", report.record_dir, "--confirm"]
-    if len(report.analysis.workloads) > 1 and one.first_workload:
-        words += ["--workload", one.first_workload]
+    if len(report.analysis.workloads) > 1 and one.names:
+        words += ["--workload", one.names[0]]
     return f"`{shlex.join(words)}` runs the experiment that would tell."
 
 

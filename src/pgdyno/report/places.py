@@ -54,25 +54,22 @@ def find_places(finding: Finding, report: ReportInput) -> tuple[Place, ...]:
     where = f"trial {trial.record.planned.number}"
     drawn = list_drawn(trial)
     charts = [_place(part_id, kind, where) for kind in dict.fromkeys(finding.shows) if kind in drawn]
-    return (*_find_tables(finding, workload_id, trial), *charts)
+    return (*_find_tables(finding, workload_id, trial, where), *charts)
 
 
 def describe_places(places: tuple[Place, ...]) -> str:
-    """For forms without links: `charts of trial 7: CPU, Run queue`."""
+    """For forms without links: `CPU, Run queue (trial 7)`."""
     by_where: dict[str, list[str]] = {}
     for place in places:
         titles = by_where.setdefault(place.where, [])
         if place.title not in titles:
             titles.append(place.title)
-    return "; ".join(
-        f"{'charts of ' if where else ''}{where}{': ' if where else ''}{', '.join(titles)}"
-        for where, titles in by_where.items()
-    )
+    return "; ".join(f"{', '.join(titles)}{f' ({where})' if where else ''}" for where, titles in by_where.items())
 
 
-def _find_tables(finding: Finding, workload_id: str, trial: TrialAnalysis) -> Iterator[Place]:
+def _find_tables(finding: Finding, workload_id: str, trial: TrialAnalysis, where: str) -> Iterator[Place]:
     if finding.rule == LIMITS and trial.time is not None:
-        yield Place(title="Where its time goes", anchor=name_time(workload_id))
+        yield Place(title="Where its time goes", anchor=name_time(workload_id), where=where)
 
 
 def _place(part_id: str, kind: ChartKind, where: str) -> Place:
