@@ -6,6 +6,9 @@ import pytest
 from pgdyno.analyse.capacity_tiers import make_tiers
 from pgdyno.analyse.disk_join import UseKind
 from pgdyno.analyse.time_share import Resource
+from pgdyno.explain.capacity import CEILING
+from pgdyno.flow.report import compose_report
+from pgdyno.record.store import open_record
 from pgdyno.report.capacity import (
     bounds_table,
     describe_capacity,
@@ -15,7 +18,7 @@ from pgdyno.report.capacity import (
 )
 from pgdyno.report.table import Table
 from tests.analyse.loads import Nature
-from tests.analyse.test_capacity import WRITING, reckon, sweep_of
+from tests.analyse.test_capacity import RECORDS, WRITING, reckon, sweep_of
 from tests.analyse.test_capacity_tiers import host
 
 FULL = msgspec.structs.replace(WRITING, tps=1900.0, shares={Resource.CPU: 0.5, Resource.WAL_FLUSH: 0.3})
@@ -106,3 +109,15 @@ def test_tiers_are_told_from_below() -> None:
     )
     assert [row[0] for row in show(tiers_table(tiers))] == ["c7g.large", "c7g.xlarge"]
     assert tiers_table(make_tiers([])) is None
+
+
+@pytest.mark.parametrize("name", ["v1-pg15", "v1-pg18"])
+def test_a_report_of_a_stored_record_tells_its_ceiling_and_what_lacks(name: str) -> None:
+    report = compose_report(open_record(RECORDS / name)).report
+    (capacity,) = report.analysis.capacities
+    (finding,) = (one for one in report.explanations if one.rule == CEILING)
+    assert finding.workload == capacity.workload
+    assert "CPUs" in finding.evidence
+    said = " ".join(describe_capacity(capacity))
+    assert ("no interval" in said) or ("too few for a useful interval" in said)
+    assert "What would bind after the CPUs is not known: the disk has no card." in said
