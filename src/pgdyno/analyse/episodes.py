@@ -235,29 +235,19 @@ def _tell(binned: _Binned, fit: Fit, which: int) -> Iterator[Episode]:
     start = 0 if template.shape is Shape.CYCLE else max(int(template.start) - 1, 0)
     before = math.exp(float(others[start]))
     is_worse = (end < 0) == (metric == "tps")
+    # What rises after a drop does not warm up.
+    is_first = all((sizes.sum() < 0) != (metric == "tps") for sizes in binned.fitted[:, :which].T)
     yield msgspec.structs.replace(
-        _place(binned, template, is_worse=is_worse),
+        _place(binned, template, is_worse=is_worse, is_first=is_first),
         before=before,
         after=before * math.exp(end),
         change_ratio=math.expm1(end),
         change_low_ratio=low,
         change_high_ratio=high,
     )
-    if template.shape is Shape.DENT:
-        yield Episode(
-            kind=EpisodeKind.RECOVERY if is_worse else EpisodeKind.CLIFF,
-            metric=metric,
-            from_s=binned.at_s(template.stop),
-            until_s=None,
-            before=before * math.exp(end),
-            after=before,
-            change_ratio=math.expm1(-end),
-            change_low_ratio=1 / (1 + high) - 1,
-            change_high_ratio=1 / (1 + low) - 1,
-        )
 
 
-def _place(binned: _Binned, template: Template, *, is_worse: bool) -> Episode:
+def _place(binned: _Binned, template: Template, *, is_worse: bool, is_first: bool) -> Episode:
     """Kind and times of a shape, without its sizes."""
     step_s = binned.width * binned.line.step_s
     place = functools.partial(
@@ -277,7 +267,7 @@ def _place(binned: _Binned, template: Template, *, is_worse: bool) -> Episode:
     settled_s = None if template.shape is Shape.SLOPE else template.settled * step_s
     if is_worse:
         return place(kind=EpisodeKind.DECLINE if is_slow else EpisodeKind.CLIFF, settled_s=settled_s)
-    if template.start <= _BEGINNING_RATIO * binned.count and template.shape is not Shape.DENT:
+    if is_first and template.start <= _BEGINNING_RATIO * binned.count:
         # The rise ends where it has levelled off, and nowhere if it has not.
         until_s = None if settled_s is None or is_slow else binned.at_s(template.start) + settled_s
         return place(kind=EpisodeKind.WARM_UP, until_s=until_s, settled_s=settled_s)

@@ -96,7 +96,7 @@ def find_shapes(values: Floats) -> tuple[Fit, ...]:
     Args:
         values: Evenly spaced, finite; shape (n,).
     """
-    found = list(_search(values, offset=0, total=len(values), depth=0))
+    found = [one for each in _search(values, offset=0, total=len(values), depth=0) for one in _part(each, len(values))]
     return fit_jointly(values, sorted(found, key=lambda one: (one.start, one.stop)))
 
 
@@ -155,6 +155,15 @@ def _search(values: Floats, *, offset: float, total: int, depth: int) -> Iterato
         edges = sorted({0, round(template.start), round(template.stop), len(values)})
         for begin, end in itertools.pairwise(edges):
             yield from _search(rest[begin:end], offset=offset + begin, total=total, depth=depth + 1)
+
+
+def _part(template: Template, count: int) -> Iterator[Template]:
+    """A dent as a step and a step back: whether it leads back to the same level is for the sizes of both to say."""
+    if template.shape is not Shape.DENT:
+        yield template
+        return
+    for start in (template.start, template.stop):
+        yield msgspec.structs.replace(template, shape=Shape.STEP, start=start, stop=count)
 
 
 def _move(template: Template, offset: float, total: int) -> Template:
