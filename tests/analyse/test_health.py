@@ -15,6 +15,7 @@ from pgdyno.analyse.health import assess_health
 from pgdyno.analyse.health_rows import HealthRow, summarise_health
 from pgdyno.analyse.throughput import PgbenchClaim, measure_throughput
 from pgdyno.facts.health import Level, health_checks
+from pgdyno.facts.views import SUPPORTED_MAJORS
 from pgdyno.record.store import RecordStore
 from pgdyno.record.trial_data import TrialData, read_trial_data
 from pgdyno.record.types import Gap, SettingFact, StudyRecord, TableState, TrialRecord, TrialStatus
@@ -238,6 +239,22 @@ def test_wal_is_held_against_what_lasts_of_the_disk() -> None:
     )  # fmt: skip
     row = assess(*read("v1-pg18"), disk)["wal_disk_ratio"]
     assert (row.value, row.level) == (0.6, Level.WARNING)
+
+
+@pytest.mark.parametrize("major", SUPPORTED_MAJORS)
+def test_each_version_has_a_value_or_a_reason_for_every_check(major: int) -> None:
+    record, data = read("v1-pg15" if major == 15 else "v1-pg18")
+    assert data.server is not None
+    assert data.server.header is not None
+    header = msgspec.structs.replace(data.server.header, version_num=major * 10_000)
+    whole = msgspec.structs.replace(data, server=msgspec.structs.replace(data.server, header=header))
+    bare = msgspec.structs.replace(data, server=None, os=None, transactions=None, log=(), pgbench=None)
+    server = msgspec.structs.replace(record.server, version_num=major * 10_000)
+    for seen in (whole, bare, with_record(bare, counters_before={}, counters_after={}, settings=())):
+        rows = assess(msgspec.structs.replace(record, server=server), seen)
+        assert list(rows) == list(health_checks())
+        assert all(row.reason for row in rows.values() if row.value is None)
+        assert all(row.level is None for row in rows.values() if row.value is None)
 
 
 def test_failed_trials_and_mixtures_have_none() -> None:
