@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pgdyno.analyse.capacity_tiers import make_tiers
 from pgdyno.analyse.disk_join import UseKind
 from pgdyno.analyse.time_share import Resource
-from pgdyno.explain.capacity import CEILING
+from pgdyno.explain.capacity import CEILING, find_capacity_findings
 from pgdyno.flow.report import compose_report
 from pgdyno.record.store import open_record
 from pgdyno.report.capacity import (
@@ -17,7 +19,7 @@ from pgdyno.report.capacity import (
     tiers_table,
 )
 from pgdyno.report.table import Table
-from tests.analyse.loads import Nature
+from tests.analyse.loads import Nature, draw_load, make_analysis
 from tests.analyse.test_capacity import RECORDS, WRITING, reckon, sweep_of
 from tests.analyse.test_capacity_tiers import host
 
@@ -121,3 +123,43 @@ def test_a_report_of_a_stored_record_tells_its_ceiling_and_what_lacks(name: str)
     said = " ".join(describe_capacity(capacity))
     assert ("no interval" in said) or ("too few for a useful interval" in said)
     assert "What would bind after the CPUs is not known: the disk has no card." in said
+
+
+amounts = st.sampled_from([0.0, 1e-9, 0.3, 5.0, 1e6])
+natures = st.builds(
+    Nature,
+    tps=st.sampled_from([0.01, 3.0, 900.0, 1e6]),
+    clients=st.sampled_from([1, 2, 33]),
+    cpu_s=st.sampled_from([None, 0.0, 1e-6, 1e-3, 0.5]),
+    others_ratio=st.sampled_from([-0.01, 0.0, 0.3, 1.0]),
+    stolen_ratio=st.sampled_from([0.0, 1.0]),
+    generator_s=st.sampled_from([None, 0.0, 1e-4]),
+    demands=st.dictionaries(st.sampled_from(list(WRITING.limits)), amounts),
+    limits=st.dictionaries(st.sampled_from(list(WRITING.limits)), st.sampled_from([1e-3, 100.0, 1e9])),
+    shares=st.dictionaries(st.sampled_from(list(Resource)), st.sampled_from([0.0, 0.5, 1.0])),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    natures,
+    st.integers(1, 3),
+    st.sampled_from([None, {1: 5.0, 8: 5.0}, {1: 10.0, 2: 20.0, 4: 30.0, 8: 31.0, 16: 20.0, 32: 9.0}]),
+)
+def test_whatever_is_seen_is_told_without_a_number_that_nobody_has(
+    nature: Nature, trials: int, curve: dict[int, float] | None
+) -> None:
+    capacity = reckon(nature, trials=trials, sd=0.01, sweep=None if curve is None else sweep_of(curve))
+    record, workload = draw_load(nature, trials=trials)
+    tables = [table for table in (bounds_table(capacity), projections_table(capacity)) if table is not None]
+    found = find_capacity_findings(record, make_analysis(workload, capacities=(capacity,)))
+    words = [*describe_capacity(capacity), *(one.claim + one.evidence + one.gain for one in found)]
+    words += [cell.text + cell.detail + (cell.note or "") for table in tables for row in table.rows for cell in row]
+    said = " ".join(words)
+    assert not {"None", "nan", "inf"} & set(said.replace("[", " ").replace("]", " ").split())
+    for bound in capacity.bounds:
+        if bound.tps.low is not None and bound.tps.high is not None and bound.tps.value is not None:
+            assert bound.tps.low <= bound.tps.value * (1 + 1e-9)
+            assert bound.tps.value <= bound.tps.high * (1 + 1e-9)
+    for one in capacity.projections:
+        assert (one.high_tps is None) == (one.reason is not None)
