@@ -151,11 +151,12 @@ def _from_finding(one: FindingText, number: int, report: ReportInput) -> Iterato
 
 
 def _ask(one: FindingText, report: ReportInput) -> str:
-    """How to have the experiment run that would confirm what limits a load."""
+    """How to have the experiment run that would confirm what limits a load, and what it is to show."""
     words = [next(iter(report.record.command), "pgdyno"), "explain", report.record_dir, "--confirm"]
     if len(report.analysis.workloads) > 1 and one.names:
         words += ["--workload", one.names[0]]
-    return f"`{shlex.join(words)}` runs the experiment that would tell."
+    expected = one.confirm.partition("`: ")[2].partition(". ")[0]
+    return f"`{shlex.join(words)}` runs the experiment that would tell{f': {expected}' if expected else ''}."
 
 
 def _from_tuned(report: ReportInput, trusted: Mapping[str, str]) -> Iterator[Step]:
