@@ -36,8 +36,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from figures import find_wilson, say
 from planted_causes import Case, Place, Starving, draw_quiet, may_plant, mounted_loop, plant_cases, write_scripts
+from server_verdicts import say_share
 
 from pgdyno.analyse.study import analyse_study
 from pgdyno.analyse.time_share import Bottleneck, Resource
@@ -222,12 +222,6 @@ def say_answers(answers: Sequence[Answer]) -> None:
     is_false = [not a.is_right and a.named not in {None, Resource.UNKNOWN} for a in quiet]
     say_share("causes.quiet.false", is_false, target="<= 0.05")
     say_share("causes.quiet.unknown", [answer.named in {None, Resource.UNKNOWN} for answer in quiet])
-
-
-def say_share(name: str, happened: Sequence[bool], *, target: str | None = None) -> None:
-    if happened:
-        low, high = find_wilson(sum(happened), len(happened))
-        say(name, sum(happened) / len(happened), low=low, high=high, unit="ratio", n=len(happened), target=target)
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ from tests.analyse.timed import FLUSH, FOLLOW, IDLE, READ, ROW, RUNNING, make_ti
 RECORDS = Path(__file__).parents[1] / "data" / "records"
 LOAD = make_workload("tpcb-like", clients=8)
 WAITING = {RUNNING: 1.0, FLUSH: 1.0, FOLLOW: 5.0, IDLE: 1.0}
-FLUSHING = {"backends": (0.5, 0.4), "threads": [(0.2, 0.1)]}
+FLUSHING = {"backends": (0.9, 0.1), "threads": [(0.2, 0.1)]}
 
 
 def make_record(scale: int = 50) -> StudyRecord:
@@ -136,6 +136,15 @@ def test_a_full_thread_of_pgbench_is_named_with_what_it_was_seen_by() -> None:
 def test_clients_that_think_are_named_where_pgbench_sleeps() -> None:
     found = judge_one(make_timed({RUNNING: 0.5, IDLE: 7.5}, backends=(0.5, 0.0), threads=[(0.05, 0.0)]))
     assert (found.resource, found.certainty) == (Resource.CLIENT, Certainty.STRONG)
+
+
+def test_round_trips_of_clients_that_cannot_think_are_no_limit() -> None:
+    data = make_timed({RUNNING: 2.4, FLUSH: 2.2, IDLE: 3.4}, backends=(2.2, 0.2), threads=[(0.1, 0.0)])
+    found = judge_one(data)
+    assert found.resource is Resource.CPU
+    assert any(symptom.startswith("round trips, 41 %") for symptom in found.symptoms)
+    mine = msgspec.structs.replace(LOAD, scripts=(("/tmp/mine.sql", 1),))
+    assert judge_one(data, mine).resource is Resource.CLIENT
 
 
 def test_clients_of_an_old_record_may_have_waited_for_a_cpu_so_that_nobody_knows() -> None:

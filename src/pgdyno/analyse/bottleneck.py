@@ -116,6 +116,10 @@ def _rank(time: TransactionTime, signs: Signs) -> _Ranked:
         _blame_cpu(ranked, signs.full_cpu)
         return ranked
     _settle_generator(ranked, signs)
+    if signs.cannot_think and ranked.weights.get(Resource.CLIENT, 0.0) < THRESHOLDS.round_trips_ratio:
+        weight = ranked.weights.pop(Resource.CLIENT, 0.0)
+        if weight >= THRESHOLDS.mentioned_ratio:
+            ranked.symptoms.append(f"round trips, {percent(weight)} of the time: waking the other side up")
     if signs.has_chance_locks and ranked.weights.get(Resource.LOCK, 0.0) >= THRESHOLDS.mentioned_ratio:
         share = percent(ranked.weights[Resource.LOCK])
         ranked.symptoms.append(f"row locks, {share} of the time: held by chance for as long as a transaction takes")

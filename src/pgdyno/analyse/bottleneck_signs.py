@@ -91,6 +91,12 @@ class Signs(msgspec.Struct, kw_only=True):
         return self.shares.get("load_generator_thread_ratio") if counted is None else counted
 
     @property
+    def cannot_think(self) -> bool:
+        """Whether clients ask on at once, and it was seen how long pgbench needs for it."""
+        counted = self.time is not None and self.time.generator_ratio is not None
+        return counted and all(name in BUILTIN_SCRIPTS for name, _ in self.load.scripts)
+
+    @property
     def has_few_branches(self) -> bool:
         """Whether clients must meet at the same rows."""
         return self.scale < self.load.clients and any(name in _WRITING_SCRIPTS for name, _ in self.load.scripts)

@@ -27,6 +27,8 @@ class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
     as one likes. Source: the same, u / (1 - u)."""
     idle_thread_ratio: float = 0.5
     """Of the same: below it clients wait for something else than pgbench."""
+    round_trips_ratio: float = 0.5
+    """Of the clients' time, between pgbench and the server, by scripts that cannot think: below it, processes being woken."""
     queueing_ratio: float = 0.3
     """Of the time in which backends could run: above it the CPUs are short for this load."""
     throttled_ratio: float = 0.2
