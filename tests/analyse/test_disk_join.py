@@ -9,7 +9,7 @@ from pgdyno.record.serverlog import CheckpointComplete, Origin
 from pgdyno.record.types import SettingFact
 from pgdyno.spec.host import DiskSpec, HostSpec
 from tests.analyse.joined import COUNT, DEVICE, SECONDS, START_S, make_data, make_workload
-from tests.disk_cards import BYTES_PER_S, FLUSH_S, IOPS, make_card, make_runs
+from tests.disk_cards import BYTES_PER_S, FLUSH_S, IOPS, make_card, make_look, make_runs
 
 LIMITS = DiskLimits(
     flush_s=0.002, random_read_iops=1000, random_write_iops=500, read_bytes_per_s=100e6, write_bytes_per_s=50e6
@@ -17,6 +17,7 @@ LIMITS = DiskLimits(
 COMMITS = {"xact_commit_count": float(COUNT), "blks_read_pages": 2.0 * COUNT}
 MB = 1e6
 HOST = "c7g.2xlarge"
+INSTANCE_STORE = msgspec.structs.replace(make_look(), models={"nvme1n1": "Amazon EC2 NVMe Instance Storage"})
 
 
 def test_limits_are_those_of_the_card() -> None:
@@ -137,6 +138,9 @@ def test_what_an_instance_limits_is_no_disk_of_its_own() -> None:
     limits = find_limits(card)
     assert (limits.instance, limits.copies, limits.lasting) == (None, 1.0, None)
     assert find_limits(make_card()).instance is None
+    for look in (make_look(filesystem="tmpfs", block_device=None), INSTANCE_STORE):
+        assert find_limits(make_card(look=look, instance=HOST)).instance is None
+    assert find_limits(make_card(instance=HOST)).instance
 
 
 def declare(card: DiskCard, instance: str, disk: DiskSpec) -> DiskCard:

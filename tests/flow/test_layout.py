@@ -10,7 +10,7 @@ import pytest
 from pgdyno.analyse.ceiling import Limit
 from pgdyno.flow.layout import show_layouts
 from pgdyno.spec.host import DiskSpec, HostSpec
-from tests.loops import mounted_loop, needs_root, throttled
+from tests.loops import mounted, mounted_loop, needs_root, throttled
 
 MIB = 2**20
 HOST = HostSpec(instance="c7g.2xlarge", disk=DiskSpec(volume="gp3", size="50GB"))
@@ -34,6 +34,17 @@ def test_data_and_wal(tmp_path: Path) -> None:
     assert {view.title for view in seen} == {str(tmp_path)}
     # A path of which nothing is said lies where the data lie.
     assert [view.declared for view in show_layouts([tmp_path, tmp_path], HOST).views] == [HOST.disk] * 2
+
+
+@needs_root
+def test_an_instance_lets_nothing_through_to_memory(tmp_path: Path) -> None:
+    with mounted("none", tmp_path / "memory", "-t", "tmpfs") as memory:
+        inside, through = show_layouts([memory, tmp_path], HostSpec(instance="c7g.2xlarge")).views
+        assert (inside.limits, inside.ceilings.random_read_iops) == (None, None)
+        assert through.ceilings.random_read_iops is not None
+        # What somebody declares of it is believed.
+        (declared,) = show_layouts([memory], HOST).views
+        assert declared.ceilings.random_read_iops is not None
 
 
 @needs_root

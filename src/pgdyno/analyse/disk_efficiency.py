@@ -16,6 +16,7 @@ from pgdyno.analyse.disk_entries import Entry, EntryKey
 from pgdyno.analyse.estimate import Estimate
 from pgdyno.analyse.storage import let_through, limits_of, reckon_ceilings
 from pgdyno.record.disk_card import DiskCard
+from pgdyno.record.tunables import DiskLook
 from pgdyno.spec.host import HostSpec
 
 # A cloud counts its megabytes and seconds otherwise than we do.
@@ -72,8 +73,15 @@ def ceilings_of(card: DiskCard) -> StorageCeilings | None:
 def instance_limits_of(card: DiskCard) -> InstanceLimits | None:
     """What the declared machine lets through to this disk and its other volumes; None where it does not limit it."""
     host = card.host or (HostSpec(instance=card.instance) if card.instance else None)
-    is_inside = _is_inside(card) if card.declared is None else card.declared.disk_kind != "network-ssd"
+    is_inside = is_own_storage(card.look) if card.declared is None else card.declared.disk_kind != "network-ssd"
     return None if host is None or is_inside else limits_of(host)
+
+
+def is_own_storage(look: DiskLook | None) -> bool:
+    """Whether a path lies in memory or on a disk of the instance itself, which its limits to volumes do not hold for."""
+    if look is None:
+        return False
+    return look.facts.is_in_memory or any(_INSTANCE_STORE in model.lower() for model in look.models.values())
 
 
 def declared_entries(ceilings: StorageCeilings) -> tuple[Entry, ...]:
@@ -103,12 +111,6 @@ def hold_against(entries: Sequence[Entry], ceilings: StorageCeilings) -> tuple[E
                 )
             )
     return tuple(found)
-
-
-def _is_inside(card: DiskCard) -> bool:
-    """Whether the disk is one of the instance itself, which its limits to volumes do not hold for."""
-    models = [] if card.look is None else card.look.models.values()
-    return any(_INSTANCE_STORE in model.lower() for model in models)
 
 
 def _divide(estimate: Estimate, by: float) -> Estimate:

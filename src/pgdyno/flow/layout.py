@@ -9,6 +9,7 @@ import msgspec
 from rich.console import RenderableType
 
 from pgdyno.analyse.ceiling import InstanceLimits
+from pgdyno.analyse.disk_efficiency import is_own_storage
 from pgdyno.analyse.storage import let_through, limits_of, reckon_ceilings
 from pgdyno.analyse.throttle import throttle
 from pgdyno.errors import ExitCode
@@ -63,7 +64,7 @@ def _declare(title: str, disk: DiskSpec | None, limits: InstanceLimits | None) -
 
 def _find(path: Path, disk: DiskSpec | None, limits: InstanceLimits | None) -> LayoutView:
     machine = read_tunables(path)
-    view = _declare(str(path), disk, limits)
+    view = _declare(str(path), disk, None if disk is None and is_own_storage(machine.disk) else limits)
     ceilings = throttle(view.ceilings, machine.disk, machine.limits)
     return msgspec.structs.replace(view, look=machine.disk, ceilings=ceilings)
 
