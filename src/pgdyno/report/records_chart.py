@@ -6,7 +6,7 @@ from typing import Any
 
 from pgdyno.analyse.records_comparison import PairComparison
 from pgdyno.report.chart import Chart, Theme, config_of
-from pgdyno.report.format import format_number
+from pgdyno.report.format import format_number, is_too_wide
 
 _ROW_HEIGHT = 34
 
@@ -20,7 +20,8 @@ def records_chart(pair: PairComparison, names: tuple[str, str], *, theme: Theme)
     spans = [
         {"record": name, "low": side.workload.tps.low, "high": side.workload.tps.high}
         for name, side in sides
-        if side.workload.tps.low is not None
+        # An interval that tells nothing would leave the dots no room.
+        if side.workload.tps.low is not None and not is_too_wide(side.workload.tps)
     ]
     shown = {name: ", ".join(format_number(trial.tps or 0.0) for trial in side.trials) for name, side in sides}
     return Chart(
