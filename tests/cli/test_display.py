@@ -8,6 +8,7 @@ from rich.console import Console
 
 from pgdyno.cli.display import Display, describe_plan
 from pgdyno.plan.plan import Machine, Plan, plan_study
+from pgdyno.plan.scaling import plan_scaling
 from pgdyno.run.clock import monotonic_s
 from pgdyno.spec.read import make_study
 
@@ -71,3 +72,22 @@ def test_the_load_of_a_comparison_is_that_of_all_variants(varied: dict[str, obje
     raw = {"workload": [{"name": "tpcb-like"}], "sweep": [varied], "experiment": {"minutes": 600}}
     said = "\n".join(describe_plan(plan_study(make_study(raw, source="test", folder=Path()), MACHINE)))
     assert all(part in said.replace("rounds", "round").replace("blocks", "block") for part in words.split("|")), said
+
+
+def test_the_sweep_that_follows_is_told_with_the_plan() -> None:
+    study = make_study({"workload": [{"name": "tpcb-like"}], "scaling": {"minutes": 15}}, source="test", folder=Path())
+    plan = plan_study(study, MACHINE)
+    said = describe_plan(plan, plan_scaling(study, plan, MACHINE))
+    told = "  then tpcb-like by 1 to 32 clients, 1 to 2 threads, simple mode, under what won: 3 rounds at most"
+    assert [line for line in said if line.startswith("  then")] == [told]
+    assert describe_plan(plan) == [line for line in said if line != told]
+
+
+def test_what_is_announced_after_first_steps_counts_anew() -> None:
+    display = Display(quiet=True)
+    display.announce((), total_s=60.0)
+    display.begin_step("disk", predicted_s=50.0)
+    display.end_step("measured")
+    assert display._done_s == 50.0
+    display.announce((), total_s=30.0)
+    assert (display._done_s, display._total_s) == (0.0, 30.0)
