@@ -16,10 +16,9 @@ from pgdyno.spec.scaling import ScalingSpec
 from pgdyno.spec.study import Study
 from pgdyno.spec.variant import ExperimentSpec, SweepSpec, VariantSpec
 
-SCALED_FIRST = ("tpcb-like", "simple-update")
-"""Of pgbench's own workloads, those that write the most: where flushes, locks and checkpoints show with more clients."""
-# What the Universal Scalability Law's three parameters take at the least. Source: Gunther 2007, Guerrilla Capacity
-# Planning, 5.5.1: at least six loads, a lone client's among them.
+# Of pgbench's own workloads, those that write the most: where flushes, locks and checkpoints show with more clients.
+_SCALED_FIRST = ("tpcb-like", "simple-update")
+# The fewest that the Universal Scalability Law is fitted to: see analyse/usl.py.
 _LOADS = 6
 # Wide enough to pass the knee of a small machine, and to show the other side of the load that was compared.
 _LEAST_MOST_CLIENTS = 32
@@ -29,7 +28,7 @@ _BEYOND = 2
 def choose_scaled(plan: Plan) -> str | None:
     """The workload whose clients are varied: the one that writes most; None where each has a rate."""
     names = [workload.name for workload in plan.workloads if workload.rate_tps is None]
-    return next((name for name in SCALED_FIRST if name in names), next(iter(names), None))
+    return next((name for name in _SCALED_FIRST if name in names), next(iter(names), None))
 
 
 def choose_loads(study: Study, workload: PlannedWorkload) -> tuple[int, ...]:
