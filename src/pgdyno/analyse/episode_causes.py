@@ -235,7 +235,7 @@ def _device(scene: EpisodeScene) -> Iterator[Suspect]:
     if busy is None or not known:
         return
     kind, slower = max(known.items(), key=lambda item: item[1].factor)
-    is_more_work = any(seen is not None and seen.factor > _ALIKE_FACTOR and seen.during > 0.0 for seen in work)
+    is_more_work = any(seen is not None and seen.factor > _ALIKE_FACTOR for seen in work)
     explained = _explain(1 - 1 / slower.factor if slower.factor > 0.0 else 0.0, scene)
     is_slower = slower.is_apart and slower.factor >= _SLOWER_FACTOR and _is_enough(slower, scene)
     fits = is_slower and not is_more_work and explained >= _LEAST_EXPLAINED
@@ -272,15 +272,13 @@ def _autovacuum(scene: EpisodeScene) -> Iterator[Suspect]:
     if not scene.data.log:
         return
     begun, covered = scene.begins_with(scene.vacuums), scene.cover_ratios(scene.vacuums)
-    busy, busier = scene.compare("busy"), _find_busier(scene)
-    is_room = busier is None and (busy is None or busy.during < _FULL_CPU)
-    fits = _recur(scene, begun) and covered.rise >= _COVER_RISE and not is_room
+    busy = scene.compare("busy")
+    fuller = busy is not None and busy.is_apart and busy.rise >= _BUSIER
+    sign = _find_busier(scene) or (f"CPUs were busy {_shares(busy)}" if busy is not None and fuller else None)
+    fits = _recur(scene, begun) and covered.rise >= _COVER_RISE and sign is not None
     if begun:
-        yield Suspect(
-            cause=Cause.AUTOVACUUM,
-            fits=fits,
-            text=f"{_say_spans(begun, scene)}; {busier or ('the disk was no busier, CPUs had room' if is_room else 'CPUs were full')}",
-        )
+        text = f"{_say_spans(begun, scene)}; {sign or 'neither the disk nor CPUs were busier'}"
+        yield Suspect(cause=Cause.AUTOVACUUM, fits=fits, text=text)
 
 
 def _find_busier(scene: EpisodeScene) -> str | None:

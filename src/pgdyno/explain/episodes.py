@@ -30,6 +30,7 @@ _PAST_LEAST_S = 60.0
 _WHOLE_CYCLES = 10
 _MOST_RIVALS = 4
 _ROUND_S = 5
+_PLAIN_LEVEL = 100
 _SHOWS = {
     Cause.CHECKPOINT: (ChartKind.DISK_LATENCY, ChartKind.BUFFER_WRITES),
     Cause.FULL_PAGE_IMAGES: (ChartKind.FULL_PAGE_IMAGES, ChartKind.WAL),
@@ -215,14 +216,14 @@ def _list_evidence(seen: _Seen, named: Iterable[Suspect]) -> Iterator[str]:
         else f" [{one.change_low_ratio * 100:+.0f}, {one.change_high_ratio * 100:+.0f}]"
     )
     change = f"({one.change_ratio * 100:+.0f} %{interval})"
-    yield f"Trial {seen.trial.record.planned.number}: {one.before:,.4g} to {one.after:,.4g} {unit} {change}"
+    yield f"Trial {seen.trial.record.planned.number}: {_level(one.before)} to {_level(one.after)} {unit} {change}"
     if one.settled_s:
         yield f"the change took {_seconds(one.settled_s)}"
     if one.recovery_s is not None and one.kind is EpisodeKind.CLIFF:
         yield f"back at the level before after {_seconds(one.recovery_s)}"
     if one.metric == "tps" and seen.trial.tps is not None:
         across = "runs across it" if seen.is_in_average else "is of what came after"
-        yield f"the trial's average of {seen.trial.tps:,.4g} TPS {across}"
+        yield f"the trial's average of {_level(seen.trial.tps)} TPS {across}"
     yield from (suspect.text for suspect in named)
     if seen.causes is not None and not seen.causes.named:
         looked = ", ".join(suspect.cause.value for suspect in seen.causes.suspects)
@@ -275,6 +276,10 @@ def _moved(one: Episode) -> str:
 
 def _percent(ratio: float) -> str:
     return f"{abs(ratio) * 100:.0f} %"
+
+
+def _level(value: float) -> str:
+    return f"{value:,.0f}" if value >= _PLAIN_LEVEL else f"{value:.3g}"
 
 
 def _seconds(length_s: float) -> str:

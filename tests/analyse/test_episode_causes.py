@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pytest
+
+from pgdyno.analyse.charts import chart_trial
+from pgdyno.analyse.episode import Episode, EpisodeKind
+from pgdyno.analyse.episode_causes import Cause, EpisodeCauses, find_causes
+from pgdyno.analyse.episodes import find_trial_episodes
+from pgdyno.record.trial_data import TrialData
+from tests.analyse.planted_episodes import AT_S, DEVICE, checkpoint, cliff, grow, level, read_planted, vacuum
+
+QUIET = read_planted("quiet")
+MB = 1_000_000
+
+
+def look(data: TrialData, episode: Episode | None = None) -> EpisodeCauses:
+    (causes,) = find_causes(data, [episode or cliff()], device=DEVICE)
+    return causes
+
+
+def named(causes: EpisodeCauses) -> list[Cause]:
+    return [one.cause for one in causes.named]
+
+
+def busy_disk(data: TrialData) -> TrialData:
+    """Writes that take 3 ms, and more of them."""
+    data = grow(data, f"disk.{DEVICE}/writes", 2000)
+    data = grow(data, f"disk.{DEVICE}/write_ms", 2000 * 3)
+    return grow(data, f"disk.{DEVICE}/sectors_written", 800 * MB / 512)
+
+
+def test_a_real_quota_is_named() -> None:
+    data = read_planted("quota")
+    course = find_trial_episodes(chart_trial(data, disk=DEVICE), is_mixed=False, is_scheduled=False)
+    (episode,) = [one for one in course.episodes if one.metric == "tps"]
+    assert episode.kind is EpisodeKind.CLIFF
+    assert episode.from_s == pytest.approx(12, abs=2)
+    causes = look(data, episode)
+    assert named(causes) == [Cause.QUOTA]
+    assert "99.0 % of its periods" in causes.named[0].text
+
+
+def test_of_a_real_stall_that_nothing_sampled_tells_the_cause_is_unknown() -> None:
+    data = read_planted("stop")
+    course = find_trial_episodes(chart_trial(data, disk=DEVICE), is_mixed=False, is_scheduled=False)
+    (episode,) = [one for one in course.episodes if one.kind is EpisodeKind.STALL]
+    assert episode.until_s is not None
+    assert episode.until_s - episode.from_s == pytest.approx(4, abs=1)
+    causes = look(data, episode)
+    assert named(causes) == []
+    assert {Cause.CHECKPOINT, Cause.STEAL, Cause.OTHERS, Cause.DIRTY_LIMIT} <= {one.cause for one in causes.suspects}
+
+
+def test_a_quiet_record_has_rarely_a_cause_for_what_never_was() -> None:
+    imagined = [
+        cliff(size, at_s=at, until_s=end)
+        for at in np.arange(5, 20, 0.5)
+        for size, end in ((-0.4, None), (-0.95, at + 3))
+    ]
+    found = find_causes(QUIET, imagined, device=DEVICE)
+    assert sum(bool(one.named) for one in found) <= 0.05 * len(found)
+
+
+@pytest.mark.parametrize(("reason", "words"), [("time", "a timed checkpoint"), ("wal", "WAL volume asked for")])
+def test_a_checkpoint_is_named_when_the_disk_shows_it(reason: str, words: str) -> None:
+    causes = look(checkpoint(busy_disk(QUIET), reason))
+    assert Cause.CHECKPOINT in named(causes)
+    assert words in next(one.text for one in causes.named if one.cause is Cause.CHECKPOINT)
+
+
+def test_a_checkpoint_that_leaves_the_disk_alone_or_begins_elsewhere_is_not() -> None:
+    assert named(look(checkpoint(QUIET, "time"))) == []
+    assert Cause.CHECKPOINT not in named(look(checkpoint(busy_disk(QUIET), "time", at_s=4.0)))
+
+
+def test_full_page_images_are_named_when_wal_grows_with_them() -> None:
+    data = grow(grow(QUIET, "counter/wal_fpi_count", 4000), "counter/wal_insert_lsn_bytes", 4000 * 8192)
+    assert named(look(checkpoint(data, "wal"))) == [Cause.FULL_PAGE_IMAGES]
+    assert named(look(data)) == []
+
+
+def test_the_limit_for_dirty_memory_is_named_when_it_is_reached_then() -> None:
+    pages = 25_600
+    data = level(
+        level(QUIET, "vm/nr_dirty_threshold", 2 * pages, 2 * pages), "vm/nr_dirty_background_threshold", pages, pages
+    )
+    limit_kb = 1.5 * pages * 4
+    held = level(level(data, "mem/Writeback", 0, 0), "mem/Dirty", 0.4 * limit_kb, 0.99 * limit_kb)
+    assert named(look(held)) == [Cause.DIRTY_LIMIT]
+    always = level(level(data, "mem/Writeback", 0, 0), "mem/Dirty", 0.99 * limit_kb, 0.99 * limit_kb)
+    assert named(look(always)) == []
+
+
+def test_a_full_disk_that_falls_to_a_flat_round_figure_has_used_up_its_burst() -> None:
+    data = QUIET
+    for column, before, during in (
+        ("writes", 6100, 3000),
+        ("write_ms", 6100, 9000),
+        ("io_ms", 1000, 1000),
+        ("reads", 0, 0),
+    ):
+        data = grow(data, f"disk.{DEVICE}/{column}", during, instead=True, before_per_s=before)
+    for column in ("sectors_read", "sectors_written", "read_ms", "flushes", "flush_ms"):
+        data = grow(data, f"disk.{DEVICE}/{column}", 0, instead=True)
+    causes = look(data, cliff(-0.5))
+    assert named(causes) == [Cause.CREDITS]
+    assert "a flat 3,000 IOPS, a round figure" in causes.named[0].text
+
+
+def test_a_disk_that_takes_longer_for_no_more_work_became_slower() -> None:
+    data = QUIET
+    for column, before, during in (("writes", 3000, 3000), ("write_ms", 300, 6000)):
+        data = grow(data, f"disk.{DEVICE}/{column}", during, instead=True, before_per_s=before)
+    for column in ("reads", "sectors_read", "sectors_written"):
+        data = grow(data, f"disk.{DEVICE}/{column}", 0, instead=True)
+    assert named(look(data)) == [Cause.DEVICE]
+    more = grow(data, f"disk.{DEVICE}/writes", 1500)
+    assert named(look(more)) == []
+
+
+def test_time_that_was_taken_must_explain_what_was_lost() -> None:
+    stolen = QUIET
+    for cpu in ("cpu0", "cpu1"):
+        stolen = grow(stolen, f"{cpu}/steal", 60)
+    assert named(look(stolen)) == [Cause.STEAL]
+    # Three of a hundred are no reason for a loss of four fifths.
+    barely = grow(QUIET, "cpu0/steal", 6)
+    assert named(look(barely, cliff(-0.8))) == []
+
+
+def test_autovacuum_is_named_when_it_begins_then_and_the_disk_shows_it() -> None:
+    assert named(look(vacuum(QUIET))) == []
+    assert Cause.AUTOVACUUM in named(look(vacuum(busy_disk(QUIET))))
+
+
+def test_what_was_not_sampled_is_said() -> None:
+    bare = msgspec.structs.replace(QUIET, os=None, server=None, log=())
+    causes = look(bare)
+    assert causes.suspects == ()
+    assert [one.partition(" (")[0] for one in causes.absent] == [
+        "CPUs, memory and disk of the system",
+        "WAL and writes of the server",
+        "checkpoints and autovacuum",
+    ]
+    (without,) = find_causes(QUIET, [cliff()], device=None)
+    assert any("the disk" in one for one in without.absent)
+
+
+def test_a_trial_cut_short_in_its_samples_names_nothing() -> None:
+    assert QUIET.os is not None
+    begin_s = QUIET.record.load_start_monotonic_s or 0.0
+    short = QUIET.os.frame.filter(QUIET.os.frame["t_s"] < begin_s + AT_S - 1)
+    assert named(look(msgspec.structs.replace(QUIET, os=msgspec.structs.replace(QUIET.os, frame=short)))) == []
+    unended = msgspec.structs.replace(QUIET.record, load_end_monotonic_s=None)
+    assert named(look(msgspec.structs.replace(QUIET, record=unended))) == []
+
+
+def test_rises_have_no_causes() -> None:
+    warm = msgspec.structs.replace(cliff(), kind=EpisodeKind.WARM_UP)
+    assert find_causes(QUIET, [warm], device=DEVICE) == ()

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from pgdyno.analyse.episode import Episode, EpisodeKind
+from pgdyno.analyse.episode_causes import Cause, EpisodeCauses, Suspect
+from pgdyno.analyse.study import analyse_study
+from pgdyno.analyse.types import StudyAnalysis
+from pgdyno.explain.doubts import find_doubts
+from pgdyno.explain.episodes import RULE, find_episodes_beside, find_unsteady
+from pgdyno.explain.explanations import explain_study
+from pgdyno.explain.finding import Finding, Severity
+from pgdyno.record.store import open_record
+from pgdyno.record.types import StudyRecord
+from tests.analyse.planted_episodes import RECORDS, read_planted
+from tests.explain.test_doubts import analysis_of, make_record_without_limits
+
+CLIFF = Episode(
+    kind=EpisodeKind.CLIFF,
+    metric="tps",
+    from_s=10.0,
+    until_s=None,
+    before=15_300.0,
+    after=8_500.0,
+    change_ratio=-0.444,
+    change_low_ratio=-0.47,
+    change_high_ratio=-0.42,
+    settled_s=15.0,
+)
+STALL = msgspec.structs.replace(
+    CLIFF, kind=EpisodeKind.STALL, until_s=14.0, after=20.0, change_ratio=-0.999, recovery_s=4.0, settled_s=None
+)
+
+
+@pytest.fixture
+def record() -> StudyRecord:
+    return make_record_without_limits()
+
+
+def tell(
+    record: StudyRecord, *episodes: Episode, suspects: tuple[Suspect, ...] = (), steady_from_s: float = 0.0
+) -> list[Finding]:
+    causes = tuple(EpisodeCauses(episode=one, suspects=suspects) for one in episodes)
+    analysis = analysis_of(record, episodes=episodes, episode_causes=causes, steady_from_s=steady_from_s)
+    return [*find_unsteady(record, analysis), *find_episodes_beside(record, analysis)]
+
+
+def test_a_cliff_within_an_average_is_told_with_its_size_and_how_long_to_run(record: StudyRecord) -> None:
+    (found,) = tell(record, CLIFF)
+    assert found.severity is Severity.CRITICAL
+    assert found.claim == "Throughput fell by 44 % after 10 s and stayed there; its cause is unknown."
+    assert "15,300 to 8,500 TPS (-44 % [-47, -42])" in found.evidence
+    assert "the trial's average of 1,000 TPS runs across it" in found.evidence
+    assert found.advice == "On this storage and at this load a run is past it after 25 s: run 100 s at least."
+    assert "likewise in trials 2, 3" in found.evidence
+    assert (found.rule, found.trial, found.workload) == (RULE, 1, "tpcb-like")
+
+
+def test_it_is_a_doubt_or_an_explanation_and_never_both(record: StudyRecord) -> None:
+    for steady_from_s, is_doubt in ((0.0, True), (30.0, False)):
+        analysis = analysis_of(record, episodes=(CLIFF,), steady_from_s=steady_from_s)
+        doubts = [one for one in find_doubts(record, analysis) if one.rule == RULE]
+        explained = [one for one in explain_study(record, analysis) if one.rule == RULE]
+        assert (len(doubts), len(explained)) == ((1, 0) if is_doubt else (0, 1))
+    assert "is of what came after" in explained[0].evidence
+    assert explained[0].severity is Severity.WARNING
+
+
+def test_the_best_cause_is_named_and_its_rivals_stand_beside_it(record: StudyRecord) -> None:
+    suspects = (
+        Suspect(cause=Cause.DIRTY_LIMIT, fits=True, text="dirty memory 40 to 99 %"),
+        Suspect(cause=Cause.CHECKPOINT, fits=True, text="a checkpoint began at 9 s"),
+        Suspect(cause=Cause.STEAL, fits=False, text="steal 0.0 to 0.1 %"),
+    )
+    (found,) = tell(record, CLIFF, suspects=suspects)
+    assert found.claim.endswith("the kernel's limit for dirty memory or checkpoint fit.")
+    assert [rival.cause for rival in found.rivals] == ["checkpoint", "CPU time taken by the hypervisor"]
+    assert found.rivals[0].against.startswith("Nothing: it fits, too.")
+    assert "vm.dirty_bytes" in found.confirm
+
+
+def test_what_comes_from_outside_has_no_length_to_run(record: StudyRecord) -> None:
+    (found,) = tell(record, CLIFF, suspects=(Suspect(cause=Cause.QUOTA, fits=True, text="the quota ran out"),))
+    assert found.advice == "Measure again without it: it is no part of the load."
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"kind": EpisodeKind.STALL, "until_s": 14.0, "recovery_s": 4.0}, "Next to nothing was done for 4.0 s from 10 s on;"),
+        ({"kind": EpisodeKind.STALL, "until_s": 14.0, "recovery_s": 9.0}, "on, back at its level after 9 s;"),
+        ({"until_s": 18.0, "recovery_s": 8.0}, "fell by 44 % after 10 s for 8 s;"),
+        ({"kind": EpisodeKind.SAWTOOTH, "period_s": 24.0, "recovery_s": 8.0}, "fell by 44 % for 8 s every 24 s;"),
+        ({"kind": EpisodeKind.DECLINE, "settled_s": None}, "fell by 44 % little by little"),
+        ({"kind": EpisodeKind.WARM_UP, "until_s": 20.0, "before": 5000.0, "after": 10_000.0, "change_ratio": 1.0}, "began 50 % lower: it took 20 s"),
+        ({"kind": EpisodeKind.WARM_UP, "before": 5000.0, "after": 10_000.0, "change_ratio": 1.0}, "still rising at the end"),
+        ({"kind": EpisodeKind.RECOVERY, "change_ratio": 0.5}, "rose by 50 % after 10 s"),
+        ({"metric": "latency_p99_ms", "before": 5.0, "after": 9.0, "change_ratio": 0.8}, "The latency p99 rose by 80 %"),
+    ],
+)  # fmt: skip
+def test_every_kind_is_told_as_people_know_it(record: StudyRecord, changes: dict[str, object], words: str) -> None:
+    (found,) = tell(record, msgspec.structs.replace(CLIFF, **changes))
+    assert words in found.claim
+    assert found.severity is not Severity.NOTE
+
+
+def test_a_drop_is_told_once(record: StudyRecord) -> None:
+    back = msgspec.structs.replace(CLIFF, kind=EpisodeKind.RECOVERY, from_s=18.0, change_ratio=0.8)
+    latency = msgspec.structs.replace(CLIFF, metric="latency_p99_ms", change_ratio=0.9)
+    assert len(tell(record, CLIFF, back, latency)) == 1
+    assert len(tell(record, CLIFF, STALL)) == 2
+
+
+def test_a_slight_change_is_a_note(record: StudyRecord) -> None:
+    (found,) = tell(record, msgspec.structs.replace(CLIFF, change_ratio=-0.07))
+    assert found.severity is Severity.NOTE
+
+
+def analyse(name: str) -> tuple[StudyRecord, StudyAnalysis]:
+    record = open_record(RECORDS / name).read_record()
+    return record, analyse_study(record, [read_planted(name)])
+
+
+def test_real_records_tell_what_was_planted_and_no_more() -> None:
+    for name, words in (("quota", "fell by 74 % after"), ("stop", "Next to nothing was done for 4.0 s")):
+        record, analysis = analyse(name)
+        (found,) = [
+            one for one in (*find_doubts(record, analysis), *explain_study(record, analysis)) if one.rule == RULE
+        ]
+        assert words in found.claim
+        assert [event.kind for trial in analysis.workloads[0].trials for event in trial.events].count(
+            "level shift"
+        ) == 1
+    record, analysis = analyse("quiet")
+    assert not [one for one in (*find_doubts(record, analysis), *explain_study(record, analysis)) if one.rule == RULE]
