@@ -84,6 +84,7 @@ def _begin(store: RecordStore, *, machine: Machine, home: Home, ui: Ui) -> None:
         dataset=None,
         refused_arms={},
         tuned=None,
+        wants_card=False,
     )
     store.scaling.remove_half()
     store.scaling.create(following, study_toml=format_pinned(study, plan, scripts=places))
