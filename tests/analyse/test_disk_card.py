@@ -85,8 +85,9 @@ def test_a_disk_that_still_rises_has_no_plateau() -> None:
 
 def test_a_steady_disk_does_not_fade() -> None:
     direct = [one for one in JOBS if one.pattern in {Pattern.RANDOM_READ, Pattern.SEQUENTIAL_READ}]
-    faded = sum(bool(estimate_card(card_of(noise=0.15, seed=seed, jobs=direct)).fades) for seed in range(100))
-    assert faded <= 2, "of 100 steady but noisy disks"
+    figures = [estimate_card(card_of(noise=0.15, seed=seed, jobs=direct)) for seed in range(100)]
+    assert sum(bool(one.fades) for one in figures) <= 2, "of 100 steady but noisy disks"
+    assert sum(bool(one.rises) for one in figures) <= 2, "of 100 steady but noisy disks"
 
 
 def test_a_burst_that_ends_between_rounds_is_seen() -> None:
@@ -97,6 +98,13 @@ def test_a_burst_that_ends_between_rounds_is_seen() -> None:
     (fade,) = estimate_card(card_of(level=level)).fades
     assert (fade.what, fade.is_within_runs) == ("reads", False)
     assert fade.ratio.value == pytest.approx(0.4, rel=0.1)
+
+
+def test_a_disk_that_others_leave_is_not_steady() -> None:
+    figures = estimate_card(card_of(level=lambda _, number: 0.5 if number == 0 else 1.0))
+    assert {(rise.what, rise.is_within_runs) for rise in figures.rises} == {("reads", False), ("writes", False)}
+    assert all(rise.ratio.value == pytest.approx(2, rel=0.1) for rise in figures.rises)
+    assert not figures.fades
 
 
 def test_a_burst_that_ends_within_runs_is_seen() -> None:

@@ -103,6 +103,13 @@ def test_a_burst_that_ends() -> None:
     assert "from the first round to the last" in found["burst"].evidence
 
 
+def test_a_disk_that_got_quicker() -> None:
+    found = doubts(make_card(runs=make_runs(level=lambda _, number: 0.5 if number == 0 else 1.0)))
+    assert found["not-steady"].claim.startswith("The disk was not steady: ")
+    assert "from the first round to the last" in found["not-steady"].evidence
+    assert "burst" not in found
+
+
 def test_others_at_work() -> None:
     runs = make_runs()
     busy = [msgspec.structs.replace(run, others_bytes_per_s=50e6) if run.round == 1 else run for run in runs]

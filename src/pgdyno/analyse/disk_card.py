@@ -6,7 +6,7 @@ Student's interval on logarithms. One round has no interval, and nothing here pr
 A plateau is where a verdict says so: it begins at the smallest depth from which every deeper one surely buys less than
 `PLATEAU_GAIN`. Depths are tested from the deepest down, and the first that fails ends it: such a fixed order needs no
 correction for the number of tests. A fade is what a burst looks like: a plateau that surely falls by more than
-`FADE_RATIO`, within its runs or from the first round to the last.
+`DRIFT_RATIO`, within its runs or from the first round to the last; a rise from the first to the last is as much more.
 
 Source: Maurer, Hothorn & Lehmacher 1995, for tests in a fixed order; Berger 1982, doi:10.1080/00401706.1982.10487790,
 for a claim that needs each of several tests.
@@ -27,7 +27,7 @@ from pgdyno.plan.disk import DiskJob, Pattern
 from pgdyno.record.disk_card import Direction, DiskCard, JobRun, Latencies
 
 PLATEAU_GAIN = 0.10
-FADE_RATIO = 0.10
+DRIFT_RATIO = 0.10
 # Of a run's parts, at either end; fewer parts than six have no ends to compare.
 _END_RATIO = 1 / 3
 _LEAST_SPANS = 6
@@ -86,8 +86,8 @@ class Plateau(msgspec.Struct, frozen=True, kw_only=True):
     iops_by_round: dict[int, float]
 
 
-class Fade(msgspec.Struct, frozen=True, kw_only=True):
-    """A plateau that falls: what a burst looks like when it ends."""
+class Drift(msgspec.Struct, frozen=True, kw_only=True):
+    """A plateau that falls, as a burst does when it ends, or rises, as a disk that others leave: no steady state, as of trials."""
 
     what: str
     """`reads` or `writes`."""
@@ -104,10 +104,11 @@ class DiskFigures(msgspec.Struct, frozen=True, kw_only=True):
     """In the order of patterns, then of sizes and depths."""
     plateaus: tuple[Plateau, ...]
     """Of every direct pattern, also of one that was run at one depth only."""
-    fades: tuple[Fade, ...]
+    fades: tuple[Drift, ...]
     noise_ratio: float | None
     """Standard deviation of a run's logarithm around its job's mean; None without repeats."""
     round_count: int
+    rises: tuple[Drift, ...] = ()
 
     def find(self, pattern: Pattern, *, block_bytes: int | None = None, depth: int = 1) -> JobFigures | None:
         """The job of that pattern and depth; of several sizes the smallest."""
@@ -138,10 +139,12 @@ def estimate_card(card: DiskCard) -> DiskFigures:
         by_job.setdefault(_key(run.job), []).append(run)
     jobs = tuple(_estimate_job(by_job[key]) for key in sorted(by_job))
     plateaus = tuple(_find_plateaus(jobs))
+    drifts = tuple(_find_drifts(card.runs, plateaus))
     return DiskFigures(
         jobs=jobs,
         plateaus=plateaus,
-        fades=tuple(_find_fades(card.runs, plateaus)),
+        fades=tuple(one for one in drifts if (one.ratio.value or 1.0) < 1.0),
+        rises=tuple(one for one in drifts if (one.ratio.value or 1.0) > 1.0),
         noise_ratio=_pool_noise(jobs),
         round_count=len({run.round for run in card.runs}),
     )
@@ -264,7 +267,7 @@ _READS = frozenset({Pattern.RANDOM_READ, Pattern.SEQUENTIAL_READ})
 _WRITES = frozenset({Pattern.RANDOM_WRITE, Pattern.SEQUENTIAL_WRITE})
 
 
-def _find_fades(runs: Sequence[JobRun], plateaus: Sequence[Plateau]) -> Iterator[Fade]:
+def _find_drifts(runs: Sequence[JobRun], plateaus: Sequence[Plateau]) -> Iterator[Drift]:
     """Only what a disk does at its limit can show that the limit moves: depths below the plateau are left out."""
     begin_at = {(one.pattern, one.block_bytes): one.depth for one in plateaus}
     at_limit = [
@@ -277,8 +280,11 @@ def _find_fades(runs: Sequence[JobRun], plateaus: Sequence[Plateau]) -> Iterator
         chosen = [run for run in at_limit if run.job.pattern in patterns]
         for is_within_runs, ratios in ((True, _within_runs(chosen)), (False, _over_rounds(chosen))):
             ratio = estimate_positive(ratios, "ratio")
-            if ratio.n >= _LEAST_RATIOS and ratio.high is not None and ratio.high < 1 - FADE_RATIO:
-                yield Fade(what=what, is_within_runs=is_within_runs, ratio=ratio)
+            if ratio.n < _LEAST_RATIOS or ratio.low is None or ratio.high is None:
+                continue
+            # Within a run, fio's own start would pass for a rise.
+            if ratio.high < 1 - DRIFT_RATIO or (ratio.low > 1 / (1 - DRIFT_RATIO) and not is_within_runs):
+                yield Drift(what=what, is_within_runs=is_within_runs, ratio=ratio)
 
 
 def _within_runs(runs: Sequence[JobRun]) -> list[float]:

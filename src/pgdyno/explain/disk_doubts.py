@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from pgdyno.analyse.disk_card import PlateauKind, bytes_per_s_of, iops_of
+from pgdyno.analyse.disk_card import Drift, PlateauKind, bytes_per_s_of, iops_of
 from pgdyno.analyse.disk_efficiency import Efficiency, Standing
 from pgdyno.analyse.disk_entries import EntryKey
 from pgdyno.explain import disk_places
@@ -91,18 +91,32 @@ def _disagreement(scene: DiskScene) -> Iterator[Finding]:
 
 def _fades(scene: DiskScene) -> Iterator[Finding]:
     for fade in scene.figures.fades:
-        ratio = fade.ratio
-        when = (
-            "from the first third of a run to its last" if fade.is_within_runs else "from the first round to the last"
-        )
         yield Finding(
             rule="burst",
             severity=Severity.WARNING,
             claim=f"A burst was measured, which ends: {fade.what} fell meanwhile.",
-            evidence=f"To {_percent(ratio.value)} [{_percent(ratio.low)} – {_percent(ratio.high)}] {when}, n = {ratio.n}",
+            evidence=_describe_drift(fade),
             why="Credits of a cloud volume or a drive's cache give more at first than what lasts.",
             advice="Measure again at once: with credits and caches used up, it shows what lasts.",
         )
+
+
+def _rises(scene: DiskScene) -> Iterator[Finding]:
+    for rise in scene.figures.rises:
+        yield Finding(
+            rule="not-steady",
+            severity=Severity.WARNING,
+            claim=f"The disk was not steady: {rise.what} rose meanwhile.",
+            evidence=_describe_drift(rise),
+            why="Another load on it ended, or a cache, an array or a volume was still being filled: the mean is of two states.",
+            advice="Measure again: it shows whether that has come to its end.",
+        )
+
+
+def _describe_drift(drift: Drift) -> str:
+    ratio = drift.ratio
+    when = "from the first third of a run to its last" if drift.is_within_runs else "from the first round to the last"
+    return f"To {_percent(ratio.value)} [{_percent(ratio.low)} – {_percent(ratio.high)}] {when}, n = {ratio.n}"
 
 
 def _others(scene: DiskScene) -> Iterator[Finding]:
@@ -219,6 +233,7 @@ _RULES: tuple[Rule, ...] = (
     *disk_places.RULES,
     _disagreement,
     _fades,
+    _rises,
     _others,
     _efficiency,
     _noise,
