@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from pgdyno.analyse.disk_efficiency import Efficiency, Standing
+from pgdyno.analyse.disk_efficiency import Efficiency
 from pgdyno.analyse.storage import limits_of, reckon_ceilings
 from pgdyno.report.disk import ENTRY_WORDS, show_like
 from pgdyno.report.disk_tables import efficiency_table, layout_of
@@ -16,12 +16,6 @@ from pgdyno.report.layout import LayoutView, ceilings_table, describe_declared, 
 from pgdyno.report.table import Table
 
 _NOT_HELD = "What it does was not measured here, so that nothing is held against that."
-_STANDINGS = {
-    Standing.IMPOSSIBLE: ": more than is declared",
-    Standing.BURST: ": above what lasts, burst",
-    Standing.REACHED: "",
-    Standing.BELOW: ": below",
-}
 
 
 def declared_tables(report: ReportInput) -> tuple[Table, ...]:
@@ -37,7 +31,7 @@ def declared_tables(report: ReportInput) -> tuple[Table, ...]:
 
 
 def explain_declared(report: ReportInput) -> Iterator[str]:
-    """Sentences before those tables: what is declared, how what was measured stands to it, and what it costs."""
+    """Sentences beside those tables: what is declared, how what was measured stands to it, and what it costs."""
     yield from describe_standing(report)
     layout = _find_layout(report)
     if layout is not None:
@@ -46,7 +40,7 @@ def explain_declared(report: ReportInput) -> Iterator[str]:
 
 
 def describe_standing(report: ReportInput) -> tuple[str, ...]:
-    """What is declared, and `Measured of what lasts: random reads, 8 kB: 19,000 IOPS of 12,000 IOPS (158 %): burst.`."""
+    """What is declared, and `Measured of what lasts: random reads, 8 kB: 19,000 IOPS of 12,000 IOPS, 158 % (burst).`."""
     layout, view = _find_layout(report), report.disk
     declared = None if layout is None or layout.declared is None else describe_declared(layout.declared)
     limits = layout.limits if layout is not None else None if view is None else view.limits
@@ -76,5 +70,5 @@ def _describe(one: Efficiency) -> str:
     measured, lasts = (
         show_like(one.key, one.measured, value) for value in (one.measured.value or 0.0, one.ceiling.value)
     )
-    ratio = "" if one.ratio.value is None else f" ({format_percent(one.ratio.value)})"
-    return f"{ENTRY_WORDS[one.key]}: {measured} of {lasts}{ratio}{_STANDINGS[one.standing]}"
+    ratio = "" if one.ratio.value is None else f", {format_percent(one.ratio.value)}"
+    return f"{ENTRY_WORDS[one.key]}: {measured} of {lasts}{ratio} ({one.standing.value})"
