@@ -28,6 +28,20 @@ def test_what_is_left_open_is_chosen_with_a_reason() -> None:
     assert plan_study(study(data={"scale": 7}), MACHINE).scale == 7
 
 
+def test_on_a_slow_disk_the_data_are_less_and_a_copy_is_expected_to_take_as_long() -> None:
+    quick, slow, slower = (
+        plan_study(study(), msgspec.structs.replace(MACHINE, write_bytes_per_s=rate)) for rate in (2.6e9, 300e6, 50e6)
+    )
+    assert quick == plan_study(study(), MACHINE)
+    assert (quick.scale, slow.scale) == (100, 20)
+    (chosen,) = (choice for choice in slow.choices if choice.name == "scale")
+    assert chosen.reason == "the largest round one at which a copy of the data is written in 2.5 s"
+    # Fewer branches than that would be waited for.
+    assert slower.scale == 2 * slower.workloads[0].clients
+    asked = plan_study(study(data={"scale": 100}), msgspec.structs.replace(MACHINE, write_bytes_per_s=50e6))
+    assert asked.steps[2].predicted_s > 100 * BYTES_PER_SCALE / 50e6
+
+
 def test_each_round_holds_each_workload_once_in_an_order_of_its_own() -> None:
     plan = plan_study(study(trials={"rounds": 40}), MACHINE)
     orders = [tuple(t.workload for t in plan.trials if t.round == r) for r in range(1, 41)]

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from pgdyno import __version__
+from pgdyno.analyse.disk_join import find_limits
 from pgdyno.errors import HostError, InterruptedStudyError, SpecError
 from pgdyno.explain.finding import Severity
 from pgdyno.explain.preflight import find_obstacles
@@ -236,16 +237,20 @@ def _refine(
     study: Study, ready: Ready, disk: OwnDisk | None, refine: Refine, ui: Ui
 ) -> tuple[Study, Tuned | None, OwnDisk | None]:
     """The study completed by what the machine is and its disk can do. The disk's time is a part of what it may take."""
-    ready = msgspec.structs.replace(ready, machine=_with_card(ready.machine, disk))
-    completed, tuned = refine(study, ready)
+    machine = _with_card(ready.machine, disk)
+    completed, tuned = refine(study, msgspec.structs.replace(ready, machine=machine))
     if disk is not None and disk.expected_s:
         disk = measure_own_disk(disk, home=ready.home, ui=ui)
-        completed, tuned = refine(study, ready)
+        machine = msgspec.structs.replace(_with_card(machine, disk), disk_card_s=machine.disk_card_s)
+        completed, tuned = refine(study, msgspec.structs.replace(ready, machine=machine))
     return completed, tuned, disk
 
 
 def _with_card(machine: Machine, disk: OwnDisk | None) -> Machine:
-    return msgspec.structs.replace(machine, disk_card_s=0.0 if disk is None else disk.expected_s)
+    if disk is None:
+        return machine
+    written = None if disk.kept is None else find_limits(disk.kept).write_bytes_per_s
+    return msgspec.structs.replace(machine, disk_card_s=disk.expected_s, write_bytes_per_s=written)
 
 
 def _check_scripts(plan: Plan, study: Study, *, home: Home, installation: Installation, ui: Ui) -> None:

@@ -20,6 +20,8 @@ _DISK_SLACK_BYTES = 3_000_000_000
 # Conservative rates for the prediction of waiting time: what small cloud volumes do.
 _LOAD_BYTES_PER_S = 80_000_000
 _COPY_BYTES_PER_S = 800_000_000
+# Trials are many, and what restoring takes is no load: on a slow disk the data are less, lest it take most of the time.
+_RESTORE_BUDGET_S = 2.5
 _LOAD_START_S = 3.0
 _START_STOP_S = 3.0
 _NICE_SCALES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
@@ -71,7 +73,7 @@ def plan_size(
         scale=scale,
         dataset_bytes=round(scale * bytes_per_scale),
         load_s=sum(_LOAD_START_S + each * bytes_per_scale / _LOAD_BYTES_PER_S for each in to_load),
-        restore_s=largest * bytes_per_scale / _COPY_BYTES_PER_S + _START_STOP_S,
+        restore_s=largest * bytes_per_scale / _copy_bytes_per_s(machine) + _START_STOP_S,
     )
 
 
@@ -93,6 +95,9 @@ def _choose_scale(most_clients: int, machine: Machine, load_budget_s: float, cho
     least = 2 * most_clients
     limits = {
         f"loading takes about {load_budget_s:.0f} s": round(load_budget_s * _LOAD_BYTES_PER_S / BYTES_PER_SCALE),
+        f"a copy of the data is written in {_RESTORE_BUDGET_S:g} s": round(
+            _RESTORE_BUDGET_S * _copy_bytes_per_s(machine) / BYTES_PER_SCALE
+        ),
         "the data fit into an eighth of memory": machine.memory_bytes // 8 // BYTES_PER_SCALE,
         "the disk has room for them": (machine.disk_free_bytes - _DISK_SLACK_BYTES) // (2 * BYTES_PER_SCALE),
     }
@@ -103,6 +108,10 @@ def _choose_scale(most_clients: int, machine: Machine, load_budget_s: float, cho
         scale, reason = least, "twice the clients: with fewer branches they would wait for each other's rows"
     choices.append(Choice(name="scale", value=str(scale), reason=reason))
     return scale
+
+
+def _copy_bytes_per_s(machine: Machine) -> float:
+    return min(_COPY_BYTES_PER_S, machine.write_bytes_per_s or _COPY_BYTES_PER_S)
 
 
 def _check_disk(scales: Sequence[int], to_load: Sequence[int], bytes_per_scale: float, machine: Machine) -> None:

@@ -24,6 +24,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """Of the study's PostgreSQL."""
     loaded_scales: frozenset[int] = frozenset()
     """Scales whose data lie loaded already for this study's server: they need no time and no room any more."""
+    write_bytes_per_s: float | None = None
+    """To its disk, in large pieces; None where nobody has measured it."""
     disk_card_s: float = 0.0
     """That measuring its disk takes before the first trial; it is no part of what a budget is for."""
 
