@@ -105,8 +105,13 @@ def _explain(confirmed: Confirmed) -> tuple[Bottleneck, str, str, Certainty | No
     (own, other) = analysis.workloads
     assert other.bottleneck == FOUND
     assert own.bottleneck is not None
-    findings = confirm_findings(find_bottlenecks(report.record, analysis), [confirmed])
+    findings = confirm_findings(
+        tuple(find_bottlenecks(report.record, analysis)), [confirmed], record_dir="records/first"
+    )
     assert findings[1].certainty is Certainty.LIKELY
+    assert findings[1].confirm.startswith(
+        "`pgdyno explain records/first --confirm --workload tpcb-like`: mode=prepared is"
+    )
     told = findings[0]
     return own.bottleneck, told.claim, told.gain, told.certainty, told.confirm
 
@@ -128,9 +133,10 @@ def test_what_is_refuted_is_unknown_and_not_replaced_by_the_next_guess() -> None
 
 
 def test_what_is_open_says_how_to_go_on() -> None:
-    bottleneck, _, _, certainty, _ = _explain(_judge(VerdictKind.INCONCLUSIVE, 0.1))
+    bottleneck, _, _, certainty, confirm = _explain(_judge(VerdictKind.INCONCLUSIVE, 0.1))
     assert certainty is Certainty.LIKELY
-    assert "`pgdyno resume records/confirm` goes on" in bottleneck.evidence[0]
+    assert bottleneck.evidence[0].endswith("which settles nothing yet")
+    assert confirm.startswith("`pgdyno resume records/confirm`: mode=prepared is to be faster")
 
 
 def test_an_experiment_on_another_resource_changes_nothing() -> None:

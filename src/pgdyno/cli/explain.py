@@ -45,6 +45,15 @@ def explain(
         float | None,
         typer.Option(help="With --confirm: the longest it may take. [default: from the plan]", show_default=False),
     ] = None,
+    duration: Annotated[
+        str | None,
+        typer.Option(
+            "--duration",
+            "-T",
+            help="With --confirm: of one trial. [default: the record's, at most 10s]",
+            show_default=False,
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(help="With --confirm: the experiment's folder. [default: beside the record]", show_default=False),
@@ -58,16 +67,18 @@ def explain(
 ) -> None:
     """Say what limits a record's loads, how sure that is, what else it could be and what to do next."""
     with session(json=json, quiet=quiet or not confirm, yes=yes) as (ui, show):
+        from pgdyno.flow.explain import Wishes
         from pgdyno.flow.explain import confirm as run_confirmation
         from pgdyno.flow.explain import explain as explain_record
         from pgdyno.flow.study import Place, find_record
 
         store = find_record(record, records)
         if confirm:
+            wishes = Wishes(minutes=minutes, duration=duration)
             place = Place.make(out=out, home=home, run_as=run_as)
-            show(run_confirmation(store, workload=workload, minutes=minutes, place=place, ui=ui))
+            show(run_confirmation(store, workload=workload, wishes=wishes, place=place, ui=ui))
             return
-        said = list(given(workload=workload, minutes=minutes, out=out, home=home, run_as=run_as))
+        said = list(given(workload=workload, minutes=minutes, duration=duration, out=out, home=home, run_as=run_as))
         if said:
             option = f"--{said[0].replace('_', '-')}"
             raise SpecError(f"{option} is of an experiment, and none was asked for", hint="add --confirm")

@@ -7,7 +7,8 @@ the next guess: what limits the load is then unknown, until something shows it.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -19,6 +20,9 @@ from pgdyno.explain.comparison_doubts import describe_change
 from pgdyno.explain.explanations import LIMITS
 from pgdyno.explain.finding import Finding
 from pgdyno.record.confirmation import Confirmation
+
+# What parts a finding's command from what it is to show.
+_COMMAND_END = "`: "
 
 
 class Outcome(enum.Enum):
@@ -53,7 +57,7 @@ class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
         said = {
             Outcome.PROVEN: "so it does limit this load",
             Outcome.REFUTED: "so it does not limit this load",
-            Outcome.OPEN: f"which settles nothing yet (`pgdyno resume {self.place}` goes on)",
+            Outcome.OPEN: "which settles nothing yet",
         }[self.outcome]
         return (
             f"tried for {asked.resource}: {asked.changed} in place of {asked.reference}{what_if}: {self.change}, {said}"
@@ -98,10 +102,24 @@ def confirm_analysis(analysis: StudyAnalysis, confirmed: Iterable[Confirmed]) ->
     )
 
 
-def confirm_findings(findings: Iterable[Finding], confirmed: Iterable[Confirmed]) -> tuple[Finding, ...]:
-    """Findings on what limits a load with what its experiment measured in place of what was expected of it."""
+def confirm_findings(
+    findings: Sequence[Finding], confirmed: Iterable[Confirmed], *, record_dir: str
+) -> tuple[Finding, ...]:
+    """Findings on what limits a load with what its experiment measured, or with how to have it run.
+
+    Args:
+        findings: Of a study.
+        confirmed: Its experiments, oldest first.
+        record_dir: Its record, as a user would type it.
+    """
     latest = _latest(confirmed)
-    return tuple(_confirm_finding(finding, latest.get(finding.workload or "")) for finding in findings)
+    is_lone = sum(finding.rule == LIMITS for finding in findings) == 1
+    return tuple(
+        _confirm_finding(finding, latest.get(finding.workload or ""), record_dir, is_lone=is_lone)
+        if finding.rule == LIMITS
+        else finding
+        for finding in findings
+    )
 
 
 def _latest(confirmed: Iterable[Confirmed]) -> dict[str, Confirmed]:
@@ -129,10 +147,17 @@ def _confirm_bottleneck(bottleneck: Bottleneck, one: Confirmed) -> Bottleneck:
             return msgspec.structs.replace(bottleneck, evidence=evidence)
 
 
-def _confirm_finding(finding: Finding, one: Confirmed | None) -> Finding:
-    if one is None or finding.rule != LIMITS or finding.certainty is not Certainty.PROVEN:
+def _confirm_finding(finding: Finding, one: Confirmed | None, record_dir: str, *, is_lone: bool) -> Finding:
+    if finding.confirm:
+        words = ["pgdyno", "explain", record_dir, "--confirm"]
+        words += [] if is_lone or finding.workload is None else ["--workload", finding.workload]
+        if one is not None and one.outcome is Outcome.OPEN:
+            words = ["pgdyno", "resume", one.place]
+        expected = finding.confirm.partition(_COMMAND_END)[2]
+        return msgspec.structs.replace(finding, confirm=f"`{shlex.join(words)}`: {expected}")
+    if one is None or finding.certainty is not Certainty.PROVEN:
         return finding
     is_gain = one.verdict.kind is VerdictKind.FASTER and not one.asked.is_what_if
     gain = f"{one.change} with {one.asked.changed}" if is_gain else finding.gain
     ratio = one.verdict.effect_ratio if is_gain else finding.gain_ratio
-    return msgspec.structs.replace(finding, confirm="", gain=gain, gain_ratio=ratio)
+    return msgspec.structs.replace(finding, gain=gain, gain_ratio=ratio)

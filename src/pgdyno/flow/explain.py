@@ -57,6 +57,15 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         return render_explanation(self.report)
 
 
+class Wishes(msgspec.Struct, frozen=True, kw_only=True):
+    """What a user says of an experiment."""
+
+    minutes: float | None
+    """The longest that it may take; None: by plan."""
+    duration: str | None
+    """Of one trial, such as `5s`; None: by the record's."""
+
+
 class _Subject(msgspec.Struct, frozen=True, kw_only=True):
     """A load, what is taken to limit it, and the experiment that would tell."""
 
@@ -71,13 +80,13 @@ def explain(store: RecordStore) -> Explanation:
     return Explanation(report=compose_report(store).report)
 
 
-def confirm(store: RecordStore, *, workload: str | None, minutes: float | None, place: Place, ui: Ui) -> Explanation:
+def confirm(store: RecordStore, *, workload: str | None, wishes: Wishes, place: Place, ui: Ui) -> Explanation:
     """Run the experiment that would show what limits a load, write both records' reports, and explain again.
 
     Args:
         store: Of the record to explain.
         workload: Which load; None: the first of which an experiment would tell.
-        minutes: The longest that it may take; None: by plan.
+        wishes: What it may take.
         place: Where it works.
         ui: Is told, and asked before it runs.
 
@@ -88,7 +97,7 @@ def confirm(store: RecordStore, *, workload: str | None, minutes: float | None, 
     """
     report = compose_report(store).report
     subject = _choose(report.record, report.analysis, workload)
-    study = _compose(store, subject, minutes)
+    study = _compose(store, subject, wishes)
     if not place.is_home_named:
         # The disk that was measured, not the one a default would choose today.
         place = msgspec.structs.replace(place, home=Path(report.record.host.data_disk.path))
@@ -123,7 +132,7 @@ def _choose(record: StudyRecord, analysis: StudyAnalysis, named: str | None) -> 
     )
 
 
-def _compose(store: RecordStore, subject: _Subject, minutes: float | None) -> Study:
+def _compose(store: RecordStore, subject: _Subject, wishes: Wishes) -> Study:
     """The load as it was, and the one thing changed."""
     study, arm, was = read_study(store.path / STUDY_FILE), subject.arm, subject.workload.load
     asked = next(one for one in study.workload if one.name == was.name)
@@ -141,8 +150,8 @@ def _compose(store: RecordStore, subject: _Subject, minutes: float | None) -> St
         sweep=(),
         search=None,
         scaling=None,
-        trials=_shorten(study.trials, subject),
-        experiment=ExperimentSpec(minutes=minutes, detect=_DETECT),
+        trials=_shorten(study.trials, subject, wishes),
+        experiment=ExperimentSpec(minutes=wishes.minutes, detect=_DETECT),
     )
 
 
@@ -155,11 +164,15 @@ def _make_variant(levels: Mapping[str, SettingValue], arm: Arm | None) -> Varian
     )
 
 
-def _shorten(trials: TrialsSpec, subject: _Subject) -> TrialsSpec:
-    if subject.intervention.varied == "max_wal_size":
-        return trials
-    duration_s, warm_up_s = min(trials.duration_s, _MOST_TRIAL_S), min(trials.warm_up_s, _MOST_WARM_UP_S)
-    return msgspec.structs.replace(trials, duration=f"{duration_s:.0f}s", warm_up=f"{warm_up_s:.0f}s")
+def _shorten(trials: TrialsSpec, subject: _Subject, wishes: Wishes) -> TrialsSpec:
+    if wishes.duration is not None:
+        try:
+            trials = msgspec.structs.replace(trials, duration=wishes.duration)
+        except ValueError as exc:
+            raise SpecError(f"--duration {wishes.duration}: {exc}", hint="for example --duration 5s") from exc
+    elif subject.intervention.varied != "max_wal_size":
+        trials = msgspec.structs.replace(trials, duration=f"{min(trials.duration_s, _MOST_TRIAL_S):.0f}s")
+    return msgspec.structs.replace(trials, warm_up=f"{min(trials.warm_up_s, _MOST_WARM_UP_S):.0f}s")
 
 
 def _begin(

@@ -80,7 +80,9 @@ def compose_report(store: RecordStore) -> StudyReport:
         record=record,
         analysis=analysis,
         findings=_with_program(doubts, program),
-        explanations=_with_program(confirm_findings(explain_study(record, analysis), confirmed), program),
+        explanations=_with_program(
+            confirm_findings(explain_study(record, analysis), confirmed, record_dir=str(store.path)), program
+        ),
         record_dir=str(store.path),
         disk=disk,
     )

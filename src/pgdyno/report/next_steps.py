@@ -7,7 +7,6 @@ what-if: it shows what durability costs, and is never advice.
 from __future__ import annotations
 
 import enum
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
@@ -107,7 +106,7 @@ def list_steps(
         for number, one in enumerate(told, start=1)
         # What limits a load says already what to do about its ceiling.
         if one.rule != CEILING or not limited.issuperset(one.names)
-        for step in _from_finding(one, number, report)
+        for step in _from_finding(one, number)
     ]
     order = list(Standing)
     ordered = sorted(
@@ -134,7 +133,7 @@ def _merge(steps: Iterable[Step], report: ReportInput) -> Iterator[Step]:
         )
 
 
-def _from_finding(one: FindingText, number: int, report: ReportInput) -> Iterator[Step]:
+def _from_finding(one: FindingText, number: int) -> Iterator[Step]:
     is_proven = one.certainty is Certainty.PROVEN
     if one.advice:
         known = Standing.PROVEN if is_proven else Standing.EXPECTED
@@ -147,16 +146,9 @@ def _from_finding(one: FindingText, number: int, report: ReportInput) -> Iterato
             reason=number,
         )
     if one.confirm and one.certainty is not None and not is_proven:
-        yield Step(standing=Standing.SETTLES, words=_ask(one, report), workloads=one.names[:1], reason=number)
-
-
-def _ask(one: FindingText, report: ReportInput) -> str:
-    """How to have the experiment run that would confirm what limits a load, and what it is to show."""
-    words = [next(iter(report.record.command), "pgdyno"), "explain", report.record_dir, "--confirm"]
-    if len(report.analysis.workloads) > 1 and one.names:
-        words += ["--workload", one.names[0]]
-    expected = one.confirm.partition("`: ")[2].partition(". ")[0]
-    return f"`{shlex.join(words)}` runs the experiment that would tell{f': {expected}' if expected else ''}."
+        # The rest is why that would tell.
+        words = f"{one.confirm.partition('. ')[0].rstrip('.')}."
+        yield Step(standing=Standing.SETTLES, words=words, workloads=one.names[:1], reason=number)
 
 
 def _from_tuned(report: ReportInput, trusted: Mapping[str, str]) -> Iterator[Step]:
