@@ -99,7 +99,7 @@ _Found = tuple[BoundKind, Bound | str]
 
 def _bound_cpus(trials: Sequence[_Trial], host: HostFacts) -> _Found:
     """Of the CPUs that the study may use, less what the hypervisor took of them."""
-    usable, most_others, is_narrowed = host.usable_cpu_count, 0.0, False
+    usable, most_others, is_narrowed, is_shared = host.usable_cpu_count, 0.0, False, False
     taken = []
     for trial, rate_tps in trials:
         busy, seen_count = trial.shares.get("cpu_busy_ratio"), trial.cpus_seen_count
@@ -107,7 +107,8 @@ def _bound_cpus(trials: Sequence[_Trial], host: HostFacts) -> _Found:
             continue
         # Where the study may use some of the CPUs only, nobody knows what others used of them.
         is_narrowed = usable < seen_count
-        others = trial.shares.get("cpu_others_ratio") or 0.0
+        told = trial.shares.get("cpu_others_ratio")
+        is_shared, others = is_shared or told is None, told or 0.0
         own = busy - others if is_narrowed or others > _OTHERS_RATIO else busy
         stolen = 0.0 if is_narrowed else trial.shares.get("cpu_steal_ratio") or 0.0
         most_others = max(most_others, others)
@@ -115,12 +116,14 @@ def _bound_cpus(trials: Sequence[_Trial], host: HostFacts) -> _Found:
     beside, how = 0.0 if most_others <= _OTHERS_RATIO else most_others, format_cpus(usable)
     if is_narrowed:
         how = f"{how} of the machine's"
+    elif is_shared:
+        how = f"{how}, whoever used them: others' part was not seen"
     elif beside:
         how = f"{how}, of which others used up to {beside * 100:.0f} %"
     limit = exactly(usable, unit="s/s")
     kind, bound = _bound(BoundKind.CPU, taken, limit, how=how, unseen="nobody watched the CPUs")
     if isinstance(bound, Bound):
-        bound = msgspec.structs.replace(bound, others_ratio=None if is_narrowed else beside)
+        bound = msgspec.structs.replace(bound, others_ratio=None if is_narrowed or is_shared else beside)
     return kind, bound
 
 

@@ -99,6 +99,8 @@ def _claim(capacity: Capacity, binding: Bound) -> str:
     noun, most, used = binding.kind.noun, f"{_number(binding.tps.value)} TPS", _percent(binding.used.value)
     at_clients = f" for {_count(capacity.clients)}" if binding.kind is BoundKind.FLUSHES else ""
     limit = f"{most}, the limit of {noun}{at_clients}"
+    if not _is_narrow(binding.tps):
+        return f"It used {used} of {noun}, which are the first to end; for the TPS that they allow, trials are too few."
     if capacity.standing is Standing.HELD:
         return f"It stops at {_number(capacity.peak.value)} TPS with nothing used up: that is {used} of {limit}."
     if capacity.standing is Standing.AT_BOUND:
@@ -189,11 +191,18 @@ def _sweep_command(record: StudyRecord, capacity: Capacity) -> str:
     return f"`pgdyno sweep clients=1..{clients} --workload {load.name} --scale {record.plan.scale}`"
 
 
+def _is_narrow(tps: Estimate) -> bool:
+    """Whether there is no interval, as of one trial, or one that says something."""
+    return tps.low is None or tps.high is None or tps.high <= _USEFUL_FACTOR * tps.low
+
+
 def _show(bound: Bound) -> str:
     """`CPUs: 2 CPUs allow 1,000 TPS [880 – 1,140], 96 % used`."""
+    used = f"{_percent(bound.used.value)} used, n = {bound.tps.n}"
+    if not _is_narrow(bound.tps):
+        return f"{bound.kind.value}: {bound.how}, {used}"
     ends = f" [{_number(bound.tps.low)} – {_number(bound.tps.high)}]" if bound.tps.low is not None else ""
-    allow = f"{_number(bound.tps.value)} TPS{ends} at most"
-    return f"{bound.kind.value}: {allow} ({bound.how}), {_percent(bound.used.value)} used, n = {bound.tps.n}"
+    return f"{bound.kind.value}: {_number(bound.tps.value)} TPS{ends} at most ({bound.how}), {used}"
 
 
 def _change(gain: Estimate) -> str:
