@@ -1,0 +1,122 @@
+"""How often episodes are seen where there are none, and how often where there are: simulated seconds of a trial.
+
+Each series is AR(1) noise around a level, at 1 s. Nothing is in a quiet one: every episode is false. In the others a drop
+of so much is planted at 55 % of the trial, which stays; the interval of its size should hold the true one. Last, a cause is
+asked for of drops that never were, at many moments of the stored quiet record: every one named is false.
+
+    python benchmarks/episodes.py [--quick]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from figures import find_wilson, say
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from pgdyno.analyse.episode import Episode, EpisodeKind
+from pgdyno.analyse.episode_causes import find_causes
+from pgdyno.analyse.episodes import find_episodes
+from tests.analyse.planted_episodes import DEVICE, cliff, read_planted
+
+_LENGTHS_S = (30, 60, 120, 300)
+_NOISES = ((0.5, 0.05), (0.5, 0.2), (0.8, 0.1), (0.95, 0.05), (0.95, 0.2))
+_DROPS = (0.1, 0.2, 0.4)
+_LEVEL_TPS = 3000.0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the series")
+    count = 40 if parser.parse_args().quick else 400
+    began = time.perf_counter()
+    _say_false(count)
+    _say_found(count)
+    _say_false_causes()
+    print(f"{time.perf_counter() - began:.0f} s", file=sys.stderr)
+
+
+def _say_false(count: int) -> None:
+    random = np.random.default_rng(1)
+    for length in _LENGTHS_S:
+        for correlation, variation in _NOISES:
+            found = [_look(_make(random, length, correlation, variation)) for _ in range(count)]
+            name = f"episodes.false.{length}s.correlation{correlation}.variation{variation}"
+            _say_share(f"{name}.cliff", sum(map(_has_cliff, found)), count, "<= 0.05")
+            _say_share(f"{name}.any", sum(map(bool, found)), count)
+        heavy = [_look(_make(random, length, 0.7, 0.1, is_heavy=True)) for _ in range(count)]
+        _say_share(f"episodes.false.{length}s.heavy_tails.cliff", sum(map(_has_cliff, heavy)), count, "<= 0.05")
+        two = [
+            _look(_make(random, length, 0.95, 0.07) + _make(random, length, 0.0, 0.07) - _LEVEL_TPS)
+            for _ in range(count)
+        ]
+        _say_share(f"episodes.false.{length}s.two_noises.cliff", sum(map(_has_cliff, two)), count, "<= 0.05")
+
+
+def _say_found(count: int) -> None:
+    random = np.random.default_rng(2)
+    for length in _LENGTHS_S:
+        for variation in (0.05, 0.1):
+            for drop in _DROPS:
+                seen = []
+                for _ in range(count):
+                    values = _make(random, length, 0.5, variation)
+                    values[round(0.55 * length) :] *= 1 - drop
+                    seen.append([one for one in _look(values) if one.kind is EpisodeKind.CLIFF])
+                found = [cliffs for cliffs in seen if cliffs]
+                name = f"episodes.found.{length}s.variation{variation}.drop{drop}"
+                _say_share(name, len(found), count)
+                covered = sum(any(_holds(one, -drop) for one in cliffs) for cliffs in found)
+                if len(found) >= count / 4:
+                    _say_share(f"{name}.covered", covered, len(found))
+
+
+def _say_false_causes() -> None:
+    quiet = read_planted("quiet")
+    for change, length_s in ((-0.15, None), (-0.4, None), (-0.95, 3.0)):
+        moments = np.arange(4.0, 20.0, 0.25)
+        imagined = [
+            cliff(change, at_s=float(at), until_s=None if length_s is None else float(at) + length_s) for at in moments
+        ]
+        named = sum(bool(one.named) for one in find_causes(quiet, imagined, device=DEVICE))
+        _say_share(f"episodes.false_cause.change{change}", named, len(moments), "<= 0.05")
+
+
+def _make(
+    random: np.random.Generator, length: int, correlation: float, variation: float, *, is_heavy: bool = False
+) -> np.ndarray:
+    drawn = random.standard_t(3, length + 100) / np.sqrt(3) if is_heavy else random.normal(size=length + 100)
+    noise = np.zeros(length + 100)
+    for t in range(1, length + 100):
+        noise[t] = correlation * noise[t - 1] + drawn[t]
+    return _LEVEL_TPS * np.maximum(1 + variation * np.sqrt(1 - correlation**2) * noise[100:], 0.0)
+
+
+def _look(values: np.ndarray) -> tuple[Episode, ...]:
+    return find_episodes(np.arange(len(values)) + 0.5, values.tolist()).episodes
+
+
+def _has_cliff(episodes: tuple[Episode, ...]) -> bool:
+    return any(one.kind is EpisodeKind.CLIFF for one in episodes)
+
+
+def _holds(one: Episode, change: float) -> bool:
+    return (
+        one.change_low_ratio is not None
+        and one.change_high_ratio is not None
+        and one.change_low_ratio <= change <= one.change_high_ratio
+    )
+
+
+def _say_share(figure: str, count: int, n: int, target: str | None = None) -> None:
+    low, high = find_wilson(count, n)
+    say(figure, count / n, unit="ratio", n=n, low=low, high=high, target=target)
+
+
+if __name__ == "__main__":
+    main()
