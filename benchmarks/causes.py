@@ -17,7 +17,8 @@ Quiet cases draw load, mode and clients at random. What limits them is the machi
 case is right when the first resource named is one that was planted; 'unknown' counts apart. A verdict on a quiet case
 is false when it names anything but what such a load may show.
 
-Usage: python benchmarks/causes.py [--quick] [--cases N] [--quiet N] [--server 15] [--only NAME ...] [--keep DIR] [--cpu N] [--kernel]
+Usage: python benchmarks/causes.py [--quick] [--cases N] [--quiet N] [--server 15] [--only NAME ...] [--cpu N] [--kernel]
+       [--keep DIR [--again]]
 """
 
 from __future__ import annotations
@@ -36,7 +37,17 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from planted_causes import Case, Place, Starving, draw_quiet, may_plant, mounted_loop, plant_cases, write_scripts
+from planted_causes import (
+    Case,
+    Place,
+    Starving,
+    draw_quiet,
+    may_plant,
+    mounted_loop,
+    plant_cases,
+    quiet_case,
+    write_scripts,
+)
 from server_verdicts import say_share
 
 from pgdyno.analyse.study import analyse_study
@@ -45,7 +56,7 @@ from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.errors import PgdynoError
 from pgdyno.flow.study import machine_of
 from pgdyno.plan.plan import plan_study
-from pgdyno.record.store import RecordStore
+from pgdyno.record.store import RecordStore, find_records
 from pgdyno.record.trial_data import read_trial_data
 from pgdyno.record.types import FORMAT_VERSION, HostFacts, StudyRecord
 from pgdyno.run.home import Home, open_home
@@ -162,11 +173,6 @@ def compose(asked: Asked) -> dict[str, Any]:
     return {**common, **study, "server": {**SERVERS[asked.server], **study.get("server", {})}}
 
 
-def judge(store: RecordStore, record: StudyRecord) -> WorkloadAnalysis:
-    trials = [read_trial_data(store.trial_dir(trial.planned.number), trial) for trial in store.read_trials()]
-    return analyse_study(record, trials).workloads[0]
-
-
 @contextlib.contextmanager
 def open_bench(folder: Path, *, on_loop: bool) -> Iterator[Bench]:
     """A bench on the folder's disk, or on one of its own in memory."""
@@ -179,27 +185,37 @@ def open_bench(folder: Path, *, on_loop: bool) -> Iterator[Bench]:
 
 
 def ask(bench: Bench, asked: Asked) -> Answer | None:
-    case = asked.case
-    load = case.study["workload"][0]
-    words = f"{load['name']} {load['mode']} {load['clients']} clients"
     try:
         store, record = bench.run(asked)
     except PgdynoError as exc:
-        print(f"{case.name} {asked.number} ({words}): {exc.fact}: {exc.detail}", flush=True)
+        print(f"{asked.case.name} {asked.number}: {exc.fact}: {exc.detail}", flush=True)
         return None
-    analysis = judge(store, record)
-    found = analysis.bottleneck
-    answer = Answer(
-        case=case.name,
-        named=None if found is None else found.resource,
-        is_right=found is not None and found.resource in case.right,
-        is_quiet=case.is_quiet,
-    )
-    mark = "" if answer.is_right else "   <-- "
-    print(f"{case.name} {asked.number} ({words}): {describe(found, analysis)}{mark}", flush=True)
+    answer = judge(store, record, asked.case)
     if not asked.is_kept:
         shutil.rmtree(store.path)
     return answer
+
+
+def judge(store: RecordStore, record: StudyRecord, case: Case) -> Answer:
+    trials = [read_trial_data(store.trial_dir(trial.planned.number), trial) for trial in store.read_trials()]
+    (analysis,) = analyse_study(record, trials).workloads
+    named = None if analysis.bottleneck is None else analysis.bottleneck.resource
+    answer = Answer(case=case.name, named=named, is_right=named in case.right, is_quiet=case.is_quiet)
+    words = f"{analysis.name} {analysis.load.mode.value} {analysis.load.clients} clients"
+    mark = "" if answer.is_right else "   <-- "
+    print(f"{store.path.name} ({words}): {describe(analysis.bottleneck, analysis)}{mark}", flush=True)
+    return answer
+
+
+def judge_again(folder: Path) -> list[Answer]:
+    """Records that were kept, with what is right of each by its name and load."""
+    planted = {case.name: case for case in plant_cases(random.Random(0))}
+    answers = []
+    for store in find_records(folder):
+        record = store.read_record()
+        case = planted.get(record.name) or quiet_case(msgspec.to_builtins(record.study.workload[0]))
+        answers.append(judge(store, record, case))
+    return answers
 
 
 def describe(found: Bottleneck | None, analysis: WorkloadAnalysis) -> str:
@@ -240,29 +256,16 @@ def main() -> None:
     parser.add_argument(
         "--keep", type=Path, help="keep the records below this folder, and the loaded data for another time"
     )
+    parser.add_argument("--again", action="store_true", help="judge what was kept there again, and run nothing")
     options = parser.parse_args()
+    if options.again:
+        say_answers(judge_again(options.keep))
+        return
     if options.cpu is not None:
         os.sched_setaffinity(0, {options.cpu})
     # The same way out as Ctrl-C: no server is left running.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    cases = options.cases if options.cases is not None else 1 if options.quick else 5
-    quiet = options.quiet if options.quiet is not None else 5 if options.quick else 20
-    seconds = options.seconds or (QUICK_DURATION_S if options.quick else DURATION_S)
-    drawn = [(case, n) for n in range(cases) for case in plant_cases(random.Random(f"{options.seed} {n}"))]
-    draw = random.Random(f"quiet {options.seed}")
-    drawn += [(draw_quiet(draw), number) for number in range(quiet)]
-    asked = [
-        Asked(
-            case=case,
-            number=number,
-            seed=options.seed * 1000 + number,
-            seconds=seconds,
-            server=options.server,
-            is_kept=options.keep is not None,
-        )
-        for case, number in drawn
-        if not options.only or case.name in options.only
-    ]
+    asked = draw_asked(options)
     left_out = sorted({one.case.name for one in asked if not may_plant(one.case, changes_kernel=options.kernel)})
     if left_out:
         print(f"left out, because nothing here lets them be planted: {', '.join(left_out)}")
@@ -281,6 +284,27 @@ def main() -> None:
         for name in ("memory", "disk") if options.keep else (".",):
             shutil.rmtree(folder / name, ignore_errors=True)
     say_answers([answer for answer in answers if answer is not None])
+
+
+def draw_asked(options: argparse.Namespace) -> list[Asked]:
+    """What is run, in its order."""
+    cases = options.cases if options.cases is not None else 1 if options.quick else 5
+    quiet = options.quiet if options.quiet is not None else 5 if options.quick else 20
+    drawn = [(case, n) for n in range(cases) for case in plant_cases(random.Random(f"{options.seed} {n}"))]
+    draw = random.Random(f"quiet {options.seed}")
+    drawn += [(draw_quiet(draw), number) for number in range(quiet)]
+    return [
+        Asked(
+            case=case,
+            number=number,
+            seed=options.seed * 1000 + number,
+            seconds=options.seconds or (QUICK_DURATION_S if options.quick else DURATION_S),
+            server=options.server,
+            is_kept=options.keep is not None,
+        )
+        for case, number in drawn
+        if not options.only or case.name in options.only
+    ]
 
 
 if __name__ == "__main__":

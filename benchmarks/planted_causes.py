@@ -43,7 +43,6 @@ THINKING = (
     "\\set aid random(1, 100000 * :scale)\n\\sleep {us} us\nSELECT abalance FROM pgbench_accounts WHERE aid = :aid;\n"
 )
 OF_DISK = frozenset({Resource.WAL_FLUSH, Resource.DATA_WRITE})
-OF_LOAD = frozenset({Resource.CPU, Resource.LOAD_GENERATOR})
 
 
 class Place(NamedTuple):
@@ -249,10 +248,13 @@ def plant_cases(draw: random.Random) -> list[Case]:
 def draw_quiet(draw: random.Random) -> Case:
     """A load of which nothing is wrong."""
     workload, mode = draw.choice(["tpcb-like", "simple-update", "select-only"]), draw.choice(["simple", "prepared"])
-    clients = draw.choice([1, 2, 4, 8, 16])
-    writes = frozenset() if workload == "select-only" else frozenset({Resource.WAL_FLUSH})
-    study = {"workload": [{"name": workload, "mode": mode, "clients": clients}]}
-    return Case(name="quiet", right=OF_LOAD | writes, study=study, is_quiet=True)
+    return quiet_case({"name": workload, "mode": mode, "clients": draw.choice([1, 2, 4, 8, 16])})
+
+
+def quiet_case(workload: dict[str, Any]) -> Case:
+    """A load, and what the machine may show of it: flushes where it writes, pgbench where it is half of all work."""
+    other = Resource.LOAD_GENERATOR if workload["name"] == "select-only" else Resource.WAL_FLUSH
+    return Case(name="quiet", right=frozenset({Resource.CPU, other}), study={"workload": [workload]}, is_quiet=True)
 
 
 def write_scripts(folder: Path) -> None:

@@ -71,6 +71,7 @@ def test_what_limits_a_real_load_is_said_with_figures_rivals_and_an_experiment(n
     assert "%" in finding.evidence
     assert all(rival.cause and rival.against for rival in finding.rivals)
     assert finding.confirm.startswith("`pgdyno ")
+    assert "`: " in finding.confirm
     assert finding.gain.startswith("up to +")
     assert finding.gain_ratio is not None
     assert finding.gain_ratio >= 0.0

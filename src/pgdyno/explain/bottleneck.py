@@ -180,7 +180,7 @@ def _say_gain(gain: _Gain) -> str:
 
 
 def _confirm(intervention: Intervention) -> str:
-    command = f"`{intervention.command}`" if intervention.command else f"{intervention.varied} varied"
-    what_if = ", a what-if that gives up durability" if intervention.is_what_if else ""
+    command = intervention.command or "pgdyno explain --confirm"
+    what_if = "a what-if that gives up durability; " if intervention.is_what_if else ""
     expected = f"{intervention.varied}={intervention.levels[1]} is to be {_EXPECTED[intervention.expects]}"
-    return f"{command}{what_if}: {expected}. {intervention.why}"
+    return f"`{command}`: {what_if}{expected}. {intervention.why}"
