@@ -305,6 +305,22 @@ def test_variants_stand_beside_their_namesakes_and_a_plain_record_beside_the_ref
     assert "variant" in differences(base(), one[0], Standing.DECLARED)
 
 
+def test_a_plain_record_stands_beside_the_variant_that_loads_as_it_does() -> None:
+    def of_clients(*counts: int) -> list[Side]:
+        sides = in_arms(base(), *(f"clients={count}" for count in counts))
+        return [
+            msgspec.structs.replace(side, load=msgspec.structs.replace(side.load, clients=count))
+            for side, count in zip(sides, counts, strict=True)
+        ]
+
+    (pair,) = pair_sides([base()], of_clients(1, 2, 4, 8)).pairs
+    assert pair[1].name == "tpcb-like, clients=4"
+    (pair,) = pair_sides(of_clients(1, 2, 4, 8), [base()]).pairs
+    assert pair[0].name == "tpcb-like, clients=4"
+    (pair,) = pair_sides([base()], of_clients(1, 2)).pairs
+    assert pair[1].name == "tpcb-like, clients=1"
+
+
 def test_mixtures_and_single_rates_of_a_search_stand_beside_nothing() -> None:
     record, analysis = analysed()
     for planned in ({"arms": ("a", "b")}, {"rate_tps": 100.0}):

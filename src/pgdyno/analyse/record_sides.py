@@ -121,19 +121,23 @@ def list_sides(
 def pair_sides(first: Sequence[Side], other: Sequence[Side]) -> Pairing:
     """Each side of the first record with that of the other: of the same workload and variant, by name.
 
-    A record that compares nothing stands beside the other's reference.
+    A record that compares nothing stands beside the variant that only loads as it does, or else beside the reference.
     """
-    pairs: list[tuple[Side, Side]] = []
-    left = list(other)
-    lone = []
-    for side in first:
-        match = next((one for one in left if _belong_together(side, one)), None)
-        if match is None:
-            lone.append(side.name)
-            continue
-        left.remove(match)
-        pairs.append((side, match))
-    return Pairing(pairs=tuple(pairs), only_first=tuple(lone), only_other=tuple(one.name for one in left))
+    ranked = sorted(
+        (rank, here, there)
+        for here, side in enumerate(first)
+        for there, one in enumerate(other)
+        if (rank := _rank(side, one)) is not None
+    )
+    taken: dict[int, int] = {}
+    for _, here, there in ranked:
+        if here not in taken and there not in taken.values():
+            taken[here] = there
+    return Pairing(
+        pairs=tuple((first[here], other[taken[here]]) for here in sorted(taken)),
+        only_first=tuple(side.name for here, side in enumerate(first) if here not in taken),
+        only_other=tuple(one.name for there, one in enumerate(other) if there not in taken.values()),
+    )
 
 
 def look_alike(one: HostFacts, other: HostFacts) -> bool:
@@ -155,12 +159,21 @@ def _outline(host: HostFacts) -> tuple[object, ...]:
     return host.cpu_model, host.cpu_count, host.memory_bytes, disk.size_bytes, disk.block_device, disk.filesystem
 
 
-def _belong_together(one: Side, other: Side) -> bool:
+def _rank(one: Side, other: Side) -> int | None:
+    """How well two sides belong together, 0 best; None where they do not."""
     if one.load.name != other.load.name:
-        return False
+        return None
     if one.arm is not None and other.arm is not None:
-        return one.arm.name == other.arm.name
-    return all(side.arm is None or _is_reference(side) for side in (one, other))
+        return 0 if one.arm.name == other.arm.name else None
+    named = one if one.arm is not None else other
+    if named.arm is None or (_loads_alike(one, other) and not named.arm.changed and not named.arm.sysctl):
+        return 0
+    return 1 if _is_reference(named) else None
+
+
+def _loads_alike(one: Side, other: Side) -> bool:
+    loads = [(side.load.clients, side.load.mode, side.version_major) for side in (one, other)]
+    return loads[0] == loads[1]
 
 
 def _is_reference(side: Side) -> bool:

@@ -67,12 +67,12 @@ def describe_pair(pair: PairComparison, names: tuple[str, str]) -> str:
     count = len(pair.refusals)
     if count:
         return (
-            f"{names[1]} is not compared with {names[0]}, for {'one reason' if count == 1 else f'{count} reasons'}:"
+            f"On {pair.first.name} {names[1]} is not compared with {names[0]}, for {'one reason' if count == 1 else f'{count} reasons'}:"
             " the figures stand side by side without a ratio."
         )
     tps = next(figure for figure in pair.figures if figure.metric == "tps")
     ratio, interval = _ratio_words(tps)
-    change = f"{names[1]} does {ratio} the TPS of {names[0]} {interval}".rstrip()
+    change = f"On {pair.first.name} {names[1]} does {ratio} the TPS of {names[0]} {interval}".rstrip()
     is_alike = look_alike(pair.first.record.host, pair.other.record.host)
     where = f"machines that look alike{_say_apart(pair)}" if is_alike else "different machines"
     advice = " `pgdyno compare` runs both in turn, and gives one." if is_alike else ""
@@ -111,14 +111,14 @@ def figures_table(pair: PairComparison, names: tuple[str, str]) -> Table:
 
 
 def differences_table(pair: PairComparison, names: tuple[str, str]) -> Table | None:
-    """All that differs beside what is refused; None where nothing does."""
+    """All that differs beside what is refused, under the load's name; None where nothing does."""
     others = [one for one in pair.differences if one.standing is not Standing.REFUSED]
     titles = columns("What else differs" if pair.refusals else "What differs", *names, "")
     rows = tuple(
         (text(one.subject), text(one.first), text(one.other), Cell(text=_STANDINGS[one.standing], note=one.why or None))
         for one in others
     )
-    return Table(caption=f"Differences on {pair.first.name}", columns=titles, rows=rows) if rows else None
+    return Table(caption=pair.first.name, columns=titles, rows=rows) if rows else None
 
 
 def _figure_row(pair: PairComparison, figure: Figure, *, is_refused: bool) -> tuple[Cell, ...]:

@@ -115,15 +115,23 @@ def render_records_markdown(records: Sequence[NamedRecord], comparisons: Sequenc
 
 
 def list_parts(comparison: RecordComparison, names: Sequence[str]) -> Iterator[Table | str]:
-    """A record against the first one, in the order of reading: refusals, what may be said, figures, differences."""
+    """A record against the first one, in the order of reading: what may be said, refusals, figures, then differences.
+
+    What holds for several loads is said once.
+    """
     both = (names[0], names[comparison.place])
+    said: set[str] = set()
     for pair in comparison.pairs:
         yield describe_pair(pair, both)
-        yield from describe_refusals(pair, both)
+        refusals = [words for words in describe_refusals(pair, both) if words not in said]
+        said.update(refusals)
+        yield from refusals
         yield figures_table(pair, both)
-        differences = differences_table(pair, both)
-        if differences is not None:
-            yield differences
+    tables = [table for pair in comparison.pairs if (table := differences_table(pair, both)) is not None]
+    for rows in dict.fromkeys(table.rows for table in tables):
+        alike = [table for table in tables if table.rows == rows]
+        caption = ", ".join(table.caption for table in alike)
+        yield msgspec.structs.replace(alike[0], caption=f"Differences on {caption}")
     yield from describe_lone(comparison, names)
 
 
