@@ -25,6 +25,7 @@ from tests.report.build import build_report
 from tests.report.build_comparison import build_paired, build_switchback
 from tests.report.build_derived import build_derived, build_layers
 from tests.report.build_explained import build_explained, build_explained_comparison
+from tests.report.build_search import build_search
 
 RECORDS = Path(__file__).parent.parent / "data" / "records"
 _PROVEN = Finding(
@@ -141,6 +142,15 @@ def test_limits_come_first_then_the_gravest_and_the_rest_is_folded() -> None:
     page = make_first_page(build_explained(is_hard=True))
     assert [one.rule for one in page.explained[:3]] == [LIMITS, LIMITS, "cliff"]
     assert (len(page.shown), len(page.folded)) == (3, 5)
+
+
+def test_of_a_search_only_closed_loops_are_explained() -> None:
+    report = build_search("settled")
+    names = [workload.name for workload in report.analysis.workloads]
+    found = tuple(msgspec.structs.replace(_PROVEN, workload=name, claim=name) for name in names)
+    page = _page(*found, report=report)
+    assert [one.claim for one in page.explained] == ["tpcb-like, closed loop"]
+    assert len(names) > 1
 
 
 def test_both_variants_of_a_workload_are_called_by_its_name() -> None:

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from pgdyno.report import content
 from pgdyno.report.evidence import time_table
-from pgdyno.report.finding_words import join_places, list_findings
+from pgdyno.report.finding_words import join_places, list_explained, list_findings
 from pgdyno.report.first_page import make_first_page
 from pgdyno.report.first_page_terminal import list_first_page
 from pgdyno.report.grid import Grid
@@ -32,7 +32,7 @@ def render_explanation(report: ReportInput) -> RenderableType:
 
 
 def _list_times(report: ReportInput) -> Iterator[RenderableType]:
-    for workload in report.analysis.workloads:
+    for workload in list_explained(report):
         table = time_table(workload, is_short=True)
         if table is not None:
             yield ""
@@ -43,7 +43,7 @@ def _list_times(report: ReportInput) -> Iterator[RenderableType]:
 def _list_health(report: ReportInput) -> Iterator[RenderableType]:
     """The counters that are not good; alike ones of several workloads once."""
     said: dict[tuple[str, ...], list[str]] = {}
-    for workload in report.analysis.workloads:
+    for workload in list_explained(report):
         words = describe_health(workload)
         if words:
             said.setdefault(words, []).append(workload.name)

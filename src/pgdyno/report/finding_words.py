@@ -10,6 +10,7 @@ from collections.abc import Iterable
 import msgspec
 
 from pgdyno.analyse.time_share import Certainty
+from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.explain.explanations import LIMITS
 from pgdyno.explain.finding import Finding, Rival, Severity
 from pgdyno.report.input import ReportInput
@@ -94,9 +95,16 @@ def list_findings(report: ReportInput) -> tuple[FindingText, ...]:
 
 def list_explanations(report: ReportInput) -> tuple[FindingText, ...]:
     """What makes the figures what they are: what limits each load first, then the gravest of what else was found."""
-    order = list(Severity)
-    found = sorted(report.explanations, key=lambda one: (one.rule != LIMITS, order.index(one.severity)))
-    return _tell(found, report)
+    order, told = list(Severity), {workload.name for workload in list_explained(report)}
+    found = [one for one in report.explanations if one.rule != LIMITS or one.workload is None or one.workload in told]
+    return _tell(sorted(found, key=lambda one: (one.rule != LIMITS, order.index(one.severity))), report)
+
+
+def list_explained(report: ReportInput) -> tuple[WorkloadAnalysis, ...]:
+    """The loads that are explained one by one: of a search those in a closed loop, whose limit is the server's own."""
+    if report.record.plan.search is None:
+        return report.analysis.workloads
+    return tuple(workload for workload in report.analysis.workloads if workload.load.rate_tps is None)
 
 
 def _tell(findings: Iterable[Finding], report: ReportInput) -> tuple[FindingText, ...]:

@@ -18,6 +18,7 @@ from pgdyno.report.finding_words import (
     EVERYWHERE,
     FindingText,
     join_places,
+    list_explained,
     list_explanations,
     list_findings,
     name_workloads,
@@ -82,7 +83,7 @@ def make_first_page(report: ReportInput, compared: tuple[WorkloadAnswers, ...] |
 def _list_not_judged(report: ReportInput) -> tuple[str, ...]:
     """Loads of which nobody has said what limits them, with the reason."""
     judged = {finding.workload for finding in report.explanations if finding.rule == LIMITS}
-    workloads = [] if None in judged else report.analysis.workloads
+    workloads = () if None in judged else list_explained(report)
     reasons: dict[str, list[str]] = {}
     for workload in workloads:
         if not judged & {workload.name, workload.load.name}:
