@@ -33,6 +33,8 @@ _MORE_FACTOR = 2.0
 # Of a transaction of pgbench's own scripts, with an ample margin: a flush, pages read, and pages written to make room.
 _WAITS_PER_TRANSACTION = 10
 _REACHED_RATIO = 0.95
+# Less is on the way to a disk at any moment.
+_LEAST_WRITEBACK_BYTES = 16e6
 _COVER_RISE = 0.5
 _FULL_DISK = 0.9
 _FLAT_SPREAD = 0.05
@@ -214,7 +216,7 @@ def _write_back(scene: EpisodeScene) -> Iterator[Suspect]:
     if writeback is None or written is None or dirty is None:
         return
     busier = _find_busier(scene)
-    is_up = writeback.is_apart and written.is_apart
+    is_up = writeback.is_apart and written.is_apart and writeback.during >= _LEAST_WRITEBACK_BYTES
     is_more = is_up and writeback.factor >= _MORE_FACTOR and written.factor >= _SLOWER_FACTOR
     at = "" if background is None or not background.during > 0.0 else (
         f", dirty memory {dirty.during / background.during * 100:.0f} % of the background threshold"
