@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import polars as pl
 import pytest
 
 from pgdyno.analyse.disk_join import DiskJoin, DiskUse, UseKind
 from pgdyno.analyse.health import assess_health
+from pgdyno.analyse.health_load import variation_of
 from pgdyno.analyse.health_rows import HealthRow, summarise_health
 from pgdyno.analyse.throughput import PgbenchClaim, measure_throughput
 from pgdyno.facts.health import Level, health_checks
@@ -229,6 +231,24 @@ def test_on_full_cpus_waits_that_may_be_queues_are_not_judged() -> None:
     assert rows["wait_io_ratio"].level is None
     # Who waits for a row waits for it whatever the CPUs do.
     assert rows["wait_lock_ratio"].level is not None
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.5, 0.9])
+def test_an_undisturbed_load_is_called_even_and_one_with_stalls_is_not(correlation: float) -> None:
+    check, draw = health_checks()["tps_variation_ratio"], np.random.default_rng(11)
+    called = {"even": 0, "stalled": 0}
+    for _ in range(500):
+        noise = np.empty(60)
+        noise[0] = draw.normal()
+        for second in range(1, 60):
+            noise[second] = correlation * noise[second - 1] + np.sqrt(1 - correlation**2) * draw.normal()
+        # Seconds of an undisturbed load differ by some percent.
+        tps = 4000 * (1 + 0.08 * noise)
+        called["even"] += check.judge(variation_of(tps)) is not Level.GOOD
+        stalled = tps * (draw.random(60) > 0.1)
+        called["stalled"] += check.judge(variation_of(stalled)) is not Level.GOOD
+    assert called["even"] == 0
+    assert called["stalled"] > 475
 
 
 def test_wal_is_held_against_what_lasts_of_the_disk() -> None:

@@ -37,9 +37,14 @@ def tps_variation(seen: SeenTrial) -> Reading:
     tps = seconds.tps[is_steady]
     if len(tps) < 2 or not tps.any():
         return unread("the steady part is too short, or nothing ended in it")
-    mean = float(tps.mean())
-    value, evidence = float(tps.std(ddof=1)) / mean, f"{len(tps)} seconds, {tps.min():,.0f} to {tps.max():,.0f} TPS"
-    return Reading(value, evidence, _why_no_variation(seen, seconds=len(tps), mean_tps=mean))
+    evidence = f"{len(tps)} seconds, {tps.min():,.0f} to {tps.max():,.0f} TPS"
+    reason = _why_no_variation(seen, seconds=len(tps), mean_tps=float(tps.mean()))
+    return Reading(variation_of(tps), evidence, reason)
+
+
+def variation_of(tps: np.ndarray) -> float:
+    """The coefficient of variation of two seconds or more, in which something was done."""
+    return float(tps.std(ddof=1) / tps.mean())
 
 
 def _why_no_variation(seen: SeenTrial, *, seconds: int, mean_tps: float) -> str | None:
