@@ -37,6 +37,7 @@ _PROVEN = Finding(
     certainty=Certainty.PROVEN,
     gain="TPS +38 % [+30, +47]",
     gain_ratio=0.38,
+    is_gain_proven=True,
     workload="select-only",
 )
 
@@ -50,12 +51,15 @@ def _standings(page: FirstPage) -> list[Standing]:
 
 
 def test_steps_come_by_what_is_known_of_their_gain_and_the_largest_first() -> None:
-    small = msgspec.structs.replace(_PROVEN, claim="a", advice="Do a.", certainty=Certainty.LIKELY, gain_ratio=0.1)
+    small = msgspec.structs.replace(
+        _PROVEN, claim="a", advice="Do a.", certainty=Certainty.LIKELY, gain_ratio=0.1, is_gain_proven=False
+    )
     large = msgspec.structs.replace(
         small, claim="b", advice="Do b.", gain_ratio=2.4, confirm="`try it`: it is to be faster. So it goes."
     )
     vague = msgspec.structs.replace(small, claim="c", advice="Do c.", gain="", gain_ratio=None)
     page = _page(vague, small, large, _PROVEN)
+    assert _standings(_page(msgspec.structs.replace(_PROVEN, is_gain_proven=False))) == [Standing.EXPECTED]
     assert [step.words for step in page.steps[:4]] == ["Take more of them.", "Do b.", "Do a.", "Do c."]
     assert _standings(page) == [
         Standing.PROVEN, Standing.EXPECTED, Standing.EXPECTED, Standing.UNKNOWN, Standing.SETTLES

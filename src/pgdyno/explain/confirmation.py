@@ -157,7 +157,12 @@ def _confirm_finding(finding: Finding, one: Confirmed | None, record_dir: str, *
         return msgspec.structs.replace(finding, confirm=f"`{shlex.join(words)}`: {expected}")
     if one is None or finding.certainty is not Certainty.PROVEN:
         return finding
-    is_gain = one.verdict.kind is VerdictKind.FASTER and not one.asked.is_what_if
-    gain = f"{one.change} with {one.asked.changed}" if is_gain else finding.gain
-    ratio = one.verdict.effect_ratio if is_gain else finding.gain_ratio
-    return msgspec.structs.replace(finding, gain=gain, gain_ratio=ratio)
+    # That giving up durability, or that fewer clients do as much, is nothing gained.
+    if one.verdict.kind is not VerdictKind.FASTER or one.asked.is_what_if:
+        return finding
+    return msgspec.structs.replace(
+        finding,
+        gain=f"{one.change} with {one.asked.changed}",
+        gain_ratio=one.verdict.effect_ratio,
+        is_gain_proven=True,
+    )

@@ -53,6 +53,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """What acting on it gains, with its interval, and whether that is proven or expected; empty where nobody knows."""
     gain_ratio: float | None = None
     """Its best estimate in TPS, by which steps are put in order; None where it is no such number."""
+    is_gain_proven: bool = False
+    """Whether that was measured, rather than worked out or expected."""
     certainty: Certainty | None = None
     """Of a verdict on what limits a load; None for what was counted."""
     shows: tuple[ChartKind, ...] = ()

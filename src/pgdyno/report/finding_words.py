@@ -46,6 +46,7 @@ class FindingText(msgspec.Struct, frozen=True, kw_only=True):
     confirm: str
     gain: str
     gain_ratio: float | None
+    is_gain_proven: bool
     places: tuple[Place, ...]
     why: str
     names: tuple[str, ...]
@@ -135,6 +136,7 @@ def _tell_one(alike: list[Finding], report: ReportInput) -> FindingText:
         if len(gains) > 1
         else first.gain,
         gain_ratio=max((one.gain_ratio for one in alike if one.gain_ratio is not None), default=None),
+        is_gain_proven=all(one.is_gain_proven for one in alike),
         places=tuple(places),
         why=first.why,
         names=_named(alike),

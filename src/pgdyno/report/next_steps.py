@@ -134,9 +134,8 @@ def _merge(steps: Iterable[Step], report: ReportInput) -> Iterator[Step]:
 
 
 def _from_finding(one: FindingText, number: int) -> Iterator[Step]:
-    is_proven = one.certainty is Certainty.PROVEN
     if one.advice:
-        known = Standing.PROVEN if is_proven else Standing.EXPECTED
+        known = Standing.PROVEN if one.is_gain_proven else Standing.EXPECTED
         yield Step(
             standing=known if one.gain else Standing.UNKNOWN,
             words=one.advice,
@@ -145,7 +144,7 @@ def _from_finding(one: FindingText, number: int) -> Iterator[Step]:
             workloads=one.names,
             reason=number,
         )
-    if one.confirm and one.certainty is not None and not is_proven:
+    if one.confirm and one.certainty not in {None, Certainty.PROVEN}:
         # The rest is why that would tell.
         words = f"{one.confirm.partition('. ')[0].rstrip('.')}."
         yield Step(standing=Standing.SETTLES, words=words, workloads=one.names[:1], reason=number)
