@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import polars as pl
 import pytest
 
 from pgdyno.facts.metrics import find_metric
@@ -116,6 +117,26 @@ def test_a_counter_that_goes_back_or_away_is_a_hole_and_never_a_number(tmp_path:
     stalls = [None if total_us is None else [0, total_us, 0, 0] for total_us in totals_us]
     rate, _ = series.pressure(write(tmp_path, [1, 2, 3, 4, 5, 6], psi__io=stalls), "io")
     assert rate.values == pytest.approx([0.1, np.nan, np.nan, np.nan, 0.025], nan_ok=True)
+
+
+def test_backends_are_counted_without_the_samplers_own(tmp_path: Path) -> None:
+    seen = write(tmp_path, [0.0, 1.0, 3.0])
+    ns = {
+        "backends.server/run_ns": [0, 1_500_000_000, 1_500_000_000],
+        "backends.server/wait_ns": [0, 4_000_000_000, 4_200_000_000],
+        "thread.sampler_backend.7/run_ns": [0, 100_000_000, 300_000_000],
+        "thread.sampler_backend.7/wait_ns": [0, 0, 0],
+    }
+    frame = seen.frame.with_columns([pl.Series(name, values) for name, values in ns.items()])
+    running, queueing = series.backends_on_cpu(msgspec.structs.replace(seen, frame=frame))
+    # The kernel's counts of two programs are of different moments; less than none had no CPU.
+    assert running.values.tolist() == pytest.approx([1.4, 0.0])
+    assert queueing.values.tolist() == pytest.approx([4.0, 0.1])
+
+
+def test_backends_of_a_record_of_before_were_not_followed(samples: OsSamples) -> None:
+    assert {one.absent for one in series.backends_on_cpu(samples)} == {"no server's backends were followed as server"}
+    assert all(np.isnan(waited).all() for _, waited in series.busy_threads(samples).values())
 
 
 def test_iowait_may_step_back_by_the_kernels_own_account(tmp_path: Path) -> None:

@@ -159,6 +159,14 @@ def backends_on_cpu(samples: OsSamples, label: str = "server") -> tuple[Sampled,
 
     Source: Linux Documentation/scheduler/sched-stats.rst, /proc/<pid>/schedstat.
     """
+    columns = {
+        "backends_running_count": f"backends.{label}/run_ns",
+        "backends_queueing_count": f"backends.{label}/wait_ns",
+    }
+    if not set(columns.values()) <= set(samples.frame.columns):
+        reason = f"no server's backends were followed as {label}"
+        running, queueing = (absent_series(metric, label, reason) for metric in columns)
+        return running, queueing
     own = list(busy_threads(samples, "sampler_backend").values())
     _, steps_s = _os_intervals(samples)
     running, queueing = (
@@ -169,12 +177,7 @@ def backends_on_cpu(samples: OsSamples, label: str = "server") -> tuple[Sampled,
             np.maximum(difference(samples.frame, column) / 1e9 / steps_s - sum(each[i] for each in own), 0.0),
             columns=(column,),
         )
-        for i, (metric, column) in enumerate(
-            (
-                ("backends_running_count", f"backends.{label}/run_ns"),
-                ("backends_queueing_count", f"backends.{label}/wait_ns"),
-            )
-        )
+        for i, (metric, column) in enumerate(columns.items())
     )
     return running, queueing
 
