@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from pgdyno.errors import HostError, SpecError
+from pgdyno.run import sysctl
 from pgdyno.run.journal import ChangeKind, Journal, UndoOutcome, begin_change
 from pgdyno.run.kernel import KernelSettings, changed_sysctls, restore_left_overs
 from pgdyno.run.sysctl import check_sysctls, find_namespace, read_sysctl, resolve_sysctl
@@ -172,6 +173,29 @@ class TestRefusals:
             pytest.fail("went on")
         assert caught.value.detail == "it is 100 after setting it"
         assert read_sysctl(SETTING) == before
+
+    @pytest.mark.parametrize("pieces", [1500, 900])
+    def test_huge_pages_for_which_pages_must_be_moved_first(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pieces: int
+    ) -> None:
+        """A kernel with too few whole pieces of memory, which moving pages together makes `pieces`; ours cannot be had so."""
+        pool, compact = tmp_path / "vm" / "nr_hugepages", tmp_path / "vm" / "compact_memory"
+        pool.parent.mkdir()
+        pool.write_text("0")
+        compact.write_text("")
+
+        def write_limited(name: str, value: str) -> None:
+            limit = pieces if compact.read_text() else 700
+            (tmp_path / sysctl.swap_dots(name)).write_text(str(min(int(value), limit)))
+
+        monkeypatch.setattr(sysctl, "_ROOT", tmp_path)
+        monkeypatch.setattr(sysctl, "_write", write_limited)
+        if pieces < 1000:
+            with pytest.raises(HostError, match="did not take vm.nr_hugepages = 1000"):
+                sysctl.write_values({"vm.nr_hugepages": "1000"})
+        else:
+            sysctl.write_values({"vm.nr_hugepages": "1000"})
+        assert pool.read_text() == str(min(pieces, 1000))
 
     def test_a_refused_switch_leaves_what_was(self, network: None, journal: Journal) -> None:
         with changed_sysctls({SETTING: "100", OTHER: "77"}, journal=journal) as kernel:

@@ -27,6 +27,10 @@ _PAIRS = (
 )
 PARTNERS = {name: partner for pair in _PAIRS for name, partner in (pair, pair[::-1])}
 UNUSED = "0"
+# Of huge pages the kernel makes as many as it finds whole pieces of memory for, which are few after hours of work.
+_POOLS = frozenset({"vm.nr_hugepages", "vm.nr_hugepages_mempolicy"})
+_COMPACT = "vm.compact_memory"
+_POOL_TRIES = 3
 # Source: the kernel's Documentation/admin-guide/sysctl/kernel.rst and LSM/Yama.rst.
 _ONE_WAY = re.compile(
     r"kernel\.(modules_disabled|kexec_load_disabled|kexec_load_limit_\w+|unprivileged_bpf_disabled|yama\.ptrace_scope)$"
@@ -132,6 +136,8 @@ def write_values(expected: Mapping[str, str]) -> None:
         is_unused = value == UNUSED and expected.get(PARTNERS.get(name, ""), UNUSED) != UNUSED
         if not is_unused and read_value(name) != value:
             _write(name, value)
+        if name in _POOLS:
+            _fill_pool(name, value)
     for name, value in expected.items():
         if (found := read_value(name)) != value:
             raise HostError(
@@ -139,6 +145,16 @@ def write_values(expected: Mapping[str, str]) -> None:
                 detail=f"it is {found} after setting it",
                 hint="ask for a value that the kernel takes as it is",
             )
+
+
+def _fill_pool(name: str, value: str) -> None:
+    for _ in range(_POOL_TRIES):
+        if read_value(name) == value:
+            return
+        # Source: the kernel's Documentation/admin-guide/sysctl/vm.rst, compact_memory: it moves pages together.
+        with contextlib.suppress(HostError):
+            _write(_COMPACT, "1")
+        _write(name, value)
 
 
 def find_namespace(name: str) -> str | None:
