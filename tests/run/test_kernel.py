@@ -191,7 +191,7 @@ class TestRefusals:
         monkeypatch.setattr(sysctl, "_ROOT", tmp_path)
         monkeypatch.setattr(sysctl, "_write", write_limited)
         if pieces < 1000:
-            with pytest.raises(HostError, match="did not take vm.nr_hugepages = 1000"):
+            with pytest.raises(HostError, match=r"did not take vm\.nr_hugepages = 1000"):
                 sysctl.write_values({"vm.nr_hugepages": "1000"})
         else:
             sysctl.write_values({"vm.nr_hugepages": "1000"})
