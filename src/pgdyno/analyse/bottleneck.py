@@ -4,6 +4,7 @@ The largest share of the clients' time is named, after symptoms have gone to the
 
 - On full CPUs that nobody counted for the backends one by one, waits of every kind are queues for a CPU.
 - pgbench's own time is no limit before its busiest thread has none left.
+- Round trips of clients that cannot think are the waking of processes, unless they are most of the time.
 - Flushes that wait behind pages of data wait for those.
 - Who waits for a row that others hold by chance waits for what these wait for.
 
