@@ -56,7 +56,11 @@ _CHARTS: Mapping[Resource, tuple[ChartKind, ...]] = {
     Resource.LOAD_GENERATOR: (ChartKind.CPU, ChartKind.WAITS),
     Resource.UNKNOWN: (ChartKind.WAITS,),
 }
-_EXPECTED: Mapping[VerdictKind, str] = {VerdictKind.FASTER: "faster", VerdictKind.EQUIVALENT: "as fast"}
+_EXPECTED: Mapping[VerdictKind, str] = {
+    VerdictKind.FASTER: "faster",
+    VerdictKind.SLOWER: "slower",
+    VerdictKind.EQUIVALENT: "as fast",
+}
 
 
 class _Gain(msgspec.Struct, frozen=True, kw_only=True):
