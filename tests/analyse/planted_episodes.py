@@ -66,13 +66,15 @@ def put(data: TrialData, column: str, values: np.ndarray) -> TrialData:
     return msgspec.structs.replace(data, **{"os" if isinstance(samples, OsSamples) else "server": changed})
 
 
-def checkpoint(data: TrialData, reason: str, *, at_s: float = AT_S, length_s: float = 6.0) -> TrialData:
+def checkpoint(
+    data: TrialData, reason: str, *, at_s: float = AT_S, length_s: float = 6.0, sync_s: float = 0.1
+) -> TrialData:
     """A checkpoint that begins at the moment, as the record's own at its start but for its times and reason."""
     begun = next(event for event in data.log if isinstance(event, CheckpointStart))
     ended = next(event for event in data.log if isinstance(event, CheckpointComplete))
     moved = (
         _move(data, msgspec.structs.replace(begun, reasons=(reason,)), at_s),
-        _move(data, msgspec.structs.replace(ended, total_s=length_s), at_s + length_s),
+        _move(data, msgspec.structs.replace(ended, total_s=length_s, sync_s=sync_s), at_s + length_s),
     )
     return msgspec.structs.replace(data, log=(*data.log, *moved))
 

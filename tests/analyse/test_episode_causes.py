@@ -9,7 +9,7 @@ from pgdyno.analyse.episode import Episode, EpisodeKind
 from pgdyno.analyse.episode_causes import Cause, EpisodeCauses, find_causes
 from pgdyno.analyse.episodes import find_trial_episodes
 from pgdyno.record.trial_data import TrialData
-from tests.analyse.planted_episodes import AT_S, DEVICE, checkpoint, cliff, grow, level, read_planted, vacuum
+from tests.analyse.planted_episodes import AT_S, DEVICE, checkpoint, cliff, grow, level, pick, put, read_planted, vacuum
 
 QUIET = read_planted("quiet")
 MB = 1_000_000
@@ -73,6 +73,31 @@ def test_a_checkpoint_is_named_when_the_disk_shows_it(reason: str, words: str) -
 def test_a_checkpoint_that_leaves_the_disk_alone_or_begins_elsewhere_is_not() -> None:
     assert named(look(checkpoint(QUIET, "time"))) == []
     assert Cause.CHECKPOINT not in named(look(checkpoint(busy_disk(QUIET), "time", at_s=4.0)))
+
+
+def test_the_sync_of_a_checkpoint_counts_by_itself() -> None:
+    data = checkpoint(busy_disk(QUIET), "time", at_s=4.0, length_s=10.0, sync_s=2.0)
+    assert "the sync of a timed checkpoint (checkpoint_timeout) began at 12.0 s" in look(data).named[0].text
+
+
+def test_of_a_cycle_most_times_must_have_their_checkpoint() -> None:
+    saw = msgspec.structs.replace(cliff(at_s=4.0), kind=EpisodeKind.SAWTOOTH, period_s=8.0, recovery_s=3.0)
+    data = QUIET
+    for column in ("write_ms", "writes", "sectors_written"):
+        _, t_s = pick(data, f"disk.{DEVICE}/{column}")
+        low_s = np.cumsum(np.where((t_s - 4.0) % 8.0 < 3.0, 1.0, 0.0) * np.diff(t_s, prepend=t_s[0]))
+        data = put(
+            data, f"disk.{DEVICE}/{column}", np.round(1e9 + 1e4 * t_s + low_s * (4e5 if column == "write_ms" else 1e4))
+        )
+    one = checkpoint(data, "wal", at_s=4.0, length_s=2.0)
+    assert Cause.CHECKPOINT not in named(look(one, saw))
+    for at_s in (12.0, 20.0):
+        one = checkpoint(one, "wal", at_s=at_s, length_s=2.0)
+    causes = look(one, saw)
+    assert Cause.CHECKPOINT in named(causes)
+    assert "began at 4.0, 12.0, 20.0 s, the change at 3 times from 4 s" in next(
+        found.text for found in causes.named if found.cause is Cause.CHECKPOINT
+    )
 
 
 def test_full_page_images_are_named_when_wal_grows_with_them() -> None:

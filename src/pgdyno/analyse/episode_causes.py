@@ -150,22 +150,16 @@ def _checkpoint(scene: EpisodeScene) -> Iterator[Suspect]:
     if not scene.data.log:
         return
     begun, covered = scene.begins_with(scene.checkpoints), scene.cover_ratios(scene.checkpoints)
-    # Where one follows the other, one begins at any moment.
-    is_in_time = covered.rise >= _COVER_RISE if len(scene.checkpoints) > _many(scene) else _recur(scene, begun)
+    is_in_time = covered.rise >= _COVER_RISE or (bool(begun) and not _is_crowded(scene))
     busier = _find_busier(scene)
     text = f"{_say_spans(begun, scene) or 'no checkpoint began then'}; {busier or 'the disk was no busier'}"
     yield Suspect(cause=Cause.CHECKPOINT, fits=is_in_time and busier is not None, text=text)
 
 
-def _many(scene: EpisodeScene) -> float:
-    """Checkpoints from which on one is near any moment as often as not."""
-    return math.inf if not np.isfinite(scene.length_s) else scene.length_s / (4 * TOLERANCE_S)
-
-
-def _recur(scene: EpisodeScene, begun: Sequence[Span]) -> bool:
-    """Whether spans began with the episode; with most cycles, where it has several."""
-    met = sum(any(abs(one.from_s - at) <= TOLERANCE_S for one in begun) for at in scene.begins_s)
-    return met > len(scene.begins_s) / 2
+def _is_crowded(scene: EpisodeScene) -> bool:
+    """Whether checkpoints follow each other so closely that one begins near any moment."""
+    count = sum(one.from_s >= 0.0 and not one.is_part for one in scene.checkpoints)
+    return 4 * TOLERANCE_S * count > scene.length_s
 
 
 def _full_page_images(scene: EpisodeScene) -> Iterator[Suspect]:
@@ -175,17 +169,12 @@ def _full_page_images(scene: EpisodeScene) -> Iterator[Suspect]:
     # Per transaction: there were fewer of them.
     more_wal = wal.factor / max(1 - _lost_ratio(scene.episode), 0.01)
     explained = _explain(1 - 1 / more_wal if more_wal > 0 else 0.0, scene)
-    begun = [one for one in scene.checkpoints if any(_is_just_before(one, at) for at in scene.begins_s)]
-    is_in_time = sum(any(_is_just_before(one, at) for one in begun) for at in scene.begins_s) > len(scene.begins_s) / 2
+    # Pages are written in full when they are first changed after a checkpoint began: the first seconds have most.
+    is_in_time = bool(scene.begins_with(scene.checkpoints, lead_s=2 * TOLERANCE_S))
     is_more = images.is_apart and images.factor >= _MORE_FACTOR and wal.factor >= _ALIKE_FACTOR
     fits = is_in_time and is_more and explained >= _LEAST_EXPLAINED
     text = f"full-page images {images.before:,.0f} to {images.during:,.0f} a second, WAL {_rates(wal)}"
     yield Suspect(cause=Cause.FULL_PAGE_IMAGES, fits=fits, text=text, explained_ratio=explained)
-
-
-def _is_just_before(span: Span, at_s: float) -> bool:
-    """Pages are written in full when they are first changed after a checkpoint began: the first seconds have most."""
-    return -TOLERANCE_S <= at_s - span.from_s <= 2 * TOLERANCE_S
 
 
 def _dirty_limit(scene: EpisodeScene) -> Iterator[Suspect]:
@@ -193,18 +182,19 @@ def _dirty_limit(scene: EpisodeScene) -> Iterator[Suspect]:
 
     Source: Linux mm/page-writeback.c, dirty_freerun_ceiling and balance_dirty_pages.
     """
-    dirty, writeback = scene.values_in("dirty"), scene.values_in("writeback")
-    limit, background = scene.compare("nr_dirty_threshold"), scene.compare("nr_dirty_background_threshold")
-    if dirty is None or writeback is None or limit is None or background is None:
+    held, limit, background = (
+        scene.compare(name) for name in ("held", "nr_dirty_threshold", "nr_dirty_background_threshold")
+    )
+    values = scene.values_in("held")
+    if held is None or values is None or limit is None or background is None:
         return
     held_bytes = (limit.during + background.during) / 2
     if not held_bytes > 0.0:
         return
-    reached = [float(np.quantile(one + other, 0.9)) / held_bytes for one, other in zip(dirty, writeback, strict=True)]
-    before = float(np.mean(dirty[0] + writeback[0])) / held_bytes
-    fits = reached[1] >= _REACHED_RATIO > before
+    before, reached = held.before / held_bytes, float(np.quantile(values[1], 0.9)) / held_bytes
+    fits = before < _REACHED_RATIO <= reached
     text = (
-        f"dirty memory and write-back {before * 100:.0f} to {reached[1] * 100:.0f} % of the {format_bytes(round(held_bytes))}"
+        f"dirty memory and write-back {before * 100:.0f} to {reached * 100:.0f} % of the {format_bytes(round(held_bytes))}"
         " at which the kernel slows writers down"
     )
     yield Suspect(cause=Cause.DIRTY_LIMIT, fits=fits, text=text)
@@ -251,14 +241,11 @@ def _credits(scene: EpisodeScene) -> Iterator[Suspect]:
     busy = scene.compare("disk_util_ratio")
     if busy is None:
         return
-    for unit, reads, writes in (
-        ("IOPS", "disk_read_iops", "disk_write_iops"),
-        ("MB/s", "disk_read_bytes_per_s", "disk_write_bytes_per_s"),
-    ):
-        read, written = scene.values_in(reads), scene.values_in(writes)
-        if read is None or written is None:
+    for unit, name in (("IOPS", "disk_iops"), ("MB/s", "disk_bytes_per_s")):
+        values = scene.values_in(name)
+        if values is None:
             continue
-        before, during = (one + other for one, other in zip(read, written, strict=True))
+        before, during = values
         top, level = float(np.mean(before)), float(np.mean(during))
         is_full = min(busy.before, busy.during) >= _FULL_DISK
         is_flat = len(during) >= 5 and level > 0.0 and float(np.std(during, ddof=1)) <= _FLAT_SPREAD * level
@@ -277,8 +264,8 @@ def _autovacuum(scene: EpisodeScene) -> Iterator[Suspect]:
     busy = scene.compare("busy")
     fuller = busy is not None and busy.is_apart and busy.rise >= _BUSIER
     sign = _find_busier(scene) or (f"CPUs were busy {_shares(busy)}" if busy is not None and fuller else None)
-    fits = _recur(scene, begun) and covered.rise >= _COVER_RISE and sign is not None
     if begun:
+        fits = covered.rise >= _COVER_RISE and sign is not None
         text = f"{_say_spans(begun, scene)}; {sign or 'neither the disk nor CPUs were busier'}"
         yield Suspect(cause=Cause.AUTOVACUUM, fits=fits, text=text)
 

@@ -1,7 +1,7 @@
 """Finds what happens to throughput or latency within a trial: cliffs, stalls, cycles, declines, warm-ups, recoveries.
 
 A mean over two levels is a number that never was, so every level is found before a mean is quoted. Stalls are looked for
-second by second. Everything else is looked for in means of three seconds and more, where what is quick and what is slow in
+second by second. Everything else is looked for in means of two seconds and more, where what is quick and what is slow in
 the noise no longer hide each other, and in logarithms, so that sizes are shares of the level. A change is told only when
 correlated noise does not explain it, with a known rate of false ones (docs/how-we-know.md), and when it is large enough
 for anybody to care.
@@ -26,6 +26,7 @@ from pgdyno.analyse.types import ChartKind, Event, Series
 _Floats = NDArray[np.float64]
 
 _LEAST_S = 20.0
+_LEAST_KNOWN_RATIO = 0.8
 _BIN_S = 3.0
 _SHORT_BIN_S = 2.0
 _SHORT_S = 45.0
@@ -63,17 +64,16 @@ def find_episodes(t_s: Sequence[float], values: Sequence[float | None], *, metri
         values: What was observed; None where nothing was.
         metric: Its name; only of `tps` a low value is a stall, and of others a rise is what a drop is to it.
     """
-    times, raw = (
-        np.asarray(t_s, dtype=np.float64),
-        np.array([np.nan if v is None else v for v in values], dtype=np.float64),
-    )
+    times = np.asarray(t_s, dtype=np.float64)
+    # None becomes NaN.
+    raw = np.array(values, dtype=np.float64)
     if len(times) < 2:
         return Course(episodes=(), reason="fewer than two whole seconds were seen")
     step_s = float(np.median(np.diff(times)))
     if len(times) * step_s < _LEAST_S or len(times) < LEAST_OBSERVATIONS:
         return Course(episodes=(), reason=f"{len(times) * step_s:.0f} s are too short to tell a change from noise")
-    known = np.isfinite(raw) & (raw > 0.0 if metric != "tps" else np.isfinite(raw))
-    if known.mean() < 0.8 or not np.nanmedian(raw) > 0.0:
+    known = np.isfinite(raw) if metric == "tps" else np.isfinite(raw) & (raw > 0.0)
+    if known.mean() < _LEAST_KNOWN_RATIO or not np.nanmedian(raw) > 0.0:
         return Course(episodes=(), reason=f"{metric} has too few observations above 0")
     line = _Line(
         metric=metric,

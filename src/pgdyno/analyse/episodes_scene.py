@@ -7,7 +7,7 @@ absent with its reason; nothing is filled in.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 import numpy as np
@@ -25,6 +25,12 @@ _DURING_S = 20.0
 # A whole second on either side belongs to neither: rates of intervals are means over them.
 _BLUR_S = 0.6
 _MOST = 0.9
+_LONG_SYNC_S = 0.5
+_SUMS = {
+    "held": ("dirty", "writeback"),
+    "disk_iops": ("disk_read_iops", "disk_write_iops"),
+    "disk_bytes_per_s": ("disk_read_bytes_per_s", "disk_write_bytes_per_s"),
+}
 TOLERANCE_S = 3.0
 """How far an episode's beginning and its cause may lie apart: levels are looked for in means of 3 s."""
 
@@ -54,6 +60,8 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
     from_s: float
     until_s: float
     what: str
+    is_part: bool = False
+    """Of another span: it does not count as one more."""
 
 
 class EpisodeScene:
@@ -106,7 +114,7 @@ class EpisodeScene:
 
     @functools.cached_property
     def checkpoints(self) -> tuple[Span, ...]:
-        """Those that touch the load; one that the trial did not see end lasts as long as it."""
+        """Those that touch the load, and their long syncs; one that the trial did not see end lasts as long as it."""
         return tuple(self._list_checkpoints())
 
     @functools.cached_property
@@ -119,11 +127,18 @@ class EpisodeScene:
             for end_s in (entry.origin.monotonic_s - self.start_s,)
         )
 
-    def begins_with(self, spans: tuple[Span, ...]) -> tuple[Span, ...]:
-        """The spans that began when the episode did, or one of its cycles."""
-        return tuple(one for one in spans if any(abs(one.from_s - at) <= TOLERANCE_S for at in self.begins_s))
+    def begins_with(self, spans: Sequence[Span], *, lead_s: float = TOLERANCE_S) -> tuple[Span, ...]:
+        """The spans that began with the episode, or up to `lead_s` before it; of a cycle, if most of its times have one."""
 
-    def cover_ratios(self, spans: tuple[Span, ...]) -> Before:
+        def is_with(one: Span, at_s: float) -> bool:
+            return -TOLERANCE_S <= at_s - one.from_s <= lead_s
+
+        met = sum(any(is_with(one, at_s) for one in spans) for at_s in self.begins_s)
+        if met <= len(self.begins_s) / 2:
+            return ()
+        return tuple(one for one in spans if any(is_with(one, at_s) for at_s in self.begins_s))
+
+    def cover_ratios(self, spans: Sequence[Span]) -> Before:
         """Share of the time before the episode and in it in which one of the spans was under way."""
         length_s = self.length_s if np.isfinite(self.length_s) else self.begins_s[-1] + _DURING_S
         at = np.arange(0.0, length_s, 0.1)
@@ -158,7 +173,11 @@ class EpisodeScene:
         if "throttled" in found:
             # While no quota is enforced, there are no periods, and none of them is throttled.
             found["throttled"] = (found["throttled"][0], np.nan_to_num(found["throttled"][1]))
-        return {**found, **dict(self._thresholds())}
+        found.update(self._thresholds())
+        for name, parts in _SUMS.items():
+            if all(part in found for part in parts):
+                found[name] = (found[parts[0]][0], sum((found[part][1] for part in parts), start=np.zeros(1)))
+        return found
 
     def _os_series(self) -> Iterator[tuple[str, series.Sampled]]:
         if self.data.os is None:
@@ -199,7 +218,10 @@ class EpisodeScene:
             if isinstance(entry, CheckpointStart):
                 begun = entry
             elif isinstance(entry, CheckpointComplete):
-                yield Span(from_s=t_s - entry.total_s, until_s=t_s, what=_say_checkpoint(begun))
+                what = _say_checkpoint(begun)
+                yield Span(from_s=t_s - entry.total_s, until_s=t_s, what=what)
+                if entry.sync_s >= _LONG_SYNC_S:
+                    yield Span(from_s=t_s - entry.sync_s, until_s=t_s, what=f"the sync of {what}", is_part=True)
                 begun = None
         if begun is not None and begun.origin is not None:
             from_s = begun.origin.monotonic_s - self.start_s

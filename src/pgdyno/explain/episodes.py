@@ -111,14 +111,14 @@ def _list_worst(analysis: StudyAnalysis) -> Iterator[_Seen]:
 
 def _list_told(trial: TrialAnalysis, workload: WorkloadAnalysis) -> Iterator[_Seen]:
     """A trial's episodes without those that another of them says already."""
-    causes = {id(one.episode): one for one in trial.episode_causes}
     drops = [one for one in trial.episodes if one.metric == "tps" and one.kind in WORSE]
     for one in trial.episodes:
         is_way_back = one.kind is EpisodeKind.RECOVERY and any(drop.from_s < one.from_s for drop in drops)
         # Of a drop, latency says no more than throughput: in a closed loop one is the other's inverse.
         is_echo = one.metric != "tps" and bool(drops)
         if not is_way_back and not is_echo:
-            yield _Seen(episode=one, causes=causes.get(id(one)), trial=trial, workload=workload)
+            causes = next((found for found in trial.episode_causes if found.episode == one), None)
+            yield _Seen(episode=one, causes=causes, trial=trial, workload=workload)
 
 
 def _tell(seen: _Seen) -> Finding:
