@@ -89,7 +89,10 @@ def judge_trial(record: StudyRecord, load: PlannedWorkload, trial: TrialAnalysis
     if trial.time is None:
         return _judge_unseen(trial, signs)
     ranked = _rank(trial.time, signs)
-    first, *rest = [each for each in ranked.order() if ranked.weights[each] > 0.0]
+    order = [each for each in ranked.order() if ranked.weights[each] > 0.0]
+    if not order:
+        return _unknown(trial.time, trial.time.shares[0].resource, trial.time.shares[0].ratio, signs)
+    first, *rest = order
     weight = ranked.weights[first]
     if first is Resource.UNKNOWN or weight < THRESHOLDS.named_ratio or _is_unseen_client(first, trial.time):
         return _unknown(trial.time, first, weight, signs)
