@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pgdyno.analyse.bottleneck import judge_workload
 from pgdyno.analyse.study import analyse_study, analyse_trial
 from pgdyno.analyse.time_model import measure_time
-from pgdyno.analyse.time_share import Bottleneck, Certainty, Resource
+from pgdyno.analyse.time_share import Bottleneck, Certainty, Resource, TimeShare, TransactionTime
 from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.store import open_record
@@ -265,8 +265,14 @@ def test_whatever_was_seen_gets_a_verdict_with_its_reasons(
 
 
 def test_where_only_pgbench_is_seen_with_time_left_nobody_knows() -> None:
-    found = judge_one(make_timed({IDLE: 8.0}, backends=(0.001, 0.0), threads=[(0.7, 0.0), (0.65, 0.0)]))
+    shares = [
+        TimeShare(resource=resource, ms=ratio, ratio=ratio, low_ratio=None, high_ratio=None, how="looks")
+        for resource, ratio in ((Resource.LOAD_GENERATOR, 0.6), (Resource.CLIENT, 0.4))
+    ]
+    time = TransactionTime(transaction_ms=1.0, shares=tuple(shares), observed_count=100, generator_ratio=0.6)
+    found = judge([msgspec.structs.replace(analyse_once(), time=time)])
     assert found.resource is Resource.UNKNOWN
+    assert found.evidence == ("the largest share of the clients' time is load generator, 60 %",)
 
 
 def test_noise_makes_no_cause() -> None:
