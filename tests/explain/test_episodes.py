@@ -52,7 +52,7 @@ def test_a_cliff_within_an_average_is_told_with_its_size_and_how_long_to_run(rec
     assert found.claim == "Throughput fell by 44 % after 10 s and stayed there; its cause is unknown."
     assert "15,300 to 8,500 TPS (-44 % [-47, -42])" in found.evidence
     assert "the trial's average of 1,000 TPS runs across it" in found.evidence
-    assert found.advice == "On this storage and at this load a run is past it after 25 s: run 100 s at least."
+    assert found.advice == "On this storage and at this load a run is past the drop after 25 s: run 100 s at least."
     assert "likewise in trials 2, 3" in found.evidence
     assert (found.rule, found.trial, found.workload) == (RULE, 1, "tpcb-like")
 
@@ -82,7 +82,7 @@ def test_the_best_cause_is_named_and_its_rivals_stand_beside_it(record: StudyRec
 
 def test_what_comes_from_outside_has_no_length_to_run(record: StudyRecord) -> None:
     (found,) = tell(record, CLIFF, suspects=(Suspect(cause=Cause.QUOTA, fits=True, text="the quota ran out"),))
-    assert found.advice == "Measure again without it: it is no part of the load."
+    assert found.advice == "Measure again without the CPU quota of a control group: that is no part of the load."
 
 
 @pytest.mark.parametrize(

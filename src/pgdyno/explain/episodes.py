@@ -247,17 +247,19 @@ def _list_rivals(causes: EpisodeCauses | None, named: tuple[Suspect, ...]) -> tu
 def _advise(one: Episode, named: tuple[Suspect, ...]) -> str:
     """How long a run must be to say what lasts; nothing lasts of what came from outside of the server."""
     if named and all(suspect.cause in _FROM_OUTSIDE for suspect in named):
-        return "Measure again without it: it is no part of the load."
+        return f"Measure again without {named[0].cause.value}: that is no part of the load."
     if one.kind is EpisodeKind.SAWTOOTH and one.period_s:
-        return f"Average over whole cycles, and many: runs of {_minutes(_WHOLE_CYCLES * one.period_s)}."
+        return f"Average throughput over whole cycles, and many: runs of {_minutes(_WHOLE_CYCLES * one.period_s)}."
     if one.kind is EpisodeKind.DECLINE or (one.kind is EpisodeKind.WARM_UP and one.until_s is None):
-        return "Run longer, until it levels off."
+        return "Run longer, until throughput levels off."
     if one.kind is EpisodeKind.STALL:
         return "Look at the maximum latency, and at what else happened then."
+    if one.kind is EpisodeKind.CLIFF and one.until_s is not None:
+        return "Such drops belong into an average in their true share: run long enough to meet several."
     past_s = one.from_s + (one.settled_s or 0.0)
     long_s = max(_PAST_FACTOR * past_s, past_s + _PAST_LEAST_S)
-    if one.kind is EpisodeKind.CLIFF and one.until_s is None:
-        return f"On this storage and at this load a run is past it after {_seconds(past_s)}: run {_minutes(long_s)} at least."
+    if one.kind is EpisodeKind.CLIFF:
+        return f"On this storage and at this load a run is past the drop after {_seconds(past_s)}: run {_minutes(long_s)} at least."
     return f"Warm up for {_minutes(past_s)}, or run {_minutes(long_s)} at least."
 
 
