@@ -48,7 +48,13 @@ def _verdict(kind: VerdictKind, effect: float) -> Verdict:
 
 
 def _judge(
-    kind: VerdictKind, effect: float, *, expects: str = "faster", noise: VerdictKind = VerdictKind.EQUIVALENT
+    kind: VerdictKind,
+    effect: float,
+    *,
+    expects: str = "faster",
+    noise: VerdictKind = VerdictKind.EQUIVALENT,
+    is_specific: bool = True,
+    least_ratio: float = 0.0,
 ) -> Confirmed:
     def ask(arm: str, verdict: Verdict) -> Question:
         return Question(arm=arm, metric="tps", at_s=(), log_ratios=(), spent_s=60.0, verdict=verdict)
@@ -63,27 +69,46 @@ def _judge(
         rounds=12,
         round_s=5.0,
     )
-    asked = msgspec.structs.replace(ASKED, expects=expects)
+    asked = msgspec.structs.replace(ASKED, expects=expects, is_specific=is_specific, least_ratio=least_ratio)
     judged = judge_confirmation(asked, comparison, place="records/confirm")
     assert judged is not None
     return judged
 
 
 @pytest.mark.parametrize(
-    ("kind", "effect", "expects", "outcome"),
+    ("kind", "effect", "least", "outcome"),
     [
-        (VerdictKind.FASTER, 0.38, "faster", Outcome.PROVEN),
-        (VerdictKind.FASTER, 0.03, "faster", Outcome.OPEN),
-        (VerdictKind.EQUIVALENT, 0.0, "faster", Outcome.REFUTED),
-        (VerdictKind.SLOWER, -0.2, "faster", Outcome.REFUTED),
-        (VerdictKind.INCONCLUSIVE, 0.1, "faster", Outcome.OPEN),
-        (VerdictKind.EQUIVALENT, 0.0, "equivalent", Outcome.PROVEN),
-        (VerdictKind.FASTER, 0.2, "equivalent", Outcome.PROVEN),
-        (VerdictKind.SLOWER, -0.4, "equivalent", Outcome.REFUTED),
+        (VerdictKind.FASTER, 0.38, 0.3, Outcome.PROVEN),
+        # What giving up durability gains almost everywhere.
+        (VerdictKind.FASTER, 0.08, 0.3, Outcome.REFUTED),
+        (VerdictKind.FASTER, 0.30, 0.3, Outcome.OPEN),
+        (VerdictKind.FASTER, 0.06, 0.0, Outcome.OPEN),
+        (VerdictKind.EQUIVALENT, 0.0, 0.3, Outcome.REFUTED),
+        (VerdictKind.SLOWER, -0.2, 0.3, Outcome.REFUTED),
+        (VerdictKind.INCONCLUSIVE, 0.1, 0.3, Outcome.OPEN),
     ],
 )
-def test_the_verdict_decides(kind: VerdictKind, effect: float, expects: str, outcome: Outcome) -> None:
-    assert _judge(kind, effect, expects=expects).outcome is outcome
+def test_the_verdict_decides_by_as_much_as_a_limit_takes(
+    kind: VerdictKind, effect: float, least: float, outcome: Outcome
+) -> None:
+    assert _judge(kind, effect, least_ratio=least).outcome is outcome
+
+
+@pytest.mark.parametrize(
+    ("kind", "effect", "expects", "outcome"),
+    [
+        (VerdictKind.FASTER, 0.38, "faster", Outcome.FITS),
+        (VerdictKind.EQUIVALENT, 0.0, "faster", Outcome.OPEN),
+        (VerdictKind.EQUIVALENT, 0.0, "equivalent", Outcome.FITS),
+        (VerdictKind.FASTER, 0.2, "equivalent", Outcome.FITS),
+        (VerdictKind.SLOWER, -0.4, "equivalent", Outcome.OPEN),
+        (VerdictKind.INCONCLUSIVE, 0.0, "equivalent", Outcome.OPEN),
+    ],
+)
+def test_what_other_limits_would_answer_alike_settles_nothing(
+    kind: VerdictKind, effect: float, expects: str, outcome: Outcome
+) -> None:
+    assert _judge(kind, effect, expects=expects, is_specific=False).outcome is outcome
 
 
 def test_what_tells_identical_variants_apart_proves_nothing() -> None:
@@ -118,11 +143,18 @@ def _explain(confirmed: Confirmed) -> tuple[Bottleneck, str, str, Certainty | No
 
 def test_what_is_proven_stands_with_what_was_measured() -> None:
     bottleneck, claim, gain, certainty, confirm = _explain(_judge(VerdictKind.FASTER, 0.38))
-    assert (bottleneck.certainty, bottleneck.rivals) == (Certainty.PROVEN, ())
+    assert (bottleneck.certainty, bottleneck.rivals) == (Certainty.PROVEN, FOUND.rivals)
     assert bottleneck.evidence[0] == (
         "tried for CPU: mode=prepared in place of mode=simple: TPS +38.0 % [+36.0, +40.0], 12 pairs, so it does limit this load"
     )
     assert (claim, certainty, confirm) == ("The CPUs limit this load.", Certainty.PROVEN, "")
+    assert gain == "TPS +38.0 % [+36.0, +40.0], 12 pairs with mode=prepared"
+
+
+def test_what_fits_is_surer_and_its_gain_is_told() -> None:
+    bottleneck, _, gain, certainty, confirm = _explain(_judge(VerdictKind.FASTER, 0.38, is_specific=False))
+    assert (certainty, confirm) == (Certainty.STRONG, "")
+    assert bottleneck.evidence[0].endswith("12 pairs, which fits, and would with some other limits, too")
     assert gain == "TPS +38.0 % [+36.0, +40.0], 12 pairs with mode=prepared"
 
 

@@ -1,6 +1,7 @@
 """What an experiment says of a bottleneck: that it is one, that it is none, or nothing yet.
 
-An experiment proves what it varied and no more: that the load follows one resource. What it refutes is not replaced by
+An experiment proves what it varied and no more: that the load follows one resource, by as much as that was said to
+limit it. One that other limits would answer alike can speak for a bottleneck and settle nothing. What it refutes is not replaced by
 the next guess: what limits the load is then unknown, until something shows it.
 """
 
@@ -23,12 +24,15 @@ from pgdyno.record.confirmation import Confirmation
 
 # What parts a finding's command from what it is to show.
 _COMMAND_END = "`: "
+_EQUIVALENT = VerdictKind.EQUIVALENT.value
 
 
 class Outcome(enum.Enum):
     """What an experiment says of what was taken for a bottleneck."""
 
     PROVEN = "proven"
+    FITS = "fits"
+    """It came out as expected, and could have with another limit, too."""
     REFUTED = "refuted"
     OPEN = "open"
 
@@ -50,13 +54,19 @@ class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
         return f"TPS {describe_change(self.verdict)}, {self.verdict.n} pairs"
 
     @property
+    def _wanted(self) -> str:
+        least = self.asked.least_ratio
+        return f", of which {least * 100:.0f} % at the least were expected" if self.verdict.is_decided and least else ""
+
+    @property
     def sentence(self) -> str:
         """What was varied, what came out and what that says."""
         asked = self.asked
         what_if = ", a what-if that gives up durability" if asked.is_what_if else ""
         said = {
             Outcome.PROVEN: "so it does limit this load",
-            Outcome.REFUTED: "so it does not limit this load",
+            Outcome.FITS: "which fits, and would with some other limits, too",
+            Outcome.REFUTED: f"so it does not limit this load{self._wanted}",
             Outcome.OPEN: "which settles nothing yet",
         }[self.outcome]
         return (
@@ -85,13 +95,17 @@ def _judge(asked: Confirmation, verdict: Verdict) -> Outcome:
     kind = verdict.kind
     if not verdict.is_decided:
         return Outcome.OPEN
-    if asked.expects == VerdictKind.EQUIVALENT.value:
+    if not asked.is_specific:
         # That less of a load does even more says so all the more.
-        return Outcome.REFUTED if kind is VerdictKind.SLOWER else Outcome.PROVEN
+        is_so = kind.value == asked.expects or (asked.expects == _EQUIVALENT and kind is VerdictKind.FASTER)
+        return Outcome.FITS if is_so else Outcome.OPEN
     if kind.value != asked.expects:
         return Outcome.REFUTED
-    # What gains less than what matters is no bottleneck, but it may gain more.
-    return Outcome.PROVEN if abs(verdict.effect_ratio or 0.0) >= verdict.delta_ratio else Outcome.OPEN
+    ends = sorted(abs(end) for end in (verdict.low_ratio, verdict.high_ratio) if end is not None)
+    least = max(asked.least_ratio, verdict.delta_ratio)
+    if not ends or ends[-1] < least:
+        return Outcome.REFUTED if ends else Outcome.OPEN
+    return Outcome.PROVEN if ends[0] >= least else Outcome.OPEN
 
 
 def confirm_analysis(analysis: StudyAnalysis, confirmed: Iterable[Confirmed]) -> StudyAnalysis:
@@ -138,7 +152,9 @@ def _confirm_bottleneck(bottleneck: Bottleneck, one: Confirmed) -> Bottleneck:
     evidence = (one.sentence, *bottleneck.evidence)
     match one.outcome:
         case Outcome.PROVEN:
-            return msgspec.structs.replace(bottleneck, certainty=Certainty.PROVEN, evidence=evidence, rivals=())
+            return msgspec.structs.replace(bottleneck, certainty=Certainty.PROVEN, evidence=evidence)
+        case Outcome.FITS:
+            return msgspec.structs.replace(bottleneck, certainty=Certainty.STRONG, evidence=evidence)
         case Outcome.REFUTED:
             return msgspec.structs.replace(
                 bottleneck, resource=Resource.UNKNOWN, certainty=Certainty.UNKNOWN, evidence=evidence, share=None
@@ -148,14 +164,17 @@ def _confirm_bottleneck(bottleneck: Bottleneck, one: Confirmed) -> Bottleneck:
 
 
 def _confirm_finding(finding: Finding, one: Confirmed | None, record_dir: str, *, is_lone: bool) -> Finding:
-    if finding.confirm:
+    is_told = one is not None and one.verdict.is_decided
+    if finding.confirm and not is_told:
         words = ["pgdyno", "explain", record_dir, "--confirm"]
         words += [] if is_lone or finding.workload is None else ["--workload", finding.workload]
-        if one is not None and one.outcome is Outcome.OPEN:
+        if one is not None:
             words = ["pgdyno", "resume", one.place]
         expected = finding.confirm.partition(_COMMAND_END)[2]
         return msgspec.structs.replace(finding, confirm=f"`{shlex.join(words)}`: {expected}")
-    if one is None or finding.certainty is not Certainty.PROVEN:
+    # Nothing is left that this experiment would settle.
+    finding = msgspec.structs.replace(finding, confirm="")
+    if one is None or one.outcome not in {Outcome.PROVEN, Outcome.FITS}:
         return finding
     # That giving up durability, or that fewer clients do as much, is nothing gained.
     if one.verdict.kind is not VerdictKind.FASTER or one.asked.is_what_if:

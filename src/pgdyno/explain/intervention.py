@@ -1,6 +1,7 @@
 """The one experiment that would show what limits a load: change what it should hang on, and see whether TPS follows.
 
-Each varies one thing against the load as it was, so that its verdict speaks of that resource. Whoever gives up durability
+Each varies one thing against the load as it was, so that its verdict speaks of that resource; where others would answer
+alike, it says so. Whoever gives up durability
 for it is told so: such a variant is a what-if and never advice. It refuses to invent: where nothing that can be varied
 here would tell, there is none.
 """
@@ -44,6 +45,8 @@ class Intervention(msgspec.Struct, frozen=True, kw_only=True):
     """Of TPS under the second, if the bottleneck is what it was taken for."""
     why: str
     """Why that would tell, in a sentence."""
+    is_specific: bool = True
+    """Whether what else could limit the load would answer otherwise; else it can only speak for the bottleneck."""
     is_what_if: bool = False
     """Whether the second level gives up durability."""
     command: str = ""
@@ -103,12 +106,14 @@ def _other_work(base: _Base) -> Intervention:
             levels=(QueryMode.PREPARED.value, QueryMode.SIMPLE.value),
             expects=VerdictKind.SLOWER,
             why="Parsing and planning anew takes CPU time and nothing else: where CPUs do not limit, it costs little.",
+            is_specific=False,
         )
     return Intervention(
         varied="mode",
         levels=(base.load.mode.value, QueryMode.PREPARED.value),
         expects=VerdictKind.FASTER,
         why="Prepared statements spare the CPUs parsing and planning, and nothing else.",
+        is_specific=False,
     )
 
 
@@ -121,6 +126,7 @@ def _fewer_clients(base: _Base) -> Intervention | None:
         levels=(clients, clients // 2),
         expects=VerdictKind.EQUIVALENT,
         why="Where clients only queue for what is full, half of them do as much.",
+        is_specific=False,
     )
 
 
@@ -130,6 +136,7 @@ def _more_clients(base: _Base) -> Intervention:
         levels=(base.load.clients, 2 * base.load.clients),
         expects=VerdictKind.FASTER,
         why="Where nothing in the server is full, more clients do more.",
+        is_specific=False,
     )
 
 
@@ -186,6 +193,7 @@ def _more_rows(base: _Base) -> Intervention | None:
         levels=(base.scale, _ROOMIER * base.load.clients),
         expects=VerdictKind.FASTER,
         why="With more branches than clients they seldom meet at one.",
+        is_specific=False,
     )
 
 

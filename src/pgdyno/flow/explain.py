@@ -14,8 +14,9 @@ from pathlib import Path
 import msgspec
 from rich.console import RenderableType
 
-from pgdyno.analyse.types import StudyAnalysis, WorkloadAnalysis
+from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.errors import InterruptedStudyError, SpecError
+from pgdyno.explain.explanations import LIMITS
 from pgdyno.explain.intervention import Intervention, choose_intervention
 from pgdyno.flow.report import compose_report, write_reports
 from pgdyno.flow.study import Place, Ready, check_same, run_study
@@ -37,6 +38,8 @@ from pgdyno.spec.variant import ExperimentSpec, VariantSpec, make_variant
 _DETECT = "5%"
 # A longer trial does not repeat itself any better, unless checkpoints are what it is about.
 _MOST_TRIAL_S, _MOST_WARM_UP_S = 10.0, 3.0
+# Of the gain that the share of time allows: the next limit, which nobody knows, takes the rest.
+_PART_OF_GAIN = 0.5
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +76,8 @@ class _Subject(msgspec.Struct, frozen=True, kw_only=True):
     resource: str
     arm: Arm | None
     intervention: Intervention
+    least_ratio: float
+    """By how much TPS changes at the least, if it is that."""
 
 
 def explain(store: RecordStore) -> Explanation:
@@ -96,7 +101,7 @@ def confirm(store: RecordStore, *, workload: str | None, wishes: Wishes, place: 
         InterruptedStudyError: The user does not want it.
     """
     report = compose_report(store).report
-    subject = _choose(report.record, report.analysis, workload)
+    subject = _choose(report, workload)
     study = _compose(store, subject, wishes)
     if not place.is_home_named:
         # The disk that was measured, not the one a default would choose today.
@@ -108,7 +113,9 @@ def confirm(store: RecordStore, *, workload: str | None, wishes: Wishes, place: 
     return Explanation(report=write_reports(store).report)
 
 
-def _choose(record: StudyRecord, analysis: StudyAnalysis, named: str | None) -> _Subject:
+def _choose(report: ReportInput, named: str | None) -> _Subject:
+    record, analysis = report.record, report.analysis
+    gains = {one.workload: one.gain_ratio for one in report.explanations if one.rule == LIMITS}
     found = [one for one in analysis.workloads if named in {None, one.name, one.load.name}]
     if not found:
         names = ", ".join(one.name for one in analysis.workloads)
@@ -122,7 +129,13 @@ def _choose(record: StudyRecord, analysis: StudyAnalysis, named: str | None) -> 
         intervention = choose_intervention(workload.bottleneck, record, load=workload.load, arm=arm)
         if intervention is not None:
             resource = workload.bottleneck.resource.value
-            return _Subject(workload=workload, resource=resource, arm=arm, intervention=intervention)
+            return _Subject(
+                workload=workload,
+                resource=resource,
+                arm=arm,
+                intervention=intervention,
+                least_ratio=_PART_OF_GAIN * (gains.get(workload.name) or 0.0),
+            )
     raise SpecError(
         "no experiment would tell what limits this load"
         if len(found) == 1
@@ -199,6 +212,8 @@ def _begin(
             changed=asked[1].title,
             expects=intervention.expects.value,
             is_what_if=intervention.is_what_if,
+            is_specific=intervention.is_specific,
+            least_ratio=subject.least_ratio,
         ),
     )
     return study, None

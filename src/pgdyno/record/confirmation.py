@@ -35,6 +35,10 @@ class Confirmation(msgspec.Struct, frozen=True, kw_only=True):
     """The verdict on the changed variant's TPS, if it is what limits the load."""
     is_what_if: bool
     """Whether the changed variant gives up durability."""
+    is_specific: bool = True
+    """Whether what else could limit the load would answer otherwise; else an answer as expected proves nothing."""
+    least_ratio: float = 0.0
+    """By how much TPS changes at the least, if it is what limits the load."""
 
 
 class _Document(msgspec.Struct, frozen=True, kw_only=True):
