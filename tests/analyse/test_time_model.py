@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from pgdyno.analyse.time_model import measure_time
 from pgdyno.analyse.time_share import Resource, TransactionTime
+from pgdyno.analyse.time_theory import count_at_thread
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.trial_data import TrialData
 from pgdyno.record.types import TrialStatus
@@ -90,8 +91,15 @@ def test_clients_in_a_thread_that_is_always_busy_are_pgbenchs() -> None:
 
 def test_clients_of_threads_that_sleep_think() -> None:
     shares = shares_of(make_timed({RUNNING: 1.0, IDLE: 7.0}, backends=(1.0, 0.0), threads=[(0.1, 0.0), (0.1, 0.0)]))
-    assert shares[Resource.LOAD_GENERATOR] == pytest.approx(2 * 0.1 / 0.9 / 8)
-    assert shares[Resource.CLIENT] == pytest.approx((7 - 2 * 0.1 / 0.9) / 8)
+    with_pgbench = 2 * count_at_thread(0.1, 4)
+    assert shares[Resource.LOAD_GENERATOR] == pytest.approx(with_pgbench / 8)
+    assert shares[Resource.CLIENT] == pytest.approx((7 - with_pgbench) / 8)
+
+
+def test_one_client_is_with_its_thread_for_as_long_as_that_is_busy() -> None:
+    load = make_workload("select-only", clients=1)
+    data = make_timed({RUNNING: 0.4, IDLE: 0.6}, backends=(0.4, 0.0), threads=[(0.3, 0.0)])
+    assert shares_of(data, load)[Resource.LOAD_GENERATOR] == pytest.approx(0.3)
 
 
 def test_pgbench_that_waits_for_a_cpu_as_backends_do_is_a_matter_of_cpus() -> None:
@@ -112,7 +120,7 @@ def test_a_client_without_time_to_think_takes_none_where_cpus_are_short() -> Non
     time = measure(data)
     assert time.find(Resource.CLIENT) is None
     assert "cannot be told" in time.absent[Resource.CLIENT.value]
-    with_pgbench = 0.1 / 0.9
+    with_pgbench = count_at_thread(0.1, 8)
     assert time.find(Resource.WAL_FLUSH).ratio == pytest.approx(3 / (4 + with_pgbench))  # type: ignore[union-attr]
     assert time.transaction_ms == pytest.approx(8.0)
     thinking = msgspec.structs.replace(LOAD, scripts=(("/tmp/mine.sql", 1),))
@@ -183,10 +191,10 @@ def test_whatever_was_seen_no_share_is_negative_and_nothing_is_lost(
     )
 
 
-@pytest.mark.parametrize(("lag_one", "least"), [(0.0, 0.92), (0.5, 0.85)])
+@pytest.mark.parametrize(("lag_one", "least"), [(0.0, 0.92), (0.5, 0.9), (0.9, 0.87)])
 def test_intervals_hold_what_they_promise_where_seconds_follow_each_other(lag_one: float, least: float) -> None:
     draw = np.random.default_rng(1)
-    seconds, count, held = 60, 300, 0
+    seconds, count, held = 60, 200, 0
     for _ in range(count):
         noise = draw.normal(0.0, 0.3, seconds + 50)
         for i in range(1, len(noise)):

@@ -3,7 +3,7 @@
 The largest share of the clients' time is named, after symptoms have gone to their causes:
 
 - On full CPUs that nobody counted for the backends one by one, waits of every kind are queues for a CPU.
-- pgbench's own time is no limit before its busiest thread has none left.
+- pgbench's own time is no limit before its busiest thread has none left; then the CPUs go behind it, which it lacks, too.
 - Round trips of clients that cannot think are the waking of processes, unless they are most of the time.
 - Flushes that wait behind pages of data wait for those.
 - Who waits for a row that others hold by chance waits for what these wait for.
@@ -36,6 +36,7 @@ class _Ranked(msgspec.Struct):
     weights: dict[Resource, float]
     evidence: list[str]
     symptoms: list[str]
+    is_generator_first: bool = False
 
     def move(self, source: Resource, targets: Iterable[Resource]) -> None:
         """Give a share to others, in proportion to theirs."""
@@ -47,8 +48,12 @@ class _Ranked(msgspec.Struct):
                 self.weights[target] = own + weight * own / total
 
     def order(self) -> list[Resource]:
-        """Resources, largest first."""
-        return sorted(self.weights, key=lambda resource: -self.weights[resource])
+        """Resources, largest first, but for a full pgbench, which shows nothing of how much the CPUs could do."""
+        order = sorted(self.weights, key=lambda resource: -self.weights[resource])
+        if self.is_generator_first and order[0] is Resource.CPU:
+            order.remove(Resource.LOAD_GENERATOR)
+            order.insert(0, Resource.LOAD_GENERATOR)
+        return order
 
 
 def judge_workload(record: StudyRecord, load: PlannedWorkload, trials: Sequence[TrialAnalysis]) -> Bottleneck | None:
@@ -154,6 +159,7 @@ def _settle_generator(ranked: _Ranked, signs: Signs) -> None:
         # Of a record that does not tell pgbench from other clients' time, all of it is pgbench's.
         if Resource.LOAD_GENERATOR not in ranked.weights and Resource.CLIENT in ranked.weights:
             ranked.weights[Resource.LOAD_GENERATOR] = ranked.weights.pop(Resource.CLIENT)
+        ranked.is_generator_first = ranked.weights.get(Resource.LOAD_GENERATOR, 0.0) >= THRESHOLDS.named_ratio
         return
     weight = ranked.weights.pop(Resource.LOAD_GENERATOR, 0.0)
     if weight >= THRESHOLDS.mentioned_ratio:

@@ -5,7 +5,7 @@ A wait event tells where a backend sleeps, not what it lacks. Four corrections f
 - A backend that was woken and has no CPU yet still shows its wait event. The kernel counts how long backends were ready
   and had no CPU; what of that does not fit into the time as running backends lies in the waits, in proportion to them.
 - A backend that waits for its client waits for pgbench's thread, for the CPU of that thread, or for the network and a
-  client that thinks. The busy share u of a thread gives how many clients are with it, u / (1 - u), at most those that wait.
+  client that thinks. How busy a thread is tells how many of its clients are with it, at most those that wait.
 - pgbench's own wait for a CPU is the CPU's as far as backends wait for one just as long; else it alone is kept short.
 - pgbench's own scripts do not think and their sockets are local. Where CPUs are short, looks come late, when many have
   been woken at once: what such a client seems to take beyond pgbench's threads is left out, and the rest scaled.
@@ -17,13 +17,14 @@ Sources: Little 1961, doi:10.1287/opre.9.3.383; Lazowska et al. 1984, Quantitati
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import msgspec
 import numpy as np
 
+from pgdyno.analyse.bottleneck_thresholds import THRESHOLDS
 from pgdyno.analyse.time_share import Resource, TimeShare, TransactionTime
+from pgdyno.analyse.time_theory import count_at_thread, half_width
 from pgdyno.facts.wait_events import find_waited
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record import series
@@ -36,9 +37,6 @@ from pgdyno.spec.study import BUILTIN_SCRIPTS
 
 # Fewer looks at fewer than so many seconds say nothing of where the time goes.
 _LEAST_SECONDS = 3
-# Of the time in which backends could run, without a CPU: above it looks come late, too.
-_SHORT_RATIO = 0.3
-_CONFIDENCE = 0.95
 _RUNNING = "running"
 _IDLE = "idle"
 _WAITING = (Resource.WAL_FLUSH, Resource.WAL_LOCK, Resource.DATA_READ, Resource.DATA_WRITE, Resource.LOCK)
@@ -70,7 +68,7 @@ class _Cpu(msgspec.Struct, frozen=True, kw_only=True):
         """Whether backends wait for CPUs much of the time, and pgbench's part is known."""
         if self.backends is None or self.threads is None:
             return False
-        return self.backends[1] >= _SHORT_RATIO * sum(self.backends)
+        return self.backends[1] >= THRESHOLDS.queueing_ratio * sum(self.backends)
 
 
 def measure_time(data: TrialData, workload: PlannedWorkload) -> TransactionTime | None:
@@ -92,7 +90,7 @@ def measure_time(data: TrialData, workload: PlannedWorkload) -> TransactionTime 
     if seen is None:
         return None
     cpu = _count_cpu(data, start_s, end_s)
-    parts = _split(seen, cpu)
+    parts = _split(seen, cpu, workload.clients)
     absent = dict(cpu.absent)
     if cpu.is_short and all(name in BUILTIN_SCRIPTS for name, _ in workload.scripts):
         absent |= _leave_out_client(parts)
@@ -182,7 +180,7 @@ def _within(line: Sampled, start_s: float, end_s: float) -> Floats:
     return kept
 
 
-def _split(seen: _Seen, cpu: _Cpu) -> dict[Resource, float]:
+def _split(seen: _Seen, cpu: _Cpu, clients: int) -> dict[Resource, float]:
     """The mean number of clients by resource, corrected."""
     parts = {resource: seen.mean(resource) for resource in (*_WAITING, Resource.UNKNOWN)}
     parts[Resource.CLIENT] = seen.mean(Resource.CLIENT) + seen.mean(_IDLE)
@@ -190,7 +188,7 @@ def _split(seen: _Seen, cpu: _Cpu) -> dict[Resource, float]:
     if cpu.backends is not None:
         _take_out_queueing(parts, sum(cpu.backends))
     if cpu.threads is not None:
-        _take_out_generator(parts, cpu.threads, cpu.backends)
+        _take_out_generator(parts, cpu.threads, cpu.backends, clients)
     return parts
 
 
@@ -208,11 +206,17 @@ def _take_out_queueing(parts: dict[Resource, float], on_cpu: float) -> None:
 
 
 def _take_out_generator(
-    parts: dict[Resource, float], threads: tuple[tuple[float, float], ...], backends: tuple[float, float] | None
+    parts: dict[Resource, float],
+    threads: tuple[tuple[float, float], ...],
+    backends: tuple[float, float] | None,
+    clients: int,
 ) -> None:
-    busy = [had + waited for had, waited in threads]
-    with_it = sum(u / (1.0 - u) if u < 1.0 else math.inf for u in busy)
-    of_client = min(parts[Resource.CLIENT], with_it)
+    # pgbench deals its clients out evenly; who has one more is the busier.
+    each, more = divmod(clients, len(threads))
+    busy = sorted(map(sum, threads), reverse=True)
+    of_client = min(
+        parts[Resource.CLIENT], sum(count_at_thread(u, each + (place < more)) for place, u in enumerate(busy))
+    )
     had, waited = (sum(each) for each in zip(*threads, strict=True))
     queueing = 0.0
     if backends is not None and had > 0.0 and waited > 0.0:
@@ -246,7 +250,7 @@ _HOW: Mapping[Resource, str] = {
 
 def _share(resource: Resource, ratio: float, transaction_ms: float, seen: _Seen, cpu: _Cpu) -> TimeShare:
     values = _spread_of(resource, seen, cpu)
-    half = None if values is None or not values.mean() else _half_width(values) / float(values.mean()) * ratio
+    half = None if values is None or not values.mean() else half_width(values) / float(values.mean()) * ratio
     how = _HOW.get(resource, "backends seen in such a wait")
     if resource is Resource.CPU and cpu.backends is None:
         how = "backends that waited for nothing, whether or not they had a CPU"
@@ -271,17 +275,3 @@ def _spread_of(resource: Resource, seen: _Seen, cpu: _Cpu) -> Floats | None:
         return cpu.spread
     lines = [seen.by_what[what] for what in sources.get(resource, (resource,)) if what in seen.by_what]
     return sum(lines[1:], start=lines[0]) if lines else None
-
-
-def _half_width(values: Floats) -> float:
-    """Of the 95 % interval of the mean, from means of batches: backends of one look, and seconds, follow each other.
-
-    Source: batches of the cube root of the seconds, Flegal & Jones 2010, doi:10.1214/09-AOS735.
-    """
-    from scipy.special import stdtrit  # noqa: PLC0415 - as in `estimate`
-
-    length = max(1, math.floor(len(values) ** (1 / 3)))
-    count = len(values) // length
-    means = values[: count * length].reshape(count, length).mean(axis=1)
-    quantile = float(stdtrit(count - 1, (1 + _CONFIDENCE) / 2))
-    return quantile * float(means.std(ddof=1)) / math.sqrt(count)
