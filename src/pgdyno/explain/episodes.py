@@ -254,6 +254,10 @@ def _advise(one: Episode, named: tuple[Suspect, ...]) -> str:
         return "Run longer, until throughput levels off."
     if one.kind is EpisodeKind.STALL:
         return "Look at the maximum latency, and at what else happened then."
+    return _advise_length(one)
+
+
+def _advise_length(one: Episode) -> str:
     if one.kind is EpisodeKind.CLIFF and one.until_s is not None:
         return "Such drops belong into an average in their true share: run long enough to meet several."
     past_s = one.from_s + (one.settled_s or 0.0)
