@@ -186,15 +186,16 @@ def test_the_table_that_is_worst_counts_unless_it_hardly_matters() -> None:
     record, data = read("v1-pg18")
     before = (table("accounts", live=10_000, dead=0, updated=500, hot=100),)
     after = (
-        table("accounts", live=10_000, dead=3_000, updated=10_500, hot=4_100),
-        table("branches", live=10, dead=90, updated=10_000, hot=9_990),
+        table("accounts", live=10_000, dead=12_000, updated=10_500, hot=4_100),
+        table("branches", live=10, dead=990, updated=10_000, hot=9_990),
         table("odd", live=2_000, dead=100, updated=10, hot=0),
     )
     rows = assess(record, with_record(data, tables_before=before, tables_after=after))
     assert rows["hot_update_ratio"].value == pytest.approx(0.4)
     assert rows["hot_update_ratio"].evidence == "accounts: 4,000 of 10,000"
     assert rows["hot_update_ratio"].level is Level.CRITICAL
-    assert rows["dead_rows_ratio"].value == pytest.approx(3 / 13)
+    assert rows["dead_rows_ratio"].value == pytest.approx(12 / 22)
+    assert rows["dead_rows_ratio"].evidence == "accounts: 12,000 of 22,000"
     assert rows["dead_rows_ratio"].level is Level.CRITICAL
     fresh = (table("accounts", live=1_000_000, dead=0, updated=10_500, hot=4_100),)
     row = assess(record, with_record(data, tables_before=before, tables_after=fresh))["hot_update_ratio"]
@@ -205,16 +206,45 @@ def test_the_table_that_is_worst_counts_unless_it_hardly_matters() -> None:
     assert assess(record, old)["dead_rows_ratio"].value == 0.0
 
 
+def test_partitions_are_one_table_and_many_tables_alike_all_count() -> None:
+    record, data = read("v1-pg18")
+    parts = [table(f"pgbench_accounts_{i}", live=500, dead=0, updated=900 + i, hot=800) for i in range(1, 12)]
+    row = assess(record, with_record(data, tables_before=(), tables_after=tuple(parts)))["hot_update_ratio"]
+    assert (row.evidence, row.level) == ("pgbench_accounts: 8,800 of 9,966", Level.WARNING)
+    alike = [table(f"mine_{i}", live=500, dead=0, updated=2_000, hot=2_000 - i) for i in range(20)]
+    row = assess(record, with_record(data, tables_before=(), tables_after=tuple(alike)))["hot_update_ratio"]
+    assert (row.evidence, row.level) == ("mine_19: 1,981 of 2,000", Level.GOOD)
+
+
+@pytest.mark.parametrize(
+    ("live", "dead", "level"),
+    [
+        (200, 2_019, None),
+        (200, 12_000, Level.CRITICAL),
+        (100_000, 1_000, Level.GOOD),
+        # Autovacuum, as built in, comes at 20,000.
+        (100_000, 21_000, Level.WARNING),
+        (100_000, 45_000, Level.CRITICAL),
+    ],
+)
+def test_dead_rows_are_judged_where_they_are_many(live: int, dead: int, level: Level | None) -> None:
+    record, data = read("v1-pg18")
+    tables = (table("t", live=live, dead=dead), table("other", live=5_000, dead=10))
+    row = assess(record, with_record(data, tables_after=tables))["dead_rows_ratio"]
+    assert (row.value, row.level) == (pytest.approx(dead / (live + dead)), level)
+    assert row.reason == (None if level else "no table has 10,000 dead rows")
+
+
 def test_dirty_memory_is_held_against_where_the_kernel_slows_writers_down() -> None:
     record, data = read("v1-pg18")
     assert data.os is not None
     frame = data.os.frame.with_columns(
         pl.lit(1000).alias("vm/nr_dirty_background_threshold"), pl.lit(3000).alias("vm/nr_dirty_threshold"),
-        pl.lit(4 * 1500).alias("mem/Dirty"), pl.lit(4 * 100).alias("mem/Writeback"),
+        pl.lit(4 * 1600).alias("mem/Dirty"), pl.lit(4 * 100).alias("mem/Writeback"),
     )  # fmt: skip
     seen = msgspec.structs.replace(data, os=msgspec.structs.replace(data.os, frame=frame))
     row = assess(record, seen)["dirty_memory_ratio"]
-    assert row.value == pytest.approx(0.8)
+    assert row.value == pytest.approx(0.85)
     assert row.level is Level.WARNING
     without = data.os.frame.drop("vm/nr_dirty_threshold")
     seen = msgspec.structs.replace(data, os=msgspec.structs.replace(data.os, frame=without))
@@ -231,6 +261,11 @@ def test_on_full_cpus_waits_that_may_be_queues_are_not_judged() -> None:
     assert rows["wait_io_ratio"].level is None
     # Who waits for a row waits for it whatever the CPUs do.
     assert rows["wait_lock_ratio"].level is not None
+
+
+def test_checkpoints_that_only_their_time_makes_are_no_warning() -> None:
+    # What they really are apart is a bit less than 5min, or more.
+    assert health_checks()["checkpoint_distance_s"].judge(299.9) is Level.GOOD
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.5, 0.9])
@@ -310,6 +345,9 @@ def test_trials_are_summed_up_by_their_median_and_their_span() -> None:
     (one,) = summarise_health(rows_of(0.999, 0.95, 0.97, None))
     assert (one.value, one.low, one.high, one.n) == (0.97, 0.95, 0.999, 3)
     assert (one.level, one.evidence, one.reason) == (Level.WARNING, "0.97", None)
+    # Of two in the middle the worse, with its own figures.
+    (even,) = summarise_health(rows_of(0.999, 0.985, 0.97, 0.9))
+    assert (even.value, even.level, even.evidence) == (0.97, Level.WARNING, "0.97")
     (none,) = summarise_health(rows_of(None, None))
     assert (none.value, none.n, none.level, none.reason) == (None, 0, None, "too little")
     (unjudged,) = summarise_health(rows_of(0.5, judged=False))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from pgdyno.facts.health import HealthCheck, Level, health_checks
+from pgdyno.facts.health import HealthCheck, Level, Worse, health_checks
 
 
 class HealthRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +30,7 @@ class HealthSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     check: HealthCheck
     value: float | None
-    """The median of the trials."""
+    """The median of the trials; of two in the middle the worse, so that it is one that was seen."""
     low: float | None
     """The least of them; no interval."""
     high: float | None
@@ -39,7 +39,7 @@ class HealthSummary(msgspec.Struct, frozen=True, kw_only=True):
     level: Level | None
     """Of the median."""
     evidence: str
-    """Of the trial that is nearest to it."""
+    """Of the trial that has it."""
     reason: str | None = None
 
 
@@ -63,8 +63,8 @@ def _summarise(check: HealthCheck, rows: Sequence[HealthRow]) -> HealthSummary:
             check=check, value=None, low=None, high=None, n=0, level=None, evidence="", reason=reason or "not counted"
         )
     values = [value for value, _ in seen]
-    median = statistics.median(value for value, _ in judged or seen)
-    _, nearest = min(judged or seen, key=lambda one: abs(one[0] - median))
+    choose = statistics.median_high if check.worse is Worse.HIGHER else statistics.median_low
+    median = choose([value for value, _ in judged or seen])
     return HealthSummary(
         check=check,
         value=median,
@@ -72,6 +72,6 @@ def _summarise(check: HealthCheck, rows: Sequence[HealthRow]) -> HealthSummary:
         high=max(values),
         n=len(values),
         level=check.judge(median) if judged else None,
-        evidence=nearest.evidence,
+        evidence=next(row.evidence for value, row in judged or seen if value == median),
         reason=None if judged else reason,
     )

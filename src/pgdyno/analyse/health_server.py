@@ -6,6 +6,8 @@ since only that tells pages written to make room from those added to a file.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from pgdyno.analyse.health_reading import Reading, SeenTrial, unread
@@ -17,14 +19,27 @@ from pgdyno.record.types import TableState
 _LEAST_PAGES = 1_000
 _LEAST_CHECKPOINTS = 3
 _LEAST_ROWS = 1_000
-# Of all updates: what a table must have for its own share to matter.
+# Source: prometheus-community/postgres_exporter, postgres_mixin, PostgresHasTooManyDeadTuples, and awesome-prometheus-alerts,
+# PostgresqlTooManyDeadTuples, count a table from so many dead rows on. A few hundred in a table of a few rows are nothing.
+_LEAST_DEAD_ROWS = 10_000
+# Of the updates of the table that has most: what another one must have for its own share to matter.
 _MATTERING_RATIO = 0.1
-# A share that is good with pages added to files is good without them.
+# Source: pgbench.c, createPartitions().
+_PARTITION = re.compile(r"^(pgbench_accounts)_\d+$")
+# A share that is good with pages that sessions added to files, or of a few rows, is good in any case.
 _GOOD_ENOUGH = 0.05
 _WITH_ADDED = "before 16 pages that sessions add to files count as theirs, too"
 _NO_LOAD = "the load's beginning or end is not recorded"
 # Source: PostgreSQL 18 manual, section 19.4.4, bgwriter_delay.
 _BGWRITER_DELAY_MS = 200.0
+
+
+class _Updates(NamedTuple):
+    """A table's rows at the end, its updates over the load, and those of them that touched no index."""
+
+    rows: int
+    updates: int
+    hot: int
 
 
 class _Pages(NamedTuple):
@@ -139,37 +154,45 @@ def rollbacks(seen: SeenTrial) -> Reading:
 
 
 def hot_updates(seen: SeenTrial) -> Reading:
-    """HOT updates of the table where they are fewest, of those with a tenth of all updates or more."""
-    before = {table.name: table for table in seen.data.record.tables_before}
+    """HOT updates of the table where they are fewest, of those that are updated a tenth as often as any or more."""
     after = seen.data.record.tables_after
     if not after or any(table.updated_count is None for table in after):
         return unread("this record does not hold the tables' counts of updates")
-    grown = {table.name: _updates(before.get(table.name), table) for table in after}
-    total = sum(updates for updates, _ in grown.values())
-    if total < _LEAST_ROWS:
+    tables = _count_updates(seen.data.record.tables_before, after)
+    most = max(one.updates for one in tables.values())
+    if most < _LEAST_ROWS:
         return unread("next to no row was updated")
-    share, name, hot, updates = min(
-        (hot / updates, name, hot, updates)
-        for name, (updates, hot) in grown.items()
-        if updates >= _MATTERING_RATIO * total
-    )
-    reading = Reading(share, f"{name}: {hot:,.0f} of {updates:,.0f}")
-    rows = next(table.live_rows for table in after if table.name == name)
+    mattering = [name for name, one in tables.items() if one.updates >= _MATTERING_RATIO * most]
+    name = min(mattering, key=lambda name: tables[name].hot / tables[name].updates)
+    rows, updates, hot = tables[name]
+    reading = Reading(hot / updates, f"{name}: {hot:,.0f} of {updates:,.0f}")
     if updates < rows:
         return reading._replace(reason=f"{name} has {rows:,} rows: pages that were loaded full have no room yet")
     return reading
 
 
 def dead_rows(seen: SeenTrial) -> Reading:
-    """Dead rows of the table where they are most, of those with enough rows to matter."""
+    """Dead rows of the table where their share is largest, of those with so many that it matters.
+
+    Of all row versions, not of what autovacuum waits for: a server that is told to vacuum sooner has no more dead rows.
+    """
     tables = [one for one in seen.data.record.tables_after if one.live_rows + one.dead_rows >= _LEAST_ROWS]
     if not seen.data.record.tables_after:
         return unread("this record does not hold the tables' dead rows")
     if not tables:
         return unread(f"no table has {_LEAST_ROWS:,} rows")
-    worst = max(tables, key=lambda one: one.dead_rows / (one.live_rows + one.dead_rows))
-    versions = worst.live_rows + worst.dead_rows
-    return Reading(worst.dead_rows / versions, f"{worst.name}: {worst.dead_rows:,} of {versions:,}")
+    many = [one for one in tables if one.dead_rows >= _LEAST_DEAD_ROWS]
+    # Where none has many, the one that has most says so best.
+    worst = max(many, key=_dead_ratio) if many else max(tables, key=lambda one: one.dead_rows)
+    share = _dead_ratio(worst)
+    reading = Reading(share, f"{worst.name}: {worst.dead_rows:,} of {worst.live_rows + worst.dead_rows:,}")
+    if not many and share > _GOOD_ENOUGH:
+        return reading._replace(reason=f"no table has {_LEAST_DEAD_ROWS:,} dead rows")
+    return reading
+
+
+def _dead_ratio(table: TableState) -> float:
+    return table.dead_rows / (table.live_rows + table.dead_rows)
 
 
 def _share(seen: SeenTrial, part: str, rest: str, *, words: str, nothing: str) -> Reading:
@@ -191,13 +214,25 @@ def _per_second(seen: SeenTrial, name: str, *, words: str) -> Reading:
     return Reading(grown.by / load_s, words.format(by=grown.by))
 
 
-def _updates(before: TableState | None, after: TableState) -> tuple[int, int]:
-    """Updates and HOT updates of a table over the load; nothing where its statistics were reset."""
-    counts = []
-    for name in ("updated_count", "hot_updated_count"):
-        earlier = 0 if before is None else getattr(before, name) or 0
-        counts.append(max(0, (getattr(after, name) or 0) - earlier))
-    return counts[0], counts[1]
+def _count_updates(before: Sequence[TableState], after: Sequence[TableState]) -> dict[str, _Updates]:
+    """What each table was updated over the load, all partitions of pgbench_accounts as one: each has few of its updates."""
+    earlier = {table.name: table for table in before}
+    counts: dict[str, _Updates] = {}
+    for table in after:
+        name = _PARTITION.sub(r"\1", table.name)
+        rows, updates, hot = counts.get(name, _Updates(0, 0, 0))
+        old = earlier.get(table.name)
+        counts[name] = _Updates(
+            rows=rows + table.live_rows,
+            updates=updates + _rise(None if old is None else old.updated_count, table.updated_count),
+            hot=hot + _rise(None if old is None else old.hot_updated_count, table.hot_updated_count),
+        )
+    return counts
+
+
+def _rise(earlier: int | None, later: int | None) -> int:
+    """Nothing where the statistics were reset."""
+    return max(0, (later or 0) - (earlier or 0))
 
 
 def _count_written(seen: SeenTrial) -> _Pages:
