@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pgdyno.analyse.charts import chart_trial
 from pgdyno.analyse.episode import Episode, EpisodeKind
 from pgdyno.analyse.episodes import Course, describe_episodes, find_episodes, find_trial_episodes
-from pgdyno.analyse.episodes_fit import Shape, Template
+from pgdyno.analyse.episodes_fit import Shape, Template, find_shapes
 from pgdyno.analyse.types import ChartKind, Series
 from pgdyno.record.store import open_record
 from pgdyno.record.trial_data import read_trial_data
@@ -203,6 +203,17 @@ def test_a_template_is_the_mean_over_each_observation(shape: Shape) -> None:
     fine = (np.arange(20 * 1000) + 0.5) / 1000
     inside = (fine - 3.3) % 5.5 < 2.2 if shape is Shape.CYCLE else fine >= 3.3
     assert template.draw(20) == pytest.approx(inside.reshape(20, 1000).mean(axis=1), abs=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("start", "stop"),
+    [(9.5, 11.5), (9.75, 12.25), (10.0, 11.5), (10.0, 12.0), (10.25, 12.0), (10.25, 13.75), (9.5, 14.75)],
+)
+def test_a_short_dent_is_placed_within_its_observations(start: float, stop: float) -> None:
+    noise = 0.001 * np.random.default_rng(12).normal(size=20)
+    down, up = find_shapes(noise - 0.5 * Template(shape=Shape.DENT, start=start, stop=stop).draw(20))
+    assert (down.template.start, up.template.start) == (start, stop)
+    assert (down.size, up.size) == (pytest.approx(-0.5, abs=0.01), pytest.approx(0.5, abs=0.01))
 
 
 def charts_of(values: np.ndarray) -> dict[ChartKind, tuple[Series, ...]]:

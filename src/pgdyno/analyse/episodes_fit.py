@@ -188,7 +188,11 @@ def _neighbours(coarse: Template, count: int) -> Iterator[Template]:
                 yield replace(start=start, tail=coarse.tail * factor)
     elif coarse.shape is Shape.DENT:
         for start, stop in itertools.product(moves, moves):
-            yield replace(start=coarse.start + start, stop=coarse.stop + stop)
+            moved = replace(start=coarse.start + start, stop=coarse.stop + stop)
+            # Only what lies wholly in a dent has its depth: a shallow one as long as two observations, and a deep one in
+            # the middle of them, are the same means.
+            if math.ceil(moved.start) + 1 <= math.floor(moved.stop):
+                yield moved
     elif coarse.period is not None:
         for start, width, period in itertools.product(moves[::2], moves[::2], moves[::2]):
             if coarse.width + width > 0:
