@@ -88,7 +88,8 @@ def test_what_comes_from_outside_has_no_length_to_run(record: StudyRecord) -> No
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"kind": EpisodeKind.STALL, "until_s": 14.0, "recovery_s": 4.0}, "Next to nothing was done for 4.0 s from 10 s on;"),
+        ({"kind": EpisodeKind.STALL, "until_s": 14.0, "after": 20.0, "change_ratio": -0.999}, "Next to nothing was done for 4.0 s from 10 s on;"),
+        ({"kind": EpisodeKind.STALL, "until_s": 11.0, "after": 734.0, "change_ratio": -0.952}, "Throughput fell to 734 TPS (-95 %) for 1.0 s from 10 s on;"),
         ({"kind": EpisodeKind.STALL, "until_s": 14.0, "recovery_s": 9.0}, "on, back at its level after 9 s;"),
         ({"until_s": 18.0, "recovery_s": 8.0}, "fell by 44 % after 10 s for 8 s;"),
         ({"kind": EpisodeKind.SAWTOOTH, "period_s": 24.0, "recovery_s": 8.0}, "fell by 44 % for 8 s every 24 s;"),

@@ -15,7 +15,7 @@ class EpisodeKind(enum.Enum):
     RECOVERY = "recovery"
     """A rise that stays, after a drop."""
     STALL = "stall"
-    """A gap: next to nothing is done, and then all goes on."""
+    """A gap: far less is done for some seconds, or nothing, and then all goes on."""
     SAWTOOTH = "sawtooth"
     """Drops that come back at about equal distances, as checkpoints make them."""
     DECLINE = "decline"
@@ -26,6 +26,9 @@ class EpisodeKind(enum.Enum):
 
 WORSE = frozenset({EpisodeKind.CLIFF, EpisodeKind.STALL, EpisodeKind.SAWTOOTH, EpisodeKind.DECLINE})
 """Kinds for the worse: the others are told, and no cause is looked for."""
+
+NOTHING_RATIO = 0.02
+"""Of the level: no more is next to nothing."""
 
 
 class Episode(msgspec.Struct, frozen=True, kw_only=True):

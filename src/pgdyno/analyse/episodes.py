@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from pgdyno.analyse.episode import WORSE, Episode, EpisodeKind
+from pgdyno.analyse.episode import NOTHING_RATIO, WORSE, Episode, EpisodeKind
 from pgdyno.analyse.episodes_fit import LEAST_OBSERVATIONS, Fit, Shape, Template, find_shapes
 from pgdyno.analyse.types import ChartKind, Event, Series
 
@@ -39,7 +39,6 @@ _LEAST_CHANGE = {"tps": 0.05}
 _LEAST_CHANGE_OF_LATENCY = 0.25
 _STALL_RATIO = 0.3
 _STALL_SPREADS = 4.5
-_NOTHING_RATIO = 0.02
 _AGAIN_RATIO = 0.9
 _LEVEL_S = 15.0
 # Of the whole: a change that takes longer is a slope, and one that begins earlier, a beginning.
@@ -145,7 +144,7 @@ def _find_stalls(line: _Line) -> Iterator[Episode]:
     values, half = line.values, max(round(_LEVEL_S / line.step_s), LEAST_OBSERVATIONS)
     level = np.array([np.median(values[max(0, i - half) : i + half + 1]) for i in range(len(values))])
     spread = _MAD * float(np.median(np.abs(values / np.maximum(level, 1e-9) - 1)))
-    limit = level * np.clip(1 - _STALL_SPREADS * spread, _NOTHING_RATIO, _STALL_RATIO)
+    limit = level * np.clip(1 - _STALL_SPREADS * spread, NOTHING_RATIO, _STALL_RATIO)
     low = (values <= limit) & (level * line.step_s >= _LEAST_COUNT)
     for start, stop in _runs(low):
         around = level[min(stop, len(values) - 1)]

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from pgdyno.analyse.episode import WORSE, Episode, EpisodeKind
+from pgdyno.analyse.episode import NOTHING_RATIO, WORSE, Episode, EpisodeKind
 from pgdyno.analyse.episode_causes import Cause, EpisodeCauses, Suspect
 from pgdyno.analyse.types import ChartKind, StudyAnalysis, TrialAnalysis, WorkloadAnalysis
 from pgdyno.explain.finding import Finding, Rival, Severity
@@ -159,7 +159,9 @@ def _say_stall(one: Episode) -> str:
     length_s = (one.until_s or one.from_s) - one.from_s
     is_slow = one.recovery_s is not None and one.recovery_s > length_s + 1.0
     back = f", back at its level after {_seconds(one.recovery_s or 0.0)}" if is_slow else ""
-    return f"Next to nothing was done for {_seconds(length_s)} from {_seconds(one.from_s)} on{back}"
+    fell = f"Throughput fell to {_level(one.after)} TPS ({one.change_ratio * 100:+.0f} %)"
+    what = "Next to nothing was done" if one.after <= NOTHING_RATIO * one.before else fell
+    return f"{what} for {_seconds(length_s)} from {_seconds(one.from_s)} on{back}"
 
 
 def _say_sawtooth(one: Episode) -> str:
@@ -190,7 +192,7 @@ _CLAIMS = {
 }
 _WHY = {
     EpisodeKind.CLIFF: "An average across it is a level that never was; a run that ends before it shows a speed that does not last.",
-    EpisodeKind.STALL: "Every client waits for its whole length, which averages and all but the last percentiles hide.",
+    EpisodeKind.STALL: "Clients wait for most of its length or all of it, which averages and all but the last percentiles hide.",
     EpisodeKind.SAWTOOTH: "An average over parts of cycles depends on where it begins and ends.",
     EpisodeKind.DECLINE: "The longer the run, the lower its average: it has none of its own yet.",
     EpisodeKind.WARM_UP: "Averages with it are too low, and differ with the length of the run.",
