@@ -26,6 +26,8 @@ from pgdyno.record.types import StudyRecord
 from pgdyno.units import PAGE_BYTES
 
 _TIMES = 2.0
+# Twice the hardware and the intervals of a few trials; beyond, a range tells how few they were.
+_WIDEST_RANGE = 5.0
 _CPUS, _MEMORY, _DISK = "twice the CPUs", "twice the memory", "a disk twice as quick"
 _READING = frozenset({BoundKind.READS, BoundKind.READ_BYTES})
 
@@ -102,6 +104,8 @@ def _range(
     high_tps = None if binds is None else highs[binds]
     if high_tps is None:
         return _absent(change, "a bound has no interval, or there is none")
+    if high_tps > _WIDEST_RANGE * low_tps:
+        return _absent(change, "trials are too few for a range that says something")
     unknown = (
         "" if any(one.kind.is_of_disk for one in bounds) else "; the disk, of which nothing is known, may bind before"
     )

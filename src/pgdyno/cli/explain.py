@@ -26,6 +26,13 @@ from pgdyno.errors import SpecError
 def explain(
     record: RecordArgument = None,
     *,
+    disk: Annotated[
+        Path | None,
+        typer.Option(
+            help="Card of another disk, as `pgdyno disk` writes it: how much of the loads would it carry?",
+            show_default=False,
+        ),
+    ] = None,
     confirm: Annotated[
         bool,
         typer.Option(
@@ -73,6 +80,8 @@ def explain(
         from pgdyno.flow.study import Place, find_record
 
         store = find_record(record, records)
+        if confirm and disk is not None:
+            raise SpecError("--disk imagines a disk, and --confirm measures on this one", hint="leave one out")
         if confirm:
             wishes = Wishes(minutes=minutes, duration=duration)
             place = Place.make(out=out, home=home, run_as=run_as)
@@ -82,11 +91,12 @@ def explain(
         if said:
             option = f"--{said[0].replace('_', '-')}"
             raise SpecError(f"{option} is of an experiment, and none was asked for", hint="add --confirm")
-        show(explain_record(store))
+        show(explain_record(store, disk=disk))
 
 
 EXPLAIN_EXAMPLES = (
     "Examples:\n\n`pgdyno explain` · the newest record here\n\n"
     "`pgdyno explain pgdyno-records/20261121-093000-bench --json`\n\n"
+    "`pgdyno explain --disk pgdyno-disks/gp3.json` · on another disk\n\n"
     "`pgdyno explain pgdyno-records/20261121-093000-bench --confirm --workload tpcb-like`"
 )

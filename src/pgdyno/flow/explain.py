@@ -14,6 +14,8 @@ from pathlib import Path
 import msgspec
 from rich.console import RenderableType
 
+from pgdyno.analyse.capacity_projection import project_disk
+from pgdyno.analyse.disk_join import find_limits
 from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.errors import InterruptedStudyError, SpecError
 from pgdyno.explain.explanations import LIMITS
@@ -24,6 +26,7 @@ from pgdyno.flow.ui import Ui
 from pgdyno.plan.experiment import Arm
 from pgdyno.plan.plan import plan_study
 from pgdyno.record.confirmation import Confirmation, add_confirmation
+from pgdyno.record.disk_card import read_card
 from pgdyno.record.store import STUDY_FILE, RecordStore
 from pgdyno.record.tuned import Tuned
 from pgdyno.record.types import StudyRecord
@@ -46,6 +49,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """A record's explanation, ready to be shown."""
 
     report: ReportInput
+    change: str = ""
+    """Of the machine, that was asked for."""
 
     def to_json(self) -> bytes:
         """One document."""
@@ -57,7 +62,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         """As a person reads it."""
         from pgdyno.report.explanation_terminal import render_explanation  # noqa: PLC0415 - what is shown is loaded
 
-        return render_explanation(self.report)
+        return render_explanation(self.report, change=self.change)
 
 
 class Wishes(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,9 +85,26 @@ class _Subject(msgspec.Struct, frozen=True, kw_only=True):
     """By how much TPS changes at the least, if it is that."""
 
 
-def explain(store: RecordStore) -> Explanation:
-    """Explain a record; nothing is measured or written."""
-    return Explanation(report=compose_report(store).report)
+def explain(store: RecordStore, *, disk: Path | None = None) -> Explanation:
+    """Explain a record; nothing is measured or written.
+
+    Args:
+        store: Of the record.
+        disk: Card of another disk, on which its loads are imagined.
+
+    Raises:
+        SpecError: The record has no trial that ended, or the card cannot be read.
+    """
+    report = compose_report(store).report
+    if disk is None:
+        return Explanation(report=report)
+    limits, change = find_limits(read_card(disk)), f"the disk of {disk}"
+    capacities = tuple(
+        msgspec.structs.replace(one, projections=(*one.projections, project_disk(one, limits, change)))
+        for one in report.analysis.capacities
+    )
+    analysis = msgspec.structs.replace(report.analysis, capacities=capacities)
+    return Explanation(report=msgspec.structs.replace(report, analysis=analysis), change=change)
 
 
 def confirm(store: RecordStore, *, workload: str | None, wishes: Wishes, place: Place, ui: Ui) -> Explanation:

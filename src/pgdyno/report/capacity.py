@@ -115,6 +115,20 @@ def projections_table(capacity: Capacity) -> Table | None:
     )
 
 
+def describe_projection(capacity: Capacity, change: str) -> str:
+    """Where the most TPS of a load would lie with a change; empty where that was not reckoned."""
+    found = next((one for one in capacity.projections if one.change == change), None)
+    if found is None:
+        return ""
+    if found.low_tps is None or found.high_tps is None:
+        return f"{capacity.workload}: not known, for {found.reason}."
+    binds = "" if found.binds is None else f", the limit of {found.binds.noun} then"
+    return (
+        f"{capacity.workload}: {format_number(found.low_tps)} TPS, as here, to {format_number(found.high_tps)} TPS at"
+        f" most{binds} ({found.how})."
+    )
+
+
 def describe_tiers(tiers: Tiers) -> tuple[str, ...]:
     """`Up to 15,000 TPS: c7g.large. Above that, up to 31,000: c7g.xlarge.` and who is in no tier."""
     said = [_describe_tier(tier) for tier in tiers.tiers]

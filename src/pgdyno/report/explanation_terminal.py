@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from pgdyno.report import content
+from pgdyno.report.capacity import describe_projection
 from pgdyno.report.evidence import time_table
 from pgdyno.report.finding_words import join_places, list_explained, list_findings
 from pgdyno.report.first_page import make_first_page
@@ -20,11 +21,17 @@ from pgdyno.report.paragraph import Paragraph
 _HEADING = "bold underline"
 
 
-def render_explanation(report: ReportInput) -> RenderableType:
-    """Render a record's explanation."""
+def render_explanation(report: ReportInput, *, change: str = "") -> RenderableType:
+    """Render a record's explanation.
+
+    Args:
+        report: Of the record.
+        change: Of the machine that was asked for, of which the projections are shown; empty for none.
+    """
     lines: list[RenderableType] = [Paragraph(content.describe_bench(report), by=0), ""]
     lines += list_first_page(make_first_page(report), is_full=True)
     lines += _list_times(report)
+    lines += _list_projections(report, change)
     lines += _list_health(report)
     lines += _list_doubts(report)
     lines += ["", Text(f"charts and figures: {report.record_dir}/report.html", no_wrap=True, overflow="ignore")]
@@ -38,6 +45,14 @@ def _list_times(report: ReportInput) -> Iterator[RenderableType]:
             yield ""
             yield Paragraph(Text(f"{workload.name}: {table.caption}", style=_HEADING), by=0)
             yield Grid(table)
+
+
+def _list_projections(report: ReportInput, change: str) -> Iterator[RenderableType]:
+    told = [describe_projection(one, change) for one in report.analysis.capacities]
+    if any(told):
+        yield ""
+        yield Paragraph(Text(f"With {change}: projected, not measured", style=_HEADING), by=0)
+        yield from (Paragraph(one) for one in told if one)
 
 
 def _list_health(report: ReportInput) -> Iterator[RenderableType]:
