@@ -11,14 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from pgdyno.analyse.estimate import Estimate
+from pgdyno.analyse.estimate import Estimate, scale_estimate
 from pgdyno.analyse.rate_search import RateSearch
 from pgdyno.analyse.types import StudyAnalysis, WorkloadAnalysis
 from pgdyno.facts.instances import Instance, find_instance, list_instances
 from pgdyno.price.alternatives import Alternatives, find_alternatives
 from pgdyno.price.book import PriceBook
 from pgdyno.price.cost import HostCost, price_host
-from pgdyno.price.worth import Load, Worth, scale, share_of_full, weigh
+from pgdyno.price.worth import Load, Worth, share_of_full, weigh
 from pgdyno.record.types import HostFacts, StudyRecord
 from pgdyno.spec.host import HostSpec
 from pgdyno.units import format_bytes, format_cpus
@@ -124,7 +124,7 @@ def _weigh_workload(
         name=name,
         durability_given_up=given_up,
         tps=tps,
-        tps_per_cpu=scale(tps, 1 / host.usable_cpu_count, unit="tps"),
+        tps_per_cpu=scale_estimate(tps, 1 / host.usable_cpu_count, unit="tps"),
         worths=weigh(tps, cost, load) if is_known else (),
         share_of_full=share_of_full(tps, load) if is_known and load is not None else None,
         reason=None if is_known else tps.reason,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from pgdyno.analyse.estimate import Estimate
+from pgdyno.analyse.estimate import Estimate, scale_estimate
 from pgdyno.facts.prices import Term
 from pgdyno.price.cost import MONTH_H, HostCost
 
@@ -61,7 +61,7 @@ def cost_per_million(per_month: float, tps: Estimate, *, currency: str, month_h:
 
 def tps_per_money(tps: Estimate, per_month: float, *, currency: str) -> Estimate:
     """TPS for each unit of the currency that is paid a month."""
-    return scale(tps, 1.0 / per_month, unit=f"tps/{currency}")
+    return scale_estimate(tps, 1.0 / per_month, unit=f"tps/{currency}")
 
 
 def share_of_full(tps: Estimate, load: Load) -> Estimate:
@@ -73,18 +73,12 @@ def share_of_full(tps: Estimate, load: Load) -> Estimate:
     )
 
 
-def scale(estimate: Estimate, factor: float, *, unit: str) -> Estimate:
-    """An estimate times a number that is exact and above 0."""
-    ends = {end: None if (at := getattr(estimate, end)) is None else at * factor for end in ("value", "low", "high")}
-    return msgspec.structs.replace(estimate, **ends, unit=unit)
-
-
 def _at_load(per_month: float, tps: Estimate, load: Load, *, currency: str) -> Estimate | None:
     share = share_of_full(tps, load)
     if share.value is None or share.value > 1.0:
         return None
     if load.tps is None:
-        return scale(cost_per_million(per_month, tps, currency=currency), 1.0 / share.value, unit=currency)
+        return scale_estimate(cost_per_million(per_month, tps, currency=currency), 1.0 / share.value, unit=currency)
     # What is done is said, and so is the price: nothing of it is in doubt.
     value = per_month * _MILLION / (MONTH_H * 3600.0) / load.tps
     return Estimate(value=value, low=value, high=value, n=tps.n, unit=currency)
