@@ -9,7 +9,7 @@
 # It refuses to touch a .venv that it did not make.
 
 holder=pgdyno.flock     # the file that is locked; also the mark of an environment made here
-newest_minor=13         # ruptures has no wheels for 3.14 yet
+newest_minor=13         # the newest that all wheels were seen for
 oldest_minor=11
 
 say() { printf 'pgdyno: %s\n' "$*" >&2; }
