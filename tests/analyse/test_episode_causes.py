@@ -9,6 +9,7 @@ from pgdyno.analyse.episode import Episode, EpisodeKind
 from pgdyno.analyse.episode_causes import Cause, EpisodeCauses, find_causes
 from pgdyno.analyse.episodes import find_trial_episodes
 from pgdyno.record.trial_data import TrialData
+from pgdyno.record.types import SettingFact
 from tests.analyse.planted_episodes import AT_S, DEVICE, checkpoint, cliff, grow, level, pick, put, read_planted, vacuum
 
 QUIET = read_planted("quiet")
@@ -171,6 +172,27 @@ def test_what_was_not_sampled_is_said() -> None:
     ]
     (without,) = find_causes(QUIET, [cliff()], device=None)
     assert any("the disk" in one for one in without.absent)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("log_checkpoints", "off", "checkpoints (log_checkpoints was off)"),
+        ("log_autovacuum_min_duration", "10000", "automatic vacuums of less than 10 s (log_autovacuum_min_duration)"),
+        ("log_autovacuum_min_duration", None, "automatic vacuums of less than 600 s (log_autovacuum_min_duration)"),
+        ("log_autovacuum_min_duration", "-1", "autovacuum (log_autovacuum_min_duration was -1)"),
+    ],
+)
+def test_what_the_server_was_told_not_to_log_is_said(name: str, value: str | None, words: str) -> None:
+    others = tuple(one for one in QUIET.record.settings if one.name != name)
+    # Only what is not as built in is recorded.
+    own = () if value is None else (SettingFact(name=name, value=value, unit=None, boot_value=None, source="file"),)
+    record = msgspec.structs.replace(QUIET.record, settings=(*others, *own))
+    causes = look(msgspec.structs.replace(checkpoint(busy_disk(QUIET), "time"), record=record))
+    assert words in causes.absent
+    is_seen = name != "log_checkpoints"
+    assert (Cause.CHECKPOINT in {one.cause for one in causes.suspects}) is is_seen
+    assert look(QUIET).absent == ()
 
 
 def test_a_trial_cut_short_in_its_samples_names_nothing() -> None:

@@ -147,7 +147,7 @@ def _quota(scene: EpisodeScene) -> Iterator[Suspect]:
 
 
 def _checkpoint(scene: EpisodeScene) -> Iterator[Suspect]:
-    if not scene.data.log:
+    if not scene.has_checkpoints:
         return
     begun, covered = scene.begins_with(scene.checkpoints), scene.cover_ratios(scene.checkpoints)
     is_in_time = covered.rise >= _COVER_RISE or (bool(begun) and not _is_crowded(scene))
@@ -164,7 +164,7 @@ def _is_crowded(scene: EpisodeScene) -> bool:
 
 def _full_page_images(scene: EpisodeScene) -> Iterator[Suspect]:
     images, wal = scene.compare("fpi"), scene.compare("wal")
-    if images is None or wal is None or not scene.data.log:
+    if images is None or wal is None or not scene.has_checkpoints:
         return
     # Per transaction: there were fewer of them.
     more_wal = wal.factor / max(1 - _lost_ratio(scene.episode), 0.01)

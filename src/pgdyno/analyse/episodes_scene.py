@@ -31,6 +31,9 @@ _SUMS = {
     "disk_iops": ("disk_read_iops", "disk_write_iops"),
     "disk_bytes_per_s": ("disk_read_bytes_per_s", "disk_write_bytes_per_s"),
 }
+_LOGGED_VACUUMS = "log_autovacuum_min_duration"
+# As built in. Source: PostgreSQL 18 manual, section 19.8.2.
+_LOGGED_VACUUMS_MS = 600_000
 TOLERANCE_S = 3.0
 """How far an episode's beginning and its cause may lie apart: levels are looked for in means of 3 s."""
 
@@ -110,7 +113,16 @@ class EpisodeScene:
             missing.append(f"WAL and writes of the server ({self._gap('server sampler')})")
         if not self.data.log:
             missing.append(f"checkpoints and autovacuum ({self._gap('server log')})")
+        elif not self.has_checkpoints:
+            missing.append("checkpoints (log_checkpoints was off)")
+        if self.data.log:
+            missing.extend(self._say_unlogged_vacuums())
         return tuple(missing)
+
+    @functools.cached_property
+    def has_checkpoints(self) -> bool:
+        """Whether the server's log would tell of one."""
+        return bool(self.data.log) and self._settings.get("log_checkpoints") != "off"
 
     @functools.cached_property
     def checkpoints(self) -> tuple[Span, ...]:
@@ -226,6 +238,21 @@ class EpisodeScene:
         if begun is not None and begun.origin is not None:
             from_s = begun.origin.monotonic_s - self.start_s
             yield Span(from_s=from_s, until_s=max(self.length_s, from_s), what=_say_checkpoint(begun))
+
+    @functools.cached_property
+    def _settings(self) -> dict[str, str]:
+        """Those that are not as built in."""
+        return {one.name: one.value for one in self.data.record.settings}
+
+    def _say_unlogged_vacuums(self) -> Iterator[str]:
+        # A server that pgdyno started has some: without any, they were not read.
+        if not self._settings:
+            return
+        least_ms = float(self._settings.get(_LOGGED_VACUUMS, _LOGGED_VACUUMS_MS))
+        if least_ms < 0.0:
+            yield f"autovacuum ({_LOGGED_VACUUMS} was -1)"
+        elif least_ms:
+            yield f"automatic vacuums of less than {least_ms / 1000:g} s ({_LOGGED_VACUUMS})"
 
     def _gap(self, source: str) -> str:
         return next((gap.reason for gap in self.data.gaps if gap.source == source), "nothing was recorded")

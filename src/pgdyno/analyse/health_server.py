@@ -113,6 +113,8 @@ def checkpoint_distance(seen: SeenTrial) -> Reading:
         return unread(_NO_LOAD)
     if not seen.data.log:
         return unread(seen.why_unsampled("server log"))
+    if seen.setting("log_checkpoints") == "off":
+        return unread("log_checkpoints was off")
     begun = sorted(
         entry.origin.monotonic_s
         for entry in seen.data.log
