@@ -5,13 +5,17 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import msgspec
+import pytest
+
 from pgdyno.analyse.estimate import DoubtKind
 from pgdyno.analyse.study import analyse_study
 from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.record.store import open_record
 from pgdyno.record.trial_data import read_trial_data
 
-RECORD = Path(__file__).parents[1] / "data" / "records" / "v1-pg18"
+RECORDS = Path(__file__).parents[1] / "data" / "records"
+RECORD = RECORDS / "v1-pg18"
 
 
 def analyse_without(folder: Path, *lost: str) -> WorkloadAnalysis:
@@ -39,6 +43,21 @@ def test_a_finished_trial_without_its_log_keeps_pgbenchs_tps_and_says_so(tmp_pat
     reasons = {percentile.reason for percentile in first.percentiles}
     (gap,) = [gap for gap in first.gaps if gap.source == "transaction log"]
     assert reasons == {gap.reason}
+
+
+@pytest.mark.parametrize("rate_tps", [None, 5000.0])
+def test_levels_of_a_load_at_its_own_rate_are_that_rates(rate_tps: float | None) -> None:
+    store = open_record(RECORDS.parent / "episodes" / "quota")
+    record = store.read_record()
+    data = [read_trial_data(store.trial_dir(trial.planned.number), trial) for trial in store.read_trials()]
+    loads = tuple(msgspec.structs.replace(one, rate_tps=rate_tps) for one in record.plan.workloads)
+    planned = msgspec.structs.replace(record, plan=msgspec.structs.replace(record.plan, workloads=loads))
+    (trial,) = analyse_study(planned, data).workloads[0].trials
+    assert trial.record.planned.rate_tps is None
+    assert bool(trial.episodes) is (rate_tps is None)
+    assert trial.episodes_absent == (None if rate_tps is None else "the rate was given: only stalls are told")
+    variation = next(row for row in trial.health if row.check == "tps_variation_ratio")
+    assert (variation.reason == "the rate was scheduled") is (rate_tps is not None)
 
 
 def test_without_any_figures_there_are_none(tmp_path: Path) -> None:

@@ -288,7 +288,7 @@ def _is_enough(wait: Before, scene: EpisodeScene) -> bool:
     if one.metric != "tps":
         longer_ms = one.after - one.before
     elif summary is not None and summary.client_count is not None and one.before > 0.0:
-        # Source: Little's law, in a closed loop.
+        # Source: Little's law, in a closed loop. At a given rate clients idle before it, and it is even more.
         longer_ms = 1000 * summary.client_count * (1 / max(one.after, 1e-3) - 1 / one.before)
     else:
         return True

@@ -48,8 +48,7 @@ def variation_of(tps: np.ndarray) -> float:
 
 
 def _why_no_variation(seen: SeenTrial, *, seconds: int, mean_tps: float) -> str | None:
-    planned = seen.data.record.planned
-    if planned.rate_tps is not None or seen.record.plan.find_workload(planned.workload).rate_tps is not None:
+    if seen.record.plan.find_load(seen.data.record.planned).rate_tps is not None:
         return "the rate was scheduled"
     if seconds < _LEAST_SECONDS:
         return f"fewer than {_LEAST_SECONDS} steady seconds"

@@ -177,7 +177,7 @@ def analyse_trial(
     device = record.host.data_disk.block_device
     counts = _counts_per_transaction(data)
     charts = chart_trial(data, disk=device)
-    course = _find_course(data, charts)
+    course = _find_course(workload, data, charts)
     # Variants that alternate have rates of their own, and those of the whole trial are nobody's.
     tps = None if throughput is None or len(data.record.planned.arms) > 1 else throughput.tps
     disk = None if limits is None or not is_finished else join_trial(data, workload, limits, device=device, tps=tps)
@@ -242,11 +242,11 @@ def _count(data: TrialData, field: str) -> int | None:
     return count
 
 
-def _find_course(data: TrialData, charts: Mapping[ChartKind, Sequence[Series]]) -> Course:
-    planned = data.record.planned
+def _find_course(workload: PlannedWorkload, data: TrialData, charts: Mapping[ChartKind, Sequence[Series]]) -> Course:
     if data.record.status is not TrialStatus.FINISHED:
         return Course(episodes=(), reason="the trial failed")
-    return find_trial_episodes(charts, is_mixed=len(planned.arms) > 1, is_scheduled=planned.rate_tps is not None)
+    is_mixed = len(data.record.planned.arms) > 1
+    return find_trial_episodes(charts, is_mixed=is_mixed, is_scheduled=workload.rate_tps is not None)
 
 
 def _counts_per_transaction(data: TrialData) -> dict[str, float | None]:
