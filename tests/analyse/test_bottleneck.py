@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgdyno.analyse.bottleneck import judge_workload
+from pgdyno.analyse.bottleneck_signs import read_signs
 from pgdyno.analyse.study import analyse_study, analyse_trial
 from pgdyno.analyse.time_model import measure_time
 from pgdyno.analyse.time_share import Bottleneck, Certainty, Resource, TimeShare, TransactionTime
-from pgdyno.analyse.types import TrialAnalysis
+from pgdyno.analyse.types import ChartKind, Event, Series, TrialAnalysis
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.store import open_record
 from pgdyno.record.trial_data import TrialData, read_trial_data
@@ -86,6 +87,139 @@ def test_the_same_waits_are_the_cause_where_the_cpus_are_not() -> None:
 def test_full_cpus_of_others_are_no_reason_where_the_loads_own_waits_were_counted() -> None:
     found = judge_one(make_timed(WAITING, cpu_share=0.05, others_share=0.89, **FLUSHING))
     assert found.resource is Resource.WAL_FLUSH
+
+
+def test_full_cpus_are_blamed_with_what_was_seen_and_no_more() -> None:
+    found = judge_one(make_timed(WAITING, cpu_share=0.99))
+    assert (found.resource, found.certainty) == (Resource.CPU, Certainty.LIKELY)
+    assert found.evidence[0].startswith("12 % (12 to 12 %) of the clients' time")
+    assert found.evidence[1].endswith("the rest of that time is put down to them, too")
+    assert found.share is not None
+    assert found.share.ratio == pytest.approx(1 / 8)
+
+
+@pytest.mark.parametrize("others", [None, 0.6])
+def test_who_fills_the_cpus_must_be_seen_where_nobody_counted_for_the_backends(others: float | None) -> None:
+    """Else neither the waits nor the CPUs can be named."""
+    trial = analyse(make_timed(WAITING, cpu_share=0.99))
+    found = judge([msgspec.structs.replace(trial, shares={**trial.shares, "cpu_others_ratio": others})])
+    assert (found.resource, found.certainty) == (Resource.UNKNOWN, Certainty.UNKNOWN)
+    assert found.evidence[0].startswith("all CPUs 99 % busy")
+
+
+@pytest.mark.parametrize(("busy", "others"), [(0.98, 0.51), (0.944, 0.493), (0.537, 0.046)])
+def test_a_load_on_some_of_the_cpus_is_judged_by_these_whatever_runs_on_the_rest(busy: float, others: float) -> None:
+    trial = analyse(make_timed({IDLE: 6.2, FLUSH: 1.7, RUNNING: 0.1}))
+    record = msgspec.structs.replace(
+        make_record(), host=msgspec.structs.replace(make_record().host, cpu_count=1, cpu_limit=None)
+    )
+    shares = {**trial.shares, "cpu_busy_ratio": busy, "cpu_others_ratio": others}
+    found = judge_workload(record, LOAD, [msgspec.structs.replace(trial, shares=shares, cpus_seen_count=2)])
+    assert found is not None
+    assert (found.resource, found.certainty) == (Resource.CPU, Certainty.LIKELY)
+
+
+def test_a_full_pgbench_keeps_cpus_from_being_sure() -> None:
+    """Of a load generator in a control group: pgbench's thread 96 % busy, mostly waiting."""
+    free = make_timed(
+        {RUNNING: 7.5, IDLE: 0.5}, backends=(0.5, 7.0), threads=[(0.1, 0.2)], cpu_share=0.2, others_share=0.77
+    )
+    assert judge_one(free).certainty is Certainty.STRONG
+    full = make_timed(
+        {RUNNING: 7.5, IDLE: 0.5}, backends=(0.5, 7.0), threads=[(0.1, 0.86)], cpu_share=0.2, others_share=0.77
+    )
+    found = judge_one(full)
+    assert (found.resource, found.certainty) == (Resource.CPU, Certainty.LIKELY)
+    assert any(sentence.startswith("but pgbench's busiest thread") for sentence in found.evidence)
+
+
+def test_what_repeats_a_share_or_is_small_is_no_support() -> None:
+    """The kernel's count is where the CPU share is from, other programs are a rival, and 5 % of a card are none."""
+    queue = make_timed({RUNNING: 7.0, FLUSH: 1.0}, backends=(1.0, 6.0), threads=[(0.1, 0.1)], others_share=0.2)
+    found = judge_one(queue)
+    assert (found.resource, found.certainty) == (Resource.CPU, Certainty.LIKELY)
+    assert any("had no CPU" in sentence for sentence in found.evidence)
+
+
+def test_a_share_that_chance_makes_is_not_sure() -> None:
+    by_second = [8.0, 8.0, 8.0, 0.5, 0.5, 0.5, 8.0, 8.0, 0.5, 8.0]
+    data = make_timed({ROW: by_second, FLUSH: [8.0 - one for one in by_second]}, **FLUSHING)
+    found = judge_one(data, scale=1)
+    assert (found.resource, found.certainty) == (Resource.LOCK, Certainty.LIKELY)
+
+
+def test_few_looks_make_nothing_sure() -> None:
+    waits = {ROW: 6.0, RUNNING: 1.0, FLUSH: 1.0}
+    seen = analyse(make_timed(waits, **FLUSHING), scale=1)
+    assert seen.time is not None
+    few = msgspec.structs.replace(seen, time=msgspec.structs.replace(seen.time, observed_count=20))
+    assert judge([few], scale=1).certainty is Certainty.LIKELY
+
+
+WRITING = Event(kind="checkpoint", t_s=0.0, until_s=9.5, text="checkpoint (wal)")
+
+
+def with_writes(pages: float, *, events: tuple[Event, ...] = (WRITING,), **shares: float) -> TrialAnalysis:
+    """A trial that waits for flushes, of which the checkpointer wrote so many bytes of data for each of WAL."""
+
+    def draw(label: str, per_s: float) -> Series:
+        return Series(metric="", label=label, unit="bytes/s", t_s=(1.0, 2.0), values=(per_s, per_s))
+
+    trial = analyse(make_timed(WAITING, **FLUSHING))
+    drawn = {ChartKind.WAL: (draw("WAL", 1e6),), ChartKind.BUFFER_WRITES: (draw("checkpointer", pages * 1e6),)}
+    return msgspec.structs.replace(
+        trial, charts={**trial.charts, **drawn}, events=events, shares={**trial.shares, **shares}
+    )
+
+
+def test_flushes_are_put_down_to_writes_only_where_postgresql_wrote_data() -> None:
+    found = judge([with_writes(0.6)])
+    assert (found.resource, found.certainty) == (Resource.DATA_WRITE, Certainty.LIKELY)
+    assert found.rivals[0][0] is Resource.WAL_FLUSH
+    assert found.evidence[1] == "checkpoints wrote 95 % of the time; PostgreSQL wrote 0.6 bytes of data for each of WAL"
+    # A checkpoint that takes its time, a disk that flushes all the time: neither is data that was written.
+    assert judge([with_writes(0.02, disk_util_ratio=0.97)]).resource is Resource.WAL_FLUSH
+    assert judge([with_writes(0.6, events=(), disk_util_ratio=0.97)]).resource is Resource.WAL_FLUSH
+
+
+@pytest.mark.parametrize(
+    ("waits", "threads", "scale"),
+    [
+        ({ROW: 7.2, IDLE: 0.8}, [(0.05, 0.05)], 50),
+        ({IDLE: 8.0}, [(0.7, 0.0)], 50),
+        ({ROW: 4.0, IDLE: 4.0}, [(0.1, 0.0)], 50),
+        ({ROW: 5.0, IDLE: 3.0}, [(0.1, 0.0)], 50),
+    ],
+)
+def test_time_of_no_limit_is_neither_lost_nor_given_away(
+    waits: dict[tuple[str, str, str], float], threads: list[tuple[float, float]], scale: int
+) -> None:
+    found = judge_one(make_timed(waits, backends=(0.001, 0.0), threads=threads), scale=scale)
+    if waits.get(ROW, 0.0) > 4.0:
+        # Nobody was seen holding a row for something else.
+        assert found.resource is Resource.LOCK
+    assert found.evidence
+
+
+def test_clocks_that_were_off_are_said() -> None:
+    found = judge_one(make_timed(WAITING, **FLUSHING))
+    assert any("track_wal_io_timing was off" in one for one in found.absent)
+
+
+def test_requests_under_way_are_what_the_devices_clock_grew_by() -> None:
+    """Ten reads of 100 ms in one second and a thousand of 1 ms in the next: one under way in each."""
+    trial = analyse(make_timed(WAITING, **FLUSHING))
+
+    def draw(label: str, *values: float | None) -> Series:
+        return Series(metric="", label=label, unit="", t_s=(1.0, 2.0, 3.0), values=values)
+
+    charts = {
+        **trial.charts,
+        ChartKind.DISK_IOPS: (draw("reads", 10.0, 1000.0, 0.0),),
+        ChartKind.DISK_LATENCY: (draw("read", 100.0, 1.0, None),),
+    }
+    signs = read_signs(make_record(), LOAD, msgspec.structs.replace(trial, charts=charts))
+    assert signs.reading == pytest.approx(2 / 3)
 
 
 def test_waits_that_are_a_queue_for_a_cpu_are_the_cpus() -> None:
@@ -166,11 +300,41 @@ def test_clients_of_an_old_record_may_have_waited_for_a_cpu_so_that_nobody_knows
     assert "how long pgbench's threads waited for a CPU was not seen" in found.evidence[0]
 
 
-def test_a_schedule_that_is_kept_is_all_that_limits() -> None:
+def schedule(**changes: object) -> Bottleneck:
+    """Of a trial at 1,000 TPS scheduled, which did 10,000 transactions in 10 s, unless it says otherwise."""
     load = make_workload("tpcb-like", clients=8, rate_tps=1000.0)
-    found = judge_one(make_timed({RUNNING: 0.5, FLUSH: 0.5, IDLE: 7.0}, **FLUSHING), load)
-    assert found.resource is Resource.CLIENT
-    assert "1,000 TPS of a scheduled 1,000" in found.evidence[0]
+    trial = analyse(make_timed({RUNNING: 0.5, FLUSH: 0.5, IDLE: 7.0}, **FLUSHING), load)
+    seen = {"schedule_lag_ms": 0.2, "latency_mean_ms": 2.0, **changes}
+    return judge([msgspec.structs.replace(trial, **seen)], load)
+
+
+def test_a_schedule_that_is_kept_is_all_that_limits() -> None:
+    found = schedule()
+    assert (found.resource, found.certainty) == (Resource.CLIENT, Certainty.STRONG)
+    assert found.evidence == (
+        "10,000 transactions of 10,000 scheduled, which chance explains",
+        "they began 0.2 ms late in the mean, 10 % of their latency",
+    )
+
+
+def test_how_late_transactions_begin_must_be_known_to_be_sure_of_a_schedule() -> None:
+    found = schedule(schedule_lag_ms=None)
+    assert (found.resource, found.certainty) == (Resource.CLIENT, Certainty.LIKELY)
+    assert found.absent == ("how late transactions of the schedule began",)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        # A backlog of 4 % at the end, of 10,000: four deviations and more.
+        {"transactions_count": 9600},
+        {"skipped_count": 800},
+        {"late_count": 800},
+        {"schedule_lag_ms": 1.5},
+    ],
+)
+def test_a_load_that_falls_behind_its_schedule_is_limited_by_something_else(changes: dict[str, object]) -> None:
+    assert schedule(**changes).resource is not Resource.CLIENT
 
 
 def test_no_share_is_large_enough_to_be_the_limit() -> None:
@@ -200,6 +364,40 @@ def test_trials_that_do_not_agree_make_it_likely_at_best() -> None:
     found = judge([flush, full, flush])
     assert (found.resource, found.certainty) == (Resource.WAL_FLUSH, Certainty.LIKELY)
     assert found.evidence[-1] == "2 of 3 trials say so; CPU in 1"
+    assert found.share is not None
+    assert found.share.low_ratio is None
+
+
+def test_half_of_the_trials_are_not_most_of_them() -> None:
+    flush, full = analyse(make_timed(WAITING, **FLUSHING)), analyse(make_timed(WAITING, cpu_share=0.99))
+    for trials in ([flush, full], [full, flush]):
+        found = judge(trials)
+        assert (found.resource, found.certainty, found.trial) == (Resource.UNKNOWN, Certainty.UNKNOWN, None)
+        assert "the 2 trials do not agree" in found.evidence[0]
+        assert {resource for resource, _ in found.rivals} == {Resource.WAL_FLUSH, Resource.CPU}
+
+
+def test_several_trials_say_how_far_they_are_apart_and_one_gives_all_other_figures() -> None:
+    def with_flushes(count: float, number: int) -> TrialAnalysis:
+        trial = analyse(make_timed({ROW: count, RUNNING: 1.0, FLUSH: 7.0 - count}, **FLUSHING), scale=1)
+        planned = msgspec.structs.replace(trial.record.planned, number=number)
+        return msgspec.structs.replace(trial, record=msgspec.structs.replace(trial.record, planned=planned))
+
+    found = judge([with_flushes(count, n) for n, count in enumerate((5.8, 6.2, 6.0), 1)], scale=1)
+    assert (found.resource, found.certainty, found.trial) == (Resource.LOCK, Certainty.STRONG, 3)
+    assert found.share is not None
+    # Student's t of 2: 4.303 x .025 / sqrt 3.
+    assert (found.share.low_ratio, found.share.high_ratio) == pytest.approx((0.75 - 0.0621, 0.75 + 0.0621), abs=1e-3)
+    assert found.evidence[0].startswith("75 % (69 to 81 %) of the clients' time")
+    apart = judge([with_flushes(count, n) for n, count in enumerate((4.0, 6.9), 1)], scale=1)
+    assert (apart.resource, apart.certainty) == (Resource.LOCK, Certainty.LIKELY)
+
+
+def test_trials_within_which_variants_alternate_have_no_verdict() -> None:
+    trial = analyse(make_timed(WAITING, **FLUSHING))
+    planned = msgspec.structs.replace(trial.record.planned, arms=("a", "b"))
+    mixed = msgspec.structs.replace(trial, record=msgspec.structs.replace(trial.record, planned=planned))
+    assert judge_workload(make_record(), LOAD, [mixed]) is None
 
 
 def test_without_a_look_at_waits_full_cpus_are_still_seen() -> None:
@@ -272,7 +470,10 @@ def test_where_only_pgbench_is_seen_with_time_left_nobody_knows() -> None:
     time = TransactionTime(transaction_ms=1.0, shares=tuple(shares), observed_count=100, generator_ratio=0.6)
     found = judge([msgspec.structs.replace(analyse_once(), time=time)])
     assert found.resource is Resource.UNKNOWN
-    assert found.evidence == ("the largest share of the clients' time is load generator, 60 %",)
+    assert found.evidence[:2] == (
+        "none of the clients' time is where the server could be limited",
+        "pgbench's own work, 60 % of the time, with time left in its threads",
+    )
 
 
 def test_noise_makes_no_cause() -> None:

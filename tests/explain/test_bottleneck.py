@@ -105,6 +105,51 @@ def test_a_gain_is_a_bound_of_what_is_there() -> None:
     assert with_change(Resource.WAL_FLUSH, share=None).gain == ""
 
 
+def test_a_schedule_that_is_kept_asks_for_another_rate() -> None:
+    record, analysis = analyse_kept(find_name("slow-flush"))
+    (workload,) = analysis.workloads
+    found = msgspec.structs.replace(say(Resource.CLIENT), share=None)
+    changed = msgspec.structs.replace(
+        workload, bottleneck=found, load=msgspec.structs.replace(workload.load, rate_tps=100.0)
+    )
+    (finding,) = find_bottlenecks(record, msgspec.structs.replace(analysis, workloads=(changed,)))
+    assert finding.advice == "A higher rate, or none, shows what the server can do."
+
+
+def test_all_figures_of_a_finding_are_of_one_trial() -> None:
+    """Not of the trial with the median TPS, if that is another than the bottleneck's."""
+    record, analysis = analyse_kept(find_name("slow-flush"))
+    (workload,) = analysis.workloads
+    (own,) = workload.trials
+    planned = msgspec.structs.replace(own.record.planned, number=2)
+    other = msgspec.structs.replace(
+        own,
+        record=msgspec.structs.replace(own.record, planned=planned),
+        tps=(own.tps or 0.0) * 2,
+        shares={**own.shares, "cpu_busy_ratio": 1.0, "cpu_others_ratio": 0.0},
+    )
+    two = msgspec.structs.replace(
+        workload, trials=(own, other), bottleneck=msgspec.structs.replace(say(Resource.WAL_FLUSH), trial=1)
+    )
+    assert two.representative is other
+    of_own, of_other = (
+        next(
+            find_bottlenecks(
+                record,
+                msgspec.structs.replace(
+                    analysis,
+                    workloads=(
+                        msgspec.structs.replace(two, bottleneck=msgspec.structs.replace(two.bottleneck, trial=n)),
+                    ),
+                ),
+            )
+        )
+        for n in (1, 2)
+    )
+    assert "until the CPUs are full" in of_other.gain
+    assert of_own.gain != of_other.gain
+
+
 @pytest.mark.parametrize(
     ("resource", "load", "varied", "levels", "expects"),
     [

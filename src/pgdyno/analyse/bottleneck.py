@@ -2,14 +2,14 @@
 
 The largest share of the clients' time is named, after symptoms have gone to their causes:
 
-- On full CPUs that nobody counted for the backends one by one, waits of every kind are queues for a CPU.
+- On CPUs that are full of a load, waits of every kind are put down to the CPUs, as what they probably are.
 - pgbench's own time is no limit before its busiest thread has none left; then the CPUs go behind it, which it lacks, too.
-- Round trips of clients that cannot think are the waking of processes, unless they are most of the time.
-- Flushes that wait behind pages of data wait for those.
+- Flushes that may wait behind pages of data are put down to those, with the flushes as a rival.
 - Who waits for a row that others hold by chance waits for what these wait for.
 
-A share says what to look at, not what it would gain: an experiment does. Where the largest share is small, or is time of
-which nobody saw what it was, the answer is that it is not known. All numbers that verdicts depend on are in `bottleneck_thresholds`.
+A share says what to look at, not what it would gain: an experiment does. Where the largest share is small, is time of
+which nobody saw what it was, or where full CPUs may stand behind any wait, the answer is that it is not known. Several
+trials must agree, more than half of them. All numbers that verdicts depend on are in `bottleneck_thresholds`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,17 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from pgdyno.analyse.bottleneck_schedule import judge_schedule
 from pgdyno.analyse.bottleneck_signs import Signs, percent, read_signs
 from pgdyno.analyse.bottleneck_thresholds import THRESHOLDS
+from pgdyno.analyse.bottleneck_witnesses import (
+    contradict,
+    find_stopped_clock,
+    list_context,
+    list_support,
+    speak_against,
+)
+from pgdyno.analyse.estimate import estimate_mean_of_trials
 from pgdyno.analyse.time_share import Bottleneck, Certainty, Resource, TimeShare, TransactionTime
 from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.plan.plan import PlannedWorkload
@@ -36,20 +45,33 @@ class _Ranked(msgspec.Struct):
     weights: dict[Resource, float]
     evidence: list[str]
     symptoms: list[str]
+    aside: float = 0.0
+    """Left out of the ranking, because it is known and no limit."""
+    moved: dict[Resource, Resource] = {}
+    """From where most of a resource's weight came, if not from its own share."""
     is_generator_first: bool = False
 
-    def move(self, source: Resource, targets: Iterable[Resource]) -> None:
-        """Give a share to others, in proportion to theirs."""
-        weight = self.weights.pop(source, 0.0)
-        total = sum(self.weights.get(target, 0.0) for target in targets)
-        for target in targets:
-            own = self.weights.get(target, 0.0)
-            if own:
-                self.weights[target] = own + weight * own / total
+    def move(self, source: Resource, targets: Iterable[Resource]) -> bool:
+        """Give a share to others, in proportion to theirs; False where theirs are too small to be behind it."""
+        weight = self.weights.get(source, 0.0)
+        found = {target: own for target in targets if (own := self.weights.get(target, 0.0)) > 0.0}
+        total = sum(found.values())
+        if weight > THRESHOLDS.chance_factor * total:
+            return False
+        self.weights.pop(source, None)
+        self.weights |= {target: own + weight * own / total for target, own in found.items()}
+        return True
+
+    def leave_out(self, resource: Resource, symptom: str) -> None:
+        """Take a share out of the ranking."""
+        weight = self.weights.pop(resource, 0.0)
+        self.aside += weight
+        if weight >= THRESHOLDS.mentioned_ratio:
+            self.symptoms.append(symptom.format(percent(weight)))
 
     def order(self) -> list[Resource]:
         """Resources, largest first, but for a full pgbench, which shows nothing of how much the CPUs could do."""
-        order = sorted(self.weights, key=lambda resource: -self.weights[resource])
+        order = sorted((each for each in self.weights if self.weights[each] > 0.0), key=lambda one: -self.weights[one])
         if self.is_generator_first and order[0] is Resource.CPU:
             order.remove(Resource.LOAD_GENERATOR)
             order.insert(0, Resource.LOAD_GENERATOR)
@@ -57,7 +79,7 @@ class _Ranked(msgspec.Struct):
 
 
 def judge_workload(record: StudyRecord, load: PlannedWorkload, trials: Sequence[TrialAnalysis]) -> Bottleneck | None:
-    """What limits a load over its finished trials, in most of them; None without one.
+    """What limits a load over its finished trials, in more than half of them; None without one that ran it alone.
 
     Args:
         record: Of the study.
@@ -67,103 +89,150 @@ def judge_workload(record: StudyRecord, load: PlannedWorkload, trials: Sequence[
     judged = [
         judge_trial(record, load, trial)
         for trial in trials
-        if trial.record.status is TrialStatus.FINISHED and trial.tps is not None
+        # Of variants that alternate within a trial nobody knows which one a wait was of.
+        if trial.record.status is TrialStatus.FINISHED and trial.tps is not None and len(trial.record.planned.arms) <= 1
     ]
     if not judged:
         return None
     counts = Counter(each.resource for each in judged)
     resource, count = counts.most_common(1)[0]
+    if 2 * count <= len(judged):
+        return _disagree(judged, counts)
     same = sorted((each for each in judged if each.resource is resource), key=lambda each: _ratio(each.share))
     middle = same[len(same) // 2]
     if count == len(judged):
-        return middle
+        return _estimate_share(middle, judged)
     others = ", ".join(f"{other.value} in {n}" for other, n in counts.items() if other is not resource)
     return msgspec.structs.replace(
-        middle,
+        # Of those alone that say so, an interval would be too narrow.
+        _say_interval(middle, None, None),
         certainty=Certainty.UNKNOWN if resource is Resource.UNKNOWN else Certainty.LIKELY,
-        evidence=(*middle.evidence, f"{count} of {len(judged)} trials say so; {others}"),
+        evidence=(*_say_interval(middle, None, None).evidence, f"{count} of {len(judged)} trials say so; {others}"),
     )
 
 
 def judge_trial(record: StudyRecord, load: PlannedWorkload, trial: TrialAnalysis) -> Bottleneck:
     """What limits a load in one trial."""
-    signs = read_signs(record, load, trial)
-    if signs.kept_schedule is not None:
-        evidence = (signs.kept_schedule,)
-        return Bottleneck(resource=Resource.CLIENT, certainty=Certainty.STRONG, evidence=evidence)
+    return msgspec.structs.replace(_judge(record, load, trial), trial=trial.record.planned.number)
+
+
+def _judge(record: StudyRecord, load: PlannedWorkload, trial: TrialAnalysis) -> Bottleneck:
+    kept, signs = judge_schedule(load, trial), read_signs(record, load, trial)
+    if kept is not None:
+        return kept
     if trial.time is None:
         return _judge_unseen(trial, signs)
+    if signs.unsettled_cpu is not None:
+        return _unknown(trial.time, signs, reason=signs.unsettled_cpu)
     ranked = _rank(trial.time, signs)
-    order = [each for each in ranked.order() if ranked.weights[each] > 0.0]
-    if not order:
-        return _unknown(trial.time, trial.time.shares[0].resource, trial.time.shares[0].ratio, signs)
-    first, *rest = order
-    weight = ranked.weights[first]
+    order = ranked.order()
+    if signs.full_cpu is not None and order[:1] != [Resource.CPU]:
+        return _blame_cpu(trial.time, signs, signs.full_cpu)
+    first = order[0] if order else Resource.UNKNOWN
+    weight = ranked.weights.get(first, 0.0)
     if first is Resource.UNKNOWN or weight < THRESHOLDS.named_ratio or _is_unseen_client(first, trial.time):
-        return _unknown(trial.time, first, weight, signs)
-    share = _share(first, weight, trial.time)
-    sources = signs.support(first)
-    is_clear = not rest or ranked.weights[rest[0]] < THRESHOLDS.rival_ratio * weight
+        return _unknown(trial.time, signs, reason=_say_unknown(first, weight, trial.time), beside=ranked.symptoms)
+    share = _share(first, ranked, trial.time)
+    support = list_support(signs, first)
+    clock = find_stopped_clock(signs, first)
     return Bottleneck(
         resource=first,
-        certainty=Certainty.STRONG if sources and is_clear and signs.contradict(first) is None else Certainty.LIKELY,
-        evidence=(_say_share(share), *ranked.evidence, *sources),
+        certainty=Certainty.STRONG
+        if support and contradict(signs, first) is None and _is_clear(share, order[1:], ranked, trial.time)
+        else Certainty.LIKELY,
+        evidence=(_say_share(share), *ranked.evidence, *support, *list_context(signs, first)),
         symptoms=tuple(ranked.symptoms),
-        rivals=tuple(
-            (each, signs.against(each, ranked.weights[each]))
-            for each in rest
-            if each is not Resource.UNKNOWN and ranked.weights[each] >= THRESHOLDS.mentioned_ratio
-        ),
+        rivals=_list_rivals(first, order[1:], ranked, signs),
         share=share,
-        absent=tuple(signs.absent),
+        absent=(*signs.absent, *(() if clock is None else (clock,))),
     )
 
 
 def _rank(time: TransactionTime, signs: Signs) -> _Ranked:
     ranked = _Ranked(weights={share.resource: share.ratio for share in time.shares}, evidence=[], symptoms=[])
-    if signs.full_cpu is not None:
-        _blame_cpu(ranked, signs.full_cpu)
-        return ranked
     _settle_generator(ranked, signs)
     if signs.cannot_think and ranked.weights.get(Resource.CLIENT, 0.0) < THRESHOLDS.round_trips_ratio:
-        weight = ranked.weights.pop(Resource.CLIENT, 0.0)
-        if weight >= THRESHOLDS.mentioned_ratio:
-            ranked.symptoms.append(f"round trips, {percent(weight)} of the time: waking the other side up")
-    if signs.has_chance_locks and ranked.weights.get(Resource.LOCK, 0.0) >= THRESHOLDS.mentioned_ratio:
-        share = percent(ranked.weights[Resource.LOCK])
-        ranked.symptoms.append(f"row locks, {share} of the time: held by chance for as long as a transaction takes")
-        ranked.move(Resource.LOCK, _OF_HOLDERS)
-    if signs.flushes_behind_writes is not None and ranked.weights.get(Resource.WAL_FLUSH, 0.0) > 0.0:
-        flushes = ranked.weights.pop(Resource.WAL_FLUSH)
+        ranked.leave_out(Resource.CLIENT, "round trips, {} of the time: waking the other side up")
+    locks = ranked.weights.get(Resource.LOCK, 0.0)
+    if signs.has_chance_locks and locks >= THRESHOLDS.mentioned_ratio and ranked.move(Resource.LOCK, _OF_HOLDERS):
+        ranked.symptoms.append(
+            f"row locks, {percent(locks)} of the time: held by chance for as long as a transaction takes"
+        )
+    flushes = ranked.weights.get(Resource.WAL_FLUSH, 0.0)
+    if signs.flushes_behind_writes is not None and flushes > 0.0:
+        del ranked.weights[Resource.WAL_FLUSH]
         ranked.weights[Resource.DATA_WRITE] = ranked.weights.get(Resource.DATA_WRITE, 0.0) + flushes
+        ranked.moved[Resource.DATA_WRITE] = Resource.WAL_FLUSH
         if ranked.order()[0] is Resource.DATA_WRITE:
             ranked.evidence.append(signs.flushes_behind_writes)
             ranked.symptoms.append(f"WAL flush, {percent(flushes)} of the time: behind pages of data on the same disk")
     return ranked
 
 
-def _blame_cpu(ranked: _Ranked, why: str) -> None:
-    """On full CPUs all that waits in the server waits for those who run; a thinking client would leave them idle."""
-    ranked.evidence.append(why)
-    for resource in [each for each in ranked.order() if each is not Resource.CPU]:
-        weight = ranked.weights.pop(resource)
-        ranked.weights[Resource.CPU] = ranked.weights.get(Resource.CPU, 0.0) + weight
-        if weight >= THRESHOLDS.mentioned_ratio:
-            ranked.symptoms.append(
-                f"{resource.value}, {percent(weight)} of the time: a queue for the CPUs, which are full"
-            )
-
-
 def _settle_generator(ranked: _Ranked, signs: Signs) -> None:
-    if signs.is_generator_full:
-        # Of a record that does not tell pgbench from other clients' time, all of it is pgbench's.
-        if Resource.LOAD_GENERATOR not in ranked.weights and Resource.CLIENT in ranked.weights:
-            ranked.weights[Resource.LOAD_GENERATOR] = ranked.weights.pop(Resource.CLIENT)
-        ranked.is_generator_first = ranked.weights.get(Resource.LOAD_GENERATOR, 0.0) >= THRESHOLDS.named_ratio
+    if signs.full_generator is None:
+        ranked.leave_out(Resource.LOAD_GENERATOR, "pgbench's own work, {} of the time, with time left in its threads")
         return
-    weight = ranked.weights.pop(Resource.LOAD_GENERATOR, 0.0)
-    if weight >= THRESHOLDS.mentioned_ratio:
-        ranked.symptoms.append(f"pgbench's own work, {percent(weight)} of the time, with time left in its threads")
+    # Of a record that does not tell pgbench from other clients' time, all of it is pgbench's.
+    if Resource.LOAD_GENERATOR not in ranked.weights and Resource.CLIENT in ranked.weights:
+        ranked.weights[Resource.LOAD_GENERATOR] = ranked.weights.pop(Resource.CLIENT)
+        ranked.moved[Resource.LOAD_GENERATOR] = Resource.CLIENT
+    ranked.is_generator_first = ranked.weights.get(Resource.LOAD_GENERATOR, 0.0) >= THRESHOLDS.named_ratio
+
+
+def _is_clear(share: TimeShare, rest: Sequence[Resource], ranked: _Ranked, time: TransactionTime) -> bool:
+    """Whether a share is large beyond chance, and larger than any other; what was moved by a guess is not."""
+    is_large = share.low_ratio is not None and share.low_ratio >= THRESHOLDS.named_ratio
+    if not is_large or time.observed_count < THRESHOLDS.least_looks_count or ranked.aside >= share.ratio:
+        return False
+    if ranked.moved.get(share.resource) is Resource.WAL_FLUSH:
+        return False
+    rivals = [_share(each, ranked, time) for each in rest]
+    return all(
+        rival.ratio < THRESHOLDS.rival_ratio * share.ratio
+        and (share.low_ratio or 0.0) > (rival.ratio if rival.high_ratio is None else rival.high_ratio)
+        for rival in rivals
+    )
+
+
+def _list_rivals(
+    first: Resource, rest: Sequence[Resource], ranked: _Ranked, signs: Signs
+) -> tuple[tuple[Resource, str], ...]:
+    rivals = [
+        (each, speak_against(signs, each, ranked.weights[each]))
+        for each in rest
+        if each is not Resource.UNKNOWN and ranked.weights[each] >= THRESHOLDS.mentioned_ratio
+    ]
+    if ranked.moved.get(first) is Resource.WAL_FLUSH:
+        use = signs.flush_use_ratio
+        card = (
+            "a disk card would tell" if use is None else f"they are {percent(use)} of what the disk allows, by its card"
+        )
+        rivals.insert(0, (Resource.WAL_FLUSH, f"nothing, if flushes take as long with no page written: {card}"))
+    return tuple(rivals)
+
+
+def _blame_cpu(time: TransactionTime, signs: Signs, why: str) -> Bottleneck:
+    """On full CPUs all that waits in the server probably waits for those who run; a thinking client would leave them idle."""
+    seen = time.find(Resource.CPU)
+    full = "" if signs.full_generator is None else signs.full_generator
+    return Bottleneck(
+        resource=Resource.CPU,
+        certainty=Certainty.LIKELY,
+        evidence=(
+            "none of the clients' time was seen on them" if seen is None else _say_share(seen),
+            f"{why}: the rest of that time is put down to them, too",
+            *list_context(signs, Resource.CPU),
+        ),
+        symptoms=tuple(
+            f"{share.resource.value}, {percent(share.ratio)} of the time: a queue for the CPUs, which are full"
+            for share in time.shares
+            if share.resource not in {Resource.CPU, Resource.UNKNOWN} and share.ratio >= THRESHOLDS.mentioned_ratio
+        ),
+        rivals=((Resource.LOAD_GENERATOR, f"nothing: {full}"),) if full else (),
+        share=seen,
+        absent=tuple(signs.absent),
+    )
 
 
 def _is_unseen_client(resource: Resource, time: TransactionTime) -> bool:
@@ -171,18 +240,22 @@ def _is_unseen_client(resource: Resource, time: TransactionTime) -> bool:
     return resource is Resource.CLIENT and Resource.LOAD_GENERATOR.value in time.absent
 
 
-def _unknown(time: TransactionTime, first: Resource, weight: float, signs: Signs) -> Bottleneck:
-    reason = f"the largest share of the clients' time is {first.value}, {percent(weight)}"
+def _say_unknown(first: Resource, weight: float, time: TransactionTime) -> str:
+    if not weight:
+        return "none of the clients' time is where the server could be limited"
     if first is Resource.UNKNOWN:
-        reason = f"{percent(weight)} of the clients' time is in waits that nobody has told"
-    elif _is_unseen_client(first, time):
-        reason += f": {time.absent[Resource.LOAD_GENERATOR.value]}"
+        return f"{percent(weight)} of the clients' time is in waits that nobody has told"
+    reason = f"the largest share of the clients' time is {first.value}, {percent(weight)}"
+    return f"{reason}: {time.absent[Resource.LOAD_GENERATOR.value]}" if _is_unseen_client(first, time) else reason
+
+
+def _unknown(time: TransactionTime, signs: Signs, *, reason: str, beside: Sequence[str] = ()) -> Bottleneck:
     return Bottleneck(
         resource=Resource.UNKNOWN,
         certainty=Certainty.UNKNOWN,
-        evidence=(reason,),
+        evidence=(reason, *beside),
         rivals=tuple(
-            (share.resource, signs.against(share.resource, share.ratio))
+            (share.resource, speak_against(signs, share.resource, share.ratio))
             for share in time.shares
             if share.resource is not Resource.UNKNOWN and share.ratio >= THRESHOLDS.mentioned_ratio
         ),
@@ -199,12 +272,58 @@ def _judge_unseen(trial: TrialAnalysis, signs: Signs) -> Bottleneck:
     for resource, why in ((Resource.LOAD_GENERATOR, signs.full_generator), (Resource.CPU, signs.full_cpu)):
         if why is not None:
             return Bottleneck(resource=resource, certainty=Certainty.LIKELY, evidence=(why,), absent=absent)
-    return Bottleneck(resource=Resource.UNKNOWN, certainty=Certainty.UNKNOWN, evidence=(), absent=absent)
+    evidence = () if signs.unsettled_cpu is None else (signs.unsettled_cpu,)
+    return Bottleneck(resource=Resource.UNKNOWN, certainty=Certainty.UNKNOWN, evidence=evidence, absent=absent)
 
 
-def _share(resource: Resource, weight: float, time: TransactionTime) -> TimeShare:
+def _disagree(judged: Sequence[Bottleneck], counts: Counter[Resource]) -> Bottleneck:
+    """Where no resource is named in more than half of the trials."""
+    said = ", ".join(f"{resource.value} in {count}" for resource, count in counts.most_common())
+    return Bottleneck(
+        resource=Resource.UNKNOWN,
+        certainty=Certainty.UNKNOWN,
+        evidence=(f"the {len(judged)} trials do not agree: {said}",),
+        rivals=tuple(
+            (resource, f"named in {count} of {len(judged)} trials only")
+            for resource, count in counts.most_common()
+            if resource is not Resource.UNKNOWN
+        ),
+        absent=judged[0].absent,
+    )
+
+
+def _estimate_share(middle: Bottleneck, judged: Sequence[Bottleneck]) -> Bottleneck:
+    """Of several trials that agree the middle one, with the interval over all: what varies between trials counts, too."""
+    ratios = [each.share.ratio for each in judged if each.share is not None]
+    if middle.share is None or len(ratios) < 2:
+        return middle
+    mean = estimate_mean_of_trials(ratios, unit="ratio")
+    low, high = max(0.0, mean.low or 0.0), min(1.0, mean.high or 1.0)
+    said = _say_interval(middle, min(low, middle.share.ratio), max(high, middle.share.ratio), trials_count=len(ratios))
+    is_sure = low >= THRESHOLDS.named_ratio
+    return said if is_sure or said.certainty is not Certainty.STRONG else _weaken(said)
+
+
+def _weaken(found: Bottleneck) -> Bottleneck:
+    return msgspec.structs.replace(found, certainty=Certainty.LIKELY)
+
+
+def _say_interval(found: Bottleneck, low: float | None, high: float | None, *, trials_count: int = 1) -> Bottleneck:
+    """Another interval of the share, in its words, too."""
+    if found.share is None:
+        return found
+    how = f"{found.share.how}, the interval over {trials_count} trials" if trials_count > 1 else found.share.how
+    share = msgspec.structs.replace(found.share, low_ratio=low, high_ratio=high, how=how)
+    return msgspec.structs.replace(found, share=share, evidence=(_say_share(share), *found.evidence[1:]))
+
+
+def _share(resource: Resource, ranked: _Ranked, time: TransactionTime) -> TimeShare:
     """The share with what was moved to it; its interval is wider by as much."""
-    own = time.find(resource) or max(time.shares, key=lambda share: share.ratio)
+    weight = ranked.weights[resource]
+    seen = [
+        share for each in (resource, ranked.moved.get(resource, resource)) if (share := time.find(each)) is not None
+    ]
+    own = max(seen, key=lambda share: share.ratio)
     factor = weight / own.ratio
     return TimeShare(
         resource=resource,

@@ -1,7 +1,7 @@
-"""What a trial shows of each resource beside its clients' time: the witnesses that `bottleneck` asks.
+"""What a trial shows of each resource beside its clients' time: the signs that `bottleneck` goes by.
 
-Utilisation, queues, device times and counters, each only where it was seen; what was not is said in `absent`. A witness
-that says nothing is None, never a 0.
+Utilisation, queues, device times and counters, each only where it was seen; what was not is said in `absent`. A sign
+that was not seen is None, never a 0. What a sign says for or against a resource is `bottleneck_witnesses`'.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ import msgspec
 
 from pgdyno.analyse.bottleneck_thresholds import THRESHOLDS
 from pgdyno.analyse.disk_join import UseKind
-from pgdyno.analyse.time_share import Resource, TransactionTime
+from pgdyno.analyse.time_share import TransactionTime
 from pgdyno.analyse.types import ChartKind, Series, TrialAnalysis
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.types import StudyRecord
 from pgdyno.spec.study import BUILTIN_SCRIPTS
+from pgdyno.units import format_cpus
 
 _WRITING_SCRIPTS = frozenset({"tpcb-like"})
+_WRITERS = ("checkpointer", "background writer", "backends and others")
 
 
 class Signs(msgspec.Struct, kw_only=True):
@@ -26,15 +28,17 @@ class Signs(msgspec.Struct, kw_only=True):
 
     load: PlannedWorkload
     scale: int
-    tps: float | None
     time: TransactionTime | None
     shares: dict[str, float | None]
+    usable_cpu_count: float
+    cpus_seen_count: int | None
+    """CPUs that shares are of; more than the usable ones where nobody told them apart."""
     throttled_ratio: float | None
     """Mean share of the quota's periods in which it ran out."""
     writing_ratio: float | None
     """Share of the load in which checkpoints wrote."""
-    written_to_wal: float | None
-    """Bytes that the device wrote over those of WAL."""
+    pages_to_wal: float | None
+    """Bytes of data that PostgreSQL wrote over those of WAL."""
     reading: float | None
     """Mean number of reads that the device had under way."""
     server_flushing_ratio: float | None
@@ -52,33 +56,58 @@ class Signs(msgspec.Struct, kw_only=True):
     absent: list[str]
 
     @property
-    def kept_schedule(self) -> str | None:
-        """That a scheduled rate was kept, which then is all that limits it."""
-        rate, tps = self.load.rate_tps, self.tps
-        if rate is None or tps is None or tps < THRESHOLDS.kept_rate_ratio * rate:
+    def has_counted(self) -> bool:
+        """Whether the kernel counted how long the backends waited for a CPU."""
+        return self.time is not None and self.time.queueing_ratio is not None
+
+    @property
+    def own_cpu_ratio(self) -> float | None:
+        """Of the CPUs that the load may use, what it used itself."""
+        busy, others = self.shares.get("cpu_busy_ratio"), self.shares.get("cpu_others_ratio")
+        if busy is None or others is None:
             return None
-        return f"{tps:,.0f} TPS of a scheduled {rate:,.0f}: the clients' schedule is kept, and nothing else limits it"
+        seen = self.cpus_seen_count if self.is_narrowed and self.cpus_seen_count else self.usable_cpu_count
+        return (busy - others) * seen / self.usable_cpu_count
+
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether the load may use some of the CPUs that were seen only: what others used of these is not known."""
+        return self.cpus_seen_count is not None and self.usable_cpu_count < self.cpus_seen_count
 
     @property
     def full_cpu(self) -> str | None:
-        """Why the CPUs are full of this load, where the backends' own waits for them were not counted."""
-        busy, others = self.shares.get("cpu_busy_ratio"), self.shares.get("cpu_others_ratio") or 0.0
-        counted = self.time is not None and self.time.queueing_ratio is not None
-        if busy is None or busy < THRESHOLDS.full_cpu_ratio or others >= THRESHOLDS.others_ratio:
+        """Why the CPUs are full of this load, whatever its backends seem to wait for."""
+        busy, others, own = self.shares.get("cpu_busy_ratio"), self.shares.get("cpu_others_ratio"), self.own_cpu_ratio
+        if busy is None or others is None or own is None:
             return None
-        # Where they were, the shares have it already, unless all CPUs are the load's own.
-        if counted and busy - others < THRESHOLDS.full_cpu_ratio:
-            return None
-        return f"all CPUs {percent(busy)} busy, so that no more clients bring more TPS"
+        if self.is_narrowed:
+            least, cpus = THRESHOLDS.full_own_ratio, format_cpus(self.usable_cpu_count)
+            return f"the load itself used {percent(own)} of its {cpus}, which is all of it" if own >= least else None
+        # Where waits for a CPU were counted, the shares have them already, unless all CPUs are the load's own.
+        least = THRESHOLDS.full_cpu_ratio
+        is_own = own >= least if self.has_counted else others < THRESHOLDS.others_ratio
+        return (
+            f"all CPUs {percent(busy)} busy, so that no more clients bring more TPS"
+            if busy >= least and is_own
+            else None
+        )
 
     @property
-    def is_generator_full(self) -> bool:
-        """Whether pgbench's busiest thread has no time left."""
-        return self.full_generator is not None
+    def unsettled_cpu(self) -> str | None:
+        """Why any wait may be a queue for the CPUs: they are full, not of this load alone, and nobody counted."""
+        busy, others = self.shares.get("cpu_busy_ratio"), self.shares.get("cpu_others_ratio")
+        if busy is None or busy < THRESHOLDS.full_cpu_ratio or self.has_counted or self.full_cpu is not None:
+            return None
+        whose = (
+            "nobody saw with what"
+            if others is None
+            else f"{percent(others)} with programs that are no part of the study"
+        )
+        return f"all CPUs {percent(busy)} busy, {whose}, and how long backends waited for one was not counted"
 
     @property
     def full_generator(self) -> str | None:
-        """Why pgbench has no time left."""
+        """Why pgbench has no time left in its busiest thread; None where it has."""
         ratio = self.generator_ratio
         if ratio is None or ratio < THRESHOLDS.full_thread_ratio:
             return None
@@ -108,62 +137,38 @@ class Signs(msgspec.Struct, kw_only=True):
 
     @property
     def flushes_behind_writes(self) -> str | None:
-        """Why flushes of WAL wait behind pages of data."""
-        written = self.written_to_wal
-        if written is None or written < THRESHOLDS.written_to_wal_ratio:
+        """Why flushes of WAL may wait behind pages of data; what a disk's card explains by its flushes alone does not."""
+        pages, writing = self.pages_to_wal, self.writing_ratio
+        if pages is None or pages < THRESHOLDS.pages_to_wal_ratio:
             return None
-        if (self.writing_ratio or 0.0) >= THRESHOLDS.writing_ratio:
-            images = "" if not self.images_count else f", {self.images_count:.2g} full-page images a transaction"
-            return (
-                f"checkpoints wrote {percent(self.writing_ratio or 0.0)} of the time{images}; "
-                f"the disk wrote {written:.2g} bytes for each of WAL"
-            )
-        if (self.busy_ratio or 0.0) >= THRESHOLDS.busy_device_ratio:
-            return f"the disk was {percent(self.busy_ratio or 0.0)} busy and wrote {written:.2g} bytes for each of WAL"
-        return None
-
-    def support(self, resource: Resource) -> tuple[str, ...]:
-        """What else says that it is this resource, each from a source of its own."""
-        return tuple(_SUPPORT[resource](self)) if resource in _SUPPORT else ()
-
-    def contradict(self, resource: Resource) -> str | None:
-        """What speaks against a resource that has the largest share."""
-        if resource is Resource.CLIENT and (self.generator_ratio or 0.0) > THRESHOLDS.idle_thread_ratio:
-            return f"pgbench's busiest thread was {percent(self.generator_ratio or 0.0)} busy"
-        return None
-
-    def against(self, resource: Resource, ratio: float) -> str:
-        """What speaks against a resource that has not the largest share."""
-        small = f"only {percent(ratio)} of the clients' time"
-        queueing = None if self.time is None else self.time.queueing_ratio
-        if resource is Resource.CPU and queueing is not None:
-            return f"{small}; backends that could run had no CPU {percent(queueing)} of that time"
-        if resource is Resource.WAL_FLUSH and self.flush_use_ratio is not None:
-            return f"{small}; {percent(self.flush_use_ratio)} of the TPS that the disk's flushes allow"
-        if resource is Resource.LOAD_GENERATOR and self.generator_ratio is not None:
-            return f"{small}; pgbench's busiest thread was busy {percent(self.generator_ratio)} of the time"
-        return small
+        if writing is None or writing < THRESHOLDS.writing_ratio:
+            return None
+        if self.flush_use_ratio is not None and self.flush_use_ratio >= THRESHOLDS.flushing_ratio:
+            return None
+        images = "" if not self.images_count else f", {self.images_count:.2g} full-page images a transaction"
+        return (
+            f"checkpoints wrote {percent(writing)} of the time{images}; "
+            f"PostgreSQL wrote {pages:.2g} bytes of data for each of WAL"
+        )
 
 
 def read_signs(record: StudyRecord, load: PlannedWorkload, trial: TrialAnalysis) -> Signs:
     """What a trial shows beside its clients' time."""
-    iops, await_ms = _mean(trial, ChartKind.DISK_IOPS, "reads"), _mean(trial, ChartKind.DISK_LATENCY, "read")
-    written, wal = _mean(trial, ChartKind.DISK_THROUGHPUT, "written"), _mean(trial, ChartKind.WAL, "WAL")
     flushes = None if trial.disk is None else trial.disk.find(UseKind.FLUSHES)
+    flush_ms = trial.counts_per_transaction.get("wal_sync_ms")
     return Signs(
         load=load,
         scale=_find_scale(record, trial),
-        tps=trial.tps,
         time=trial.time,
         shares=trial.shares,
+        usable_cpu_count=record.host.usable_cpu_count,
+        cpus_seen_count=trial.cpus_seen_count,
         throttled_ratio=_mean(trial, ChartKind.CPU_QUOTA, "throttled"),
         writing_ratio=_find_writing_ratio(trial),
-        written_to_wal=None if written is None or not wal else written / wal,
-        reading=_multiply(iops, await_ms),
-        server_flushing_ratio=_multiply(trial.counts_per_transaction.get("wal_sync_ms"), trial.tps),
-        device_flushing_ratio=_multiply(
-            _mean(trial, ChartKind.DISK_IOPS, "flushes"), _mean(trial, ChartKind.DISK_LATENCY, "flush")
-        ),
+        pages_to_wal=_find_pages_to_wal(trial),
+        reading=_count_under_way(trial, "reads", "read"),
+        server_flushing_ratio=None if flush_ms is None or trial.tps is None else flush_ms * trial.tps / 1000.0,
+        device_flushing_ratio=_count_under_way(trial, "flushes", "flush"),
         read_ms=trial.counts_per_transaction.get("blk_read_ms"),
         flush_use_ratio=None if flushes is None else flushes.ratio,
         images_count=trial.counts_per_transaction.get("wal_fpi_count"),
@@ -189,15 +194,34 @@ def _list_absent(trial: TrialAnalysis) -> Iterator[str]:
         yield from (f"{what}: {why}" for what, why in trial.time.absent.items())
     if trial.shares.get("cpu_busy_ratio") is None:
         yield "how busy the CPUs were"
+    elif trial.shares.get("cpu_others_ratio") is None:
+        yield "what other programs used of the CPUs"
     if trial.shares.get("disk_util_ratio") is None:
         yield "what the data's disk did"
     if trial.disk is None:
         yield "what the data's disk can do: there is no card of it"
 
 
-def _multiply(per_s: float | None, each_ms: float | None) -> float | None:
-    """How many are under way at a time, by Little's law."""
-    return None if per_s is None or each_ms is None else per_s * each_ms / 1000.0
+def _count_under_way(trial: TrialAnalysis, requests: str, each: str) -> float | None:
+    """Mean number of requests of a kind that the device had under way: what its own clock grew by, over time."""
+    rates, times = (
+        _find_line(trial, kind, label)
+        for kind, label in ((ChartKind.DISK_IOPS, requests), (ChartKind.DISK_LATENCY, each))
+    )
+    if rates is None:
+        return None
+    # A device without a request in an interval has no time of one.
+    each_ms = {} if times is None else dict(zip(times.t_s, times.values, strict=True))
+    seen = [(rate, each_ms.get(t_s)) for t_s, rate in zip(rates.t_s, rates.values, strict=True) if rate is not None]
+    under_way = [rate * (ms or 0.0) / 1000.0 for rate, ms in seen if not rate or ms is not None]
+    return sum(under_way) / len(under_way) if under_way else None
+
+
+def _find_pages_to_wal(trial: TrialAnalysis) -> float | None:
+    wal = _mean(trial, ChartKind.WAL, "WAL")
+    pages = [_mean(trial, ChartKind.BUFFER_WRITES, who) for who in _WRITERS]
+    seen = [each for each in pages if each is not None]
+    return sum(seen) / wal if seen and wal else None
 
 
 def _find_writing_ratio(trial: TrialAnalysis) -> float | None:
@@ -214,75 +238,10 @@ def _find_writing_ratio(trial: TrialAnalysis) -> float | None:
 
 
 def _mean(trial: TrialAnalysis, kind: ChartKind, label: str) -> float | None:
-    line: Series | None = next((line for line in trial.charts.get(kind, ()) if line.label == label), None)
+    line = _find_line(trial, kind, label)
     values = [] if line is None else [value for value in line.values if value is not None]
     return sum(values) / len(values) if values else None
 
 
-def _support_cpu(signs: Signs) -> Iterator[str]:
-    time = signs.time
-    if signs.throttled_ratio is not None and signs.throttled_ratio >= THRESHOLDS.throttled_ratio:
-        yield f"the control group's CPU quota ran out in {percent(signs.throttled_ratio)} of its periods"
-    if time is not None and time.queueing_ratio is not None and time.queueing_ratio >= THRESHOLDS.queueing_ratio:
-        yield f"backends that could run had no CPU {percent(time.queueing_ratio)} of that time"
-    if time is not None and time.running_ms is not None:
-        yield f"the kernel counted {time.running_ms:.3g} ms of CPU time of the server's backends in a transaction"
-    busy, others = signs.shares.get("cpu_busy_ratio"), signs.shares.get("cpu_others_ratio")
-    if busy is not None and others is not None and others >= THRESHOLDS.mentioned_ratio:
-        yield f"the CPUs were {percent(busy)} busy, of which {percent(others)} with programs that are no part of the study"
-
-
-def _support_flush(signs: Signs) -> Iterator[str]:
-    for who, ratio in (("server", signs.server_flushing_ratio), ("disk", signs.device_flushing_ratio)):
-        if ratio is not None and ratio >= THRESHOLDS.flushing_ratio:
-            yield f"a flush was under way {percent(min(1.0, ratio))} of the time, by the {who}'s own clock"
-    if signs.flush_use_ratio is not None:
-        yield f"{percent(signs.flush_use_ratio)} of the TPS that the disk's flushes allow, by its card"
-
-
-def _support_reads(signs: Signs) -> Iterator[str]:
-    share = None if signs.time is None else signs.time.find(Resource.DATA_READ)
-    if share is None:
-        return
-    waiting = share.ratio * signs.load.clients
-    if signs.reading is not None and _agree(signs.reading, waiting):
-        yield f"the device had {signs.reading:.2g} reads under way while {waiting:.2g} backends waited for one"
-    if signs.read_ms is not None and _agree(signs.read_ms, share.ms):
-        yield f"reads took {signs.read_ms:.3g} ms of a transaction by the server's own clock"
-
-
-def _agree(one: float, other: float) -> bool:
-    return one > 0.0 and max(one / other, other / one) <= THRESHOLDS.agreeing_factor
-
-
-def _support_writes(signs: Signs) -> Iterator[str]:
-    if signs.busy_ratio is not None and signs.busy_ratio >= THRESHOLDS.busy_device_ratio:
-        yield f"the data's disk had a request under way {percent(signs.busy_ratio)} of the time"
-
-
-def _support_locks(signs: Signs) -> Iterator[str]:
-    if signs.has_few_branches:
-        branches = "one branch" if signs.scale == 1 else f"{signs.scale} branches"
-        yield f"{signs.load.clients} clients update the rows of {branches}"
-
-
-def _support_generator(signs: Signs) -> Iterator[str]:
-    if signs.full_generator is not None:
-        yield signs.full_generator
-
-
-def _support_client(signs: Signs) -> Iterator[str]:
-    ratio = signs.generator_ratio
-    if ratio is not None and ratio <= THRESHOLDS.idle_thread_ratio:
-        yield f"pgbench's busiest thread had time left: busy {percent(ratio)} of it"
-
-
-_SUPPORT = {
-    Resource.CPU: _support_cpu,
-    Resource.WAL_FLUSH: _support_flush,
-    Resource.DATA_READ: _support_reads,
-    Resource.DATA_WRITE: _support_writes,
-    Resource.LOCK: _support_locks,
-    Resource.LOAD_GENERATOR: _support_generator,
-    Resource.CLIENT: _support_client,
-}
+def _find_line(trial: TrialAnalysis, kind: ChartKind, label: str) -> Series | None:
+    return next((line for line in trial.charts.get(kind, ()) if line.label == label), None)

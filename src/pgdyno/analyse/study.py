@@ -205,6 +205,7 @@ def analyse_trial(
         # Variants that alternate have times of their own, too.
         time=None if len(data.record.planned.arms) > 1 else measure_time(data, workload),
         disk=disk,
+        schedule_lag_ms=None if data.pgbench is None else data.pgbench.schedule_lag_average_ms,
         cpus_seen_count=None if data.os is None else len(series.list_cpus(data.os)) or None,
         health=assess_health(record, data, throughput=throughput, disk=disk),
         episodes=course.episodes,

@@ -86,3 +86,5 @@ class Bottleneck(msgspec.Struct, frozen=True, kw_only=True):
     share: TimeShare | None = None
     absent: tuple[str, ...] = ()
     """What could not be judged, and why."""
+    trial: int | None = None
+    """Number of the trial that all figures are of; None where the trials do not agree."""

@@ -127,6 +127,8 @@ class TrialAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     """The counters that DBAs watch; none for a failed trial, or one within which variants alternated."""
     time: TransactionTime | None = None
     """Where its transactions' time went; None where nobody looked at the server's waits."""
+    schedule_lag_ms: float | None = None
+    """How late transactions of a schedule began, in the mean; None without one."""
     cpus_seen_count: int | None = None
     """CPUs that shares are of, whether the study may use them or not; None where nobody looked."""
 

@@ -10,18 +10,18 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from pgdyno.analyse.bottleneck_thresholds import THRESHOLDS
 from pgdyno.analyse.time_share import Bottleneck, Certainty, Resource
 from pgdyno.analyse.types import ChartKind, StudyAnalysis, TrialAnalysis, WorkloadAnalysis
 from pgdyno.analyse.verdict import VerdictKind
 from pgdyno.explain.finding import Finding, Rival, Severity
 from pgdyno.explain.intervention import Intervention, choose_intervention
 from pgdyno.plan.experiment import Arm
+from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.types import StudyRecord
 
 LIMITS = "limits"
 """The rule of findings on what limits a load: one for each, which a first page shows before all others."""
-# Of the CPUs: what other programs use.
-_OTHERS_RATIO, _MANY_OTHERS_RATIO = 0.05, 0.25
 # Beyond it a bound says no more than that nearly all of the time goes there.
 _MOST_GAIN = 9.0
 _NOUNS: Mapping[Resource, str] = {
@@ -82,7 +82,7 @@ def find_bottlenecks(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[F
 
 
 def _explain(record: StudyRecord, workload: WorkloadAnalysis, found: Bottleneck) -> Finding:
-    trial = workload.representative
+    trial = _find_trial(workload, found)
     intervention = choose_intervention(found, record, load=workload.load, arm=_find_arm(record, trial))
     gain = None if trial is None or found.share is None else _bound_gain(found, trial)
     charts = {} if trial is None else trial.charts
@@ -91,7 +91,7 @@ def _explain(record: StudyRecord, workload: WorkloadAnalysis, found: Bottleneck)
         rule=LIMITS,
         claim=_claim(found),
         evidence="; ".join((*found.evidence, *_say_absent(found))) or "Nothing was seen of where its time goes",
-        advice=_advise(found, trial),
+        advice=_advise(found, workload.load, trial),
         workload=workload.name,
         why=" ".join(f"Not a cause but seen because of it: {symptom}." for symptom in found.symptoms),
         rivals=tuple(_list_rivals(found, trial)),
@@ -101,6 +101,12 @@ def _explain(record: StudyRecord, workload: WorkloadAnalysis, found: Bottleneck)
         certainty=found.certainty,
         shows=tuple(kind for kind in _CHARTS[found.resource] if kind in charts),
     )
+
+
+def _find_trial(workload: WorkloadAnalysis, found: Bottleneck) -> TrialAnalysis | None:
+    """The one that the bottleneck's figures are of; where trials do not agree, the one that stands for all."""
+    own = (trial for trial in workload.trials if trial.record.planned.number == found.trial)
+    return next(own, workload.representative)
 
 
 def _find_arm(record: StudyRecord, trial: TrialAnalysis | None) -> Arm | None:
@@ -123,9 +129,11 @@ def _say_absent(found: Bottleneck) -> Iterator[str]:
         yield f"not seen: {'; '.join(found.absent)}"
 
 
-def _advise(found: Bottleneck, trial: TrialAnalysis | None) -> str:
+def _advise(found: Bottleneck, load: PlannedWorkload, trial: TrialAnalysis | None) -> str:
+    if found.resource is Resource.CLIENT and load.rate_tps is not None:
+        return "A higher rate, or none, shows what the server can do."
     others = None if trial is None else trial.shares.get("cpu_others_ratio")
-    if found.resource is Resource.CPU and others is not None and others >= _MANY_OTHERS_RATIO:
+    if found.resource is Resource.CPU and others is not None and others >= THRESHOLDS.others_stopped_ratio:
         return "Stop what else uses the CPUs, or move it elsewhere, and measure again."
     return _ADVICE.get(found.resource, "")
 
@@ -134,7 +142,7 @@ def _list_rivals(found: Bottleneck, trial: TrialAnalysis | None) -> Iterator[Riv
     for resource, against in found.rivals:
         yield Rival(cause=_NOUNS[resource].rstrip(","), against=against)
     others = None if trial is None else trial.shares.get("cpu_others_ratio")
-    if found.resource is Resource.CPU and others is not None and others >= _OTHERS_RATIO:
+    if found.resource is Resource.CPU and others is not None and others >= THRESHOLDS.others_mentioned_ratio:
         against = f"nothing: they used {others * 100:.0f} % of the CPUs; stop them and measure again"
         yield Rival(cause="other programs on this machine", against=against)
 
