@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from pgdyno.analyse.estimate import estimate_geometric_mean
+from pgdyno.analyse.time_share import Bottleneck, Certainty, Resource
 from pgdyno.analyse.types import Event, StudyAnalysis, TrialAnalysis, WorkloadAnalysis
 from pgdyno.explain.doubts import find_doubts
 from pgdyno.explain.finding import Severity
@@ -134,7 +135,12 @@ def test_a_failed_trial_and_the_missing_ones_are_told(record: StudyRecord) -> No
 
 def test_fewer_branches_than_clients(record: StudyRecord) -> None:
     small = msgspec.structs.replace(record, plan=msgspec.structs.replace(record.plan, scale=1))
-    assert [f for f in find_doubts(small, analysis_of(record)) if "fewer branches" in f.claim]
+    analysis = analysis_of(record)
+    assert [f for f in find_doubts(small, analysis) if "fewer branches" in f.claim]
+    found = Bottleneck(resource=Resource.LOCK, certainty=Certainty.LIKELY, evidence=())
+    told = tuple(msgspec.structs.replace(one, bottleneck=found) for one in analysis.workloads)
+    analysis = msgspec.structs.replace(analysis, workloads=told)
+    assert not [f for f in find_doubts(small, analysis) if "fewer branches" in f.claim]
 
 
 @pytest.mark.parametrize(("name", "is_told"), [("alone", False), ("beside", True)])

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from pgdyno.analyse.estimate import Doubt, DoubtKind
+from pgdyno.analyse.time_share import Resource
 from pgdyno.analyse.types import StudyAnalysis, TrialAnalysis, WorkloadAnalysis
 from pgdyno.explain.comparison_doubts import find_comparison_doubts
 from pgdyno.explain.derived_doubts import find_derived_doubts
@@ -142,6 +143,9 @@ def _load_generator(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding
 def _branches(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
     for workload in analysis.workloads:
         is_writing_branches = any(script == "tpcb-like" for script, _ in workload.load.scripts)
+        # That they do limit it says so already.
+        if workload.bottleneck is not None and workload.bottleneck.resource is Resource.LOCK:
+            continue
         if is_writing_branches and record.plan.scale < workload.load.clients:
             yield Finding(
                 severity=Severity.WARNING,
