@@ -52,6 +52,9 @@ def test_all_shares_together_are_the_clients_time() -> None:
         (15, "LWLock", "WALInsert", Resource.WAL_LOCK),
         (18, "LWLock", "BufferContent", Resource.LOCK),
         (18, "IO", "DataFileExtend", Resource.DATA_WRITE),
+        (16, "IO", "BufFileRead", Resource.TEMP_FILE),
+        (17, "IO", "BuffileWrite", Resource.TEMP_FILE),
+        (18, "IPC", "SyncRep", Resource.STANDBY),
         (18, "Client", "ClientWrite", Resource.CLIENT),
         # Of another version, of nobody's, and of an extension.
         (15, "IO", "WalSync", Resource.UNKNOWN),

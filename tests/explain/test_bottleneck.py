@@ -84,6 +84,13 @@ def test_a_claim_says_how_sure_it_is() -> None:
     assert with_change(Resource.UNKNOWN).claim == "What limits this load is not known."
 
 
+@pytest.mark.parametrize("resource", [each for each in Resource if each is not Resource.UNKNOWN])
+def test_every_limit_has_its_words(resource: Resource) -> None:
+    finding = with_change(resource)
+    assert "probably" in finding.claim
+    assert finding.advice
+
+
 def test_what_was_not_seen_is_said_where_it_matters() -> None:
     assert "not seen: how busy the CPUs were" in with_change(Resource.LOCK, absent=("how busy the CPUs were",)).evidence
     strong = with_change(Resource.LOCK, absent=("a card",), certainty=Certainty.STRONG)
@@ -204,6 +211,7 @@ def test_more_buffers_are_tried_as_far_as_there_is_memory() -> None:
 
 def test_where_nothing_would_tell_there_is_no_experiment() -> None:
     assert choose(Resource.UNKNOWN) is None
+    assert choose(Resource.STANDBY) is None
     assert choose(Resource.WAL_FLUSH, synchronous_commit="off") is None
     assert choose(Resource.WAL_FLUSH, fsync="off") is None
     assert choose(Resource.WAL_LOCK, make_workload("tpcb-like", clients=2)) is None
@@ -218,7 +226,9 @@ def test_a_load_of_several_scripts_has_no_command() -> None:
     assert chosen.command == ""
 
 
-@pytest.mark.parametrize("resource", [each for each in Resource if each is not Resource.UNKNOWN])
+@pytest.mark.parametrize(
+    "resource", [each for each in Resource if each not in {Resource.UNKNOWN, Resource.TEMP_FILE, Resource.STANDBY}]
+)
 def test_a_command_asks_what_the_experiment_is(resource: Resource) -> None:
     chosen = choose(resource, scale=20, work_mem="8MB", search_path="'a b'")
     assert chosen is not None

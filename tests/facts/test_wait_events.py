@@ -20,6 +20,8 @@ def test_each_event_is_for_a_resource_that_analysis_knows(major: int) -> None:
         Resource.WAL_LOCK,
         Resource.DATA_READ,
         Resource.DATA_WRITE,
+        Resource.TEMP_FILE,
+        Resource.STANDBY,
         Resource.LOCK,
     }
 

@@ -36,7 +36,15 @@ from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.types import StudyRecord, TrialStatus
 
 # Who holds a row spends its time on these.
-_OF_HOLDERS = (Resource.CPU, Resource.WAL_FLUSH, Resource.WAL_LOCK, Resource.DATA_READ, Resource.DATA_WRITE)
+_OF_HOLDERS = (
+    Resource.CPU,
+    Resource.WAL_FLUSH,
+    Resource.WAL_LOCK,
+    Resource.DATA_READ,
+    Resource.DATA_WRITE,
+    Resource.TEMP_FILE,
+    Resource.STANDBY,
+)
 
 
 class _Ranked(msgspec.Struct):

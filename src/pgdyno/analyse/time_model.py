@@ -39,7 +39,15 @@ from pgdyno.spec.study import BUILTIN_SCRIPTS
 _LEAST_SECONDS = 3
 _RUNNING = "running"
 _IDLE = "idle"
-_WAITING = (Resource.WAL_FLUSH, Resource.WAL_LOCK, Resource.DATA_READ, Resource.DATA_WRITE, Resource.LOCK)
+_WAITING = (
+    Resource.WAL_FLUSH,
+    Resource.WAL_LOCK,
+    Resource.DATA_READ,
+    Resource.DATA_WRITE,
+    Resource.TEMP_FILE,
+    Resource.STANDBY,
+    Resource.LOCK,
+)
 
 
 class _Seen(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,17 +30,21 @@ _NOUNS: Mapping[Resource, str] = {
     Resource.WAL_LOCK: "WAL insertion",
     Resource.DATA_READ: "reading data",
     Resource.DATA_WRITE: "writing data, as checkpoints do,",
+    Resource.TEMP_FILE: "temporary files",
+    Resource.STANDBY: "the synchronous standby",
     Resource.LOCK: "contention for rows and locks",
     Resource.CLIENT: "the client",
     Resource.LOAD_GENERATOR: "pgbench itself",
 }
-_PLURAL = frozenset({Resource.CPU})
+_PLURAL = frozenset({Resource.CPU, Resource.TEMP_FILE})
 _ADVICE: Mapping[Resource, str] = {
     Resource.CPU: "More or faster CPUs, or less work in a transaction: prepared statements, fewer round trips.",
     Resource.WAL_FLUSH: "A disk with quicker flushes, or more clients that share each of them.",
     Resource.WAL_LOCK: "Fewer clients at a time through a pool, or less WAL in a transaction.",
     Resource.DATA_READ: "More memory for the data, or a disk that reads sooner.",
     Resource.DATA_WRITE: "A larger max_wal_size, so that checkpoints come less often, or a disk that writes more.",
+    Resource.TEMP_FILE: "A larger work_mem, as far as memory holds it for all sessions, so that sorts and hashes need no files.",
+    Resource.STANDBY: "A quicker standby or way to it, or a synchronous_commit that waits for less of it.",
     Resource.LOCK: "Spread the rows that all clients update; for pgbench, a scale above the clients.",
     Resource.CLIENT: "The server has time left: more clients, or clients that ask sooner.",
     Resource.LOAD_GENERATOR: "Give pgbench more --threads or a machine of its own: this is no limit of the server.",
@@ -51,6 +55,8 @@ _CHARTS: Mapping[Resource, tuple[ChartKind, ...]] = {
     Resource.WAL_LOCK: (ChartKind.WAITS, ChartKind.WAL),
     Resource.DATA_READ: (ChartKind.WAITS, ChartKind.DISK_IOPS, ChartKind.DISK_LATENCY),
     Resource.DATA_WRITE: (ChartKind.BUFFER_WRITES, ChartKind.DISK_THROUGHPUT, ChartKind.DIRTY_MEMORY),
+    Resource.TEMP_FILE: (ChartKind.WAITS, ChartKind.DISK_THROUGHPUT),
+    Resource.STANDBY: (ChartKind.WAITS,),
     Resource.LOCK: (ChartKind.WAITS,),
     Resource.CLIENT: (ChartKind.WAITS, ChartKind.CPU),
     Resource.LOAD_GENERATOR: (ChartKind.CPU, ChartKind.WAITS),
