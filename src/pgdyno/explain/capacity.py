@@ -100,7 +100,7 @@ def _claim(capacity: Capacity, binding: Bound) -> str:
     at_clients = f" for {_count(capacity.clients)}" if binding.kind is BoundKind.FLUSHES else ""
     limit = f"{most}, the limit of {noun}{at_clients}"
     if not _is_narrow(binding.tps):
-        return f"It used {used} of {noun}, which are the first to end; for the TPS that they allow, trials are too few."
+        return f"It used {used} of {noun}, the first limit; how many TPS that allows, more trials would tell."
     if capacity.standing is Standing.HELD:
         return f"It stops at {_number(capacity.peak.value)} TPS with nothing used up: that is {used} of {limit}."
     if capacity.standing is Standing.AT_BOUND:
