@@ -15,10 +15,11 @@ trials must agree, more than half of them. All numbers that verdicts depend on a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
+from pgdyno.analyse.bottleneck_ranking import Ranking, rank_shares, share_of
 from pgdyno.analyse.bottleneck_schedule import judge_schedule
 from pgdyno.analyse.bottleneck_signs import Signs, percent, read_signs
 from pgdyno.analyse.bottleneck_thresholds import THRESHOLDS
@@ -34,56 +35,6 @@ from pgdyno.analyse.time_share import Bottleneck, Certainty, Resource, TimeShare
 from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.types import StudyRecord, TrialStatus
-
-# Who holds a row spends its time on these.
-_OF_HOLDERS = (
-    Resource.CPU,
-    Resource.WAL_FLUSH,
-    Resource.WAL_LOCK,
-    Resource.DATA_READ,
-    Resource.DATA_WRITE,
-    Resource.TEMP_FILE,
-    Resource.STANDBY,
-)
-
-
-class _Ranked(msgspec.Struct):
-    """Shares of the clients' time after symptoms have gone to their causes, and what was said on the way."""
-
-    weights: dict[Resource, float]
-    evidence: list[str]
-    symptoms: list[str]
-    aside: float = 0.0
-    """Left out of the ranking, because it is known and no limit."""
-    moved: dict[Resource, Resource] = {}
-    """From where most of a resource's weight came, if not from its own share."""
-    is_generator_first: bool = False
-
-    def move(self, source: Resource, targets: Iterable[Resource]) -> bool:
-        """Give a share to others, in proportion to theirs; False where theirs are too small to be behind it."""
-        weight = self.weights.get(source, 0.0)
-        found = {target: own for target in targets if (own := self.weights.get(target, 0.0)) > 0.0}
-        total = sum(found.values())
-        if weight > THRESHOLDS.chance_factor * total:
-            return False
-        self.weights.pop(source, None)
-        self.weights |= {target: own + weight * own / total for target, own in found.items()}
-        return True
-
-    def leave_out(self, resource: Resource, symptom: str) -> None:
-        """Take a share out of the ranking."""
-        weight = self.weights.pop(resource, 0.0)
-        self.aside += weight
-        if weight >= THRESHOLDS.mentioned_ratio:
-            self.symptoms.append(symptom.format(percent(weight)))
-
-    def order(self) -> list[Resource]:
-        """Resources, largest first, but for a full pgbench, which shows nothing of how much the CPUs could do."""
-        order = sorted((each for each in self.weights if self.weights[each] > 0.0), key=lambda one: -self.weights[one])
-        if self.is_generator_first and order[0] is Resource.CPU:
-            order.remove(Resource.LOAD_GENERATOR)
-            order.insert(0, Resource.LOAD_GENERATOR)
-        return order
 
 
 def judge_workload(record: StudyRecord, load: PlannedWorkload, trials: Sequence[TrialAnalysis]) -> Bottleneck | None:
@@ -132,7 +83,7 @@ def _judge(record: StudyRecord, load: PlannedWorkload, trial: TrialAnalysis) -> 
         return _judge_unseen(trial, signs)
     if signs.unsettled_cpu is not None:
         return _unknown(trial.time, signs, reason=signs.unsettled_cpu)
-    ranked = _rank(trial.time, signs)
+    ranked = rank_shares(trial.time, signs)
     order = ranked.order()
     if signs.full_cpu is not None and order[:1] != [Resource.CPU]:
         return _blame_cpu(trial.time, signs, signs.full_cpu)
@@ -140,7 +91,7 @@ def _judge(record: StudyRecord, load: PlannedWorkload, trial: TrialAnalysis) -> 
     weight = ranked.weights.get(first, 0.0)
     if first is Resource.UNKNOWN or weight < THRESHOLDS.named_ratio or _is_unseen_client(first, trial.time):
         return _unknown(trial.time, signs, reason=_say_unknown(first, weight, trial.time), beside=ranked.symptoms)
-    share = _share(first, ranked, trial.time)
+    share = share_of(first, ranked, trial.time)
     support = list_support(signs, first)
     clock = find_stopped_clock(signs, first)
     return Bottleneck(
@@ -156,46 +107,14 @@ def _judge(record: StudyRecord, load: PlannedWorkload, trial: TrialAnalysis) -> 
     )
 
 
-def _rank(time: TransactionTime, signs: Signs) -> _Ranked:
-    ranked = _Ranked(weights={share.resource: share.ratio for share in time.shares}, evidence=[], symptoms=[])
-    _settle_generator(ranked, signs)
-    if signs.cannot_think and ranked.weights.get(Resource.CLIENT, 0.0) < THRESHOLDS.round_trips_ratio:
-        ranked.leave_out(Resource.CLIENT, "round trips, {} of the time: waking the other side up")
-    locks = ranked.weights.get(Resource.LOCK, 0.0)
-    if signs.has_chance_locks and locks >= THRESHOLDS.mentioned_ratio and ranked.move(Resource.LOCK, _OF_HOLDERS):
-        ranked.symptoms.append(
-            f"row locks, {percent(locks)} of the time: held by chance for as long as a transaction takes"
-        )
-    flushes = ranked.weights.get(Resource.WAL_FLUSH, 0.0)
-    if signs.flushes_behind_writes is not None and flushes > 0.0:
-        del ranked.weights[Resource.WAL_FLUSH]
-        ranked.weights[Resource.DATA_WRITE] = ranked.weights.get(Resource.DATA_WRITE, 0.0) + flushes
-        ranked.moved[Resource.DATA_WRITE] = Resource.WAL_FLUSH
-        if ranked.order()[0] is Resource.DATA_WRITE:
-            ranked.evidence.append(signs.flushes_behind_writes)
-            ranked.symptoms.append(f"WAL flush, {percent(flushes)} of the time: behind pages of data on the same disk")
-    return ranked
-
-
-def _settle_generator(ranked: _Ranked, signs: Signs) -> None:
-    if signs.full_generator is None:
-        ranked.leave_out(Resource.LOAD_GENERATOR, "pgbench's own work, {} of the time, with time left in its threads")
-        return
-    # Of a record that does not tell pgbench from other clients' time, all of it is pgbench's.
-    if Resource.LOAD_GENERATOR not in ranked.weights and Resource.CLIENT in ranked.weights:
-        ranked.weights[Resource.LOAD_GENERATOR] = ranked.weights.pop(Resource.CLIENT)
-        ranked.moved[Resource.LOAD_GENERATOR] = Resource.CLIENT
-    ranked.is_generator_first = ranked.weights.get(Resource.LOAD_GENERATOR, 0.0) >= THRESHOLDS.named_ratio
-
-
-def _is_clear(share: TimeShare, rest: Sequence[Resource], ranked: _Ranked, time: TransactionTime) -> bool:
+def _is_clear(share: TimeShare, rest: Sequence[Resource], ranked: Ranking, time: TransactionTime) -> bool:
     """Whether a share is large beyond chance, and larger than any other; what was moved by a guess is not."""
     is_large = share.low_ratio is not None and share.low_ratio >= THRESHOLDS.named_ratio
     if not is_large or time.observed_count < THRESHOLDS.least_looks_count or ranked.aside >= share.ratio:
         return False
     if ranked.moved.get(share.resource) is Resource.WAL_FLUSH:
         return False
-    rivals = [_share(each, ranked, time) for each in rest]
+    rivals = [share_of(each, ranked, time) for each in rest]
     return all(
         rival.ratio < THRESHOLDS.rival_ratio * share.ratio
         and (share.low_ratio or 0.0) > (rival.ratio if rival.high_ratio is None else rival.high_ratio)
@@ -204,7 +123,7 @@ def _is_clear(share: TimeShare, rest: Sequence[Resource], ranked: _Ranked, time:
 
 
 def _list_rivals(
-    first: Resource, rest: Sequence[Resource], ranked: _Ranked, signs: Signs
+    first: Resource, rest: Sequence[Resource], ranked: Ranking, signs: Signs
 ) -> tuple[tuple[Resource, str], ...]:
     rivals = [
         (each, speak_against(signs, each, ranked.weights[each]))
@@ -323,24 +242,6 @@ def _say_interval(found: Bottleneck, low: float | None, high: float | None, *, t
     how = f"{found.share.how}, the interval over {trials_count} trials" if trials_count > 1 else found.share.how
     share = msgspec.structs.replace(found.share, low_ratio=low, high_ratio=high, how=how)
     return msgspec.structs.replace(found, share=share, evidence=(_say_share(share), *found.evidence[1:]))
-
-
-def _share(resource: Resource, ranked: _Ranked, time: TransactionTime) -> TimeShare:
-    """The share with what was moved to it; its interval is wider by as much."""
-    weight = ranked.weights[resource]
-    seen = [
-        share for each in (resource, ranked.moved.get(resource, resource)) if (share := time.find(each)) is not None
-    ]
-    own = max(seen, key=lambda share: share.ratio)
-    factor = weight / own.ratio
-    return TimeShare(
-        resource=resource,
-        ms=weight * time.transaction_ms,
-        ratio=weight,
-        low_ratio=None if own.low_ratio is None else min(own.low_ratio, own.low_ratio * factor),
-        high_ratio=None if own.high_ratio is None else min(1.0, own.high_ratio * factor),
-        how=own.how,
-    )
 
 
 def _say_share(share: TimeShare) -> str:

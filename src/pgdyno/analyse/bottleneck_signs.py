@@ -155,7 +155,6 @@ class Signs(msgspec.Struct, kw_only=True):
 def read_signs(record: StudyRecord, load: PlannedWorkload, trial: TrialAnalysis) -> Signs:
     """What a trial shows beside its clients' time."""
     flushes = None if trial.disk is None else trial.disk.find(UseKind.FLUSHES)
-    flush_ms = trial.counts_per_transaction.get("wal_sync_ms")
     return Signs(
         load=load,
         scale=_find_scale(record, trial),
@@ -167,7 +166,7 @@ def read_signs(record: StudyRecord, load: PlannedWorkload, trial: TrialAnalysis)
         writing_ratio=_find_writing_ratio(trial),
         pages_to_wal=_find_pages_to_wal(trial),
         reading=_count_under_way(trial, "reads", "read"),
-        server_flushing_ratio=None if flush_ms is None or trial.tps is None else flush_ms * trial.tps / 1000.0,
+        server_flushing_ratio=_find_flushing_ratio(trial),
         device_flushing_ratio=_count_under_way(trial, "flushes", "flush"),
         read_ms=trial.counts_per_transaction.get("blk_read_ms"),
         flush_use_ratio=None if flushes is None else flushes.ratio,
@@ -217,6 +216,19 @@ def _count_under_way(trial: TrialAnalysis, requests: str, each: str) -> float | 
     return sum(under_way) / len(under_way) if under_way else None
 
 
+def _find_flushing_ratio(trial: TrialAnalysis) -> float | None:
+    """What the server's own clock of flushes grew by, over the time of the load."""
+    flush_ms, length_s = trial.counts_per_transaction.get("wal_sync_ms"), _find_length_s(trial)
+    if flush_ms is None or not length_s or trial.transactions_count is None:
+        return None
+    return flush_ms * trial.transactions_count / 1000.0 / length_s
+
+
+def _find_length_s(trial: TrialAnalysis) -> float | None:
+    start_s, end_s = trial.record.load_start_monotonic_s, trial.record.load_end_monotonic_s
+    return None if start_s is None or end_s is None or end_s <= start_s else end_s - start_s
+
+
 def _find_pages_to_wal(trial: TrialAnalysis) -> float | None:
     wal = _mean(trial, ChartKind.WAL, "WAL")
     pages = [_mean(trial, ChartKind.BUFFER_WRITES, who) for who in _WRITERS]
@@ -225,10 +237,9 @@ def _find_pages_to_wal(trial: TrialAnalysis) -> float | None:
 
 
 def _find_writing_ratio(trial: TrialAnalysis) -> float | None:
-    start_s, end_s = trial.record.load_start_monotonic_s, trial.record.load_end_monotonic_s
-    if start_s is None or end_s is None or end_s <= start_s:
+    length_s = _find_length_s(trial)
+    if length_s is None:
         return None
-    length_s = end_s - start_s
     written_s = sum(
         min(length_s, length_s if event.until_s is None else event.until_s) - max(0.0, event.t_s)
         for event in trial.events
