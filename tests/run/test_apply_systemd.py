@@ -16,7 +16,7 @@ from tests.homes import reachable_folder
 from tests.systemd import Systemd, booted, needs_systemd
 from tests.tools.pgcluster import PORT, Cluster, running
 
-pytestmark = [pytest.mark.cluster, needs_systemd]
+pytestmark = [pytest.mark.systemd, needs_systemd]
 
 UNIT = "postgresql@18-main.service"
 RESTARTED = {"max_connections": "37", "work_mem": "12MB"}
