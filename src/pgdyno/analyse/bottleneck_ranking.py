@@ -11,18 +11,11 @@ import msgspec
 
 from pgdyno.analyse.bottleneck_signs import Signs, percent
 from pgdyno.analyse.bottleneck_thresholds import THRESHOLDS
+from pgdyno.analyse.time_model import WAITING
 from pgdyno.analyse.time_share import Resource, TimeShare, TransactionTime
 
 # Who holds a row spends its time on these.
-_OF_HOLDERS = (
-    Resource.CPU,
-    Resource.WAL_FLUSH,
-    Resource.WAL_LOCK,
-    Resource.DATA_READ,
-    Resource.DATA_WRITE,
-    Resource.TEMP_FILE,
-    Resource.STANDBY,
-)
+_OF_HOLDERS = (Resource.CPU, *(each for each in WAITING if each is not Resource.LOCK))
 
 
 class Ranking(msgspec.Struct):

@@ -39,7 +39,7 @@ from pgdyno.spec.study import BUILTIN_SCRIPTS
 _LEAST_SECONDS = 3
 _RUNNING = "running"
 _IDLE = "idle"
-_WAITING = (
+WAITING = (
     Resource.WAL_FLUSH,
     Resource.WAL_LOCK,
     Resource.DATA_READ,
@@ -48,6 +48,7 @@ _WAITING = (
     Resource.STANDBY,
     Resource.LOCK,
 )
+"""What backends are seen waiting for in the server, if that is known."""
 
 
 class _Seen(msgspec.Struct, frozen=True, kw_only=True):
@@ -190,7 +191,7 @@ def _within(line: Sampled, start_s: float, end_s: float) -> Floats:
 
 def _split(seen: _Seen, cpu: _Cpu, clients: int) -> dict[Resource, float]:
     """The mean number of clients by resource, corrected."""
-    parts = {resource: seen.mean(resource) for resource in (*_WAITING, Resource.UNKNOWN)}
+    parts = {resource: seen.mean(resource) for resource in (*WAITING, Resource.UNKNOWN)}
     parts[Resource.CLIENT] = seen.mean(Resource.CLIENT) + seen.mean(_IDLE)
     parts[Resource.CPU] = seen.mean(_RUNNING)
     if cpu.backends is not None:
