@@ -170,6 +170,7 @@ def test_all_figures_of_a_finding_are_of_one_trial() -> None:
         (Resource.CPU, LOAD, "mode", ("prepared", "simple"), VerdictKind.SLOWER),
         (Resource.WAL_FLUSH, LOAD, "synchronous_commit", ("on", "off"), VerdictKind.FASTER),
         (Resource.WAL_LOCK, LOAD, "clients", (8, 4), VerdictKind.EQUIVALENT),
+        (Resource.TEMP_FILE, LOAD, "work_mem", ("4096kB", "65536kB"), VerdictKind.FASTER),
         (Resource.DATA_WRITE, LOAD, "max_wal_size", ("1024MB", "8192MB"), VerdictKind.FASTER),
         (Resource.CLIENT, LOAD, "clients", (8, 16), VerdictKind.FASTER),
         (Resource.LOAD_GENERATOR, LOAD, "threads", (2, 4), VerdictKind.FASTER),
@@ -212,6 +213,7 @@ def test_more_buffers_are_tried_as_far_as_there_is_memory() -> None:
 def test_where_nothing_would_tell_there_is_no_experiment() -> None:
     assert choose(Resource.UNKNOWN) is None
     assert choose(Resource.STANDBY) is None
+    assert choose(Resource.TEMP_FILE, work_mem="20GB") is None
     assert choose(Resource.WAL_FLUSH, synchronous_commit="off") is None
     assert choose(Resource.WAL_FLUSH, fsync="off") is None
     assert choose(Resource.WAL_LOCK, make_workload("tpcb-like", clients=2)) is None
@@ -226,11 +228,9 @@ def test_a_load_of_several_scripts_has_no_command() -> None:
     assert chosen.command == ""
 
 
-@pytest.mark.parametrize(
-    "resource", [each for each in Resource if each not in {Resource.UNKNOWN, Resource.TEMP_FILE, Resource.STANDBY}]
-)
+@pytest.mark.parametrize("resource", [each for each in Resource if each not in {Resource.UNKNOWN, Resource.STANDBY}])
 def test_a_command_asks_what_the_experiment_is(resource: Resource) -> None:
-    chosen = choose(resource, scale=20, work_mem="8MB", search_path="'a b'")
+    chosen = choose(resource, scale=20, temp_buffers="16MB", search_path="'a b'")
     assert chosen is not None
     study = read_command(chosen.command)
     (workload,) = study.workload
@@ -241,7 +241,7 @@ def test_a_command_asks_what_the_experiment_is(resource: Resource) -> None:
         asked = [
             msgspec.structs.replace(one, settings={**study.server.settings, **one.settings}) for one in study.variant
         ]
-        settings = {"work_mem": "8MB", "search_path": "'a b'"}
+        settings = {"temp_buffers": "16MB", "search_path": "'a b'"}
         assert [one.settings for one in asked] == [{**one.settings, **settings} for one in varied]
         assert [(one.mode, one.clients, one.scale) for one in asked] == [
             (one.mode, one.clients, one.scale) for one in varied

@@ -31,6 +31,7 @@ _MOST_MEMORY_RATIO = 0.4
 # What a setting must grow by, at least, to make a difference that a short experiment sees.
 _LEAST_GROWTH = 1.25
 _MORE_WAL = 8
+_MORE_MEMORY = 16
 _ROOMIER = 4
 
 
@@ -174,6 +175,21 @@ def _more_buffers(base: _Base) -> Intervention | None:
     )
 
 
+def _more_work_mem(base: _Base) -> Intervention | None:
+    now_kb = base.number("work_mem")
+    # Each client sorts at once, at most.
+    most_kb = _MOST_MEMORY_RATIO * base.record.host.usable_memory_bytes / base.load.clients / 1024
+    more_kb = math.floor(min(_MORE_MEMORY * now_kb, most_kb))
+    if more_kb < _LEAST_GROWTH * now_kb:
+        return None
+    return Intervention(
+        varied="work_mem",
+        levels=(f"{now_kb:.0f}kB", f"{more_kb}kB"),
+        expects=VerdictKind.FASTER,
+        why="Sorts and hashes that fit into memory need no files.",
+    )
+
+
 def _fewer_checkpoints(base: _Base) -> Intervention:
     now_mb = base.number("max_wal_size")
     return Intervention(
@@ -215,6 +231,7 @@ _CHOICES: Mapping[Resource, Callable[[_Base], Intervention | None]] = {
     Resource.WAL_LOCK: _fewer_clients,
     Resource.DATA_READ: _more_buffers,
     Resource.DATA_WRITE: _fewer_checkpoints,
+    Resource.TEMP_FILE: _more_work_mem,
     Resource.LOCK: _more_rows,
     Resource.CLIENT: _more_clients,
     Resource.LOAD_GENERATOR: _more_threads,
