@@ -175,6 +175,14 @@ def test_a_limit_that_was_passed_is_none() -> None:
     assert (capacity.binding, capacity.lowest) == (capacity.find(BoundKind.CPU),) * 2
 
 
+def test_a_limit_that_was_far_passed_is_none_however_wide_its_interval() -> None:
+    cpu = reckon(WRITING).find(BoundKind.CPU)
+    assert cpu is not None
+    for value, is_refuted in ((2.0, True), (1.1, False)):
+        used = msgspec.structs.replace(cpu.used, value=value, low=0.4, high=9.0)
+        assert msgspec.structs.replace(cpu, used=used).is_refuted is is_refuted
+
+
 def test_one_trial_has_bounds_without_intervals_and_no_projection() -> None:
     capacity = reckon(WRITING, trials=1)
     cpu = capacity.find(BoundKind.CPU)

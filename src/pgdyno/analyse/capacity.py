@@ -14,6 +14,8 @@ from pgdyno.analyse.estimate import Estimate
 
 # Our reasoning: clocks and counters of several sources never agree to the last per cent.
 _PASSED_RATIO = 1.05
+# A card that was made beside other load has wide intervals; what is by so much too little is no limit to speak of.
+_FAR_PASSED_RATIO = 1.25
 
 
 class BoundKind(enum.Enum):
@@ -61,8 +63,9 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_refuted(self) -> bool:
-        """Whether the trials surely took more than the limit: then it is none."""
-        return (self.used.low if self.used.low is not None else self.used.value or 0.0) > _PASSED_RATIO
+        """Whether the trials surely took more than the limit, or by far more however wide its interval: then it is none."""
+        value = self.used.value or 0.0
+        return (value if self.used.low is None else self.used.low) > _PASSED_RATIO or value > _FAR_PASSED_RATIO
 
     @property
     def is_firm(self) -> bool:

@@ -75,7 +75,7 @@ def _find_ceiling(record: StudyRecord, capacity: Capacity, *, is_judged: bool) -
         severity=Severity.NOTE,
         claim=_claim(capacity, binding),
         evidence=evidence,
-        why=_BESIDE_OTHERS if binding.others_ratio else _WHY[capacity.standing],
+        why=_why(capacity, binding),
         advice="" if is_judged else _advise(capacity, binding),
         workload=capacity.workload,
         confirm="" if is_settled else _sweep_command(record, capacity),
@@ -95,12 +95,20 @@ _WHY = {
 }
 
 
+def _why(capacity: Capacity, binding: Bound) -> str:
+    if binding.others_ratio:
+        return _BESIDE_OTHERS
+    if binding.kind is BoundKind.FLUSHES and capacity.standing is Standing.AT_BOUND:
+        return "Commits wait for flushes that they share: more clients share each of them, until something else ends first."
+    return _WHY[capacity.standing]
+
+
 def _claim(capacity: Capacity, binding: Bound) -> str:
     noun, most, used = binding.kind.noun, f"{_number(binding.tps.value)} TPS", _percent(binding.used.value)
     at_clients = f" for {_count(capacity.clients)}" if binding.kind is BoundKind.FLUSHES else ""
     limit = f"{most}, the limit of {noun}{at_clients}"
     if not _is_narrow(binding.tps):
-        return f"It used {used} of {noun}, the first limit; how many TPS that allows, more trials would tell."
+        return f"It used {used} of {noun}{at_clients}, the first limit; how many TPS that allows, more trials would tell."
     if capacity.standing is Standing.HELD:
         return f"It stops at {_number(capacity.peak.value)} TPS with nothing used up: that is {used} of {limit}."
     if capacity.standing is Standing.AT_BOUND:
