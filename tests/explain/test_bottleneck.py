@@ -123,6 +123,22 @@ def test_a_schedule_that_is_kept_asks_for_another_rate() -> None:
     assert finding.advice == "A higher rate, or none, shows what the server can do."
 
 
+def test_what_runs_on_other_cpus_is_neither_a_rival_nor_to_be_stopped() -> None:
+    record, analysis = analyse_kept(find_name("quiet-15-1000"))
+    (workload,) = analysis.workloads
+    (finding,) = find_bottlenecks(record, analysis)
+    assert finding.advice.startswith("Stop what else uses the CPUs")
+    assert "other programs on this machine" in {rival.cause for rival in finding.rivals}
+    (trial,) = workload.trials
+    elsewhere = msgspec.structs.replace(trial, cpus_seen_count=2)
+    (finding,) = find_bottlenecks(
+        record,
+        msgspec.structs.replace(analysis, workloads=(msgspec.structs.replace(workload, trials=(elsewhere,)),)),
+    )
+    assert finding.advice.startswith("More or faster CPUs")
+    assert "other programs on this machine" not in {rival.cause for rival in finding.rivals}
+
+
 def test_all_figures_of_a_finding_are_of_one_trial() -> None:
     """Not of the trial with the median TPS, if that is another than the bottleneck's."""
     record, analysis = analyse_kept(find_name("slow-flush"))

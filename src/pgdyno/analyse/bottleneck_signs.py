@@ -70,6 +70,11 @@ class Signs(msgspec.Struct, kw_only=True):
         return (busy - others) * seen / self.usable_cpu_count
 
     @property
+    def others_ratio(self) -> float | None:
+        """Of the CPUs that the load may use, what other programs used; None where that was not told apart."""
+        return None if self.is_narrowed else self.shares.get("cpu_others_ratio")
+
+    @property
     def is_narrowed(self) -> bool:
         """Whether the load may use some of the CPUs that were seen only: what others used of these is not known."""
         return self.cpus_seen_count is not None and self.usable_cpu_count < self.cpus_seen_count

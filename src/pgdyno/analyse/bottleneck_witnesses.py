@@ -73,7 +73,7 @@ def _tell_cpu(signs: Signs) -> Iterator[str]:
         yield f"backends that could run had no CPU {percent(time.queueing_ratio)} of that time"
     if time is not None and time.running_ms is not None:
         yield f"the kernel counted {time.running_ms:.3g} ms of CPU time of the server's backends in a transaction"
-    busy, others = signs.shares.get("cpu_busy_ratio"), signs.shares.get("cpu_others_ratio")
+    busy, others = signs.shares.get("cpu_busy_ratio"), signs.others_ratio
     if busy is not None and others is not None and others >= THRESHOLDS.others_mentioned_ratio:
         yield f"the CPUs were {percent(busy)} busy, of which {percent(others)} with programs that are no part of the study"
     if signs.full_generator is not None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from pgdyno.analyse.bottleneck_signs import Signs, read_signs
 from pgdyno.analyse.bottleneck_thresholds import THRESHOLDS
 from pgdyno.analyse.time_share import Bottleneck, Certainty, Resource
 from pgdyno.analyse.types import ChartKind, StudyAnalysis, TrialAnalysis, WorkloadAnalysis
@@ -90,17 +91,19 @@ def find_bottlenecks(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[F
 def _explain(record: StudyRecord, workload: WorkloadAnalysis, found: Bottleneck) -> Finding:
     trial = _find_trial(workload, found)
     intervention = choose_intervention(found, record, load=workload.load, arm=_find_arm(record, trial))
-    gain = None if trial is None or found.share is None else _bound_gain(found, trial)
+    signs = None if trial is None else read_signs(record, workload.load, trial)
+    others_ratio = None if signs is None else signs.others_ratio
+    gain = None if signs is None or found.share is None else _bound_gain(found, signs)
     charts = {} if trial is None else trial.charts
     return Finding(
         severity=Severity.NOTE,
         rule=LIMITS,
         claim=_claim(found),
         evidence="; ".join((*found.evidence, *_say_absent(found))) or "Nothing was seen of where its time goes",
-        advice=_advise(found, workload.load, trial),
+        advice=_advise(found, workload.load, others_ratio),
         workload=workload.name,
         why=" ".join(f"Not a cause but seen because of it: {symptom}." for symptom in found.symptoms),
-        rivals=tuple(_list_rivals(found, trial)),
+        rivals=tuple(_list_rivals(found, others_ratio)),
         confirm="" if intervention is None or found.certainty is Certainty.PROVEN else _confirm(intervention),
         gain="" if gain is None else _say_gain(gain),
         gain_ratio=None if gain is None else gain.value,
@@ -135,30 +138,28 @@ def _say_absent(found: Bottleneck) -> Iterator[str]:
         yield f"not seen: {'; '.join(found.absent)}"
 
 
-def _advise(found: Bottleneck, load: PlannedWorkload, trial: TrialAnalysis | None) -> str:
+def _advise(found: Bottleneck, load: PlannedWorkload, others: float | None) -> str:
     if found.resource is Resource.CLIENT and load.rate_tps is not None:
         return "A higher rate, or none, shows what the server can do."
-    others = None if trial is None else trial.shares.get("cpu_others_ratio")
     if found.resource is Resource.CPU and others is not None and others >= THRESHOLDS.others_stopped_ratio:
         return "Stop what else uses the CPUs, or move it elsewhere, and measure again."
     return _ADVICE.get(found.resource, "")
 
 
-def _list_rivals(found: Bottleneck, trial: TrialAnalysis | None) -> Iterator[Rival]:
+def _list_rivals(found: Bottleneck, others: float | None) -> Iterator[Rival]:
     for resource, against in found.rivals:
         yield Rival(cause=_NOUNS[resource].rstrip(","), against=against)
-    others = None if trial is None else trial.shares.get("cpu_others_ratio")
     if found.resource is Resource.CPU and others is not None and others >= THRESHOLDS.others_mentioned_ratio:
         against = f"nothing: they used {others * 100:.0f} % of the CPUs; stop them and measure again"
         yield Rival(cause="other programs on this machine", against=against)
 
 
-def _bound_gain(found: Bottleneck, trial: TrialAnalysis) -> _Gain | None:
+def _bound_gain(found: Bottleneck, signs: Signs) -> _Gain | None:
     """What were if the resource took no time; of CPUs, if nobody had to wait for one.
 
     Source: asymptotic bounds, Lazowska et al. 1984, chapter 5.
     """
-    share, time = found.share, trial.time
+    share, time = found.share, signs.time
     if share is None or time is None:
         return None
     part: float | None = time.queueing_ratio if found.resource is Resource.CPU else 1.0
@@ -167,7 +168,7 @@ def _bound_gain(found: Bottleneck, trial: TrialAnalysis) -> _Gain | None:
     value = _free(part * share.ratio)
     low = None if share.low_ratio is None else _free(part * share.low_ratio)
     high = None if share.high_ratio is None else _free(part * share.high_ratio)
-    left = None if found.resource is Resource.CPU else _cpu_left(trial)
+    left = None if found.resource is Resource.CPU else _cpu_left(signs)
     if left is not None and left < value:
         return _Gain(value=left, low=None if low is None else min(low, left), high=left, held_by="the CPUs")
     if found.resource is Resource.CPU:
@@ -180,12 +181,10 @@ def _free(ratio: float) -> float:
     return min(_MOST_GAIN, ratio / (1.0 - ratio)) if ratio < 1.0 else _MOST_GAIN
 
 
-def _cpu_left(trial: TrialAnalysis) -> float | None:
+def _cpu_left(signs: Signs) -> float | None:
     """By how much the load could grow until the CPUs are full."""
-    busy, others = trial.shares.get("cpu_busy_ratio"), trial.shares.get("cpu_others_ratio")
-    if busy is None or others is None or busy <= others:
-        return None
-    return max(0.0, (1.0 - others) / (busy - others) - 1.0)
+    own = signs.own_cpu_ratio
+    return None if own is None or own <= 0.0 else max(0.0, (1.0 - (signs.others_ratio or 0.0)) / own - 1.0)
 
 
 def _say_gain(gain: _Gain) -> str:
