@@ -91,3 +91,62 @@ def test_what_is_announced_after_first_steps_counts_anew() -> None:
     assert display._done_s == 50.0
     display.announce((), total_s=30.0)
     assert (display._done_s, display._total_s) == (0.0, 30.0)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 5000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr("pgdyno.cli.display.monotonic_s", clock)
+    return clock
+
+
+def test_the_time_left_is_the_plans_less_what_has_passed(clock: Clock) -> None:
+    display = Display(quiet=True)
+    display.announce((), total_s=120.0)
+    display.begin_step("trial 1/3", predicted_s=40.0)
+    assert display.remaining_s() == 120.0
+    clock.now_s += 10.0
+    assert display.remaining_s() == 110.0
+    clock.now_s += 50.0
+    assert display.remaining_s() == 80.0, "a step that outlasts its prediction takes nothing from those to come"
+
+
+@pytest.mark.parametrize(("took_s", "left_s"), [(0.001, 80.0), (40.0, 80.0), (60.0, 120.0), (4000.0, 160.0)])
+def test_the_time_left_follows_the_pace_of_ended_steps_within_reason(
+    clock: Clock, took_s: float, left_s: float
+) -> None:
+    display = Display(quiet=True)
+    display.announce((), total_s=120.0)
+    display.begin_step("trial 1/3", predicted_s=40.0)
+    clock.now_s += took_s
+    display.end_step("")
+    display.begin_step("trial 2/3", predicted_s=40.0)
+    assert display.remaining_s() == pytest.approx(left_s)
+    clock.now_s += 1e9
+    assert display.remaining_s() == pytest.approx(left_s / 2)
+
+
+def test_the_bar_shows_the_time_left_by_the_plan(clock: Clock) -> None:
+    out = io.StringIO()
+    display = Display()
+    display.console = Console(file=out, width=100, force_terminal=True, no_color=True, legacy_windows=False)
+    with display:
+        display.announce((), total_s=300.0)
+        for trial in (1, 2, 3):
+            display.begin_step(f"trial {trial}/3", predicted_s=100.0)
+            clock.now_s += 100.0
+            display.show_load(tps=1000.0, latency_ms=None)
+            assert display._progress is not None
+            display._progress.refresh()
+            display.end_step("")
+    assert "about 3 min left" in out.getvalue()
+    assert "nearly done" in out.getvalue()
+    assert ":" not in out.getvalue()

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
 from rich.text import Text
 
 from pgdyno.errors import with_program
@@ -25,6 +25,23 @@ from pgdyno.units import format_bytes
 
 # Drawing costs CPU that the load could use; twice a second is what eyes need.
 _REFRESH_PER_S = 2
+# Steps may run slower than predicted; more than twice as slow is one step's mishap, which says nothing of the others.
+# Faster ones, such as a scale that is loaded already, say nothing either.
+_SLOWEST_PACE = 2.0
+
+
+class _RemainingColumn(ProgressColumn):
+    """The time to go by the plan: rich's own estimate takes the jump at a step's end for the speed of everything."""
+
+    def __init__(self, remaining_s: Callable[[], float]) -> None:
+        super().__init__()
+        self._remaining_s = remaining_s
+
+    def render(self, task: Task) -> Text:  # noqa: ARG002 - rich hands it to every column
+        """`about 4 min left`."""
+        left_s = self._remaining_s()
+        said = f"about {format_minutes(left_s)} left" if left_s >= 1.0 else "nearly done"
+        return Text(said, style="progress.remaining")
 
 
 class Display(AbstractContextManager["Display"]):
@@ -42,6 +59,7 @@ class Display(AbstractContextManager["Display"]):
         self._progress: Progress | None = None
         self._task: TaskID | None = None
         self._done_s = 0.0
+        self._spent_s = 0.0
         self._total_s = 0.0
         self._title = ""
         self._predicted_s = 0.0
@@ -90,10 +108,18 @@ class Display(AbstractContextManager["Display"]):
         """Print the step's line."""
         elapsed_s = monotonic_s() - self._began_s
         self._done_s += self._predicted_s
+        if self._predicted_s:
+            self._spent_s += elapsed_s
         self._predicted_s, self._began_s = 0.0, monotonic_s()
         self._update(live="")
         if not self._quiet:
             self._print(f"{self._title:<34} {elapsed_s:6.1f} s   {result}".rstrip())
+
+    def remaining_s(self) -> float:
+        """What is left of the predicted time, at the pace of the steps that have ended."""
+        pace = self._spent_s / self._done_s if self._done_s else 1.0
+        left_s = max(self._total_s - self._done_s - self._within_s(), 0.0)
+        return left_s * min(max(pace, 1.0), _SLOWEST_PACE)
 
     def say(self, text: str) -> None:
         """Print a remark."""
@@ -110,7 +136,7 @@ class Display(AbstractContextManager["Display"]):
     def _tell(self, lines: Sequence[str], last: str, total_s: float) -> None:
         # A plan that is announced after first steps counts anew.
         self.close()
-        self._done_s, self._total_s = 0.0, total_s
+        self._done_s, self._spent_s, self._total_s = 0.0, 0.0, total_s
         if not self._quiet:
             for line in lines:
                 self._print(line)
@@ -136,7 +162,7 @@ class Display(AbstractContextManager["Display"]):
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
-            TimeRemainingColumn(compact=True, elapsed_when_finished=True),
+            _RemainingColumn(self.remaining_s),
             TextColumn("{task.fields[live]}"),
             console=self.console,
             refresh_per_second=_REFRESH_PER_S,
@@ -149,8 +175,11 @@ class Display(AbstractContextManager["Display"]):
         if self._progress is None or self._task is None:
             return
         # A step that outlasts its prediction must not run the bar ahead of the steps to come.
-        within_s = min(monotonic_s() - self._began_s, self._predicted_s)
-        self._progress.update(self._task, description=self._title, completed=self._done_s + within_s, live=live)
+        completed_s = self._done_s + self._within_s()
+        self._progress.update(self._task, description=self._title, completed=completed_s, live=live)
+
+    def _within_s(self) -> float:
+        return min(monotonic_s() - self._began_s, self._predicted_s)
 
 
 def describe_plan(plan: Plan, scaling: Plan | None = None) -> list[str]:
