@@ -13,7 +13,7 @@ from pgdyno.explain.doubts import find_doubts
 from pgdyno.explain.finding import Severity
 from pgdyno.record.samples import read_os_samples
 from pgdyno.record.series import cpu_of_others
-from pgdyno.record.types import SettingFact, StudyRecord, TrialStatus
+from pgdyno.record.types import Gap, SettingFact, StudyRecord, TrialStatus
 from tests.record.test_store import make_record, make_trial
 
 
@@ -65,6 +65,22 @@ def make_record_without_limits() -> StudyRecord:
 
 def test_a_quiet_study_raises_no_doubt(record: StudyRecord) -> None:
     assert find_doubts(record, analysis_of(record)) == ()
+
+
+def test_a_damaged_file_is_named_and_what_was_never_seen_is_not(record: StudyRecord) -> None:
+    damaged = Gap(source="os sampler", reason="a samples file is damaged: os.parquet")
+    never = Gap(source="numastat", reason="this kernel has none")
+    analysis = analysis_of(record, gaps=(damaged, never))
+    trials = tuple(
+        msgspec.structs.replace(one, record=msgspec.structs.replace(one.record, gaps=(never,)))
+        for one in analysis.workloads[0].trials
+    )
+    trials = (*trials[:2], msgspec.structs.replace(trials[2], gaps=(never,)))
+    workload = msgspec.structs.replace(analysis.workloads[0], trials=trials)
+    (found,) = find_doubts(record, StudyAnalysis(workloads=(workload,)))
+    assert found.severity is Severity.WARNING
+    assert found.claim == "Trials 1, 2: os.parquet is damaged or missing, and left out."
+    assert found.evidence == "A samples file is damaged: os.parquet"
 
 
 @pytest.mark.parametrize(

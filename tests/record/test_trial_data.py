@@ -85,3 +85,18 @@ def test_a_histogram_that_cannot_be_read_is_damage_of_the_summary(folder: Path, 
     (gap,) = data.gaps
     assert gap.source == "transaction log"
     assert "histogram" in gap.reason
+
+
+@pytest.mark.parametrize(
+    ("name", "source"), [("pgbench.stdout", "pgbench"), ("transactions/part-00000.parquet", "transactions")]
+)
+@pytest.mark.parametrize("left_ratio", [0.0, 0.25])
+def test_what_a_cut_file_lacks_is_told(
+    folder: Path, trial: TrialRecord, name: str, source: str, left_ratio: float
+) -> None:
+    path = folder / name
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(len(whole) * left_ratio)])
+    (gap,) = read_trial_data(folder, trial).gaps
+    assert gap.source == source
+    assert name in gap.reason

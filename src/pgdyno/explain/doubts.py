@@ -18,7 +18,8 @@ from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight_doubts import find_preflight_doubts
 from pgdyno.explain.search_doubts import find_search_doubts
 from pgdyno.explain.state_doubts import find_state_doubts
-from pgdyno.record.types import StudyRecord
+from pgdyno.record.trial_data import FILES
+from pgdyno.record.types import StudyRecord, TrialStatus
 
 # Source: our methods: above 1 % of stolen time, neighbours show in the figures.
 _STEAL_RATIO = 0.01
@@ -72,6 +73,25 @@ def _nothing_ended(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]
                 advice="The server's log and the trial's counts of failures say what the clients met with.",
                 workload=workload.name,
             )
+
+
+def _damaged_files(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
+    found: dict[str, dict[int, str]] = {}
+    for _workload, trial in _trials(analysis):
+        if trial.record.status is TrialStatus.FINISHED:
+            # What the trial itself could not observe was never in a file.
+            for gap in set(trial.gaps) - set(trial.record.gaps):
+                found.setdefault(gap.source, {})[trial.record.planned.number] = gap.reason
+    for source, reasons in sorted(found.items()):
+        numbers = ", ".join(str(number) for number in sorted(reasons))
+        yield Finding(
+            rule="damaged-file",
+            severity=Severity.WARNING,
+            claim=f"Trial{'s' if len(reasons) > 1 else ''} {numbers}: {FILES.get(source, source)} is damaged or missing,"
+            " and left out.",
+            evidence=_sentence(reasons[min(reasons)]),
+            advice="What rests on it is of the other trials, or absent; put the file back, or measure again.",
+        )
 
 
 def _durability(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
@@ -253,6 +273,7 @@ _RULES: tuple[Callable[[StudyRecord, StudyAnalysis], Iterable[Finding]], ...] = 
     find_search_doubts,
     _failed_trials,
     _nothing_ended,
+    _damaged_files,
     _durability,
     _few_trials,
     _steal,

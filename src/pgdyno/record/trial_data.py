@@ -17,10 +17,10 @@ from pgdyno.record.predictions import PREDICTIONS_FILE, Prediction, read_predict
 from pgdyno.record.samples import OsSamples, ServerSamples, read_os_samples, read_server_samples
 from pgdyno.record.schedule import read_last_scheduled_s
 from pgdyno.record.serverlog import AnyLogEvent, read_serverlog
-from pgdyno.record.slices import Slice, SliceLoad, read_slice_loads, read_slices
+from pgdyno.record.slices import SLICES_FILE, Slice, SliceLoad, read_slice_loads, read_slices
 from pgdyno.record.txlog import TransactionSummary
-from pgdyno.record.txpack import read_summary
-from pgdyno.record.types import Gap, TrialRecord
+from pgdyno.record.txpack import SUMMARY_FILE, find_parts, read_span, read_summary
+from pgdyno.record.types import Gap, TrialRecord, TrialStatus
 
 STDOUT_FILE = "pgbench.stdout"
 TRANSACTIONS_DIR = "transactions"
@@ -28,6 +28,17 @@ WARM_UP_DIR = "warm-up"
 SERVER_LOG = "server.log"
 TRANSACTION_LOG = "transaction log"
 """The source of gaps in the transactions."""
+FILES = {
+    "pgbench": STDOUT_FILE,
+    "warm-up": f"{WARM_UP_DIR}/{STDOUT_FILE}",
+    "slices": f"{SLICES_FILE} with its transactions",
+    TRANSACTION_LOG: f"{TRANSACTIONS_DIR}/{SUMMARY_FILE}",
+    "transactions": f"{TRANSACTIONS_DIR}/",
+    "os sampler": "os.parquet",
+    "server sampler": "server.parquet",
+    "server log": SERVER_LOG,
+}
+"""By the source of a gap, the file of a trial that should have filled it."""
 
 _T = TypeVar("_T")
 
@@ -80,7 +91,8 @@ def read_trial_data(folder: Path, record: TrialRecord) -> TrialData:
 
     slices = attempt("slices", lambda: read_slices(folder)) or ()
     loads = attempt("slices", lambda: _read_loads(folder, slices, record)) if slices else ()
-    summary = attempt("pgbench", lambda: _read_summary(folder))
+    summary = attempt("pgbench", lambda: _read_measured(folder, record))
+    attempt("transactions", lambda: [read_span(part) for part in find_parts(folder / TRANSACTIONS_DIR)])
     limit_ms = None if summary is None or record.planned.rate_tps is None else summary.latency_limit_ms
     return TrialData(
         record=record,
@@ -113,6 +125,14 @@ def _read_transactions(folder: Path) -> TransactionSummary:
     # Histograms are unpacked when they are asked for; a damaged one is to be found here and not in an analysis.
     summary.latency()
     summary.series()
+    return summary
+
+
+def _read_measured(folder: Path, record: TrialRecord) -> PgbenchSummary:
+    summary = _read_summary(folder)
+    # Where no transaction succeeded, pgbench says that much and no more.
+    if record.status is TrialStatus.FINISHED and not summary.is_complete and summary.transaction_count != 0:
+        raise ValueError(f"{folder / STDOUT_FILE} ends before pgbench's summary does")
     return summary
 
 

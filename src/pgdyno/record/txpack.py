@@ -30,7 +30,7 @@ from pgdyno.record.txparse import LogColumns, Outcome, TransactionBatch
 PART_ROWS = 1 << 18
 """Rows of a part: 13 s of 20 000 TPS, and about 20 MB of memory while it waits and is written."""
 
-_SUMMARY_NAME = "summary.json"
+SUMMARY_FILE = "summary.json"
 _ZSTD_LEVEL = 1
 _BASE_KEY = "pgdyno_base_stamp_us"
 _SPAN_KEY = "pgdyno_span"
@@ -264,12 +264,12 @@ def write_summary(folder: Path, summary: TransactionSummary) -> None:
         OSError: The disk is full or fails.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    aside = folder / f"{_SUMMARY_NAME}.tmp"
+    aside = folder / f"{SUMMARY_FILE}.tmp"
     with aside.open("wb") as file:
         file.write(msgspec.json.encode(summary))
         file.flush()
         os.fsync(file.fileno())
-    aside.replace(folder / _SUMMARY_NAME)
+    aside.replace(folder / SUMMARY_FILE)
 
 
 def read_summary(folder: Path) -> TransactionSummary:
@@ -279,10 +279,10 @@ def read_summary(folder: Path) -> TransactionSummary:
         FileNotFoundError: There is none.
         ValueError: It is damaged, or of a newer version than this program knows.
     """
-    data = (folder / _SUMMARY_NAME).read_bytes()
+    data = (folder / SUMMARY_FILE).read_bytes()
     version = msgspec.json.decode(data, type=_Versioned).version
     if version > SUMMARY_VERSION:
-        raise ValueError(f"{folder / _SUMMARY_NAME} has version {version}; this pgdyno knows up to {SUMMARY_VERSION}")
+        raise ValueError(f"{folder / SUMMARY_FILE} has version {version}; this pgdyno knows up to {SUMMARY_VERSION}")
     return msgspec.json.decode(data, type=TransactionSummary)
 
 
