@@ -147,7 +147,9 @@ def _is_of_use(gain: Estimate) -> bool:
 def _advise(capacity: Capacity, binding: Bound) -> str:
     if binding.others_ratio:
         return "Stop what else uses the CPUs, or move it elsewhere, before buying any."
-    if capacity.standing is not Standing.AT_BOUND:
+    # Where nobody saw who used them, more of them may be for others.
+    is_blind = binding.kind is BoundKind.CPU and binding.others_ratio is None
+    if capacity.standing is not Standing.AT_BOUND or is_blind:
         return ""
     return _ADVICE.get(binding.kind, _DISK_ADVICE)
 
