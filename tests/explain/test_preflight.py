@@ -11,7 +11,7 @@ from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight import RULES, find_obstacles, would_spoil
 from pgdyno.explain.scene import IntendedLoad, Intent
 from pgdyno.flow.check import Check
-from pgdyno.record.preflight import LoadProgram, ServerLook, ServerOrigin
+from pgdyno.record.preflight import BusyProcess, LoadProgram, OtherServer, ServerLook, ServerOrigin
 from pgdyno.report.preflight import SEVERITY_WORDS
 from tests.proc_trees import Scenario, look, read_scenarios, read_tree
 
@@ -230,6 +230,29 @@ def test_a_held_home(tmp_path: Path) -> None:
     # Named once.
     both = msgspec.structs.replace(held, load_programs=(LoadProgram(pid=77, name="pgdyno"),))
     assert [one.evidence for one in find_obstacles(host, both)] == ["pgdyno (pid 77)"]
+
+
+def test_advice_names_who_and_ends_nothing_of_others(tmp_path: Path) -> None:
+    host, facts = look(tmp_path, QUIET)
+    busiest = tuple(BusyProcess(pid=pid, name="pytest", user="root", cpu_count=1.0) for pid in (26195, 26285))
+    assert facts.activity is not None
+    activity = msgspec.structs.replace(facts.activity, cpu_count=2, busy_ratio=1.0, busiest=busiest)
+    (found,) = find_obstacles(host, msgspec.structs.replace(facts, activity=activity))
+    assert found.advice == "Stop pytest of root, or wait until it is done."
+
+
+@pytest.mark.parametrize(
+    ("data_dir", "advice"),
+    [
+        ("/var/lib/postgresql/15/main", "`systemctl stop postgresql`"),
+        ("/var/tmp/x/data", "`pg_ctl -D /var/tmp/x/data stop`"),
+    ],
+)
+def test_only_a_packaged_server_is_stopped_by_its_unit(tmp_path: Path, data_dir: str, advice: str) -> None:
+    host, facts = look(tmp_path, QUIET)
+    servers = (OtherServer(pid=5, data_dir=data_dir, cpu_count=None),)
+    (found,) = find_obstacles(host, msgspec.structs.replace(facts, servers=servers))
+    assert found.advice == f"Stop it for the time of measuring: {advice}."
 
 
 def test_a_record_of_before_there_was_a_preflight(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def test_the_terminal(tmp_path: Path) -> None:
     seen = msgspec.structs.replace(facts, unseen=(Unseen(what="systemd's timers", reason="no bus"),), took_s=1.5)
     text = printed(render_check("a machine", find_obstacles(host, seen), seen), width=60)
     assert text.startswith("a machine\n\nspoils: Another load is running on this machine.\n  seen: pgbench (pid 800)")
-    assert "\n  mend: Wait for it, or end it: `kill 800 801 802 803`.\n" in text
+    assert "\n  mend: Wait for it, or end it if it is yours.\n" in text
     assert "not seen\n  systemd's timers: no bus\n" in text
     assert text.endswith("1 would spoil a measurement (looked for 1.5 s)\n")
     assert all(len(line) <= 60 and line == line.rstrip() for line in text.splitlines())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.scene import Rule, Scene
@@ -17,6 +17,8 @@ _BUSY_CPUS = 0.5
 _SERVER_CPUS = 0.1
 # Source: proc_diskstats, io_ms: half a second holds stray writes of journals; a tenth of it is a load.
 _DISK_BUSY_RATIO = 0.1
+# Where the servers lie that the unit `postgresql` of Debian's and Red Hat's packages starts.
+_PACKAGED = ("/var/lib/postgresql/", "/var/lib/pgsql/")
 _DIRTY_BYTES = 256 * 1024**2
 # What reads or writes much, or locks packages for minutes, wherever distributions and vendors name it so.
 _HEAVY_JOB = re.compile(
@@ -41,14 +43,15 @@ def _busy(scene: Scene) -> Iterator[Finding]:
     greedy = [one for one in (activity.busiest if activity else ()) if one.cpu_count > _BUSY_CPUS]
     if ratio <= _BUSY_RATIO and not greedy:
         return
-    pids = " ".join(str(one.pid) for one in (activity.busiest if activity else ()) if _can_be_ended(one))
+    # Who and what, and no command: advice stays in reports for weeks, where a pid is soon somebody else's.
+    who = _list_names(one for one in (activity.busiest if activity else ()) if _can_be_ended(one))
     yield Finding(
         rule="busy-machine",
         severity=Severity.CRITICAL if ratio > _BUSY_RATIO else Severity.WARNING,
         claim="Something else was running: it uses the CPUs that are to be measured.",
         evidence=_describe_busy(activity) if activity else f"CPUs {ratio * 100:.0f} % busy before the first step",
         why="It takes a share that changes from trial to trial, so that figures differ for no reason of the server's.",
-        advice=f"Stop it (`kill {pids}`), or wait until it is done." if pids else "Stop it (`top` names it), or wait.",
+        advice=f"Stop {who}, or wait until it is done." if who else "Stop it (`top` names it), or wait.",
     )
 
 
@@ -70,17 +73,20 @@ def _can_be_ended(one: BusyProcess) -> bool:
     return one.cpu_count > _BUSY_CPUS / 5 and not one.is_kernel and one.name != "postgres"
 
 
+def _list_names(processes: Iterable[BusyProcess]) -> str:
+    return ", ".join(dict.fromkeys(f"{one.name} of {one.user}" if one.user else one.name for one in processes))
+
+
 def _load_programs(scene: Scene) -> Iterator[Finding]:
     programs = scene.facts.load_programs
     if programs:
-        pids = " ".join(str(one.pid) for one in programs)
         yield Finding(
             rule="load-running",
             severity=Severity.CRITICAL,
             claim="Another load is running on this machine.",
             evidence=", ".join(f"{one.name} (pid {one.pid})" for one in programs),
             why="Two loads measure each other.",
-            advice=f"Wait for it, or end it: `kill {pids}`.",
+            advice="Wait for it, or end it if it is yours.",
         )
     holder = scene.facts.home_holder_pid
     if holder is not None and all(one.pid != holder for one in programs):
@@ -100,6 +106,7 @@ def _servers(scene: Scene) -> Iterator[Finding]:
     if not others:
         return
     busy = [one for one in others if (one.cpu_count or 0.0) > _SERVER_CPUS]
+    is_packaged = all(one.data_dir and one.data_dir.startswith(_PACKAGED) for one in others)
     first = next((one.data_dir for one in others if one.data_dir), "THEIR_DATA_DIRECTORY")
     yield Finding(
         rule="other-servers",
@@ -113,7 +120,8 @@ def _servers(scene: Scene) -> Iterator[Finding]:
             for one in others
         ),
         why="They hold memory, and their checkpoints and autovacuum come when they like.",
-        advice=f"Stop them for the time of measuring: `pg_ctl -D {first} stop`, or `systemctl stop postgresql`.",
+        advice=f"Stop {'it' if len(others) == 1 else 'them'} for the time of measuring: "
+        + ("`systemctl stop postgresql`." if is_packaged else f"`pg_ctl -D {first} stop`."),
     )
 
 
