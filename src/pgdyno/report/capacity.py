@@ -14,6 +14,7 @@ from pgdyno.analyse.estimate import Estimate
 from pgdyno.report.disk import format_rate
 from pgdyno.report.experiment_words import join_names
 from pgdyno.report.format import (
+    NO_USEFUL_INTERVAL,
     EffectText,
     format_bytes,
     format_effect,
@@ -22,6 +23,7 @@ from pgdyno.report.format import (
     format_percent,
     format_seconds,
     is_too_wide,
+    is_useless,
 )
 from pgdyno.report.price_words import format_money
 from pgdyno.report.table import Cell, Table, absent, columns, text
@@ -221,6 +223,8 @@ def _cell(estimate: Estimate, shown: Callable[[float], str]) -> Cell:
         return absent(estimate.reason)
     if estimate.low is None or estimate.high is None or estimate.low == estimate.high:
         return text(shown(estimate.value))
+    if is_useless(estimate):
+        return Cell(text=shown(estimate.value), detail=NO_USEFUL_INTERVAL)
     return Cell(text=shown(estimate.value), detail=f"[{shown(estimate.low)} – {shown(estimate.high)}]")
 
 

@@ -19,8 +19,9 @@ _LONE_DIGITS = 3
 _DOUBT_DIGITS = 2
 # An interval whose ends are further apart than this factor tells nobody anything.
 _USEFUL_FACTOR = 3.0
-# Beyond these a number is all zeros, and none that anybody measured.
-_PLAIN_FROM, _PLAIN_BELOW = 1e-4, 1e7
+# Ends this far apart are no figures of a measurement, and are not even shown.
+_SHOWN_FACTOR = 100.0
+NO_USEFUL_INTERVAL = "no useful interval"
 # PostgreSQL's own notation: kB, MB, GB and TB are powers of 1024.
 _BYTES = ((1024**4, "TB"), (1024**3, "GB"), (1024**2, "MB"), (1024, "kB"))
 
@@ -105,12 +106,15 @@ def format_estimate(estimate: Estimate) -> EstimateText:
         interval = f"{n}: no interval"
         return EstimateText(value=format_number(estimate.value), interval=interval, n=n, reason=estimate.reason)
     if is_too_wide(estimate):
-        bounds = " – ".join(_format_far(bound) for bound in (estimate.low, estimate.high))
+        low, high = (format_number(bound, digits=_DOUBT_DIGITS) for bound in (estimate.low, estimate.high))
+        wide = f"the interval is too wide: {low} – {high}"
         return EstimateText(
             value=format_number(estimate.value, digits=_DOUBT_DIGITS),
-            interval=f"{estimate.n} trials are too few for a useful interval",
+            interval=NO_USEFUL_INTERVAL if is_useless(estimate) else wide,
             n=n,
-            reason=f"the {format_confidence(estimate)} interval is [{bounds}]",
+            reason=f"{NO_USEFUL_INTERVAL}: the ends of the {format_confidence(estimate)} interval are too far apart"
+            if is_useless(estimate)
+            else f"the {format_confidence(estimate)} interval is [{low} – {high}]",
         )
     half_width = (estimate.high - estimate.low) / 2
     decimals = (
@@ -135,6 +139,11 @@ def format_in_unit(estimate: Estimate) -> EstimateText:
 def is_too_wide(estimate: Estimate) -> bool:
     """Whether an interval says nothing but that there are too few trials."""
     return estimate.low is not None and estimate.high is not None and estimate.high > _USEFUL_FACTOR * estimate.low > 0
+
+
+def is_useless(estimate: Estimate) -> bool:
+    """Whether the ends of an interval are so far apart that they had better not be shown."""
+    return estimate.low is not None and estimate.high is not None and estimate.high > _SHOWN_FACTOR * estimate.low > 0
 
 
 def format_confidence(estimate: Estimate) -> str:
@@ -182,12 +191,6 @@ def _trim(value: float) -> str:
 def _exponent(value: float) -> int:
     # Of the number as it will look once rounded: 9.996 has the digits of 10.0.
     return int(f"{value:.{_LONE_DIGITS - 1}e}".partition("e")[2])
-
-
-def _format_far(value: float) -> str:
-    if _PLAIN_FROM <= value < _PLAIN_BELOW:
-        return format_number(value, digits=_DOUBT_DIGITS)
-    return f"{value:.1e}"
 
 
 def _with_doubt(value: float, decimals: int) -> str:

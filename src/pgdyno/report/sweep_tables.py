@@ -9,7 +9,7 @@ from pgdyno.analyse.scaling import ClientSweep, LoadPoint, LoadStatus
 from pgdyno.analyse.usl import UslFit
 from pgdyno.report.answers import WorkloadAnswers, format_clients
 from pgdyno.report.comparison_tables import estimate_cell, figure_cell
-from pgdyno.report.format import ABSENT, format_effect, format_estimate, format_number
+from pgdyno.report.format import ABSENT, format_effect, format_estimate, format_number, is_useless
 from pgdyno.report.table import Cell, Column, Table, absent, columns, text
 
 STATUS_HUES = {
@@ -131,7 +131,7 @@ def _parameter_cell(estimate: Estimate) -> Cell:
     if estimate.value is None or estimate.low is None or estimate.high is None:
         return absent(estimate.reason)
     shown = format_estimate(estimate)
-    if shown.interval.startswith("["):
+    if shown.interval.startswith("[") or is_useless(estimate):
         return Cell(text=shown.value, detail=shown.interval)
     low, high = (format_number(end, digits=2) for end in (estimate.low, estimate.high))
     return Cell(text=format_number(estimate.value, digits=2), detail=f"[{low} – {high}]")

@@ -51,7 +51,10 @@ def result_table(workload: WorkloadAnalysis) -> Table:
                 Cell(
                     text=f"{shown.value}{unit}", note=shown.reason if estimate.value is None else None, is_strong=True
                 ),
-                Cell(text="too few trials" if is_too_wide(estimate) else shown.interval or ABSENT, note=shown.reason),
+                Cell(
+                    text=shown.interval.removeprefix("the interval is ") or ABSENT,
+                    note=None if is_too_wide(estimate) else shown.reason,
+                ),
                 text(str(estimate.n)),
             )
         )
