@@ -129,6 +129,9 @@ def _find_bindir(spec: ServerSpec) -> Path:
         return bindir.resolve()
     if spec.kind is ServerKind.EMBEDDED:
         return _embedded_bindir()
+    if spec.version not in SUPPORTED_MAJORS:
+        known = f"{SUPPORTED_MAJORS[0]} to {SUPPORTED_MAJORS[-1]}"
+        raise SpecError(f"PostgreSQL {spec.version} is not supported", hint=f"pgdyno knows versions {known}")
     found = installed_majors()
     if spec.version in found:
         return found[spec.version].resolve()
