@@ -196,7 +196,7 @@ def test_what_is_asked_for_is_done_and_its_danger_said() -> None:
     assert experiment_of(asked).design is DesignKind.SWITCHBACK
     assert "although max_wal_size acts over longer than a slice" in experiment_of(asked).reason
     asked = of_setting("commit_delay", 0, 5, experiment={"design": "paired"})
-    assert (experiment_of(asked).design, experiment_of(asked).reason) == (DesignKind.PAIRED, "as the study asks for")
+    assert (experiment_of(asked).design, experiment_of(asked).reason) == (DesignKind.PAIRED, "as asked for")
 
 
 def test_prepared_statements_of_the_variants_own_mode_keep_their_plans_too() -> None:

@@ -42,9 +42,9 @@ def choose_design(study: Study, arms: tuple[Arm, ...], *, version_major: int) ->
             "these variants cannot alternate under one load", detail=hindrance, hint='leave design out, or "paired"'
         )
     if asked is DesignKind.SWITCHBACK and hindrance is not None:
-        return asked, f"as the study asks for, although {hindrance}"
+        return asked, f"as asked for, although {hindrance}"
     if asked is not None:
-        return asked, "as the study asks for"
+        return asked, "as asked for"
     if hindrance is not None:
         return DesignKind.PAIRED, hindrance
     names = (*(n for n in changed_settings(arms) if _is_changed(n, arms, version_major)), *changed_sysctls(arms))
