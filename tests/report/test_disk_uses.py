@@ -113,6 +113,17 @@ def test_pages_have_card_uses_and_predictions(report: ReportInput) -> None:
             assert words in shown
 
 
+def test_columns_of_medians_do_not_pretend_to_fit_each_other(report: ReportInput) -> None:
+    """100 against 100 and 300, and 400 against 200: medians 100, 200 and 0 %, which no row of figures could give."""
+    trial = workload_of(report).trials[0]
+    pairs = ((100.0, 100.0), (100.0, 300.0), (400.0, 200.0))
+    trials = tuple(msgspec.structs.replace(trial, predictions=(judged(TPS, *pair),)) for pair in pairs)
+    table = predictions_table(msgspec.structs.replace(workload_of(report), trials=trials))
+    assert table is not None
+    assert [cell.text for cell in table.rows[0][1:4]] == ["100", "200", "0 %"]
+    assert table.columns[3].title == "median of the trials' own errors"
+
+
 def test_json_has_them_trial_by_trial(report: ReportInput) -> None:
     document = json.loads(render_json(report))
     jsonschema.Draft202012Validator(make_schema()).validate(document)

@@ -22,7 +22,7 @@ _WORDS = {
 }
 REMARK = (
     "Worked out by models from measured inputs and written into the record before each trial ran; no rate of an earlier"
-    " trial went in. Medians over the trials."
+    " trial went in. Medians over the trials, each column its own."
 )
 
 
@@ -72,7 +72,7 @@ def predictions_table(workload: WorkloadAnalysis) -> Table | None:
                 text(_describe(judged[-1])),
             )
         )
-    titles = columns("", "predicted", "measured", "error", "trials", numbers_from=1)
+    titles = columns("", "predicted", "measured", "median of the trials' own errors", "trials", numbers_from=1)
     return (
         Table(caption="Predictions", columns=(*titles, *columns("from")), rows=tuple(rows), remark=REMARK)
         if rows

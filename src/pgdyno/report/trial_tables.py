@@ -96,10 +96,19 @@ def trials_table(workload: WorkloadAnalysis) -> Table:
         cells += [number(trial.late_count, format_count, reason)] * has_late
         cells.append(number(trial.steady_from_s, format_seconds, reason or _NO_STEADY_PART))
         rows.append(tuple(cells))
-    remark = "TPS and latencies are of the steady part: the beginning is left out by MSER-5."
+    remark = _explain_steady_parts(workload)
     if has_claim:
-        remark += " “pgbench says” is pgbench's own TPS over the whole load."
+        remark += f"{' ' if remark else ''}“pgbench says” is pgbench's own TPS over the whole load."
     return Table(caption="Each trial", columns=columns(*titles, numbers_from=1), rows=tuple(rows), remark=remark)
+
+
+def _explain_steady_parts(workload: WorkloadAnalysis) -> str:
+    """Of what the figures are; nothing where the footnotes of trials without a steady part say all."""
+    lack = [trial.steady_from_s is None for trial in workload.trials if trial.tps is not None]
+    if lack and all(lack):
+        return ""
+    where = ", where one was sought" if any(lack) else ""
+    return f"TPS and latencies are of the steady part{where}: the beginning is left out by MSER-5."
 
 
 def blocks_table(workload: WorkloadAnalysis) -> Table:
