@@ -161,6 +161,9 @@ def test_a_slow_clock(tmp_path: Path) -> None:
 
     assert found(99.0, 0.01) == []
     assert found(101.0, 0.0) == ["clock-read"]
+    stolen = msgspec.structs.replace(facts.clock, steal_ratio=0.02)
+    (steal,) = find_obstacles(host, msgspec.structs.replace(facts, clock=stolen))
+    assert "`pgdyno bench` and `pgdyno compare`" in steal.advice, "bench alternates too"
     assert found(40.0, 0.02) == ["steal"], "an idle machine shows none: it is seen while a whole CPU is asked for"
 
 

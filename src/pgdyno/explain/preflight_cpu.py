@@ -85,7 +85,7 @@ def _steal(scene: Scene) -> Iterator[Finding]:
             evidence=f"{ratio * 100:.1f} % stolen just now (limit {_STEAL_RATIO * 100:.0f} %)"
             + ("" if boot is None else f", {boot * 100:.1f} % since boot"),
             why="Neighbours are in the figures.",
-            advice="Use a dedicated host or another time; until then only interleaved trials (`pgdyno compare`) mean something.",
+            advice="Use a dedicated host or another time; until then trust only ratios of interleaved trials, as `pgdyno bench` and `pgdyno compare` run them.",
         )
 
 
