@@ -22,7 +22,7 @@ def test_advice_for_benches_is_not_given_to_comparisons(report: ReportInput) -> 
 
 def test_an_end_with_questions_open_is_told_and_one_that_spent_its_time_is_not() -> None:
     report = build_paired()
-    words = "ended before its time was spent"
+    words = "ended with questions open"
     assert any(words in claim for claim in _claims(report))
     last = max(trial.round for trial in report.record.plan.trials)
     finished = []
@@ -43,6 +43,12 @@ def test_an_end_with_questions_open_is_told_and_one_that_spent_its_time_is_not()
     assert not any(words in claim for claim in _claims(spent))
     # Two rounds of 24, and a load without a status.
     assert any(words in claim for claim in _claims(build_client_sweep()))
+
+
+@pytest.mark.parametrize(("report", "turns"), [(build_paired(), "rounds"), (build_switchback(), "blocks of load")])
+def test_an_early_end_counts_what_the_study_is_made_of(report: ReportInput, turns: str) -> None:
+    (early,) = (one for one in find_doubts(report.record, report.analysis) if "questions open" in one.claim)
+    assert early.evidence.endswith(turns)
 
 
 def test_identical_variants_that_were_told_apart_come_first() -> None:

@@ -14,6 +14,7 @@ from pgdyno.facts.durability import GivenUp, find_given_up
 from pgdyno.plan.experiment import Arm, Experiment
 from pgdyno.plan.plan import PlannedTrial
 from pgdyno.record.types import StudyRecord
+from pgdyno.spec.variant import DesignKind
 
 _MOST_NAMED = 3
 
@@ -95,10 +96,11 @@ def _early_end(record: StudyRecord, experiment: Experiment, analysis: StudyAnaly
         ended = [trial.record.planned for workload in analysis.workloads for trial in workload.trials]
         last, planned = (_last_round(trials, comparison.workload) for trials in (ended, record.plan.trials))
         if last < planned:
+            turns = "blocks of load" if experiment.design is DesignKind.SWITCHBACK else "rounds"
             yield Finding(
                 severity=Severity.WARNING,
-                claim="The comparison ended before its time was spent, with questions open.",
-                evidence=f"{last} of at most {planned} rounds or blocks",
+                claim="The comparison ended with questions open.",
+                evidence=f"{last} of at most {planned} {turns}",
                 advice="`pgdyno resume` goes on.",
                 workload=comparison.workload,
             )
