@@ -78,6 +78,17 @@ def test_a_record_without_trials_has_nothing_to_report(store: RecordStore) -> No
 
 
 @pytest.mark.parametrize("store", ["v1-pg18"], indirect=True)
+def test_a_damaged_card_of_a_record_is_not_to_be_measured_anew(store: RecordStore) -> None:
+    store.card_path.write_text('{"format"')
+    with pytest.raises(SpecError, match=r"disk\.json is no disk card") as caught:
+        compose_report(store)
+    assert "pgdyno disk" not in caught.value.hint
+    assert "move it out" in caught.value.hint
+    store.card_path.unlink()
+    assert compose_report(store).report.analysis.workloads
+
+
+@pytest.mark.parametrize("store", ["v1-pg18"], indirect=True)
 def test_a_damaged_record_is_listed_with_what_is_wrong(store: RecordStore) -> None:
     (store.path / "record.json").write_text("{")
     (line,) = view_records(Path()).records

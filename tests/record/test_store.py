@@ -24,6 +24,7 @@ from pgdyno.record.types import (
     TrialStatus,
 )
 from pgdyno.spec.read import format_study, make_study
+from tests.records import copy_record
 
 
 def make_record() -> StudyRecord:
@@ -149,11 +150,36 @@ def test_a_newer_format_is_refused_an_unknown_file_too(store: RecordStore) -> No
         store.read_record()
     assert caught.value.exit_code is ExitCode.SPEC
     (store.path / "record.json").write_text("{")
-    with pytest.raises(SpecError, match="is damaged"):
+    with pytest.raises(SpecError, match="is damaged") as caught:
         store.read_record()
+    assert "from a copy" in caught.value.hint
     (store.path / "record.json").unlink()
     with pytest.raises(SpecError, match="is not a record"):
         open_record(store.path)
+
+
+def test_what_is_no_record_is_named_as_it_was_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("# Read me")
+    for name, detail in (
+        ("README.md", "a record is a folder with a record.json"),
+        ("", f"{tmp_path / 'record.json'}: No such file or directory"),
+        ("nowhere", f"there is no {tmp_path / 'nowhere'}"),
+    ):
+        path = tmp_path / name
+        with pytest.raises(SpecError) as caught:
+            open_record(path)
+        assert (caught.value.fact, caught.value.detail) == (f"{path} is not a record", detail)
+
+
+def test_a_damaged_trial_can_be_moved_out(tmp_path: Path) -> None:
+    store = RecordStore(copy_record(tmp_path / "record"))
+    damaged = store.trial_dir(1)
+    (damaged / "trial.json").write_text("{")
+    with pytest.raises(SpecError, match="is damaged") as caught:
+        store.read_trials()
+    assert caught.value.hint == f"move {damaged} out of the record, and the rest can be read"
+    damaged.rename(tmp_path / "damaged")
+    assert [trial.planned.number for trial in store.read_trials()] == [2]
 
 
 @pytest.fixture

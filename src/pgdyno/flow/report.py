@@ -145,7 +145,10 @@ def read_own_card(store: RecordStore) -> DiskCard | None:
     Raises:
         SpecError: It is damaged, or a newer pgdyno wrote it.
     """
-    return read_card(store.card_path) if store.card_path.exists() else None
+    if not store.card_path.exists():
+        return None
+    # A new measurement of the disk would be no part of this record.
+    return read_card(store.card_path, remedy="put it back from a copy of the record, or move it out and read the rest")
 
 
 def write_reports(store: RecordStore) -> StudyReport:

@@ -198,8 +198,12 @@ def write_beside(path: Path, content: bytes) -> None:
         raise StepFailedError(f"cannot write {path}", detail=exc.strerror or str(exc), hint=hint) from exc
 
 
-def read_card(path: Path) -> DiskCard:
+def read_card(path: Path, *, remedy: str = "measure anew: `pgdyno disk`") -> DiskCard:
     """Read a card.
+
+    Args:
+        path: Of its file.
+        remedy: What to do where it is damaged.
 
     Raises:
         SpecError: There is none, it is something else or damaged, or a newer pgdyno wrote it.
@@ -215,7 +219,7 @@ def read_card(path: Path) -> DiskCard:
     try:
         newer = msgspec.json.decode(raw, type=_Versioned).format
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
-        raise SpecError(f"{path} is no disk card", detail=str(exc), hint="`pgdyno disk` makes one") from exc
+        raise SpecError(f"{path} is no disk card", detail=str(exc), hint=remedy) from exc
     if newer > FORMAT:
         raise SpecError(
             f"the disk card {path} has the newer format {newer}",
@@ -225,9 +229,7 @@ def read_card(path: Path) -> DiskCard:
     try:
         return msgspec.json.decode(raw, type=DiskCard)
     except msgspec.DecodeError as exc:
-        raise SpecError(
-            f"the disk card {path} is damaged", detail=str(exc), hint="measure anew: `pgdyno disk`"
-        ) from exc
+        raise SpecError(f"the disk card {path} is damaged", detail=str(exc), hint=remedy) from exc
 
 
 def keep_card(card: DiskCard, home: Path) -> None:

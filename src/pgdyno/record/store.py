@@ -199,9 +199,7 @@ class RecordStore:
         try:
             raw = (self.path / RECORD_FILE).read_bytes()
         except OSError as exc:
-            raise SpecError(
-                f"{self.path} is not a record", detail=str(exc), hint="`pgdyno list` shows the records"
-            ) from exc
+            raise _no_record(self.path, exc) from exc
         try:
             version = msgspec.json.decode(raw, type=_Versioned).format_version
             if version > FORMAT_VERSION:
@@ -212,7 +210,9 @@ class RecordStore:
                 )
             return msgspec.json.decode(raw, type=StudyRecord)
         except msgspec.DecodeError as exc:
-            raise SpecError(f"{self.path / RECORD_FILE} is damaged", detail=str(exc)) from exc
+            raise SpecError(
+                f"{self.path / RECORD_FILE} is damaged", detail=str(exc), hint="put it back from a copy of the record"
+            ) from exc
 
     def trial_dir(self, number: int) -> Path:
         """The folder of a trial."""
@@ -278,7 +278,16 @@ def _read_trial(path: Path) -> TrialRecord:
     try:
         return msgspec.json.decode(path.read_bytes(), type=TrialRecord)
     except msgspec.DecodeError as exc:
-        raise SpecError(f"{path} is damaged", detail=str(exc)) from exc
+        raise SpecError(
+            f"{path} is damaged",
+            detail=str(exc),
+            hint=f"move {path.parent} out of the record, and the rest can be read",
+        ) from exc
+
+
+def _no_record(path: Path, exc: OSError) -> SpecError:
+    why = f"{path / RECORD_FILE}: {exc.strerror or exc}" if path.exists() else f"there is no {path}"
+    return SpecError(f"{path} is not a record", detail=why, hint="`pgdyno list` shows the records")
 
 
 class _Versioned(msgspec.Struct):
@@ -292,6 +301,12 @@ def open_record(path: Path) -> RecordStore:
         SpecError: There is none.
     """
     store = RecordStore(path.parent if path.is_file() else path)
+    if path.is_file() and not (store.path / RECORD_FILE).exists():
+        raise SpecError(
+            f"{path} is not a record",
+            detail=f"a record is a folder with a {RECORD_FILE}",
+            hint="`pgdyno list` shows the records",
+        )
     store.read_record()
     return store
 
