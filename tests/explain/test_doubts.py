@@ -83,6 +83,13 @@ def test_a_damaged_file_is_named_and_what_was_never_seen_is_not(record: StudyRec
     assert found.evidence == "A samples file is damaged: os.parquet"
 
 
+def test_a_reason_of_the_preflight_is_told_once() -> None:
+    made = make_record()
+    told = [one for one in find_doubts(made, analysis_of(made)) if one.rule]
+    assert {one.rule for one in told} >= {"cgroup-limit"}
+    assert all(". " in one.evidence and not one.why for one in told)
+
+
 @pytest.mark.parametrize(
     ("changes", "words", "severity"),
     [

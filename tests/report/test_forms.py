@@ -22,7 +22,7 @@ from pgdyno.report.content import list_choices
 from pgdyno.report.finding_words import FindingText, list_findings
 from pgdyno.report.input import ReportInput
 from pgdyno.report.jsonreport import SCHEMA_FILE, make_schema, render_json
-from pgdyno.report.markdown import escape, render_markdown
+from pgdyno.report.markdown import escape, mark, render_markdown
 from pgdyno.report.surroundings import format_setting, host_table, key_settings_table
 from pgdyno.report.terminal import render_terminal
 from tests.report.build import BUILTIN, HOSTILE, build_report
@@ -187,6 +187,12 @@ def test_markdown_takes_no_markup_from_others() -> None:
     assert (
         escape("a|b *c* `d` _e_ f_g [h](i) &amp; & [1 – 2]") == r"a\|b \*c\* \`d\` \_e\_ f_g [h\](i) \&amp; & [1 – 2]"
     )
+
+
+def test_markdown_keeps_what_is_to_be_typed_as_code() -> None:
+    said = mark("*now*  `./pgdyno sweep 'latency<20ms@p99' a_*`: <b> and a lone ` too, ``x``")
+    assert said == r"\*now\* `./pgdyno sweep 'latency<20ms@p99' a_*`: \<b> and a lone \` too, \`\`x\`\`"
+    assert mark("one ` here") == r"one \` here"
 
 
 def test_json_follows_its_schema(case: tuple[str, ReportInput]) -> None:

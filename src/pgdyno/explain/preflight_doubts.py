@@ -25,7 +25,9 @@ def list_obstacles(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Findin
 def find_preflight_doubts(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Finding, ...]:
     """Those that weaken the figures, in the form of all other doubts; notes stay in the preflight's own table."""
     return tuple(
-        msgspec.structs.replace(finding, evidence=". ".join(filter(None, [finding.evidence, finding.why.rstrip(".")])))
+        msgspec.structs.replace(
+            finding, evidence=". ".join(filter(None, [finding.evidence, finding.why.rstrip(".")])), why=""
+        )
         for finding in list_obstacles(record, analysis)
         if finding.severity is not Severity.NOTE
     )

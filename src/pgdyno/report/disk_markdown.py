@@ -10,7 +10,7 @@ from pgdyno.report.disk_comparison import REMARK, describe_comparison, figures_t
 from pgdyno.report.disk_tables import efficiency_table, flush_table, headline_table, jobs_table, layout_of
 from pgdyno.report.format import format_number
 from pgdyno.report.layout import ceilings_table, explain_layout
-from pgdyno.report.markdown import escape, format_table
+from pgdyno.report.markdown import escape, format_table, mark
 
 
 def render_card_markdown(view: CardView) -> str:
@@ -44,7 +44,7 @@ def _blocks(view: CardView) -> Iterator[str]:
         yield "## Findings"
         yield "\n".join(
             f"- **{one.severity.value}**: {escape(one.claim)} "
-            + escape(" ".join(_sentence(words) for words in (one.evidence, one.why, one.advice) if words))
+            + mark(" ".join(_sentence(words) for words in (one.evidence, one.why, one.advice) if words))
             for one in view.findings
         )
     layout = layout_of(view)

@@ -45,6 +45,9 @@ from pgdyno.report.table import Cell, Table
 # ours or of others ever stands at a line's start, so what only means something there needs no care.
 _MARKUP = re.compile(r"[\\`*<|~]|(?<!\w)_|_(?!\w)|\](?=[(\[:])|&(?=#?\w+;)")
 
+# What our own sentences have as something to type. A span is text to every reader, whatever stands in it.
+_CODE = re.compile(r"(?<!`)(`[^`]+`)(?!`)")
+
 
 def render_markdown(report: ReportInput) -> str:
     """Render the report as Markdown."""
@@ -79,7 +82,17 @@ def render_markdown(report: ReportInput) -> str:
 
 def escape(words: str) -> str:
     """Text that Markdown shows as it is, on one line."""
-    return _MARKUP.sub(r"\\\g<0>", " ".join(words.split()))
+    return _escape(" ".join(words.split()))
+
+
+def _escape(line: str) -> str:
+    return _MARKUP.sub(r"\\\g<0>", line)
+
+
+def mark(words: str) -> str:
+    """Sentences of ours, with what stands between backticks as code; the rest stays text."""
+    parts = _CODE.split(" ".join(words.split()))
+    return "".join(part if place % 2 else _escape(part) for place, part in enumerate(parts))
 
 
 def format_table(table: Table) -> str:
@@ -130,7 +143,7 @@ def _verdict(answer: Answer) -> str:
 
 
 def _proof(report: ReportInput) -> Iterator[str]:
-    yield from (f"**{escape(words)}**" for words in describe_lead(report))
+    yield from (f"**{mark(words)}**" for words in describe_lead(report))
     tuned = report.record.tuned
     if tuned is not None and tuned.is_layered:
         yield "\n".join(f"- **{escape(claim)}**: {escape(figures)}." for claim, figures in describe_proofs(report))
@@ -228,8 +241,9 @@ def _first_page(page: FirstPage) -> Iterator[str]:
 def _finding(one: FindingText, advice: str = "") -> Iterator[str]:
     of = f" ({one.of})" if one.of else ""
     lone = one.lead if len(one.lead) == 1 else ()
-    words = " ".join(filter(None, (*(_sentence(each) for each in lone), advice)))
-    yield f"- **{one.badge}**: {escape(one.claim + of)} {escape(words)}{_places(one.places)}".rstrip()
+    # What was seen may have been said by others: only what is to be done has code.
+    words = " ".join(filter(None, (*(escape(_sentence(each)) for each in lone), mark(advice))))
+    yield f"- **{one.badge}**: {escape(one.claim + of)} {words}{_places(one.places)}".rstrip()
     yield from (f"  - {escape(each)}" for each in one.lead if not lone)
     more = " ".join(_sentence(each) for each in (*one.rest, one.why) if each)
     if more:
@@ -237,14 +251,14 @@ def _finding(one: FindingText, advice: str = "") -> Iterator[str]:
     if one.rivals:
         yield f"  - What else it could be: {escape('; '.join(f'{rival.cause} ({rival.against})' for rival in one.rivals))}"
     if one.confirm:
-        yield f"  - What would settle it: {escape(one.confirm)}"
+        yield f"  - What would settle it: {mark(one.confirm)}"
 
 
 def _step(step: Step) -> str:
     of = f" ({step.of})" if step.of else ""
     gain = _sentence(step.gain) if step.gain else ""
     words = " ".join(filter(None, (f"{step.words}{of}", gain, step.caution)))
-    return f"**{step.standing.value}**: {escape(words)}{_places(step.places)}"
+    return f"**{step.standing.value}**: {mark(words)}{_places(step.places)}"
 
 
 def _places(places: tuple[Place, ...]) -> str:
