@@ -184,6 +184,11 @@ def test_a_load_without_an_interval_is_no_dot() -> None:
     chart = curve_chart(sweep, theme=CSS_THEME)
     assert chart.marks["points"] == []
     assert chart.caption == "Not drawn, because they have no interval yet: 1, 2, 4 clients."
+    whole = build_client_sweep().analysis.sweeps["tpcb-like"]
+    lone = msgspec.structs.replace(whole.points[1].tps, low=None, high=None, n=1)
+    points = (whole.points[0], msgspec.structs.replace(whole.points[1], tps=lone), *whole.points[2:])
+    in_part = curve_chart(msgspec.structs.replace(whole, points=points), theme=CSS_THEME)
+    assert in_part.marks["law"] == []
     drawn = curve_chart(build_client_sweep().analysis.sweeps["tpcb-like"], theme=CSS_THEME)
     assert [(point["clients"], point["status"]) for point in drawn.marks["points"]][-2:] == [
         (32, "peak"),

@@ -15,6 +15,7 @@ from pgdyno.report.jsonreport import make_schema, render_json
 from pgdyno.report.markdown import render_markdown
 from pgdyno.report.scaling import describe_scaling_method, make_scaling, scaling_report
 from pgdyno.report.terminal import render_terminal
+from tests.report.build_comparison import build_client_sweep
 from tests.report.build_derived import build_derived
 from tests.report.build_scaling import build_bench
 
@@ -73,3 +74,10 @@ def test_without_a_sweep_or_two_loads_of_one_nothing_is_said() -> None:
         assert make_scaling(report) is None
         assert describe_scaling_method(report) == ()
         assert render_markdown(report) == render_markdown(bare)
+
+
+def test_a_load_of_one_trial_has_its_figure_and_no_interval() -> None:
+    said = print_report(build_client_sweep(rounds=1, loads=(1, 2, 4)))
+    (line,) = (line for line in said.splitlines() if line.split()[:1] == ["4"])
+    assert line.endswith("n = 1: no interval  undecided")
+    assert line.split()[1].replace(",", "").isdigit()

@@ -101,8 +101,9 @@ def _list_loads(sweep: ClientSweep) -> Iterator[Text]:
     rows = [("clients", "TPS", "", "status")]
     for point in sweep.points:
         tps = format_estimate(point.tps)
-        figures = (tps.value, tps.interval) if point.tps.low is not None else ("", "no interval yet")
-        rows.append((f"{point.clients:,}", *figures, point.status.value if point.status else "undecided"))
+        rows.append(
+            (f"{point.clients:,}", tps.value, tps.interval, point.status.value if point.status else "undecided")
+        )
     clients, values, intervals = (max(len(row[column]) for row in rows) for column in range(3))
     for row in rows:
         line = f"  {row[0]:>{clients}}  {row[1]:>{values}}  {row[2]:<{intervals}}  {row[3]}"
