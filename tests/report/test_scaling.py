@@ -77,7 +77,10 @@ def test_without_a_sweep_or_two_loads_of_one_nothing_is_said() -> None:
 
 
 def test_a_load_of_one_trial_has_its_figure_and_no_interval() -> None:
-    said = print_report(build_client_sweep(rounds=1, loads=(1, 2, 4)))
+    report = build_client_sweep(rounds=1, loads=(1, 2, 4))
+    said = print_report(report)
     (line,) = (line for line in said.splitlines() if line.split()[:1] == ["4"])
     assert line.endswith("n = 1: no interval  undecided")
     assert line.split()[1].replace(",", "").isdigit()
+    (row,) = (line for line in render_markdown(report).splitlines() if line.startswith("| 4 |"))
+    assert "(n = 1: no interval)" in row

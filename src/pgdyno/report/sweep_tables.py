@@ -41,8 +41,8 @@ def loads_table(answers: WorkloadAnswers, sweep: ClientSweep, arms_by_clients: d
             (
                 Cell(text=f"{point.clients:,}", tag=answers.arms[arm].tag if arm is not None else ""),
                 _status_cell(point),
-                estimate_cell(point.tps),
-                estimate_cell(_for_each_client(point)),
+                _tps_cell(point.tps),
+                _tps_cell(_for_each_client(point)),
                 _share_cell(point.efficiency),
                 _best_cell(point),
                 *latencies,
@@ -92,6 +92,14 @@ def describe_law(sweep: ClientSweep) -> str:
     if sweep.points_alone_reason is None:
         return "Knee and peak come from the Universal Scalability Law, which describes the curve."
     return f"Knee and peak come from the measured loads alone: {sweep.points_alone_reason}."
+
+
+def _tps_cell(estimate: Estimate) -> Cell:
+    """A figure with its interval; one trial's with the words that it has none."""
+    if estimate.value is None or estimate.low is not None:
+        return estimate_cell(estimate)
+    shown = format_estimate(estimate)
+    return Cell(text=shown.value, detail=f"({shown.interval})")
 
 
 def _for_each_client(point: LoadPoint) -> Estimate:
