@@ -38,9 +38,10 @@ def pytest_configure(config: pytest.Config) -> None:
         "patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
     )
     hypothesis.settings.load_profile("patient")
-    # A shell that starts the tests in the background has them ignored, and children would inherit that.
+    # A shell that starts the tests in the background, or nohup, has them ignored, and children would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if _is_ci() and (config.option.markexpr or config.option.keyword or config.option.deselect):
         raise pytest.UsageError("CI may not leave out tests")
 

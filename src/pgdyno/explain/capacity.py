@@ -108,7 +108,9 @@ def _claim(capacity: Capacity, binding: Bound) -> str:
     at_clients = f" for {_count(capacity.clients)}" if binding.kind is BoundKind.FLUSHES else ""
     limit = f"{most}, the limit of {noun}{at_clients}"
     if not _is_narrow(binding.tps):
-        return f"It used {used} of {noun}{at_clients}, the first limit; how many TPS that allows, more trials would tell."
+        return (
+            f"It used {used} of {noun}{at_clients}, the first limit; how many TPS that allows, more trials would tell."
+        )
     if capacity.standing is Standing.HELD:
         return f"It stops at {_number(capacity.peak.value)} TPS with nothing used up: that is {used} of {limit}."
     if capacity.standing is Standing.AT_BOUND:
