@@ -65,15 +65,6 @@ def statuses(sweep: ClientSweep) -> dict[int, LoadStatus | None]:
 # The law
 
 
-def test_one_trial_gives_a_load_no_status() -> None:
-    trials = simulate(SATURATED, sd=0.005)
-    assert statuses(analyse(trials))[2] is not None
-    alone = [one for one in trials if one.clients != 2 or one.round_index == 0]
-    (point,) = (one for one in analyse(alone).points if one.clients == 2)
-    assert (point.status, point.reason) == (None, "one trial gives no status")
-    assert len(point.possible) == 1
-
-
 def test_law_is_that_of_the_usl_package() -> None:
     # Source: github.com/smoeding/usl, tests/coef.R: coef() is 0.02, 0.02, 1.00 to three digits.
     tps = {1: 1.0, 2: 1.8868, 4: 3.0769, 6: 3.5294, 8: 3.5398, 10: 3.3557}

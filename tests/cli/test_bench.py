@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import shutil
 import signal
 from pathlib import Path
 
@@ -110,6 +111,8 @@ def test_a_study_that_declares_its_disk_is_held_against_that(loaded: Bench) -> N
     """Stopped while its disk was measured: resumed, it takes the card that there is by then."""
     study, out = loaded.folder / "declared.toml", loaded.folder / "declared"
     study.write_text(DECLARED)
+    # Else a card that another test has measured would be taken.
+    shutil.rmtree(loaded.home / "disks", ignore_errors=True)
     with loaded.started("run", str(study), "--out", "declared") as process:
         assert wait_until((out / "record.json").exists)
         process.send_signal(signal.SIGINT)

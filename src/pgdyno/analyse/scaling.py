@@ -189,8 +189,7 @@ def _describe_points(
         log_to_best = float(compared.log_ratio[i, compared.best])
         is_linked = bool(compared.is_linked[i, compared.best])
         least, most = float(low[i, compared.candidates].min()), float(high[i].min())
-        # Noise of the other loads' rounds may decide a lone trial; nobody has seen its own.
-        status = possible[i][0] if len(possible[i]) == 1 and len(tps) > 1 else None
+        status = possible[i][0] if len(possible[i]) == 1 else None
         points.append(
             LoadPoint(
                 clients=clients,
@@ -199,7 +198,7 @@ def _describe_points(
                 efficiency=_estimate_efficiency(sweep, compared, i),
                 status=status,
                 possible=possible[i],
-                reason=None if status is not None else _why_undecided(sweep, compared, possible[i], n=len(tps)),
+                reason=None if status is not None else _why_undecided(sweep, compared, possible[i]),
             )
         )
     return tuple(points)
@@ -227,11 +226,9 @@ def _estimate_ratio(sweep: SweepTrials, i: int, value: float | None, low: float,
     )
 
 
-def _why_undecided(sweep: SweepTrials, compared: LoadContrasts, possible: tuple[LoadStatus, ...], *, n: int) -> str:
+def _why_undecided(sweep: SweepTrials, compared: LoadContrasts, possible: tuple[LoadStatus, ...]) -> str:
     if len(sweep.loads) == 1:
         return "one load has nothing to be compared with"
-    if len(possible) == 1 and n == 1:
-        return "one trial gives no status"
     if not compared.degrees or not compared.is_linked.all():
         return _NOT_LINKED if compared.degrees else NO_NOISE
     return f"the interval allows {' and '.join(status.value for status in possible)}"
