@@ -16,6 +16,8 @@ import msgspec
 import numpy as np
 
 CONFIDENCE = 0.95
+USEFUL_FACTOR = 3.0
+"""An interval whose ends are further apart than this factor tells nobody anything."""
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +33,11 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     unit: str
     confidence: float = CONFIDENCE
     reason: str | None = None
+
+
+def is_too_wide(estimate: Estimate) -> bool:
+    """Whether an interval says nothing but that there are too few trials."""
+    return estimate.low is not None and estimate.high is not None and estimate.high > USEFUL_FACTOR * estimate.low > 0
 
 
 class DoubtKind(enum.Enum):

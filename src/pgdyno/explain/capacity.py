@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pgdyno.analyse.capacity import Bound, BoundKind, Capacity, Standing
-from pgdyno.analyse.estimate import Estimate
+from pgdyno.analyse.estimate import USEFUL_FACTOR, Estimate, is_too_wide
 from pgdyno.analyse.time_share import Certainty
 from pgdyno.analyse.types import ChartKind, StudyAnalysis
 from pgdyno.explain.finding import Finding, Severity
@@ -36,8 +36,6 @@ _ADVICE = {
     BoundKind.FLUSHES: "More clients share each flush; so does a disk that flushes sooner.",
 }
 _DISK_ADVICE = "A disk that does more of it raises it; so does asking less of it: more memory for reads, larger max_wal_size for writes."
-# An interval of gains whose ends are further apart tells nobody anything.
-_USEFUL_FACTOR = 3.0
 # What a hint for another number of clients is tried with.
 _MORE_CLIENTS = 4
 
@@ -107,7 +105,7 @@ def _claim(capacity: Capacity, binding: Bound) -> str:
     noun, most, used = binding.kind.noun, f"{_number(binding.tps.value)} TPS", _percent(binding.used.value)
     at_clients = f" for {_count(capacity.clients)}" if binding.kind is BoundKind.FLUSHES else ""
     limit = f"{most}, the limit of {noun}{at_clients}"
-    if not _is_narrow(binding.tps):
+    if is_too_wide(binding.tps):
         return (
             f"It used {used} of {noun}{at_clients}, the first limit; how many TPS that allows, more trials would tell."
         )
@@ -143,7 +141,7 @@ def _gain(capacity: Capacity) -> str:
 
 def _is_of_use(gain: Estimate) -> bool:
     """Whether its interval says more than that there are too few trials."""
-    return gain.low is not None and gain.high is not None and 1.0 + gain.high <= _USEFUL_FACTOR * (1.0 + gain.low)
+    return gain.low is not None and gain.high is not None and 1.0 + gain.high <= USEFUL_FACTOR * (1.0 + gain.low)
 
 
 def _advise(capacity: Capacity, binding: Bound) -> str:
@@ -203,15 +201,10 @@ def _sweep_command(record: StudyRecord, capacity: Capacity) -> str:
     return f"`pgdyno sweep clients=1..{clients} --workload {load.name} --scale {record.plan.scale}`"
 
 
-def _is_narrow(tps: Estimate) -> bool:
-    """Whether there is no interval, as of one trial, or one that says something."""
-    return tps.low is None or tps.high is None or tps.high <= _USEFUL_FACTOR * tps.low
-
-
 def _show(bound: Bound) -> str:
     """`CPUs: 2 CPUs allow 1,000 TPS [880 – 1,140], 96 % used`."""
     used = f"{_percent(bound.used.value)} used, n = {bound.tps.n}"
-    if not _is_narrow(bound.tps):
+    if is_too_wide(bound.tps):
         return f"{bound.kind.value}: {bound.how}, {used}"
     ends = f" [{_number(bound.tps.low)} – {_number(bound.tps.high)}]" if bound.tps.low is not None else ""
     return f"{bound.kind.value}: {_number(bound.tps.value)} TPS{ends} at most ({bound.how}), {used}"

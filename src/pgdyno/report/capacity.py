@@ -10,7 +10,7 @@ from functools import partial
 
 from pgdyno.analyse.capacity import Bound, BoundKind, Capacity, ClientAdvice, NextLimit, Projection, Standing
 from pgdyno.analyse.capacity_tiers import Tier, Tiers
-from pgdyno.analyse.estimate import Estimate
+from pgdyno.analyse.estimate import Estimate, is_too_wide
 from pgdyno.report.disk import format_rate
 from pgdyno.report.experiment_words import join_names
 from pgdyno.report.format import (
@@ -22,7 +22,6 @@ from pgdyno.report.format import (
     format_number,
     format_percent,
     format_seconds,
-    is_too_wide,
     is_useless,
 )
 from pgdyno.report.price_words import format_money

@@ -9,6 +9,7 @@ import shlex
 
 import msgspec
 
+from pgdyno.analyse.estimate import is_too_wide
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.plan.plan import Choice, PlannedWorkload
 from pgdyno.record.types import StudyRecord, TrialStatus
@@ -21,7 +22,6 @@ from pgdyno.report.format import (
     format_estimate,
     format_number,
     format_seconds,
-    is_too_wide,
 )
 from pgdyno.report.input import ReportInput
 from pgdyno.report.losses import find_durability_given_up

@@ -14,10 +14,10 @@ from pgdyno.analyse.ceiling import InstanceLimits, StorageCeilings
 from pgdyno.analyse.disk_card import DiskFigures
 from pgdyno.analyse.disk_efficiency import Efficiency
 from pgdyno.analyse.disk_entries import Entry, EntryKey
-from pgdyno.analyse.estimate import Estimate
+from pgdyno.analyse.estimate import Estimate, is_too_wide
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.record.disk_card import DiskCard
-from pgdyno.report.format import format_bytes, format_estimate, format_number, format_seconds, is_too_wide
+from pgdyno.report.format import format_bytes, format_estimate, format_number, format_seconds
 from pgdyno.report.layout import describe_declared
 from pgdyno.units import PAGE_BYTES
 

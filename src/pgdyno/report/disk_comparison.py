@@ -10,9 +10,10 @@ from rich.text import Text
 
 from pgdyno.analyse.disk_comparison import ALPHA, DELTA_RATIO, Difference
 from pgdyno.analyse.disk_entries import EntryKey
+from pgdyno.analyse.estimate import is_too_wide
 from pgdyno.analyse.verdict import VerdictKind
 from pgdyno.report.disk import ENTRY_WORDS, CardView, describe_making, describe_place, show_entry
-from pgdyno.report.format import format_estimate, format_number, format_within, is_too_wide
+from pgdyno.report.format import format_estimate, format_number, format_within
 from pgdyno.report.grid import Grid
 from pgdyno.report.paragraph import Paragraph
 from pgdyno.report.table import Column, Table, columns, text

@@ -10,15 +10,13 @@ import math
 import msgspec
 
 from pgdyno import units
-from pgdyno.analyse.estimate import Estimate
+from pgdyno.analyse.estimate import Estimate, is_too_wide
 
 ABSENT = "—"
 # Digits of a number whose doubt is not known: one run of pgbench repeats to some percent, never to a thousandth.
 _LONE_DIGITS = 3
 # Source: JCGM 100:2008 (GUM) 7.2.6: a standard uncertainty is quoted to at most two significant digits.
 _DOUBT_DIGITS = 2
-# An interval whose ends are further apart than this factor tells nobody anything.
-_USEFUL_FACTOR = 3.0
 # Ends this far apart are no figures of a measurement, and are not even shown.
 _SHOWN_FACTOR = 100.0
 NO_USEFUL_INTERVAL = "no useful interval"
@@ -134,11 +132,6 @@ def format_in_unit(estimate: Estimate) -> EstimateText:
     if estimate.value is None or name in {"", "count"}:
         return shown
     return msgspec.structs.replace(shown, value=f"{shown.value} {name}")
-
-
-def is_too_wide(estimate: Estimate) -> bool:
-    """Whether an interval says nothing but that there are too few trials."""
-    return estimate.low is not None and estimate.high is not None and estimate.high > _USEFUL_FACTOR * estimate.low > 0
 
 
 def is_useless(estimate: Estimate) -> bool:

@@ -10,13 +10,13 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from pgdyno.analyse.estimate import Estimate
+from pgdyno.analyse.estimate import Estimate, is_too_wide
 from pgdyno.analyse.record_difference import Standing
 from pgdyno.analyse.record_sides import hours_apart, look_alike
 from pgdyno.analyse.records_comparison import LIMIT, TPS_PER_CPU, Figure, PairComparison, RecordComparison
 from pgdyno.record.types import StudyRecord
 from pgdyno.report.disk_comparison import name_cards
-from pgdyno.report.format import ABSENT, format_bytes, format_cpus, format_in_unit, format_number, is_too_wide
+from pgdyno.report.format import ABSENT, format_bytes, format_cpus, format_in_unit, format_number
 from pgdyno.report.table import Cell, Table, absent, columns, text
 
 REMARK = (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from pgdyno.analyse.estimate import Estimate
+from pgdyno.analyse.estimate import Estimate, is_too_wide
 from pgdyno.analyse.rate_search import RateLevel, RateSearch, RateTrial
 from pgdyno.plan.search import Search
-from pgdyno.report.format import format_count, format_estimate, format_number, format_percent, is_too_wide
+from pgdyno.report.format import format_count, format_estimate, format_number, format_percent
 from pgdyno.report.search_words import HUES, MARKS
 from pgdyno.report.table import Cell, Column, Table, absent, columns, number, text
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from pgdyno.analyse.estimate import is_too_wide
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.facts.metrics import all_metrics
 from pgdyno.record.types import TrialStatus
@@ -17,7 +18,6 @@ from pgdyno.report.format import (
     format_percent,
     format_seconds,
     format_value,
-    is_too_wide,
 )
 from pgdyno.report.table import Cell, Table, absent, code, columns, number, text
 
