@@ -19,7 +19,6 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 Floats = NDArray[np.float64]
 
@@ -33,6 +32,8 @@ _DEEPEST = 4
 _FINENESS = 4
 # Squares of what is left below this are rounding.
 _EXACT = 1e-9
+# Half of the 95 % quantile of chi-squared with one degree of freedom.
+_AS_LIKELY = 1.920729410347062
 _SETTLED = 3.0
 """Time constants until 95 % of a change is done."""
 
@@ -118,6 +119,8 @@ def fit_jointly(values: Floats, templates: Sequence[Template]) -> tuple[Fit, ...
 
     Source: profile likelihood, with chi-squared(1) / 2 = 1.92 below the best correlation.
     """
+    from scipy.special import stdtrit  # noqa: PLC0415 - as in `estimate`
+
     if not templates:
         return ()
     design = np.column_stack([np.ones(len(values)), *(one.draw(len(values)) for one in templates)])
@@ -131,8 +134,8 @@ def fit_jointly(values: Floats, templates: Sequence[Template]) -> tuple[Fit, ...
         spreads = np.sqrt(np.diag(inverse) * left / freedom)
         fits.append((_likelihood(left, len(values), correlation), sizes[1:], spreads[1:]))
     best = max(fits, key=lambda fit: fit[0])
-    factor = float(stats.t.ppf(0.975, freedom))
-    near = [fit for fit in fits if fit[0] >= best[0] - stats.chi2.ppf(0.95, 1) / 2]
+    factor = float(stdtrit(freedom, 0.975))
+    near = [fit for fit in fits if fit[0] >= best[0] - _AS_LIKELY]
     low = np.min([sizes - factor * spreads for _, sizes, spreads in near], axis=0)
     high = np.max([sizes + factor * spreads for _, sizes, spreads in near], axis=0)
     return tuple(
