@@ -12,7 +12,6 @@ import typer
 from pgdyno.cli.options import DEFAULT_RECORDS, JsonOption, RecordsOption
 from pgdyno.cli.session import session
 from pgdyno.errors import SpecError
-from pgdyno.spec.table import check_share
 
 if TYPE_CHECKING:
     from pgdyno.price.worth import Load
@@ -73,6 +72,7 @@ def price(
 
 def _read_load(tps: float | None, utilisation: str | None) -> Load | None:
     from pgdyno.price.worth import Load
+    from pgdyno.spec.table import check_share
 
     if tps is not None and utilisation is not None:
         raise SpecError("--tps and --utilisation say the same thing twice", hint="leave one of them out")
