@@ -125,11 +125,8 @@ def confirm(store: RecordStore, *, workload: str | None, wishes: Wishes, place: 
     report = compose_report(store).report
     subject = _choose(report, workload)
     study = _compose(store, subject, wishes)
-    if not place.is_home_named:
-        # The disk that was measured, not the one a default would choose today.
-        place = msgspec.structs.replace(place, home=Path(report.record.host.data_disk.path))
     out = place.out or store.path.parent / f"{local_now():%Y%m%d-%H%M%S}-confirm"
-    place = msgspec.structs.replace(place, out=out)
+    place = msgspec.structs.replace(place.on_disk_of(report.record), out=out)
     begin = functools.partial(_begin, record=report.record, subject=subject, store=store, out=out, ui=ui)
     run_study(study, name="confirm", place=place, ui=ui, refine=begin)
     return Explanation(report=write_reports(store).report)
@@ -192,11 +189,9 @@ def _compose(store: RecordStore, subject: _Subject, wishes: Wishes) -> Study:
 
 def _make_variant(levels: Mapping[str, SettingValue], arm: Arm | None) -> VariantSpec:
     made = make_variant(levels)
-    return (
-        made
-        if arm is None or not arm.sysctl
-        else msgspec.structs.replace(made, sysctl=dict(arm.sysctl), name=made.title)
-    )
+    if arm is None or not arm.sysctl:
+        return made
+    return msgspec.structs.replace(made, sysctl=dict(arm.sysctl), name=made.title)
 
 
 def _shorten(trials: TrialsSpec, subject: _Subject, wishes: Wishes) -> TrialsSpec:

@@ -66,6 +66,12 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         chosen = home.absolute() if home else default_home()
         return cls(home=chosen, is_home_named=home is not None, out=out, run_as=run_as)
 
+    def on_disk_of(self, record: StudyRecord) -> Place:
+        """Unless a home was named, on the disk that a record measured, not the one a default would choose today."""
+        if self.is_home_named:
+            return self
+        return msgspec.structs.replace(self, home=Path(record.host.data_disk.path))
+
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True):
     """A machine that was looked at, and is ours for as long as a study runs."""
@@ -154,10 +160,7 @@ def resume_study(store: RecordStore, *, place: Place, ui: Ui) -> StudyReport:
     if is_finished(store):
         ui.say("nothing is left to measure: only the report is written again")
         return _report(store, ui)
-    if not place.is_home_named:
-        # The disk that was measured, not the one a default would choose today.
-        place = msgspec.structs.replace(place, home=Path(record.host.data_disk.path))
-    with _bench_ready(record.study, place, ui) as ready:
+    with _bench_ready(record.study, place.on_disk_of(record), ui) as ready:
         check_same(record, ready.host, ready.installation)
         scaling = plan_scaling(record.study, record.plan, ready.machine)
         remaining_s = _remaining_s(record.plan, store)
