@@ -34,7 +34,7 @@ from pgdyno.analyse.estimate import estimate_mean_of_trials
 from pgdyno.analyse.time_share import Bottleneck, Certainty, Resource, TimeShare, TransactionTime
 from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.plan.plan import PlannedWorkload
-from pgdyno.record.types import StudyRecord, TrialStatus
+from pgdyno.record.types import StudyRecord, TrialStatus, why_missing
 
 
 def judge_workload(record: StudyRecord, load: PlannedWorkload, trials: Sequence[TrialAnalysis]) -> Bottleneck | None:
@@ -192,10 +192,7 @@ def _unknown(time: TransactionTime, signs: Signs, *, reason: str, beside: Sequen
 
 def _judge_unseen(trial: TrialAnalysis, signs: Signs) -> Bottleneck:
     """Without a look at waits, full CPUs and a full pgbench are still seen."""
-    gap = next(
-        (gap.reason for gap in trial.gaps if gap.source == "server sampler"), "too few looks at the server's waits"
-    )
-    absent = (gap, *signs.absent)
+    absent = (why_missing(trial.gaps, "server sampler") or "too few looks at the server's waits", *signs.absent)
     for resource, why in ((Resource.LOAD_GENERATOR, signs.full_generator), (Resource.CPU, signs.full_cpu)):
         if why is not None:
             return Bottleneck(resource=resource, certainty=Certainty.LIKELY, evidence=(why,), absent=absent)

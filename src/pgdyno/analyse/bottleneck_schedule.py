@@ -17,11 +17,10 @@ def judge_schedule(load: PlannedWorkload, trial: TrialAnalysis) -> Bottleneck | 
     A load that falls behind by a percent has a backlog that grows until it ends, so that as many transactions must have
     been done as arrivals at random explain, and few of them late.
     """
-    start_s, end_s = trial.record.load_start_monotonic_s, trial.record.load_end_monotonic_s
-    count = trial.transactions_count
-    if load.rate_tps is None or start_s is None or end_s is None or not count:
+    load_s, count = trial.record.load_s, trial.transactions_count
+    if load.rate_tps is None or load_s is None or not count:
         return None
-    due_count = load.rate_tps * (end_s - start_s)
+    due_count = load.rate_tps * load_s
     if count < due_count - THRESHOLDS.short_deviations * math.sqrt(due_count):
         return None
     missed_ratio = ((trial.skipped_count or 0) + (trial.late_count or 0)) / due_count

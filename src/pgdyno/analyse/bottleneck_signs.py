@@ -223,15 +223,10 @@ def _count_under_way(trial: TrialAnalysis, requests: str, each: str) -> float | 
 
 def _find_flushing_ratio(trial: TrialAnalysis) -> float | None:
     """What the server's own clock of flushes grew by, over the time of the load."""
-    flush_ms, length_s = trial.counts_per_transaction.get("wal_sync_ms"), _find_length_s(trial)
+    flush_ms, length_s = trial.counts_per_transaction.get("wal_sync_ms"), trial.record.load_s
     if flush_ms is None or not length_s or trial.transactions_count is None:
         return None
     return flush_ms * trial.transactions_count / 1000.0 / length_s
-
-
-def _find_length_s(trial: TrialAnalysis) -> float | None:
-    start_s, end_s = trial.record.load_start_monotonic_s, trial.record.load_end_monotonic_s
-    return None if start_s is None or end_s is None or end_s <= start_s else end_s - start_s
 
 
 def _find_pages_to_wal(trial: TrialAnalysis) -> float | None:
@@ -242,7 +237,7 @@ def _find_pages_to_wal(trial: TrialAnalysis) -> float | None:
 
 
 def _find_writing_ratio(trial: TrialAnalysis) -> float | None:
-    length_s = _find_length_s(trial)
+    length_s = trial.record.load_s
     if length_s is None:
         return None
     written_s = sum(

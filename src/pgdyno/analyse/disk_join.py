@@ -157,7 +157,7 @@ def join_trial(
         tps: Of the trial; None where it has none, or where variants alternate in it.
     """
     seen = _observe(data, device)
-    grown = _growth(data, _duration_s(data))
+    grown = _growth(data, data.record.load_s)
 
     def list_uses(of: DiskLimits) -> Iterator[DiskUse]:
         yield from _commits(data, workload, of, grown, tps)
@@ -185,7 +185,7 @@ def waits_for_flushes(data: TrialData) -> bool:
 def _commits(
     data: TrialData, workload: PlannedWorkload, limits: DiskLimits, grown: dict[str, float], tps: float | None
 ) -> Iterator[DiskUse]:
-    duration_s = _duration_s(data)
+    duration_s = data.record.load_s
     count = None if data.pgbench is None else data.pgbench.transaction_count
     if tps is None or limits.flush_s is None or not duration_s or not count or not waits_for_flushes(data):
         return
@@ -265,16 +265,10 @@ def _find_lasting(card: DiskCard, entries: Sequence[Entry]) -> DiskLimits | None
 
 def _observe(data: TrialData, device: str | None) -> dict[str, float]:
     """Means of the device's series over the load, by metric."""
-    start_s, end_s = data.record.load_start_monotonic_s, data.record.load_end_monotonic_s
-    if data.os is None or device is None or start_s is None or end_s is None:
+    if data.os is None or device is None:
         return {}
-    means = {}
-    for metric, line in series.disk_series(data.os, device).items():
-        inside = line.values[(line.monotonic_s >= start_s) & (line.monotonic_s <= end_s)]
-        inside = inside[np.isfinite(inside)]
-        if len(inside):
-            means[metric] = float(inside.mean())
-    return means
+    means = {metric: data.mean_within_load(line) for metric, line in series.disk_series(data.os, device).items()}
+    return {metric: mean for metric, mean in means.items() if mean is not None}
 
 
 def _growth(data: TrialData, duration_s: float | None) -> dict[str, float]:
@@ -303,11 +297,6 @@ def _checkpoint_pages_per_s(data: TrialData) -> float | None:
     ]
     writing_s = sum(event.write_s for event in ended)
     return sum(event.written_pages for event in ended) / writing_s if writing_s > 0.0 else None
-
-
-def _duration_s(data: TrialData) -> float | None:
-    start_s, end_s = data.record.load_start_monotonic_s, data.record.load_end_monotonic_s
-    return None if start_s is None or end_s is None else end_s - start_s
 
 
 def _value(entry: Entry | None) -> float | None:

@@ -17,6 +17,7 @@ from pgdyno.analyse.episode import Episode, EpisodeKind
 from pgdyno.record import series, server_series
 from pgdyno.record.serverlog import Autovacuum, CheckpointComplete, CheckpointStart
 from pgdyno.record.trial_data import TrialData
+from pgdyno.record.types import why_missing
 
 _Floats = NDArray[np.float64]
 
@@ -255,7 +256,7 @@ class EpisodeScene:
             yield f"automatic vacuums of less than {least_ms / 1000:g} s ({_LOGGED_VACUUMS})"
 
     def _gap(self, source: str) -> str:
-        return next((gap.reason for gap in self.data.gaps if gap.source == source), "nothing was recorded")
+        return why_missing(self.data.gaps, source) or "nothing was recorded"
 
 
 def _say_checkpoint(begun: CheckpointStart | None) -> str:

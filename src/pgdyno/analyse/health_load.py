@@ -133,9 +133,9 @@ def _wait_share(seen: SeenTrial, kind: str, *, is_queueing: bool) -> Reading:
     samples = seen.data.server
     if samples is None or samples.header is None:
         return unread(seen.why_unsampled("server sampler"))
-    means = {line.label: seen.mean_within(line) or 0.0 for line in server_series.wait_classes(samples)}
+    means = {line.label: seen.data.mean_within_load(line) or 0.0 for line in server_series.wait_classes(samples)}
     total = sum(means.values())
-    looks = total * (seen.load_s or 0.0) / samples.header.interval_s * samples.header.looks
+    looks = total * (seen.data.record.load_s or 0.0) / samples.header.interval_s * samples.header.looks
     if not looks:
         return unread("no session was seen in a transaction")
     reading = Reading(
@@ -143,7 +143,7 @@ def _wait_share(seen: SeenTrial, kind: str, *, is_queueing: bool) -> Reading:
     )
     if looks < _LEAST_LOOKS:
         return reading._replace(reason=f"fewer than {_LEAST_LOOKS} looks found a session in a transaction")
-    busy = None if seen.data.os is None else seen.mean_within(series.cpu_busy(seen.data.os))
+    busy = None if seen.data.os is None else seen.data.mean_within_load(series.cpu_busy(seen.data.os))
     if is_queueing and busy is not None and busy > _FULL_CPU_RATIO:
         return reading._replace(reason=f"the CPUs were {busy * 100:.0f} % busy: such waits may be queues for one")
     return reading

@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import msgspec
-import numpy as np
 
 from pgdyno.analyse.disk_join import DiskJoin
 from pgdyno.analyse.throughput import TrialThroughput
 from pgdyno.facts.views import SUPPORTED_MAJORS, Absent, server_counters
-from pgdyno.record.series import Sampled
 from pgdyno.record.trial_data import TrialData
-from pgdyno.record.types import StudyRecord
+from pgdyno.record.types import StudyRecord, why_missing
 
 
 class Reading(NamedTuple):
@@ -44,12 +42,6 @@ class SeenTrial(msgspec.Struct, frozen=True, kw_only=True):
     disk: DiskJoin | None
 
     @property
-    def load_s(self) -> float | None:
-        """How long the measured load ran."""
-        start_s, end_s = self.data.record.load_start_monotonic_s, self.data.record.load_end_monotonic_s
-        return None if start_s is None or end_s is None or end_s <= start_s else end_s - start_s
-
-    @property
     def version_major(self) -> int:
         """Of the server it ran on: a variant may have another one than the study."""
         header = self.data.server.header if self.data.server is not None else None
@@ -64,26 +56,13 @@ class SeenTrial(msgspec.Struct, frozen=True, kw_only=True):
             return Grown(None, "the server's statistics were reset under the load")
         return Grown(later - earlier)
 
-    def mean_within(self, line: Sampled) -> float | None:
-        """The mean of a series over the load; None where it was not seen."""
-        values = self.within(line)
-        return float(values.mean()) if len(values) else None
-
-    def within(self, line: Sampled) -> np.ndarray:
-        """The observations of a series that lie in the load."""
-        start_s, end_s = self.data.record.load_start_monotonic_s, self.data.record.load_end_monotonic_s
-        if line.absent is not None or start_s is None or end_s is None:
-            return np.empty(0)
-        values = line.values[(line.monotonic_s >= start_s) & (line.monotonic_s <= end_s)]
-        return values[np.isfinite(values)]
-
     def setting(self, name: str) -> str | None:
         """A setting's value where it is not the built-in one, as pg_settings has it."""
         return next((one.value for one in self.data.record.settings if one.name == name), None)
 
     def why_unsampled(self, source: str) -> str:
         """Why a sampler's samples are missing."""
-        return next((gap.reason for gap in self.data.gaps if gap.source == source), f"the {source} saw nothing")
+        return why_missing(self.data.gaps, source) or f"the {source} saw nothing"
 
     def _why_absent(self, name: str) -> str:
         if self.version_major in SUPPORTED_MAJORS:

@@ -88,7 +88,7 @@ def bgwriter_cleaned(seen: SeenTrial) -> Reading:
 
 def bgwriter_stopped(seen: SeenTrial) -> Reading:
     """Rounds of the background writer that ended at bgwriter_lru_maxpages."""
-    stopped, load_s = seen.grown("bgwriter_stopped_count"), seen.load_s
+    stopped, load_s = seen.grown("bgwriter_stopped_count"), seen.data.record.load_s
     if stopped.by is None or load_s is None:
         return unread(stopped.reason or _NO_LOAD)
     delay_ms = float(seen.setting("bgwriter_delay") or _BGWRITER_DELAY_MS)
@@ -210,7 +210,7 @@ def _share(seen: SeenTrial, part: str, rest: str, *, words: str, nothing: str) -
 
 def _per_second(seen: SeenTrial, name: str, *, words: str) -> Reading:
     """What a counter grew by in a second of the load."""
-    grown, load_s = seen.grown(name), seen.load_s
+    grown, load_s = seen.grown(name), seen.data.record.load_s
     if grown.by is None or load_s is None:
         return unread(grown.reason or _NO_LOAD)
     return Reading(grown.by / load_s, words.format(by=grown.by))
@@ -242,10 +242,10 @@ def _count_written(seen: SeenTrial) -> _Pages:
     if checkpointer.by is None or bgwriter.by is None:
         return _Pages(0.0, 0.0, None, reason=checkpointer.reason or bgwriter.reason)
     pages, samples = _Pages(checkpointer.by, bgwriter.by, None), seen.data.server
-    if samples is not None and samples.header is not None and seen.load_s is not None:
-        bytes_per_s = seen.mean_within(server_series.room_made(samples))
+    if samples is not None and samples.header is not None and seen.data.record.load_s is not None:
+        bytes_per_s = seen.data.mean_within_load(server_series.room_made(samples))
         if bytes_per_s is not None:
-            return pages._replace(sessions=bytes_per_s * seen.load_s / samples.header.block_bytes)
+            return pages._replace(sessions=bytes_per_s * seen.data.record.load_s / samples.header.block_bytes)
     sessions = seen.grown("backend_written_pages")
     if sessions.by is not None:
         return pages._replace(sessions=sessions.by, is_with_added=True)

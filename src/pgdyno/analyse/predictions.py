@@ -307,13 +307,9 @@ def _cpu_s_per_transaction(data: TrialData) -> float | None:
 
 def _cpus_left(cpu_count: float, data: TrialData) -> float:
     """CPUs less what programs that are no part of the study used; at least a tenth of them."""
-    start_s, end_s = data.record.load_start_monotonic_s, data.record.load_end_monotonic_s
-    if data.os is None or start_s is None or end_s is None:
+    if data.os is None:
         return cpu_count
-    others = series.cpu_of_others(data.os)
-    inside = others.values[(others.monotonic_s >= start_s) & (others.monotonic_s <= end_s)]
-    inside = inside[np.isfinite(inside)]
-    used = float(inside.mean()) * len(series.list_cpus(data.os)) if len(inside) else 0.0
+    used = (data.mean_within_load(series.cpu_of_others(data.os)) or 0.0) * len(series.list_cpus(data.os))
     return max(0.1 * cpu_count, cpu_count - max(0.0, used))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
-import numpy as np
 
 from pgdyno.analyse.bottleneck import judge_workload
 from pgdyno.analyse.charts import chart_trial, list_events
@@ -42,9 +41,8 @@ from pgdyno.plan.plan import PlannedWorkload, apply_arm
 from pgdyno.plan.search import Search
 from pgdyno.record import series
 from pgdyno.record.pgbench import PgbenchSummary
-from pgdyno.record.series import Sampled
 from pgdyno.record.trial_data import TRANSACTION_LOG, TrialData
-from pgdyno.record.types import StudyRecord, TrialStatus
+from pgdyno.record.types import StudyRecord, TrialStatus, why_missing
 
 
 def analyse_study(
@@ -228,7 +226,7 @@ def _no_percentiles(data: TrialData, throughput: TrialThroughput | None) -> tupl
     reasons = (
         None if data.record.error is None else data.record.error.fact,
         None if throughput is None else throughput.reason,
-        next((gap.reason for gap in data.gaps if gap.source == TRANSACTION_LOG), None),
+        why_missing(data.gaps, TRANSACTION_LOG),
         "no transactions",
     )
     reason = next(filter(None, reasons))
@@ -278,7 +276,7 @@ def _shares(record: StudyRecord, data: TrialData) -> dict[str, float | None]:
         observed["cpu_others_ratio"] = others
     if disk is not None and disk in series.list_disks(data.os):
         observed["disk_util_ratio"] = series.disk_series(data.os, disk)["disk_util_ratio"]
-    return {**shares, **{name: _mean_within(data, line) for name, line in observed.items()}}
+    return {**shares, **{name: data.mean_within_load(line) for name, line in observed.items()}}
 
 
 def _cache_hit_ratio(data: TrialData) -> float | None:
@@ -290,15 +288,6 @@ def _cache_hit_ratio(data: TrialData) -> float | None:
         grown.append(after - before)
     total = sum(grown)
     return grown[0] / total if total else None
-
-
-def _mean_within(data: TrialData, line: Sampled) -> float | None:
-    start_s, end_s = data.record.load_start_monotonic_s, data.record.load_end_monotonic_s
-    if line.absent is not None or start_s is None or end_s is None:
-        return None
-    values = line.values[(line.monotonic_s >= start_s) & (line.monotonic_s <= end_s)]
-    values = values[np.isfinite(values)]
-    return float(values.mean()) if len(values) else None
 
 
 def _statements(summary: PgbenchSummary | None) -> Iterator[StatementTime]:

@@ -29,10 +29,10 @@ from pgdyno.facts.wait_events import find_waited
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record import series
 from pgdyno.record.samples import ServerSamples
-from pgdyno.record.series import Floats, Sampled, gauge
+from pgdyno.record.series import Floats, gauge
 from pgdyno.record.server_series import CLIENT_BACKEND, list_observed
 from pgdyno.record.trial_data import TrialData
-from pgdyno.record.types import TrialStatus
+from pgdyno.record.types import TrialStatus, why_missing
 from pgdyno.spec.study import BUILTIN_SCRIPTS
 
 # Fewer looks at fewer than so many seconds say nothing of where the time goes.
@@ -160,13 +160,14 @@ def _leave_out_others(by_what: dict[Resource | str, Floats], clients: int) -> No
 
 def _count_cpu(data: TrialData, start_s: float, end_s: float) -> _Cpu:
     if data.os is None:
-        reason = next((gap.reason for gap in data.gaps if gap.source == "os sampler"), "nobody watched the machine")
+        reason = why_missing(data.gaps, "os sampler") or "nobody watched the machine"
         return _Cpu(backends=None, threads=None, absent={"running_ms": reason, Resource.LOAD_GENERATOR.value: reason})
     absent: dict[str, str] = {}
-    running, queueing = (_within(line, start_s, end_s) for line in series.backends_on_cpu(data.os))
+    lines = series.backends_on_cpu(data.os)
+    running, queueing = map(data.within_load, lines)
     if not len(running) or not len(queueing) or running.mean() <= 0.0:
-        absent["running_ms"] = series.backends_on_cpu(data.os)[0].absent or "this kernel does not count it"
-    times_s = series.gauge(data.os.frame, "t_s")
+        absent["running_ms"] = lines[0].absent or "this kernel does not count it"
+    times_s = gauge(data.os.frame, "t_s")
     inside = (times_s[:-1] >= start_s) & (times_s[1:] <= end_s)
     threads = [
         (float(np.nanmean(had[inside])), float(np.nanmean(waited[inside])))
@@ -181,12 +182,6 @@ def _count_cpu(data: TrialData, start_s: float, end_s: float) -> _Cpu:
         absent=absent,
         spread=None if "running_ms" in absent else running + queueing,
     )
-
-
-def _within(line: Sampled, start_s: float, end_s: float) -> Floats:
-    values = line.values[(line.monotonic_s >= start_s) & (line.monotonic_s <= end_s)]
-    kept: Floats = values[np.isfinite(values)]
-    return kept
 
 
 def _split(seen: _Seen, cpu: _Cpu, clients: int) -> dict[Resource, float]:

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import TypeVar
 
 import msgspec
+import numpy as np
 
 from pgdyno.errors import PgdynoError
 from pgdyno.record.pgbench import PgbenchSummary, parse_summary
 from pgdyno.record.predictions import PREDICTIONS_FILE, Prediction, read_predictions
 from pgdyno.record.samples import OsSamples, ServerSamples, read_os_samples, read_server_samples
 from pgdyno.record.schedule import read_last_scheduled_s
+from pgdyno.record.series import Floats, Sampled
 from pgdyno.record.serverlog import AnyLogEvent, read_serverlog
 from pgdyno.record.slices import SLICES_FILE, Slice, SliceLoad, read_slice_loads, read_slices
 from pgdyno.record.txlog import TransactionSummary
@@ -69,6 +71,20 @@ class TrialData(msgspec.Struct, frozen=True, kw_only=True):
         """When the measured load began, in seconds since the epoch; None when it never did."""
         start_s = self.record.load_start_monotonic_s
         return None if start_s is None else start_s + self.record.clock_offset_s
+
+    def within_load(self, line: Sampled) -> Floats:
+        """What a series showed while the measured load ran, without moments that were not observed."""
+        start_s, end_s = self.record.load_start_monotonic_s, self.record.load_end_monotonic_s
+        if start_s is None or end_s is None:
+            return np.empty(0)
+        values = line.values[(line.monotonic_s >= start_s) & (line.monotonic_s <= end_s)]
+        kept: Floats = values[np.isfinite(values)]
+        return kept
+
+    def mean_within_load(self, line: Sampled) -> float | None:
+        """The mean of a series over the measured load; None where it was not seen."""
+        values = self.within_load(line)
+        return float(values.mean()) if len(values) else None
 
 
 def read_trial_data(folder: Path, record: TrialRecord) -> TrialData:

@@ -6,6 +6,7 @@ Raw values in the unit their source gave them. Absent is None, with the reason i
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 
 import msgspec
 
@@ -167,6 +168,11 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
+def why_missing(gaps: Iterable[Gap], source: str) -> str | None:
+    """The reason of a source's gap; None where it has none."""
+    return next((gap.reason for gap in gaps if gap.source == source), None)
+
+
 class TrialStatus(enum.Enum):
     """How a trial ended; every member is final. A trial without one was cut short and is run again."""
 
@@ -203,6 +209,12 @@ class TrialRecord(msgspec.Struct, frozen=True, kw_only=True):
     tables_before: tuple[TableState, ...] = ()
     tables_after: tuple[TableState, ...] = ()
     """Of before and after the measured load; empty in records of before there was one."""
+
+    @property
+    def load_s(self) -> float | None:
+        """How long the measured load ran; None where its beginning or end is not recorded."""
+        start_s, end_s = self.load_start_monotonic_s, self.load_end_monotonic_s
+        return None if start_s is None or end_s is None or end_s <= start_s else end_s - start_s
 
 
 class StudyRecord(msgspec.Struct, frozen=True, kw_only=True):
