@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
-from figures import find_wilson, say
+from figures import say, say_share
 
 from pgdyno.analyse.capacity import Capacity
 from pgdyno.analyse.capacity_reckoning import find_capacities
@@ -32,14 +32,14 @@ def main() -> None:
     seen = [each for path in parser.parse_args().records for each in list_loads(path)]
     if not seen:
         parser.error("none of these records is of a sweep over clients")
-    passed, reached, hinted = 0, [], []
+    passed, reached, hinted = [], [], []
     for capacity, sweep in seen:
         best = max(sweep.points, key=lambda point: point.to_best.value or 0.0).tps
         bound, advice, knee = capacity.ceiling, capacity.advice, sweep.knee.value
         ratio = (best.value or 0.0) / (bound.value or 1.0)
         reached.append(ratio)
         # Without intervals a bound is passed where its value is.
-        passed += (best.low or best.value or 0.0) > (bound.high or bound.value or 0.0)
+        passed.append((best.low or best.value or 0.0) > (bound.high or bound.value or 0.0))
         if knee is not None and advice.low is not None and advice.high is not None:
             hinted.append(advice.low <= knee <= advice.high)
         hint = "none" if advice.low is None else f"{advice.low} to {advice.high}"
@@ -48,20 +48,9 @@ def main() -> None:
             f" ({capacity.lowest.kind.noun if capacity.lowest else 'none'}); most {best.value:,.0f} TPS, {ratio:.0%} of it;"
             f" hint {hint}, knee {'not known' if knee is None else f'{knee:.0f}'}"
         )
-    low, high = find_wilson(passed, len(seen))
-    say("capacity.bounds.passed", passed / len(seen), unit="ratio", n=len(seen), low=low, high=high, target="<= 0.05")
+    say_share("capacity.bounds.passed", passed, target="<= 0.05")
     say("capacity.bounds.reached", statistics.median(reached), unit="ratio", n=len(reached))
-    if hinted:
-        low, high = find_wilson(sum(hinted), len(hinted))
-        say(
-            "capacity.hints.hold",
-            sum(hinted) / len(hinted),
-            unit="ratio",
-            n=len(hinted),
-            low=low,
-            high=high,
-            target=">= 0.9",
-        )
+    say_share("capacity.hints.hold", hinted, target=">= 0.9")
 
 
 def list_loads(path: Path) -> Iterator[tuple[Capacity, ClientSweep]]:

@@ -37,6 +37,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from figures import say_share
 from planted_causes import (
     Case,
     Place,
@@ -48,7 +49,6 @@ from planted_causes import (
     quiet_case,
     write_scripts,
 )
-from server_verdicts import say_share
 
 from pgdyno.analyse.study import analyse_study
 from pgdyno.analyse.time_share import Bottleneck, Resource

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from figures import find_wilson, say
+from figures import say_share
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -47,15 +47,15 @@ def _say_false(count: int) -> None:
         for correlation, variation in _NOISES:
             found = [_look(_make(random, length, correlation, variation)) for _ in range(count)]
             name = f"episodes.false.{length}s.correlation{correlation}.variation{variation}"
-            _say_share(f"{name}.cliff", sum(map(_has_cliff, found)), count, "<= 0.05")
-            _say_share(f"{name}.any", sum(map(bool, found)), count)
+            say_share(f"{name}.cliff", list(map(_has_cliff, found)), target="<= 0.05")
+            say_share(f"{name}.any", list(map(bool, found)))
         heavy = [_look(_make(random, length, 0.7, 0.1, is_heavy=True)) for _ in range(count)]
-        _say_share(f"episodes.false.{length}s.heavy_tails.cliff", sum(map(_has_cliff, heavy)), count, "<= 0.05")
+        say_share(f"episodes.false.{length}s.heavy_tails.cliff", list(map(_has_cliff, heavy)), target="<= 0.05")
         two = [
             _look(_make(random, length, 0.95, 0.07) + _make(random, length, 0.0, 0.07) - _LEVEL_TPS)
             for _ in range(count)
         ]
-        _say_share(f"episodes.false.{length}s.two_noises.cliff", sum(map(_has_cliff, two)), count, "<= 0.05")
+        say_share(f"episodes.false.{length}s.two_noises.cliff", list(map(_has_cliff, two)), target="<= 0.05")
 
 
 def _say_found(count: int) -> None:
@@ -70,10 +70,10 @@ def _say_found(count: int) -> None:
                     seen.append([one for one in _look(values) if one.kind is EpisodeKind.CLIFF])
                 found = [cliffs for cliffs in seen if cliffs]
                 name = f"episodes.found.{length}s.variation{variation}.drop{drop}"
-                _say_share(name, len(found), count)
-                covered = sum(any(_holds(one, -drop) for one in cliffs) for cliffs in found)
+                say_share(name, list(map(bool, seen)))
+                covered = [any(_holds(one, -drop) for one in cliffs) for cliffs in found]
                 if len(found) >= count / 4:
-                    _say_share(f"{name}.covered", covered, len(found))
+                    say_share(f"{name}.covered", covered)
 
 
 def _say_false_causes() -> None:
@@ -83,8 +83,8 @@ def _say_false_causes() -> None:
         imagined = [
             cliff(change, at_s=float(at), until_s=None if length_s is None else float(at) + length_s) for at in moments
         ]
-        named = sum(bool(one.named) for one in find_causes(quiet, imagined, device=DEVICE))
-        _say_share(f"episodes.false_cause.change{change}", named, len(moments), "<= 0.05")
+        named = [bool(one.named) for one in find_causes(quiet, imagined, device=DEVICE)]
+        say_share(f"episodes.false_cause.change{change}", named, target="<= 0.05")
 
 
 def _make(
@@ -111,11 +111,6 @@ def _holds(one: Episode, change: float) -> bool:
         and one.change_high_ratio is not None
         and one.change_low_ratio <= change <= one.change_high_ratio
     )
-
-
-def _say_share(figure: str, count: int, n: int, target: str | None = None) -> None:
-    low, high = find_wilson(count, n)
-    say(figure, count / n, unit="ratio", n=n, low=low, high=high, target=target)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import math
 import operator
 import re
 import statistics
+from collections.abc import Sequence
 
 _COMPARE = {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt}
 
@@ -40,6 +41,14 @@ def say(
             holds = _COMPARE[match[1]](value, float(match[2]))
     line = {"figure": figure, "value": value, "low": low, "high": high, "n": n, "unit": unit, "target": target}
     print(json.dumps({**line, "holds": holds}), flush=True)
+
+
+def say_share(figure: str, happened: Sequence[bool], *, target: str | None = None) -> None:
+    """Print the share of what happened, with its interval; nothing where nothing was asked."""
+    if happened:
+        count, n = sum(happened), len(happened)
+        low, high = find_wilson(count, n)
+        say(figure, count / n, low=low, high=high, unit="ratio", n=n, target=target)
 
 
 def find_wilson(count: int, n: int) -> tuple[float, float]:

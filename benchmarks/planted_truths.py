@@ -16,9 +16,9 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-from figures import say
+from figures import say, say_share
 from scipy import stats
-from server_verdicts import Answer, Answers, Asked, Bench, ask_all, say_quantiles, say_share
+from server_verdicts import Answer, Answers, Asked, Bench, ask_all, say_quantiles
 
 from pgdyno.analyse.comparison import compare
 from pgdyno.analyse.rounds import rounds_of_block

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-from figures import find_wilson, say
+from figures import say, say_share
 
 from pgdyno.analyse.comparison import Question
 from pgdyno.analyse.study import analyse_study
@@ -376,13 +376,6 @@ def say_identical(answers: Sequence[Answer]) -> None:
         ):
             ratios = [one / other for one, other in zip(taken, announced, strict=True)]
             say_quantiles(f"{name}.{what}_to_announced", ratios, unit="ratio")
-
-
-def say_share(name: str, happened: Sequence[bool], *, target: str | None = None) -> None:
-    if happened:
-        count, n = sum(happened), len(happened)
-        low, high = find_wilson(count, n)
-        say(name, count / n, low=low, high=high, unit="ratio", n=n, target=target)
 
 
 def say_quantiles(name: str, values: Sequence[float], *, unit: str) -> None:
