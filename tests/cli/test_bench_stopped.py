@@ -67,6 +67,20 @@ def test_a_stop_at_each_stage_leaves_nothing_and_resumes(bench: Bench, number: s
     assert done.returncode == 0, done.stderr
 
 
+def test_a_second_ctrl_c_while_the_first_is_obeyed(loaded: Bench) -> None:
+    with loaded.started("bench", *SMALL, "--out", "twice") as process:
+        load = "bin/pgbench --no-vacuum"
+        assert wait_until(lambda: loaded.find_process(load) is not None)
+        process.send_signal(signal.SIGINT)
+        # The server is ended after it, which takes a moment.
+        assert wait_until(lambda: loaded.find_process(load) is None)
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=200)
+    assert process.returncode == 130, stderr
+    assert "`pgdyno resume " in stderr
+    loaded.assert_nothing_runs()
+
+
 def test_a_script_is_run_as_it_was_when_the_study_began(loaded: Bench) -> None:
     script = loaded.folder / "mine.sql"
     script.write_text("SELECT 1;\n")

@@ -38,8 +38,8 @@ def session(*, json: bool, quiet: bool, yes: bool) -> Iterator[tuple[Any, Any]]:
             yield ui, show
     except PgdynoError as error:
         _fail(error, json=json)
-    except KeyboardInterrupt:
-        _fail(InterruptedStudyError("stopped"), json=json)
+    except KeyboardInterrupt as interrupt:
+        _fail(_find_told(interrupt) or InterruptedStudyError("stopped"), json=json)
     except BrokenPipeError:
         # Whoever read our output has seen enough; Python must not complain of it while it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -49,6 +49,14 @@ def session(*, json: bool, quiet: bool, yes: bool) -> Iterator[tuple[Any, Any]]:
         _fail(HostError(f"the machine refuses: {error.strerror or error}", detail=str(error)), json=json)
     except Exception as error:  # noqa: BLE001 - a user gets words and an exit code, and we get the place
         _fail(_describe_bug(error), json=json)
+
+
+def _find_told(interrupt: KeyboardInterrupt) -> PgdynoError | None:
+    """What was about to be told when somebody pressed Ctrl-C once more: how to go on, or what has failed."""
+    earlier = interrupt.__context__
+    while earlier is not None and not isinstance(earlier, PgdynoError):
+        earlier = earlier.__context__
+    return earlier
 
 
 def _describe_bug(error: Exception) -> StepFailedError:

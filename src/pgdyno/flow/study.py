@@ -290,7 +290,14 @@ def _run(store: RecordStore, record: StudyRecord, ready: Ready, *, ui: Ui) -> No
 
 def _report(store: RecordStore, ui: Ui) -> StudyReport:
     ui.begin_step("report", predicted_s=REPORT_S)
-    report = write_reports(store)
+    try:
+        report = write_reports(store)
+    except KeyboardInterrupt as exc:
+        raise InterruptedStudyError(
+            "stopped while the report was being written",
+            detail=f"what was measured is kept in {store.path}",
+            hint=f"`pgdyno report {store.path}` writes it",
+        ) from exc
     ui.end_step(str(store.path / HTML_FILE))
     return report
 
