@@ -146,6 +146,16 @@ def test_a_disk_that_takes_longer_for_no_more_work_became_slower() -> None:
     assert named(look(more)) == []
 
 
+@pytest.mark.parametrize(("each_ms", "causes"), [(600, [Cause.DEVICE]), (100, [])])
+def test_a_stall_in_which_nothing_is_done_takes_waits_that_fill_it(each_ms: int, causes: list[Cause]) -> None:
+    data = QUIET
+    for column, before, during in (("writes", 3000, 1), ("write_ms", 300, each_ms)):
+        data = grow(data, f"disk.{DEVICE}/{column}", during, instead=True, before_per_s=before)
+    for column in ("reads", "sectors_read", "sectors_written"):
+        data = grow(data, f"disk.{DEVICE}/{column}", 0, instead=True)
+    assert named(look(data, cliff(-1.0, until_s=AT_S + 4.0))) == causes
+
+
 def test_time_that_was_taken_must_explain_what_was_lost() -> None:
     stolen = QUIET
     for cpu in ("cpu0", "cpu1"):

@@ -289,7 +289,10 @@ def _is_enough(wait: Before, scene: EpisodeScene) -> bool:
         longer_ms = one.after - one.before
     elif summary is not None and summary.client_count is not None and one.before > 0.0:
         # Source: Little's law, in a closed loop. At a given rate clients idle before it, and it is even more.
-        longer_ms = 1000 * summary.client_count * (1 / max(one.after, 1e-3) - 1 / one.before)
+        until_s = scene.length_s if one.until_s is None else one.until_s
+        # None took longer than all of it, also where none was done at all.
+        each_s = min(summary.client_count / max(one.after, 1e-3), until_s - one.from_s)
+        longer_ms = 1000 * (each_s - summary.client_count / one.before)
     else:
         return True
     return _WAITS_PER_TRANSACTION * wait.rise >= _LEAST_EXPLAINED * longer_ms
