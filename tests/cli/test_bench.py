@@ -72,7 +72,8 @@ def test_three_workloads_give_four_reports(bench: Bench, server: str) -> None:
         (("--set", "shared_buffers"), 2, "NAME=VALUE"),
         (("--server", "17"), 3, "PostgreSQL 17 is not installed"),
         (("--server", "new"), 2, "neither `embedded` nor a major version"),
-        (("--no-such-option",), 2, "No such option"),
+        (("--no-such-option",), 2, "there is no option --no-such-option"),
+        (("--scale", "big"), 2, "--scale big: not a whole number"),
     ],
 )
 def test_what_cannot_be_meant(loaded: Bench, arguments: tuple[str, ...], code: int, words: str) -> None:

@@ -6,6 +6,7 @@ Results go to stdout, everything else to stderr; `--json` makes stdout one JSON 
 # ruff: noqa: PLC0415 - flows are imported when their command runs, which keeps --help quick
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -34,7 +35,7 @@ from pgdyno.cli.options import (
 from pgdyno.cli.preflight import CHECK_EXAMPLES, check
 from pgdyno.cli.price import PRICE_EXAMPLES, price
 from pgdyno.cli.records import COMPARE_RECORDS_EXAMPLES, JOURNAL_EXAMPLES, compare_records, journal
-from pgdyno.cli.session import session
+from pgdyno.cli.session import fail, session
 from pgdyno.cli.tune import TUNE_EXAMPLES, tune
 from pgdyno.errors import with_program
 from pgdyno.run.program import program_name
@@ -317,10 +318,20 @@ app.command("compare-records", epilog=COMPARE_RECORDS_EXAMPLES)(compare_records)
 app.command(epilog=JOURNAL_EXAMPLES)(journal)
 app.command(epilog=PRICE_EXAMPLES)(price)
 
+# Typer may bring a click of its own, and gives what both call a usage error no public name.
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+
 
 def run_program() -> None:
     """Read the command line and do what it says."""
     program = program_name()
     for command in app.registered_commands:
         command.epilog = with_program(command.epilog or "", program)
-    app(prog_name=program)
+    try:
+        # Without a word, typer itself shows the help.
+        sys.exit(app(prog_name=program, standalone_mode=not sys.argv[1:]))
+    except _UsageError as error:
+        from pgdyno.cli.usage import describe_usage_error
+
+        names = [command.name or command.callback.__name__ for command in app.registered_commands if command.callback]
+        fail(describe_usage_error(error, sys.argv[1:], commands=names), json="--json" in sys.argv[1:])

@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from pgdyno.errors import ExitCode, HostError, InterruptedStudyError, PgdynoError, StepFailedError
 
@@ -37,18 +37,18 @@ def session(*, json: bool, quiet: bool, yes: bool) -> Iterator[tuple[Any, Any]]:
 
             yield ui, show
     except PgdynoError as error:
-        _fail(error, json=json)
+        fail(error, json=json)
     except KeyboardInterrupt as interrupt:
-        _fail(_find_told(interrupt) or InterruptedStudyError("stopped"), json=json)
+        fail(_find_told(interrupt) or InterruptedStudyError("stopped"), json=json)
     except BrokenPipeError:
         # Whoever read our output has seen enough; Python must not complain of it while it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(ExitCode.STEP) from None
     except OSError as error:
         # The last net: a file or folder that this account may not read or write, or a full disk.
-        _fail(HostError(f"the machine refuses: {error.strerror or error}", detail=str(error)), json=json)
+        fail(HostError(f"the machine refuses: {error.strerror or error}", detail=str(error)), json=json)
     except Exception as error:  # noqa: BLE001 - a user gets words and an exit code, and we get the place
-        _fail(_describe_bug(error), json=json)
+        fail(_describe_bug(error), json=json)
 
 
 def _find_told(interrupt: KeyboardInterrupt) -> PgdynoError | None:
@@ -74,7 +74,8 @@ def _interrupt(number: int, _frame: object) -> None:
     raise KeyboardInterrupt(signal.Signals(number).name)
 
 
-def _fail(error: PgdynoError, *, json: bool) -> None:
+def fail(error: PgdynoError, *, json: bool) -> NoReturn:
+    """Tell an error and end with its exit code."""
     from pgdyno.cli.output import show_error
 
     show_error(error, as_json=json)

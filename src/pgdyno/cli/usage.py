@@ -1,0 +1,57 @@
+"""What typer cannot read of a command line, as an error like all others: a fact, and in the hint what comes nearest.
+
+Typer would put it into a box, and `--json` would get no document. Loaded only when there is such an error; where nothing
+better can be said than what typer says, its words stay.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import typer
+
+from pgdyno.errors import SpecError
+
+# Source: docs.pydantic.dev/latest/errors/validation_errors, in whose types typer says what a value is not.
+_NOT_OF_TYPE = {"int_parsing": "not a whole number", "float_parsing": "not a number"}
+
+
+def describe_usage_error(error: Any, argv: Sequence[str], *, commands: Collection[str]) -> SpecError:
+    """Put a usage error in our words.
+
+    Args:
+        error: As typer raises it.
+        argv: The command line without the program.
+        commands: The names of all commands.
+    """
+    command = next((word for word in argv if word in commands), None)
+    helped = f"`pgdyno {command} --help`" if command else "`pgdyno --help`"
+    fact, near = _describe(error)
+    meant = " or ".join(f"`{word}`" if word.startswith("-") else f"`pgdyno {word}`" for word in near)
+    hint = f"{helped} shows what there is"
+    return SpecError(fact, hint=f"did you mean {meant}? {hint}" if meant else hint)
+
+
+def _describe(error: Any) -> tuple[str, Sequence[str]]:
+    """The fact, and the words that may have been meant, the nearest first."""
+    option = getattr(error, "option_name", None)
+    if hasattr(error, "possibilities"):
+        return f"there is no option {option}", error.possibilities or ()
+    if option is not None:
+        return error.message[0].lower() + error.message[1:].rstrip("."), ()
+    if isinstance(error, typer.BadParameter) and error.param is not None:
+        return _describe_parameter(error), ()
+    message, _, suggested = error.message.partition(" Did you mean ")
+    return message[0].lower() + message[1:].rstrip("."), re.findall(r"'([^']+)'", suggested)
+
+
+def _describe_parameter(error: Any) -> str:
+    name = next(iter(error.param.opts), "") if error.param.param_type_name == "option" else ""
+    name = name or error.param.display_name_raw.upper()
+    if not error.message:
+        return f"{name} is missing"
+    seen = error.__cause__.errors()[0] if hasattr(error.__cause__, "errors") else {}
+    said = _NOT_OF_TYPE.get(seen.get("type", ""), error.message.rstrip("."))
+    return f"{name} {seen['input']}: {said}" if "input" in seen else f"{name}: {said}"

@@ -1,0 +1,70 @@
+"""What cannot be read of a command line is told as every other error is."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from pgdyno.cli.main import run_program
+
+WRONG = [
+    ("bench --scale big", "--scale big: not a whole number", "`pgdyno bench --help` shows what there is"),
+    ("bench -c 1.5", "--clients 1.5: not a whole number", "`pgdyno bench --help`"),
+    ("bench --minutes soon", "--minutes soon: not a number", "`pgdyno bench --help`"),
+    ("bench --scael 3", "there is no option --scael", "did you mean `--scale` or"),
+    ("bench --zzz", "there is no option --zzz", "`pgdyno bench --help`"),
+    ("--quiet bench", "there is no option --quiet", "`pgdyno bench --help`"),
+    ("bnch", "no such command 'bnch'", "did you mean `pgdyno bench`? `pgdyno --help`"),
+    ("xyzzy", "no such command 'xyzzy'", "`pgdyno --help` shows what there is"),
+    ("bench tpcb-like", "got unexpected extra argument(s) (tpcb-like)", "`pgdyno bench --help`"),
+    ("run", "STUDY is missing", "`pgdyno run --help`"),
+    ("compare-records", "RECORD is missing", "`pgdyno compare-records --help`"),
+    ("show --records", "option '--records' requires an argument", "`pgdyno show --help`"),
+    ("show --json=yes", "option '--json' does not take a value", "`pgdyno show --help`"),
+]
+
+
+def told(
+    line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> tuple[str | int | None, str, str]:
+    monkeypatch.setattr(sys, "argv", ["pgdyno", *line.split()])
+    monkeypatch.delenv("PGDYNO_PROGRAM", raising=False)
+    with pytest.raises(SystemExit) as ended:
+        run_program()
+    out, err = capsys.readouterr()
+    return ended.value.code, out, err
+
+
+@pytest.mark.parametrize(("line", "fact", "hint"), WRONG)
+def test_what_cannot_be_read_is_an_error_like_all_others(
+    line: str, fact: str, hint: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = told(line, monkeypatch, capsys)
+    assert code == 2
+    assert out == ""
+    first, second = err.splitlines()
+    assert first == f"error: {fact}"
+    assert second.startswith("hint: ")
+    assert hint in second
+
+
+@pytest.mark.parametrize(("line", "fact", "hint"), WRONG[:4])
+def test_who_asked_for_json_gets_the_error_as_json(
+    line: str, fact: str, hint: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = told(f"{line} --json", monkeypatch, capsys)
+    error = json.loads(out)["error"]
+    assert (code, error["exit_code"]) == (2, 2)
+    assert error["fact"] == fact
+    assert hint in error["hint"]
+    assert err.startswith("error: ")
+
+
+def test_without_a_word_there_is_help(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = told("", monkeypatch, capsys)
+    assert code == 2
+    assert "Usage: pgdyno" in out
+    assert "compare-records" in out
+    assert err == ""
