@@ -55,10 +55,13 @@ def absent_series(metric: str, label: str, reason: str) -> Sampled:
 
 def difference(frame: pl.DataFrame, column: str) -> Floats:
     """What a cumulative counter grew by in each interval; NaN where it is absent or went backwards."""
-    if column not in frame.columns:
-        return np.full(max(0, frame.height - 1), np.nan)
-    # In the column's own type: counters above 2**53 would lose their last digits as floats.
-    grown = frame[column].diff().slice(1).cast(pl.Float64).to_numpy().copy()
+    return growth(frame[column]) if column in frame.columns else np.full(max(0, frame.height - 1), np.nan)
+
+
+def growth(counter: pl.Series) -> Floats:
+    """What a cumulative counter grew by from each value to the next; NaN where it went backwards."""
+    # In its own type: counters above 2**53 would lose their last digits as floats.
+    grown = counter.diff().slice(1).cast(pl.Float64).to_numpy().copy()
     grown[grown < 0] = np.nan
     return grown
 
@@ -272,8 +275,8 @@ def _cpu_ticks(samples: OsSamples) -> tuple[dict[str, Floats], list[Floats]]:
 
 def _cpu_difference(frame: pl.DataFrame, column: str) -> Floats:
     # Idle and iowait may go back a tick by design, which is no reset. Source: proc_stat(5), iowait.
-    grown: Floats = frame[column].diff().slice(1).cast(pl.Float64).to_numpy()
-    return np.maximum(grown, 0.0)
+    # Ticks are far below 2**53, and floats' differences ten times as quick as those of a column's own type.
+    return np.maximum(np.diff(gauge(frame, column)), 0.0)
 
 
 def _divide(part: Floats, whole: Floats) -> Floats:

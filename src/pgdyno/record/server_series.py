@@ -21,7 +21,7 @@ from pgdyno.facts.views import (
     server_counters,
 )
 from pgdyno.record.samples import ServerHeader, ServerSamples
-from pgdyno.record.series import Floats, Sampled, absent_series, difference, gauge, intervals
+from pgdyno.record.series import Floats, Sampled, absent_series, difference, gauge, growth, intervals
 
 RUNNING = "CPU"
 """The class of backends that wait for nothing."""
@@ -187,5 +187,5 @@ def _sum_io(samples: ServerSamples, name: str, wanted: Callable[[str, str], bool
     for column in samples.frame.columns:
         source, *key = column.split("/")
         if source == "io" and key[-1] == name and wanted(key[0], key[1]):
-            total += difference(samples.frame.with_columns(samples.frame[column].fill_null(0)), column)
+            total += growth(samples.frame[column].fill_null(0))
     return total
