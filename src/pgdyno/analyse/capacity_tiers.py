@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from pgdyno.analyse.capacity import Capacity
 from pgdyno.analyse.estimate import Estimate
 
 
@@ -43,15 +42,6 @@ class Tiers(msgspec.Struct, frozen=True, kw_only=True):
     tiers: tuple[Tier, ...]
     left_out: dict[str, str]
     """By a machine's name, why nobody should take it, or nobody can tell."""
-
-    def choose(self, tps: float) -> Tier | None:
-        """The tier of a load; None above all of them."""
-        return next((tier for tier in self.tiers if tps <= tier.up_to_tps), None)
-
-
-def count_on(capacity: Capacity) -> Estimate:
-    """What a machine was seen to carry: the peak of a sweep over clients, or what the run had."""
-    return capacity.tps if capacity.peak.value is None else capacity.peak
 
 
 def make_tiers(hosts: Sequence[HostCapacity]) -> Tiers:
