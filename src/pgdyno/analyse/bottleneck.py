@@ -62,11 +62,12 @@ def judge_workload(record: StudyRecord, load: PlannedWorkload, trials: Sequence[
     if count == len(judged):
         return _estimate_share(middle, judged)
     others = ", ".join(f"{other.value} in {n}" for other, n in counts.items() if other is not resource)
+    # Of those alone that say so, an interval would be too narrow.
+    said = _say_interval(middle, None, None)
     return msgspec.structs.replace(
-        # Of those alone that say so, an interval would be too narrow.
-        _say_interval(middle, None, None),
+        said,
         certainty=Certainty.UNKNOWN if resource is Resource.UNKNOWN else Certainty.LIKELY,
-        evidence=(*_say_interval(middle, None, None).evidence, f"{count} of {len(judged)} trials say so; {others}"),
+        evidence=(*said.evidence, f"{count} of {len(judged)} trials say so; {others}"),
     )
 
 
