@@ -13,6 +13,7 @@ from pgdyno.facts.prices import Term
 from pgdyno.price.cost import MONTH_H, HostCost
 
 _MILLION = 1e6
+_MONTH_S = MONTH_H * 3600.0
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,9 +55,9 @@ def weigh(tps: Estimate, cost: HostCost, load: Load | None) -> tuple[Worth, ...]
     )
 
 
-def cost_per_million(per_month: float, tps: Estimate, *, currency: str, month_h: float = MONTH_H) -> Estimate:
+def cost_per_million(per_month: float, tps: Estimate, *, currency: str) -> Estimate:
     """What a million transactions cost where a machine does nothing else all month."""
-    return _invert(tps, per_month * _MILLION / (month_h * 3600.0), unit=currency)
+    return _invert(tps, per_month * _MILLION / _MONTH_S, unit=currency)
 
 
 def tps_per_money(tps: Estimate, per_month: float, *, currency: str) -> Estimate:
@@ -80,7 +81,7 @@ def _at_load(per_month: float, tps: Estimate, load: Load, *, currency: str) -> E
     if load.tps is None:
         return scale_estimate(cost_per_million(per_month, tps, currency=currency), 1.0 / share.value, unit=currency)
     # What is done is said, and so is the price: nothing of it is in doubt.
-    value = per_month * _MILLION / (MONTH_H * 3600.0) / load.tps
+    value = per_month * _MILLION / _MONTH_S / load.tps
     return Estimate(value=value, low=value, high=value, n=tps.n, unit=currency)
 
 
