@@ -10,13 +10,18 @@ import typer
 
 from pgdyno.cli.options import (
     BindirOption,
+    ClientsOption,
     DiskOption,
     HomeOption,
     JsonOption,
+    ModeOption,
     OutOption,
     QuietOption,
+    RateOption,
     RunAsOption,
+    ScaleOption,
     ServerOption,
+    ThreadsOption,
     YesOption,
     given,
     server_table,
@@ -57,12 +62,6 @@ DesignOption = Annotated[
         " the settings costs]",
         show_default=False,
     ),
-]
-RateOption = Annotated[
-    float | None, typer.Option(help="Open loop: schedule this many transactions a second.", show_default=False)
-]
-ThreadsOption = Annotated[
-    int | None, typer.Option("--threads", "-j", help="pgbench's threads. [default: the CPUs]", show_default=False)
 ]
 DurationOption = Annotated[
     str | None, typer.Option("--duration", "-T", help="Of one paired trial. [default: 10s]", show_default=False)
@@ -166,16 +165,9 @@ def sweep(
     ] = None,
     server: ServerOption = None,
     pg_bindir: BindirOption = None,
-    mode: Annotated[
-        str | None,
-        typer.Option("--mode", "-M", help="simple, extended or prepared. [default: simple]", show_default=False),
-    ] = None,
-    clients: Annotated[
-        int | None, typer.Option("--clients", "-c", help="Connections. [default: 4 for each CPU]", show_default=False)
-    ] = None,
-    scale: Annotated[
-        int | None, typer.Option(help="pgbench's scale; 15 MB each. [default: from the machine]", show_default=False)
-    ] = None,
+    mode: ModeOption = None,
+    clients: ClientsOption = None,
+    scale: ScaleOption = None,
     workload: WorkloadOption = None,
     minutes: MinutesOption = None,
     detect: ResolutionOption = None,

@@ -19,15 +19,20 @@ from pgdyno.cli.explain import EXPLAIN_EXAMPLES, explain
 from pgdyno.cli.options import (
     DEFAULT_RECORDS,
     BindirOption,
+    ClientsOption,
     DiskOption,
     HomeOption,
     JsonOption,
+    ModeOption,
     OutOption,
     QuietOption,
+    RateOption,
     RecordArgument,
     RecordsOption,
     RunAsOption,
+    ScaleOption,
     ServerOption,
+    ThreadsOption,
     YesOption,
     given,
     server_table,
@@ -96,22 +101,11 @@ def bench(
             show_default=False,
         ),
     ] = None,
-    scale: Annotated[
-        int | None, typer.Option(help="pgbench's scale; 15 MB each. [default: from the machine]", show_default=False)
-    ] = None,
-    clients: Annotated[
-        int | None, typer.Option("--clients", "-c", help="Connections. [default: 4 for each CPU]", show_default=False)
-    ] = None,
-    threads: Annotated[
-        int | None, typer.Option("--threads", "-j", help="pgbench's threads. [default: the CPUs]", show_default=False)
-    ] = None,
-    mode: Annotated[
-        str | None,
-        typer.Option("--mode", "-M", help="simple, extended or prepared. [default: simple]", show_default=False),
-    ] = None,
-    rate: Annotated[
-        float | None, typer.Option(help="Open loop: schedule this many transactions a second.", show_default=False)
-    ] = None,
+    scale: ScaleOption = None,
+    clients: ClientsOption = None,
+    threads: ThreadsOption = None,
+    mode: ModeOption = None,
+    rate: RateOption = None,
     latency_limit: Annotated[
         str | None, typer.Option(help="Count transactions slower than this, such as 20ms.", show_default=False)
     ] = None,
@@ -246,11 +240,11 @@ def report(
     json: JsonOption = False,
 ) -> None:
     """Write a record's reports again, without measuring."""
-    with session(json=json, quiet=True, yes=True) as (_, show):
+    with session(json=json, quiet=True, yes=True) as (ui, show):
         from pgdyno.flow.report import write_reports
-        from pgdyno.flow.study import find_record
+        from pgdyno.flow.study import find_record_to_read
 
-        show(write_reports(find_record(record, records)))
+        show(write_reports(find_record_to_read(record, records, ui=ui)))
 
 
 @app.command(
@@ -263,11 +257,11 @@ def show(
     json: JsonOption = False,
 ) -> None:
     """Show a record's result on the terminal."""
-    with session(json=json, quiet=True, yes=True) as (_, show_result):
+    with session(json=json, quiet=True, yes=True) as (ui, show_result):
         from pgdyno.flow.report import compose_report
-        from pgdyno.flow.study import find_record
+        from pgdyno.flow.study import find_record_to_read
 
-        show_result(compose_report(find_record(record, records)))
+        show_result(compose_report(find_record_to_read(record, records, ui=ui)))
 
 
 @app.command("list", epilog="Example:\n\n`pgdyno list --records results`")

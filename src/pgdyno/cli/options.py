@@ -29,6 +29,22 @@ ServerOption = Annotated[
     typer.Option(help="`embedded` or an installed major version such as 15. [default: embedded]", show_default=False),
 ]
 BindirOption = Annotated[Path | None, typer.Option(help="Program folder of another PostgreSQL.", show_default=False)]
+ScaleOption = Annotated[
+    int | None, typer.Option(help="pgbench's scale; 15 MB each. [default: from the machine]", show_default=False)
+]
+ClientsOption = Annotated[
+    int | None, typer.Option("--clients", "-c", help="Connections. [default: 4 for each CPU]", show_default=False)
+]
+ThreadsOption = Annotated[
+    int | None, typer.Option("--threads", "-j", help="pgbench's threads. [default: the CPUs]", show_default=False)
+]
+ModeOption = Annotated[
+    str | None,
+    typer.Option("--mode", "-M", help="simple, extended or prepared. [default: simple]", show_default=False),
+]
+RateOption = Annotated[
+    float | None, typer.Option(help="Open loop: schedule this many transactions a second.", show_default=False)
+]
 DiskOption = Annotated[
     bool,
     typer.Option(

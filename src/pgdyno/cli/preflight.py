@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from pgdyno.cli.options import BindirOption, HomeOption, JsonOption, ServerOption, server_table
+from pgdyno.cli.options import BindirOption, ClientsOption, HomeOption, JsonOption, ServerOption, server_table
 from pgdyno.cli.session import session
 from pgdyno.errors import SpecError
 
@@ -39,9 +39,7 @@ def check(
     scale: Annotated[
         int | None, typer.Option(help="pgbench's scale. [default: from the machine]", show_default=False)
     ] = None,
-    clients: Annotated[
-        int | None, typer.Option("--clients", "-c", help="Connections. [default: 4 for each CPU]", show_default=False)
-    ] = None,
+    clients: ClientsOption = None,
     home: HomeOption = None,
     json: JsonOption = False,
 ) -> None:
