@@ -62,9 +62,11 @@ def test_a_stop_at_each_stage_leaves_nothing_and_resumes(bench: Bench, number: s
         assert not (bench.home / "work" / "data").exists()
         assert not list(Path("/dev/shm").glob(f"pgdyno-log-{process.pid}-*"))
         assert "pgdyno resume out" in stderr
+        assert "0/1 unfinished" in bench.run("list", "--records", ".").stdout
         command = ["resume", "out"]
     done = bench.run(*command)
     assert done.returncode == 0, done.stderr
+    assert json.loads((bench.folder / "out" / "record.json").read_text())["is_ended"] is True
 
 
 def test_a_second_ctrl_c_while_the_first_is_obeyed(loaded: Bench) -> None:
@@ -100,6 +102,7 @@ def test_a_script_is_run_as_it_was_when_the_study_began(loaded: Bench) -> None:
 def test_two_at_once(loaded: Bench) -> None:
     with loaded.started("bench", *SMALL, "--out", "one"):
         assert wait_until((loaded.folder / "one" / "record.json").exists)
+        assert wait_until(lambda: "being measured" in loaded.run("list", "--records", ".").stdout)
         done = loaded.run("bench", *SMALL, "--out", "two")
         assert done.returncode == 3
         assert "another pgdyno is at work" in done.stderr

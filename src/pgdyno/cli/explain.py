@@ -77,9 +77,9 @@ def explain(
         from pgdyno.flow.explain import Wishes
         from pgdyno.flow.explain import confirm as run_confirmation
         from pgdyno.flow.explain import explain as explain_record
-        from pgdyno.flow.study import Place, find_record
+        from pgdyno.flow.study import Place, find_record_to_read
 
-        store = find_record(record, records)
+        store = find_record_to_read(record, records, ui=ui)
         if confirm and disk is not None:
             raise SpecError("--disk imagines a disk, and --confirm measures on this one", hint="leave one out")
         if confirm:

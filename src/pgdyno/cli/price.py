@@ -61,12 +61,12 @@ def price(
 
     Nothing is measured. Every price has its date and source; what no source says stays unknown.
     """
-    with session(json=json, quiet=True, yes=True) as (_, show):
+    with session(json=json, quiet=True, yes=True) as (ui, show):
         from pgdyno.flow.price import price_records
-        from pgdyno.flow.study import find_record
+        from pgdyno.flow.study import find_record_to_read
 
         load = _read_load(tps, utilisation)
-        stores = [find_record(path, folder) for path in records or ()] or [find_record(None, folder)]
+        stores = [find_record_to_read(path, folder, ui=ui) for path in records or (None,)]
         show(price_records(stores, hosts=host or (), prices=prices, load=load))
 
 

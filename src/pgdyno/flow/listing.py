@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pgdyno.errors import SpecError, with_program
+from pgdyno.flow.progress import Stage, read_progress
 from pgdyno.flow.study import Place, machine_of
 from pgdyno.flow.ui import Ui
 from pgdyno.plan.experiment import reference_server
@@ -37,8 +38,19 @@ class RecordLine(msgspec.Struct, frozen=True, kw_only=True):
     server: str | None = None
     trials_finished_count: int | None = None
     trials_planned_count: int | None = None
+    """The most that may run, where a study ends when it knows."""
+    stage: Stage | None = None
     has_failed: bool = False
     problem: str | None = None
+
+    @property
+    def status(self) -> str:
+        """`12/72 being measured`; of one that has ended with fewer trials than planned, only those it has."""
+        has_ended = self.stage is Stage.ENDED
+        is_early = has_ended and self.trials_finished_count != self.trials_planned_count
+        trials = f"{self.trials_finished_count}" + ("" if is_early else f"/{self.trials_planned_count}")
+        words = ("failed" if self.has_failed else "", "" if self.stage is None or has_ended else self.stage.value)
+        return " ".join(filter(None, (trials, *words)))
 
 
 class RecordList(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,9 +72,7 @@ class RecordList(msgspec.Struct, frozen=True, kw_only=True):
         for heading in ("trials", "PostgreSQL", "question"):
             table.add_column(heading, overflow="fold")
         for line in self.records:
-            trials = f"{line.trials_finished_count}/{line.trials_planned_count}"
-            status = f"{trials} failed" if line.has_failed else trials
-            cells = (status, line.server, line.question) if line.problem is None else ("", "", line.problem)
+            cells = (line.status, line.server, line.question) if line.problem is None else ("", "", line.problem)
             table.add_row(line.path, *(Text(cell or "") for cell in cells))
         return table
 
@@ -130,15 +140,16 @@ def view_records(folder: Path) -> RecordList:
     lines = []
     for store in find_records(folder):
         try:
-            record = store.read_record()
+            record, progress = store.read_record(), read_progress(store)
             lines.append(
                 RecordLine(
                     path=str(store.path),
                     started_at=record.started_at,
                     question=record.study.question,
                     server=record.server.version,
-                    trials_finished_count=len(store.finished_numbers()),
-                    trials_planned_count=len(record.plan.trials),
+                    trials_finished_count=progress.finished_count,
+                    trials_planned_count=progress.planned_count,
+                    stage=progress.stage,
                     has_failed=any(trial.status is TrialStatus.FAILED for trial in store.read_trials()),
                 )
             )

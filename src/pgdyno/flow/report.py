@@ -66,7 +66,9 @@ def compose_report(store: RecordStore) -> StudyReport:
     if analysis is None:
         raise SpecError(
             f"{store.path} has no trial that ended: there is nothing to report",
-            hint=f"`pgdyno resume {store.path}` runs them",
+            hint="wait for the first: it is being measured"
+            if store.is_locked
+            else f"`pgdyno resume {store.path}` runs them",
         )
     scaling = _analyse_scaling(store.scaling, limits) if store.scaling.exists else None
     analysis = msgspec.structs.replace(analysis, scaling=scaling)

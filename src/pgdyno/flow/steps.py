@@ -10,6 +10,7 @@ import msgspec
 
 from pgdyno.errors import HostError, InterruptedStudyError, PgdynoError, StepFailedError
 from pgdyno.flow.predict import predict_into
+from pgdyno.flow.progress import count_trials
 from pgdyno.flow.report import write_reports
 from pgdyno.flow.standing import shorten
 from pgdyno.flow.steering import BlockSteering
@@ -167,10 +168,9 @@ def keeping_what_is_finished(store: RecordStore) -> Iterator[None]:
                 error.hint = f"{error.hint}; the finished trials are reported in {store.path}".removeprefix("; ")
         raise
     except KeyboardInterrupt as exc:
-        parts = [part for part in (store, store.scaling) if part.exists]
-        planned = sum(len(part.read_record().plan.trials) for part in parts)
+        finished_count, planned_count = count_trials(store)
         raise InterruptedStudyError(
-            f"stopped after {sum(len(part.finished_numbers()) for part in parts)} of {planned} trials",
+            f"stopped after {finished_count} of {planned_count} trials",
             detail=f"what was finished is kept in {store.path}; nothing was left running",
             hint=f"`pgdyno resume {store.path}` goes on",
         ) from exc

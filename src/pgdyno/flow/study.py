@@ -19,6 +19,7 @@ from pgdyno.flow.check import look_at_planned
 from pgdyno.flow.experiment import run_experiment
 from pgdyno.flow.finished import are_own_trials_finished, is_finished
 from pgdyno.flow.own_disk import OwnDisk, measure_own_disk, own_disk_step, plan_own_disk
+from pgdyno.flow.progress import note_end, read_progress
 from pgdyno.flow.report import HTML_FILE, StudyReport, write_reports
 from pgdyno.flow.restore import describe_undo
 from pgdyno.flow.scaling import run_scaling
@@ -145,6 +146,7 @@ def run_study(
             preflight=ready.preflight,
             tuned=tuned,
             wants_card=measures_disk,
+            is_ended=False,
         )
         store.create(record, study_toml=format_pinned(study, plan, scripts=store.name_scripts(plan)))
         with store.locked(), keeping_what_is_finished(store):
@@ -159,6 +161,9 @@ def resume_study(store: RecordStore, *, place: Place, ui: Ui) -> StudyReport:
     record = store.read_record()
     if is_finished(store):
         ui.say("nothing is left to measure: only the report is written again")
+        if record.is_ended is False:
+            with store.locked():
+                note_end(store, is_ended=True)
         return _report(store, ui)
     with _bench_ready(record.study, place.on_disk_of(record), ui) as ready:
         check_same(record, ready.host, ready.installation)
@@ -167,6 +172,8 @@ def resume_study(store: RecordStore, *, place: Place, ui: Ui) -> StudyReport:
         remaining_s += 0.0 if scaling is None else _remaining_s(scaling, store.scaling)
         ui.show_plan(record.plan, record_dir=str(store.path), remaining_s=remaining_s, scaling=scaling)
         with store.locked(), keeping_what_is_finished(store):
+            note_end(store, is_ended=False)
+            record = store.read_record()
             if record.wants_card and not store.card_path.exists():
                 # It ended before its disk was measured.
                 disk = plan_own_disk(ready.home, ready.installation)
@@ -187,6 +194,19 @@ def find_record(named: Path | None, records: Path) -> RecordStore:
     if not found:
         raise SpecError(f"there are no records in {records}", hint="`pgdyno bench --quick` makes one")
     return max(found, key=lambda store: store.read_record().started_at)
+
+
+def find_record_to_read(named: Path | None, records: Path, *, ui: Ui) -> RecordStore:
+    """The same for who looks at it, and hears whether it is still to grow.
+
+    Raises:
+        SpecError: There is none.
+    """
+    store = find_record(named, records)
+    state = read_progress(store).describe(store.path)
+    if state:
+        ui.say(f"{store.path} is {state}")
+    return store
 
 
 def machine_of(host: HostFacts, *, version_major: int, scales: frozenset[int] = frozenset()) -> Machine:
@@ -286,6 +306,7 @@ def _run(store: RecordStore, record: StudyRecord, ready: Ready, *, ui: Ui) -> No
         run_steps(store, record, home=home, installation=installation, ui=ui)
     if record.study.scaling is not None:
         run_scaling(store, machine=ready.machine, home=home, ui=ui)
+    note_end(store, is_ended=True)
 
 
 def _report(store: RecordStore, ui: Ui) -> StudyReport:

@@ -13,6 +13,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from pgdyno.errors import PgdynoError, with_program
+from pgdyno.flow.progress import read_progress
 from pgdyno.flow.report import JSON_FILE, compose_report
 from pgdyno.record.store import RecordStore, find_records
 from pgdyno.record.types import TrialRecord, TrialStatus
@@ -76,6 +77,7 @@ def _read_entry(store: RecordStore) -> Entry:
         server=record.server.version,
         machine=name_machine(record.host),
         trials_finished_count=sum(trial.status is TrialStatus.FINISHED for trial in trials),
+        progress=read_progress(store).describe(store.path),
         answers=describe_answers(kept) if kept is not None else ("no trial has ended",),
         gains=list_gains(kept) if kept is not None else (),
         retests=list_retests(kept) if kept is not None else (),

@@ -142,6 +142,20 @@ class RecordStore:
                 ) from exc
             yield
 
+    @property
+    def is_locked(self) -> bool:
+        """Whether a pgdyno is at work on it at this moment."""
+        try:
+            with (self.path / _LOCK_FILE).open(encoding="utf-8") as lock:
+                # Many may look at once, and none of them keeps who wants to write from it for longer than that.
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            # Nobody has worked on it, or this account may not know.
+            return False
+        return False
+
     def keep_scripts(self, plan: Plan) -> dict[str, Path]:
         """Copy the script files of a plan into the record, once: what is kept already stays as it was.
 

@@ -240,3 +240,6 @@ class StudyRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The derived settings that the study proves; None where it is about something else."""
     wants_card: bool = False
     """Whether a card of the data's disk belongs to it."""
+    is_ended: bool | None = None
+    """Whether it has run as far as it was to, with questions open if its time was over; None in records of before there was
+    one."""

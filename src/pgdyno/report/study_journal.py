@@ -30,6 +30,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     server: str
     machine: str
     trials_finished_count: int
+    progress: str = ""
+    """How far it has come; empty where it has ended."""
     answers: tuple[str, ...]
     gains: tuple[ProvenGain, ...] = ()
     retests: tuple[Retest, ...] = ()
@@ -104,6 +106,8 @@ def _render_machine(journal: StudyJournal, machine: str) -> Iterator[RenderableT
         if entry.machine == machine:
             when = entry.started_at[:16].replace("T", " ")
             yield Paragraph(Text.assemble((f"{when}  {entry.question}", "bold"), f"  {entry.path}"))
+            if entry.progress:
+                yield Paragraph(Text(entry.progress, style="yellow"), by=4)
             yield from (Paragraph(words, by=4) for words in entry.answers)
     best = [one for one in journal.best if one.machine == machine]
     if best:
