@@ -10,7 +10,7 @@ It refuses a capacity where variants alternate within a trial: what each took of
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -20,7 +20,7 @@ from pgdyno.analyse.capacity_bounds import NO_CARD, find_bounds
 from pgdyno.analyse.capacity_clients import advise_clients
 from pgdyno.analyse.capacity_projection import project
 from pgdyno.analyse.disk_join import DiskLimits
-from pgdyno.analyse.estimate import Estimate, divide_estimates, estimate_mean_of_trials
+from pgdyno.analyse.estimate import Estimate, divide_estimates, estimate_mean_of_trials, map_estimate
 from pgdyno.analyse.scaling import ClientSweep
 from pgdyno.analyse.time_share import Resource
 from pgdyno.analyse.types import StudyAnalysis, WorkloadAnalysis
@@ -192,7 +192,8 @@ def _find_next(
 
 
 def _name_next(removed: str, now: Estimate, then: Bound, at_clients: Estimate) -> NextLimit:
-    gain = _gained(divide_estimates(then.tps, now, unit="ratio"), lambda times: times - 1.0)
+    # What only takes something away loses nothing.
+    gain = map_estimate(divide_estimates(then.tps, now, unit="ratio"), lambda times: max(0.0, times - 1.0))
     return NextLimit(removed=removed, binds=then.kind, tps=then.tps, gain=gain, gain_at_clients=at_clients)
 
 
@@ -216,12 +217,4 @@ def _gain(share: Estimate) -> Estimate:
 
     Source: Little 1961, "A proof for the queuing formula L = lambda W", doi:10.1287/opre.9.3.383.
     """
-    return _gained(share, lambda ratio: 1.0 / (1.0 - min(ratio, _MOST_SHARE)) - 1.0)
-
-
-def _gained(estimate: Estimate, gain: Callable[[float], float]) -> Estimate:
-    """A rising function of an estimate; what only takes something away loses nothing."""
-    ends = {
-        end: None if (at := getattr(estimate, end)) is None else max(0.0, gain(at)) for end in ("value", "low", "high")
-    }
-    return msgspec.structs.replace(estimate, **ends)
+    return map_estimate(share, lambda ratio: max(0.0, 1.0 / (1.0 - min(ratio, _MOST_SHARE)) - 1.0))

@@ -13,7 +13,7 @@ import msgspec
 
 from pgdyno.analyse.ceiling import Ceiling, InstanceLimits, StorageCeilings
 from pgdyno.analyse.disk_entries import Entry, EntryKey
-from pgdyno.analyse.estimate import Estimate
+from pgdyno.analyse.estimate import Estimate, map_estimate
 from pgdyno.analyse.storage import let_through, limits_of, reckon_ceilings
 from pgdyno.record.disk_card import DiskCard
 from pgdyno.record.tunables import DiskLook
@@ -114,8 +114,7 @@ def hold_against(entries: Sequence[Entry], ceilings: StorageCeilings) -> tuple[E
 
 
 def _divide(estimate: Estimate, by: float) -> Estimate:
-    ends = {end: None if (at := getattr(estimate, end)) is None else at / by for end in ("value", "low", "high")}
-    return msgspec.structs.replace(estimate, unit="ratio", **ends)
+    return map_estimate(estimate, lambda at: at / by, unit="ratio")
 
 
 def _stand(estimate: Estimate, ceiling: Ceiling) -> Standing:

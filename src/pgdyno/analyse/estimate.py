@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 import numpy as np
@@ -151,7 +151,12 @@ def divide_estimates(part: Estimate, whole: Estimate, *, unit: str) -> Estimate:
 
 def scale_estimate(estimate: Estimate, factor: float, *, unit: str | None = None) -> Estimate:
     """An estimate times a positive number that is known."""
-    ends = {end: None if (at := getattr(estimate, end)) is None else at * factor for end in ("value", "low", "high")}
+    return map_estimate(estimate, lambda at: at * factor, unit=unit)
+
+
+def map_estimate(estimate: Estimate, rising: Callable[[float], float], *, unit: str | None = None) -> Estimate:
+    """A rising function of an estimate: of its value and of both ends of its interval, as far as there are any."""
+    ends = {end: None if (at := getattr(estimate, end)) is None else rising(at) for end in ("value", "low", "high")}
     return msgspec.structs.replace(estimate, unit=unit or estimate.unit, **ends)
 
 

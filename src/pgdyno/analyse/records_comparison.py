@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from pgdyno.analyse.estimate import Estimate
+from pgdyno.analyse.estimate import Estimate, map_estimate
 from pgdyno.analyse.record_difference import Difference, Standing
 from pgdyno.analyse.record_sides import Side, pair_sides
 from pgdyno.analyse.records_gate import pass_gate
@@ -108,8 +108,9 @@ def _compare_pair(first: Side, other: Side) -> PairComparison:
 
 
 def _list_estimates(side: Side) -> Iterator[tuple[str, Estimate]]:
+    cpu_count = side.record.host.usable_cpu_count
     yield "tps", side.workload.tps
-    yield TPS_PER_CPU, _divide(side.workload.tps, side.record.host.usable_cpu_count)
+    yield TPS_PER_CPU, map_estimate(side.workload.tps, lambda at: at / cpu_count)
     if side.limit_tps is not None:
         yield LIMIT, side.limit_tps
     for name in _LATENCIES:
@@ -119,11 +120,6 @@ def _list_estimates(side: Side) -> Iterator[tuple[str, Estimate]]:
         values = [trial.counts_per_transaction.get(name) for trial in side.trials]
         if any(values):
             yield name, estimate_over_trials(values, unit=find_metric(name).unit, missing="not counted")
-
-
-def _divide(estimate: Estimate, count: float) -> Estimate:
-    ends = {end: None if (at := getattr(estimate, end)) is None else at / count for end in ("value", "low", "high")}
-    return msgspec.structs.replace(estimate, **ends)
 
 
 def _ratio(metric: str, first: Estimate, other: Estimate) -> Estimate:

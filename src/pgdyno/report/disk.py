@@ -14,7 +14,7 @@ from pgdyno.analyse.ceiling import InstanceLimits, StorageCeilings
 from pgdyno.analyse.disk_card import DiskFigures
 from pgdyno.analyse.disk_efficiency import Efficiency
 from pgdyno.analyse.disk_entries import Entry, EntryKey
-from pgdyno.analyse.estimate import Estimate, is_too_wide
+from pgdyno.analyse.estimate import Estimate, is_too_wide, map_estimate
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.record.disk_card import DiskCard
 from pgdyno.report.format import format_bytes, format_estimate, format_number, format_seconds
@@ -74,8 +74,7 @@ def show_entry(entry: Entry) -> Shown:
 def show_figure(estimate: Estimate, *, is_count: bool = False) -> Shown:
     """A rate or latency with its interval; IOPS are told as such, flushes (`is_count`) by the second."""
     scale, unit = _unit_of(estimate, is_count=is_count)
-    ends = {end: None if (at := getattr(estimate, end)) is None else at / scale for end in ("value", "low", "high")}
-    shown = format_estimate(msgspec.structs.replace(estimate, **ends))
+    shown = format_estimate(map_estimate(estimate, lambda at: at / scale))
     if estimate.low is None:
         interval = "measured once" if estimate.n else "declared"
     else:

@@ -10,7 +10,7 @@ import math
 import msgspec
 
 from pgdyno import units
-from pgdyno.analyse.estimate import Estimate, is_too_wide
+from pgdyno.analyse.estimate import Estimate, is_too_wide, map_estimate
 
 ABSENT = "—"
 # Digits of a number whose doubt is not known: one run of pgbench repeats to some percent, never to a thousandth.
@@ -127,8 +127,7 @@ def format_in_unit(estimate: Estimate) -> EstimateText:
     size, name = (1, estimate.unit)
     if estimate.unit == "bytes":
         size, name = next(((s, n) for s, n in _BYTES if abs(estimate.value or 0.0) >= s), (1, "B"))
-    ends = {end: None if (at := getattr(estimate, end)) is None else at / size for end in ("value", "low", "high")}
-    shown = format_estimate(msgspec.structs.replace(estimate, **ends))
+    shown = format_estimate(map_estimate(estimate, lambda at: at / size))
     if estimate.value is None or name in {"", "count"}:
         return shown
     return msgspec.structs.replace(shown, value=f"{shown.value} {name}")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import msgspec
-
-from pgdyno.analyse.estimate import Estimate, is_too_wide
+from pgdyno.analyse.estimate import Estimate, is_too_wide, scale_estimate
 from pgdyno.analyse.rate_search import RateLevel, RateSearch, RateTrial
 from pgdyno.plan.search import Search
 from pgdyno.report.format import format_count, format_estimate, format_number, format_percent
@@ -77,8 +75,7 @@ def _trial_row(trial: RateTrial) -> tuple[Cell, ...]:
 
 
 def _share_cell(share: Estimate) -> Cell:
-    ends = {end: None if (at := getattr(share, end)) is None else at * 100.0 for end in ("value", "low", "high")}
-    shown = format_estimate(msgspec.structs.replace(share, **ends))
+    shown = format_estimate(scale_estimate(share, 100.0))
     if share.low is None or is_too_wide(share):
         # Shares are spread over orders of magnitude: a few trials give no interval, and still show where they lie.
         return Cell(text=f"{shown.value} %", note=shown.reason)

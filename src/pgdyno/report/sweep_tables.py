@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import msgspec
-
-from pgdyno.analyse.estimate import Estimate
+from pgdyno.analyse.estimate import Estimate, map_estimate, scale_estimate
 from pgdyno.analyse.scaling import ClientSweep, LoadPoint, LoadStatus
 from pgdyno.analyse.usl import UslFit
 from pgdyno.report.answers import WorkloadAnswers, format_clients
@@ -103,10 +101,7 @@ def _tps_cell(estimate: Estimate) -> Cell:
 
 
 def _for_each_client(point: LoadPoint) -> Estimate:
-    ends = {
-        end: None if (at := getattr(point.tps, end)) is None else at / point.clients for end in ("value", "low", "high")
-    }
-    return msgspec.structs.replace(point.tps, **ends)
+    return map_estimate(point.tps, lambda at: at / point.clients)
 
 
 def _share_cell(estimate: Estimate) -> Cell:
@@ -114,8 +109,7 @@ def _share_cell(estimate: Estimate) -> Cell:
         return absent(estimate.reason)
     if estimate.low == estimate.high:
         return text("one client")
-    ends = {"value": estimate.value * 100, "low": estimate.low * 100, "high": estimate.high * 100}
-    shown = format_estimate(msgspec.structs.replace(estimate, **ends))
+    shown = format_estimate(scale_estimate(estimate, 100.0))
     return Cell(text=f"{shown.value} %", detail=shown.interval)
 
 
