@@ -28,8 +28,8 @@ from pgdyno.record.disk_card import DiskCard
 from pgdyno.record.serverlog import CheckpointComplete
 from pgdyno.record.trial_data import TrialData
 
-# A load that only reads writes a little, too: hints, and what the server does by itself.
-_WRITES_BYTES = 100.0
+WRITES_BYTES = 100.0
+"""Of WAL, from which on a transaction writes: one that only reads has a little, too, from hints and the server itself."""
 # Scripts of several transactions wait for several flushes in each.
 _ONE_COMMIT_RATIO = 1.05
 _TWENTIETHS = 20
@@ -190,7 +190,7 @@ def _commits(
     if tps is None or limits.flush_s is None or not duration_s or not count or not waits_for_flushes(data):
         return
     each = {name: grown[name] * duration_s / count for name in ("xact_commit_count", "wal_bytes") if name in grown}
-    if each.get("wal_bytes", 0.0) > _WRITES_BYTES and each.get("xact_commit_count", 0.0) < _ONE_COMMIT_RATIO:
+    if each.get("wal_bytes", 0.0) > WRITES_BYTES and each.get("xact_commit_count", 0.0) < _ONE_COMMIT_RATIO:
         clients = "1 client" if workload.clients == 1 else f"{workload.clients} clients in two halves"
         yield DiskUse(
             kind=UseKind.FLUSHES,

@@ -14,6 +14,7 @@ from statistics import median
 import msgspec
 
 from pgdyno.analyse.comparison import Comparison
+from pgdyno.analyse.disk_join import WRITES_BYTES
 from pgdyno.analyse.models import find_checkpoint_distance_bytes
 from pgdyno.analyse.types import WHOLE_CYCLES, StudyAnalysis, TrialAnalysis
 from pgdyno.analyse.verdict import Verdict, VerdictKind
@@ -28,8 +29,6 @@ _TURNED = {
     VerdictKind.MORE: VerdictKind.LESS,
     VerdictKind.LESS: VerdictKind.MORE,
 }
-# A load that only reads writes a little, too: hints, and what the server does by itself.
-_WRITES_BYTES = 100.0
 
 
 class Advice(enum.Enum):
@@ -165,4 +164,4 @@ def _inverse(ratio: float | None) -> float | None:
 
 def _wal_rate(trial: TrialAnalysis) -> float | None:
     each, tps = trial.counts_per_transaction.get("wal_bytes"), trial.tps
-    return each * tps if each is not None and tps is not None and each > _WRITES_BYTES else None
+    return each * tps if each is not None and tps is not None and each > WRITES_BYTES else None

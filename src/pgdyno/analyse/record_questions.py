@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from pgdyno.analyse.disk_join import WRITES_BYTES
 from pgdyno.analyse.episode import EpisodeKind
 from pgdyno.analyse.record_difference import Difference, declare, free, refuse
 from pgdyno.analyse.record_sides import Side
@@ -18,8 +19,6 @@ from pgdyno.facts.durability import durability_given_up
 from pgdyno.spec.study import BUILTIN_SCRIPTS
 
 _IN_MEMORY = frozenset({"tmpfs", "ramfs"})
-# A load that only reads writes a little, too: hints, and what the server does by itself.
-_WRITES_BYTES = 100.0
 # Shares of data that memory holds, so close that a miss is about as frequent.
 _SAME_RATIO = 1.25
 _SAME_LENGTH = 1.5
@@ -159,7 +158,7 @@ def _has(trial: TrialAnalysis, *kinds: EpisodeKind) -> bool:
 
 
 def _writes(side: Side) -> bool:
-    return any((trial.counts_per_transaction.get("wal_bytes") or 0.0) > _WRITES_BYTES for trial in side.trials)
+    return any((trial.counts_per_transaction.get("wal_bytes") or 0.0) > WRITES_BYTES for trial in side.trials)
 
 
 def _lost_scripts(side: Side) -> list[str]:
