@@ -23,15 +23,13 @@ from pgdyno.analyse.capacity import Bound, BoundKind
 from pgdyno.analyse.disk_entries import EntryKey
 from pgdyno.analyse.disk_join import DiskLimits, DiskUse, UseKind
 from pgdyno.analyse.estimate import Estimate, divide_estimates, estimate_geometric_mean, exactly, scale_estimate
-from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
+from pgdyno.analyse.types import OTHERS_RATIO, TrialAnalysis, WorkloadAnalysis
 from pgdyno.record.types import HostFacts, TrialStatus
 from pgdyno.units import format_cpus
 
 NO_CARD = "the disk has no card"
 HARDLY_USED = "it is hardly used"
 _NOT_SEEN = "the disk was not observed"
-# The kernel's own threads, which work for the load, count as others, and use no more of the CPUs than this.
-_OTHERS_RATIO = 0.1
 _DEVICE = {
     UseKind.WAL: (BoundKind.WAL, EntryKey.SEQUENTIAL_WRITE),
     UseKind.READS: (BoundKind.READS, EntryKey.RANDOM_READ),
@@ -109,11 +107,11 @@ def _bound_cpus(trials: Sequence[_Trial], host: HostFacts) -> _Found:
         is_narrowed = usable < seen_count
         told = trial.shares.get("cpu_others_ratio")
         is_shared, others = is_shared or told is None, told or 0.0
-        own = busy - others if is_narrowed or others > _OTHERS_RATIO else busy
+        own = busy - others if is_narrowed or others > OTHERS_RATIO else busy
         stolen = 0.0 if is_narrowed else trial.shares.get("cpu_steal_ratio") or 0.0
         most_others = max(most_others, others)
         taken.append(_Taken(max(0.0, own) * seen_count, rate_tps, left_ratio=max(0.01, 1.0 - stolen)))
-    beside, how = 0.0 if most_others <= _OTHERS_RATIO else most_others, format_cpus(usable)
+    beside, how = 0.0 if most_others <= OTHERS_RATIO else most_others, format_cpus(usable)
     if is_narrowed:
         how = f"{how} of the machine's"
     elif is_shared:

@@ -60,6 +60,13 @@ class ChartKind(enum.Enum):
 
 WHOLE_CYCLES = 3
 """Checkpoints in a trial from which on one more or less is a small part."""
+STEAL_RATIO = 0.01
+"""Of the CPUs' time, taken by the hypervisor: above it neighbours show in the figures. Source: our methods."""
+OTHERS_RATIO = 0.1
+"""Of the CPUs' time, used by others: the kernel's own threads, which write for the server, count as such and stay below
+it; they took 3 % beside tpcb-like on 2 CPUs."""
+LOAD_THREAD_RATIO = 0.9
+"""Of the time of pgbench's busiest thread: above it that thread is the bottleneck itself."""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):

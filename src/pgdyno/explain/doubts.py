@@ -10,7 +10,14 @@ from collections.abc import Callable, Iterable, Iterator
 
 from pgdyno.analyse.estimate import Doubt, DoubtKind
 from pgdyno.analyse.time_share import Resource
-from pgdyno.analyse.types import StudyAnalysis, TrialAnalysis, WorkloadAnalysis
+from pgdyno.analyse.types import (
+    LOAD_THREAD_RATIO,
+    OTHERS_RATIO,
+    STEAL_RATIO,
+    StudyAnalysis,
+    TrialAnalysis,
+    WorkloadAnalysis,
+)
 from pgdyno.explain.comparison_doubts import find_comparison_doubts
 from pgdyno.explain.derived_doubts import find_derived_doubts
 from pgdyno.explain.episodes import find_unsteady
@@ -21,12 +28,6 @@ from pgdyno.explain.state_doubts import find_state_doubts
 from pgdyno.record.trial_data import FILES
 from pgdyno.record.types import StudyRecord, TrialStatus
 
-# Source: our methods: above 1 % of stolen time, neighbours show in the figures.
-_STEAL_RATIO = 0.01
-# A pgbench thread this busy is the bottleneck itself.
-_LOAD_THREAD_RATIO = 0.9
-# The kernel's own threads, which write for the server, count as others: 3 % beside tpcb-like on 2 CPUs.
-_OTHERS_RATIO = 0.1
 _BETWEEN_RATIO = 0.05
 _UNSAFE_SETTINGS = ("fsync", "full_page_writes", "synchronous_commit")
 
@@ -134,7 +135,7 @@ def _steal(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
     yield from _share_above(
         analysis,
         "cpu_steal_ratio",
-        _STEAL_RATIO,
+        STEAL_RATIO,
         claim="The hypervisor took CPU time away.",
         advice="Neighbours are in the figures; compare interleaved trials only, or use a dedicated host.",
     )
@@ -144,7 +145,7 @@ def _others(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
     yield from _share_above(
         analysis,
         "cpu_others_ratio",
-        _OTHERS_RATIO,
+        OTHERS_RATIO,
         claim="Other programs used the CPUs while trials ran.",
         advice="Find them with `top`, stop them, and measure again.",
     )
@@ -154,7 +155,7 @@ def _load_generator(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding
     yield from _share_above(
         analysis,
         "load_generator_thread_ratio",
-        _LOAD_THREAD_RATIO,
+        LOAD_THREAD_RATIO,
         claim="pgbench itself is at its limit: its busiest thread had no time left.",
         advice="Raise --threads, or the server may be faster than shown.",
     )

@@ -10,12 +10,9 @@ from collections.abc import Iterator
 from pgdyno.analyse.limit import Probe
 from pgdyno.analyse.limit_drift import find_drift
 from pgdyno.analyse.rate_search import RateSearch
-from pgdyno.analyse.types import StudyAnalysis
+from pgdyno.analyse.types import LOAD_THREAD_RATIO, StudyAnalysis
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.record.types import StudyRecord
-
-# As for every load: a pgbench thread this busy is the bottleneck itself.
-_LOAD_THREAD_RATIO = 0.9
 
 
 def find_search_doubts(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
@@ -71,7 +68,7 @@ def _load_generator(search: RateSearch, analysis: StudyAnalysis) -> Iterator[Fin
         if trial.record.planned.number in failed
         and (share := trial.shares.get("load_generator_thread_ratio")) is not None
     ]
-    busy = [share for share in shares if share > _LOAD_THREAD_RATIO]
+    busy = [share for share in shares if share > LOAD_THREAD_RATIO]
     if busy:
         yield Finding(
             severity=Severity.WARNING,
