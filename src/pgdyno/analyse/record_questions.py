@@ -18,7 +18,6 @@ from pgdyno.analyse.types import WHOLE_CYCLES, TrialAnalysis
 from pgdyno.facts.durability import durability_given_up
 from pgdyno.spec.study import BUILTIN_SCRIPTS
 
-_IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 # Shares of data that memory holds, so close that a miss is about as frequent.
 _SAME_RATIO = 1.25
 _SAME_LENGTH = 1.5
@@ -88,9 +87,10 @@ def durability(first: Side, other: Side) -> Iterator[Difference]:
         )
     elif given[0]:
         yield declare("durability", *shown, why="neither keeps what was committed")
-    filesystems = [side.record.host.data_disk.filesystem for side in (first, other)]
-    if len({name in _IN_MEMORY for name in filesystems}) > 1:
-        yield refuse("data's file system", *filesystems, why="what lies in memory is gone when the machine stops",
+    disks = [side.record.host.data_disk for side in (first, other)]
+    if disks[0].is_in_memory != disks[1].is_in_memory:
+        shown = [disk.filesystem for disk in disks]
+        yield refuse("data's file system", *shown, why="what lies in memory is gone when the machine stops",
                       hint="lay both on a disk: --home DIR")  # fmt: skip
 
 
