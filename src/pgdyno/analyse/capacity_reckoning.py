@@ -20,7 +20,7 @@ from pgdyno.analyse.capacity_bounds import NO_CARD, find_bounds
 from pgdyno.analyse.capacity_clients import advise_clients
 from pgdyno.analyse.capacity_projection import project
 from pgdyno.analyse.disk_join import DiskLimits
-from pgdyno.analyse.estimate import Estimate, divide_estimates, estimate_mean_of_trials, map_estimate
+from pgdyno.analyse.estimate import Estimate, absent_estimate, divide_estimates, estimate_mean_of_trials, map_estimate
 from pgdyno.analyse.scaling import ClientSweep
 from pgdyno.analyse.time_share import Resource
 from pgdyno.analyse.types import StudyAnalysis, WorkloadAnalysis
@@ -145,7 +145,7 @@ def _lowest_tps(bounds: Sequence[Bound]) -> Estimate:
     """The least of the bounds that hold with any number of clients: it lies above none of their ends."""
     firm = [bound for bound in bounds if bound.is_firm]
     if not firm:
-        return Estimate(value=None, low=None, high=None, n=0, unit="tps", reason="no bound is known that holds")
+        return absent_estimate("no bound is known that holds", unit="tps")
     kinds = find_candidates(bounds)
     candidates = [bound.tps for bound in firm if bound.kind in kinds]
     lows = [one.low for one in candidates if one.low is not None]
@@ -186,7 +186,9 @@ def _find_next(
     first, then = left[:2]
     resource = _RESOURCES.get(first.kind)
     share = (
-        _no_share("its part of a transaction's time is not known") if resource is None else _share(workload, resource)
+        absent_estimate("its part of a transaction's time is not known", unit="ratio")
+        if resource is None
+        else _share(workload, resource)
     )
     return _name_next(first.kind.noun, first.tps, then, _gain(share))
 
@@ -201,15 +203,11 @@ def _share(workload: WorkloadAnalysis, resource: Resource) -> Estimate:
     """The part of a transaction's time that goes to a resource, over trials; of one trial with its interval of sampling."""
     shares = [share for trial in workload.trials if trial.time is not None and (share := trial.time.find(resource))]
     if not shares:
-        return _no_share("nobody looked at where transactions' time goes")
+        return absent_estimate("nobody looked at where transactions' time goes", unit="ratio")
     if len(shares) > 1:
         return estimate_mean_of_trials([share.ratio for share in shares], unit="ratio")
     only = shares[0]
     return Estimate(value=only.ratio, low=only.low_ratio, high=only.high_ratio, n=1, unit="ratio")
-
-
-def _no_share(reason: str) -> Estimate:
-    return Estimate(value=None, low=None, high=None, n=0, unit="ratio", reason=reason)
 
 
 def _gain(share: Estimate) -> Estimate:

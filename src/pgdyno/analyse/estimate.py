@@ -111,6 +111,11 @@ def estimate_geometric_mean(values: Sequence[float], *, unit: str, confidence: f
     )
 
 
+def absent_estimate(reason: str, *, unit: str, n: int = 0) -> Estimate:
+    """No number, and why."""
+    return Estimate(value=None, low=None, high=None, n=n, unit=unit, reason=reason)
+
+
 def exactly(value: float, *, unit: str) -> Estimate:
     """A number that is known and not estimated, such as a count of CPUs: its interval has no width."""
     return Estimate(value=value, low=value, high=value, n=0, unit=unit)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from pgdyno.analyse.estimate import Estimate, scale_estimate
+from pgdyno.analyse.estimate import Estimate, absent_estimate, scale_estimate
 from pgdyno.analyse.rate_search import RateSearch
 from pgdyno.analyse.types import StudyAnalysis, WorkloadAnalysis
 from pgdyno.facts.instances import Instance, find_instance, list_instances
@@ -148,8 +148,7 @@ def _list_tps(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[tuple[st
 def _limit_of(search: RateSearch) -> Estimate:
     answer = search.answer
     if answer is None or answer.estimate_tps is None:
-        reason = "it is not known which rate holds the limit"
-        return Estimate(value=None, low=None, high=None, n=0, unit="tps", reason=reason)
+        return absent_estimate("it is not known which rate holds the limit", unit="tps")
     is_held = answer.holds_tps is not None and answer.fails_tps is not None
     return Estimate(
         value=answer.estimate_tps,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from pgdyno.analyse.estimate import Estimate, scale_estimate
+from pgdyno.analyse.estimate import Estimate, absent_estimate, scale_estimate
 from pgdyno.facts.prices import Term
 from pgdyno.price.cost import MONTH_H, HostCost
 
@@ -88,7 +88,7 @@ def _at_load(per_month: float, tps: Estimate, load: Load, *, currency: str) -> E
 def _invert(estimate: Estimate, numerator: float, *, unit: str) -> Estimate:
     """A number that is exact over an estimate above 0; the ends of its interval change places."""
     if estimate.value is not None and estimate.value <= 0:
-        return Estimate(value=None, low=None, high=None, n=estimate.n, unit=unit, reason="no transaction was done")
+        return absent_estimate("no transaction was done", unit=unit, n=estimate.n)
     ends = {
         end: None if (at := getattr(estimate, of)) is None or at <= 0 else numerator / at
         for end, of in (("value", "value"), ("low", "high"), ("high", "low"))
