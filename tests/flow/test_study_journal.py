@@ -18,7 +18,7 @@ from pgdyno.record.store import RecordStore
 from pgdyno.report.jsonreport import render_json
 from pgdyno.report.kept_report import ProvenGain, Retest, describe_answers, list_gains, list_retests, parse_kept
 from pgdyno.report.study_journal import Entry, StudyJournal, find_best
-from tests.records import copy_record, edit
+from tests.records import Change, copy_record, edit
 from tests.report.build_comparison import build_client_sweep, build_paired
 from tests.report.build_search import build_search
 
@@ -97,6 +97,28 @@ def test_records_come_by_machine_and_time_and_those_that_cannot_be_read_last(tmp
     assert "no trial has ended" in said
     assert str(newer) in said.replace("\n", "") or "d-newer" in said
     assert json.loads(read_journal(tmp_path).to_json())["format"] == "pgdyno-journal"
+
+
+def called(name: str) -> Change:
+    return lambda record: record["host"].update(host_name=name)
+
+
+def test_a_machine_is_headed_by_its_name_and_another_name_makes_no_other_machine(tmp_path: Path) -> None:
+    copy_record(tmp_path / "before", at="2026-11-22T01:00:00+00:00")
+    nameless = words(tmp_path).splitlines()[0]
+    copy_record(tmp_path / "one", at="2026-11-22T02:00:00+00:00", study=called("alpha"))
+    said = words(tmp_path)
+    assert said.splitlines()[0] == f"alpha: {nameless}"
+    assert "on alpha" not in said
+    copy_record(tmp_path / "two", at="2026-11-22T03:00:00+00:00", study=called("beta"))
+    entries = journal_of(tmp_path).entries
+    assert [entry.host_name for entry in entries] == [None, "alpha", "beta"]
+    assert len({entry.machine for entry in entries}) == 1
+    said = words(tmp_path)
+    assert said.splitlines()[0] == f"alpha, beta: {nameless}"
+    assert [
+        Path(line.partition(" on ")[0]).name for line in said.splitlines() if line.endswith((" on alpha", " on beta"))
+    ] == ["one", "two"]
 
 
 def test_an_empty_folder_and_none_at_all_say_how_to_begin(tmp_path: Path) -> None:

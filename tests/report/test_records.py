@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import altair as alt
 import msgspec
+import pytest
 
+from pgdyno.analyse.record_sides import Side
 from pgdyno.analyse.records_comparison import PairComparison, compare_records
 from pgdyno.report.chart import CSS_THEME, PICTURE_THEME, to_vega_lite
-from pgdyno.report.records import NamedRecord, differences_table, figures_table
+from pgdyno.report.content import describe_bench, describe_study
+from pgdyno.report.records import NamedRecord, describe_pair, describe_record, differences_table, figures_table
 from pgdyno.report.records_chart import records_chart
 from pgdyno.report.records_html import render_records_html
+from pgdyno.report.surroundings import host_table
 from tests.analyse.test_records_gate import base, change_load, changed
+from tests.report.build import build_report
 
 
 def pair(**load: object) -> PairComparison:
@@ -36,6 +41,52 @@ def test_a_refused_pair_has_figures_and_no_column_of_ratios() -> None:
     assert {len(row) for row in refused.rows} == {3}
     # What is refused was said above the figures.
     assert differences_table(pair(clients=9), ("A", "B")) is None
+
+
+def called(name: str | None, **host: object) -> Side:
+    return changed(study=lambda record: record["host"].update(host_name=name, **host))
+
+
+@pytest.mark.parametrize(
+    ("first", "other", "words"),
+    [
+        (called("alpha"), called("beta"), "machines that look alike (alpha and beta), "),
+        (called("alpha"), called("alpha"), "machines that look alike and are both called alpha, "),
+        (called("alpha"), called(None), "machines that look alike, "),
+        (called("alpha"), called("beta", cpu_count=64), "different machines (alpha and beta), "),
+        (called("alpha"), called("alpha", cpu_count=64), "different machines, both called alpha, "),
+        (called(None), called(None, cpu_count=64), "different machines, "),
+    ],
+)
+def test_machines_are_called_by_their_names_which_prove_nothing(first: Side, other: Side, words: str) -> None:
+    (one,) = compare_records([[first], [other]])[0].pairs
+    assert f": {words}" in describe_pair(one, ("A", "B"))
+
+
+def test_columns_bear_the_names_of_their_machines() -> None:
+    (one,) = compare_records([[called("alpha")], [called("beta")]])[0].pairs
+    table, others = figures_table(one, ("A", "B")), differences_table(one, ("A", "B"))
+    assert others is not None
+    for shown in (table, others):
+        assert [column.title for column in shown.columns][1:3] == ["A (alpha)", "B (beta)"]
+    assert [[cell.text for cell in row[:3]] for row in others.rows] == [["machine's name", "alpha", "beta"]]
+    (half,) = compare_records([[called("alpha")], [called(None)]])[0].pairs
+    assert [column.title for column in figures_table(half, ("A", "B")).columns] == ["", "A (alpha)", "B", "B by A"]
+    assert differences_table(half, ("A", "B")) is None
+    record = one.first.record
+    assert " on alpha, 2 CPUs (" in describe_record(NamedRecord(path="a", record=record))
+
+
+def test_a_report_names_its_machine() -> None:
+    report = build_report()
+    assert "Name" not in {row[0].text for row in host_table(report).rows}
+    record = report.record
+    named = msgspec.structs.replace(
+        report, record=msgspec.structs.replace(record, host=msgspec.structs.replace(record.host, host_name="alpha"))
+    )
+    assert {row[0].text: row[1].text for row in host_table(named).rows}["Name"] == "alpha"
+    assert " on alpha, " in describe_study(named)
+    assert "; alpha: " in describe_bench(named)
 
 
 def test_the_page_loads_nothing_and_shows_what_records_say_as_text() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,8 @@ def test_a_small_cloud_machine(tmp_path: Path) -> None:
     assert facts.clock_source == "hpet"
     assert facts.governor is None
     assert any("scaling_governor" in path for path in facts.absent)
+    assert facts.host_name is None
+    assert "/proc/sys/kernel/hostname" in facts.absent
     disk = facts.data_disk
     assert (disk.device, disk.block_device, disk.filesystem) == ("/dev/nvme0n1p1", "nvme0n1", "xfs")
     assert disk.mount_options == "rw,relatime,noquota"
@@ -93,6 +96,7 @@ def test_this_machine() -> None:
     assert facts.memory_bytes == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert facts.cpu_count == len(os.sched_getaffinity(0))
     assert facts.cpu_busy_before_ratio is None, "who looks is the preflight"
+    assert facts.host_name == socket.gethostname()
     assert facts.data_disk.size_bytes > facts.data_disk.free_bytes > 0
 
 

@@ -141,7 +141,7 @@ def pair_sides(first: Sequence[Side], other: Sequence[Side]) -> Pairing:
 
 
 def look_alike(one: HostFacts, other: HostFacts) -> bool:
-    """Whether two records may be of one machine: nothing in them tells machines of one make apart."""
+    """Whether two records may be of one machine: nothing but a name, which may change, tells those of one make apart."""
     return _outline(one) == _outline(other)
 
 

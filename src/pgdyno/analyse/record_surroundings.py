@@ -84,6 +84,8 @@ def machine(first: Side, other: Side) -> Iterator[Difference]:
         "disk": [_say_disk(host) for host in hosts],
         "hypervisor": [host.virtualization or "none seen" for host in hosts],
     }
+    if None not in (names := [host.host_name for host in hosts]):
+        facts = {"machine's name": [str(name) for name in names], **facts}
     for subject, (one, two) in facts.items():
         if one != two:
             yield free(subject, one, two)

@@ -18,9 +18,10 @@ from pgdyno.flow.report import JSON_FILE, compose_report
 from pgdyno.record.store import RecordStore, find_records
 from pgdyno.record.types import TrialRecord, TrialStatus
 from pgdyno.report.content import title_study
+from pgdyno.report.host_words import describe_machine
 from pgdyno.report.jsonreport import REPORT_VERSION
 from pgdyno.report.kept_report import KeptReport, describe_answers, list_gains, list_retests, parse_kept
-from pgdyno.report.study_journal import Entry, StudyJournal, Unreadable, find_best, name_machine, render_journal
+from pgdyno.report.study_journal import Entry, StudyJournal, Unreadable, find_best, render_journal
 from pgdyno.run.program import program_name
 
 
@@ -75,7 +76,8 @@ def _read_entry(store: RecordStore) -> Entry:
         started_at=record.started_at,
         question=title_study(record),
         server=record.server.version,
-        machine=name_machine(record.host),
+        machine=describe_machine(record.host),
+        host_name=record.host.host_name,
         trials_finished_count=sum(trial.status is TrialStatus.FINISHED for trial in trials),
         progress=read_progress(store).describe(store.path),
         answers=describe_answers(kept) if kept is not None else ("no trial has ended",),

@@ -74,6 +74,8 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     data_disk: DiskFacts
     cpu_busy_before_ratio: float | None = None
     """Share of all CPUs that others used just before the first step."""
+    host_name: str | None = None
+    """As the machine calls itself, which somebody may change; None in records of before there was one."""
     absent: dict[str, str] = {}
 
     @property

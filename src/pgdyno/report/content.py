@@ -23,6 +23,7 @@ from pgdyno.report.format import (
     format_number,
     format_seconds,
 )
+from pgdyno.report.host_words import after_name
 from pgdyno.report.input import ReportInput
 from pgdyno.report.losses import find_durability_given_up
 from pgdyno.report.precision import WANTED_RATIO, count_trials_needed
@@ -66,9 +67,10 @@ def describe_study(report: ReportInput) -> str:
     servers = {1: f"PostgreSQL {record.server.version} with {describe_settings(report)}"}
     server_count = 1 if experiment is None else count_servers(experiment)
     disk = host.data_disk
+    where = "" if host.host_name is None else f" on {host.host_name}"
     return (
         f"{names}: {how} by {_count_clients(report)} at {_name_scale(report)},"
-        f" on {servers.get(server_count, 'the PostgreSQL that each variant names')},"
+        f" on {servers.get(server_count, 'the PostgreSQL that each variant names')}{where},"
         f" {format_cpus(host.usable_cpu_count)} ({host.cpu_model}),"
         f" {format_bytes(host.usable_memory_bytes)} of memory and data on {disk.filesystem}"
         f" ({disk.block_device or disk.device})."
@@ -106,9 +108,9 @@ def describe_settings(report: ReportInput) -> str:
 def describe_bench(report: ReportInput) -> str:
     """Server, machine and scale in a line."""
     record, host = report.record, report.record.host
+    size = f"{format_cpus(host.usable_cpu_count)}, {format_bytes(host.usable_memory_bytes)} of memory"
     return (
-        f"PostgreSQL {record.server.version.partition(' ')[0]}, {describe_settings(report)};"
-        f" {format_cpus(host.usable_cpu_count)}, {format_bytes(host.usable_memory_bytes)} of memory,"
+        f"PostgreSQL {record.server.version.partition(' ')[0]}, {describe_settings(report)}; {after_name(host, size)},"
         f" {host.data_disk.filesystem} on {host.data_disk.block_device or host.data_disk.device};"
         f" scale {record.plan.scale:,}"
     )

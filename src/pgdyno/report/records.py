@@ -16,7 +16,8 @@ from pgdyno.analyse.record_sides import hours_apart, look_alike
 from pgdyno.analyse.records_comparison import LIMIT, TPS_PER_CPU, Figure, PairComparison, RecordComparison
 from pgdyno.record.types import StudyRecord
 from pgdyno.report.disk_comparison import name_cards
-from pgdyno.report.format import ABSENT, format_bytes, format_cpus, format_in_unit, format_number
+from pgdyno.report.format import ABSENT, format_in_unit, format_number
+from pgdyno.report.host_words import describe_machine, with_name
 from pgdyno.report.table import Cell, Table, absent, columns, text
 
 REMARK = (
@@ -54,11 +55,10 @@ def name_records(records: Sequence[NamedRecord]) -> list[str]:
 def describe_record(named: NamedRecord) -> str:
     """A record in a line."""
     record, host = named.record, named.record.host
-    disk = host.data_disk
+    where = "" if host.host_name is None else f" on {host.host_name}"
     return (
-        f"{named.path}: {record.started_at[:16].replace('T', ' ')}, PostgreSQL {record.server.version.partition(' ')[0]},"
-        f" {format_cpus(host.usable_cpu_count)} ({host.cpu_model}), {format_bytes(host.usable_memory_bytes)} of memory,"
-        f" {disk.filesystem} on {disk.block_device or disk.device}"
+        f"{named.path}: {record.started_at[:16].replace('T', ' ')}, PostgreSQL"
+        f" {record.server.version.partition(' ')[0]}{where}, {describe_machine(host)}"
     )
 
 
@@ -74,7 +74,7 @@ def describe_pair(pair: PairComparison, names: tuple[str, str]) -> str:
     ratio, interval = _ratio_words(tps)
     change = f"On {pair.first.name} {names[1]} does {ratio} the TPS of {names[0]} {interval}".rstrip()
     is_alike = look_alike(pair.first.record.host, pair.other.record.host)
-    where = f"machines that look alike{_say_apart(pair)}" if is_alike else "different machines"
+    where = _say_machines(pair, is_alike=is_alike)
     advice = " `pgdyno compare` runs both in turn, and gives one." if is_alike else ""
     return f"{change}: {where}, {_say_trials(pair)}: a difference, not a verdict.{advice}"
 
@@ -102,10 +102,10 @@ def describe_lone(comparison: RecordComparison, names: Sequence[str]) -> Iterato
 
 def figures_table(pair: PairComparison, names: tuple[str, str]) -> Table:
     """Figures of both, with the ratio where there is one."""
-    is_refused = bool(pair.refusals)
+    is_refused, heads = bool(pair.refusals), _name_columns(pair, names)
     return Table(
         caption=pair.first.name,
-        columns=columns("", *names, *[] if is_refused else [f"{names[1]} by {names[0]}"], numbers_from=1),
+        columns=columns("", *heads, *[] if is_refused else [f"{names[1]} by {names[0]}"], numbers_from=1),
         rows=tuple(_figure_row(pair, figure, is_refused=is_refused) for figure in pair.figures),
     )
 
@@ -113,7 +113,7 @@ def figures_table(pair: PairComparison, names: tuple[str, str]) -> Table:
 def differences_table(pair: PairComparison, names: tuple[str, str]) -> Table | None:
     """All that differs beside what is refused, under the load's name; None where nothing does."""
     others = [one for one in pair.differences if one.standing is not Standing.REFUSED]
-    titles = columns("What else differs" if pair.refusals else "What differs", *names, "")
+    titles = columns("What else differs" if pair.refusals else "What differs", *_name_columns(pair, names), "")
     rows = tuple(
         (text(one.subject), text(one.first), text(one.other), Cell(text=_STANDINGS[one.standing], note=one.why or None))
         for one in others
@@ -147,6 +147,23 @@ def _ratio_words(figure: Figure) -> tuple[str, str]:
         return f"×{format_number(ratio.value, digits=2)}", ""
     shown = format_in_unit(msgspec.structs.replace(ratio, unit=""))
     return f"×{shown.value}", shown.interval
+
+
+def _name_columns(pair: PairComparison, names: tuple[str, str]) -> list[str]:
+    sides = zip(names, (pair.first, pair.other), strict=True)
+    return [with_name(name, side.record.host) for name, side in sides]
+
+
+def _say_machines(pair: PairComparison, *, is_alike: bool) -> str:
+    """Whose figures they are; that two machines bear one name does not make them one."""
+    called = [side.record.host.host_name for side in (pair.first, pair.other)]
+    if None in called:
+        names = ""
+    elif called[0] == called[1]:
+        names = f" and are both called {called[0]}" if is_alike else f", both called {called[0]}"
+    else:
+        names = f" ({called[0]} and {called[1]})"
+    return f"machines that look alike{names}{_say_apart(pair)}" if is_alike else f"different machines{names}"
 
 
 def _say_trials(pair: PairComparison) -> str:

@@ -8,6 +8,7 @@ from pgdyno.analyse.capacity_tiers import HostCapacity, Tiers, make_tiers
 from pgdyno.analyse.record_sides import Side, look_alike
 from pgdyno.analyse.records_comparison import RecordComparison
 from pgdyno.report.capacity import describe_tiers, tiers_table
+from pgdyno.report.host_words import with_name
 from pgdyno.report.records import NamedRecord, name_records
 from pgdyno.report.table import Table
 
@@ -45,4 +46,5 @@ def list_tier_parts(records: Sequence[NamedRecord], comparisons: Sequence[Record
 
 
 def _host(name: str, named: NamedRecord, side: Side) -> HostCapacity:
+    name = with_name(name, named.record.host)
     return HostCapacity(name=name, capacity=side.limit_tps or side.workload.tps, per_month=named.per_month)

@@ -12,9 +12,7 @@ import msgspec
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from pgdyno.record.types import HostFacts
 from pgdyno.report.comparison import describe_change
-from pgdyno.report.format import format_bytes, format_cpus
 from pgdyno.report.kept_report import ProvenGain, Retest
 from pgdyno.report.paragraph import Paragraph
 
@@ -29,6 +27,9 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     question: str
     server: str
     machine: str
+    """What it is made of; one that was given another name is still the same."""
+    host_name: str | None = None
+    """As it calls itself; None in older records."""
     trials_finished_count: int
     progress: str = ""
     """How far it has come; empty where it has ended."""
@@ -64,15 +65,6 @@ class StudyJournal(msgspec.Struct, frozen=True, kw_only=True):
     unreadable: tuple[Unreadable, ...]
 
 
-def name_machine(host: HostFacts) -> str:
-    """What tells machines apart, as far as records know."""
-    disk = host.data_disk
-    return (
-        f"{format_cpus(host.usable_cpu_count)} ({host.cpu_model}), {format_bytes(host.usable_memory_bytes)} of memory,"
-        f" {disk.filesystem} on {disk.block_device or disk.device}"
-    )
-
-
 def find_best(entries: Sequence[Entry]) -> tuple[Best, ...]:
     """The gains that stand: a later study that proves the same settings again replaces one, one that refutes it ends it.
 
@@ -94,18 +86,31 @@ def render_journal(journal: StudyJournal) -> RenderableType:
     """As a person reads it."""
     parts: list[RenderableType] = []
     for machine in dict.fromkeys(entry.machine for entry in journal.entries):
-        parts += [Paragraph(Text(machine, style="bold underline"), by=0), *_render_machine(journal, machine), ""]
+        called = _list_names(journal, machine)
+        heading = f"{', '.join(called)}: {machine}" if called else machine
+        parts += [Paragraph(Text(heading, style="bold underline"), by=0), *_render_machine(journal, machine), ""]
     if journal.unreadable:
         parts.append(Paragraph(Text("could not be read", style="bold underline"), by=0))
         parts += [Paragraph(f"{one.path}: {one.problem}") for one in journal.unreadable]
     return Group(*parts)
 
 
+def _list_names(journal: StudyJournal, machine: str) -> list[str]:
+    """What a machine, or several that look alike, were called, by time."""
+    return list(
+        dict.fromkeys(
+            entry.host_name for entry in journal.entries if entry.machine == machine and entry.host_name is not None
+        )
+    )
+
+
 def _render_machine(journal: StudyJournal, machine: str) -> Iterator[RenderableType]:
+    are_several = len(_list_names(journal, machine)) > 1
     for entry in journal.entries:
         if entry.machine == machine:
             when = entry.started_at[:16].replace("T", " ")
-            yield Paragraph(Text.assemble((f"{when}  {entry.question}", "bold"), f"  {entry.path}"))
+            where = f" on {entry.host_name}" if are_several and entry.host_name is not None else ""
+            yield Paragraph(Text.assemble((f"{when}  {entry.question}", "bold"), f"  {entry.path}{where}"))
             if entry.progress:
                 yield Paragraph(Text(entry.progress, style="yellow"), by=4)
             yield from (Paragraph(words, by=4) for words in entry.answers)

@@ -110,6 +110,7 @@ def host_table(report: ReportInput) -> Table:
     optional = {"virtualization": "Virtualization", "clock_source": "Clock source", "governor": "CPU governor",
                 "transparent_huge_pages": "Transparent huge pages"}  # fmt: skip
     facts: list[tuple[str, Cell]] = [
+        *([] if host.host_name is None else [("Name", text(host.host_name))]),
         ("System", text(f"{host.os_name}, Linux {host.kernel}, {host.architecture}")),
         ("CPU", text(host.cpu_model)),
         ("CPUs", text(limit or str(host.cpu_count))),

@@ -62,6 +62,7 @@ def read_host_facts(data_dir: Path, *, root: Path = Path("/")) -> HostFacts:
         governor=read("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         load_average_1min=os.getloadavg()[0],
         data_disk=read_disk_facts(data_dir, root=root),
+        host_name=read("proc/sys/kernel/hostname") or None,
         absent=absent,
     )
 
