@@ -13,7 +13,7 @@ import numpy as np
 
 from pgdyno.analyse.disk_join import UseKind
 from pgdyno.analyse.health_reading import Reading, SeenTrial, unread
-from pgdyno.record import series, server_series
+from pgdyno.record import series
 
 _NO_LOG = "the trial has no transaction log"
 _LEAST_SECONDS = 10
@@ -133,17 +133,14 @@ def _wait_share(seen: SeenTrial, kind: str, *, is_queueing: bool) -> Reading:
     samples = seen.data.server
     if samples is None or samples.header is None:
         return unread(seen.why_unsampled("server sampler"))
-    means = {line.label: seen.data.mean_within_load(line) or 0.0 for line in server_series.wait_classes(samples)}
-    total = sum(means.values())
+    waiting, total = seen.waits.get(kind, 0.0), sum(seen.waits.values())
     looks = total * (seen.data.record.load_s or 0.0) / samples.header.interval_s * samples.header.looks
     if not looks:
         return unread("no session was seen in a transaction")
-    reading = Reading(
-        means.get(kind, 0.0) / total, f"{means.get(kind, 0.0):.2g} of {total:.2g} sessions, {looks:,.0f} looks"
-    )
+    reading = Reading(waiting / total, f"{waiting:.2g} of {total:.2g} sessions, {looks:,.0f} looks")
     if looks < _LEAST_LOOKS:
         return reading._replace(reason=f"fewer than {_LEAST_LOOKS} looks found a session in a transaction")
-    busy = None if seen.data.os is None else seen.data.mean_within_load(series.cpu_busy(seen.data.os))
+    busy = seen.cpu_busy_ratio
     if is_queueing and busy is not None and busy > _FULL_CPU_RATIO:
         return reading._replace(reason=f"the CPUs were {busy * 100:.0f} % busy: such waits may be queues for one")
     return reading

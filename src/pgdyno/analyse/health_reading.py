@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import msgspec
@@ -9,6 +10,7 @@ import msgspec
 from pgdyno.analyse.disk_join import DiskJoin
 from pgdyno.analyse.throughput import TrialThroughput
 from pgdyno.facts.views import SUPPORTED_MAJORS, Absent, server_counters
+from pgdyno.record import series, server_series
 from pgdyno.record.trial_data import TrialData
 from pgdyno.record.types import StudyRecord, why_missing
 
@@ -33,7 +35,7 @@ class Grown(NamedTuple):
     reason: str = ""
 
 
-class SeenTrial(msgspec.Struct, frozen=True, kw_only=True):
+class SeenTrial(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A finished trial, and what analysis made of it so far."""
 
     record: StudyRecord
@@ -46,6 +48,18 @@ class SeenTrial(msgspec.Struct, frozen=True, kw_only=True):
         """Of the server it ran on: a variant may have another one than the study."""
         header = self.data.server.header if self.data.server is not None else None
         return self.record.server.major if header is None else header.version_num // 10_000
+
+    @functools.cached_property
+    def waits(self) -> dict[str, float]:
+        """Mean number of sessions in a transaction by what they waited for."""
+        samples = self.data.server
+        lines = () if samples is None else server_series.wait_classes(samples)
+        return {line.label: self.data.mean_within_load(line) or 0.0 for line in lines}
+
+    @functools.cached_property
+    def cpu_busy_ratio(self) -> float | None:
+        """Of the CPUs' time; None where nobody watched them."""
+        return None if self.data.os is None else self.data.mean_within_load(series.cpu_busy(self.data.os))
 
     def grown(self, name: str) -> Grown:
         """The growth of a server's counter, by its canonical name."""
