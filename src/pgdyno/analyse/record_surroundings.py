@@ -9,13 +9,12 @@ from collections.abc import Iterator
 
 from pgdyno.analyse.record_difference import Difference, declare, free, refuse
 from pgdyno.analyse.record_sides import Side
+from pgdyno.analyse.types import LOAD_THREAD_RATIO, OTHERS_RATIO, STEAL_RATIO
 from pgdyno.facts.gucs import find_guc
 from pgdyno.facts.settings import key_settings
 from pgdyno.record.types import HostFacts
 from pgdyno.units import format_bytes, format_cpus, is_time_unit, unit_size
 
-# As doubts have them: a generator thread this busy is the limit itself; neighbours show in the figures from here on.
-_GENERATOR_RATIO, _STEAL_RATIO, _OTHERS_RATIO = 0.9, 0.01, 0.1
 _FAILED_RATIO = 0.01
 
 
@@ -25,12 +24,12 @@ def validity(first: Side, other: Side) -> Iterator[Difference]:
         [_mean_share(side, name) for side in (first, other)]
         for name in ("load_generator_thread_ratio", "cpu_steal_ratio", "cpu_others_ratio")
     )
-    if _any_above(generator, _GENERATOR_RATIO):
+    if _any_above(generator, LOAD_THREAD_RATIO):
         yield refuse("pgbench's busiest thread", *map(_percent, generator), why="it is pgbench's own limit that is seen",
                       hint="more --threads, or pgbench on another machine")  # fmt: skip
-    if _any_above(steal, _STEAL_RATIO):
+    if _any_above(steal, STEAL_RATIO):
         yield declare("CPU taken by the hypervisor", *map(_percent, steal), why="neighbours are in the figures")
-    if _any_above(others, _OTHERS_RATIO):
+    if _any_above(others, OTHERS_RATIO):
         yield declare("CPU used by other programs", *map(_percent, others), why="they are in the figures")
     busy = [_mean_share(side, "cpu_busy_ratio") for side in (first, other)]
     if None in busy:
