@@ -9,8 +9,8 @@ import pytest
 
 from pgdyno.analyse.time_share import Bottleneck, Certainty, Resource, TimeShare
 from pgdyno.analyse.verdict import VerdictKind
-from pgdyno.explain.bottleneck import find_bottlenecks
-from pgdyno.explain.explanations import LIMITS, explain_study
+from pgdyno.explain.bottleneck import LIMITS, find_bottlenecks
+from pgdyno.explain.explanations import explain_study
 from pgdyno.explain.finding import Finding
 from pgdyno.explain.intervention import Intervention, choose_intervention
 from pgdyno.flow.compare import compose_comparison, compose_sweep

@@ -6,7 +6,7 @@ import msgspec
 
 from pgdyno.analyse.time_share import Certainty
 from pgdyno.analyse.types import ChartKind
-from pgdyno.explain.explanations import LIMITS
+from pgdyno.explain.bottleneck import LIMITS
 from pgdyno.explain.finding import Finding, Rival, Severity
 from pgdyno.report.input import ReportInput
 from tests.report.build import HOSTILE, build_report

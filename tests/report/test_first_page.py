@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 
 from pgdyno.analyse.time_share import Certainty
+from pgdyno.explain.bottleneck import LIMITS
 from pgdyno.explain.capacity import CEILING
-from pgdyno.explain.explanations import LIMITS
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.flow.report import compose_report
 from pgdyno.record.store import RecordStore

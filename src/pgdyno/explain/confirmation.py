@@ -1,8 +1,8 @@
 """What an experiment says of a bottleneck: that it is one, that it is none, or nothing yet.
 
 An experiment proves what it varied and no more: that the load follows one resource, by as much as that was said to
-limit it. One that other limits would answer alike can speak for a bottleneck and settle nothing. What it refutes is not replaced by
-the next guess: what limits the load is then unknown, until something shows it.
+limit it. One that other limits would answer alike can speak for a bottleneck and settle nothing. What it refutes is not
+replaced by the next guess: what limits the load is then unknown, until something shows it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pgdyno.analyse.comparison import Comparison
 from pgdyno.analyse.time_share import Bottleneck, Certainty, Resource
 from pgdyno.analyse.types import StudyAnalysis, WorkloadAnalysis
 from pgdyno.analyse.verdict import Verdict, VerdictKind
+from pgdyno.explain.bottleneck import LIMITS
 from pgdyno.explain.comparison_doubts import describe_change
-from pgdyno.explain.explanations import LIMITS
 from pgdyno.explain.finding import Finding
 from pgdyno.record.confirmation import Confirmation
 

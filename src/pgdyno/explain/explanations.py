@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from pgdyno.analyse.types import StudyAnalysis
-from pgdyno.explain.bottleneck import LIMITS, find_bottlenecks
+from pgdyno.explain.bottleneck import find_bottlenecks
 from pgdyno.explain.capacity import find_capacity_findings
 from pgdyno.explain.episodes import find_episodes_beside
 from pgdyno.explain.finding import Finding
 from pgdyno.record.types import StudyRecord
-
-__all__ = ["LIMITS", "explain_study"]
 
 
 def explain_study(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Finding, ...]:

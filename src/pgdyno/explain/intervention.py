@@ -1,9 +1,8 @@
 """The one experiment that would show what limits a load: change what it should hang on, and see whether TPS follows.
 
 Each varies one thing against the load as it was, so that its verdict speaks of that resource; where others would answer
-alike, it says so. Whoever gives up durability
-for it is told so: such a variant is a what-if and never advice. It refuses to invent: where nothing that can be varied
-here would tell, there is none.
+alike, it says so. Whoever gives up durability for it is told so: such a variant is a what-if and never advice. It refuses
+to invent: where nothing that can be varied here would tell, there is none.
 """
 
 from __future__ import annotations
@@ -77,18 +76,16 @@ class _Base(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def choose_intervention(
-    bottleneck: Bottleneck, record: StudyRecord, *, load: PlannedWorkload | None = None, arm: Arm | None = None
+    bottleneck: Bottleneck, record: StudyRecord, *, load: PlannedWorkload, arm: Arm | None = None
 ) -> Intervention | None:
     """What would confirm a bottleneck; None where nothing would.
 
     Args:
         bottleneck: Of a load.
         record: Of its study.
-        load: Which one; None: the study's only one.
+        load: Which one.
         arm: The variant that it ran under, in a comparison.
     """
-    if load is None:
-        load = record.plan.workloads[0]
     base = _Base(
         record=record,
         load=load,

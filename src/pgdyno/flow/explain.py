@@ -18,7 +18,7 @@ from pgdyno.analyse.capacity_projection import project_disk
 from pgdyno.analyse.disk_join import find_limits
 from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.errors import InterruptedStudyError, SpecError
-from pgdyno.explain.explanations import LIMITS
+from pgdyno.explain.bottleneck import LIMITS
 from pgdyno.explain.intervention import Intervention, choose_intervention
 from pgdyno.flow.report import compose_report, write_reports
 from pgdyno.flow.study import Place, Ready, check_same, run_study

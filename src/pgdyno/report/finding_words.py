@@ -11,7 +11,7 @@ import msgspec
 
 from pgdyno.analyse.time_share import Certainty
 from pgdyno.analyse.types import WorkloadAnalysis
-from pgdyno.explain.explanations import LIMITS
+from pgdyno.explain.bottleneck import LIMITS
 from pgdyno.explain.finding import Finding, Rival, Severity
 from pgdyno.report.input import ReportInput
 from pgdyno.report.places import Place, find_places

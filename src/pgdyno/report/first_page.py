@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from pgdyno.analyse.types import WorkloadAnalysis
-from pgdyno.explain.explanations import LIMITS
+from pgdyno.explain.bottleneck import LIMITS
 from pgdyno.explain.finding import Severity
 from pgdyno.report import content
 from pgdyno.report.answers import WorkloadAnswers, answer_study

@@ -14,8 +14,8 @@ import msgspec
 from pgdyno.analyse.proof import find_gains
 from pgdyno.analyse.time_share import Certainty
 from pgdyno.analyse.verdict import Verdict, VerdictKind
+from pgdyno.explain.bottleneck import LIMITS
 from pgdyno.explain.capacity import CEILING
-from pgdyno.explain.explanations import LIMITS
 from pgdyno.record.tuned import STOCK
 from pgdyno.report.answers import WorkloadAnswers
 from pgdyno.report.arms import ArmText

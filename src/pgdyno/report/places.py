@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from pgdyno.analyse.types import ChartKind, TrialAnalysis, WorkloadAnalysis
-from pgdyno.explain.explanations import LIMITS
+from pgdyno.explain.bottleneck import LIMITS
 from pgdyno.explain.finding import Finding
 from pgdyno.report.input import ReportInput
 from pgdyno.report.trial_charts import list_drawn, name_chart
