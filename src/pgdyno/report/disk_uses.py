@@ -15,6 +15,7 @@ from pgdyno.analyse.disk_join import DiskJoin, DiskUse, UseKind
 from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.record.preflight import Unseen
 from pgdyno.record.types import TrialStatus
+from pgdyno.report.described import says
 from pgdyno.report.disk import CardView, describe_making, describe_place, format_rate
 from pgdyno.report.disk_tables import headline_table
 from pgdyno.report.format import format_number, format_percent, format_seconds
@@ -57,13 +58,13 @@ class DiskUseDocument(msgspec.Struct, frozen=True, kw_only=True):
     used: float
     limit: float
     unit: str
-    ratio: Annotated[float, msgspec.Meta(description="Of used to limit.")]
+    ratio: Annotated[float, says("Of used to limit.")]
     how: str
     lasts: Annotated[
         float | None,
-        msgspec.Meta(description="Of the limit, as declared; null where all of it lasts or none is declared."),
+        says("Of the limit, as declared; null where all of it lasts or none is declared."),
     ]
-    lasting_ratio: Annotated[float | None, msgspec.Meta(description="Of used to what lasts.")]
+    lasting_ratio: Annotated[float | None, says("Of used to what lasts.")]
 
 
 class DiskJoinDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +76,7 @@ class DiskJoinDocument(msgspec.Struct, frozen=True, kw_only=True):
     write_await_ms: float | None
     flush_await_ms: float | None
     missed_blocks_per_s: Annotated[
-        float | None, msgspec.Meta(description="That shared_buffers missed; the kernel's cache may have had them.")
+        float | None, says("That shared_buffers missed; the kernel's cache may have had them.")
     ]
     uses: tuple[DiskUseDocument, ...]
 
@@ -84,19 +85,13 @@ class OwnDiskDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The card of the data's disk."""
 
     path: str | None
-    made_at: Annotated[
-        str, msgspec.Meta(description="ISO 8601 with offset; it may have been made for an earlier study.")
-    ]
+    made_at: Annotated[str, says("ISO 8601 with offset; it may have been made for an earlier study.")]
     entries: tuple[Entry, ...]
-    unseen: Annotated[tuple[Unseen, ...], msgspec.Meta(description="What could not be measured, with the reason.")]
-    instance: Annotated[str | None, msgspec.Meta(description="Of a cloud, as declared.")]
-    declared: Annotated[DiskSpec | None, msgspec.Meta(description="Its layout, as declared.")]
-    ceilings: Annotated[
-        StorageCeilings | None, msgspec.Meta(description="What is declared allows at most; null without a declaration.")
-    ]
-    efficiencies: Annotated[
-        tuple[Efficiency, ...], msgspec.Meta(description="What was measured beside what is declared to last.")
-    ]
+    unseen: Annotated[tuple[Unseen, ...], says("What could not be measured, with the reason.")]
+    instance: Annotated[str | None, says("Of a cloud, as declared.")]
+    declared: Annotated[DiskSpec | None, says("Its layout, as declared.")]
+    ceilings: Annotated[StorageCeilings | None, says("What is declared allows at most; null without a declaration.")]
+    efficiencies: Annotated[tuple[Efficiency, ...], says("What was measured beside what is declared to last.")]
 
 
 def make_own_disk(view: CardView | None) -> OwnDiskDocument | None:

@@ -17,13 +17,10 @@ from pgdyno.plan.experiment import Arm, Experiment
 from pgdyno.record.types import ErrorFact
 from pgdyno.report.answers import WorkloadAnswers, answer_study
 from pgdyno.report.arms import ArmText, describe_arms
+from pgdyno.report.described import says
 from pgdyno.report.input import ReportInput
 from pgdyno.report.method import describe_error_rate, is_noise_loud
 from pgdyno.spec.variant import DesignKind
-
-
-def _says(description: str) -> msgspec.Meta:
-    return msgspec.Meta(description=description)
 
 
 class ArmDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,9 +29,9 @@ class ArmDocument(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     is_reference: bool
     planned: Arm
-    is_durable: Annotated[bool, _says("Whether its settings surely keep what was committed.")]
-    given_up: Annotated[tuple[GivenUp, ...], _says("What its settings give up, the gravest first.")]
-    dropped_out: Annotated[ErrorFact | None, _says("Why it was left out; null when it was not.")]
+    is_durable: Annotated[bool, says("Whether its settings surely keep what was committed.")]
+    given_up: Annotated[tuple[GivenUp, ...], says("What its settings give up, the gravest first.")]
+    dropped_out: Annotated[ErrorFact | None, says("Why it was left out; null when it was not.")]
 
 
 class QuestionDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,12 +42,12 @@ class QuestionDocument(msgspec.Struct, frozen=True, kw_only=True):
     is_reference_durable: bool
     metric: str
     unit: str
-    better: Annotated[Better, _says("Which way of the metric is good.")]
+    better: Annotated[Better, says("Which way of the metric is good.")]
     verdict: Verdict
-    spent_s: Annotated[float, _says("What the rounds of these pairs took.")]
-    at_s: Annotated[tuple[float, ...], _says("When each pair ended, on the machine's monotonic clock.")]
+    spent_s: Annotated[float, says("What the rounds of these pairs took.")]
+    at_s: Annotated[tuple[float, ...], says("When each pair ended, on the machine's monotonic clock.")]
     log_ratios: Annotated[
-        tuple[float, ...], _says("Of each pair in the order of running: natural logarithm of the variant over the reference.")
+        tuple[float, ...], says("Of each pair in the order of running: natural logarithm of the variant over the reference.")
     ]  # fmt: skip
 
 
@@ -59,39 +56,39 @@ class FiguresDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     arm: str
     is_durable: bool
-    estimates: Annotated[dict[str, Estimate], _says("By metric: geometric means over rounds.")]
+    estimates: Annotated[dict[str, Estimate], says("By metric: geometric means over rounds.")]
 
 
 class ComparisonDocument(msgspec.Struct, frozen=True, kw_only=True):
     """All answers about one workload."""
 
     workload: str
-    primary: Annotated[str, _says("The metric that decides.")]
+    primary: Annotated[str, says("The metric that decides.")]
     reference: str
-    sentences: Annotated[tuple[str, ...], _says("The answers in words.")]
+    sentences: Annotated[tuple[str, ...], says("The answers in words.")]
     figures: tuple[FiguresDocument, ...]
     questions: tuple[QuestionDocument, ...]
-    noise: Annotated[tuple[QuestionDocument, ...], _says("The reference against itself: two identical variants.")]
+    noise: Annotated[tuple[QuestionDocument, ...], says("The reference against itself: two identical variants.")]
     is_noise_told_apart: Annotated[
-        bool, _says("Whether two identical variants were called different: verdicts are then not to be trusted.")
+        bool, says("Whether two identical variants were called different: verdicts are then not to be trusted.")
     ]
     rounds: int
-    round_s: Annotated[float | None, _says("What a round took.")]
-    slices: Annotated[SliceChoice | None, _says("How a switchback's slice length was chosen.")]
-    sweep: Annotated[ClientSweep | None, _says("The curve of a sweep over clients.")]
+    round_s: Annotated[float | None, says("What a round took.")]
+    slices: Annotated[SliceChoice | None, says("How a switchback's slice length was chosen.")]
+    sweep: Annotated[ClientSweep | None, says("The curve of a sweep over clients.")]
 
 
 class ExperimentDocument(msgspec.Struct, frozen=True, kw_only=True):
     """What was compared, how, and the answers."""
 
     design: DesignKind
-    reason: Annotated[str, _says("Why this design.")]
-    alpha: Annotated[float, _says("The share of false verdicts that was allowed.")]
-    detect_ratio: Annotated[float, _says("Variants closer than this are equivalent.")]
+    reason: Annotated[str, says("Why this design.")]
+    alpha: Annotated[float, says("The share of false verdicts that was allowed.")]
+    detect_ratio: Annotated[float, says("Variants closer than this are equivalent.")]
     budget_s: float | None
-    error_rate: Annotated[str, _says("What share of verdicts may be false, in words.")]
+    error_rate: Annotated[str, says("What share of verdicts may be false, in words.")]
     arms: tuple[ArmDocument, ...]
-    comparisons: Annotated[tuple[ComparisonDocument, ...], _says("One for each workload.")]
+    comparisons: Annotated[tuple[ComparisonDocument, ...], says("One for each workload.")]
 
 
 def make_experiment(report: ReportInput) -> ExperimentDocument | None:

@@ -8,11 +8,8 @@ import msgspec
 
 from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.facts.health import Level, Threshold, Worse
+from pgdyno.report.described import says
 from pgdyno.report.health import assess_workload
-
-
-def _says(description: str) -> msgspec.Meta:
-    return msgspec.Meta(description=description)
 
 
 class HealthDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,14 +18,14 @@ class HealthDocument(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     title: str
     unit: str
-    value: Annotated[float | None, _says("The median of the trials; null where none counted it.")]
-    low: Annotated[float | None, _says("The least of the trials; no interval.")]
+    value: Annotated[float | None, says("The median of the trials; null where none counted it.")]
+    low: Annotated[float | None, says("The least of the trials; no interval.")]
     high: float | None
-    n: Annotated[int, _says("Trials that have a value.")]
-    level: Annotated[Level | None, _says("Of the median; null where it is not judged.")]
-    reason: Annotated[str | None, _says("Why it is absent or not judged.")]
+    n: Annotated[int, says("Trials that have a value.")]
+    level: Annotated[Level | None, says("Of the median; null where it is not judged.")]
+    reason: Annotated[str | None, says("Why it is absent or not judged.")]
     evidence: str
-    worse: Annotated[Worse, _says("Which way is bad.")]
+    worse: Annotated[Worse, says("Which way is bad.")]
     warning: Threshold | None
     critical: Threshold | None
     meaning: str

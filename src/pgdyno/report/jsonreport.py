@@ -19,6 +19,7 @@ from pgdyno.plan.plan import Choice, PlannedWorkload
 from pgdyno.price.study import StudyPrice
 from pgdyno.record.types import Dataset, ErrorFact, Gap, HostFacts, ServerFacts, SettingFact, TrialStatus
 from pgdyno.report.content import describe_study, is_mixed
+from pgdyno.report.described import says
 from pgdyno.report.disk_uses import DiskJoinDocument, OwnDiskDocument, make_join, make_own_disk
 from pgdyno.report.experiment_document import ExperimentDocument, make_experiment
 from pgdyno.report.first_page import make_first_page
@@ -36,50 +37,46 @@ REPORT_VERSION = 1
 SCHEMA_FILE = "report.schema.json"
 
 
-def _says(description: str) -> msgspec.Meta:
-    return msgspec.Meta(description=description)
-
-
 class TrialDocument(msgspec.Struct, frozen=True, kw_only=True):
     """One trial."""
 
-    number: Annotated[int, _says("From 1, in the order of running.")]
+    number: Annotated[int, says("From 1, in the order of running.")]
     round: int
     arms: Annotated[
-        tuple[str, ...], _says("The variant under test; of several that alternated, the trial's own figures are a mixture.")
+        tuple[str, ...], says("The variant under test; of several that alternated, the trial's own figures are a mixture.")
     ]  # fmt: skip
-    slice_s: Annotated[float | None, _says("Length of the slices in which variants alternated.")]
-    washout_s: Annotated[float | None, _says("How long after each change a slice does not count.")]
+    slice_s: Annotated[float | None, says("Length of the slices in which variants alternated.")]
+    washout_s: Annotated[float | None, says("How long after each change a slice does not count.")]
     status: TrialStatus
-    is_representative: Annotated[bool, _says("Whether it is the finished trial with the median TPS.")]
+    is_representative: Annotated[bool, says("Whether it is the finished trial with the median TPS.")]
     error: ErrorFact | None
     seed: int
     warm_up_s: float
     duration_s: float
-    argv: Annotated[tuple[str, ...], _says("Of pgbench.")]
-    tps: Annotated[float | None, _says("Of the steady part.")]
-    pgbench_tps: Annotated[float | None, _says("Of the whole load, as pgbench printed it.")]
+    argv: Annotated[tuple[str, ...], says("Of pgbench.")]
+    tps: Annotated[float | None, says("Of the steady part.")]
+    pgbench_tps: Annotated[float | None, says("Of the whole load, as pgbench printed it.")]
     latency_mean_ms: float | None
     percentiles: tuple[Percentile, ...]
     transactions_count: int | None
     failed_count: int | None
     skipped_count: int | None
-    late_count: Annotated[int | None, _says("Transactions above the latency limit.")]
-    steady_from_s: Annotated[float | None, _says("Start of the steady part, after the start of the load.")]
+    late_count: Annotated[int | None, says("Transactions above the latency limit.")]
+    steady_from_s: Annotated[float | None, says("Start of the steady part, after the start of the load.")]
     log_sampling_rate: float
     restore_s: float
-    load_cpu_s: Annotated[float | None, _says("CPU seconds of pgbench.")]
+    load_cpu_s: Annotated[float | None, says("CPU seconds of pgbench.")]
     counts_per_transaction: dict[str, float | None]
     shares: dict[str, float | None]
     statements: tuple[StatementTime, ...]
     events: tuple[Event, ...]
-    settings: Annotated[tuple[SettingFact, ...], _says("Those that are not the built-in default.")]
-    unknown_lines: Annotated[tuple[str, ...], _says("What pgbench printed and pgdyno did not understand.")]
+    settings: Annotated[tuple[SettingFact, ...], says("Those that are not the built-in default.")]
+    unknown_lines: Annotated[tuple[str, ...], says("What pgbench printed and pgdyno did not understand.")]
     gaps: tuple[Gap, ...]
     doubts: tuple[Doubt, ...]
-    predictions: Annotated[tuple[PredictionDocument, ...], _says("Made before the trial ran, each with its error.")]
-    disk: Annotated[DiskJoinDocument | None, _says("Against the disk's card; null without one.")]
-    time: Annotated[TransactionTime | None, _says("Where its transactions' time went; null where nobody looked.")]
+    predictions: Annotated[tuple[PredictionDocument, ...], says("Made before the trial ran, each with its error.")]
+    disk: Annotated[DiskJoinDocument | None, says("Against the disk's card; null without one.")]
+    time: Annotated[TransactionTime | None, says("Where its transactions' time went; null where nobody looked.")]
 
 
 class WorkloadDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,55 +85,53 @@ class WorkloadDocument(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     planned: PlannedWorkload
     durability_given_up: Annotated[
-        tuple[str, ...], _says("Settings of its trials with which a crash may lose committed transactions.")
+        tuple[str, ...], says("Settings of its trials with which a crash may lose committed transactions.")
     ]
     tps: Estimate
-    latency_ms: Annotated[dict[str, Estimate], _says("By name: mean, p50, p90, p95, p99, p99.9, max.")]
-    health: Annotated[tuple[HealthDocument, ...], _says("The counters that DBAs watch, over its trials.")]
-    bottleneck: Annotated[Bottleneck | None, _says("What limits it; null where no trial can be judged.")]
+    latency_ms: Annotated[dict[str, Estimate], says("By name: mean, p50, p90, p95, p99, p99.9, max.")]
+    health: Annotated[tuple[HealthDocument, ...], says("The counters that DBAs watch, over its trials.")]
+    bottleneck: Annotated[Bottleneck | None, says("What limits it; null where no trial can be judged.")]
     trials: tuple[TrialDocument, ...]
 
 
 class ReportDocument(msgspec.Struct, frozen=True, kw_only=True):
     """A report of pgdyno. Absent is null, with the reason beside it where there is one; never 0."""
 
-    format: Annotated[str, _says("Always pgdyno-report.")]
-    version: Annotated[int, _says("Of this form.")]
+    format: Annotated[str, says("Always pgdyno-report.")]
+    version: Annotated[int, says("Of this form.")]
     name: str
-    summary: Annotated[str, _says("What was measured on what, in a sentence.")]
-    started_at: Annotated[str, _says("ISO 8601 with offset.")]
+    summary: Annotated[str, says("What was measured on what, in a sentence.")]
+    started_at: Annotated[str, says("ISO 8601 with offset.")]
     record_dir: str
     command: tuple[str, ...]
     tool_versions: dict[str, str]
     durability_given_up: Annotated[
-        tuple[str, ...], _says("Settings with which a crash may lose committed transactions.")
+        tuple[str, ...], says("Settings with which a crash may lose committed transactions.")
     ]
-    findings: Annotated[tuple[Finding, ...], _says("What weakens the figures, worst first.")]
+    findings: Annotated[tuple[Finding, ...], says("What weakens the figures, worst first.")]
     explanations: Annotated[
-        tuple[Finding, ...], _says("What makes the figures what they are: what limits each load first.")
+        tuple[Finding, ...], says("What makes the figures what they are: what limits each load first.")
     ]
-    not_judged: Annotated[tuple[str, ...], _says("Of which loads nobody can say what limits them, and why.")]
-    next_steps: Annotated[
-        tuple[StepDocument, ...], _says("The most certain gain first, and the largest of them first.")
-    ]
-    capacities: Annotated[tuple[Capacity, ...], _says("What the machine can carry of each load.")]
-    price: Annotated[StudyPrice | None, _says("What the machine and its transactions cost.")]
+    not_judged: Annotated[tuple[str, ...], says("Of which loads nobody can say what limits them, and why.")]
+    next_steps: Annotated[tuple[StepDocument, ...], says("The most certain gain first, and the largest of them first.")]
+    capacities: Annotated[tuple[Capacity, ...], says("What the machine can carry of each load.")]
+    price: Annotated[StudyPrice | None, says("What the machine and its transactions cost.")]
     experiment: Annotated[
-        ExperimentDocument | None, _says("Variants and verdicts; null for a study that compares nothing.")
+        ExperimentDocument | None, says("Variants and verdicts; null for a study that compares nothing.")
     ]
     search: Annotated[
-        SearchDocument | None, _says("The largest rate that holds a latency limit; null where none is sought.")
+        SearchDocument | None, says("The largest rate that holds a latency limit; null where none is sought.")
     ]
-    tuned: Annotated[TunedDocument | None, _says("Derived settings and what they gave; null for a study without them.")]
+    tuned: Annotated[TunedDocument | None, says("Derived settings and what they gave; null for a study without them.")]
     scaling: Annotated[
-        ScalingDocument | None, _says("The sweep over clients that followed, under what won; null where none did.")
+        ScalingDocument | None, says("The sweep over clients that followed, under what won; null where none did.")
     ]
     workloads: tuple[WorkloadDocument, ...]
     dataset: Dataset | None
-    choices: Annotated[tuple[Choice, ...], _says("What the study left open, what was chosen, and why.")]
+    choices: Annotated[tuple[Choice, ...], says("What the study left open, what was chosen, and why.")]
     server: ServerFacts
     host: HostFacts
-    disk: Annotated[OwnDiskDocument | None, _says("The card of the data's disk; null where it was not measured.")]
+    disk: Annotated[OwnDiskDocument | None, says("The card of the data's disk; null where it was not measured.")]
     study: Study
 
 

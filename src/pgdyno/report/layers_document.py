@@ -9,22 +9,19 @@ import msgspec
 from pgdyno.analyse.proof import Advice, CheckpointCycle, Gain, find_cycles, find_gains
 from pgdyno.analyse.verdict import Verdict
 from pgdyno.record.tuned import TunedSetting
+from pgdyno.report.described import says
 from pgdyno.report.input import ReportInput
 from pgdyno.report.layers import describe_proofs, describe_trades
-
-
-def _says(description: str) -> msgspec.Meta:
-    return msgspec.Meta(description=description)
 
 
 class GainDocument(msgspec.Struct, frozen=True, kw_only=True):
     """What the set, or one layer of it, gains on a workload."""
 
     workload: str
-    advice: Annotated[Advice, _says("What it comes to, for this workload.")]
+    advice: Annotated[Advice, says("What it comes to, for this workload.")]
     verdict: Annotated[
         Verdict | None,
-        _says("Of the whole set over stock, or over the set without the layer; null where not measured."),
+        says("Of the whole set over stock, or over the set without the layer; null where not measured."),
     ]
 
 
@@ -32,9 +29,9 @@ class LayerDocument(msgspec.Struct, frozen=True, kw_only=True):
     """Settings that are kept or dropped together."""
 
     name: str
-    settings: Annotated[tuple[str, ...], _says("Those that were tried, by name.")]
-    arm: Annotated[str | None, _says("The variant without it; null where layers were not taken apart.")]
-    trades: Annotated[str, _says("What it costs beside speed.")]
+    settings: Annotated[tuple[str, ...], says("Those that were tried, by name.")]
+    arm: Annotated[str | None, says("The variant without it; null where layers were not taken apart.")]
+    trades: Annotated[str, says("What it costs beside speed.")]
     gains: tuple[GainDocument, ...]
 
 
@@ -42,11 +39,11 @@ class TunedDocument(msgspec.Struct, frozen=True, kw_only=True):
     """Derived settings, and what they gave here."""
 
     derived_for: str
-    sentences: Annotated[tuple[str, ...], _says("Whether they are faster than stock, in words.")]
-    gains: Annotated[tuple[GainDocument, ...], _says("Of the whole set over stock.")]
+    sentences: Annotated[tuple[str, ...], says("Whether they are faster than stock, in words.")]
+    gains: Annotated[tuple[GainDocument, ...], says("Of the whole set over stock.")]
     layers: tuple[LayerDocument, ...]
     settings: tuple[TunedSetting, ...]
-    checkpoints: Annotated[tuple[CheckpointCycle, ...], _says("How much of the checkpoints' cycle trials held.")]
+    checkpoints: Annotated[tuple[CheckpointCycle, ...], says("How much of the checkpoints' cycle trials held.")]
     notes: tuple[str, ...]
 
 

@@ -11,6 +11,7 @@ import msgspec
 from pgdyno.analyse.predictions import DISTANCE, IMAGES, READS, TPS, Judged
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.record.predictions import PredictionInput
+from pgdyno.report.described import says
 from pgdyno.report.format import format_bytes, format_number, format_seconds
 from pgdyno.report.table import Table, columns, number, text
 
@@ -29,16 +30,16 @@ REMARK = (
 class PredictionDocument(msgspec.Struct, frozen=True, kw_only=True):
     """A prediction that was made before the trial, and what the trial showed."""
 
-    name: Annotated[str, msgspec.Meta(description="`tps`, a counter per transaction, or `checkpoint_distance_bytes`.")]
+    name: Annotated[str, says("`tps`, a counter per transaction, or `checkpoint_distance_bytes`.")]
     value: float
-    low: Annotated[float | None, msgspec.Meta(description="Of its inputs' intervals; null without one.")]
+    low: Annotated[float | None, says("Of its inputs' intervals; null without one.")]
     high: float | None
     unit: str
     model: str
     inputs: tuple[PredictionInput, ...]
     measured: float | None
-    error_ratio: Annotated[float | None, msgspec.Meta(description="Predicted over measured, less 1.")]
-    reason: Annotated[str | None, msgspec.Meta(description="Why there is no error.")]
+    error_ratio: Annotated[float | None, says("Predicted over measured, less 1.")]
+    reason: Annotated[str | None, says("Why there is no error.")]
 
 
 def make_predictions(trial: TrialAnalysis) -> tuple[PredictionDocument, ...]:

@@ -13,6 +13,7 @@ from pgdyno.analyse.capacity_tiers import Tiers
 from pgdyno.analyse.record_difference import Difference
 from pgdyno.analyse.records_comparison import Figure, PairComparison, RecordComparison
 from pgdyno.record.types import HostFacts, ServerFacts
+from pgdyno.report.described import says
 from pgdyno.report.grid import Grid
 from pgdyno.report.markdown import escape, format_table
 from pgdyno.report.paragraph import Paragraph
@@ -34,10 +35,6 @@ RECORDS_VERSION = 1
 TITLE = "Records side by side"
 
 
-def _says(description: str) -> msgspec.Meta:
-    return msgspec.Meta(description=description)
-
-
 class RecordDocument(msgspec.Struct, frozen=True, kw_only=True):
     """A record."""
 
@@ -56,7 +53,7 @@ class PairDocument(msgspec.Struct, frozen=True, kw_only=True):
     other: str
     is_refused: bool
     sentence: str
-    differences: Annotated[tuple[Difference, ...], _says("Gravest first; with a refusal there are no ratios.")]
+    differences: Annotated[tuple[Difference, ...], says("Gravest first; with a refusal there are no ratios.")]
     figures: tuple[Figure, ...]
 
 
@@ -64,7 +61,7 @@ class AgainstDocument(msgspec.Struct, frozen=True, kw_only=True):
     """A record against the first one."""
 
     name: str
-    is_refused: Annotated[bool, _says("Whether anything that was asked for gets no answer.")]
+    is_refused: Annotated[bool, says("Whether anything that was asked for gets no answer.")]
     pairs: tuple[PairDocument, ...]
     only_first: tuple[str, ...]
     only_other: tuple[str, ...]
@@ -79,7 +76,7 @@ class RecordsDocument(msgspec.Struct, frozen=True, kw_only=True):
     remark: str = REMARK
     records: tuple[RecordDocument, ...]
     against_first: tuple[AgainstDocument, ...]
-    tiers: Annotated[dict[str, Tiers], _says("By load, which machine for how much; none of one machine alone.")] = {}
+    tiers: Annotated[dict[str, Tiers], says("By load, which machine for how much; none of one machine alone.")] = {}
 
 
 def render_records(records: Sequence[NamedRecord], comparisons: Sequence[RecordComparison]) -> RenderableType:

@@ -11,6 +11,7 @@ import msgspec
 
 from pgdyno.analyse.types import ScalingStudy
 from pgdyno.plan.types import Choice
+from pgdyno.report.described import says
 from pgdyno.report.experiment_document import ExperimentDocument, make_experiment
 from pgdyno.report.experiment_words import describe_experiment
 from pgdyno.report.input import ReportInput
@@ -20,9 +21,9 @@ from pgdyno.report.method import describe_method
 class ScalingDocument(msgspec.Struct, frozen=True, kw_only=True):
     """A sweep over clients that followed the comparison: a study of its own."""
 
-    record_dir: Annotated[str, msgspec.Meta(description="Of its own record.")]
-    arm: Annotated[str | None, msgspec.Meta(description="The variant whose settings it ran under.")]
-    choices: Annotated[tuple[Choice, ...], msgspec.Meta(description="What was chosen for it, and why.")]
+    record_dir: Annotated[str, says("Of its own record.")]
+    arm: Annotated[str | None, says("The variant whose settings it ran under.")]
+    choices: Annotated[tuple[Choice, ...], says("What was chosen for it, and why.")]
     experiment: ExperimentDocument
 
 

@@ -7,20 +7,17 @@ from typing import Annotated
 import msgspec
 
 from pgdyno.analyse.rate_search import RateSearch
+from pgdyno.report.described import says
 from pgdyno.report.input import ReportInput
 from pgdyno.report.search_words import answer_searches, describe_search_error
-
-
-def _says(description: str) -> msgspec.Meta:
-    return msgspec.Meta(description=description)
 
 
 class WorkloadSearchDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The search on one workload."""
 
     workload: str
-    sentences: Annotated[tuple[str, ...], _says("The answer in words.")]
-    found: Annotated[RateSearch, _says("Capacity, answer, and every rate with its trials.")]
+    sentences: Annotated[tuple[str, ...], says("The answer in words.")]
+    found: Annotated[RateSearch, says("Capacity, answer, and every rate with its trials.")]
 
 
 class SearchDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,11 +25,11 @@ class SearchDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     limit_ms: float
     percentile: float
-    allowed_ratio: Annotated[float, _says("The share of scheduled transactions that may miss the limit.")]
+    allowed_ratio: Annotated[float, says("The share of scheduled transactions that may miss the limit.")]
     resolution_ratio: float
-    alpha: Annotated[float, _says("The share of false answers that each workload's search was allowed.")]
+    alpha: Annotated[float, says("The share of false answers that each workload's search was allowed.")]
     budget_s: float | None
-    error_rate: Annotated[str, _says("What share of answers may be false, in words.")]
+    error_rate: Annotated[str, says("What share of answers may be false, in words.")]
     workloads: tuple[WorkloadSearchDocument, ...]
 
 

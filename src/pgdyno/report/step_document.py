@@ -6,21 +6,18 @@ from typing import Annotated
 
 import msgspec
 
+from pgdyno.report.described import says
 from pgdyno.report.next_steps import Standing, Step
-
-
-def _says(description: str) -> msgspec.Meta:
-    return msgspec.Meta(description=description)
 
 
 class StepDocument(msgspec.Struct, frozen=True, kw_only=True):
     """Something to do next."""
 
-    standing: Annotated[Standing, _says("What is known of its gain; a what-if gives up durability and is no advice.")]
+    standing: Annotated[Standing, says("What is known of its gain; a what-if gives up durability and is no advice.")]
     words: str
-    gain: Annotated[str, _says("With its interval; empty where nobody knows.")]
+    gain: Annotated[str, says("With its interval; empty where nobody knows.")]
     gain_ratio: float | None
-    caution: Annotated[str, _says("What speaks against it.")]
+    caution: Annotated[str, says("What speaks against it.")]
     workloads: tuple[str, ...]
 
 
