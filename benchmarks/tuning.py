@@ -39,6 +39,7 @@ from tuning_studies import PARTS, STOCK, Machine, compose, look_at
 from pgdyno.analyse.comparison import Comparison, Question
 from pgdyno.analyse.study import analyse_study
 from pgdyno.errors import PgdynoError
+from pgdyno.explain.finding import Finding
 from pgdyno.flow.study import Place, resume_study, run_study
 from pgdyno.record.store import RecordStore
 from pgdyno.record.trial_data import read_trial_data
@@ -67,6 +68,10 @@ class Told:
     def say(self, text: str) -> None:
         """A note."""
         print(f"  note: {text}", flush=True)
+
+    def show_finding(self, finding: Finding) -> None:
+        """What stands in the way of a fair measurement."""
+        print(f"  {finding.severity.value}: {finding.claim} {finding.evidence}", flush=True)
 
     def confirm(self, question: str, *, default: bool) -> bool:
         """Whoever starts this has been told how long it takes."""

@@ -84,6 +84,15 @@ def test_what_cannot_be_meant(loaded: Bench, arguments: tuple[str, ...], code: i
     loaded.assert_nothing_runs()
 
 
+def test_what_spoils_the_figures_is_called_so_before_and_after(loaded: Bench) -> None:
+    done = loaded.run("bench", *SMALL, "--workload", "select-only", "--set", "fsync=off", "--out", "unsafe")
+    assert done.returncode == 0, done.stderr
+    (told,) = (line for line in done.stderr.splitlines() if "fsync = off" in line)
+    assert told.startswith("critical (spoils the figures): ")
+    found = json.loads((loaded.folder / "unsafe" / "report.json").read_text())["findings"]
+    assert {one["severity"] for one in found if "fsync" in one["claim"]} == {"critical"}
+
+
 def test_what_a_trial_will_show_is_written_before_it_and_held_against_the_disk_after(loaded: Bench) -> None:
     """With a card that the home keeps, of today: nothing is measured of the disk."""
     card = make_card(look=read_tunables(loaded.home).disk, made_at=local_now().astimezone(dt.UTC))

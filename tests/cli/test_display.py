@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from pgdyno.cli.display import Display, describe_plan
+from pgdyno.explain.finding import Finding, Severity
 from pgdyno.plan.plan import Machine, Plan, plan_study
 from pgdyno.plan.scaling import plan_scaling
 from pgdyno.run.clock import monotonic_s
@@ -72,6 +74,46 @@ def test_the_load_of_a_comparison_is_that_of_all_variants(varied: dict[str, obje
     raw = {"workload": [{"name": "tpcb-like"}], "sweep": [varied], "experiment": {"minutes": 600}}
     said = "\n".join(describe_plan(plan_study(make_study(raw, source="test", folder=Path()), MACHINE)))
     assert all(part in said.replace("rounds", "round").replace("blocks", "block") for part in words.split("|")), said
+
+
+@pytest.mark.parametrize(
+    ("severity", "begins", "colour"),
+    [
+        (Severity.CRITICAL, "critical (spoils the figures): The CPU is shared.", "\x1b[1;31mcritical"),
+        (Severity.WARNING, "warning (costs speed): The CPU is shared.", "\x1b[1;33mwarning"),
+    ],
+)
+def test_a_finding_is_called_at_the_beginning_what_the_report_calls_it(
+    severity: Severity, begins: str, colour: str
+) -> None:
+    finding = Finding(
+        severity=severity,
+        claim="The CPU is shared.",
+        evidence="9 % stolen [/]",
+        advice="`pgdyno check` says when it is not.",
+    )
+    shown = []
+    for no_color in (True, False):
+        out = io.StringIO()
+        display = Display(quiet=True)
+        display.console = Console(file=out, width=40, force_terminal=True, no_color=no_color, legacy_windows=False)
+        display.show_finding(finding)
+        shown.append(out.getvalue())
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", shown[0])
+    assert plain == f"{begins} 9 % stolen [/]. `pgdyno check` says when it is not.\n"
+    assert shown[1].startswith(colour)
+
+
+def test_an_answer_that_never_comes_is_no_yes(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Teletype(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    display = Display()
+    display.console = Console(file=io.StringIO(), force_terminal=True)
+    for typed, answer in (("", False), ("n\n", False), ("y\n", True)):
+        monkeypatch.setattr("sys.stdin", Teletype(typed))
+        assert display.confirm("go on?", default=True) is answer
 
 
 def test_the_sweep_that_follows_is_told_with_the_plan() -> None:

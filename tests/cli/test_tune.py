@@ -16,6 +16,7 @@ import msgspec
 import pytest
 
 from pgdyno.errors import HostError, PgdynoError, SpecError
+from pgdyno.explain.finding import Finding
 from pgdyno.facts.gucs import same_value
 from pgdyno.flow.apply import AppliedTuning, apply
 from pgdyno.flow.restore import restore_host
@@ -274,6 +275,7 @@ class Answering:
     def show_load(self, *, tps: float, latency_ms: float | None) -> None: ...
     def end_step(self, result: str) -> None: ...
     def say(self, text: str) -> None: ...
+    def show_finding(self, finding: Finding) -> None: ...
 
 
 def applied(asked: Question, *, may_restart: bool) -> bytes:

@@ -17,7 +17,9 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, Tex
 from rich.text import Text
 
 from pgdyno.errors import with_program
+from pgdyno.explain.finding import Finding
 from pgdyno.plan.plan import Plan, PlannedWorkload, apply_arm
+from pgdyno.report.preflight import MEANINGS, SEVERITY_STYLES
 from pgdyno.run.clock import monotonic_s
 from pgdyno.run.program import program_name
 from pgdyno.spec.variant import DesignKind
@@ -125,13 +127,23 @@ class Display(AbstractContextManager["Display"]):
         """Print a remark."""
         self.console.print(f"[yellow]note:[/yellow] {escape(with_program(text, program_name()))}", soft_wrap=True)
 
+    def show_finding(self, finding: Finding) -> None:
+        """Print a finding as the report will call it, with what it means for the figures."""
+        words = with_program(f"{finding.claim} {finding.evidence}. {finding.advice}".strip(), program_name())
+        severity = (finding.severity.value, SEVERITY_STYLES[finding.severity])
+        self.console.print(Text.assemble(severity, f" ({MEANINGS[finding.severity]}): {words}"), soft_wrap=True)
+
     def confirm(self, question: str, *, default: bool) -> bool:
         """Ask on a terminal, unless --yes answered already; where nobody can be asked, `default` is the answer."""
         if self._assume_yes:
             return True
         if not (self.console.is_terminal and sys.stdin.isatty()):
             return default
-        return self.console.input(f"{escape(question)} [y/N] ").strip().lower() in {"y", "yes"}
+        try:
+            return self.console.input(f"{escape(question)} [y/N] ").strip().lower() in {"y", "yes"}
+        except EOFError:
+            # Ctrl-D is no yes.
+            return False
 
     def _tell(self, lines: Sequence[str], last: str, total_s: float) -> None:
         # A plan that is announced after first steps counts anew.

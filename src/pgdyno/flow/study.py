@@ -248,7 +248,7 @@ def _bench_ready(study: Study, place: Place, ui: Ui) -> Iterator[Ready]:
         ui.end_step(f"PostgreSQL {installation.facts.version}, {cpus}, data on {disk}")
         for finding in find_obstacles(host, preflight):
             if finding.severity is not Severity.NOTE:
-                ui.say(f"{finding.claim} {finding.evidence}. {finding.advice}".strip())
+                ui.show_finding(finding)
         if study.server.port is not None:
             ui.say(f"while a trial runs, look on with: {looking_on(home, study.server.port)}")
         scales = find_loaded_scales(home, installation, study.data)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from pgdyno.explain.finding import Finding
 from pgdyno.plan.plan import Plan
 
 
@@ -31,6 +32,9 @@ class Ui(Protocol):
 
     def say(self, text: str) -> None:
         """Something the user should know, which is no error."""
+
+    def show_finding(self, finding: Finding) -> None:
+        """What stands between this machine and a fair measurement."""
 
     def confirm(self, question: str, *, default: bool) -> bool:
         """Ask before something long or something that deletes; `default` where nobody can be asked."""

@@ -20,7 +20,9 @@ from pgdyno.report.paragraph import Paragraph
 
 CHECK_VERSION = 1
 SEVERITY_WORDS = {Severity.CRITICAL: "spoils", Severity.WARNING: "costs speed", Severity.NOTE: "note"}
-_STYLES = {Severity.CRITICAL: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "bold"}
+SEVERITY_STYLES = {Severity.CRITICAL: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "bold"}
+MEANINGS = {Severity.CRITICAL: "spoils the figures", Severity.WARNING: "costs speed", Severity.NOTE: "worth knowing"}
+"""What a finding of each severity means for what is going to be measured."""
 _COUNTED = {
     Severity.CRITICAL: ("would spoil a measurement", "would spoil a measurement"),
     Severity.WARNING: ("costs speed", "cost speed"),
@@ -106,6 +108,8 @@ def summarise(findings: Sequence[Finding]) -> str:
 
 def _render_finding(finding: Finding) -> list[RenderableType]:
     of = f" ({finding.workload})" if finding.workload else ""
-    head = Text.assemble((f"{SEVERITY_WORDS[finding.severity]}: ", _STYLES[finding.severity]), finding.claim, of)
+    head = Text.assemble(
+        (f"{SEVERITY_WORDS[finding.severity]}: ", SEVERITY_STYLES[finding.severity]), finding.claim, of
+    )
     parts = (("seen", finding.evidence), ("why", finding.why), ("mend", finding.advice))
     return [Paragraph(head, by=0), *(Paragraph(f"{name}: {words}") for name, words in parts if words), ""]
