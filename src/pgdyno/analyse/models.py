@@ -245,8 +245,6 @@ def predict_reads(classes: Sequence[PageClass], *, buffers_count: float) -> Cach
         classes: Of all pages that transactions access, those always held left out.
         buffers_count: Buffers that there are for them.
     """
-    from scipy.optimize import brentq  # noqa: PLC0415 - most commands predict nothing
-
     _check_positive(buffers_count=buffers_count)
     for one in classes:
         _check_positive(pages_count=one.pages_count, accesses_per_transaction=one.accesses_per_transaction)
@@ -255,6 +253,8 @@ def predict_reads(classes: Sequence[PageClass], *, buffers_count: float) -> Cach
     if pages.sum() <= buffers_count:
         hits = dict.fromkeys((one.name for one in classes), 1.0)
         return CacheForecast(hit_ratio=hits, reads_per_transaction=0.0, memory_transactions=math.inf)
+    from scipy.optimize import brentq  # noqa: PLC0415 - a third of a second, and only for data that do not fit
+
     rates = accesses / pages
 
     def overfull(memory: float) -> float:

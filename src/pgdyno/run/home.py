@@ -109,13 +109,13 @@ class Home:
             if not entry.name.isdigit():
                 continue
             try:
-                cwd = str((entry / "cwd").readlink())
+                if not str((entry / "cwd").readlink()).startswith(inside):
+                    continue
                 status = (entry / "status").read_text(encoding="utf-8", errors="replace")
             except OSError:
                 continue
             facts = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
-            is_ours = facts["Name"] == _PROGRAM and int(facts["Uid"].split()[0]) == self.user.uid
-            if is_ours and cwd.startswith(inside):
+            if facts["Name"] == _PROGRAM and int(facts["Uid"].split()[0]) == self.user.uid:
                 yield int(entry.name)
 
 
