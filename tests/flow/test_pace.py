@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+import pytest
+
+from pgdyno.flow.pace import find_overrun_s
+
+
+@pytest.mark.parametrize(
+    ("turns", "turn_s", "fits"),
+    [
+        # Seven turns of 24 s were announced, 168 s.
+        (6, 24.0, True),
+        (7, 24.0, False),
+        # One more would end 29 s late, none ends 1 s late.
+        (6, 28.2, False),
+        # One more ends 10 s late, none 15 s early.
+        (6, 25.4, True),
+        # Quick ones may be more than were announced: one more ends 12 s late, none 8 s early.
+        (8, 20.0, False),
+        (7, 20.0, True),
+        (1, 400.0, False),
+    ],
+)
+def test_one_more_turn_is_nearer_to_what_was_announced_or_not(turns: int, turn_s: float, fits: bool) -> None:
+    overrun_s = find_overrun_s(1000.0 + turns * turn_s, began_s=1000.0, allowed_s=168.0, turns=turns)
+    assert (overrun_s <= 0) is fits
