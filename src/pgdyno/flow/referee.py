@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import msgspec
-
 from pgdyno.analyse.comparison import Comparison, Round, compare, primary_metric
 from pgdyno.analyse.rounds import rounds_of_block, rounds_of_trials
 from pgdyno.analyse.scaling import points_undecided
-from pgdyno.analyse.study import analyse_trial
 from pgdyno.analyse.sweep import analyse_clients
+from pgdyno.analyse.trial import measure_trial
 from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.plan.experiment import Experiment, is_client_sweep
 from pgdyno.plan.plan import PlannedTrial
@@ -57,11 +55,8 @@ class Referee:
                 self._slice_s[planned.workload] = data.record.slice_s
         else:
             workload = self._record.plan.find_load(planned)
-            analysed = analyse_trial(self._record, workload, data)
-            # A long sweep has thousands of trials: what only reports draw is made again for them.
-            self._trials[planned.workload].append(
-                msgspec.structs.replace(analysed, charts={}, events=(), statements=())
-            )
+            # Figures alone: the next trial waits, and a long sweep keeps thousands.
+            self._trials[planned.workload].append(measure_trial(self._record, workload, data))
         self._review()
 
     def give_up(self, arm: str) -> None:

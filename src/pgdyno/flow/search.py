@@ -11,7 +11,7 @@ from itertools import count
 import msgspec
 
 from pgdyno.analyse.rate_search import NextTrial, RateSearch, WorkloadSearch
-from pgdyno.analyse.study import analyse_trial
+from pgdyno.analyse.trial import measure_trial
 from pgdyno.flow.steps import describe_outcome, prepare_stage, tell_failure, trial_step
 from pgdyno.flow.ui import Ui
 from pgdyno.plan.plan import PlannedTrial, Step
@@ -34,7 +34,9 @@ def run_search(
     searcher.take_finished(store)
     finished = store.finished_numbers()
     steps = [step for step in record.plan.steps if step.trial is not None and step.trial.number not in finished]
-    end_s = monotonic_s() + sum(step.predicted_s for step in steps)
+    planned_s = sum(step.predicted_s for step in steps)
+    end_s = monotonic_s() + planned_s
+    ui.limit(predicted_s=planned_s, within_s=planned_s)
     is_longer_told = False
     for step in steps:
         trial = step.trial
@@ -76,8 +78,8 @@ class Searcher:
         """Take a finished trial."""
         data = read_trial_data(store.trial_dir(trial.planned.number), trial)
         load = self._record.plan.find_load(trial.planned)
-        analysed = analyse_trial(self._record, load, data) if trial.planned.rate_tps is None else None
-        tps = None if analysed is None else analysed.tps or analysed.pgbench_tps
+        figures = measure_trial(self._record, load, data) if trial.planned.rate_tps is None else None
+        tps = None if figures is None else figures.tps or figures.pgbench_tps
         self._searches[trial.planned.workload].take(data, tps=tps)
 
     def next_trial(self, workload: str) -> NextTrial | None:

@@ -1,0 +1,29 @@
+"""A trial's figures alone, as whoever runs trials asks for them between two: the same as a report's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pgdyno.analyse.trial import analyse_trial, measure_trial
+from pgdyno.record.store import open_record
+from pgdyno.record.trial_data import read_trial_data
+
+RECORDS = Path(__file__).parents[1] / "data" / "records"
+EXPLAINS = frozenset(
+    {"charts", "events", "statements", "predictions", "disk", "health", "time", "episodes", "episodes_absent", "episode_causes"}
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["v1-pg15", "v1-pg18"])
+def test_figures_alone_are_those_of_the_whole_analysis(name: str) -> None:
+    store = open_record(RECORDS / name)
+    record = store.read_record()
+    for trial in store.read_trials():
+        data, load = read_trial_data(store.trial_dir(trial.planned.number), trial), record.plan.find_load(trial.planned)
+        figures, whole = measure_trial(record, load, data), analyse_trial(record, load, data)
+        different = {field for field in whole.__struct_fields__ if getattr(figures, field) != getattr(whole, field)}
+        assert {"charts", "health"} <= different <= EXPLAINS
+        assert figures.tps is not None
+        assert figures.shares["cpu_busy_ratio"] is not None
