@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from pgdyno.analyse.charts import chart_trial
-from pgdyno.analyse.episode import Episode, EpisodeKind
-from pgdyno.analyse.episode_causes import Cause, EpisodeCauses, find_causes
+from pgdyno.analyse.episode import Cause, Episode, EpisodeCauses, EpisodeKind
+from pgdyno.analyse.episode_causes import find_causes
 from pgdyno.analyse.episodes import find_trial_episodes
 from pgdyno.record.trial_data import TrialData
 from pgdyno.record.types import SettingFact

@@ -3,8 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from pgdyno.analyse.episode import Episode, EpisodeKind
-from pgdyno.analyse.episode_causes import Cause, EpisodeCauses, Suspect
+from pgdyno.analyse.episode import Cause, Episode, EpisodeCauses, EpisodeKind, Suspect
 from pgdyno.analyse.study import analyse_study
 from pgdyno.analyse.types import StudyAnalysis
 from pgdyno.explain.doubts import find_doubts

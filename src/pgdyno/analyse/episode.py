@@ -1,4 +1,4 @@
-"""What happens within a trial over time: values only, which `episodes` finds and explanations name causes for."""
+"""What happens within a trial over time, and what it may come from: values only, which `episodes` and `episode_causes` find."""
 
 from __future__ import annotations
 
@@ -55,3 +55,44 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
     """From its low until the level before was reached again; None where that did not happen."""
     settled_s: float | None = None
     """From its beginning until 95 % of the change was done; None where it has no such moment."""
+
+
+class Cause(enum.Enum):
+    """What may lie behind an episode."""
+
+    CHECKPOINT = "checkpoint"
+    FULL_PAGE_IMAGES = "full-page images after a checkpoint"
+    DIRTY_LIMIT = "the kernel's limit for dirty memory"
+    WRITEBACK = "the kernel's write-back"
+    CREDITS = "a burst of the disk that ended"
+    DEVICE = "a disk that became slower"
+    AUTOVACUUM = "autovacuum"
+    STEAL = "CPU time taken by the hypervisor"
+    QUOTA = "the CPU quota of a control group"
+    OTHERS = "other programs"
+
+
+class Suspect(msgspec.Struct, frozen=True, kw_only=True):
+    """A cause that was looked at."""
+
+    cause: Cause
+    fits: bool
+    """In time and in size."""
+    text: str
+    """Its figures before and in the episode, in a clause."""
+    explained_ratio: float | None = None
+    """Share of the change that it explains; None where that cannot be reckoned."""
+
+
+class EpisodeCauses(msgspec.Struct, frozen=True, kw_only=True):
+    """The suspects of an episode: those that fit, best first, then the others."""
+
+    episode: Episode
+    suspects: tuple[Suspect, ...]
+    absent: tuple[str, ...] = ()
+    """What could not be looked at, and why."""
+
+    @property
+    def named(self) -> tuple[Suspect, ...]:
+        """Those that fit; empty: the cause is unknown."""
+        return tuple(one for one in self.suspects if one.fits)

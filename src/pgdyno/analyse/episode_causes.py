@@ -9,15 +9,14 @@ It refuses to look for causes of rises: a trial that warms up, or recovers, is t
 
 from __future__ import annotations
 
-import enum
 import math
 from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 import numpy as np
 
-from pgdyno.analyse.episode import WORSE, Episode
-from pgdyno.analyse.episodes_scene import TOLERANCE_S, Before, EpisodeScene, Span
+from pgdyno.analyse.episode import WORSE, Cause, Episode, EpisodeCauses, Suspect
+from pgdyno.analyse.episodes_scene import TOLERANCE_S, Contrast, EpisodeScene, Span
 from pgdyno.record.trial_data import TrialData
 from pgdyno.units import format_bytes
 
@@ -41,51 +40,8 @@ _FLAT_SPREAD = 0.05
 _PLATEAU_FALL = 0.85
 _ROUND_RATIO = 0.02
 _ROUND = (1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.5, 8.0)
-
-
-class Cause(enum.Enum):
-    """What may lie behind an episode."""
-
-    CHECKPOINT = "checkpoint"
-    FULL_PAGE_IMAGES = "full-page images after a checkpoint"
-    DIRTY_LIMIT = "the kernel's limit for dirty memory"
-    WRITEBACK = "the kernel's write-back"
-    CREDITS = "a burst of the disk that ended"
-    DEVICE = "a disk that became slower"
-    AUTOVACUUM = "autovacuum"
-    STEAL = "CPU time taken by the hypervisor"
-    QUOTA = "the CPU quota of a control group"
-    OTHERS = "other programs"
-
-
 # A disk whose burst has ended is slower; CPUs that a quota leaves free are taken by others.
 _ECHOES = ((Cause.CREDITS, Cause.DEVICE), (Cause.QUOTA, Cause.OTHERS))
-
-
-class Suspect(msgspec.Struct, frozen=True, kw_only=True):
-    """A cause that was looked at."""
-
-    cause: Cause
-    fits: bool
-    """In time and in size."""
-    text: str
-    """Its figures before and in the episode, in a clause."""
-    explained_ratio: float | None = None
-    """Share of the change that it explains; None where that cannot be reckoned."""
-
-
-class EpisodeCauses(msgspec.Struct, frozen=True, kw_only=True):
-    """The suspects of an episode: those that fit, best first, then the others."""
-
-    episode: Episode
-    suspects: tuple[Suspect, ...]
-    absent: tuple[str, ...] = ()
-    """What could not be looked at, and why."""
-
-    @property
-    def named(self) -> tuple[Suspect, ...]:
-        """Those that fit; empty: the cause is unknown."""
-        return tuple(one for one in self.suspects if one.fits)
 
 
 def find_causes(data: TrialData, episodes: Sequence[Episode], *, device: str | None) -> tuple[EpisodeCauses, ...]:
@@ -282,7 +238,7 @@ def _find_busier(scene: EpisodeScene) -> str | None:
     return None
 
 
-def _is_enough(wait: Before, scene: EpisodeScene) -> bool:
+def _is_enough(wait: Contrast, scene: EpisodeScene) -> bool:
     """Whether longer waits for the disk can have made transactions so much longer."""
     one, summary = scene.episode, scene.data.pgbench
     if one.metric != "tps":
@@ -320,15 +276,15 @@ def _say_spans(spans: Sequence[Span], scene: EpisodeScene) -> str:
     return f"{spans[0].what} began at {times}{more} s, the change at {times_of} s"
 
 
-def _shares(seen: Before) -> str:
+def _shares(seen: Contrast) -> str:
     return f"{seen.before * 100:.1f} to {seen.during * 100:.1f} %"
 
 
-def _rates(seen: Before) -> str:
+def _rates(seen: Contrast) -> str:
     return f"{seen.before / 1e6:,.1f} to {seen.during / 1e6:,.1f} MB/s"
 
 
-def _amounts(seen: Before) -> str:
+def _amounts(seen: Contrast) -> str:
     return f"{seen.before / 1e6:,.1f} to {seen.during / 1e6:,.1f} MB"
 
 

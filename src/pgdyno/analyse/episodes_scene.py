@@ -39,7 +39,7 @@ TOLERANCE_S = 3.0
 """How far an episode's beginning and its cause may lie apart: levels are looked for in means of 3 s."""
 
 
-class Before(msgspec.Struct, frozen=True, kw_only=True):
+class Contrast(msgspec.Struct, frozen=True, kw_only=True):
     """A metric's mean before an episode and in it, in its unit."""
 
     before: float
@@ -85,14 +85,14 @@ class EpisodeScene:
             return (one.from_s,)
         return tuple(np.arange(one.from_s, self.length_s, one.period_s).tolist())
 
-    def compare(self, name: str) -> Before | None:
+    def compare(self, name: str) -> Contrast | None:
         """A metric before and in the episode; None where it was not seen in both."""
         values = self.values_in(name)
         if values is None:
             return None
         before, during = values
         is_apart = bool(np.quantile(during, 1 - _MOST) > np.quantile(before, _MOST))
-        return Before(before=float(before.mean()), during=float(during.mean()), is_apart=is_apart)
+        return Contrast(before=float(before.mean()), during=float(during.mean()), is_apart=is_apart)
 
     def values_in(self, name: str) -> tuple[_Floats, _Floats] | None:
         """A metric's values before and in the episode, without those that are absent; None where there are none."""
@@ -151,7 +151,7 @@ class EpisodeScene:
             return ()
         return tuple(one for one in spans if any(is_with(one, at_s) for at_s in self.begins_s))
 
-    def cover_ratios(self, spans: Sequence[Span]) -> Before:
+    def cover_ratios(self, spans: Sequence[Span]) -> Contrast:
         """Share of the time before the episode and in it in which one of the spans was under way."""
         length_s = self.length_s if np.isfinite(self.length_s) else self.begins_s[-1] + _DURING_S
         at = np.arange(0.0, length_s, 0.1)
@@ -159,7 +159,7 @@ class EpisodeScene:
         for one in spans:
             under_way |= (at >= one.from_s) & (at <= one.until_s)
         before, during = (float(under_way[chosen].mean()) if chosen.any() else 0.0 for chosen in self._windows(at))
-        return Before(before=before, during=during, is_apart=during > before)
+        return Contrast(before=before, during=during, is_apart=during > before)
 
     def _windows(self, t_s: _Floats) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         one = self.episode

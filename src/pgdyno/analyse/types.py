@@ -12,8 +12,7 @@ import msgspec
 from pgdyno.analyse.capacity import Capacity
 from pgdyno.analyse.comparison import Comparison
 from pgdyno.analyse.disk_join import DiskJoin
-from pgdyno.analyse.episode import Episode
-from pgdyno.analyse.episode_causes import EpisodeCauses
+from pgdyno.analyse.episode import Episode, EpisodeCauses
 from pgdyno.analyse.estimate import Doubt, Estimate
 from pgdyno.analyse.health_rows import HealthRow
 from pgdyno.analyse.pilot import SliceChoice

@@ -13,8 +13,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from pgdyno.analyse.episode import NOTHING_RATIO, WORSE, Episode, EpisodeKind
-from pgdyno.analyse.episode_causes import Cause, EpisodeCauses, Suspect
+from pgdyno.analyse.episode import NOTHING_RATIO, WORSE, Cause, Episode, EpisodeCauses, EpisodeKind, Suspect
 from pgdyno.analyse.types import ChartKind, StudyAnalysis, TrialAnalysis, WorkloadAnalysis
 from pgdyno.explain.finding import Finding, Rival, Severity
 from pgdyno.record.types import StudyRecord
