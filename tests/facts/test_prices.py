@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import importlib.resources
+import tomllib
+
 import pytest
 
 from pgdyno.errors import SpecError
 from pgdyno.facts.instances import find_instance, list_instances
-from pgdyno.facts.prices import REGION, Term, find_rate, list_spot_advice
+from pgdyno.facts.prices import REGION, Term, find_rate
+
+_FILE = importlib.resources.files("pgdyno.facts") / "prices.toml"
+SPOT = tomllib.loads(_FILE.read_text(encoding="utf-8"))["spot"]["instances"]
 
 
 def test_spot_is_for_instances_that_are_known() -> None:
     known = {instance.name for instance in list_instances()}
-    assert set(list_spot_advice()) <= known
-    assert len(list_spot_advice()) > 100
-    for advice in list_spot_advice().values():
-        assert 0 < advice.saving_percent < 95
-        assert advice.reclaimed.endswith("%")
+    assert set(SPOT) <= known
+    assert len(SPOT) > 100
+    for advice in SPOT.values():
+        assert 0 < advice["saving_percent"] < 95
+        assert advice["reclaimed"].endswith("%")
 
 
 def test_a_rate_on_demand_is_that_of_the_instances() -> None:
@@ -28,7 +34,7 @@ def test_a_rate_on_demand_is_that_of_the_instances() -> None:
 def test_a_spot_rate_is_the_saving_taken_off() -> None:
     rate = find_rate("c7g.2xlarge", REGION, Term.SPOT)
     assert rate is not None
-    saving = list_spot_advice()["c7g.2xlarge"].saving_percent
+    saving = SPOT["c7g.2xlarge"]["saving_percent"]
     assert rate.per_hour == pytest.approx(0.29 * (100 - saving) / 100)
     assert f"{saving} % less" in rate.how
     assert rate.date is not None

@@ -43,7 +43,7 @@ class Rate(msgspec.Struct, frozen=True, kw_only=True):
     source: str
 
 
-class SpotAdvice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _SpotAdvice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the provider says of an instance on the spot market."""
 
     saving_percent: int
@@ -56,7 +56,7 @@ class _Spot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     region: str
     date: dt.date
     source: str
-    instances: dict[str, SpotAdvice]
+    instances: dict[str, _SpotAdvice]
 
 
 class _Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -84,11 +84,6 @@ def find_rate(instance: str, region: str, term: Term) -> Rate | None:
         date=spot.date,
         source=spot.source,
     )
-
-
-def list_spot_advice() -> dict[str, SpotAdvice]:
-    """All that is known of the spot market, by instance."""
-    return dict(_read().spot.instances)
 
 
 @functools.cache
