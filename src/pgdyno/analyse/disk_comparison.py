@@ -21,9 +21,10 @@ from pgdyno.analyse.verdict import Outcome, Standing, VerdictKind, judge
 from pgdyno.analyse.welch import difference_of_logs
 from pgdyno.facts.metrics import Better
 
-# Two volumes of one kind differ by as much, and one from itself of yesterday.
 DELTA_RATIO = 0.10
+"""The largest difference that does not matter: two volumes of one kind differ by as much, and one from itself of yesterday."""
 ALPHA = 0.05
+"""The error rate of a whole table."""
 # Of a logarithm: beyond it nothing is known.
 _FAR = 100.0
 
@@ -39,15 +40,11 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     """Of its figure to the first one's, with the interval that the verdict rests on."""
 
 
-def compare_entries(
-    cards: Sequence[Sequence[Entry]], *, alpha: float = ALPHA, delta_ratio: float = DELTA_RATIO
-) -> tuple[Difference, ...]:
+def compare_entries(cards: Sequence[Sequence[Entry]]) -> tuple[Difference, ...]:
     """Every entry of every other card that the first one has too, judged as one family.
 
     Args:
         cards: Their entries; the first is what the others are held against.
-        alpha: The error rate of the whole table.
-        delta_ratio: The largest difference that does not matter.
     """
     reference = {entry.key: entry.estimate for entry in cards[0]}
     pairs = [
@@ -58,7 +55,7 @@ def compare_entries(
     ]
     # What was measured once, or only declared, can have no verdict whatever its figures are: it is not of the family.
     tested = [pair for pair in pairs if min(pair.first.n, pair.entry.estimate.n) > 1]
-    judged = _judge(tested, alpha=alpha, delta_ratio=delta_ratio)
+    judged = _judge(tested)
     return tuple(judged.get((pair.card, pair.entry.key)) or _leave_open(pair) for pair in pairs)
 
 
@@ -68,14 +65,14 @@ class _Pair(NamedTuple):
     entry: Entry
 
 
-def _judge(pairs: Sequence[_Pair], *, alpha: float, delta_ratio: float) -> dict[tuple[int, EntryKey], Difference]:
+def _judge(pairs: Sequence[_Pair]) -> dict[tuple[int, EntryKey], Difference]:
     """The verdicts of a family, by card and entry."""
     if not pairs:
         return {}
-    levels = alpha / np.arange(len(pairs), 0, -1.0)
+    levels = ALPHA / np.arange(len(pairs), 0, -1.0)
     stands = [_stand(pair, levels) for pair in pairs]
     family = Standing(*(np.stack(part) for part in zip(*stands, strict=True)))
-    outcomes, steps = judge(family, alpha=alpha, delta_ratio=delta_ratio)
+    outcomes, steps = judge(family, alpha=ALPHA, delta_ratio=DELTA_RATIO)
     return {
         (pair.card, pair.entry.key): Difference(
             key=pair.entry.key,

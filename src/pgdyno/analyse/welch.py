@@ -46,19 +46,19 @@ def difference_of_logs(first: Estimate, other: Estimate) -> LogDifference:
     )
 
 
-def ratio_of(first: Estimate, other: Estimate, *, confidence: float = CONFIDENCE) -> Estimate:
+def ratio_of(first: Estimate, other: Estimate) -> Estimate:
     """`other` over `first`; its n is the smaller one. Without an interval where one of them has none."""
     from scipy.special import stdtrit  # noqa: PLC0415 - only comparisons need it
 
     n = min(first.n, other.n)
-    plain = Estimate(value=None, low=None, high=None, n=n, unit="ratio", confidence=confidence)
+    plain = Estimate(value=None, low=None, high=None, n=n, unit="ratio")
     if first.value is None or other.value is None or first.value <= 0:
         return msgspec.structs.replace(plain, reason="one of the two has no figure")
     plain = msgspec.structs.replace(plain, value=other.value / first.value)
     if not (_has_logs(first) and _has_logs(other)):
         return msgspec.structs.replace(plain, reason="one of the two has no interval")
     found = difference_of_logs(first, other)
-    half = float(stdtrit(found.degrees, (1 + confidence) / 2)) * found.error
+    half = float(stdtrit(found.degrees, (1 + CONFIDENCE) / 2)) * found.error
     # What overflowed on the way here is no number, and as far.
     if not abs(found.value) + half <= _FAR:
         return msgspec.structs.replace(plain, reason="too few trials of one of the two")
