@@ -46,7 +46,7 @@ def judge_workload(record: StudyRecord, load: PlannedWorkload, trials: Sequence[
         trials: All of that load and variant.
     """
     judged = [
-        judge_trial(record, load, trial)
+        _judge_trial(record, load, trial)
         for trial in trials
         # Of variants that alternate within a trial nobody knows which one a wait was of.
         if trial.record.status is TrialStatus.FINISHED and trial.tps is not None and len(trial.record.planned.arms) <= 1
@@ -71,7 +71,7 @@ def judge_workload(record: StudyRecord, load: PlannedWorkload, trials: Sequence[
     )
 
 
-def judge_trial(record: StudyRecord, load: PlannedWorkload, trial: TrialAnalysis) -> Bottleneck:
+def _judge_trial(record: StudyRecord, load: PlannedWorkload, trial: TrialAnalysis) -> Bottleneck:
     """What limits a load in one trial."""
     return msgspec.structs.replace(_judge(record, load, trial), trial=trial.record.planned.number)
 

@@ -67,7 +67,7 @@ def find_capacities(record: StudyRecord, analysis: StudyAnalysis, limits: DiskLi
     return tuple(_reckon(load, limits) for load in _list_loads(record, analysis))
 
 
-def find_candidates(bounds: Sequence[Bound]) -> tuple[BoundKind, ...]:
+def _find_candidates(bounds: Sequence[Bound]) -> tuple[BoundKind, ...]:
     """Bounds that hold with any number of clients and may be the lowest of these, as far as their intervals tell."""
     firm = [bound for bound in bounds if bound.is_firm]
     least = min((math.inf if bound.tps.high is None else bound.tps.high for bound in firm), default=math.inf)
@@ -122,7 +122,7 @@ def _reckon(load: _Load, limits: DiskLimits | None) -> Capacity:
         nearness=nearness,
         standing=standing,
         bounds=bounds,
-        candidates=find_candidates(bounds),
+        candidates=_find_candidates(bounds),
         next=following if isinstance(following, NextLimit) else None,
         advice=advise_clients(load.workload, load.sweep, bounds=bounds, lowest=lowest, is_full=is_full),
         projections=project(bounds, standing, load.workload, load.record, absent=absent, sweep=load.sweep),
@@ -146,7 +146,7 @@ def _lowest_tps(bounds: Sequence[Bound]) -> Estimate:
     firm = [bound for bound in bounds if bound.is_firm]
     if not firm:
         return absent_estimate("no bound is known that holds", unit="tps")
-    kinds = find_candidates(bounds)
+    kinds = _find_candidates(bounds)
     candidates = [bound.tps for bound in firm if bound.kind in kinds]
     lows = [one.low for one in candidates if one.low is not None]
     highs = [one.high for one in candidates if one.high is not None]

@@ -98,15 +98,15 @@ def find_shapes(values: Floats) -> tuple[Fit, ...]:
         values: Evenly spaced, finite; shape (n,).
     """
     found = [one for each in _search(values, offset=0, total=len(values), depth=0) for one in _part(each, len(values))]
-    return fit_jointly(values, sorted(found, key=lambda one: (one.start, one.stop)))
+    return _fit_jointly(values, sorted(found, key=lambda one: (one.start, one.stop)))
 
 
-def measure_strength(values: Floats) -> tuple[float, Template]:
+def _measure_strength(values: Floats) -> tuple[float, Template]:
     """Twice the logarithm of the likelihood ratio of the best template against none, and that template."""
     return _measure(values, _family(len(values)), [_whiten_family(len(values), one) for one in _CORRELATIONS])
 
 
-def critical_strength(count: int) -> float:
+def _critical_strength(count: int) -> float:
     """What the strength of so many observations of noise rarely exceeds.
 
     Source: simulated, benchmarks/episodes.py; see docs/how-we-know.md.
@@ -114,7 +114,7 @@ def critical_strength(count: int) -> float:
     return 19.0 + 0.1 * count
 
 
-def fit_jointly(values: Floats, templates: Sequence[Template]) -> tuple[Fit, ...]:
+def _fit_jointly(values: Floats, templates: Sequence[Template]) -> tuple[Fit, ...]:
     """The sizes of all templates together. Intervals are the union over all correlations that fit about as well.
 
     Source: profile likelihood, with chi-squared(1) / 2 = 1.92 below the best correlation.
@@ -147,14 +147,14 @@ def fit_jointly(values: Floats, templates: Sequence[Template]) -> tuple[Fit, ...
 def _search(values: Floats, *, offset: float, total: int, depth: int) -> Iterator[Template]:
     if len(values) < LEAST_OBSERVATIONS or depth == _DEEPEST or not np.ptp(values) > 0.0:
         return
-    strength, coarse = measure_strength(values)
-    if strength <= critical_strength(len(values)):
+    strength, coarse = _measure_strength(values)
+    if strength <= _critical_strength(len(values)):
         return
     template = _refine(values, coarse)
     yield _move(template, offset, total)
     # A slope or a cycle is part of all; a second one on top of it is its own rest.
     if template.shape in {Shape.STEP, Shape.DENT}:
-        rest = values - fit_jointly(values, [template])[0].size * template.draw(len(values))
+        rest = values - _fit_jointly(values, [template])[0].size * template.draw(len(values))
         edges = sorted({0, round(template.start), round(template.stop), len(values)})
         for begin, end in itertools.pairwise(edges):
             yield from _search(rest[begin:end], offset=offset + begin, total=total, depth=depth + 1)

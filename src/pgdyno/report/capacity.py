@@ -47,7 +47,7 @@ _STANDINGS = {
 
 def describe_capacity(capacity: Capacity) -> tuple[str, ...]:
     """Its ceiling, what binds next, and how many clients are best, each in a sentence."""
-    found = [_describe_ceiling(capacity), describe_clients(capacity.advice)]
+    found = [_describe_ceiling(capacity), _describe_clients(capacity.advice)]
     if capacity.next is not None:
         found.insert(1, _describe_next(capacity.next))
     elif capacity.binding is not None:
@@ -55,7 +55,7 @@ def describe_capacity(capacity: Capacity) -> tuple[str, ...]:
     return tuple(found)
 
 
-def describe_clients(advice: ClientAdvice) -> str:
+def _describe_clients(advice: ClientAdvice) -> str:
     """`16 sessions at work [8 – 24] give all that can be had, by the knee of …`; a hint is called one."""
     if advice.clients is not None and advice.low is not None and advice.high is not None:
         ends = f"[{advice.low:,} – {advice.high:,}]"

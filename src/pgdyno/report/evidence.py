@@ -58,7 +58,7 @@ def _list_sections(report: ReportInput) -> Iterator[Section]:
         if tables:
             yield Section(
                 title=f"What this machine can carry of {capacity.workload}",
-                anchor=name_capacity(number),
+                anchor=_name_capacity(number),
                 words=describe_capacity(capacity),
                 tables=tables,
             )
@@ -73,7 +73,7 @@ def _list_sections(report: ReportInput) -> Iterator[Section]:
         )
 
 
-def name_capacity(number: int) -> str:
+def _name_capacity(number: int) -> str:
     """The id of a capacity's part of the page, of its place in the analysis from 1."""
     return f"capacity{number}"
 
