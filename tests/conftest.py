@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -42,6 +43,9 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    # Else each of the hundreds of programs that tests start compiles all of its source anew.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     if _is_ci() and (config.option.markexpr or config.option.keyword or config.option.deselect):
         raise pytest.UsageError("CI may not leave out tests")
 
@@ -50,7 +54,11 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whole programs and servers first: a file that takes minutes must not begin when all the others are done."""
     rooms = ("cli", "setup", "run")
-    items.sort(key=lambda item: (*rooms, item.path.parent.name).index(item.path.parent.name))
+    # They change the same settings of the machine: side by side, one would wait for the other.
+    apart = {"test_apply.py": -1, "test_apply_killed.py": 1}
+    items.sort(
+        key=lambda item: ((*rooms, item.path.parent.name).index(item.path.parent.name), apart.get(item.path.name, 0))
+    )
 
 
 @pytest.hookimpl(wrapper=True)

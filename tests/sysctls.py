@@ -17,7 +17,7 @@ from pgdyno.run.process import find_server_user
 from pgdyno.run.sysctl import read_sysctl
 
 _CLONE_NEWNET = 0x40000000
-_LOCK = Path("/var/tmp/pgdyno-test-sysctls.lock")
+_LOCKS = Path("/var/tmp/pgdyno-test-sysctls")
 
 SETTING = "net.core.somaxconn"
 OTHER = "net.ipv4.tcp_keepalive_time"
@@ -43,10 +43,18 @@ def own_network() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def machine_settings(*names: str) -> Iterator[None]:
-    """Settings of the whole machine, one test at a time, and as before whatever the test did."""
-    with _LOCK.open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+def machine_settings(*names: str, alone: bool = False) -> Iterator[None]:
+    """Settings of the whole machine, as before whatever the test did; each of them one test at a time.
+
+    Args:
+        names: What the test changes.
+        alone: It may change others, too: no other test changes any meanwhile.
+    """
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_locked("all", fcntl.LOCK_EX if alone else fcntl.LOCK_SH))
+        # In one order for all, so that no two wait for each other.
+        for name in sorted(names):
+            stack.enter_context(_locked(name, fcntl.LOCK_EX))
         before = {name: read_sysctl(name) for name in names}
         try:
             yield
@@ -55,6 +63,14 @@ def machine_settings(*names: str) -> Iterator[None]:
                 if read_sysctl(name) != value and not (value == "0" and name.endswith("_bytes")):
                     write(name, value)
             assert {name: read_sysctl(name) for name in names} == before
+
+
+@contextlib.contextmanager
+def _locked(name: str, how: int) -> Iterator[None]:
+    _LOCKS.mkdir(mode=0o777, exist_ok=True)
+    with (_LOCKS / name).open("a") as lock:
+        fcntl.flock(lock, how)
+        yield
 
 
 def write(name: str, value: str) -> None:

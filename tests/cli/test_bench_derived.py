@@ -53,7 +53,7 @@ def run_and_stop(bench: Bench) -> None:
 
 
 def test_layers_are_told_in_every_form_and_everything_is_undone(bench: Bench) -> None:
-    with machine_settings(*WATCHED):
+    with machine_settings(*WATCHED, alone=True):
         run_and_stop(bench)
     bench.assert_nothing_runs()
     document = bench.json("report", "out")
