@@ -8,9 +8,16 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from pgdyno.analyse.records_comparison import compare_records
+from pgdyno.explain.finding import Rival
 from pgdyno.report.html import render_html
+from pgdyno.report.input import ReportInput
+from pgdyno.report.records import NamedRecord
+from pgdyno.report.records_html import render_records_html
+from tests.analyse.test_records_gate import change_load, changed
 from tests.report.browser import CHROMIUM, Browser
 from tests.report.build import build_report
 from tests.report.build_comparison import build_client_sweep, build_paired, build_product, build_switchback
@@ -33,6 +40,10 @@ LEFT_OF_PAGE = """[...document.querySelectorAll('body *')].filter(e => {
   const box = e.getBoundingClientRect();
   return box.width > 0 && box.right > innerWidth + 1 && !e.closest('.scroll') && !e.closest('svg') && !e.closest('.unseen');
 }).map(e => e.outerHTML.slice(0, 80))"""
+
+
+ENDLESS = f"/srv/{'postgresql_18_' * 8}data"
+ENDLESS_NAME = f"db-{'0123456789' * 6}"
 
 
 @pytest.fixture(scope="module")
@@ -59,10 +70,40 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "derived": build_derived(),
         "explained": build_explained(is_hard=True),
         "explained-comparison": build_explained_comparison(),
+        "endless": _make_endless(),
     }
-    for name, report in reports.items():
-        (folder / f"{name}.html").write_text(render_html(report), encoding="utf-8")
-    return {name: folder / f"{name}.html" for name in reports}
+    texts = {name: render_html(report) for name, report in reports.items()}
+    side = changed(study=lambda record: record["host"].update(host_name=ENDLESS_NAME))
+    sides = [[side], [side], [changed(study=change_load(clients=9), side=side)]]
+    named = [NamedRecord(path=f"{ENDLESS}/{name}", record=side.record) for name in "abc"]
+    texts["records"] = render_records_html(named, compare_records(sides))
+    for name, text in texts.items():
+        (folder / f"{name}.html").write_text(text, encoding="utf-8")
+    return {name: folder / f"{name}.html" for name in texts}
+
+
+def _make_endless() -> ReportInput:
+    """A report with words that offer no place to break them wherever a path or a name may stand."""
+    report = build_explained(is_hard=True)
+    record = msgspec.structs.replace(
+        report.record, host=msgspec.structs.replace(report.record.host, host_name=ENDLESS_NAME)
+    )
+    rivals = (Rival(cause=f"{ENDLESS} is full", against=ENDLESS),)
+    told = {
+        "evidence": f"reads from {ENDLESS}",
+        "advice": f"`ls {ENDLESS}`",
+        "why": ENDLESS,
+        "confirm": f"`du {ENDLESS}`",
+    }
+    return msgspec.structs.replace(
+        report,
+        record=record,
+        record_dir=ENDLESS,
+        findings=tuple(msgspec.structs.replace(one, rivals=rivals, **told) for one in report.findings),
+        explanations=tuple(
+            msgspec.structs.replace(one, rivals=rivals, gain=ENDLESS, **told) for one in report.explanations
+        ),
+    )
 
 
 @pytest.mark.parametrize(
@@ -94,6 +135,16 @@ def test_drawn_quiet_and_within_its_width(
     assert len(drawn) == _DRAWN[name]
     assert browser.evaluate("document.documentElement.scrollWidth") <= width
     assert browser.evaluate(LEFT_OF_PAGE) == []
+
+
+@pytest.mark.parametrize("name", ["endless", "derived", "explained-comparison", "switchback", "records"])
+def test_a_phone_keeps_its_width_with_everything_open(browser: Browser, pages: dict[str, Path], name: str) -> None:
+    browser.open(pages[name], width=420)
+    browser.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+    assert browser.evaluate("document.documentElement.scrollWidth") <= 420
+    assert browser.evaluate(LEFT_OF_PAGE) == []
+    # A table is moved in its box: nobody reads one whose words are broken into letters.
+    assert browser.evaluate("[...document.querySelectorAll('.scroll')].some(e => e.scrollWidth > e.clientWidth)")
 
 
 @pytest.mark.parametrize("name", ["explained", "explained-comparison", "derived"])
