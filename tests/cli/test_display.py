@@ -176,6 +176,41 @@ def test_the_time_left_follows_the_pace_of_ended_steps_within_reason(
     assert display.remaining_s() == pytest.approx(left_s / 2)
 
 
+def test_a_first_step_says_nothing_of_those_to_come(clock: Clock) -> None:
+    display = Display(quiet=True)
+    display.announce((), total_s=1000.0)
+    display.begin_step("load scale 20", predicted_s=10.0)
+    clock.now_s += 100.0
+    display.end_step("")
+    seen = [display.remaining_s()]
+    for number in range(5):
+        display.begin_step(f"trial {number + 1}/5", predicted_s=10.0)
+        clock.now_s += 10.0
+        display.end_step("")
+        seen.append(display.remaining_s())
+    assert seen[:4] == [990.0, 980.0, 970.0, 960.0], "the plan's, until enough of it is done"
+    assert seen[5] == pytest.approx(940.0 * 70 / 60), "and what went wrong once counts once"
+    assert max(seen) / min(seen) < 1.2
+
+
+def test_trials_whose_time_is_limited_take_no_longer_at_any_pace(clock: Clock) -> None:
+    display = Display(quiet=True)
+    display.announce((), total_s=110.0)
+    display.limit(predicted_s=100.0, within_s=100.0)
+    for left_s in (80.0, 60.0, 40.0, 20.0, 0.0):
+        display.begin_step("trial", predicted_s=10.0)
+        clock.now_s += 20.0
+        display.end_step("")
+        # The report, predicted to take 10 s, follows at the trials' pace.
+        assert display.remaining_s() == pytest.approx(left_s + 20.0)
+    clock.now_s += 1.0
+    assert display.remaining_s() == pytest.approx(20.0)
+    display.limit(predicted_s=50.0, within_s=100.0)
+    assert display.remaining_s() == pytest.approx(120.0), "it goes on until something can be decided"
+    display.announce((), total_s=60.0)
+    assert display.remaining_s() == 60.0
+
+
 def test_the_bar_shows_the_time_left_by_the_plan(clock: Clock) -> None:
     out = io.StringIO()
     display = Display()

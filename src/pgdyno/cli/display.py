@@ -30,6 +30,8 @@ _REFRESH_PER_S = 2
 # Steps may run slower than predicted; more than twice as slow is one step's mishap, which says nothing of the others.
 # Faster ones, such as a scale that is loaded already, say nothing either.
 _SLOWEST_PACE = 2.0
+# Before so much of a plan is done, its first steps, which load data or look at the disk, would speak for all trials.
+_TELLING_SHARE = 0.05
 
 
 class _RemainingColumn(ProgressColumn):
@@ -66,6 +68,8 @@ class Display(AbstractContextManager["Display"]):
         self._title = ""
         self._predicted_s = 0.0
         self._began_s = 0.0
+        self._limited_s = 0.0
+        self._limit_at_s = 0.0
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
@@ -90,6 +94,10 @@ class Display(AbstractContextManager["Display"]):
         """Print what is going to be done; the bar starts with the next step."""
         self._tell(lines, f"about {format_minutes(total_s)}", total_s)
 
+    def limit(self, *, predicted_s: float, within_s: float) -> None:
+        """Keep the time left of the next steps below what they are given, whatever their pace."""
+        self._limited_s, self._limit_at_s = predicted_s, monotonic_s() + within_s
+
     def begin_step(self, title: str, *, predicted_s: float) -> None:
         """Name the step."""
         self._title, self._predicted_s, self._began_s = title, predicted_s, monotonic_s()
@@ -110,8 +118,8 @@ class Display(AbstractContextManager["Display"]):
         """Print the step's line."""
         elapsed_s = monotonic_s() - self._began_s
         self._done_s += self._predicted_s
-        if self._predicted_s:
-            self._spent_s += elapsed_s
+        self._limited_s = max(self._limited_s - self._predicted_s, 0.0)
+        self._spent_s += min(elapsed_s, self._predicted_s * _SLOWEST_PACE)
         self._predicted_s, self._began_s = 0.0, monotonic_s()
         self._update(live="")
         if not self._quiet:
@@ -119,9 +127,13 @@ class Display(AbstractContextManager["Display"]):
 
     def remaining_s(self) -> float:
         """What is left of the predicted time, at the pace of the steps that have ended."""
-        pace = self._spent_s / self._done_s if self._done_s else 1.0
+        is_telling = self._done_s > self._total_s * _TELLING_SHARE
+        pace = max(self._spent_s / self._done_s, 1.0) if is_telling else 1.0
         left_s = max(self._total_s - self._done_s - self._within_s(), 0.0)
-        return left_s * min(max(pace, 1.0), _SLOWEST_PACE)
+        limited_s = min(max(self._limited_s - self._within_s(), 0.0), left_s)
+        # What a comparison has not run when its time is over it leaves out.
+        within_limit_s = min(limited_s * pace, max(self._limit_at_s - monotonic_s(), 0.0))
+        return (left_s - limited_s) * pace + within_limit_s
 
     def say(self, text: str) -> None:
         """Print a remark."""
@@ -148,7 +160,7 @@ class Display(AbstractContextManager["Display"]):
     def _tell(self, lines: Sequence[str], last: str, total_s: float) -> None:
         # A plan that is announced after first steps counts anew.
         self.close()
-        self._done_s, self._spent_s, self._total_s = 0.0, 0.0, total_s
+        self._done_s, self._spent_s, self._total_s, self._limited_s = 0.0, 0.0, total_s, 0.0
         if not self._quiet:
             for line in lines:
                 self._print(line)

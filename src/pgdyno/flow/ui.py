@@ -18,6 +18,9 @@ class Ui(Protocol):
     def announce(self, lines: Sequence[str], *, total_s: float) -> None:
         """What is going to be done, which takes so long."""
 
+    def limit(self, *, predicted_s: float, within_s: float) -> None:
+        """Steps follow that are predicted to take so long, and end after `within_s` at the latest."""
+
     def begin_step(self, title: str, *, predicted_s: float) -> None:
         """A step begins."""
 
