@@ -92,6 +92,8 @@ def load(server: Server, *scripts: tuple[str, int], duration_s: float = 2.0, **m
         clients=3,
         threads=2,
         duration_s=duration_s,
+        # It leaves the CPUs to the tests beside it.
+        rate_tps=200.0,
     )
     return msgspec.structs.replace(run, **more)
 
@@ -124,7 +126,10 @@ def test_a_load_runs_as_the_unprivileged_user_and_all_of_it_is_kept(server: Serv
         seen.append(progress)
 
     outcome = pgbench_of(server).run_load(
-        load(server, duration_s=3.0, random_seed=7), directory=folder, on_progress=on_progress, on_start=pids.append
+        load(server, duration_s=3.0, random_seed=7, rate_tps=None),
+        directory=folder,
+        on_progress=on_progress,
+        on_start=pids.append,
     )
     assert owners == {server.home.user.uid}
     assert pids == [outcome.pid]

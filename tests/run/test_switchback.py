@@ -41,6 +41,8 @@ from tests.sysctls import machine_settings, needs_proc_sys
 
 pytestmark = pytest.mark.cluster
 MACHINE = Machine(version_major=18, cpu_count=2, memory_bytes=8 << 30, disk_free_bytes=10**11)
+# A load that leaves the CPUs to the tests beside it.
+GENTLE = {"name": "select-only", "rate_tps": 400.0}
 BOTH = pytest.mark.parametrize("major", [18, 15])
 
 
@@ -296,9 +298,7 @@ def test_what_a_running_server_does_not_take_is_told(
     home: Home, tmp_path: Path, settings: dict[str, SettingValue], words: str
 ) -> None:
     steering = Rounds("as it is", "wrong", times=9)
-    outcome = run_block(
-        home, tmp_path, (arm("as it is"), arm("wrong", settings)), steering, warm_up="0s", name="select-only"
-    )
+    outcome = run_block(home, tmp_path, (arm("as it is"), arm("wrong", settings)), steering, warm_up="0s", **GENTLE)
     assert outcome.record.status is TrialStatus.FAILED
     assert outcome.error is not None
     assert outcome.error.fact == "the running server does not take the settings of wrong"
@@ -316,7 +316,7 @@ def test_the_end_of_the_load_ends_the_slices(home: Home, tmp_path: Path) -> None
         steering,
         duration_s=4.0,
         warm_up="0s",
-        name="select-only",
+        **GENTLE,
     )
     data, slices, loads = read_block(tmp_path, outcome)
     record = outcome.record
@@ -335,9 +335,7 @@ def test_a_server_that_dies_in_a_slice_is_told_by_its_log(home: Home, tmp_path: 
             os.kill(postmaster_of(home), signal.SIGKILL)
 
     steering.on_review = kill
-    outcome = run_block(
-        home, tmp_path, (arm("a"), arm("b", {"commit_delay": 7})), steering, warm_up="0s", name="select-only"
-    )
+    outcome = run_block(home, tmp_path, (arm("a"), arm("b", {"commit_delay": 7})), steering, warm_up="0s", **GENTLE)
     assert outcome.record.status is TrialStatus.FAILED
     assert outcome.error is not None
     assert outcome.error.fact == "the server was killed by SIGKILL"
@@ -355,7 +353,7 @@ def test_a_session_that_dies_in_a_slice_ends_the_block(home: Home, tmp_path: Pat
             os.kill(int(sessions[0]), signal.SIGKILL)
 
     steering.on_review = kill_session
-    outcome = run_block(home, tmp_path, (arm("a"), arm("b", {"commit_delay": 7})), steering, name="select-only")
+    outcome = run_block(home, tmp_path, (arm("a"), arm("b", {"commit_delay": 7})), steering, **GENTLE)
     assert outcome.record.status is TrialStatus.FAILED
     assert outcome.error is not None
     # Whoever sees it first tells: all sessions end with the one that crashed.
@@ -375,9 +373,7 @@ def test_a_log_that_nobody_reads_ends_a_block(home: Home, tmp_path: Path) -> Non
                 os.kill(int(pid), signal.SIGKILL)
 
     steering.on_review = kill_reader
-    outcome = run_block(
-        home, tmp_path, (arm("a"), arm("b", {"commit_delay": 7})), steering, warm_up="0s", name="select-only"
-    )
+    outcome = run_block(home, tmp_path, (arm("a"), arm("b", {"commit_delay": 7})), steering, warm_up="0s", **GENTLE)
     assert outcome.error is not None
     assert outcome.error.fact == "the transaction log is lost, from which slices are counted"
     assert_nothing_is_left(home)
@@ -400,7 +396,7 @@ def test_kernel_settings_alternate_and_are_put_back_on_ctrl_c(home: Home, tmp_pa
         before = read_sysctl(name)
         watching = _watching(lambda: seen.add(read_sysctl(name)))
         with watching, pytest.raises(KeyboardInterrupt):
-            run_block(home, tmp_path, arms, steering, warm_up="0s", name="select-only")
+            run_block(home, tmp_path, arms, steering, warm_up="0s", **GENTLE)
         assert seen == {before, "2000", "4000"}
         assert read_sysctl(name) == before
     assert_nothing_is_left(home)
@@ -409,7 +405,7 @@ def test_kernel_settings_alternate_and_are_put_back_on_ctrl_c(home: Home, tmp_pa
 def test_a_fault_in_the_switching_is_not_swallowed(home: Home, tmp_path: Path) -> None:
     steering = Rounds("no such arm", times=1)
     with pytest.raises(KeyError, match="no such arm"):
-        run_block(home, tmp_path, (arm("a"), arm("b", {"commit_delay": 7})), steering, warm_up="0s", name="select-only")
+        run_block(home, tmp_path, (arm("a"), arm("b", {"commit_delay": 7})), steering, warm_up="0s", **GENTLE)
     assert_nothing_is_left(home)
 
 
