@@ -137,4 +137,4 @@ def _percent(value: float | None) -> str:
 
 def _say_disk(host: HostFacts) -> str:
     disk = host.data_disk
-    return f"{disk.filesystem} on {disk.block_device or disk.device}, {format_bytes(disk.size_bytes)}"
+    return f"{disk.filesystem} on {disk.shown_device}, {format_bytes(disk.size_bytes)}"

@@ -40,6 +40,11 @@ class DiskFacts(msgspec.Struct, frozen=True, kw_only=True):
     read_ahead_kb: int | None = None
 
     @property
+    def shown_device(self) -> str:
+        """The whole device where there is one, else as the mount table names it."""
+        return self.block_device or self.device
+
+    @property
     def is_in_memory(self) -> bool:
         """Whether nothing of it outlives the machine."""
         return self.filesystem in _IN_MEMORY

@@ -73,7 +73,7 @@ def describe_study(report: ReportInput) -> str:
         f" on {servers.get(server_count, 'the PostgreSQL that each variant names')}{where},"
         f" {format_cpus(host.usable_cpu_count)} ({host.cpu_model}),"
         f" {format_bytes(host.usable_memory_bytes)} of memory and data on {disk.filesystem}"
-        f" ({disk.block_device or disk.device})."
+        f" ({disk.shown_device})."
     )
 
 
@@ -111,7 +111,7 @@ def describe_bench(report: ReportInput) -> str:
     size = f"{format_cpus(host.usable_cpu_count)}, {format_bytes(host.usable_memory_bytes)} of memory"
     return (
         f"PostgreSQL {record.server.version.partition(' ')[0]}, {describe_settings(report)}; {after_name(host, size)},"
-        f" {host.data_disk.filesystem} on {host.data_disk.block_device or host.data_disk.device};"
+        f" {host.data_disk.filesystem} on {host.data_disk.shown_device};"
         f" scale {record.plan.scale:,}"
     )
 

@@ -11,7 +11,7 @@ def describe_machine(host: HostFacts) -> str:
     disk = host.data_disk
     return (
         f"{format_cpus(host.usable_cpu_count)} ({host.cpu_model}), {format_bytes(host.usable_memory_bytes)} of memory,"
-        f" {disk.filesystem} on {disk.block_device or disk.device}"
+        f" {disk.filesystem} on {disk.shown_device}"
     )
 
 

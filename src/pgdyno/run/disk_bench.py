@@ -240,5 +240,4 @@ def find_neighbours(path: Path) -> Iterator[str]:
 
 def _device_of(path: Path) -> str:
     """The whole disk, since its partitions share what it can do; where there is none, what is mounted."""
-    facts = read_disk_facts(path)
-    return facts.block_device or facts.device
+    return read_disk_facts(path).shown_device
