@@ -17,6 +17,7 @@ from pgdyno.report.format import format_estimate, format_number, format_within
 from pgdyno.report.grid import Grid
 from pgdyno.report.paragraph import Paragraph
 from pgdyno.report.table import Column, Table, columns, text
+from pgdyno.report.terminal_parts import show_table
 
 _TOLD = (VerdictKind.FASTER, VerdictKind.SLOWER, VerdictKind.EQUIVALENT)
 
@@ -33,7 +34,7 @@ def render_comparison(views: Sequence[CardView], differences: Sequence[Differenc
         parts += ["", Grid(figures_table(views, range(first, min(first + _BESIDE, len(views)))))]
     for place in range(1, len(views)):
         table = ratios_table(views, differences, place)
-        parts += ["", Text(table.caption, style="bold underline"), Grid(table)]
+        parts += ["", *show_table(table)]
     parts += ["", *(Paragraph(words, by=0) for words in describe_comparison(views, differences)), ""]
     parts.append(Paragraph(REMARK, by=0))
     return Group(*parts)

@@ -18,8 +18,7 @@ from pgdyno.report.grid import Grid
 from pgdyno.report.layout import ceilings_table, explain_layout
 from pgdyno.report.paragraph import Paragraph
 from pgdyno.report.table import Table
-
-_STYLES = {Severity.CRITICAL: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "bold"}
+from pgdyno.report.terminal_parts import SEVERITY_STYLES, make_heading, show_table
 
 
 def render_cards(views: Sequence[CardView]) -> RenderableType:
@@ -31,7 +30,9 @@ def render_cards(views: Sequence[CardView]) -> RenderableType:
 def render_findings(findings: Sequence[Finding]) -> Iterator[RenderableType]:
     """The gravest first, each with what was seen, why it matters and what to do."""
     for finding in findings:
-        yield Paragraph(Text.assemble((f"{finding.severity.value}: ", _STYLES[finding.severity]), finding.claim), by=0)
+        yield Paragraph(
+            Text.assemble((f"{finding.severity.value}: ", SEVERITY_STYLES[finding.severity]), finding.claim), by=0
+        )
         words = (finding.evidence, finding.why) if finding.severity is not Severity.NOTE else (finding.evidence,)
         yield from (Paragraph(one) for one in (*words, finding.advice) if one)
 
@@ -53,7 +54,7 @@ def _render(view: CardView) -> Iterator[RenderableType]:
         yield from (Paragraph(words) for words in explain_layout(layout))
     meaning = explain_for_postgresql(view)
     if meaning:
-        yield from ("", Text("What that means for PostgreSQL", style="bold underline"))
+        yield from ("", make_heading("What that means for PostgreSQL"))
         yield from (Paragraph(words) for words in meaning)
     if others:
         yield from ("", *render_findings(others))
@@ -65,7 +66,7 @@ def _render(view: CardView) -> Iterator[RenderableType]:
 
 def _section(table: Table | None) -> Iterator[RenderableType]:
     if table is not None:
-        yield from ("", Text(table.caption, style="bold underline"), Grid(table))
+        yield from ("", *show_table(table))
 
 
 def _rest(view: CardView) -> Iterator[RenderableType]:

@@ -17,8 +17,7 @@ from pgdyno.report.grid import Grid
 from pgdyno.report.health import describe_health
 from pgdyno.report.input import ReportInput
 from pgdyno.report.paragraph import Paragraph
-
-_HEADING = "bold underline"
+from pgdyno.report.terminal_parts import make_heading
 
 
 def render_explanation(report: ReportInput, *, change: str = "") -> RenderableType:
@@ -43,7 +42,7 @@ def _list_times(report: ReportInput) -> Iterator[RenderableType]:
         table = time_table(workload, is_short=True)
         if table is not None:
             yield ""
-            yield Paragraph(Text(f"{workload.name}: {table.caption}", style=_HEADING), by=0)
+            yield Paragraph(make_heading(f"{workload.name}: {table.caption}"), by=0)
             yield Grid(table)
 
 
@@ -51,7 +50,7 @@ def _list_projections(report: ReportInput, change: str) -> Iterator[RenderableTy
     told = [describe_projection(one, change) for one in report.analysis.capacities]
     if any(told):
         yield ""
-        yield Paragraph(Text(f"With {change}: projected, not measured", style=_HEADING), by=0)
+        yield Paragraph(make_heading(f"With {change}: projected, not measured"), by=0)
         yield from (Paragraph(one) for one in told if one)
 
 
@@ -64,7 +63,7 @@ def _list_health(report: ReportInput) -> Iterator[RenderableType]:
             said.setdefault(words, []).append(workload.name)
     for words, names in said.items():
         yield ""
-        yield Paragraph(Text(f"{join_places(tuple(names))}: counters DBAs watch", style=_HEADING), by=0)
+        yield Paragraph(make_heading(f"{join_places(tuple(names))}: counters DBAs watch"), by=0)
         yield from (Paragraph(one) for one in words)
 
 
@@ -72,6 +71,6 @@ def _list_doubts(report: ReportInput) -> Iterator[RenderableType]:
     findings = list_findings(report)
     if findings:
         yield ""
-        yield Text("what weakens the figures", style=_HEADING)
+        yield make_heading("what weakens the figures")
     for one in findings:
         yield Paragraph(Text.assemble((f"{one.badge}: ", "bold"), one.claim, f" ({one.of})" if one.of else ""))

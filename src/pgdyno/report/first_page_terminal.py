@@ -12,8 +12,8 @@ from pgdyno.report.first_page import FirstPage
 from pgdyno.report.next_steps import Step
 from pgdyno.report.paragraph import Paragraph
 from pgdyno.report.places import describe_places
+from pgdyno.report.terminal_parts import make_heading
 
-_HEADING = "bold underline"
 _STYLES = {
     "critical": "bold red", "warning": "bold yellow", "note": "bold",
     "proven": "bold green", "strong": "bold green", "likely": "bold yellow", "expected": "bold cyan", "what-if": "bold red",
@@ -31,7 +31,7 @@ def list_first_page(page: FirstPage, *, is_full: bool = False) -> Iterator[Rende
     if page.alarm:
         yield Paragraph(Text(page.alarm, style="bold red"), by=0)
         yield ""
-    yield Text("what limits this server", style=_HEADING)
+    yield make_heading("what limits this server")
     for one in page.explained if is_full else page.shown:
         yield from _list_explained(one, is_full=is_full)
     if page.folded and not is_full:
@@ -41,12 +41,12 @@ def list_first_page(page: FirstPage, *, is_full: bool = False) -> Iterator[Rende
     steps = page.steps if is_full else page.next_steps[:_MOST_SHORT_STEPS]
     if steps:
         yield ""
-        yield Text("what to do next", style=_HEADING)
+        yield make_heading("what to do next")
     for number, step in enumerate(steps, start=1):
         yield from _list_step(number, step)
     if page.costs:
         yield ""
-        yield Text("what it costs", style=_HEADING)
+        yield make_heading("what it costs")
         yield from (Paragraph(words) for words in page.costs)
 
 

@@ -16,6 +16,7 @@ from pgdyno.report.input import ReportInput
 from pgdyno.report.layers import describe_gain, describe_layer, describe_lead, describe_proofs, list_layers
 from pgdyno.report.method import describe_error_rate, describe_noise, is_noise_loud
 from pgdyno.report.paragraph import Paragraph
+from pgdyno.report.terminal_parts import make_heading
 
 
 def list_proof(report: ReportInput) -> list[RenderableType]:
@@ -33,7 +34,7 @@ def list_proof(report: ReportInput) -> list[RenderableType]:
         return [*lines, *list_answers(report)]
     for claim, figures in describe_proofs(report):
         lines += [Paragraph(Text.assemble((claim, "bold"), f": {figures}."), by=0), ""]
-    lines.append(Text("what each layer gave here", style="bold underline"))
+    lines.append(make_heading("what each layer gave here"))
     for layer, gains in list_layers(report):
         lines.append(Paragraph(Text.assemble((layer.name, "bold"), f": {describe_layer(gains)}")))
         lines += [Paragraph(f"{gain.workload}: {describe_gain(gain)}", by=4) for gain in gains]

@@ -18,6 +18,7 @@ from pgdyno.report.layout import (
     explain_layouts,
 )
 from pgdyno.report.paragraph import Paragraph
+from pgdyno.report.terminal_parts import show_table
 
 _UNDECLARED = (
     "What it allows is not known: nothing is declared of it (--host FILE), and nothing here limits it."
@@ -49,5 +50,5 @@ def _render(view: LayoutView) -> Iterator[RenderableType]:
     if ceilings is None:
         yield from ("", Paragraph(_UNDECLARED if view.declared is None else _NO_FIGURES))
     else:
-        yield from ("", Text(ceilings.caption, style="bold underline"), Grid(ceilings))
+        yield from ("", *show_table(ceilings))
     yield from (Paragraph(words) for words in explain_layout(view))

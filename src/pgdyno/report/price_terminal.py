@@ -7,19 +7,18 @@ from collections.abc import Iterator, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from pgdyno.report.grid import Grid
 from pgdyno.report.paragraph import Paragraph
 from pgdyno.report.price_hosts import hosts_table
 from pgdyno.report.price_tables import alternatives_table, cost_table, load_table, worth_table
 from pgdyno.report.price_words import PricedRecord, describe_price, explain_price
-from pgdyno.report.table import Table
+from pgdyno.report.terminal_parts import show_table
 
 
 def render_prices(priced: Sequence[PricedRecord]) -> RenderableType:
     """Each record by itself, and several of them side by side."""
     lines = [line for one in priced for line in (*_render(one), "")]
     if len(priced) > 1:
-        lines += [*_section(hosts_table(priced)), ""]
+        lines += [*show_table(hosts_table(priced)), ""]
     return Group(*lines[:-1])
 
 
@@ -32,12 +31,7 @@ def _render(one: PricedRecord) -> Iterator[RenderableType]:
     for table in (cost_table(price), worth_table(price), load_table(price), alternatives_table(price)):
         if table is not None:
             yield ""
-            yield from _section(table)
+            yield from show_table(table)
     if price.cost.costs:
         yield ""
     yield from (Paragraph(words, by=0) for words in explain_price(price))
-
-
-def _section(table: Table) -> Iterator[RenderableType]:
-    yield Text(table.caption, style="bold underline")
-    yield Grid(table)

@@ -14,7 +14,6 @@ from pgdyno.analyse.record_difference import Difference
 from pgdyno.analyse.records_comparison import Figure, PairComparison, RecordComparison
 from pgdyno.record.types import HostFacts, ServerFacts
 from pgdyno.report.described import says
-from pgdyno.report.grid import Grid
 from pgdyno.report.markdown import escape, format_table
 from pgdyno.report.paragraph import Paragraph
 from pgdyno.report.records import (
@@ -30,6 +29,7 @@ from pgdyno.report.records import (
 )
 from pgdyno.report.records_tiers import TIERS_TITLE, list_tier_parts, list_tiers
 from pgdyno.report.table import Table
+from pgdyno.report.terminal_parts import show_table
 
 RECORDS_VERSION = 1
 TITLE = "Records side by side"
@@ -89,7 +89,7 @@ def render_records(records: Sequence[NamedRecord], comparisons: Sequence[RecordC
     said = [part for comparison in comparisons for part in list_parts(comparison, names)]
     for part in (*said, *list_tier_parts(records, comparisons)):
         if isinstance(part, Table):
-            parts += ["", Text(part.caption, style="bold underline"), Grid(part)]
+            parts += ["", *show_table(part)]
         else:
             style = "bold red" if part.startswith("refused:") else ""
             parts += ["", Paragraph(Text(part, style=style), by=2)]

@@ -15,6 +15,7 @@ from rich.text import Text
 from pgdyno.report.comparison import describe_change
 from pgdyno.report.kept_report import ProvenGain, Retest
 from pgdyno.report.paragraph import Paragraph
+from pgdyno.report.terminal_parts import make_heading
 
 _MOST_SETTINGS = 4
 
@@ -88,9 +89,9 @@ def render_journal(journal: StudyJournal) -> RenderableType:
     for machine in dict.fromkeys(entry.machine for entry in journal.entries):
         called = _list_names(journal, machine)
         heading = f"{', '.join(called)}: {machine}" if called else machine
-        parts += [Paragraph(Text(heading, style="bold underline"), by=0), *_render_machine(journal, machine), ""]
+        parts += [Paragraph(make_heading(heading), by=0), *_render_machine(journal, machine), ""]
     if journal.unreadable:
-        parts.append(Paragraph(Text("could not be read", style="bold underline"), by=0))
+        parts.append(Paragraph(make_heading("could not be read"), by=0))
         parts += [Paragraph(f"{one.path}: {one.problem}") for one in journal.unreadable]
     return Group(*parts)
 

@@ -27,11 +27,11 @@ from pgdyno.report.paragraph import Paragraph
 from pgdyno.report.predictions import describe_predictions
 from pgdyno.report.scaling import scaling_report
 from pgdyno.report.search_terminal import list_search_answers
+from pgdyno.report.terminal_parts import SEVERITY_STYLES, make_heading
 
 # Leaves room for the figures on a line of 80; a longer name pushes its own line alone.
 _MOST_NAME = 24
 _SHOWN_PERCENTILES = ("p50", "p95", "p99")
-_STYLES = {Severity.CRITICAL: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "bold"}
 
 
 def render_terminal(report: ReportInput) -> RenderableType:
@@ -50,10 +50,10 @@ def render_terminal(report: ReportInput) -> RenderableType:
     lines += ["", *list_first_page(make_first_page(report))]
     findings = list_findings(report)
     if findings:
-        lines += ["", Text("what weakens the figures", style="bold underline")]
+        lines += ["", make_heading("what weakens the figures")]
     for finding in findings:
         of = f" ({finding.of})" if finding.of else ""
-        claim = Text.assemble((f"{finding.severity.value}: ", _STYLES[finding.severity]), finding.claim, of)
+        claim = Text.assemble((f"{finding.severity.value}: ", SEVERITY_STYLES[finding.severity]), finding.claim, of)
         lines.append(Paragraph(claim, by=0))
         if finding.severity is not Severity.NOTE:
             lines += [Paragraph(words) for words in (*finding.evidence, finding.advice) if words]

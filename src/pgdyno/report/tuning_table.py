@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 from rich.console import Group, RenderableType
-from rich.text import Text
 
 from pgdyno.errors import with_program
 from pgdyno.report.columns import Columns, Row, widths_of
 from pgdyno.report.format import ABSENT, format_bytes
 from pgdyno.report.paragraph import Paragraph
+from pgdyno.report.terminal_parts import make_heading
 from pgdyno.report.tuning import (
     COST_WORDS,
     TuningView,
@@ -140,7 +140,7 @@ def _row(view: TuningView, one: Derived) -> Row:
 
 
 def _section(title: str, body: Sequence[RenderableType]) -> list[RenderableType]:
-    return [Text(title, style="bold underline"), *body, ""] if body else []
+    return [make_heading(title), *body, ""] if body else []
 
 
 def _figures(title: str, rows: Sequence[Row]) -> list[RenderableType]:
