@@ -12,7 +12,7 @@ from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.explain.bottleneck import LIMITS
 from pgdyno.explain.finding import Severity
 from pgdyno.report import content
-from pgdyno.report.answers import WorkloadAnswers, answer_study
+from pgdyno.report.answers import answer_study
 from pgdyno.report.experiment_words import join_names
 from pgdyno.report.finding_words import (
     EVERYWHERE,
@@ -62,19 +62,13 @@ class FirstPage(msgspec.Struct, frozen=True, kw_only=True):
         return self.steps[:_MOST_STEPS]
 
 
-def make_first_page(report: ReportInput, compared: tuple[WorkloadAnswers, ...] | None = None) -> FirstPage:
-    """The first page of a study's report.
-
-    Args:
-        report: What to report.
-        compared: Its answers, where the caller has them.
-    """
-    answers = answer_study(report) if compared is None else compared
+def make_first_page(report: ReportInput) -> FirstPage:
+    """The first page of a study's report."""
     explained = list_explanations(report)
     return FirstPage(
         explained=explained,
         not_judged=_list_not_judged(report),
-        steps=list_steps(report, answers, explained),
+        steps=list_steps(report, answer_study(report), explained),
         costs=describe_costs(report),
         alarm=_describe_alarm(report),
     )

@@ -59,7 +59,7 @@ def render_markdown(report: ReportInput) -> str:
         *_verdicts(report, compared),
         *_curves(sweep),
         *_found(searched),
-        *_first_page(make_first_page(report, compared)),
+        *_first_page(make_first_page(report)),
         *_findings(report),
         *(block for answers in compared for block in _comparison(report, answers)),
         *(block for answer in searched for block in _search(report, answer)),

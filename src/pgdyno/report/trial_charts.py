@@ -80,7 +80,8 @@ def name_chart(kind: ChartKind) -> str:
 
 def list_zeros(trial: TrialAnalysis) -> tuple[str, ...]:
     """Titles of the charts that are left out because all their values are 0."""
-    return tuple(_TITLES[kind] for kind in ChartKind if kind in _zero_kinds(trial))
+    zeros = _zero_kinds(trial)
+    return tuple(_TITLES[kind] for kind in ChartKind if kind in zeros)
 
 
 def _seen_series(trial: TrialAnalysis, kind: ChartKind) -> tuple[Series, ...]:
