@@ -5,7 +5,7 @@ failed both times in the same variant: then that variant is given up, and the ot
 when the next trial succeeds.
 
 A round is run as a whole or not at all: what was left out of one is never made up for later, when the machine may be
-another. No round begins once the announced time is over, unless the fewest rounds that can decide anything are not
+another. No round begins that would end after the announced time, unless the fewest rounds that can decide anything are not
 complete: then it may take as long again.
 """
 
@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.errors import PgdynoError
+from pgdyno.flow.pace import find_overrun_s
 from pgdyno.flow.referee import Referee
 from pgdyno.flow.standing import describe_loads, describe_progress
 from pgdyno.flow.steering import BlockSteering
@@ -83,23 +84,29 @@ class TrialRunner:
             KeyboardInterrupt: The user has stopped it.
         """
         allowed_s = _allowed_s(self._record.plan, self._experiment, self._steps)
-        end_s, is_told = monotonic_s() + allowed_s, False
+        began_s, turns, is_told = monotonic_s(), 0, False
+        self._limit(self._steps, allowed_s)
         last: tuple[int, str] | None = None
-        for step in self._steps:
+        for place, step in enumerate(self._steps):
             trial = step.trial
             if trial is None or not self._is_wanted(trial):
                 continue
             turn = (trial.round, trial.workload if len(trial.arms) == 1 else str(trial.number))
-            over_s = monotonic_s() - end_s
-            if last not in {None, turn} and over_s > 0:
-                if self._can_decide(trial) or over_s > allowed_s:
+            if last not in {None, turn}:
+                turns += 1
+                over_s = find_overrun_s(monotonic_s(), began_s=began_s, allowed_s=allowed_s, turns=turns)
+                if over_s > 0 and (self._can_decide(trial) or over_s > allowed_s):
                     self._ui.say("the time is over with questions open: `pgdyno resume` runs what is left of the plan")
                     return
-                if not is_told:
+                if over_s > 0 and not is_told:
+                    is_told = True
                     self._ui.say("trials take longer than predicted: it goes on until something can be decided")
-                is_told = True
+                    self._limit(self._steps[place:], allowed_s)
             last = turn
             self._run_trial(step, trial)
+
+    def _limit(self, left: list[Step], within_s: float) -> None:
+        self._ui.limit(predicted_s=sum(step.predicted_s for step in left), within_s=within_s)
 
     def _can_decide(self, trial: PlannedTrial) -> bool:
         """Whether the rounds before this trial's are as many as a verdict takes; a block holds many."""
