@@ -19,7 +19,8 @@ from rich.text import Text
 from pgdyno.errors import with_program
 from pgdyno.explain.finding import Finding
 from pgdyno.plan.plan import Plan, PlannedWorkload, apply_arm
-from pgdyno.report.preflight import MEANINGS, SEVERITY_STYLES
+from pgdyno.report.preflight import MEANINGS
+from pgdyno.report.terminal_parts import SEVERITY_STYLES
 from pgdyno.run.clock import monotonic_s
 from pgdyno.run.program import program_name
 from pgdyno.spec.variant import DesignKind

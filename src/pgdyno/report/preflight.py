@@ -17,10 +17,10 @@ from pgdyno.explain.finding import Finding, Severity
 from pgdyno.record.preflight import PreflightFacts, Unseen
 from pgdyno.record.types import HostFacts
 from pgdyno.report.paragraph import Paragraph
+from pgdyno.report.terminal_parts import SEVERITY_STYLES
 
 CHECK_VERSION = 1
 SEVERITY_WORDS = {Severity.CRITICAL: "spoils", Severity.WARNING: "costs speed", Severity.NOTE: "note"}
-SEVERITY_STYLES = {Severity.CRITICAL: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "bold"}
 MEANINGS = {Severity.CRITICAL: "spoils the figures", Severity.WARNING: "costs speed", Severity.NOTE: "worth knowing"}
 """What a finding of each severity means for what is going to be measured."""
 _COUNTED = {
