@@ -15,15 +15,18 @@ question = "A small one"
 scale = 2
 [trials]
 warm_up = "{warm_up}"
-duration = "3s"
+duration = "{duration}"
 [[workload]]
 name = "tpcb-like"
 clients = 4
+{load}
 [experiment]
 minutes = {minutes}
 confidence = "{confidence}"
 slice = "0.3s"
 """
+# As `program.GENTLE`: for tests in which nothing is to be faster.
+GENTLE = "rate_tps = 400"
 
 
 def write_study(
@@ -34,9 +37,12 @@ def write_study(
     confidence: str = "95%",
     experiment: str = "",
     warm_up: str = "1s",
+    duration: str = "3s",
+    load: str = "",
 ) -> str:
     """A study file in the bench's folder, with a line of TOML for each variant; gives its name."""
-    parts = [HEAD.format(minutes=minutes, confidence=confidence, warm_up=warm_up) + experiment, server]
+    head = HEAD.format(minutes=minutes, confidence=confidence, warm_up=warm_up, duration=duration, load=load)
+    parts = [head + experiment, server]
     parts += [f"[[variant]]\n{variant}" for variant in variants]
     (bench.folder / "study.toml").write_text("\n".join(parts) + "\n")
     return "study.toml"

@@ -15,7 +15,9 @@ from typing import Any
 
 from tests.homes import reachable_folder
 
-SMALL = ("--stock-only", "--scale", "2", "--clients", "4", "--duration", "2s", "--warm-up", "1s", "--rounds", "1")
+SMALL = ("--stock-only", "--scale", "2", "--clients", "4", "--duration", "1s", "--warm-up", "1s", "--rounds", "1")
+# A load that leaves the CPUs to the tests beside it, for those that need one and not its speed.
+GENTLE = ("--rate", "200")
 
 
 @dataclass(frozen=True)
@@ -102,9 +104,23 @@ class Bench:
 
 
 @contextlib.contextmanager
-def some_bench() -> Iterator[Bench]:
+def some_bench(*, templates: Path | None = None) -> Iterator[Bench]:
+    """An empty one; or one whose home has the `templates` of those before it, and leaves its own there."""
     with reachable_folder() as folder:
-        yield Bench(folder)
+        made = Bench(folder)
+        if templates is not None:
+            _link_templates(templates, made.home / "templates")
+        yield made
+        if templates is not None:
+            _link_templates(made.home / "templates", templates)
+
+
+def _link_templates(source: Path, target: Path) -> None:
+    """Nobody writes to a template's files, so that one may lie in several homes."""
+    target.mkdir(parents=True, exist_ok=True)
+    for whole in source.glob("*/dataset.json"):
+        if not (target / whole.parent.name).exists():
+            subprocess.run(["cp", "--archive", "--link", str(whole.parent), str(target)], check=True)
 
 
 def wait_until(condition: Callable[[], bool], *, seconds: float = 120) -> bool:

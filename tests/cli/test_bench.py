@@ -12,7 +12,7 @@ from pgdyno.plan.disk import Pattern
 from pgdyno.record.disk_card import keep_card, read_card
 from pgdyno.run.clock import local_now
 from pgdyno.run.tunables import read_tunables
-from tests.cli.program import SMALL, Bench, wait_until
+from tests.cli.program import GENTLE, SMALL, Bench, wait_until
 from tests.disk_cards import make_card, make_runs
 
 DECLARED = """
@@ -85,7 +85,7 @@ def test_what_cannot_be_meant(loaded: Bench, arguments: tuple[str, ...], code: i
 
 
 def test_what_spoils_the_figures_is_called_so_before_and_after(loaded: Bench) -> None:
-    done = loaded.run("bench", *SMALL, "--workload", "select-only", "--set", "fsync=off", "--out", "unsafe")
+    done = loaded.run("bench", *SMALL, *GENTLE, "--workload", "select-only", "--set", "fsync=off", "--out", "unsafe")
     assert done.returncode == 0, done.stderr
     (told,) = (line for line in done.stderr.splitlines() if "fsync = off" in line)
     assert told.startswith("critical (spoils the figures): ")
@@ -97,8 +97,8 @@ def test_what_a_trial_will_show_is_written_before_it_and_held_against_the_disk_a
     """With a card that the home keeps, of today: nothing is measured of the disk."""
     card = make_card(look=read_tunables(loaded.home).disk, made_at=local_now().astimezone(dt.UTC))
     keep_card(card, loaded.home)
-    options = ("--disk", "--workload", "tpcb-like", *SMALL, "--rounds", "2", "--set", "shared_buffers=8MB")
-    done = loaded.run("bench", *options, "--out", "joined")
+    options = ("--disk", "--workload", "tpcb-like", *SMALL, "--duration", "2s", "--rounds", "2")
+    done = loaded.run("bench", *options, "--set", "shared_buffers=8MB", "--out", "joined")
     assert done.returncode == 0, done.stderr
     record = loaded.folder / "joined"
     assert read_card(record / "disk.json") == card
@@ -145,15 +145,15 @@ def test_a_study_that_declares_its_disk_is_held_against_that(loaded: Bench) -> N
     assert uses["I/Os through the instance"]["limit"] == 12_000
 
 
-def test_a_wrong_script_is_told_before_loading(bench: Bench) -> None:
-    (bench.folder / "broken.sql").write_text("SELECT no_such_column FROM pgbench_accounts;\n")
-    done = bench.run("bench", "--workload", "broken.sql", "--workload", "tpcb-like", *SMALL, "--out", "out")
+def test_a_wrong_script_is_told_before_loading(empty_bench: Bench) -> None:
+    (empty_bench.folder / "broken.sql").write_text("SELECT no_such_column FROM pgbench_accounts;\n")
+    done = empty_bench.run("bench", "--workload", "broken.sql", "--workload", "tpcb-like", *SMALL, "--out", "out")
     assert done.returncode == 2, done.stderr
-    assert f"script {bench.folder}/broken.sql fails" in done.stderr
+    assert f"script {empty_bench.folder}/broken.sql fails" in done.stderr
     assert 'column "no_such_column" does not exist' in done.stderr
-    assert not (bench.folder / "out").exists()
-    assert not list((bench.home / "templates").iterdir())
-    bench.assert_nothing_runs()
+    assert not (empty_bench.folder / "out").exists()
+    assert not list((empty_bench.home / "templates").iterdir())
+    empty_bench.assert_nothing_runs()
 
 
 def test_a_script_that_fails_on_the_data_is_told_in_pgbenchs_words(loaded: Bench) -> None:
@@ -175,11 +175,11 @@ def test_a_record_is_never_overwritten_and_that_is_said_at_once(loaded: Bench) -
     assert (loaded.folder / "first" / "record.json").read_bytes() == before
 
 
-def test_a_refused_setting_is_heard_of_before_loading(bench: Bench) -> None:
-    done = bench.run("bench", *SMALL, "--set", "shared_bufers=1GB", "--out", "out")
+def test_a_refused_setting_is_heard_of_before_loading(empty_bench: Bench) -> None:
+    done = empty_bench.run("bench", *SMALL, "--set", "shared_bufers=1GB", "--out", "out")
     assert done.returncode == 2
     assert "unrecognized configuration parameter" in done.stderr
-    assert not (bench.folder / "out" / "init" / "pgbench.stderr").exists()
+    assert not (empty_bench.folder / "out" / "init" / "pgbench.stderr").exists()
 
 
 def test_a_setting_that_is_ours_is_refused(loaded: Bench) -> None:

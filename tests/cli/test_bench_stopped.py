@@ -9,68 +9,71 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.program import SMALL, Bench, wait_until
+from tests.cli.program import GENTLE, SMALL, Bench, wait_until
 
 pytestmark = pytest.mark.cluster
 
 
-@pytest.mark.parametrize(
-    ("victim", "words"),
-    [("bin/postgres -D", "the server was killed by SIGKILL"), ("bin/pgbench --no-vacuum", "it was ended by SIGKILL")],
-)
-def test_a_killed_program_is_told_and_the_next_command_works(loaded: Bench, victim: str, words: str) -> None:
-    out = f"killed-{victim.split('/')[1].split(maxsplit=1)[0]}"
+def test_a_killed_program_is_told_and_the_next_command_works(loaded: Bench) -> None:
+    first, second = (loaded.folder / "killed" / "trials" / number for number in ("0001", "0002"))
     long = ("--workload", "tpcb-like", "--rounds", "2", "--duration", "4s", "--warm-up", "0s")
-    with loaded.started("bench", *SMALL, *long, "--out", out) as process:
-        first = loaded.folder / out / "trials" / "0001" / "trial.json"
-        second = loaded.folder / out / "trials" / "0002" / "os.jsonl"
-        pids: list[int | None] = []
+    command = ["bench", *SMALL, *GENTLE, *long, "--out", "killed"]
+    kept = b""
+    for victim, words in (
+        ("bin/postgres -D", "the server was killed by SIGKILL"),
+        ("bin/pgbench --no-vacuum", "it was ended by SIGKILL"),
+    ):
+        with loaded.started(*command) as process:
+            pids: list[int | None] = []
 
-        def is_at_work() -> bool:
-            # A sample may come before the load, or on a busy machine long after it.
-            if first.exists() and second.exists():
-                pids.append(loaded.find_process(victim))
-            return bool(pids and pids[-1])
+            def is_at_work(victim: str = victim, pids: list[int | None] = pids) -> bool:
+                # A sample may come before the load, or on a busy machine long after it.
+                if (first / "trial.json").exists() and (second / "os.jsonl").exists():
+                    pids.append(loaded.find_process(victim))
+                return bool(pids and pids[-1])
 
-        assert wait_until(is_at_work)
-        assert pids[-1] is not None
-        os.kill(pids[-1], signal.SIGKILL)
-        _, stderr = process.communicate(timeout=200)
-    assert process.returncode == 4, stderr
-    assert words in stderr
-    loaded.assert_nothing_runs()
-    kept = first.read_bytes()
-    done = loaded.run("resume", out)
+            assert wait_until(is_at_work)
+            assert pids[-1] is not None
+            os.kill(pids[-1], signal.SIGKILL)
+            _, stderr = process.communicate(timeout=200)
+        assert process.returncode == 4, stderr
+        assert words in stderr
+        loaded.assert_nothing_runs()
+        kept = kept or (first / "trial.json").read_bytes()
+        assert (first / "trial.json").read_bytes() == kept
+        command = ["resume", "killed"]
+    done = loaded.run(*command)
     assert done.returncode == 0, done.stderr
-    assert first.read_bytes() == kept
-    assert len(json.loads((loaded.folder / out / "report.json").read_text())["workloads"][0]["trials"]) == 2
+    assert (first / "trial.json").read_bytes() == kept
+    report = json.loads((loaded.folder / "killed" / "report.json").read_text())
+    assert len(report["workloads"][0]["trials"]) == 2
 
 
 @pytest.mark.timeout(600)  # five times a study is begun
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_stop_at_each_stage_leaves_nothing_and_resumes(bench: Bench, number: signal.Signals) -> None:
-    command = ["bench", "--workload", "select-only", *SMALL, "--out", "out"]
+def test_a_stop_at_each_stage_leaves_nothing_and_resumes(empty_bench: Bench, number: signal.Signals) -> None:
+    command = ["bench", "--workload", "select-only", *SMALL, *GENTLE, "--out", "out"]
     for stage in ("home/work/data", "out/init/pgbench.stderr", "out/trials/0001/warm-up", "out/trials/0001/os.jsonl"):
-        assert not (bench.folder / stage).exists()
-        with bench.started(*command) as process:
-            assert wait_until((bench.folder / stage).exists)
+        assert not (empty_bench.folder / stage).exists()
+        with empty_bench.started(*command) as process:
+            assert wait_until((empty_bench.folder / stage).exists)
             process.send_signal(number)
             _, stderr = process.communicate(timeout=200)
         assert process.returncode == 130, stderr
         assert "Traceback" not in stderr
-        bench.assert_nothing_runs()
-        assert not (bench.home / "work" / "data").exists()
+        empty_bench.assert_nothing_runs()
+        assert not (empty_bench.home / "work" / "data").exists()
         assert not list(Path("/dev/shm").glob(f"pgdyno-log-{process.pid}-*"))
         assert "pgdyno resume out" in stderr
-        assert "0/1 unfinished" in bench.run("list", "--records", ".").stdout
+        assert "0/1 unfinished" in empty_bench.run("list", "--records", ".").stdout
         command = ["resume", "out"]
-    done = bench.run(*command)
+    done = empty_bench.run(*command)
     assert done.returncode == 0, done.stderr
-    assert json.loads((bench.folder / "out" / "record.json").read_text())["is_ended"] is True
+    assert json.loads((empty_bench.folder / "out" / "record.json").read_text())["is_ended"] is True
 
 
 def test_a_second_ctrl_c_while_the_first_is_obeyed(loaded: Bench) -> None:
-    with loaded.started("bench", *SMALL, "--out", "twice") as process:
+    with loaded.started("bench", *SMALL, *GENTLE, "--out", "twice") as process:
         load = "bin/pgbench --no-vacuum"
         assert wait_until(lambda: loaded.find_process(load) is not None)
         process.send_signal(signal.SIGINT)
@@ -87,7 +90,7 @@ def test_a_script_is_run_as_it_was_when_the_study_began(loaded: Bench) -> None:
     script = loaded.folder / "mine.sql"
     script.write_text("SELECT 1;\n")
     long = ("--workload", str(script), "--rounds", "2", "--out", "scripted")
-    with loaded.started("bench", *SMALL, *long) as process:
+    with loaded.started("bench", *SMALL, *GENTLE, *long) as process:
         assert wait_until((loaded.folder / "scripted" / "trials" / "0001" / "os.jsonl").exists)
         script.write_text("SELECT no_such_column;\n")
         _, stderr = process.communicate(timeout=200)
@@ -100,7 +103,7 @@ def test_a_script_is_run_as_it_was_when_the_study_began(loaded: Bench) -> None:
 
 
 def test_two_at_once(loaded: Bench) -> None:
-    with loaded.started("bench", *SMALL, "--out", "one"):
+    with loaded.started("bench", *SMALL, *GENTLE, "--out", "one"):
         assert wait_until((loaded.folder / "one" / "record.json").exists)
         assert wait_until(lambda: "being measured" in loaded.run("list", "--records", ".").stdout)
         done = loaded.run("bench", *SMALL, "--out", "two")

@@ -83,19 +83,19 @@ def test_the_minutes_that_are_suggested_are_enough(bench: Bench) -> None:
     assert plan(suggested) == (0, "")
 
 
-def test_servers_that_do_not_start(bench: Bench) -> None:
-    (bench.folder / "huge.conf").write_text("shared_buffers = 900TB\n")
-    (bench.folder / "small.conf").write_text("shared_buffers = 1MB\n")
-    (bench.folder / "wrong.conf").write_text("wal_level = minimal\n")
-    options = ("--home", str(bench.home), "--scale", "1", "--clients", "1")
-    done = bench.run("compare", "small.conf", "wrong.conf", *options, "--out", "alone")
+def test_servers_that_do_not_start(empty_bench: Bench) -> None:
+    (empty_bench.folder / "huge.conf").write_text("shared_buffers = 900TB\n")
+    (empty_bench.folder / "small.conf").write_text("shared_buffers = 1MB\n")
+    (empty_bench.folder / "wrong.conf").write_text("wal_level = minimal\n")
+    options = ("--home", str(empty_bench.home), "--scale", "1", "--clients", "1")
+    done = empty_bench.run("compare", "small.conf", "wrong.conf", *options, "--out", "alone")
     assert done.returncode == 2
     assert "only the reference starts: there is nothing to compare" in done.stderr
     assert 'wrong.conf: WAL streaming ("max_wal_senders" > 0) requires "wal_level"' in done.stderr
     # It was heard of before anything was loaded.
-    assert not list((bench.home / "templates").iterdir())
-    done = bench.run("compare", "wrong.conf", "small.conf", "huge.conf", *options, "--out", "reference")
+    assert not list((empty_bench.home / "templates").iterdir())
+    done = empty_bench.run("compare", "wrong.conf", "small.conf", "huge.conf", *options, "--out", "reference")
     assert done.returncode == 2
     assert "the reference wrong.conf does not start" in done.stderr
     assert "huge.conf: the server refuses a setting" in done.stderr
-    bench.assert_nothing_runs()
+    empty_bench.assert_nothing_runs()

@@ -13,7 +13,7 @@ import pytest
 
 from pgdyno.record.store import open_record
 from pgdyno.run.sysctl import read_sysctl
-from tests.cli.experiments import count_slices, finished_trials, read_report, verdict_of, write_study
+from tests.cli.experiments import GENTLE, count_slices, finished_trials, read_report, verdict_of, write_study
 from tests.cli.program import Bench, some_bench, wait_until
 from tests.sysctls import OTHER, needs_proc_sys, own_network
 
@@ -25,9 +25,9 @@ OFF = 'name = "off"\nsettings = { synchronous_commit = "off", work_mem = "4MB" }
 
 
 @pytest.fixture(scope="module")
-def bench() -> Iterator[Bench]:
+def bench(templates: Path) -> Iterator[Bench]:
     """One home for all, so that data are loaded once."""
-    with some_bench() as made:
+    with some_bench(templates=templates) as made:
         yield made
 
 
@@ -65,7 +65,7 @@ def test_a_server_that_crashes_in_a_block(bench: Bench) -> None:
 
 def test_a_server_that_is_killed_whenever_it_is_loaded(bench: Bench) -> None:
     record = bench.folder / "killed"
-    with bench.started("run", write_study(bench, ON, OFF), "--out", "killed") as process:
+    with bench.started("run", write_study(bench, ON, OFF, load=GENTLE), "--out", "killed") as process:
         for tries in (0, 1):
             aside = record / "trials" / "0001.cut-1"
             assert wait_until(
@@ -104,7 +104,8 @@ def test_a_variant_that_breaks_the_load_is_given_up_and_the_others_go_on(bench: 
 
 def test_ctrl_c_in_a_block_keeps_its_rounds_and_the_rest_is_run_later(bench: Bench) -> None:
     record = bench.folder / "stopped"
-    with bench.started("run", write_study(bench, ON, TWIN, minutes=1), "--out", "stopped") as process:
+    study = write_study(bench, ON, TWIN, minutes=1, load=GENTLE)
+    with bench.started("run", study, "--out", "stopped") as process:
         assert wait_until(lambda: count_slices(record) >= 7)
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=200)

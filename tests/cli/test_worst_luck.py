@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.program import SMALL, Bench, some_bench, wait_until
+from tests.cli.program import GENTLE, SMALL, Bench, some_bench, wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -28,8 +28,8 @@ def test_kill_9_at_ten_random_instants_loses_nothing_finished() -> None:
     kills = 0
     with some_bench() as bench:
         record = bench.folder / "out"
-        command = ["bench", "--workload", "select-only", "--workload", "simple-update", *SMALL, "--rounds", "3"]
-        command += ["--out", "out"]
+        command = ["bench", "--workload", "select-only", "--workload", "simple-update", *SMALL, *GENTLE]
+        command += ["--rounds", "3", "--out", "out"]
         kept: dict[str, bytes] = {}
         while kills < 10:
             # Most instants lie within a trial; some in starting, loading, copying and writing the report.
@@ -104,5 +104,5 @@ def test_a_disk_that_fills_up_midway(small_disk: Path) -> None:
         assert json.loads((out / "trials" / "0001" / "trial.json").read_text())["status"] == "failed"
         filler.unlink()
         # The disk is as it was: the same command goes on, with a shorter study so as not to wait.
-        done = bench.run("bench", *SMALL, "--workload", "select-only", "--out", str(elsewhere.folder / "next"))
+        done = bench.run("bench", *SMALL, *GENTLE, "--workload", "select-only", "--out", str(elsewhere.folder / "next"))
         assert done.returncode == 0, done.stderr
