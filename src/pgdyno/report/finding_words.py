@@ -15,6 +15,7 @@ from pgdyno.explain.bottleneck import LIMITS
 from pgdyno.explain.finding import Finding, Rival, Severity
 from pgdyno.report.input import ReportInput
 from pgdyno.report.places import Place, find_places
+from pgdyno.report.shared_end import join_by_place, split_shared_end
 
 EVERYWHERE = "everywhere"
 # Of one workload under every variant there are soon more than anybody would read.
@@ -132,7 +133,7 @@ def _tell_one(alike: list[Finding], report: ReportInput) -> FindingText:
         certainty=first.certainty,
         rivals=tuple(reversed(rivals.values())),
         confirm=first.confirm,
-        gain="; ".join(": ".join(filter(None, (one.workload or "", one.gain))) for one in alike if one.gain)
+        gain=join_by_place((one.workload or "", one.gain) for one in alike if one.gain)
         if len(gains) > 1
         else first.gain,
         gain_ratio=max((one.gain_ratio for one in alike if one.gain_ratio is not None), default=None),
@@ -154,9 +155,15 @@ def _list_evidence(findings: list[Finding]) -> tuple[str, ...]:
             seen.setdefault(finding.evidence, []).append(finding)
     if len(seen) <= 1:
         return tuple(seen)
-    lines = [": ".join(filter(None, (join_places(_named(of)), evidence))) for evidence, of in seen.items()]
+    texts, end = split_shared_end(tuple(seen))
+    ends = (f"each: {end}",) if end else ()
+    lines = [
+        ": ".join(filter(None, (join_places(_named(of)), text))) for text, of in zip(texts, seen.values(), strict=True)
+    ]
     more = len(lines) - _MOST_EVIDENCE
-    return tuple(lines) if more <= 1 else (*lines[:_MOST_EVIDENCE], f"{more} more like these are in report.json")
+    if more <= 1:
+        return (*lines, *ends)
+    return (*lines[:_MOST_EVIDENCE], *ends, f"{more} more like these are in report.json")
 
 
 def join_places(names: tuple[str, ...]) -> str:

@@ -24,6 +24,7 @@ from pgdyno.report.finding_words import FindingText, join_places, name_workloads
 from pgdyno.report.input import ReportInput
 from pgdyno.report.method import is_noise_loud
 from pgdyno.report.places import Place
+from pgdyno.report.shared_end import join_by_place
 
 # Of several that are proven to be faster than the reference, nobody has asked which is the fastest.
 _MOST_PROVEN = 2
@@ -124,11 +125,11 @@ def _merge(steps: Iterable[Step], report: ReportInput) -> Iterator[Step]:
         alike.setdefault((step.standing, step.words), []).append(step)
     for first, *others in alike.values():
         of = (first, *others)
-        gains = dict.fromkeys(": ".join(filter(None, (step.of, step.gain))) for step in of if step.gain)
+        gains = [(step.of, step.gain) for step in of if step.gain]
         yield msgspec.structs.replace(
             first,
             workloads=name_workloads(tuple(dict.fromkeys(name for step in of for name in step.workloads)), report),
-            gain="; ".join(gains) if others else first.gain,
+            gain=join_by_place(gains) if others and gains else first.gain,
             gain_ratio=max((step.gain_ratio for step in of if step.gain_ratio is not None), default=None),
         )
 

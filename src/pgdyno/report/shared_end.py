@@ -1,0 +1,44 @@
+"""Sentences of several places that end alike, with their end told once: a list that repeats it five times is not read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+_BETWEEN_CLAUSES = re.compile(r"(?<=[,;:]) ")
+# A shorter one is read sooner than understood.
+_LEAST_LENGTH = 20
+
+
+def split_shared_end(texts: Sequence[str]) -> tuple[tuple[str, ...], str]:
+    """Texts without the clauses that all of them end in, and those clauses; empty where they share none worth it."""
+    split = [_BETWEEN_CLAUSES.split(text) for text in texts]
+    shared = 0
+    for clauses in zip(*map(reversed, split), strict=False):
+        if len(set(clauses)) > 1:
+            break
+        shared += 1
+    # Something is left of each, and no interval is cut at the comma between its ends.
+    shared = min(shared, *(len(clauses) - 1 for clauses in split), len(split[0]))
+    while shared and _is_cut(_end_of(split[0], shared)):
+        shared -= 1
+    end = _end_of(split[0], shared)
+    if len(texts) < 2 or len(end) < _LEAST_LENGTH:
+        return tuple(texts), ""
+    return tuple(" ".join(clauses[:-shared]).rstrip(",;:") for clauses in split), end
+
+
+def join_by_place(told: Iterable[tuple[str, str]]) -> str:
+    """What is told of each place, in one line."""
+    places, texts = zip(*dict.fromkeys(told), strict=True)
+    parts, end = split_shared_end(texts)
+    line = "; ".join(": ".join(filter(None, one)) for one in zip(places, parts, strict=True))
+    return f"{line}, {end}" if end else line
+
+
+def _end_of(clauses: Sequence[str], count: int) -> str:
+    return " ".join(clauses[len(clauses) - count :])
+
+
+def _is_cut(end: str) -> bool:
+    return any(end.count(opened) != end.count(closed) for opened, closed in ("[]", "()"))
