@@ -9,6 +9,7 @@ below the bound is what a bound does not tell.
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from figures import say, say_share
 from pgdyno.analyse.capacity import Capacity
 from pgdyno.analyse.capacity_reckoning import find_capacities
 from pgdyno.analyse.disk_join import find_limits
+from pgdyno.analyse.estimate import Estimate
 from pgdyno.analyse.scaling import ClientSweep
 from pgdyno.analyse.study import analyse_study
 from pgdyno.flow.report import read_own_card
@@ -32,25 +34,28 @@ def main() -> None:
     seen = [each for path in parser.parse_args().records for each in list_loads(path)]
     if not seen:
         parser.error("none of these records is of a sweep over clients")
-    passed, reached, hinted = [], [], []
+    passed, reached, hinted, inside = [], [], [], []
     for capacity, sweep in seen:
         best = max(sweep.points, key=lambda point: point.to_best.value or 0.0).tps
-        bound, advice, knee = capacity.ceiling, capacity.advice, sweep.knee.value
+        bound, advice, knee = capacity.ceiling, capacity.advice, sweep.knee
         ratio = (best.value or 0.0) / (bound.value or 1.0)
         reached.append(ratio)
         # Without intervals a bound is passed where its value is.
         passed.append((best.low or best.value or 0.0) > (bound.high or bound.value or 0.0))
-        if knee is not None and advice.low is not None and advice.high is not None:
-            hinted.append(advice.low <= knee <= advice.high)
+        if knee.value is not None and advice.low is not None and advice.high is not None:
+            inside.append(advice.low <= knee.value <= advice.high)
+            # A sweep knows its knee no better than its interval says; without an end it may be any.
+            hinted.append(advice.low <= (knee.high or math.inf) and (knee.low or 1.0) <= advice.high)
         hint = "none" if advice.low is None else f"{advice.low} to {advice.high}"
         print(
             f"{capacity.workload}, {capacity.clients} clients: {capacity.tps.value:,.0f} TPS, bound {bound.value:,.0f}"
             f" ({capacity.lowest.kind.noun if capacity.lowest else 'none'}); most {best.value:,.0f} TPS, {ratio:.0%} of it;"
-            f" hint {hint}, knee {'not known' if knee is None else f'{knee:.0f}'}"
+            f" hint {hint}, knee {_say(knee)}"
         )
     say_share("capacity.bounds.passed", passed, target="<= 0.05")
     say("capacity.bounds.reached", statistics.median(reached), unit="ratio", n=len(reached))
     say_share("capacity.hints.hold", hinted, target=">= 0.9")
+    say_share("capacity.hints.hold_best_estimate", inside)
 
 
 def list_loads(path: Path) -> Iterator[tuple[Capacity, ClientSweep]]:
@@ -65,6 +70,12 @@ def list_loads(path: Path) -> Iterator[tuple[Capacity, ClientSweep]]:
         sweep = next((one for name, one in analysis.sweeps.items() if capacity.workload.startswith(name)), None)
         if sweep is not None and capacity.ceiling.value is not None:
             yield capacity, sweep
+
+
+def _say(knee: Estimate) -> str:
+    if knee.value is None:
+        return "not known"
+    return f"{knee.value:.0f} [{knee.low or 1:.0f} - {'more' if knee.high is None else f'{knee.high:.0f}'}]"
 
 
 if __name__ == "__main__":

@@ -60,6 +60,8 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
     """What the limit is, in a clause."""
     others_ratio: float | None = 0.0
     """The most of it that others used in a trial, where that is more than works for the load itself; None where nobody knows."""
+    idle_ratio: float = 0.0
+    """The share of the CPUs that was idle: a transaction takes less of them as they fill, and the high end allows for it."""
 
     @property
     def is_refuted(self) -> bool:

@@ -2,7 +2,8 @@
 
 Operational laws only: what was used over what was done is the demand of a transaction, and nothing is used beyond what
 there is. That holds whatever the load, the order of service or the noise, as long as a transaction goes on taking what
-it took; a load that changes its nature on the way (more contention, another hit ratio) moves the bound with it.
+it took; a load that changes its nature on the way (more contention, another hit ratio) moves the bound with it. Of one
+such change the bound of the CPUs knows: they are used worse while they are half idle.
 
 A bound is the most that could be had, and so all of a resource counts as there. Others who use the CPUs meanwhile yield
 them to a load that asks for more; only what the hypervisor took is gone. A disk does less of each kind when it does all
@@ -14,6 +15,7 @@ utilization law; Lazowska, Zahorjan, Graham & Sevcik 1984, Quantitative System P
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -98,7 +100,8 @@ _Found = tuple[BoundKind, Bound | str]
 def _bound_cpus(trials: Sequence[_Trial], host: HostFacts) -> _Found:
     """Of the CPUs that the study may use, less what the hypervisor took of them."""
     usable, most_others, is_narrowed, is_shared = host.usable_cpu_count, 0.0, False, False
-    taken = []
+    taken: list[_Taken] = []
+    idle: list[float] = []
     for trial, rate_tps in trials:
         busy, seen_count = trial.shares.get("cpu_busy_ratio"), trial.cpus_seen_count
         if busy is None or not seen_count:
@@ -110,6 +113,7 @@ def _bound_cpus(trials: Sequence[_Trial], host: HostFacts) -> _Found:
         own = busy - others if is_narrowed or others > OTHERS_RATIO else busy
         stolen = 0.0 if is_narrowed else trial.shares.get("cpu_steal_ratio") or 0.0
         most_others = max(most_others, others)
+        idle.append(max(0.0, 1.0 - busy - stolen))
         taken.append(_Taken(max(0.0, own) * seen_count, rate_tps, left_ratio=max(0.01, 1.0 - stolen)))
     beside, how = 0.0 if most_others <= OTHERS_RATIO else most_others, format_cpus(usable)
     if is_narrowed:
@@ -121,8 +125,23 @@ def _bound_cpus(trials: Sequence[_Trial], host: HostFacts) -> _Found:
     limit = exactly(usable, unit="s/s")
     kind, bound = _bound(BoundKind.CPU, taken, limit, how=how, unseen="nobody watched the CPUs")
     if isinstance(bound, Bound):
-        bound = msgspec.structs.replace(bound, others_ratio=None if is_narrowed or is_shared else beside)
+        bound = msgspec.structs.replace(
+            bound,
+            tps=_ease(bound.tps, statistics.fmean(idle)),
+            others_ratio=None if is_narrowed or is_shared else beside,
+            idle_ratio=statistics.fmean(idle),
+        )
     return kind, bound
+
+
+def _ease(tps: Estimate, idle_ratio: float) -> Estimate:
+    """What CPUs allow when they are full, where a share of them was idle: up to that share more.
+
+    A CPU that falls idle and is woken for each transaction spends time on that, its caches are cold, and flushes are not
+    shared. Source: benchmarks/capacity.py on six sweeps, docs/how-we-know.md: at 36 % of the CPUs a transaction took 1.6
+    times the CPU time that it took when they were full, at 60 % 1.4 times, at 80 % 1.1 times.
+    """
+    return tps if tps.high is None else msgspec.structs.replace(tps, high=tps.high * (1.0 + idle_ratio))
 
 
 def _bound_generator(trials: Sequence[_Trial], threads: int) -> _Found:

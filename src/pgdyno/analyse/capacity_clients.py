@@ -49,7 +49,7 @@ def advise_clients(
         # More sessions than one share flushes in two halves that take turns.
         least = max(least, 2.0 * lowest.value / flushes)
     # Where queues are short still, transactions get slower on the way up: by less than twice, unless queues explode.
-    enough = 2.0 * lowest.value * latency.value / 1e3
+    enough = 2.0 * lowest.value * (1.0 + _find_idle_ratio(bounds)) * latency.value / 1e3
     low = max(1, math.ceil(_SLACK * least))
     return ClientAdvice(
         clients=None,
@@ -89,6 +89,11 @@ def _least_time_s(bounds: Sequence[Bound]) -> float:
     cpu_s = next((bound.demand.value for bound in bounds if bound.kind is BoundKind.CPU), None)
     flushes = next((bound.limit.value for bound in bounds if bound.kind is BoundKind.FLUSHES), None)
     return (cpu_s or 0.0) + (1.0 / flushes if flushes else 0.0)
+
+
+def _find_idle_ratio(bounds: Sequence[Bound]) -> float:
+    """Of the CPUs where they are the lowest: a transaction takes less of them when they are full."""
+    return next((bound.idle_ratio for bound in bounds if bound.is_firm), 0.0)
 
 
 def _unknown(reason: str) -> ClientAdvice:

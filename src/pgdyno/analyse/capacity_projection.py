@@ -104,7 +104,9 @@ def _range(
     high_tps = None if binds is None else highs[binds]
     if high_tps is None:
         return _absent(change, "a bound has no interval, or there is none")
-    if high_tps > _WIDEST_RANGE * low_tps:
+    # What idle CPUs may yet allow is no matter of how many trials there were.
+    idle_ratio = next((one.idle_ratio for one in bounds if one.kind is binds), 0.0)
+    if high_tps > _WIDEST_RANGE * (1.0 + idle_ratio) * low_tps:
         return _absent(change, "trials are too few for a range that says something")
     unknown = (
         "" if any(one.kind.is_of_disk for one in bounds) else "; the disk, of which nothing is known, may bind before"

@@ -36,6 +36,8 @@ _ADVICE = {
     BoundKind.FLUSHES: "More clients share each flush; so does a disk that flushes sooner.",
 }
 _DISK_ADVICE = "A disk that does more of it raises it; so does asking less of it: more memory for reads, larger max_wal_size for writes."
+# The time of CPUs that a transaction takes says then little of what it takes where they are full.
+_IDLE_RATIO = 0.25
 # What a hint for another number of clients is tried with.
 _MORE_CLIENTS = 4
 
@@ -85,6 +87,10 @@ def _find_ceiling(record: StudyRecord, capacity: Capacity, *, is_judged: bool) -
 _BESIDE_OTHERS = (
     "Others used it meanwhile: without them, or with more clients to ask for it, more of it would be the load's."
 )
+_OF_IDLE = (
+    " CPUs that fall idle and are woken for each transaction take more time for it than full ones: by up to the share that"
+    " is idle."
+)
 _WHY = {
     Standing.AT_BOUND: "A load near such a bound waits in line for it, and more clients only lengthen the line.",
     Standing.HELD: "Locks, latencies or the network hold it: more hardware of the kinds that are not used up would not help.",
@@ -98,7 +104,8 @@ def _why(capacity: Capacity, binding: Bound) -> str:
         return _BESIDE_OTHERS
     if binding.kind is BoundKind.FLUSHES and capacity.standing is Standing.AT_BOUND:
         return "Commits wait for flushes that they share: more clients share each of them, until something else ends first."
-    return _WHY[capacity.standing]
+    eased = _OF_IDLE if binding.idle_ratio > _IDLE_RATIO else ""
+    return f"{_WHY[capacity.standing]}{eased}"
 
 
 def _claim(capacity: Capacity, binding: Bound) -> str:
@@ -113,6 +120,9 @@ def _claim(capacity: Capacity, binding: Bound) -> str:
         return f"It stops at {_number(capacity.peak.value)} TPS with nothing used up: that is {used} of {limit}."
     if capacity.standing is Standing.AT_BOUND:
         return f"It is near its ceiling: {used} of {limit}."
+    if binding.idle_ratio > _IDLE_RATIO and binding.tps.low is not None:
+        ends = f"{_number(binding.tps.low)} to {_number(binding.tps.high)} TPS"
+        return f"It used {used} of {noun}, the first limit; full, they allow {ends}."
     return f"It came to {used} of {limit}, which is the first."
 
 
