@@ -160,7 +160,7 @@ def test_a_kernel_that_counts_nothing_gives_nothing() -> None:
 
 @pytest.mark.parametrize("what", ["failed", "no server", "no load", "no count", "too short", "none of the clients"])
 def test_nothing_is_said_of_a_trial_that_nobody_looked_at(what: str) -> None:
-    data = make_timed({RUNNING: 4.0, IDLE: 4.0}, seconds=2 if what == "too short" else 10)
+    data = make_timed({RUNNING: 4.0, IDLE: 4.0}, seconds=1 if what == "too short" else 10)
     changes = {
         "failed": {"record": msgspec.structs.replace(data.record, status=TrialStatus.FAILED)},
         "no server": {"server": None},
@@ -169,6 +169,12 @@ def test_nothing_is_said_of_a_trial_that_nobody_looked_at(what: str) -> None:
         "none of the clients": {"server": make_timed({}).server},
     }
     assert measure_time(msgspec.structs.replace(data, **changes.get(what, {})), LOAD) is None
+
+
+def test_of_two_seconds_only_more_trials_tell_how_far_a_share_varies() -> None:
+    short, longer = (measure(make_timed({RUNNING: 4.0, IDLE: 4.0}, seconds=seconds)) for seconds in (2, 3))
+    assert [(share.ratio, share.low_ratio, share.high_ratio) for share in short.shares] == [(0.5, None, None)] * 2
+    assert all(share.low_ratio is not None and share.high_ratio is not None for share in longer.shares)
 
 
 @given(

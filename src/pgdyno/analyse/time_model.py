@@ -35,8 +35,10 @@ from pgdyno.record.trial_data import TrialData
 from pgdyno.record.types import TrialStatus, why_missing
 from pgdyno.spec.study import BUILTIN_SCRIPTS
 
-# Fewer looks at fewer than so many seconds say nothing of where the time goes.
-_LEAST_SECONDS = 3
+# Looks at fewer seconds say nothing of where the time goes; of fewer than the second number, several trials alone tell how
+# far it varies.
+_LEAST_SECONDS = 2
+_LEAST_SPREAD_SECONDS = 3
 _RUNNING = "running"
 _IDLE = "idle"
 WAITING = (
@@ -254,7 +256,8 @@ _HOW: Mapping[Resource, str] = {
 
 def _share(resource: Resource, ratio: float, transaction_ms: float, seen: _Seen, cpu: _Cpu) -> TimeShare:
     values = _spread_of(resource, seen, cpu)
-    half = None if values is None or not values.mean() else half_width(values) / float(values.mean()) * ratio
+    is_told = values is not None and len(values) >= _LEAST_SPREAD_SECONDS and bool(values.mean())
+    half = half_width(values) / float(values.mean()) * ratio if values is not None and is_told else None
     how = _HOW.get(resource, "backends seen in such a wait")
     if resource is Resource.CPU and cpu.backends is None:
         how = "backends that waited for nothing, whether or not they had a CPU"
