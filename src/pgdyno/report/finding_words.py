@@ -56,7 +56,8 @@ class FindingText(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def lead(self) -> tuple[str, ...]:
         """Of all evidence what everybody reads."""
-        return tuple(_split(words)[0] for words in self.evidence)
+        parts, end = split_shared_end([_split(words)[0] for words in self.evidence])
+        return (*parts, f"each: {end}") if end else parts
 
     @property
     def rest(self) -> tuple[str, ...]:
@@ -155,15 +156,9 @@ def _list_evidence(findings: list[Finding]) -> tuple[str, ...]:
             seen.setdefault(finding.evidence, []).append(finding)
     if len(seen) <= 1:
         return tuple(seen)
-    texts, end = split_shared_end(tuple(seen))
-    ends = (f"each: {end}",) if end else ()
-    lines = [
-        ": ".join(filter(None, (join_places(_named(of)), text))) for text, of in zip(texts, seen.values(), strict=True)
-    ]
+    lines = [": ".join(filter(None, (join_places(_named(of)), evidence))) for evidence, of in seen.items()]
     more = len(lines) - _MOST_EVIDENCE
-    if more <= 1:
-        return (*lines, *ends)
-    return (*lines[:_MOST_EVIDENCE], *ends, f"{more} more like these are in report.json")
+    return tuple(lines) if more <= 1 else (*lines[:_MOST_EVIDENCE], f"{more} more like these are in report.json")
 
 
 def join_places(names: tuple[str, ...]) -> str:
