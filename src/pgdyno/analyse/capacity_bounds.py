@@ -125,11 +125,12 @@ def _bound_cpus(trials: Sequence[_Trial], host: HostFacts) -> _Found:
     limit = exactly(usable, unit="s/s")
     kind, bound = _bound(BoundKind.CPU, taken, limit, how=how, unseen="nobody watched the CPUs")
     if isinstance(bound, Bound):
+        idle_ratio = statistics.fmean(idle)
         bound = msgspec.structs.replace(
             bound,
-            tps=_ease(bound.tps, statistics.fmean(idle)),
+            tps=_ease(bound.tps, idle_ratio),
             others_ratio=None if is_narrowed or is_shared else beside,
-            idle_ratio=statistics.fmean(idle),
+            idle_ratio=idle_ratio,
         )
     return kind, bound
 

@@ -256,8 +256,9 @@ _HOW: Mapping[Resource, str] = {
 
 def _share(resource: Resource, ratio: float, transaction_ms: float, seen: _Seen, cpu: _Cpu) -> TimeShare:
     values = _spread_of(resource, seen, cpu)
-    is_told = values is not None and len(values) >= _LEAST_SPREAD_SECONDS and bool(values.mean())
-    half = half_width(values) / float(values.mean()) * ratio if values is not None and is_told else None
+    half = None
+    if values is not None and len(values) >= _LEAST_SPREAD_SECONDS and values.mean():
+        half = half_width(values) / float(values.mean()) * ratio
     how = _HOW.get(resource, "backends seen in such a wait")
     if resource is Resource.CPU and cpu.backends is None:
         how = "backends that waited for nothing, whether or not they had a CPU"
