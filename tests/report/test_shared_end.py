@@ -36,6 +36,7 @@ def test_what_all_end_in_is_told_once() -> None:
         (("1 ms, of it", "2 ms, of it"), None, ""),
         (("a long explanation of nothing", "a long explanation of nothing"), None, ""),
         (("1 ms: a long explanation of it",), None, ""),
+        ((), None, ""),
     ],
 )
 def test_an_end_begins_where_a_clause_does(texts: tuple[str, ...], parts: tuple[str, ...] | None, end: str) -> None:

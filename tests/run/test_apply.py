@@ -16,9 +16,10 @@ import pytest
 
 from pgdyno.errors import HostError, PgdynoError, SpecError, StepFailedError
 from pgdyno.flow.restore import restore_host
-from pgdyno.run import process
+from pgdyno.run import apply_look, process
 from pgdyno.run.apply import Applied, apply_tuning
 from pgdyno.run.apply_look import find_named_server, prepare_apply
+from pgdyno.run.data_folder import find_strangers
 from pgdyno.run.journal import Journal, Tuning, TuningState
 from pgdyno.run.kernel import changed_sysctls, restore_left_overs
 from pgdyno.run.process import find_server_user
@@ -420,13 +421,20 @@ class TestRefusals:
         bench.conf.write_bytes(OLD_CONF)
         bench.cluster.start()
 
-    def test_who_is_at_work_there_unseen(self, bench: Bench) -> None:
-        """As of another container: its postmaster.pid tells a number that is nobody's here."""
+    @pytest.mark.parametrize(("stays_s", "patience_s", "words"), [(600.0, 0.5, "somebody is at work"), (1.0, 60.0, "")])
+    def test_who_is_at_work_there_unseen(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch, stays_s: float, patience_s: float, words: str
+    ) -> None:
+        """As of another container: its postmaster.pid tells a number that is nobody's here. Who is about to end may."""
         bench.cluster.stop()
+        monkeypatch.setattr(apply_look, "_ENDING_PATIENCE_S", patience_s)
         (bench.folder / "postgres").symlink_to(shutil.which("sleep") or "")
-        stranger = process.start([str(bench.folder / "postgres"), "600"], cwd=bench.cluster.data)
+        stranger = process.start([str(bench.folder / "postgres"), str(stays_s)], cwd=bench.cluster.data)
         try:
-            assert wait_until(lambda: "somebody is at work" in self.try_to(bench))
+            assert wait_until(lambda: stranger.pid == find_strangers(bench.cluster.data))
+            said = self.try_to(bench)
+            assert said.startswith(words)
+            assert bool(said) == bool(words)
         finally:
             process.stop(stranger)
             (bench.folder / "postgres").unlink()

@@ -43,8 +43,13 @@ class Cluster:
     def run(self, program: str, *arguments: str) -> str:
         """Run one of the cluster's own programs as its account, and return what it printed."""
         done = process.run([str(self.bin_directory / program), *arguments], user=self.user, timeout_s=120)
-        assert done.exit_code == 0, done.stdout + done.stderr
+        assert done.exit_code == 0, f"{done.stdout}{done.stderr}{self._log_end()}"
         return done.stdout
+
+    def _log_end(self) -> str:
+        """What the server said last: of one that is not there, nothing else tells why."""
+        log = self.root / "server.log"
+        return "".join(log.read_text(errors="replace").splitlines(keepends=True)[-20:]) if log.exists() else ""
 
     def sql(self, text: str, *, database: str = "postgres") -> str:
         """Run SQL text through psql and return its unaligned rows."""

@@ -12,6 +12,8 @@ _LEAST_LENGTH = 20
 
 def split_shared_end(texts: Sequence[str]) -> tuple[tuple[str, ...], str]:
     """Texts without the clauses that all of them end in, and those clauses; empty where they share none worth it."""
+    if len(texts) < 2:
+        return tuple(texts), ""
     split = [_BETWEEN_CLAUSES.split(text) for text in texts]
     shared = 0
     for clauses in zip(*map(reversed, split), strict=False):
@@ -23,7 +25,7 @@ def split_shared_end(texts: Sequence[str]) -> tuple[tuple[str, ...], str]:
     while shared and _is_cut(_end_of(split[0], shared)):
         shared -= 1
     end = _end_of(split[0], shared)
-    if len(texts) < 2 or len(end) < _LEAST_LENGTH:
+    if len(end) < _LEAST_LENGTH:
         return tuple(texts), ""
     return tuple(" ".join(clauses[:-shared]).rstrip(",;:") for clauses in split), end
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import msgspec
 
 from pgdyno.errors import HostError, SpecError
 from pgdyno.facts.gucs import same_value
+from pgdyno.run.clock import monotonic_s
 from pgdyno.run.data_folder import Postmaster, find_data_folder, find_strangers
 from pgdyno.run.kept_file import FileCopy, read_copy
 from pgdyno.run.named_server import NamedServer
@@ -43,6 +45,9 @@ _CHOSEN_BY_SERVER = {
     "transaction_buffers": "0",
 }
 _PATIENCE_S = 60.0
+# A server removes its postmaster.pid before it ends; to give back gigabytes of memory takes it seconds.
+_ENDING_PATIENCE_S = 10.0
+_POLL_S = 0.05
 _SAID = re.compile(r"^.*? (?=(?:FATAL|ERROR|LOG|DETAIL|HINT): )", re.MULTILINE)
 
 
@@ -271,7 +276,9 @@ def _look_at_running(server: NamedServer, postmaster: Postmaster, settings: Mapp
 
 
 def _check_stopped(server: NamedServer) -> None:
-    other = find_strangers(server.path)
+    deadline_s = monotonic_s() + _ENDING_PATIENCE_S
+    while (other := find_strangers(server.path)) is not None and monotonic_s() < deadline_s:
+        time.sleep(_POLL_S)
     if other is not None:
         raise HostError(
             f"somebody is at work in {server.path}, though it tells of no server that runs here",
