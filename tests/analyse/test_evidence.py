@@ -22,6 +22,9 @@ from pgdyno.analyse.evidence import (
     smallest_shown_effect,
 )
 
+# Of the effect that is bet on, in units of the noise: g of the formula.
+VARIANCE = 3.0
+
 # On a grid, so that the spread is none at all or well above the precision of floats.
 log_ratios = st.lists(st.integers(-1000, 1000).map(lambda i: i / 1000), min_size=2, max_size=30)
 
@@ -40,14 +43,14 @@ def marginal_likelihood(values: np.ndarray, spread_of_effect: float | None) -> f
     def with_prior(effect: float, log_sigma: float) -> float:
         return density(effect, log_sigma) * math.exp(-((effect / spread_of_effect) ** 2) / 2)
 
-    double = integrate.dblquad(with_prior, centre - 6, centre + 8, -8, 8, epsabs=1e-9)[0]
+    double = integrate.dblquad(with_prior, centre - 6, centre + 8, -12, 12, epsabs=1e-9)[0]
     return float(double / (spread_of_effect * math.sqrt(2 * math.pi)))
 
 
 @pytest.mark.parametrize("values", [[0.9, 1.6], [0.4, 1.1, -0.3, 0.8]])
 def test_e_value_is_the_ratio_of_marginal_likelihoods(values: list[float]) -> None:
     array = np.array(values)
-    expected = marginal_likelihood(array, 1.0) / marginal_likelihood(array, None)
+    expected = marginal_likelihood(array, math.sqrt(VARIANCE)) / marginal_likelihood(array, None)
     assert math.exp(log_e_values(array)[-1]) == pytest.approx(expected, rel=1e-4)
 
 
@@ -56,7 +59,11 @@ def test_e_value_mixes_noncentral_t_over_effects(n: int) -> None:
     values = np.random.default_rng(n).normal(0.4, 1.0, n)
     t = float(stats.ttest_1samp(values, 0).statistic)
     mixture = integrate.quad(
-        lambda effect: stats.nct.pdf(t, n - 1, effect * math.sqrt(n)) * stats.norm.pdf(effect), -8, 8, limit=200
+        lambda effect: (
+            stats.nct.pdf(t, n - 1, effect * math.sqrt(n)) * stats.norm.pdf(effect, scale=math.sqrt(VARIANCE))
+        ),
+        *(-12, 12),
+        limit=200,
     )[0]
     assert math.exp(log_e_values(values)[-1]) == pytest.approx(mixture / stats.t.pdf(t, n - 1), rel=1e-6)
 
@@ -131,7 +138,7 @@ def test_interval_holds_the_means_that_have_not_lost(n: int, alpha: float) -> No
     assert high == pytest.approx(optimize.brentq(excess, centre, centre + reach), rel=1e-9)
 
 
-@pytest.mark.parametrize(("alpha", "least"), [(0.5, 3), (0.05, 5), (0.0125, 6), (0.001, 8), (1e-6, 12)])
+@pytest.mark.parametrize(("alpha", "least"), [(0.5, 2), (0.05, 4), (0.0125, 5), (0.001, 6), (1e-6, 10)])
 def test_few_pairs_show_nothing_however_far_apart(alpha: float, least: int) -> None:
     assert least_pairs(alpha) == least
     far_apart = np.full(least, 50.0) + np.random.default_rng(1).normal(0, 1e-6, least)
@@ -151,8 +158,8 @@ def test_intervals_shrink_with_every_pair_of_the_same_spread(alpha: float) -> No
 
 def test_pairs_without_spread() -> None:
     alike = np.full(6, 0.1)
-    assert np.exp(log_e_values(alike)) == pytest.approx([(1 + n) ** ((n - 1) / 2) for n in range(1, 7)])
-    assert np.exp(log_e_values(alike, null=0.1))[1:] == pytest.approx([(1 + n) ** -0.5 for n in range(2, 7)])
+    assert np.exp(log_e_values(alike)) == pytest.approx([(1 + VARIANCE * n) ** ((n - 1) / 2) for n in range(1, 7)])
+    assert np.exp(log_e_values(alike, null=0.1))[1:] == pytest.approx([(1 + VARIANCE * n) ** -0.5 for n in range(2, 7)])
     evidence = gather_evidence([0.1] * 6, alpha=0.05)
     assert (evidence.sd, evidence.interval.low, evidence.interval.high) == (0.0, 0.1, 0.1)
 
@@ -167,7 +174,7 @@ def test_evidence_of_nothing_and_of_one_pair() -> None:
     for evidence, seen in ((nothing, 0), (one, 1)):
         assert evidence.interval.kind is IntervalKind.UNBOUNDED
         assert (evidence.interval.low, evidence.interval.high) == (None, None)
-        assert evidence.interval.reason == f"{seen} of the 5 pairs that an interval takes at the least"
+        assert evidence.interval.reason == f"{seen} of the 4 pairs that an interval takes at the least"
 
 
 def test_evidence_is_what_scipy_says_of_the_same_pairs() -> None:
@@ -176,7 +183,7 @@ def test_evidence_is_what_scipy_says_of_the_same_pairs() -> None:
     assert (evidence.mean, evidence.sd) == pytest.approx((values.mean(), values.std(ddof=1)))
     assert evidence.log10_e_values == pytest.approx(log_e_values(values) / math.log(10))
     assert evidence.strongest_log10_e == max(evidence.log10_e_values)
-    assert [i.kind for i in evidence.intervals] == [IntervalKind.UNBOUNDED] * 4 + [IntervalKind.BOUNDED] * 8
+    assert [i.kind for i in evidence.intervals] == [IntervalKind.UNBOUNDED] * 3 + [IntervalKind.BOUNDED] * 9
     assert evidence.interval.low is not None
     # A planned t-test may be surer of itself than one that was looked at after every pair.
     assert evidence.interval.low < stats.ttest_1samp(values, 0).confidence_interval(0.95).low
@@ -241,7 +248,7 @@ def test_pairs_that_would_never_do() -> None:
     assert count_pairs_until(0.0, sd=0.1, alpha=0.05) is None
     assert count_pairs_until(-0.1, sd=0.1, alpha=0.05) is None
     assert count_pairs_until(0.001, sd=0.1, alpha=0.05) is None
-    assert count_pairs_until(0.001, sd=0.0, alpha=0.05) == 5
+    assert count_pairs_until(0.001, sd=0.0, alpha=0.05) == 4
 
 
 @pytest.mark.parametrize("n", [6, 10, 30, 100])
@@ -255,6 +262,6 @@ def test_smallest_shown_effect_has_its_power(n: int) -> None:
 
 
 def test_too_few_pairs_would_have_shown_nothing() -> None:
-    assert smallest_shown_effect(4, 0.01, alpha=0.05) is None
-    assert smallest_shown_effect(5, 0.01, alpha=0.05) is not None
-    assert smallest_shown_effect(5, 0.01, alpha=0.0125) is None
+    assert smallest_shown_effect(3, 0.01, alpha=0.05) is None
+    assert smallest_shown_effect(4, 0.01, alpha=0.05) is not None
+    assert smallest_shown_effect(4, 0.01, alpha=0.0125) is None

@@ -160,7 +160,7 @@ def test_an_arm_that_gave_nothing_still_counts() -> None:
     failed = beside["failed"]
     assert (failed.n, failed.effect_ratio, failed.low_ratio, failed.high_ratio) == (0, None, None, None)
     assert (failed.pairs_needed, failed.detectable_ratio) == (None, None)
-    assert failed.reason == "0 of the 6 pairs that an interval takes at the least"
+    assert failed.reason == "0 of the 4 pairs that an interval takes at the least"
 
 
 def test_an_open_question_says_what_it_would_take() -> None:
@@ -185,7 +185,7 @@ def _last_reach(n: int, sd: float) -> float:
     near, far = 0.0, 100.0
     for _ in range(200):
         x = (near + far) / 2
-        t2, s, nu = n * (x / sd) ** 2, 1 + n, n - 1
+        t2, s, nu = n * (x / sd) ** 2, 1 + 3 * n, n - 1
         log_e = -math.log(s) / 2 + n / 2 * math.log((1 + t2 / nu) / (1 + t2 / (s * nu)))
         near, far = (x, far) if log_e < math.log(20) else (near, x)
     return far

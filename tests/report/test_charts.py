@@ -152,7 +152,7 @@ def test_every_pair_is_a_dot_and_the_band_is_the_interval_of_the_verdict() -> No
     assert (last["n"], last["low"], last["high"]) == (
         24, pytest.approx(100 * verdict.low_ratio, rel=1e-3), pytest.approx(100 * verdict.high_ratio, rel=1e-3)
     )  # fmt: skip
-    assert chart.marks["looks"][0]["n"] == 7
+    assert chart.marks["looks"][0]["n"] == 5
     assert [line["y"] for line in chart.marks["bounds"]] == [pytest.approx(-2.913, rel=1e-3), 3.0]
 
 
@@ -200,7 +200,7 @@ def test_a_load_without_an_interval_is_no_dot() -> None:
 def test_the_picture_of_a_comparison_has_its_verdicts() -> None:
     svg = render_svg(build_switchback())
     assert "commit_delay=1000: slower, -" in svg
-    assert "asynchronous (gives up durability): faster, +150 % [+119, +185]" in svg
+    assert "asynchronous (gives up durability): faster, +150 % [+122, +182]" in svg
     assert "TPS is highest at" in render_svg(build_client_sweep())
 
 

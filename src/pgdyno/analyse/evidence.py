@@ -10,7 +10,8 @@ With n pairs, their t statistic against `null`, nu = n - 1, and s = 1 + n g:
     E_n = s^(-1/2) [(1 + t^2 / nu) / (1 + t^2 / (s nu))]^(n/2)
 
 This is the ratio of two marginal likelihoods, with the mean in units of the noise spread as N(0, g) against 0, and the
-right-Haar prior 1/sigma in both. g = 1: effects of about one standard deviation of a pair are sought first.
+right-Haar prior 1/sigma in both. g = 3: effects of about 1.7 standard deviations of a pair are sought first, which few
+pairs can show; ADR 13 has what that gives and costs.
 
 It rests on the pairs' being independent and roughly normal; `benchmarks/verdicts.py --simulate` says what happens when
 they are not. It refuses values that are not finite, and never calls anything faster: that is `verdict.py`.
@@ -35,7 +36,7 @@ from numpy.typing import ArrayLike, NDArray
 
 MOST_PAIRS = 100_000
 """Beyond this no experiment is worth foretelling."""
-_G = 1.0
+_G = 3.0
 _LARGEST = float(np.finfo(np.float64).max)
 
 Floats = NDArray[np.float64]

@@ -116,15 +116,17 @@ def is_client_sweep(experiment: Experiment) -> bool:
 
 
 def count_least_rounds(experiment: Experiment, workloads_count: int) -> int:
-    """The fewest rounds after which anything can be decided: 5 for one question at 95 %, 2 for a sweep over clients.
+    """The fewest rounds after which anything can be decided: 4 for one question at 95 %, 2 for a sweep over clients.
 
-    Source: the supremum over t of the e-process in analyse/evidence.py, (1 + n)^((n - 1) / 2), must exceed the number of
+    Source: the supremum over t of the e-process in analyse/evidence.py, (1 + 3 n)^((n - 1) / 2), must exceed the number of
     questions over alpha. Of a sweep over clients, analyse/client_trials.py: the noise shows in loads that were repeated.
     """
     if is_client_sweep(experiment):
         return 2
     questions = (len(experiment.arms) - 1) * workloads_count
-    return next(n for n in itertools.count(2) if (n - 1) / 2 * math.log1p(n) > -math.log(experiment.alpha / questions))
+    return next(
+        n for n in itertools.count(2) if (n - 1) / 2 * math.log1p(3 * n) > -math.log(experiment.alpha / questions)
+    )
 
 
 def draw_orders(arms: Sequence[str], draw: random.Random) -> list[list[str]]:

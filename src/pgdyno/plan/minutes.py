@@ -33,8 +33,8 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
     rounds: int | None = None
     """Of the comparison, where they are given."""
     more_rounds: int
-    """Beyond the fewest that can decide anything, with which an interval is four standard deviations of a pair wide to
-    either side and more; with two more it is two to four. Source: analyse/evidence.py, pairs of +1 and -1, 3 to 21
+    """Beyond the fewest that can decide anything, with which an interval is about four standard deviations of a pair wide
+    to either side and more; with two more it is two to three. Source: half_width of analyse/evidence.py, 1 to 21
     questions."""
     load_s: float
     """Of loading, where the scale is chosen."""

@@ -15,7 +15,7 @@ import msgspec
 
 from pgdyno.errors import SpecError
 from pgdyno.plan.experiment import Experiment, count_least_rounds, draw_orders
-from pgdyno.spec.variant import MOST_MINUTES, DesignKind
+from pgdyno.spec.variant import LONGEST_SLICE_S, MOST_MINUTES, DesignKind
 
 PILOT_S = 18.0
 """Of a switchback's first block, to choose the length of the slices."""
@@ -153,7 +153,9 @@ def _least_load_s(workloads_count: int, experiment: Experiment) -> int:
 
 
 def _longest_block_s(workloads_count: int, experiment: Experiment) -> float:
-    return max(_LONGEST_BLOCK_S, 2.0 * _least_load_s(workloads_count, experiment))
+    # The pilot may choose the longest slices of all: a round of them fits, too.
+    round_s = _count_slots(experiment) * (experiment.slice_s or LONGEST_SLICE_S)
+    return max(_LONGEST_BLOCK_S, 2.0 * _least_load_s(workloads_count, experiment), PILOT_S + round_s)
 
 
 def _too_little_time(experiment: Experiment, needed_s: float, what: str) -> SpecError:
