@@ -12,6 +12,7 @@ import msgspec
 
 from pgdyno.analyse.rate_search import NextTrial, RateSearch, WorkloadSearch
 from pgdyno.analyse.trial import measure_trial
+from pgdyno.flow.pace import find_overrun_s
 from pgdyno.flow.steps import describe_outcome, prepare_stage, tell_failure, trial_step
 from pgdyno.flow.ui import Ui
 from pgdyno.plan.plan import PlannedTrial, Step
@@ -35,7 +36,7 @@ def run_search(
     finished = store.finished_numbers()
     steps = [step for step in record.plan.steps if step.trial is not None and step.trial.number not in finished]
     planned_s = sum(step.predicted_s for step in steps)
-    end_s = monotonic_s() + planned_s
+    began_s, turns = monotonic_s(), 0
     ui.limit(predicted_s=planned_s, within_s=planned_s)
     is_longer_told = False
     for step in steps:
@@ -43,13 +44,14 @@ def run_search(
         wanted = None if trial is None else searcher.next_trial(trial.workload)
         if trial is None or wanted is None:
             continue
-        if monotonic_s() > end_s:
+        if turns and find_overrun_s(monotonic_s(), began_s=began_s, allowed_s=planned_s, turns=turns) > 0:
             ui.say("the time is over before all is settled: `pgdyno resume` runs what is left of the plan")
             return
         if wanted.duration_s > trial.duration_s and not is_longer_told:
             ui.say(f"trials at rates take {wanted.duration_s:.0f} s each: the percentile needs as many transactions")
             is_longer_told = True
         _run_trial(_aim(step, trial, wanted), store=store, stage=stage, searcher=searcher, ui=ui)
+        turns += 1
 
 
 class Searcher:
