@@ -138,7 +138,13 @@ def _find_peak(sweep: ClientSweep | None) -> Estimate:
     if sweep.usl is not None and sweep.points_alone_reason is None:
         return sweep.usl.most_tps
     best = max(sweep.points, key=lambda point: point.to_best.value or 0.0).tps
-    return best if sweep.peak.high is not None else msgspec.structs.replace(best, high=None, reason=sweep.peak.reason)
+    # The best of several that are alike is the luckiest one: the truth is that of one of those that may be the best.
+    alike = [point.tps for point in sweep.points if point.to_best.high is None or point.to_best.high >= 1.0]
+    low = min((one.low for one in alike if one.low is not None), default=None)
+    high = max((one.high for one in alike if one.high is not None), default=None)
+    if sweep.peak.high is None:
+        return msgspec.structs.replace(best, low=low, high=None, reason=sweep.peak.reason)
+    return msgspec.structs.replace(best, low=low, high=high)
 
 
 def _lowest_tps(bounds: Sequence[Bound]) -> Estimate:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -97,17 +98,32 @@ def estimate_geometric_mean(values: Sequence[float], *, unit: str, confidence: f
     Raises:
         ValueError: A value is not positive.
     """
-    raw = np.asarray(values, dtype=np.float64)
-    if (raw <= 0).any():
-        raise ValueError(f"a geometric mean needs positive values, not {raw.min():g}")
-    logs = _student(np.log(raw), unit=unit, confidence=confidence)
-    if logs.value is None:
-        return logs
-    return msgspec.structs.replace(
-        logs,
-        value=math.exp(logs.value),
-        low=None if logs.low is None else math.exp(logs.low),
-        high=None if logs.high is None else math.exp(logs.high),
+    return map_estimate(_student(_logarithms(values), unit=unit, confidence=confidence), math.exp)
+
+
+def estimate_geometric_means(
+    groups: Sequence[Sequence[float]], *, unit: str, confidence: float = CONFIDENCE
+) -> tuple[Estimate, ...]:
+    """The geometric mean of each group of trials, for groups whose noise is alike: two or three trials of one tell little of it.
+
+    Each interval rests on the spread within all groups together; so one of a single trial has one, too.
+
+    Args:
+        groups: Positive finite numbers, one for each trial; none is empty.
+        unit: Their unit.
+        confidence: Of each interval by itself, in (0, 1).
+
+    Raises:
+        ValueError: A value is not positive.
+
+    Source: Scheffe 1959, The Analysis of Variance, 3.1 and 3.2: the one-way layout and its error mean square.
+    """
+    logs = [_logarithms(values) for values in groups]
+    degrees = sum(map(len, logs)) - len(logs)
+    squares = sum(float(np.square(values - values.mean()).sum()) for values in logs)
+    noise = _Noise(math.sqrt(squares / degrees), degrees) if degrees else None
+    return tuple(
+        map_estimate(_student(values, unit=unit, confidence=confidence, noise=noise), math.exp) for values in logs
     )
 
 
@@ -184,17 +200,33 @@ def smallest_detectable_effect(
     return (_t_quantile(n - 1, (1 + confidence) / 2) + _t_quantile(n - 1, power)) * sd / math.sqrt(n)
 
 
-def _student(values: np.ndarray, *, unit: str, confidence: float) -> Estimate:
+class _Noise(NamedTuple):
+    """Of one trial, and the degrees of freedom that it is known by."""
+
+    sd: float
+    degrees: int
+
+
+def _logarithms(values: Sequence[float]) -> np.ndarray:
+    raw = np.asarray(values, dtype=np.float64)
+    if (raw <= 0).any():
+        raise ValueError(f"a geometric mean needs positive values, not {raw.min():g}")
+    return np.log(raw)
+
+
+def _student(values: np.ndarray, *, unit: str, confidence: float, noise: _Noise | None = None) -> Estimate:
     if not np.isfinite(values).all():
         raise ValueError("an estimate needs finite values; leave out trials without one")
     n = len(values)
     if n == 0:
         return Estimate(value=None, low=None, high=None, n=0, unit=unit, confidence=confidence, reason="no trials")
     mean = float(values.mean())
-    if n == 1:
+    if n > 1 and noise is None:
+        noise = _Noise(float(values.std(ddof=1)), n - 1)
+    if noise is None:
         reason = "one trial has no interval"
         return Estimate(value=mean, low=None, high=None, n=1, unit=unit, confidence=confidence, reason=reason)
-    half_width = _t_quantile(n - 1, (1 + confidence) / 2) * float(values.std(ddof=1)) / math.sqrt(n)
+    half_width = _t_quantile(noise.degrees, (1 + confidence) / 2) * noise.sd / math.sqrt(n)
     return Estimate(value=mean, low=mean - half_width, high=mean + half_width, n=n, unit=unit, confidence=confidence)
 
 

@@ -26,7 +26,7 @@ from pgdyno.analyse.client_trials import (
     arrange_trials,
     contrast_loads,
 )
-from pgdyno.analyse.estimate import CONFIDENCE, Estimate, estimate_geometric_mean
+from pgdyno.analyse.estimate import CONFIDENCE, Estimate, estimate_geometric_means
 from pgdyno.analyse.usl import UslFit, fit_usl
 
 # Our reasoning: a lone client's TPS times the clients, less a fifth, is still what a DBA calls linear.
@@ -57,7 +57,8 @@ class LoadPoint(msgspec.Struct, frozen=True, kw_only=True):
     """One load of the sweep.
 
     `status` is the only one of `possible`, or None with the reason. The intervals of `to_best` and `efficiency` hold
-    for all loads together, which load is the best being itself in doubt; `tps` is by itself.
+    for all loads together, which load is the best being itself in doubt; that of `tps` holds by itself, and rests on the
+    noise of all loads.
     """
 
     clients: int
@@ -183,9 +184,10 @@ def _describe_points(
     sweep: SweepTrials, compared: LoadContrasts, possible: list[tuple[LoadStatus, ...]]
 ) -> tuple[LoadPoint, ...]:
     low, high = compared.log_ratio - compared.half, compared.log_ratio + compared.half
+    trials_of_loads = [np.exp(sweep.log_tps[sweep.of_load == i]).tolist() for i in range(len(sweep.loads))]
+    tps = estimate_geometric_means(trials_of_loads, unit="tps", confidence=sweep.confidence)
     points = []
     for i, clients in enumerate(sweep.loads.astype(int).tolist()):
-        tps = np.exp(sweep.log_tps[sweep.of_load == i]).tolist()
         log_to_best = float(compared.log_ratio[i, compared.best])
         is_linked = bool(compared.is_linked[i, compared.best])
         least, most = float(low[i, compared.candidates].min()), float(high[i].min())
@@ -193,7 +195,7 @@ def _describe_points(
         points.append(
             LoadPoint(
                 clients=clients,
-                tps=estimate_geometric_mean(tps, unit="tps", confidence=sweep.confidence),
+                tps=tps[i],
                 to_best=_estimate_ratio(sweep, i, log_to_best if is_linked else None, least, most),
                 efficiency=_estimate_efficiency(sweep, compared, i),
                 status=status,

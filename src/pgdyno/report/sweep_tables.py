@@ -57,7 +57,8 @@ def loads_table(answers: WorkloadAnswers, sweep: ClientSweep, arms_by_clients: d
         ),
         rows=tuple(rows),
         remark="The status rests on comparisons within rounds, “of a lone client's” and “against the best”, whose intervals"
-        " hold for all rows together; TPS, TPS per client and latencies are each row's own.",
+        " hold for all rows together; those of TPS and TPS per client hold each by itself and rest on the noise of all rows,"
+        " those of latencies on each row's own.",
     )
 
 
