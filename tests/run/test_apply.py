@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -421,24 +422,34 @@ class TestRefusals:
         bench.conf.write_bytes(OLD_CONF)
         bench.cluster.start()
 
-    @pytest.mark.parametrize(("stays_s", "patience_s", "words"), [(600.0, 0.5, "somebody is at work"), (1.0, 60.0, "")])
-    def test_who_is_at_work_there_unseen(
-        self, bench: Bench, monkeypatch: pytest.MonkeyPatch, stays_s: float, patience_s: float, words: str
-    ) -> None:
-        """As of another container: its postmaster.pid tells a number that is nobody's here. Who is about to end may."""
+    @pytest.fixture
+    def stranger(self, bench: Bench) -> Iterator[subprocess.Popen[bytes]]:
+        """As of another container: its postmaster.pid tells a number that is nobody's here."""
         bench.cluster.stop()
-        monkeypatch.setattr(apply_look, "_ENDING_PATIENCE_S", patience_s)
         (bench.folder / "postgres").symlink_to(shutil.which("sleep") or "")
-        stranger = process.start([str(bench.folder / "postgres"), str(stays_s)], cwd=bench.cluster.data)
+        started = process.start([str(bench.folder / "postgres"), "600"], cwd=bench.cluster.data)
         try:
-            assert wait_until(lambda: stranger.pid == find_strangers(bench.cluster.data))
-            said = self.try_to(bench)
-            assert said.startswith(words)
-            assert bool(said) == bool(words)
+            assert wait_until(lambda: started.pid == find_strangers(bench.cluster.data))
+            yield started
         finally:
-            process.stop(stranger)
+            process.stop(started)
             (bench.folder / "postgres").unlink()
             bench.cluster.start()
+
+    def test_who_is_at_work_there_unseen(
+        self, bench: Bench, stranger: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(apply_look, "_ENDING_PATIENCE_S", 0.2)
+        assert self.try_to(bench).startswith("somebody is at work")
+        assert stranger.poll() is None
+
+    def test_who_is_about_to_end_is_waited_for(
+        self, bench: Bench, stranger: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        while_it_waits = types.SimpleNamespace(sleep=lambda _: process.stop(stranger))
+        monkeypatch.setattr(apply_look, "time", while_it_waits)
+        assert self.try_to(bench) == ""
+        assert stranger.poll() is not None
 
     def test_a_standby(self, bench: Bench) -> None:
         mark = bench.cluster.data / "standby.signal"
