@@ -29,54 +29,22 @@ from __future__ import annotations
 import argparse
 import signal
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from figures import say
 from rivals import Rival, keep_taken, read_rivals
+from telling import Told
 from tuning_studies import PARTS, STOCK, Machine, compose, look_at
 
 from pgdyno.analyse.comparison import Comparison, Question
 from pgdyno.analyse.study import analyse_study
 from pgdyno.errors import PgdynoError
-from pgdyno.explain.finding import Finding
 from pgdyno.flow.study import Place, resume_study, run_study
 from pgdyno.record.store import RecordStore
 from pgdyno.record.trial_data import read_trial_data
 from pgdyno.record.types import TrialRecord, TrialStatus
 from pgdyno.spec.study import Study
-
-
-class Told:
-    """A `flow.ui.Ui` that prints a line for each step that is done, and asks nobody."""
-
-    def __init__(self) -> None:
-        self._title = ""
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        return lambda *_, **__: None
-
-    def begin_step(self, title: str, *, predicted_s: float) -> None:
-        """A step begins."""
-        del predicted_s
-        self._title = title
-
-    def end_step(self, result: str) -> None:
-        """It ended."""
-        print(f"  {self._title}: {result}", flush=True)
-
-    def say(self, text: str) -> None:
-        """A note."""
-        print(f"  note: {text}", flush=True)
-
-    def show_finding(self, finding: Finding) -> None:
-        """What stands in the way of a fair measurement."""
-        print(f"  {finding.severity.value}: {finding.claim} {finding.evidence}", flush=True)
-
-    def confirm(self, question: str, *, default: bool) -> bool:
-        """Whoever starts this has been told how long it takes."""
-        del question, default
-        return True
 
 
 def run_part(machine: Machine, folder: Path, study: Study, name: str) -> RecordStore:

@@ -53,11 +53,17 @@ class EffectText(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def format_effect(effect: float | None, low: float | None, high: float | None) -> EffectText:
-    """Round a change, a ratio less one, and its interval to the place that the interval's width decides, with signs."""
+    """Round a change, a ratio less one, and its interval to the place that the interval's width decides, with signs.
+
+    To a finer one where an interval that leaves out 0 would seem to hold it.
+    """
     if effect is None or low is None or high is None:
         return EffectText(value=ABSENT, interval="")
     half_width = (high - low) * 50.0
     decimals = min(2, _DOUBT_DIGITS - 1 - _exponent(half_width)) if half_width > 0 else 2
+    nearest = max(low, -high, 0.0) * 100.0
+    if nearest > 0 and round(nearest, decimals) == 0 and -_exponent(nearest) <= 2:
+        decimals = -_exponent(nearest)
     value, start, end = (_with_sign(one * 100.0, decimals) for one in (effect, low, high))
     return EffectText(value=f"{value} %", interval=f"[{start}, {end}]")
 
