@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 from tests.cli.program import Bench
@@ -26,6 +27,12 @@ def test_records_that_may_be_compared_end_well_and_those_that_may_not_as_a_wrong
     wrong = bench.run("compare-records", first, "nowhere", "--json")
     assert wrong.returncode == 2
     assert json.loads(wrong.stdout)["error"]["fact"] == "nowhere is not a record"
+
+
+def test_a_record_that_was_broken_off_is_said_to_be(tmp_path: Path) -> None:
+    shutil.rmtree(copy_record(tmp_path / "broken-off") / "trials" / "0002")
+    done = Bench(tmp_path).run("compare-records", str(RECORDS / WRITING), "broken-off")
+    assert done.stderr.startswith("note: broken-off is unfinished: 1 of 2 trials are finished")
 
 
 def test_a_journal_lists_what_is_there(tmp_path: Path) -> None:

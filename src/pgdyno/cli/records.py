@@ -39,9 +39,12 @@ def compare_records(
     What would compare different questions is refused with the reasons: figures are then shown without a ratio, and the
     exit code is 2. Between records there is never a verdict: their trials did not alternate.
     """
-    with session(json=json, quiet=True, yes=True) as (_, show):
+    with session(json=json, quiet=True, yes=True) as (ui, show):
         from pgdyno.flow.compare_records import compare_named
+        from pgdyno.flow.study import find_record_to_read
 
+        for record in records:
+            find_record_to_read(record, record, ui=ui)
         result = compare_named(records, out=out)
         show(result)
         if result.exit_code:
