@@ -18,7 +18,6 @@ from pgdyno.tune.checkpoints import (
     wal_rate,
 )
 from pgdyno.tune.draft import GB, MB, Draft, round_down, round_up, size
-from pgdyno.tune.memory import reserve_bytes
 from pgdyno.tune.types import Layer, Origin, WorkloadClass
 from pgdyno.units import PAGE_BYTES, format_bytes
 
@@ -30,9 +29,9 @@ _COW_FILESYSTEMS = {"btrfs", "zfs", "bcachefs"}
 # More CPU time than without, and what is left, of the image of a page; the mean of pgbench's rows, random letters and
 # sentences. Source: PostgreSQL 15 on an AMD EPYC; docs/derivation.md has the figures and how they were got.
 _COMPRESSIONS = {"off": (0.0, 1.0), "lz4": (4.5e-6, 0.49), "zstd": (33e-6, 0.33), "pglz": (74e-6, 0.50)}
-# A session waits for its own CPU time, while many share a write to the disk; where the data do not fit the memory all
-# wait for the disk, and the CPUs have time.
-_CPU_WEIGHT, _IDLE_CPU_WEIGHT = 2.0, 0.5
+# A session waits for its own CPU time, while many share a write to the disk. Also where the data do not fit the memory:
+# what binds there is how often the disk can be asked, and the WAL is written in few large pieces.
+_CPU_WEIGHT = 2.0
 # WAL that a server has used up after a quiet hour before it has learnt again how much it needs.
 _LEARNING_S = 300.0
 _CONFIGURATION = "PostgreSQL 18 manual, section 28.5 “WAL Configuration”"
@@ -155,11 +154,9 @@ def _put_compression(draft: Draft) -> None:
     if guc is None or subject.workload is WorkloadClass.OLTP_READ:
         return
     missing = subject.missing_values.get("wal_compression", ())
-    bandwidth, data = wal_disk(subject).write_bytes_per_s, subject.dataset
-    waits_for_disk = data.origin is not Origin.ASSUMED and data.value > subject.memory.value - reserve_bytes(subject)
-    weight = _IDLE_CPU_WEIGHT if waits_for_disk else _CPU_WEIGHT
+    bandwidth = wal_disk(subject).write_bytes_per_s
     costs = {
-        name: weight * cpu_s / subject.cpus.value + left * PAGE_BYTES / bandwidth.value
+        name: _CPU_WEIGHT * cpu_s / subject.cpus.value + left * PAGE_BYTES / bandwidth.value
         for name, (cpu_s, left) in _COMPRESSIONS.items()
         if name in guc.values and name not in missing
     }
@@ -173,8 +170,8 @@ def _put_compression(draft: Draft) -> None:
         best,
         layer=Layer.WAL,
         reason=reason,
-        formula="least of w × CPU time / CPUs + bytes left / write bandwidth, for an image of 8 kB with off, lz4, zstd and pglz as far as the build has them; w = 1/2 where the data are known not to fit the memory, else 2",
-        inputs=(subject.cpus, bandwidth, data, subject.memory),
+        formula="least of 2 × CPU time / CPUs + bytes left / write bandwidth, for an image of 8 kB with off, lz4, zstd and pglz as far as the build has them",
+        inputs=(subject.cpus, bandwidth),
         source="PostgreSQL 18 manual, section 19.5.1, wal_compression",
         trades=f"{_COMPRESSIONS[best][0] * 1e6:.2g} µs of CPU time for each page's first change after a checkpoint"
         if best != "off"
