@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import shutil
 import signal
 import subprocess
 import time
@@ -24,6 +25,7 @@ from pgdyno.run.template import (
     template_name,
 )
 from pgdyno.spec.study import DataSpec, ServerKind
+from tests.folders import look_at
 from tests.homes import installation_of, some_home
 
 pytestmark = pytest.mark.cluster
@@ -93,6 +95,41 @@ def test_what_cannot_be_removed_is_no_template_any_more(home: Home) -> None:
     with pytest.raises(HostError, match=f"cannot remove {folder}"):
         remove_template(folder)
     assert not (folder / "dataset.json").exists()
+
+
+def test_a_trial_leaves_nothing_in_the_next_ones_cluster(home: Home, tmp_path: Path) -> None:
+    template = prepare(home, tmp_path)
+    restore_template(template, home)
+    assert look_at(home.data) == look_at(template.data_dir)
+    place = (home.data / "global/pg_control").stat().st_ino
+    server = Server(installation=installation_of(18, home), home=home, log_path=tmp_path / "log")
+    server.start({})
+    with server.connect() as connection:
+        connection.execute("UPDATE pgbench_accounts SET abalance = 1 WHERE aid % 1000 = 0")
+        connection.execute("CREATE TABLE of_the_trial AS SELECT * FROM pgbench_accounts")
+        connection.execute("DROP TABLE pgbench_history")
+        connection.execute("CHECKPOINT")
+    server.stop()
+    assert look_at(home.data) != look_at(template.data_dir)
+    restore_template(template, home)
+    assert look_at(home.data) == look_at(template.data_dir)
+    assert {path.lstat().st_uid for path in [home.data, *home.data.rglob("*")]} == {home.user.uid}
+    # What was there is written over, not made anew.
+    assert (home.data / "global/pg_control").stat().st_ino == place
+    assert os.geteuid() == os.getuid()
+
+
+def test_a_link_in_the_way_is_not_followed(home: Home, tmp_path: Path) -> None:
+    template = prepare(home, tmp_path)
+    restore_template(template, home)
+    elsewhere = home.work / "elsewhere"
+    shutil.copytree(home.data / "base", elsewhere)
+    before = look_at(elsewhere)
+    shutil.rmtree(home.data / "base")
+    (home.data / "base").symlink_to(elsewhere)
+    restore_template(template, home)
+    assert look_at(home.data) == look_at(template.data_dir)
+    assert look_at(elsewhere) == before
 
 
 def test_an_old_folder_in_the_way(home: Home, tmp_path: Path) -> None:

@@ -9,13 +9,14 @@ The parent-death signal follows the *thread* that started the child: start long-
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import shutil
 import signal
 import subprocess
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -72,6 +73,24 @@ def find_server_user(name: str | None = None) -> ServerUser:
         detail=f"looked for: {name or 'postgres, nobody'}",
         hint="name one with --run-as USER; PostgreSQL refuses to run as root",
     )
+
+
+@contextlib.contextmanager
+def acting_as(user: ServerUser) -> Iterator[None]:
+    """Reach files with an account's rights and make them its own, for as long as this lasts. Call it from the main thread.
+
+    Children that are started meanwhile would have them, too.
+    """
+    uid, gid = os.geteuid(), os.getegid()
+    if uid == 0:
+        os.setegid(user.gid)
+        os.seteuid(user.uid)
+    try:
+        yield
+    finally:
+        if uid == 0:
+            os.seteuid(uid)
+            os.setegid(gid)
 
 
 def wrap(argv: Sequence[str], *, user: ServerUser | None, death_signal: str = "KILL") -> list[str]:

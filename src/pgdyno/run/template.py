@@ -10,6 +10,7 @@ import hashlib
 import os
 import re
 import shutil
+import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from pgdyno.run.installation import Installation
 from pgdyno.run.load import Pgbench
 from pgdyno.run.load_argv import InitRun
 from pgdyno.run.load_watch import LoadWatch
+from pgdyno.run.process import ServerUser
 from pgdyno.run.server import DATABASE, Server, hint_for
 from pgdyno.spec.study import DataSpec, ServerKind
 
@@ -118,21 +120,47 @@ def prepare_template(
 
 
 def restore_template(template: Template, home: Home) -> float:
-    """Make the home's working cluster a fresh copy of a template, all of it on disk. Returns the seconds it took.
+    """Make the home's working cluster what a template is, all of it on disk. Returns the seconds it took.
+
+    One of an earlier trial is written over where it differs; else the template is copied. Copies share no blocks with it,
+    where a file system could do that (reflink): the first write to each such page would cost the load more than it should.
 
     Raises:
         StepFailedError: Copying failed, for want of space say.
-        HostError: The last trial's folder cannot be removed.
     """
     began_s = monotonic_s()
-    _remove_folder(home.data)
-    _copy(["cp", "--archive", "--reflink=auto", "--no-target-directory", str(template.data_dir), str(home.data)])
-    if not home.user.is_self:
-        # The template stays with the account that loaded it, which may be another one.
-        _copy(["chown", "--recursive", "--no-dereference", f"{home.user.uid}:{home.user.gid}", str(home.data)])
+    if _is_copy_of(home.user, template.data_dir, home.data):
+        _mirror(template, home)
+    else:
+        _remove_folder(home.data)
+        _copy(["cp", "--archive", "--reflink=never", "--no-target-directory", str(template.data_dir), str(home.data)])
+        if not home.user.is_self:
+            # The template stays with the account that loaded it, which may be another one.
+            _copy(["chown", "--recursive", "--no-dereference", f"{home.user.uid}:{home.user.gid}", str(home.data)])
     # Write-back of the copy must be over before the load begins.
     _copy(["sync", "--file-system", str(home.data)])
     return monotonic_s() - began_s
+
+
+def _is_copy_of(user: ServerUser, source: Path, target: Path) -> bool:
+    """Whether there is a folder, of the account that owns the source as well."""
+    try:
+        found = [path.lstat() for path in (source, target)]
+    except FileNotFoundError:
+        return False
+    return all(stat.S_ISDIR(one.st_mode) and one.st_uid == user.uid for one in found)
+
+
+def _mirror(template: Template, home: Home) -> None:
+    # numpy comes with it.
+    from pgdyno.run.mirror import mirror_folder  # noqa: PLC0415
+
+    try:
+        # Its account could put a link in the way, which must not lead where that account could not go itself.
+        with process.acting_as(home.user):
+            mirror_folder(template.data_dir, home.data)
+    except OSError as exc:
+        raise StepFailedError("cannot restore the loaded cluster", detail=str(exc), hint=hint_for(str(exc))) from exc
 
 
 def remove_template(folder: Path) -> None:

@@ -1,0 +1,108 @@
+"""How long a trial waits for its data: written over where the trial before it changed them, against copied anew.
+
+Between two restorations a load of some seconds runs on a real server, as in a study. Each kind of load has its rounds; in
+each of them, after such a load, the cluster is restored in both ways, in random order. Both end with all of it on the disk.
+
+Usage: python benchmarks/restore.py [--scale 50] [--rounds 8] [--seconds 4] [--folder DIR]          (five minutes)
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+import msgspec
+from figures import say
+
+from pgdyno.analyse.estimate import estimate_geometric_mean
+from pgdyno.run.home import Home, open_home
+from pgdyno.run.installation import Installation, find_installation
+from pgdyno.run.load import Pgbench
+from pgdyno.run.load_argv import LoadRun
+from pgdyno.run.process import find_server_user
+from pgdyno.run.server import Server
+from pgdyno.run.template import Template, prepare_template, restore_template
+from pgdyno.spec.study import DataSpec, ServerSpec
+from pgdyno.spec.table import QueryMode
+
+WORKLOADS = ("select-only", "simple-update", "tpcb-like")
+
+
+def run_load(home: Home, installation: Installation, workload: str, seconds: float, folder: Path) -> None:
+    """What a trial does to its cluster."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o755)
+    server = Server(installation=installation, home=home, log_path=folder / "server.log")
+    server.start({})
+    try:
+        load = LoadRun(
+            address=server.address,
+            scripts=((workload, 1),),
+            mode=QueryMode.PREPARED,
+            clients=8,
+            threads=2,
+            duration_s=seconds,
+        )
+        Pgbench(installation=installation, user=home.user).run_load(load, directory=folder)
+    finally:
+        server.stop()
+
+
+def restore(template: Template, home: Home, *, anew: bool) -> float:
+    """Seconds that a restoration takes."""
+    began_s = time.monotonic()
+    if anew:
+        shutil.rmtree(home.data)
+    restore_template(template, home)
+    return time.monotonic() - began_s
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--scale", type=int, default=50)
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--seconds", type=float, default=4.0, help="of a load")
+    parser.add_argument("--folder", type=Path, default=Path("/var/tmp"), help="on the disk that is meant")
+    options = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="pgdyno-restore-", dir=options.folder))
+    folder.chmod(0o755)
+    user = find_server_user()
+    try:
+        with open_home(folder / "home", user) as home:
+            installation = find_installation(ServerSpec(), user=user, software_dir=home.software)
+            template = prepare_template(
+                installation=installation,
+                home=home,
+                data=DataSpec(),
+                scale=options.scale,
+                settings={},
+                output_dir=folder,
+                on_activity=lambda _: None,
+            )
+            restore_template(template, home)
+            draw = random.Random(1)
+            for workload in WORKLOADS:
+                took: dict[bool, list[float]] = {True: [], False: []}
+                for _ in range(options.rounds):
+                    for anew in draw.sample([True, False], k=2):
+                        run_load(home, installation, workload, options.seconds, folder / "load")
+                        took[anew].append(restore(template, home, anew=anew))
+                for anew, name in ((True, "copied"), (False, "written_over")):
+                    say_estimate(f"restore.{workload}.{name}", took[anew], unit="s")
+                ratios = [one / other for one, other in zip(took[False], took[True], strict=True)]
+                say_estimate(f"restore.{workload}.written_over_to_copied", ratios, unit="ratio")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def say_estimate(figure: str, values: list[float], *, unit: str) -> None:
+    found = msgspec.to_builtins(estimate_geometric_mean(values, unit=unit))
+    say(figure, found["value"], low=found["low"], high=found["high"], unit=unit, n=len(values))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+"""Makes a folder once more the copy of another that it was, by writing only what has changed since.
+
+A trial changes a part of its cluster. To remove all of it and to copy all of it anew takes longer than many a trial, and
+lays every file out anew on the disk; what is written over in place stays where it lies.
+
+A file whose size and time of modification are those of its source is taken for unchanged, as rsync does: whoever writes to
+a file changes its time, and a file gets its source's time only after its last byte. All others are compared page by page. It
+knows folders, files and symbolic links, which is what a cluster consists of, and refuses anything else.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgdyno.units import PAGE_BYTES
+
+Bytes = NDArray[np.uint8]
+
+_CHUNK_BYTES = 4 * 1024**2
+# Pages that differ and lie closer than this are written in one piece: a disk writes it sooner than two small ones.
+_GAP_PAGES = 8
+
+
+def mirror_folder(source: Path, target: Path) -> int:
+    """Make `target` what `source` is: contents, modes and modification times of files. Nobody may write to either meanwhile.
+
+    Args:
+        source: A folder.
+        target: An existing folder. What is made anew in it belongs to whoever calls.
+
+    Returns:
+        Bytes that were written.
+
+    Raises:
+        OSError: Something cannot be read or written, for want of space say; what was done by then stays, and may be gone
+            on with.
+    """
+    wanted, found = _list(source), {entry.name: entry for entry in _list(target)}
+    written = 0
+    for entry in wanted:
+        place, other = target / entry.name, found.pop(entry.name, None)
+        kind = _kind_of(entry)
+        if other is not None and (_kind_of(other) != kind or (kind == stat.S_IFLNK and _differ(entry, other))):
+            _remove(other)
+            other = None
+        if kind == stat.S_IFDIR:
+            if other is None:
+                place.mkdir()
+                shutil.copymode(entry.path, place)
+            written += mirror_folder(Path(entry.path), place)
+        elif other is None:
+            shutil.copy2(entry.path, place, follow_symlinks=False)
+            written += entry.stat(follow_symlinks=False).st_size
+        elif kind == stat.S_IFREG:
+            written += _mirror_file(entry, other)
+    for stray in found.values():
+        _remove(stray)
+    return written
+
+
+def _list(folder: Path) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        return list(entries)
+
+
+def _kind_of(entry: os.DirEntry[str]) -> int:
+    kind = stat.S_IFMT(entry.stat(follow_symlinks=False).st_mode)
+    if kind not in {stat.S_IFDIR, stat.S_IFREG, stat.S_IFLNK}:
+        raise OSError(f"{entry.path} is neither file nor folder")
+    return kind
+
+
+def _differ(link: os.DirEntry[str], other: os.DirEntry[str]) -> bool:
+    return Path(link.path).readlink() != Path(other.path).readlink()
+
+
+def _remove(entry: os.DirEntry[str]) -> None:
+    if entry.is_dir(follow_symlinks=False):
+        shutil.rmtree(entry.path)
+    else:
+        Path(entry.path).unlink()
+
+
+def _mirror_file(source: os.DirEntry[str], target: os.DirEntry[str]) -> int:
+    wanted, there = source.stat(), target.stat()
+    if stat.S_IMODE(wanted.st_mode) != stat.S_IMODE(there.st_mode):
+        shutil.copymode(source.path, target.path)
+    if (wanted.st_size, wanted.st_mtime_ns) == (there.st_size, there.st_mtime_ns):
+        return 0
+    with Path(source.path).open("rb", buffering=0) as new, Path(target.path).open("r+b", buffering=0) as old:
+        if there.st_size > wanted.st_size:
+            old.truncate(wanted.st_size)
+        written = _write_changes(new.fileno(), old.fileno())
+    os.utime(target.path, ns=(wanted.st_atime_ns, wanted.st_mtime_ns))
+    return written
+
+
+def _write_changes(new: int, old: int) -> int:
+    """Write the pages of one file in which another one, which is no longer, differs from it. Returns their bytes."""
+    wanted, there = bytearray(_CHUNK_BYTES), bytearray(_CHUNK_BYTES)
+    offset = written = 0
+    while size := os.preadv(new, [wanted], offset):
+        known = os.preadv(old, [memoryview(there)[:size]], offset)
+        parts = (np.frombuffer(part, np.uint8, count) for part, count in ((wanted, size), (there, known)))
+        for begin, end in _find_changes(*parts):
+            _write_all(old, memoryview(wanted)[begin:end], offset + begin)
+            written += end - begin
+        offset += size
+    return written
+
+
+def _find_changes(wanted: Bytes, there: Bytes) -> list[tuple[int, int]]:
+    """Where to write what is wanted, in whole pages but for the last: begin and end of each piece."""
+    size, whole = len(wanted), len(there) // PAGE_BYTES
+    has_changed = np.ones(-(-size // PAGE_BYTES), dtype=np.bool_)
+    pages = (part[: whole * PAGE_BYTES].view(np.uint64).reshape(whole, PAGE_BYTES // 8) for part in (wanted, there))
+    has_changed[:whole] = np.not_equal(*pages).any(axis=1)
+    if len(there) == size:
+        # A last page that is not whole.
+        has_changed[whole:] = (wanted[whole * PAGE_BYTES :] != there[whole * PAGE_BYTES :]).any()
+    places = np.flatnonzero(has_changed)
+    pieces = np.split(places, np.flatnonzero(np.diff(places) > _GAP_PAGES) + 1) if len(places) else []
+    return [(int(one[0]) * PAGE_BYTES, min(int(one[-1] + 1) * PAGE_BYTES, size)) for one in pieces]
+
+
+def _write_all(file: int, content: memoryview, offset: int) -> None:
+    while content:
+        count = os.pwrite(file, content, offset)
+        content, offset = content[count:], offset + count
