@@ -1,7 +1,7 @@
 """Loaded clusters, kept: each trial begins with a copy of one, so that all begin alike and nothing is loaded twice.
 
 A template is a stopped cluster with its dataset's facts beside it. It takes its name when it is whole and on disk;
-what carries the name is never changed. Copies share blocks where the file system can (reflink), else they are copies.
+what carries the name is never changed.
 """
 
 from __future__ import annotations
