@@ -41,7 +41,8 @@ def break_off_and_resume(bench: Bench, number: signal.Signals, *, server: str = 
     assert done.returncode == 0, done.stderr
     assert before.items() <= (snapshot(out) | snapshot(out / "clients")).items()
     trials = finished_trials(out / "clients")
-    assert len(trials) == 6
+    # Where the first round gives every load its status, the second is not run.
+    assert len(trials) in {3, 6}
     for trial in trials:
         assert "synchronous_commit" in {one["name"] for one in trial["settings"] if one["value"] == "off"}
     return out, stderr
