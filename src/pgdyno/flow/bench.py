@@ -53,7 +53,7 @@ _DEFAULTS = {
         trials={"duration": "3s", "warm_up": "1s"},
         load_budget_s=10.0,
         minutes=5.0,
-        more_rounds=0,
+        more_rounds=1,
         workloads=BUILTIN_SCRIPTS[:1],
     ),
     Goal.STOCK: _Defaults(trials={"rounds": 5, "duration": "30s", "warm_up": "5s"}, load_budget_s=20.0),
