@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.resources
 import itertools
 
 import pytest
@@ -23,7 +24,14 @@ def test_every_row_can_be(instance: Instance) -> None:
     assert 0 < instance.disk_bytes_per_s <= instance.disk_burst_bytes_per_s
     assert instance.source
     assert (instance.usd_per_hour is None) == (instance.price_date is None)
+    assert (instance.price_date or instance.date) <= instance.date
     assert (instance.local_bytes is not None) == instance.name.startswith("i")
+
+
+def test_why_a_row_has_no_price_is_said() -> None:
+    text = importlib.resources.files("pgdyno.facts").joinpath("instances.csv").read_text(encoding="utf-8")
+    assert {instance.provider for instance in list_instances() if instance.usd_per_hour is None} == {"alibaba"}
+    assert "# No price of Alibaba Cloud's is quoted: " in text
 
 
 def test_names_are_said_once_and_found_in_any_case() -> None:

@@ -1,8 +1,8 @@
 """What cloud instances are: the typed reader of `instances.csv`.
 
 So that settings can be derived for a machine that one does not have, and a disk be held against what its instance lets
-through. Facts of a day: every row has its source, every price its date, and what no source says is None. It prices
-nothing and refuses to guess at a name.
+through. Facts of a day: every row has its source and the day of its look-up, every price its date, and what no source says
+is None. It prices nothing and refuses to guess at a name.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     usd_per_hour: float | None
     """On demand, with Linux; None where no source was found."""
     price_date: dt.date | None
+    date: dt.date
+    """Of the look-up of shape and limits."""
     source: str
 
 
@@ -54,6 +56,7 @@ class _Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     disk_burst_iops: int
     disk_mb_s: float
     disk_burst_mb_s: float
+    date: dt.date
     source: str
     local_gb: int | None = None
     usd_per_hour: float | None = None
@@ -105,5 +108,6 @@ def _make(row: _Row) -> Instance:
         local_bytes=None if row.local_gb is None else row.local_gb * _GIGABYTE,
         usd_per_hour=row.usd_per_hour,
         price_date=row.price_date,
+        date=row.date,
         source=row.source,
     )
