@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from pgdyno.analyse.bottleneck import judge_workload
 from pgdyno.analyse.bottleneck_signs import read_signs
+from pgdyno.analyse.chart_kind import ChartKind
 from pgdyno.analyse.study import analyse_study
 from pgdyno.analyse.time_model import measure_time
 from pgdyno.analyse.time_share import Bottleneck, Certainty, Resource, TimeShare, TransactionTime
 from pgdyno.analyse.trial import analyse_trial
-from pgdyno.analyse.types import ChartKind, Event, Series, TrialAnalysis
+from pgdyno.analyse.types import Event, Series, TrialAnalysis
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.store import open_record
 from pgdyno.record.trial_data import TrialData, read_trial_data

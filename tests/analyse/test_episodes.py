@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pgdyno.analyse.chart_kind import ChartKind
 from pgdyno.analyse.charts import chart_trial
 from pgdyno.analyse.episode import Episode, EpisodeKind
 from pgdyno.analyse.episodes import Course, describe_episodes, find_episodes, find_trial_episodes
 from pgdyno.analyse.episodes_fit import Shape, Template, find_shapes
-from pgdyno.analyse.types import ChartKind, Series
+from pgdyno.analyse.types import Series
 from pgdyno.record.store import open_record
 from pgdyno.record.trial_data import read_trial_data
 

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pgdyno.analyse.chart_kind import ChartKind
 from pgdyno.analyse.comparison import Question
-from pgdyno.analyse.types import ChartKind, Series
+from pgdyno.analyse.types import Series
 from pgdyno.report import palette
 from pgdyno.report.answers import answer_study
 from pgdyno.report.chart import CSS_THEME, PICTURE_THEME, to_vega_lite

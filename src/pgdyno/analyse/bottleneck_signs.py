@@ -11,9 +11,10 @@ from collections.abc import Iterator
 import msgspec
 
 from pgdyno.analyse.bottleneck_thresholds import THRESHOLDS
+from pgdyno.analyse.chart_kind import ChartKind
 from pgdyno.analyse.disk_join import UseKind
 from pgdyno.analyse.time_share import TransactionTime
-from pgdyno.analyse.types import ChartKind, Series, TrialAnalysis
+from pgdyno.analyse.types import Series, TrialAnalysis
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.types import StudyRecord
 from pgdyno.spec.study import BUILTIN_SCRIPTS

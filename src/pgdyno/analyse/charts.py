@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from pgdyno.analyse.types import ChartKind, Event, Series
+from pgdyno.analyse.chart_kind import ChartKind
+from pgdyno.analyse.types import Event, Series
 from pgdyno.facts.metrics import find_metric
 from pgdyno.record import series, server_series
 from pgdyno.record.series import Sampled

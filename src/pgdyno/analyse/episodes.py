@@ -19,9 +19,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from pgdyno.analyse.chart_kind import ChartKind
 from pgdyno.analyse.episode import NOTHING_RATIO, WORSE, Episode, EpisodeKind
 from pgdyno.analyse.episodes_fit import LEAST_OBSERVATIONS, Fit, Shape, Template, find_shapes
-from pgdyno.analyse.types import ChartKind, Event, Series
+from pgdyno.analyse.types import Event, Series
 
 _Floats = NDArray[np.float64]
 

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import bisect
 import enum
-import itertools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -34,9 +33,10 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pgdyno.plan.experiment import EFFECT_VARIANCE, least_pairs
+
 MOST_PAIRS = 100_000
 """Beyond this no experiment is worth foretelling."""
-_G = 3.0
 _LARGEST = float(np.finfo(np.float64).max)
 
 Floats = NDArray[np.float64]
@@ -140,7 +140,7 @@ def log_e_values(log_ratios: Floats, null: float = 0.0) -> Floats:
     """
     n, means, squares = _moments(log_ratios)
     between = n * np.square(means - null)
-    s = 1.0 + n * _G
+    s = 1.0 + n * EFFECT_VARIANCE
     inner = between / s + squares
     ratio = np.divide(between + squares, inner, out=np.ones_like(inner), where=inner > 0)
     log_e = n / 2 * np.log(ratio) - np.log(s) / 2
@@ -164,7 +164,7 @@ def critical_t2(n: ArrayLike, alpha: ArrayLike) -> Floats:
     count, level = np.asarray(n, dtype=np.float64), np.asarray(alpha, dtype=np.float64)
     if not ((level > 0) & (level < 1)).all():
         raise ValueError("alpha must lie inside (0, 1)")
-    s = 1.0 + count * _G
+    s = 1.0 + count * EFFECT_VARIANCE
     log_c = 2.0 / count * (np.log(s) / 2 - np.log(level))
     left = -np.expm1(log_c - np.log(s))
     critical = np.full(left.shape, np.inf)
@@ -175,11 +175,6 @@ def critical_t2(n: ArrayLike, alpha: ArrayLike) -> Floats:
 def half_width(n: int, alpha: float) -> float:
     """Of the interval of n pairs, in standard deviations of a pair; infinite for too few."""
     return math.sqrt(float(critical_t2(n, alpha)) / n)
-
-
-def least_pairs(alpha: float) -> int:
-    """The fewest pairs that can show anything at this level: c < s, which is s^((n-1)/2) > 1/alpha."""
-    return next(n for n in itertools.count(2) if (n - 1) / 2 * math.log1p(n * _G) > -math.log(alpha))
 
 
 def look_intervals(log_ratios: Floats, alpha: ArrayLike) -> tuple[Floats, Floats]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
+from pgdyno.analyse.chart_kind import ChartKind
 from pgdyno.analyse.charts import chart_trial, list_events
 from pgdyno.analyse.disk_join import DiskLimits, join_trial
 from pgdyno.analyse.episode_causes import find_causes
@@ -19,7 +20,7 @@ from pgdyno.analyse.latency import PERCENTILES, measure_mean_ms, measure_percent
 from pgdyno.analyse.predictions import judge_predictions
 from pgdyno.analyse.throughput import PgbenchClaim, TrialThroughput, claim_throughput, measure_throughput
 from pgdyno.analyse.time_model import measure_time
-from pgdyno.analyse.types import ChartKind, Percentile, Series, StatementTime, TrialAnalysis
+from pgdyno.analyse.types import Percentile, Series, StatementTime, TrialAnalysis
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record import series
 from pgdyno.record.pgbench import PgbenchSummary

@@ -5,11 +5,10 @@ Times named `t_s` count from the start of the trial's measured load. Values keep
 
 from __future__ import annotations
 
-import enum
-
 import msgspec
 
 from pgdyno.analyse.capacity import Capacity
+from pgdyno.analyse.chart_kind import ChartKind
 from pgdyno.analyse.comparison import Comparison
 from pgdyno.analyse.disk_join import DiskJoin
 from pgdyno.analyse.episode import Episode, EpisodeCauses
@@ -32,29 +31,6 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
     unit: str
     t_s: tuple[float, ...]
     values: tuple[float | None, ...]
-
-
-class ChartKind(enum.Enum):
-    """The charts of a trial, in the order of the report. Each is a tuple of series on one axis."""
-
-    TPS = "tps"
-    LATENCY = "latency"
-    WAITS = "waits"
-    """Average active client backends by wait class, stacked; `CPU` is running, not waiting."""
-    CPU = "cpu"
-    """Share of all CPUs by kind, stacked, and the busiest core."""
-    RUN_QUEUE = "run_queue"
-    CPU_QUOTA = "cpu_quota"
-    """Only where a control group enforces one."""
-    DISK_IOPS = "disk_iops"
-    DISK_THROUGHPUT = "disk_throughput"
-    DISK_LATENCY = "disk_latency"
-    DIRTY_MEMORY = "dirty_memory"
-    WAL = "wal"
-    FULL_PAGE_IMAGES = "full_page_images"
-    BUFFER_WRITES = "buffer_writes"
-    """Pages that left shared_buffers, or were added to files, by who wrote them."""
-    PRESSURE = "pressure"
 
 
 WHOLE_CYCLES = 3

@@ -12,8 +12,9 @@ import msgspec
 
 from pgdyno.analyse.bottleneck_signs import Signs, read_signs
 from pgdyno.analyse.bottleneck_thresholds import THRESHOLDS
+from pgdyno.analyse.chart_kind import ChartKind
 from pgdyno.analyse.time_share import Bottleneck, Certainty, Resource
-from pgdyno.analyse.types import ChartKind, StudyAnalysis, TrialAnalysis, WorkloadAnalysis
+from pgdyno.analyse.types import StudyAnalysis, TrialAnalysis, WorkloadAnalysis
 from pgdyno.analyse.verdict import VerdictKind
 from pgdyno.explain.finding import Finding, Rival, Severity
 from pgdyno.explain.intervention import Intervention, choose_intervention

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pgdyno.analyse.capacity import Bound, BoundKind, Capacity, Standing
+from pgdyno.analyse.chart_kind import ChartKind
 from pgdyno.analyse.estimate import USEFUL_FACTOR, Estimate, is_too_wide
 from pgdyno.analyse.time_share import Certainty
-from pgdyno.analyse.types import ChartKind, StudyAnalysis
+from pgdyno.analyse.types import StudyAnalysis
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.record.types import StudyRecord
 

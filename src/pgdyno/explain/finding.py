@@ -6,8 +6,8 @@ import enum
 
 import msgspec
 
+from pgdyno.analyse.chart_kind import ChartKind
 from pgdyno.analyse.time_share import Certainty
-from pgdyno.analyse.types import ChartKind
 
 
 class Severity(enum.Enum):

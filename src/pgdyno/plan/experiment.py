@@ -17,6 +17,9 @@ from pgdyno.spec.study import ServerKind, ServerSpec, Study
 from pgdyno.spec.table import QueryMode, SettingValue
 from pgdyno.spec.variant import MOST_VARIANTS, DesignKind, VariantSpec, make_variant, show_value
 
+EFFECT_VARIANCE = 3.0
+"""What evidence bets on: the mean log ratio has this variance, in units of a pair's noise. It is fixed before any data."""
+
 
 class Arm(msgspec.Struct, frozen=True, kw_only=True):
     """A variant with nothing left open.
@@ -118,15 +121,20 @@ def is_client_sweep(experiment: Experiment) -> bool:
 def count_least_rounds(experiment: Experiment, workloads_count: int) -> int:
     """The fewest rounds after which anything can be decided: 4 for one question at 95 %, 2 for a sweep over clients.
 
-    Source: the supremum over t of the e-process in analyse/evidence.py, (1 + 3 n)^((n - 1) / 2), must exceed the number of
-    questions over alpha. Of a sweep over clients, analyse/client_trials.py: the noise shows in loads that were repeated.
+    Source: of a sweep over clients, analyse/client_trials.py: the noise shows in loads that were repeated.
     """
     if is_client_sweep(experiment):
         return 2
     questions = (len(experiment.arms) - 1) * workloads_count
-    return next(
-        n for n in itertools.count(2) if (n - 1) / 2 * math.log1p(3 * n) > -math.log(experiment.alpha / questions)
-    )
+    return least_pairs(experiment.alpha / questions)
+
+
+def least_pairs(alpha: float) -> int:
+    """The fewest pairs that can show anything at this level, however far apart.
+
+    Source: the supremum over t of the e-process in analyse/evidence.py, (1 + n g)^((n - 1) / 2), must exceed 1 / alpha.
+    """
+    return next(n for n in itertools.count(2) if (n - 1) / 2 * math.log1p(n * EFFECT_VARIANCE) > -math.log(alpha))
 
 
 def draw_orders(arms: Sequence[str], draw: random.Random) -> list[list[str]]:

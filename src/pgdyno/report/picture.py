@@ -11,7 +11,8 @@ from typing import Any
 
 import vl_convert
 
-from pgdyno.analyse.types import ChartKind, WorkloadAnalysis
+from pgdyno.analyse.chart_kind import ChartKind
+from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.report import content
 from pgdyno.report.answers import WorkloadAnswers, answer_study
 from pgdyno.report.chart import PICTURE_THEME, to_vega_lite

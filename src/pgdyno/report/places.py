@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from pgdyno.analyse.types import ChartKind, TrialAnalysis, WorkloadAnalysis
+from pgdyno.analyse.chart_kind import ChartKind
+from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.explain.bottleneck import LIMITS
 from pgdyno.explain.finding import Finding
 from pgdyno.report.input import ReportInput

@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from pgdyno.analyse.types import ChartKind, Event, Series, TrialAnalysis
+from pgdyno.analyse.chart_kind import ChartKind
+from pgdyno.analyse.types import Event, Series, TrialAnalysis
 from pgdyno.report import palette, thin
 from pgdyno.report.chart import NUMBER_LABEL, Chart, LegendEntry, Theme, config_of
 from pgdyno.report.format import format_number, format_seconds
