@@ -45,9 +45,9 @@ from planted_causes import (
     draw_quiet,
     may_plant,
     mounted_loop,
+    open_folder,
     plant_cases,
     quiet_case,
-    write_scripts,
 )
 
 from pgdyno.analyse.study import analyse_study
@@ -271,20 +271,13 @@ def main() -> None:
     left_out = sorted({one.case.name for one in asked if not may_plant(one.case, changes_kernel=options.kernel)})
     if left_out:
         print(f"left out, because nothing here lets them be planted: {', '.join(left_out)}")
-    folder = options.keep or Path(tempfile.mkdtemp(prefix="pgdyno-causes-", dir="/var/tmp"))
-    folder.mkdir(parents=True, exist_ok=True)
-    folder.chmod(0o755)
-    write_scripts(folder)
     answers: list[Answer | None] = []
-    try:
+    with open_folder(options.keep) as folder:
         for on_loop in (False, True):
             own = [one for one in asked if one.case.on_loop is on_loop and one.case.name not in left_out]
             if own:
                 with open_bench(folder, on_loop=on_loop) as bench:
                     answers += [ask(bench, one) for one in own]
-    finally:
-        for name in ("memory", "disk") if options.keep else (".",):
-            shutil.rmtree(folder / name, ignore_errors=True)
     say_answers([answer for answer in answers if answer is not None])
 
 

@@ -13,7 +13,7 @@ what was named, what was varied, what came out, and how long it took:
 The kernel's dirty thresholds are not planted here: experiments may change the kernel's settings themselves.
 
 Usage: python benchmarks/confirmations.py [--cases N] [--quiet N] [--only NAME ...] [--minutes M] [--seconds S] [--server 15]
-       [--cpu N] [--out DIR]                                              (half an hour for one case of each cause)
+       [--cpu N] [--keep DIR]                                             (half an hour for one case of each cause)
 """
 
 from __future__ import annotations
@@ -22,18 +22,16 @@ import argparse
 import contextlib
 import os
 import random
-import shutil
 import signal
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
-from causes import SERVERS, Asked, compose
+from causes import SERVERS, Asked, compose, draw_asked
 from figures import say_share
-from planted_causes import Case, Place, Starving, draw_quiet, may_plant, mounted_loop, plant_cases, write_scripts
+from planted_causes import Case, Place, Starving, may_plant, mounted_loop, open_folder
 from telling import Told
 
 from pgdyno.analyse.study import analyse_study
@@ -160,45 +158,21 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--server", choices=list(SERVERS), default="18")
     parser.add_argument("--cpu", type=int, help="keep to this CPU")
-    parser.add_argument("--out", type=Path, help="keep records and loaded data below this folder")
+    parser.add_argument("--keep", type=Path, help="keep records and loaded data below this folder")
+    parser.set_defaults(quick=False)
     options = parser.parse_args()
     if options.cpu is not None:
         os.sched_setaffinity(0, {options.cpu})
     # The same way out as Ctrl-C: no server is left running.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    draw = random.Random(f"quiet {options.seed}")
-    drawn = [(case, n) for n in range(options.cases) for case in plant_cases(random.Random(f"{options.seed} {n}"))]
-    drawn += [(draw_quiet(draw), n) for n in range(options.quiet)]
-    cases = [
-        (case, number)
-        for case, number in drawn
-        if (not options.only or case.name in options.only) and may_plant(case, changes_kernel=False)
-    ]
-    folder = options.out or Path(tempfile.mkdtemp(prefix="pgdyno-confirmations-", dir="/var/tmp"))
-    folder.mkdir(parents=True, exist_ok=True)
-    folder.chmod(0o755)
-    write_scripts(folder)
+    asked = [one for one in draw_asked(options) if may_plant(one.case, changes_kernel=False)]
     answers: list[Answer | None] = []
-    try:
+    with open_folder(options.keep) as folder:
         for on_loop in (False, True):
-            own = [
-                Asked(
-                    case=case,
-                    number=number,
-                    seed=options.seed * 1000 + number,
-                    seconds=options.seconds,
-                    server=options.server,
-                    is_kept=True,
-                )
-                for case, number in cases
-                if case.on_loop is on_loop
-            ]
+            own = [one for one in asked if one.case.on_loop is on_loop]
             with contextlib.ExitStack() as stack:
                 home = stack.enter_context(mounted_loop(folder)) / "home" if on_loop and own else folder / "home"
                 answers += [ask(one, home=home, folder=folder, minutes=options.minutes) for one in own]
-    finally:
-        for name in ("memory", "disk") if options.out else (".",):
-            shutil.rmtree(folder / name, ignore_errors=True)
     say_answers([answer for answer in answers if answer is not None])
 
 

@@ -10,6 +10,7 @@ import os
 import random
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -257,11 +258,20 @@ def quiet_case(workload: dict[str, Any]) -> Case:
     return Case(name="quiet", right=frozenset({Resource.CPU, other}), study={"workload": [workload]}, is_quiet=True)
 
 
-def write_scripts(folder: Path) -> None:
-    """The cases' own."""
+@contextlib.contextmanager
+def open_folder(kept: Path | None) -> Iterator[Path]:
+    """Where records go and data are loaded, with the cases' own scripts; without `kept` it is gone afterwards."""
+    folder = kept or Path(tempfile.mkdtemp(prefix="pgdyno-causes-", dir="/var/tmp"))
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o755)
     (folder / "hot_row.sql").write_text(HOT_ROW)
     for ms in (10, 20):
         (folder / f"thinking-{ms}.sql").write_text(THINKING.format(us=ms * 1000))
+    try:
+        yield folder
+    finally:
+        for name in ("memory", "disk") if kept else (".",):
+            shutil.rmtree(folder / name, ignore_errors=True)
 
 
 @contextlib.contextmanager

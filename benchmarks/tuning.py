@@ -9,9 +9,9 @@ stops: below 1 the other is faster. Four parts:
   cold     tpcb-like from a cold start, data four times a quarter of memory, which is what most sets take for shared_buffers
   beyond   select-only from a cold start, data twice the memory
 
-The last two are for a smaller machine than most: 4 GB, or 1 GB with --quick, so that data beyond memory are copied in
-seconds. Each set is worked out for that size by its own rules. The kernel's cache is as small only if this program runs in a
-control group, as by `systemd-run --scope -p MemoryMax=4G -p MemorySwapMax=0 python benchmarks/tuning.py --part cold beyond`;
+The last two are for a smaller machine than most, 1 GB, so that data beyond memory are copied in seconds and a cold start
+has ended long before a trial has. Each set is worked out for that size by its own rules. The kernel's cache is as small only if this program runs in a
+control group, as by `systemd-run --scope -p MemoryMax=1G -p MemorySwapMax=0 python benchmarks/tuning.py --part cold beyond`;
 without one it holds what has been read once, which is kinder to reads than such a machine, and the output says so. Of the kernel's settings,
 those of overcommitted memory are left alone, which protect and do not speed up, and in a group those of huge pages, which
 would not count there. In `cold`, checkpoint_timeout is at most a third of a trial for every arm, so that none is
@@ -21,7 +21,7 @@ A part is a study with its record in DIR/PART; what was broken off goes on with 
 began with. `--quick` asks about stock alone, unless --rivals names others.
 
 Usage: python benchmarks/tuning.py [--quick] [--part PART ...] [--out DIR] [--rivals NAME ...] [--server 15]
-       [--no-kernel] [--only-plan]                                (up to twelve hours; ten minutes)
+       [--no-kernel] [--only-plan]                                (up to ten hours; ten minutes)
 """
 
 from __future__ import annotations
