@@ -17,7 +17,7 @@ pytestmark = pytest.mark.cluster
 # What loses commits is so much faster that this is decided within seconds, also on a busy machine.
 VARIANTS = ("settings = { synchronous_commit = 'on' }", "settings = { synchronous_commit = 'off' }")
 WINNER = "synchronous_commit=off"
-SCALING = "[scaling]\nclients = [1, 2]\nminutes = 0.6\n"
+SCALING = "[scaling]\nclients = [1, 2]\nminutes = 0.5\n"
 
 
 def snapshot(record: Path) -> dict[str, bytes]:
@@ -42,7 +42,7 @@ def break_off_and_resume(bench: Bench, number: signal.Signals, *, server: str = 
     assert before.items() <= (snapshot(out) | snapshot(out / "clients")).items()
     trials = finished_trials(out / "clients")
     # Where the first round gives every load its status, the second is not run.
-    assert len(trials) in {3, 6}
+    assert len(trials) == (3 if "every load has its status" in done.stderr else 6)
     for trial in trials:
         assert "synchronous_commit" in {one["name"] for one in trial["settings"] if one["value"] == "off"}
     return out, stderr

@@ -110,11 +110,12 @@ def test_quick_is_about_the_workload_that_writes_most() -> None:
 @pytest.mark.parametrize(
     ("scripts", "expected"),
     [
-        ((), WorkloadClass.MIXED),
+        ((), WorkloadClass.OLTP_WRITE),
         (("tpcb-like", "simple-update"), WorkloadClass.OLTP_WRITE),
         (("select-only",), WorkloadClass.OLTP_READ),
-        (("select-only@3", "tpcb-like@1"), WorkloadClass.MIXED),
+        (("select-only@3", "tpcb-like@1"), WorkloadClass.OLTP_WRITE),
         ((__file__,), WorkloadClass.MIXED),
+        ((__file__, "tpcb-like"), WorkloadClass.MIXED),
     ],
 )
 def test_settings_are_derived_for_the_load(scripts: tuple[str, ...], expected: WorkloadClass) -> None:
@@ -187,13 +188,13 @@ def test_the_whole_job_can_decide_within_its_minutes(
 
 def test_what_nobody_needs_of_the_minutes_goes_into_more_rounds() -> None:
     short, long = (
-        budget(with_sweep(with_variants(compose(experiment={"minutes": minutes})))) for minutes in (12.0, 40.0)
+        budget(with_sweep(with_variants(compose(experiment={"minutes": minutes})))) for minutes in (11.0, 40.0)
     )
     (few, two), (many, three) = plan_whole(short), plan_whole(long)
     assert few.trials[-1].round < many.trials[-1].round
     assert (two.trials[-1].round, three.trials[-1].round) == (2, 3)
     assert many.predicted_s + three.predicted_s <= 40.0 * 60.0
-    assert few.predicted_s + two.predicted_s <= 12.0 * 60.0
+    assert few.predicted_s + two.predicted_s <= 11.0 * 60.0
 
 
 def test_minutes_that_are_too_few_for_the_whole_job_are_refused() -> None:

@@ -89,9 +89,14 @@ def with_scaling(study: Study, planned: Plan) -> Study:
 
 
 def classify_load(plan: Plan) -> WorkloadClass:
-    """What settings are derived for: the class that all of a plan's scripts have, else a mixture."""
+    """What settings are derived for: the class of all of a plan's scripts; reads beside writes are OLTP that writes.
+
+    Where nobody knows what one of them does, a mixture.
+    """
     classes = {_CLASSES.get(name, WorkloadClass.MIXED) for workload in plan.workloads for name, _ in workload.scripts}
-    return classes.pop() if len(classes) == 1 else WorkloadClass.MIXED
+    return next(
+        one for one in (WorkloadClass.MIXED, WorkloadClass.OLTP_WRITE, WorkloadClass.OLTP_READ) if one in classes
+    )
 
 
 def make_variants(chosen: TrialSet, *, is_layered: bool) -> tuple[VariantSpec, ...]:
