@@ -6,14 +6,13 @@ running server takes the settings at once, and their effect does not outlive a s
 
 from __future__ import annotations
 
-import difflib
-
 from pgdyno.errors import SpecError
 from pgdyno.facts import gucs
 from pgdyno.plan.experiment import Arm, changed_settings, changed_sysctls, identify_server
+from pgdyno.spec.setting import find_setting
 from pgdyno.spec.study import Study
 from pgdyno.spec.table import QueryMode
-from pgdyno.spec.variant import OF_LOAD, DesignKind, show_value
+from pgdyno.spec.variant import DesignKind, show_value
 
 _COST_WORDS = {
     "kernel": "a change of the kernel's settings",
@@ -116,23 +115,10 @@ def check_names(arms: tuple[Arm, ...], *, version_major: int) -> None:
         for name in arm.changed:
             if gucs.is_custom_name(name):
                 continue
-            guc = gucs.find_guc(name, major)
-            if guc is None:
-                raise _unknown_setting(name, major)
+            find_setting(name, major)
             if gucs.change_cost(name, major) in {gucs.ChangeCost.INITDB, gucs.ChangeCost.FIXED}:
                 raise SpecError(
                     f"{name} cannot be varied",
                     detail="it is fixed when a cluster is made or PostgreSQL is built",
                     hint="compare two clusters of your own builds with --server DIR --server DIR",
                 )
-
-
-def _unknown_setting(name: str, major: int) -> SpecError:
-    nearest, others = gucs.nearest_gucs(name, major), gucs.majors_with(name)
-    hint = f"did you mean {' or '.join(nearest)}?" if nearest else "`SELECT name FROM pg_settings` lists them"
-    of_load = difflib.get_close_matches(name.lower(), OF_LOAD, n=1, cutoff=0.8)
-    if of_load:
-        hint = f"{of_load[0]} is no setting of the server: `--{of_load[0]}`, or in a sweep `{of_load[0]}=`, varies it"
-    if others:
-        hint = f"PostgreSQL {', '.join(map(str, others))} has it: choose the server with --server"
-    return SpecError(f"PostgreSQL {major} has no setting {name}", hint=hint)

@@ -9,30 +9,18 @@ import msgspec
 
 SettingValue = str | int | float | bool
 
-# pgdyno's own: with them a study could reach another cluster, or take away what pgdyno watches it by.
-_RESERVED_SETTINGS = frozenset(
+PLACE_SETTINGS = frozenset(
     {
-        "config_file",
-        "data_directory",
-        "external_pid_file",
-        "hba_file",
-        "ident_file",
-        "include",
-        "lc_messages",
-        "include_dir",
-        "include_if_exists",
-        "listen_addresses",
-        "log_destination",
-        "log_line_prefix",
-        "logging_collector",
-        "port",
-        "unix_socket_directories",
-        "unix_socket_group",
-        "unix_socket_permissions",
+        *("config_file", "data_directory", "external_pid_file", "hba_file", "ident_file"),
+        *("include", "include_dir", "include_if_exists", "listen_addresses", "port"),
+        *("unix_socket_directories", "unix_socket_group", "unix_socket_permissions"),
     }
 )
-# They may hold a password, and what a study says is kept in its record.
-_SECRET_SETTINGS = frozenset({"primary_conninfo", "ssl_passphrase_command"})
+"""They decide where a server is and who may enter: with them changed it would not be found again, or another be."""
+LOG_PLACE_SETTINGS = frozenset({"lc_messages", "log_destination", "log_line_prefix", "logging_collector"})
+"""By them pgdyno finds and understands the log of a server of its own."""
+SECRET_SETTINGS = frozenset({"primary_conninfo", "ssl_passphrase_command"})
+"""They may hold a password, and what was set is kept: in a study's record, in the journal of a tuning."""
 _SETTING_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*(\.[A-Za-z_][A-Za-z0-9_$]*)?")
 
 
@@ -49,16 +37,16 @@ class QueryMode(enum.Enum):
 
 
 def check_setting_name(name: str) -> None:
-    """Refuse what is no setting, pgdyno's own, or a secret.
+    """Refuse what is no setting, what a server of pgdyno's own has by itself, or a secret.
 
     Raises:
         ValueError: It is one of those.
     """
     if not _SETTING_NAME.fullmatch(name):
         raise ValueError(f"settings {name!r} is no name of a setting")
-    if name.lower() in _RESERVED_SETTINGS:
+    if name.lower() in PLACE_SETTINGS | LOG_PLACE_SETTINGS:
         raise ValueError(f"settings {name} is pgdyno's own: its clusters are private")
-    if name.lower() in _SECRET_SETTINGS:
+    if name.lower() in SECRET_SETTINGS:
         raise ValueError(f"settings {name} may hold a password, which must not get into a record")
 
 
