@@ -110,10 +110,12 @@ def test_an_answer_that_never_comes_is_no_yes(monkeypatch: pytest.MonkeyPatch) -
             return True
 
     display = Display()
-    display.console = Console(file=io.StringIO(), force_terminal=True)
+    shown = io.StringIO()
+    display.console = Console(file=shown, force_terminal=True, no_color=True)
     for typed, answer in (("", False), ("n\n", False), ("y\n", True)):
         monkeypatch.setattr("sys.stdin", Teletype(typed))
-        assert display.confirm("go on?", default=True) is answer
+        assert display.confirm("go on [/]?", default=True) is answer
+    assert re.sub(r"\x1b\[[0-9;]*m", "", shown.getvalue()) == "go on [/]? [y/N] " * 3
 
 
 def test_the_sweep_that_follows_is_told_with_the_plan() -> None:

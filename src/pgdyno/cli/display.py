@@ -153,7 +153,8 @@ class Display(AbstractContextManager["Display"]):
         if not (self.console.is_terminal and sys.stdin.isatty()):
             return default
         try:
-            return self.console.input(f"{escape(question)} [y/N] ").strip().lower() in {"y", "yes"}
+            # As markup, [y/N] would be a style, and not be shown.
+            return self.console.input(f"{question} [y/N] ", markup=False).strip().lower() in {"y", "yes"}
         except EOFError:
             # Ctrl-D is no yes.
             return False

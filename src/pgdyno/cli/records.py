@@ -44,7 +44,7 @@ def compare_records(
         from pgdyno.flow.study import find_record_to_read
 
         for record in records:
-            find_record_to_read(record, record, ui=ui)
+            find_record_to_read(record, DEFAULT_RECORDS, ui=ui)
         result = compare_named(records, out=out)
         show(result)
         if result.exit_code:
