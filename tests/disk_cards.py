@@ -10,9 +10,9 @@ from typing import Any
 
 from pgdyno.plan.disk import DiskJob, Pattern
 from pgdyno.record.disk_card import Direction, DiskCard, FlushTest, JobRun, Latencies, Machine, Span
+from pgdyno.record.disk_facts import DiskFacts
 from pgdyno.record.preflight import BlockDevice
 from pgdyno.record.tunables import DiskLook
-from pgdyno.record.types import DiskFacts
 
 GB = 1024**3
 MADE_AT = dt.datetime(2026, 11, 21, 9, 30, tzinfo=dt.UTC)

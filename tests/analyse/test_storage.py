@@ -17,9 +17,9 @@ from pgdyno.analyse.raid import array_times
 from pgdyno.analyse.storage import let_through, limits_of, reckon_ceilings
 from pgdyno.analyse.throttle import find_throttle, throttle
 from pgdyno.facts.instances import list_instances
+from pgdyno.record.disk_facts import DiskFacts
 from pgdyno.record.preflight import BlockDevice, CgroupLimit, LimitKind
 from pgdyno.record.tunables import DiskLook, Stripe
-from pgdyno.record.types import DiskFacts
 from pgdyno.spec.host import HostSpec, parse_host, read_host
 from tests.disk_cards import make_look
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -82,6 +84,13 @@ def test_what_it_prints_and_how_it_exits(tmp_path: Path) -> None:
     assert "would spoil a measurement" in told.stdout.splitlines()[-1]
 
 
+def test_it_waits_for_no_analysis() -> None:
+    """Libraries of tables and statistics take a third of a second to load, and it has two."""
+    heavy = "import sys, pgdyno.flow.check; print({'numpy', 'polars', 'psycopg', 'scipy'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", heavy], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
 def test_a_study(tmp_path: Path) -> None:
     study = tmp_path / "study.toml"
     study.write_text(
@@ -107,6 +116,11 @@ def test_what_does_not_fit_here_is_a_finding_among_others(tmp_path: Path) -> Non
         (("--pgdata", "/etc"), "/etc is no data directory"),
         (("--set", "fsync"), "not of the form NAME=VALUE"),
         (("--clients", "0"), "clients"),
+        (("--scale", "0"), "`pgdyno check --help` explains every option"),
+        (("--set", "foo=1"), "PostgreSQL 18 has no setting foo"),
+        (("--set", "work_mem=12xyz"), "work_mem cannot be 12xyz"),
+        (("--set", "wal_level=minimal"), "refuses the settings"),
+        (("--set", "shared_preload_libraries=no_such_library"), "refuses the settings"),
     ],
 )
 def test_what_it_does_not_take(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
@@ -167,6 +181,50 @@ def test_a_running_load(cluster: Cluster, tmp_path: Path) -> None:
     assert f"pid {cluster.postmaster_pid}" not in of_server.seen("other-servers"), "the one that is meant is no other"
     assert of_server.document["facts"]["server"]["origin"] == "running"
     assert of_server.exit_code == 1
+
+
+def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        study = tmp_path / "study.toml"
+        study.write_text(f'[server]\nport = {port}\n[[workload]]\nname = "select-only"\n')
+        said = check(str(study), "--home", str(tmp_path))
+    assert said.exit_code == 1
+    assert f"port {port} is in use" in said.findings["cannot-run"]["claim"]
+
+
+@pytest.fixture(params=(15, 18))
+def wal_in_memory(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """A running server whose pg_wal points to a tmpfs."""
+    with running(request.param) as made:
+        made.stop()
+        place = made.root / "wal"
+        place.mkdir()
+        try:
+            subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(place)], check=True)
+        except (OSError, subprocess.CalledProcessError) as exc:
+            pytest.skip(f"no file system of our own here: {exc}")
+        try:
+            shutil.copytree(made.data / "pg_wal", place / "pg_wal")
+            shutil.rmtree(made.data / "pg_wal")
+            (made.data / "pg_wal").symlink_to(place / "pg_wal")
+            subprocess.run(["chown", "-R", made.user.name, str(place)], check=True)
+            made.start("fsync=on")
+            yield made
+        finally:
+            made.stop()
+            subprocess.run(["umount", str(place)], check=True)
+
+
+@needs_root
+@pytest.mark.cluster
+def test_wal_in_memory(wal_in_memory: Cluster) -> None:
+    said = check("--pgdata", str(wal_in_memory.data))
+    assert said.exit_code == 1
+    found = said.findings["wal-in-memory"]
+    assert found["severity"] == "spoils"
+    assert found["seen"] == f"File system tmpfs at {wal_in_memory.root}/wal/pg_wal"
+    assert f"ln -sfn /OTHER/DISK/pg_wal {wal_in_memory.data}/pg_wal" in found["mend"]
 
 
 def as_nobody(work: Callable[[], bytes]) -> bytes:

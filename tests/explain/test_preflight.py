@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,6 +12,7 @@ from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight import RULES, find_obstacles, would_spoil
 from pgdyno.explain.scene import IntendedLoad, Intent
 from pgdyno.flow.check import Check
+from pgdyno.record.disk_facts import DiskFacts
 from pgdyno.record.preflight import BusyProcess, LoadProgram, OtherServer, ServerLook, ServerOrigin
 from pgdyno.report.preflight import SEVERITY_WORDS
 from tests.proc_trees import Scenario, look, read_scenarios, read_tree
@@ -66,7 +68,6 @@ SERVER = ServerLook(
     origin=ServerOrigin.RUNNING,
     major=18,
     data_dir="/srv/pg",
-    data_major=18,
     settings={"shared_buffers": GB_IN_PAGES, "huge_pages": "try", "huge_pages_status": "on", "fsync": "on"},
     is_in_recovery=False,
     active_sessions=0,
@@ -88,11 +89,19 @@ SERVER = ServerLook(
             Severity.CRITICAL,
             "Leave `--set fsync=...` out",
         ),
-        ({"data_major": 15}, "wrong-server", Severity.CRITICAL, "--server 15"),
-        ({"named_major": 15}, "wrong-server", Severity.CRITICAL, "asked for is 15"),
         ({"is_in_recovery": True}, "wrong-server", Severity.CRITICAL, "standby"),
+        ({"port": 5433}, "wrong-port", Severity.NOTE, "listens at 5433; PGPORT is not set, which means 5432"),
+        ({"port": 5432, "client_port": 5433}, "wrong-port", Severity.CRITICAL, "export PGPORT=5432"),
+        ({"data_bytes": 2 * 10**9}, "data-against-memory", Severity.NOTE, "1.86 GB of data, 0.12 × 15.3 GB"),
         ({"active_sessions": 2}, "sessions-at-work", Severity.CRITICAL, "2 sessions"),
         ({"has_assertions": True}, "assertions", Severity.CRITICAL, "--enable-cassert"),
+        ({"file_errors": ("x.conf, line 3: foo",)}, "configuration-errors", Severity.CRITICAL, "a restart would fail"),
+        (
+            {"origin": ServerOrigin.FILES, "settings": {}, "file_errors": ("x.conf, line 3: foo",)},
+            "configuration-errors",
+            Severity.CRITICAL,
+            "it does not start. x.conf, line 3: foo",
+        ),
         ({"settings": {"log_statement": "all"}}, "logging", Severity.WARNING, "log_statement = all"),
         ({"settings": {"log_min_duration_statement": "0"}}, "logging", Severity.WARNING, "log_min_duration_statement"),
         (
@@ -103,7 +112,7 @@ SERVER = ServerLook(
         ),
         # Before 17 there is no status: what the postmaster has mapped tells.
         (
-            {"major": 15, "data_major": 15, "settings": {"shared_buffers": GB_IN_PAGES}, "huge_pages_bytes": 0},
+            {"major": 15, "settings": {"shared_buffers": GB_IN_PAGES}, "huge_pages_bytes": 0},
             "huge-pages",
             Severity.WARNING,
             "got none",
@@ -112,7 +121,17 @@ SERVER = ServerLook(
             {"origin": ServerOrigin.PLANNED, "data_dir": None, "settings": {"shared_buffers": "4GB"}},
             "huge-pages",
             Severity.WARNING,
-            "2048 of 2 MB needed, 200 free",
+            "about 2129 of 2 MB needed, 200 free",
+        ),
+        (
+            {
+                "origin": ServerOrigin.PLANNED,
+                "data_dir": None,
+                "settings": {"shared_buffers": "4GB", "shared_memory_size_in_huge_pages": "2117"},
+            },
+            "huge-pages",
+            Severity.WARNING,
+            "would get none. 2117 of 2 MB needed, 200 free",
         ),
         (
             {"origin": ServerOrigin.FILES, "settings": {"shared_memory_size_in_huge_pages": "250"}},
@@ -135,8 +154,11 @@ def test_what_is_wrong_with_a_server(
     [
         {},
         {"settings": {"huge_pages": "off"}},
+        {"port": 5432},
+        {"port": 5433, "client_port": 5433},
+        {"branches": {"bench": 10}},
         {"settings": {"log_min_duration_statement": "250", "log_statement": "ddl"}},
-        {"major": 15, "data_major": 15, "named_major": 15, "settings": {"shared_buffers": GB_IN_PAGES}},
+        {"major": 15, "settings": {"shared_buffers": GB_IN_PAGES}},
         {"origin": ServerOrigin.PLANNED, "data_dir": None, "settings": {"shared_buffers": "256MB"}},
     ],
 )
@@ -148,7 +170,25 @@ def test_wal_of_somebodys_server_on_the_data_disk(tmp_path: Path) -> None:
     shared = next(one for one in SCENARIOS if one.name == "WAL on the disk of the data")
     (found,) = find_obstacles(*look(tmp_path, shared, server=SERVER))
     assert found.severity is Severity.WARNING
-    assert "ln -s /OTHER/DISK/pg_wal" in found.advice
+    assert "ln -sfn /OTHER/DISK/pg_wal /srv/pg/pg_wal`" in found.advice
+
+
+def test_wal_of_somebodys_server_in_memory_is_moved_from_where_it_lies(tmp_path: Path) -> None:
+    in_memory = next(one for one in SCENARIOS if one.name == "WAL in memory")
+    host, facts = look(tmp_path, in_memory, server=SERVER)
+    (found,) = find_obstacles(host, facts)
+    assert found.advice == (
+        f"Stop the server, then `mv {tmp_path}/wal /OTHER/DISK/pg_wal && ln -sfn /OTHER/DISK/pg_wal /srv/pg/pg_wal`."
+    )
+
+
+def test_wal_as_records_noted_it_before_its_mount_options(tmp_path: Path) -> None:
+    host, facts = look(tmp_path, QUIET)
+    text = {"path": "/w", "filesystem": "ext4", "block_device": "nvme1n1", "size_bytes": 10**12, "free_bytes": 10**9}
+    old = msgspec.structs.replace(facts, wal=msgspec.convert(text, DiskFacts), wal_devices=())
+    assert [one.claim.split(" is ")[0] for one in find_obstacles(host, old)] == ["The disk of the WAL"]
+    with_data = {**text, "filesystem": host.data_disk.filesystem, "size_bytes": host.data_disk.size_bytes}
+    assert find_obstacles(host, msgspec.structs.replace(old, wal=msgspec.convert(with_data, DiskFacts))) == ()
 
 
 def test_a_slow_clock(tmp_path: Path) -> None:
@@ -199,6 +239,31 @@ def test_what_a_load_asks_for(tmp_path: Path) -> None:
     assert found(scale=15) == ["scale-below-clients"]
     assert found(scale=1, is_writing_branches=False) == []
     assert found(clients=1000, scale=1000) == ["process-limits"]
+
+
+def test_data_of_another_scale_than_the_one_meant(tmp_path: Path) -> None:
+    host, facts = look(tmp_path, QUIET, server=msgspec.structs.replace(SERVER, branches={"bench": 10, "old": 100}))
+
+    def found(scale: int | None) -> list[Finding]:
+        load = IntendedLoad(name="tpcb-like", clients=1, scale=scale, is_writing_branches=True)
+        return list(find_obstacles(host, facts, intent=Intent(horizon_s=60.0, loads=(load,))))
+
+    assert [found(scale) for scale in (None, 10, 101)] == [[], [], []]
+    (only,) = found(12)
+    assert (only.rule, only.severity) == ("wrong-database", Severity.CRITICAL)
+    assert only.evidence == "Scale 12 is asked for; pgbench_branches has 10 rows in bench, 100 rows in old"
+
+
+@pytest.mark.parametrize(
+    ("ratio", "words"), [(0.1, "fit into memory"), (0.8, "as large as memory"), (1.2, "as large"), (4.0, "larger than")]
+)
+def test_how_large_the_data_are_against_memory(tmp_path: Path, ratio: float, words: str) -> None:
+    host, facts = look(tmp_path, QUIET)
+    intent = Intent(horizon_s=60.0, dataset_bytes=round(ratio * host.usable_memory_bytes))
+    (found,) = find_obstacles(host, facts, intent=intent)
+    assert (found.rule, found.severity) == ("data-against-memory", Severity.NOTE)
+    assert words in found.claim
+    assert f"{ratio:.2g} × " in found.evidence
 
 
 def test_timers_beyond_the_study_are_left_alone(tmp_path: Path) -> None:
@@ -258,6 +323,16 @@ def test_only_a_packaged_server_is_stopped_by_its_unit(tmp_path: Path, data_dir:
     assert found.advice == f"Stop it for the time of measuring: {advice}."
 
 
+@pytest.mark.parametrize(("busiest", "named"), [("/c", "/c"), (None, "THEIR_DATA_DIRECTORY")])
+def test_of_other_servers_the_busiest_is_named_first(tmp_path: Path, busiest: str | None, named: str) -> None:
+    host, facts = look(tmp_path, QUIET)
+    loads = {"/a": None, "/b": 0.2, busiest: 1.14}
+    servers = tuple(OtherServer(pid=5, data_dir=path, cpu_count=cpus) for path, cpus in loads.items())
+    (found,) = find_obstacles(host, msgspec.structs.replace(facts, servers=servers))
+    assert found.advice == f"Stop them for the time of measuring: `pg_ctl -D {named} stop` first."
+    assert found.evidence.endswith("1.14 CPUs, pid 5 in /b, 0.20 CPUs, pid 5 in /a")
+
+
 def test_a_record_of_before_there_was_a_preflight(tmp_path: Path) -> None:
     host, _ = look(tmp_path, QUIET)
     old = msgspec.structs.replace(
@@ -266,15 +341,31 @@ def test_a_record_of_before_there_was_a_preflight(tmp_path: Path) -> None:
     assert {one.rule for one in find_obstacles(old)} == {"busy-machine", "cgroup-limit", "governor"}
 
 
-def test_every_rule_is_broken_somewhere(tmp_path: Path) -> None:
-    """Of all rules' words in the source, none is without a scenario or a test above."""
+def is_proven(rule: str) -> bool:
+    """Whether a scenario or a test above breaks it."""
+    in_scenarios = any(rule in scenario.expect for scenario in SCENARIOS)
+    return in_scenarios or f'"{rule}"' in Path(__file__).read_text(encoding="utf-8")
+
+
+def test_every_rule_is_broken_somewhere() -> None:
     package = Path(__file__).parents[2] / "src/pgdyno/explain"
     named = {
         part.split('"', 1)[0]
         for file in package.glob("preflight_*.py")
         for part in file.read_text(encoding="utf-8").split('rule="')[1:]
     }
-    proven = {rule for scenario in SCENARIOS for rule in scenario.expect}
-    here = Path(__file__).read_text(encoding="utf-8")
-    assert {rule for rule in named if rule not in proven and f'"{rule}"' not in here} == set()
+    assert {rule for rule in named if not is_proven(rule)} == set()
     assert len(RULES) == len(set(RULES))
+
+
+ROWS = read_tree("rows")["row"]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["warn"])
+def test_every_row_of_what_one_must_be_warned_of_has_its_rules(row: dict[str, Any]) -> None:
+    if "proven" in row:
+        assert row["because"]
+        assert row["by"] in (Path(__file__).parents[2] / row["proven"]).read_text(encoding="utf-8")
+    else:
+        assert row["rules"]
+        assert [rule for rule in row["rules"] if not is_proven(rule)] == []

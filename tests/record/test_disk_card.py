@@ -60,7 +60,7 @@ def test_a_place_that_takes_none(tmp_path: Path) -> None:
 
 def test_the_newest_card_of_a_file_system_is_found(tmp_path: Path) -> None:
     now = MADE_AT + dt.timedelta(days=2)
-    assert find_kept_card(tmp_path, make_look(), now=now) is None
+    assert find_kept_card([tmp_path], make_look(), now=now) is None
     old, new = make_card(made_at=MADE_AT - dt.timedelta(days=3)), make_card()
     keep_card(old, tmp_path)
     keep_card(new, tmp_path)
@@ -68,7 +68,7 @@ def test_the_newest_card_of_a_file_system_is_found(tmp_path: Path) -> None:
     keep_card(make_card(path="/other", look=make_look(device="/dev/nvme2n1"), made_at=now), tmp_path)
     keep_card(make_card(path="/declared", runs=(), flush_tests=(), made_at=now), tmp_path)
     (tmp_path / "disks/newer.json").write_bytes(b'{"format": %d, "runs": []}' % (FORMAT + 1))
-    card, path = find_kept_card(tmp_path, make_look(path="/data/pgdata"), now=now) or (None, None)
+    card, path = find_kept_card([tmp_path], make_look(path="/data/pgdata"), now=now) or (None, None)
     assert card == new
     assert path == tmp_path / "disks/data.json"
 
@@ -83,19 +83,19 @@ def test_a_card_never_takes_the_place_of_one_that_measured_more(tmp_path: Path) 
     assert [one.scope for one in (whole, quick, flushes)] == [CardScope.WHOLE, CardScope.QUICK, CardScope.FLUSHES]
     for card, best in ((flushes, flushes), (quick, quick), (flushes, quick), (whole, whole), (quick, whole)):
         keep_card(card, tmp_path)
-        found = find_kept_card(tmp_path, make_look(), now=MADE_AT + dt.timedelta(days=2))
+        found = find_kept_card([tmp_path], make_look(), now=MADE_AT + dt.timedelta(days=2))
         assert found is not None
         assert found[0] == best
     # When the whole one is too old, what is left is better than nothing.
     at = MADE_AT + dt.timedelta(days=30, minutes=30)
-    found = find_kept_card(tmp_path, make_look(), now=at)
+    found = find_kept_card([tmp_path], make_look(), now=at)
     assert found is not None
     assert found[0] == quick
-    assert find_kept_card(tmp_path, make_look(), now=at + dt.timedelta(hours=2)) is None
+    assert find_kept_card([tmp_path], make_look(), now=at + dt.timedelta(hours=2)) is None
 
 
 def test_a_card_of_last_month_or_of_tomorrow_is_left_alone(tmp_path: Path) -> None:
     keep_card(make_card(), tmp_path)
     for days in (31, -1):
-        assert find_kept_card(tmp_path, make_look(), now=MADE_AT + dt.timedelta(days=days)) is None
-    assert find_kept_card(tmp_path, make_look(size_bytes=7), now=MADE_AT) is None, "it was made anew"
+        assert find_kept_card([tmp_path], make_look(), now=MADE_AT + dt.timedelta(days=days)) is None
+    assert find_kept_card([tmp_path], make_look(size_bytes=7), now=MADE_AT) is None, "it was made anew"

@@ -77,5 +77,6 @@ def test_the_table_of_a_report(tmp_path: Path) -> None:
     assert table is not None
     words = [cell.text for row in table.rows for cell in row]
     assert "Another load is running on this machine." in words
+    assert any("The data fit into memory" in word for word in words)
     assert [cell.text for cell in table.rows[-1]][:3] == ["not seen", "systemd's timers", "no bus"]
     assert "1 would spoil a measurement" in table.remark

@@ -138,7 +138,11 @@ def test_a_bad_disk(ext4: Path) -> None:
 
 @needs_root
 def test_data_and_wal_on_disks_of_their_own(ext4: Path) -> None:
-    assert "wal-on-data-disk" not in rules_of(*look_at(Path("/var/tmp"), wal=ext4))
+    host, facts = look_at(Path("/var/tmp"), wal=ext4)
+    found = find_obstacles(host, facts)
+    assert "wal-on-data-disk" not in {finding.rule for finding in found}
+    of_wal = {finding.evidence for finding in found if "The WAL" in finding.claim or "of the WAL" in finding.claim}
+    assert {"Mount options: nobarrier", f"/dev/{facts.wal_devices[0].name}"} <= of_wal
 
 
 @needs_root

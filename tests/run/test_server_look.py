@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,16 +10,21 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pgdyno.errors import HostError, SpecError
+from pgdyno.errors import HostError, SpecError, StepFailedError
 from pgdyno.explain.finding import Finding
 from pgdyno.explain.preflight import find_obstacles
+from pgdyno.flow.check import ask_default, check_data, check_study, look_at_planned
+from pgdyno.flow.tune import Form, Question, tune
 from pgdyno.record.preflight import PreflightFacts, ServerLook, ServerOrigin, Unseen
 from pgdyno.run.data_folder import find_data_folder
 from pgdyno.run.host import read_host_facts
 from pgdyno.run.host_state import read_memory
 from pgdyno.run.host_tree import Tree
-from pgdyno.run.installation import read_server_facts
+from pgdyno.run.installation import installed_majors, read_server_facts
 from pgdyno.run.server_look import LOOKED_AT, look_at_server
+from pgdyno.run.settings_check import HUGE_PAGES_COUNT
+from pgdyno.spec.study import ServerKind, ServerSpec
+from pgdyno.tune.subject import Wishes
 from tests.cli.program import wait_until
 from tests.sysctls import machine_settings, needs_proc_sys
 from tests.tools.pgcluster import Cluster, running
@@ -39,15 +45,24 @@ def restart(cluster: Cluster) -> None:
     cluster.start(*SETTINGS)
 
 
-def look(cluster: Cluster, *, named_major: int | None = None) -> tuple[ServerLook, tuple[Unseen, ...]]:
+def look(cluster: Cluster) -> tuple[ServerLook, tuple[Unseen, ...]]:
     folder = find_data_folder(cluster.data, bindir=None if cluster.version_major == 15 else cluster.bin_directory)
-    return look_at_server(folder, major=cluster.version_major, named_major=named_major)
+    return look_at_server(folder)
 
 
 def findings(server: ServerLook) -> dict[str, Finding]:
     """What the rules about servers say, on this machine's memory."""
     facts = PreflightFacts(server=server, memory=read_memory(Tree()))
-    about_server = {"durability", "given-up", "wrong-server", "sessions-at-work", "assertions", "logging", "huge-pages"}
+    about_server = {
+        "durability",
+        "given-up",
+        "wrong-server",
+        "sessions-at-work",
+        "assertions",
+        "logging",
+        "huge-pages",
+        "configuration-errors",
+    }
     found = find_obstacles(read_host_facts(Path("/var/tmp")), facts)
     return {finding.rule: finding for finding in found if finding.rule in about_server}
 
@@ -59,7 +74,7 @@ def test_a_running_server(cluster: Cluster) -> None:
     assert server.settings["data_directory"] == str(cluster.data)
     assert server.settings["shared_buffers"] == "8192"
     assert set(LOOKED_AT) - set(server.settings) <= ({"huge_pages_status"} if cluster.version_major < 17 else set())
-    assert (server.data_major, server.is_in_recovery, server.active_sessions) == (cluster.version_major, False, 0)
+    assert (server.major, server.is_in_recovery, server.active_sessions) == (cluster.version_major, False, 0)
     assert not {"durability", "wrong-server", "sessions-at-work", "assertions", "logging"} & set(findings(server))
 
 
@@ -86,8 +101,8 @@ def test_what_is_given_up(cluster: Cluster) -> None:
 
 def test_a_server_that_is_not_the_one_meant(cluster: Cluster) -> None:
     other = {15: 18, 18: 15}[cluster.version_major]
-    found = findings(look(cluster, named_major=other)[0])
-    assert f"is of PostgreSQL {cluster.version_major}, asked for is {other}" in found["wrong-server"].evidence
+    with pytest.raises(SpecError, match=f"are of PostgreSQL {cluster.version_major}, asked for is {other}"):
+        check_data(cluster.data, named=ServerSpec(kind=ServerKind.LOCAL, version=other))
 
 
 def test_a_server_that_does_not_run_and_one_that_stands_by(cluster: Cluster) -> None:
@@ -113,6 +128,59 @@ def test_a_server_that_does_not_run_and_one_that_stands_by(cluster: Cluster) -> 
         restart(cluster)
 
 
+def tune_errors(cluster: Cluster) -> tuple[str, ...]:
+    asked = Question(
+        server=ServerSpec(kind=ServerKind.LOCAL, bindir=str(cluster.bin_directory)),
+        data_dir=cluster.data,
+        host=None,
+        record=None,
+        wishes=Wishes(),
+        fixed={},
+        home=Path("/var/tmp"),
+        run_as=None,
+    )
+    return tune(asked, form=Form.DIFF).view.file_errors
+
+
+@pytest.mark.parametrize(
+    ("line", "in_files", "at_start"),
+    [
+        ("work_mem = 12xyz", "work_mem = 12xyz: setting could not be applied", '"work_mem": "12xyz"'),
+        ("shared_buffers = lots", "shared_buffers = lots: setting could not be applied", '"shared_buffers": "lots"'),
+        ("wrok_mem = 12MB", "wrok_mem: unrecognized configuration parameter", '"wrok_mem"'),
+    ],
+)
+def test_errors_in_its_files(cluster: Cluster, line: str, in_files: str, at_start: str) -> None:
+    conf = cluster.data / "postgresql.conf"
+    before = conf.read_text()
+    # What waits for a restart is none.
+    waiting = "max_connections = 77\n"
+    conf.write_text(f"{before}{waiting}")
+    assert look(cluster)[0].file_errors == ()
+    conf.write_text(f"{before}{waiting}{line}\n")
+    number = len(before.splitlines()) + 2
+    try:
+        server, unseen = look(cluster)
+        assert server.file_errors == (f"{conf}, line {number}: {in_files}",)
+        assert unseen == ()
+        assert "a restart would fail" in findings(server)["configuration-errors"].claim
+        assert tune_errors(cluster) == server.file_errors
+
+        cluster.stop()
+        with pytest.raises(AssertionError, match="contains errors"):
+            cluster.start()
+        server, unseen = look(cluster)
+        assert server.origin is ServerOrigin.FILES
+        assert at_start in server.file_errors[0]
+        assert [one.what for one in unseen] == ["the server's settings"]
+        assert set(findings(server)) == {"configuration-errors"}
+        assert tune_errors(cluster) == server.file_errors
+    finally:
+        conf.write_text(before)
+        restart(cluster)
+    assert look(cluster)[0].file_errors == ()
+
+
 def test_a_server_that_lets_nobody_in(cluster: Cluster) -> None:
     hba = cluster.data / "pg_hba.conf"
     before = hba.read_text()
@@ -126,6 +194,25 @@ def test_a_server_that_lets_nobody_in(cluster: Cluster) -> None:
         cluster.run("pg_ctl", "-D", str(cluster.data), "reload")
     assert server.settings["fsync"] == "on"
     assert ["pg_hba.conf rejects" in one.reason for one in unseen] == [True]
+
+
+def test_huge_pages_of_a_server_to_be_started_are_its_own_count(cluster: Cluster, tmp_path: Path) -> None:
+    server = {"kind": "local", "bindir": str(cluster.bin_directory), "settings": {"shared_buffers": "64MB"}}
+    facts = check_study(ask_default(server, scale=None, clients=None), home=tmp_path, is_planned=False).facts
+    assert facts.server is not None
+    assert facts.server.settings[HUGE_PAGES_COUNT] == cluster.sql(f"SHOW {HUGE_PAGES_COUNT}")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_programs_that_the_servers_account_may_not_run_count_nothing(cluster: Cluster, tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    (tmp_path / "bin").symlink_to(cluster.bin_directory)
+    programs = read_server_facts(tmp_path / "bin")
+    server, refusal = look_at_planned(ServerSpec(settings={"shared_buffers": "64MB"}), programs, user=cluster.user)
+    assert isinstance(refusal, StepFailedError)
+    assert HUGE_PAGES_COUNT not in server.settings
+    if "huge-pages" in (found := findings(server)):
+        assert found["huge-pages"].evidence.startswith("about ")
 
 
 def start_with_huge_pages(cluster: Cluster, pool: Path) -> ServerLook | None:
@@ -169,8 +256,14 @@ def test_what_is_no_data_directory(tmp_path: Path, cluster: Cluster) -> None:
     with pytest.raises(SpecError, match=r"of PostgreSQL 9\.6"):
         find_data_folder(tmp_path, bindir=None)
     (tmp_path / "PG_VERSION").write_text("16\n")
-    with pytest.raises(HostError, match="no programs of PostgreSQL 16"):
+    with pytest.raises(HostError, match="no programs of PostgreSQL 16") as missing:
         find_data_folder(tmp_path, bindir=None)
+    assert missing.value.hint == "name their folder with --pg-bindir"
+    if cluster.version_major == 18 and 18 not in installed_majors():
+        (tmp_path / "PG_VERSION").write_text("18\n")
+        with pytest.raises(HostError, match="no programs of PostgreSQL 18") as missing:
+            find_data_folder(tmp_path, bindir=None)
+        assert missing.value.hint.startswith("--server embedded takes pgdyno's own")
     # What a crash has left points to a process that is gone, or to somebody else's.
     (tmp_path / "PG_VERSION").write_text(f"{cluster.version_major}\n")
     (tmp_path / "postmaster.pid").write_text(f"1\n{tmp_path}\n1\n5432\n/tmp\n\n")

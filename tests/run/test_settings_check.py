@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from pgdyno.errors import SpecError
+from pgdyno.errors import SpecError, StepFailedError
 from pgdyno.record.preflight import ServerOrigin
 from pgdyno.run.data_folder import find_data_folder
 from pgdyno.run.installation import Installation, read_server_facts
 from pgdyno.run.server_settings import read_server_state
 from pgdyno.run.settings_check import count_huge_pages, shaping_settings, start_empty
+from tests.cli.program import wait_until
 from tests.tools.pgcluster import Cluster, running
 
 pytestmark = pytest.mark.cluster
@@ -99,9 +100,21 @@ def test_what_a_killed_pgdyno_has_left_is_removed(cluster: Cluster) -> None:
 
 
 def test_a_start_on_an_empty_cluster(cluster: Cluster) -> None:
-    start_empty(installation_of(cluster), {"shared_buffers": "64MB", "huge_pages": "on"}, user=cluster.user)
+    assert start_empty(installation_of(cluster), {"shared_buffers": "64MB", "huge_pages": "on"}, user=cluster.user)
     with pytest.raises(SpecError, match="the server refuses a setting"):
         start_empty(installation_of(cluster), {"max_wal_size": "1kB"}, user=cluster.user)
+    assert left_over() == []
+
+
+def test_a_start_where_the_memory_is_in_use(cluster: Cluster) -> None:
+    # No machine of ours has as much.
+    large = {"shared_buffers": "900GB"}
+    assert not start_empty(installation_of(cluster), {**large, "work_mem": "9MB"}, user=cluster.user)
+    with pytest.raises(SpecError, match="the server refuses a setting"):
+        start_empty(installation_of(cluster), {**large, "max_wal_size": "1kB"}, user=cluster.user)
+    # Few buffers are not all that it may want memory for.
+    with pytest.raises(StepFailedError, match="does not start"):
+        start_empty(installation_of(cluster), {**large, "min_dynamic_shared_memory": "900GB"}, user=cluster.user)
     assert left_over() == []
 
 
@@ -131,3 +144,18 @@ def test_settings_of_a_server_that_runs_and_of_one_that_does_not(cluster: Cluste
     # What stands in no file is as it is built in, and not asked for one by one.
     assert "maintenance_work_mem" not in told.look.settings
     assert told.data_bytes == pytest.approx(asked.data_bytes, rel=0.2)
+    assert told.wal_bytes >= 16 * 1024**2
+    assert {"work_mem", "random_page_cost"} <= asked.set_names & told.set_names
+    assert not {"maintenance_work_mem", "wal_buffers"} & (asked.set_names | told.set_names)
+
+
+def test_what_waits_for_a_restart_is_not_what_the_server_keeps(cluster: Cluster) -> None:
+    folder = find_data_folder(cluster.data, bindir=cluster.bin_directory)
+    assert read_server_state(folder).waiting_names == frozenset()
+    cluster.sql("ALTER SYSTEM SET max_connections = 77")
+    cluster.sql("SELECT pg_reload_conf()")
+    try:
+        assert wait_until(lambda: read_server_state(folder).waiting_names == {"max_connections"}, seconds=30)
+    finally:
+        cluster.sql("ALTER SYSTEM RESET max_connections")
+        cluster.sql("SELECT pg_reload_conf()")

@@ -11,9 +11,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from pgdyno.analyse.chart_kind import ChartKind
 from pgdyno.analyse.estimate import DoubtKind
 from pgdyno.analyse.study import analyse_study
-from pgdyno.analyse.types import ChartKind, TrialAnalysis
+from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.plan.plan import Machine, plan_study
 from pgdyno.record.trial_data import TrialData, read_trial_data
 from pgdyno.record.types import FORMAT_VERSION, Gap, StudyRecord, TrialStatus

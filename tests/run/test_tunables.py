@@ -11,7 +11,7 @@ import pytest
 from pgdyno.record.tunables import DiskLook, Stripe
 from pgdyno.run.host_disks import read_dm_table, read_stripes
 from pgdyno.run.host_tree import Tree
-from pgdyno.run.tunables import read_disk_look
+from pgdyno.run.tunables import read_disk_look, read_tunables
 from tests.loops import mounted_loop, needs_root
 from tests.proc_trees import FOLDER, Scenario, look
 
@@ -37,6 +37,21 @@ def test_layouts(tmp_path: Path, layout: dict[str, Any]) -> None:
         assert (seen.stripes, seen.unseen) == (stripes, unseen)
     if "size_gib" in layout:
         assert seen.devices[0].size_bytes == layout["size_gib"] * 2**30
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ({"memory.max": "3000000000\n", "memory.high": "max\n"}, 3_000_000_000),
+        ({"memory.max": "3000000000\n", "memory.high": "2000000000\n"}, 2_000_000_000),
+        ({"memory.high": "2000000000\n"}, 2_000_000_000),
+        ({}, None),
+    ],
+)
+def test_memory_that_is_throttled_is_no_memory(tmp_path: Path, limits: dict[str, str], expected: int | None) -> None:
+    files = {"proc/self/cgroup": "0::/pg\n", **{f"sys/fs/cgroup/pg/{name}": text for name, text in limits.items()}}
+    look(tmp_path, Scenario(name="throttled", files=files))
+    assert read_tunables(tmp_path / "data", root=tmp_path / "now").host.memory_limit_bytes == expected
 
 
 def test_a_volume_that_device_mapper_does_not_know() -> None:

@@ -178,7 +178,7 @@ def join_trial(
 
 def waits_for_flushes(data: TrialData) -> bool:
     """Whether commits of this trial's sessions return only when their WAL is durable."""
-    settings = {fact.name: fact.value for fact in data.record.settings}
+    settings = data.record.values
     return not any(settings.get(name, "on") in _GIVEN_UP for name in ("synchronous_commit", "fsync"))
 
 

@@ -242,8 +242,7 @@ class EpisodeScene:
 
     @functools.cached_property
     def _settings(self) -> dict[str, str]:
-        """Those that are not as built in."""
-        return {one.name: one.value for one in self.data.record.settings}
+        return self.data.record.values
 
     def _say_unlogged_vacuums(self) -> Iterator[str]:
         # A server that pgdyno started has some: without any, they were not read.

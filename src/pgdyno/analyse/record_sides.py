@@ -45,7 +45,7 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def settings(self) -> dict[str, str]:
         """The server's settings that were not built in, by name."""
-        return {fact.name: fact.value for trial in self.trials[:1] for fact in trial.record.settings}
+        return self.trials[0].record.values if self.trials else {}
 
     @property
     def version_major(self) -> int:

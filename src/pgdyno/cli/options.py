@@ -67,6 +67,21 @@ def given(**options: object) -> dict[str, object]:
     return {key: value for key, value in options.items() if value is not None}
 
 
+def read_pairs(settings: list[str]) -> dict[str, str]:
+    """What --set says, by name.
+
+    Raises:
+        SpecError: One is not of the form NAME=VALUE.
+    """
+    pairs = {}
+    for text in settings:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise SpecError(f"--set {text}: not of the form NAME=VALUE", hint="for example --set shared_buffers=2GB")
+        pairs[name.strip()] = value.strip()
+    return pairs
+
+
 def server_table(
     *, server: str | None, bindir: Path | None, port: int | None, settings: list[str]
 ) -> dict[str, object]:
@@ -75,13 +90,7 @@ def server_table(
     Raises:
         SpecError: One of them is not understood.
     """
-    pairs = {}
-    for text in settings:
-        name, equals, value = text.partition("=")
-        if not equals or not name.strip():
-            raise SpecError(f"--set {text}: not of the form NAME=VALUE", hint="for example --set shared_buffers=2GB")
-        pairs[name.strip()] = value.strip()
-    table = given(port=port, settings=pairs or None)
+    table = given(port=port, settings=read_pairs(settings) or None)
     if bindir is not None:
         return {**table, "kind": "local", "bindir": str(bindir.absolute())}
     if server is None or server == "embedded":

@@ -16,7 +16,7 @@ CHECK_EXAMPLES = (
     "Examples:\n\n`pgdyno check` · this machine, for the embedded PostgreSQL\n\n"
     "`pgdyno check mine.toml` · for a study\n\n"
     "`pgdyno check --server 15 --set synchronous_commit=off --scale 10 --clients 64`\n\n"
-    "`sudo pgdyno check --pgdata /var/lib/postgresql/15/main` · for a server that is already here\n\n"
+    "`sudo pgdyno check --pgdata /var/lib/postgresql/15/main --clients 64` · for a server that is already here\n\n"
     "`pgdyno check && pgdyno bench` · measure only where nothing spoils it"
 )
 
@@ -54,9 +54,9 @@ def check(
             _refuse_beside("a study", **table, scale=scale, clients=clients, pgdata=pgdata)
         asked = read_study(study) if study is not None else ask_default(table, scale=scale, clients=clients)
         if pgdata is not None:
-            _refuse_beside("--pgdata", set=settings, scale=scale, clients=clients, home=home)
+            _refuse_beside("--pgdata", set=settings, home=home)
             is_named = server is not None or pg_bindir is not None
-            result = check_data(pgdata, named=asked.server if is_named else None)
+            result = check_data(pgdata, named=asked.server if is_named else None, scale=scale, clients=clients)
         else:
             place = home.absolute() if home else default_home()
             result = check_study(asked, home=place, is_planned=study is not None)

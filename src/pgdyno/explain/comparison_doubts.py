@@ -31,8 +31,7 @@ def find_comparison_doubts(record: StudyRecord, analysis: StudyAnalysis) -> Iter
 
 def find_losses(record: StudyRecord, arm: Arm) -> tuple[GivenUp, ...]:
     """What a variant's settings give up, the gravest first."""
-    settings = {name: _as_server(value) for name, value in arm.server.settings.items()}
-    return find_given_up(settings, arm.server.version or record.server.major)
+    return find_given_up(arm.server.settings, arm.server.version or record.server.major)
 
 
 def _told_apart(experiment: Experiment, analysis: StudyAnalysis) -> Iterator[Finding]:
@@ -63,7 +62,7 @@ def _durability(record: StudyRecord, experiment: Experiment) -> Iterator[Finding
         if len(names) == len(arms):
             yield Finding(
                 severity=Severity.CRITICAL,
-                claim=f"Every variant {one.label.partition(':')[0]}: {one.setting} = {one.value}.",
+                claim=f"Every variant {one.gist}: {one.setting} = {one.value}.",
                 evidence=one.label,
                 advice="Never compare these figures with those of a durable server.",
             )
@@ -116,7 +115,3 @@ def describe_change(verdict: Verdict) -> str:
         (ratio or 0.0) * 100.0 for ratio in (verdict.effect_ratio, verdict.low_ratio, verdict.high_ratio)
     )
     return f"{effect:+.1f} % [{low:+.1f}, {high:+.1f}]"
-
-
-def _as_server(value: object) -> str:
-    return ("on" if value else "off") if isinstance(value, bool) else str(value)

@@ -25,11 +25,11 @@ from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight_doubts import find_preflight_doubts
 from pgdyno.explain.search_doubts import find_search_doubts
 from pgdyno.explain.state_doubts import find_state_doubts
+from pgdyno.facts.durability import Loss, durability_given_up
 from pgdyno.record.trial_data import FILES
 from pgdyno.record.types import StudyRecord, TrialStatus
 
 _BETWEEN_RATIO = 0.05
-_UNSAFE_SETTINGS = ("fsync", "full_page_writes", "synchronous_commit")
 
 
 def find_doubts(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Finding, ...]:
@@ -98,23 +98,16 @@ def _damaged_files(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]
 def _durability(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
     if record.plan.experiment is not None:
         return
-    for workload in analysis.workloads:
-        off = sorted(
-            {
-                setting.name
-                for trial in workload.trials
-                for setting in trial.record.settings
-                if setting.name in _UNSAFE_SETTINGS and setting.value == "off"
-            }
+    seen = dict.fromkeys(
+        one for _, trial in _trials(analysis) for one in durability_given_up(trial.record.values, record.server.major)
+    )
+    for one in seen:
+        yield Finding(
+            severity=Severity.CRITICAL if one.kind is Loss.DURABILITY else Severity.WARNING,
+            claim=f"The server {one.gist}: {one.setting} = {one.value}.",
+            evidence=one.label,
+            advice="Never compare these figures with those of a durable server.",
         )
-        if off:
-            yield Finding(
-                severity=Severity.CRITICAL,
-                claim=f"Durability is given up: {', '.join(off)} off.",
-                evidence="A crash can lose committed transactions, or the whole cluster",
-                advice="Never compare these figures with those of a durable server.",
-                workload=workload.name,
-            )
 
 
 def _few_trials(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:

@@ -199,7 +199,7 @@ def _is_below_host(limit: CgroupLimit, scene: Scene) -> bool:
         return limit.value < scene.host.memory_bytes
     if limit.kind is LimitKind.TASKS:
         return limit.value < max(_FEW_TASKS, 2 * scene.most_clients)
-    ours = {device.name for device in scene.facts.devices}
+    ours = scene.device_names
     return not ours or limit.device in ours
 
 

@@ -12,14 +12,18 @@ from pgdyno.record.preflight import PreflightFacts, ServerLook, ServerOrigin
 from pgdyno.record.types import StudyRecord
 
 # What a server that pgdyno started tells only of itself. Durability is judged by the trials, variant by variant.
-_TOLD_BY_SERVER = frozenset({"huge_pages", "huge_pages_status", "shared_buffers", "debug_assertions"})
+_TOLD_BY_SERVER = frozenset(
+    {"huge_pages", "huge_pages_status", "shared_buffers", "shared_memory_size_in_huge_pages", "debug_assertions"}
+)
 
 
 def list_obstacles(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Finding, ...]:
     """All that the rules of the preflight say of a study's record, worst first."""
     facts = record.preflight or PreflightFacts()
     facts = msgspec.structs.replace(facts, server=_look_at_trials(record, analysis))
-    return find_obstacles(record.host, facts, intent=Intent(horizon_s=record.plan.predicted_s))
+    dataset_bytes = record.plan.dataset_bytes if record.dataset is None else record.dataset.total_bytes
+    intent = Intent(horizon_s=record.plan.predicted_s, dataset_bytes=dataset_bytes)
+    return find_obstacles(record.host, facts, intent=intent)
 
 
 def find_preflight_doubts(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Finding, ...]:

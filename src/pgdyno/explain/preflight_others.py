@@ -102,12 +102,15 @@ def _load_programs(scene: Scene) -> Iterator[Finding]:
 
 def _servers(scene: Scene) -> Iterator[Finding]:
     meant = scene.facts.server.data_dir if scene.facts.server else None
-    others = [one for one in scene.facts.servers if one.data_dir is None or one.data_dir != meant]
+    others = sorted(
+        (one for one in scene.facts.servers if one.data_dir is None or one.data_dir != meant),
+        key=lambda one: one.cpu_count or 0.0,
+        reverse=True,
+    )
     if not others:
         return
     busy = [one for one in others if (one.cpu_count or 0.0) > _SERVER_CPUS]
     is_packaged = all(one.data_dir and one.data_dir.startswith(_PACKAGED) for one in others)
-    first = next((one.data_dir for one in others if one.data_dir), "THEIR_DATA_DIRECTORY")
     yield Finding(
         rule="other-servers",
         severity=Severity.CRITICAL if busy else Severity.NOTE,
@@ -121,16 +124,17 @@ def _servers(scene: Scene) -> Iterator[Finding]:
         ),
         why="They hold memory, and their checkpoints and autovacuum come when they like.",
         advice=f"Stop {'it' if len(others) == 1 else 'them'} for the time of measuring: "
-        + ("`systemctl stop postgresql`." if is_packaged else f"`pg_ctl -D {first} stop`."),
+        + (
+            "`systemctl stop postgresql`."
+            if is_packaged
+            else f"`pg_ctl -D {others[0].data_dir or 'THEIR_DATA_DIRECTORY'} stop`{' first' if len(others) > 1 else ''}."
+        ),
     )
 
 
 def _busy_disks(scene: Scene) -> Iterator[Finding]:
     activity = scene.facts.activity
-    ours = {device.name for device in scene.facts.devices}
-    ours |= {
-        name for name in (scene.host.data_disk.block_device, scene.facts.wal and scene.facts.wal.block_device) if name
-    }
+    ours = scene.device_names
     busy = [
         one for one in (activity.disks if activity else ()) if one.device in ours and one.busy_ratio > _DISK_BUSY_RATIO
     ]

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from pgdyno.explain.finding import Finding
-from pgdyno.record.preflight import PreflightFacts
+from pgdyno.record.disk_facts import DiskFacts
+from pgdyno.record.preflight import BlockDevice, PreflightFacts
 from pgdyno.record.types import HostFacts
 
 
@@ -16,7 +17,8 @@ class IntendedLoad(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     clients: int
-    scale: int
+    scale: int | None
+    """None where it is not known."""
     is_writing_branches: bool
     """Whether each transaction updates one of `scale` rows, as the built-in tpcb-like does."""
 
@@ -27,6 +29,23 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
     horizon_s: float
     """How long it will take."""
     loads: tuple[IntendedLoad, ...] = ()
+    dataset_bytes: int | None = None
+    """Of the largest data that it loads; None where it takes those that are there."""
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """A file system that a server writes to."""
+
+    content: str
+    """`data` or `WAL`."""
+    disk: DiskFacts
+    devices: tuple[BlockDevice, ...]
+    """Below it, those that another place before it has left out."""
+
+    @property
+    def lies(self) -> str:
+        """Its content and the verb."""
+        return "The data lie" if self.content == "data" else "The WAL lies"
 
 
 class Scene(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +59,33 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     def most_clients(self) -> int:
         """Of all loads; 0 without one."""
         return max((load.clients for load in self.intent.loads), default=0)
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """The data's, and the WAL's where it has a file system of its own."""
+        disk, wal = self.host.data_disk, self.facts.wal
+        data = Place(content="data", disk=disk, devices=self.facts.devices)
+        if wal is None or not _is_elsewhere(wal, disk):
+            return (data,)
+        shared = {device.name for device in data.devices}
+        own = tuple(device for device in self.facts.wal_devices if device.name not in shared)
+        return (data, Place(content="WAL", disk=wal, devices=own))
+
+    @property
+    def device_names(self) -> frozenset[str]:
+        """Of all devices that data and WAL lie on."""
+        disks = (self.host.data_disk, self.facts.wal)
+        seen = (*self.facts.devices, *self.facts.wal_devices)
+        return frozenset(
+            {device.name for device in seen} | {disk.block_device for disk in disks if disk and disk.block_device}
+        )
+
+
+def _is_elsewhere(wal: DiskFacts, data: DiskFacts) -> bool:
+    if (wal.filesystem, wal.size_bytes) != (data.filesystem, data.size_bytes):
+        return True
+    # Records from before they were noted have neither device nor options of the WAL's.
+    return bool(wal.device) and (wal.device, wal.mount_options) != (data.device, data.mount_options)
 
 
 Rule = Callable[[Scene], Iterator[Finding]]

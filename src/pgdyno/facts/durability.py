@@ -7,6 +7,7 @@ unlogged tables, disks that lie and standbys that are away are not seen.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import functools
 import importlib.resources
@@ -15,6 +16,8 @@ from collections.abc import Mapping
 import msgspec
 
 from pgdyno.facts.gucs import find_guc, read_value
+
+Value = str | int | float | bool
 
 
 class Loss(enum.Enum):
@@ -39,6 +42,11 @@ class GivenUp(msgspec.Struct, frozen=True, kw_only=True):
     label: str
     """To print beside a result; begins in lower case, without a full stop."""
     source: str
+
+    @property
+    def gist(self) -> str:
+        """The label without what comes of it."""
+        return self.label.partition(":")[0]
 
     @property
     def is_durability(self) -> bool:
@@ -68,7 +76,7 @@ class _Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     alike: tuple[_Alike, ...]
 
 
-def find_given_up(settings: Mapping[str, str], major: int) -> tuple[GivenUp, ...]:
+def find_given_up(settings: Mapping[str, Value], major: int) -> tuple[GivenUp, ...]:
     """All that these settings give up, the gravest first.
 
     Args:
@@ -83,7 +91,7 @@ def find_given_up(settings: Mapping[str, str], major: int) -> tuple[GivenUp, ...
     )
 
 
-def durability_given_up(settings: Mapping[str, str], major: int) -> tuple[GivenUp, ...]:
+def durability_given_up(settings: Mapping[str, Value], major: int) -> tuple[GivenUp, ...]:
     """What these settings give up of durability, for certain or perhaps; the arguments are those of `find_given_up`."""
     return tuple(one for one in find_given_up(settings, major) if one.is_durability)
 
@@ -112,19 +120,20 @@ def explain_alike(name: str, one: str, other: str, settings: Mapping[str, str], 
     return None
 
 
-def _show_values(settings: Mapping[str, str], major: int) -> dict[str, str]:
+def _show_values(settings: Mapping[str, Value], major: int) -> dict[str, str]:
     """The settings that such a server has, with values that it takes, as it shows them."""
     shown = {}
-    for name, text in settings.items():
+    for name, value in settings.items():
         guc = find_guc(name, major)
         if guc is None:
             continue
-        try:
-            value = read_value(guc, text)
-        except ValueError:
-            continue
-        shown[guc.name] = ("on" if value else "off") if isinstance(value, bool) else str(value)
+        with contextlib.suppress(ValueError):
+            shown[guc.name] = _show(read_value(guc, _show(value)))
     return shown
+
+
+def _show(value: Value) -> str:
+    return ("on" if value else "off") if isinstance(value, bool) else str(value)
 
 
 @functools.cache

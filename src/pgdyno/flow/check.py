@@ -8,22 +8,28 @@ from pathlib import Path
 import msgspec
 from rich.console import RenderableType
 
-from pgdyno.errors import ExitCode, HostError, with_program
+from pgdyno.errors import ExitCode, HostError, PgdynoError, SpecError, with_program
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight import DEFAULT_HORIZON_S, find_obstacles, would_spoil
 from pgdyno.explain.preflight_server import effective_settings
 from pgdyno.explain.scene import IntendedLoad, Intent
+from pgdyno.facts.gucs import is_custom_name
 from pgdyno.plan.experiment import reference_server
+from pgdyno.plan.loads import default_clients
 from pgdyno.plan.plan import Machine, Plan, plan_study
-from pgdyno.record.preflight import PreflightFacts, ServerLook, ServerOrigin
+from pgdyno.record.preflight import PreflightFacts, ServerLook, ServerOrigin, Unseen
 from pgdyno.record.types import HostFacts, ServerFacts
-from pgdyno.run.data_folder import DataFolder, find_data_folder
-from pgdyno.run.installation import read_named_facts, read_server_facts
+from pgdyno.run.data_folder import DataFolder, find_meant_folder
+from pgdyno.run.installation import Installation, read_named_facts
 from pgdyno.run.preflight_facts import Subject, read_preflight
+from pgdyno.run.process import ServerUser, find_server_user
 from pgdyno.run.program import program_name
-from pgdyno.run.server_look import look_at_server
+from pgdyno.run.server_data import look_at_server_and_data
+from pgdyno.run.settings_check import HUGE_PAGES_COUNT, count_huge_pages
 from pgdyno.spec.read import make_study
+from pgdyno.spec.setting import find_setting, read_setting
 from pgdyno.spec.study import BUILTIN_SCRIPTS, ServerSpec, Study
+from pgdyno.spec.variant import show_value
 from pgdyno.units import format_bytes, format_cpus
 
 _BRANCH_WRITER = "tpcb-like"
@@ -67,7 +73,7 @@ def ask_default(server: dict[str, object], *, scale: int | None, clients: int | 
         "data": {} if scale is None else {"scale": scale},
         "workload": [{"name": name, **load} for name in BUILTIN_SCRIPTS],
     }
-    return make_study(raw, source="the command line", folder=Path.cwd())
+    return make_study(raw, source="pgdyno check", folder=Path.cwd())
 
 
 def check_study(study: Study, *, home: Path, is_planned: bool) -> Check:
@@ -79,20 +85,30 @@ def check_study(study: Study, *, home: Path, is_planned: bool) -> Check:
         is_planned: Whether this very study is going to run, so that its length is known.
 
     Raises:
-        SpecError: The study cannot be right, wherever it runs.
+        SpecError: The study cannot be right, wherever it runs, or its PostgreSQL refuses a setting.
         HostError: Its PostgreSQL is missing, or /proc is.
     """
     server = reference_server(study)
     programs = read_named_facts(server)
+    for name, value in server.settings.items():
+        # Of an extension's, only the server can tell.
+        if not is_custom_name(name):
+            read_setting(find_setting(name, programs.major), name, show_value(value))
+    look, refusal = look_at_planned(server, programs, user=find_server_user())
+    if isinstance(refusal, SpecError):
+        raise refusal
     there = existing(home)
     subject = Subject(
         data_dir=there,
         wal_dir=there,
         home=home,
         bindir=Path(programs.bindir),
-        server=look_at_planned(server, programs),
+        server=look,
     )
     host, facts = read_preflight(subject)
+    if refusal is not None:
+        uncounted = Unseen(what="how many huge pages the server would take (estimated instead)", reason=refusal.reason)
+        facts = msgspec.structs.replace(facts, unseen=(uncounted, *facts.unseen))
     machine = Machine(
         version_major=programs.major,
         cpu_count=host.usable_cpu_count,
@@ -101,6 +117,10 @@ def check_study(study: Study, *, home: Path, is_planned: bool) -> Check:
     )
     named = f"PostgreSQL {programs.version}, not started"
     try:
+        if study.server.port is not None:
+            from pgdyno.run.server import check_port  # noqa: PLC0415 - only who names a port waits for its libraries
+
+            check_port(study.server.port)
         intent = intent_of(plan_study(study, machine))
     except HostError as error:
         return _judge(named, host, facts, intent=Intent(horizon_s=DEFAULT_HORIZON_S), refusal=error)
@@ -109,21 +129,22 @@ def check_study(study: Study, *, home: Path, is_planned: bool) -> Check:
     return _judge(named, host, facts, intent=intent)
 
 
-def check_data(path: Path, *, named: ServerSpec | None) -> Check:
+def check_data(path: Path, *, named: ServerSpec | None, scale: int | None = None, clients: int | None = None) -> Check:
     """Look at the machine and at somebody's server, by its data directory.
 
     Args:
         path: The data directory.
         named: The server that the user says it is; None: whatever it is.
+        scale: Of pgbench's tables in it; None: whatever it is.
+        clients: Of a load on them.
 
     Raises:
-        SpecError: It is no data directory.
+        SpecError: It is no data directory, or of another version than the user says.
         HostError: It may not be read, its programs are missing, or /proc is.
     """
-    asked = read_named_facts(named) if named else None
-    folder = find_data_folder(path, bindir=Path(asked.bindir) if asked else None)
-    programs = asked or read_server_facts(folder.bindir, user=folder.asker)
-    look, unseen = look_at_server(folder, major=programs.major, named_major=asked.major if asked else None)
+    folder, programs = find_meant_folder(path, named)
+    has_load = scale is not None or clients is not None
+    look, unseen = look_at_server_and_data(folder, wants_branches=has_load)
     subject = Subject(
         data_dir=folder.path,
         wal_dir=folder.path / "pg_wal",
@@ -133,17 +154,44 @@ def check_data(path: Path, *, named: ServerSpec | None) -> Check:
     )
     host, facts = read_preflight(subject)
     facts = msgspec.structs.replace(facts, unseen=(*unseen, *facts.unseen))
-    return _judge(_describe_folder(folder, look, programs), host, facts, intent=Intent(horizon_s=DEFAULT_HORIZON_S))
+    loads = _loads_on(look, scale, clients or default_clients(host.usable_cpu_count)) if has_load else ()
+    intent = Intent(horizon_s=DEFAULT_HORIZON_S, loads=loads)
+    return _judge(_describe_folder(folder, look, programs), host, facts, intent=intent)
 
 
-def look_at_planned(server: ServerSpec, programs: ServerFacts) -> ServerLook:
-    """A server that pgdyno is going to start."""
-    return ServerLook(
+def _loads_on(look: ServerLook, scale: int | None, clients: int) -> tuple[IntendedLoad, ...]:
+    """The built-in load at the scale that was named, or else on each database that has its tables."""
+    scales: dict[str, int | None] = {_BRANCH_WRITER: scale}
+    if scale is None and look.branches:
+        scales = {f"{_BRANCH_WRITER} in {database}": branches for database, branches in look.branches.items()}
+    return tuple(
+        IntendedLoad(name=name, clients=clients, scale=each, is_writing_branches=True) for name, each in scales.items()
+    )
+
+
+def look_at_planned(
+    server: ServerSpec, programs: ServerFacts, *, user: ServerUser
+) -> tuple[ServerLook, PgdynoError | None]:
+    """A server that pgdyno is going to start, and why its program did not count the huge pages: a SpecError is its refusal.
+
+    Args:
+        server: What is asked for.
+        programs: Which PostgreSQL.
+        user: Whom it is to run as.
+    """
+    settings, refusal = effective_settings(server.settings), None
+    try:
+        pages = count_huge_pages(Installation(bindir=Path(programs.bindir), facts=programs), settings, user=user)
+        settings |= {} if pages is None else {HUGE_PAGES_COUNT: str(pages)}
+    except PgdynoError as error:
+        refusal = error
+    look = ServerLook(
         origin=ServerOrigin.PLANNED,
         major=programs.major,
-        settings=effective_settings(server.settings),
+        settings=settings,
         has_assertions=None if programs.configure is None else "--enable-cassert" in programs.configure,
     )
+    return look, refusal
 
 
 def intent_of(plan: Plan) -> Intent:
@@ -156,6 +204,7 @@ def intent_of(plan: Plan) -> Intent:
     } or {(workload.name, workload.clients, plan.scale): workload for workload in plan.workloads}
     return Intent(
         horizon_s=plan.predicted_s,
+        dataset_bytes=round(plan.dataset_bytes / plan.scale * max(scale for *_, scale in loads)),
         loads=tuple(
             IntendedLoad(
                 name=name,

@@ -145,7 +145,7 @@ def take_card(jobs: DiskJobs, tools: DiskTools, *, ui: Ui, now: dt.datetime, tit
 
 def _say_better(card: DiskCard, home: Path, now: dt.datetime, ui: Ui) -> None:
     """Say so where `tune` and `bench` go on with an older card, because it knows more."""
-    kept = None if card.look is None else find_kept_card(home, card.look, now=now)
+    kept = None if card.look is None else find_kept_card([home], card.look, now=now)
     if kept is not None and kept[0].scope > card.scope:
         better = f"{kept[0].made_at:%Y-%m-%d %H:%M}, {kept[1]}"
         ui.say(f"tune and bench go on with the card that measured more ({better}); without --quick it is made anew")

@@ -11,6 +11,7 @@ from pgdyno.errors import SpecError
 from pgdyno.record.disk_card import DiskCard, find_kept_card, read_card
 from pgdyno.record.tunables import Tunables
 from pgdyno.run.clock import local_now
+from pgdyno.run.home import homes_to_read
 from pgdyno.tune.card_disk import clock_of, with_card
 from pgdyno.tune.types import Subject
 
@@ -42,12 +43,12 @@ def read_cards(files: Sequence[Path]) -> DiskCards:
 
 
 def find_cards(home: Path, machine: Tunables) -> DiskCards:
-    """The newest cards that a home keeps of the disks that a server lies on."""
-    now = local_now()
+    """The newest cards that a home keeps of the disks that a server lies on; root's, too, where nobody chose the home."""
+    now, homes = local_now(), homes_to_read(home)
     wal = machine.wal_disk
     return DiskCards(
-        data=find_kept_card(home, machine.disk, now=now),
-        wal=None if wal is None else find_kept_card(home, wal, now=now),
+        data=find_kept_card(homes, machine.disk, now=now),
+        wal=None if wal is None else find_kept_card(homes, wal, now=now),
     )
 
 

@@ -67,7 +67,7 @@ def plan_own_disk(home: Home, installation: Installation) -> OwnDisk:
     if fio is None:
         seconds = plan.expected_s + FLUSH_TESTS * _FLUSH_TEST_S
         plan = msgspec.structs.replace(plan, flush_test_s=_FLUSH_TEST_S, expected_s=seconds)
-    kept = find_kept_card(home.root, machine.disk, now=local_now(), max_age=_FRESH)
+    kept = find_kept_card([home.root], machine.disk, now=local_now(), max_age=_FRESH)
     # Whoever has got fio meanwhile gets more than flushes.
     is_enough = kept is not None and (fio is None or kept[0].scope > CardScope.FLUSHES)
     return OwnDisk(

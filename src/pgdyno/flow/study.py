@@ -233,6 +233,8 @@ def _bench_ready(study: Study, place: Place, ui: Ui) -> Iterator[Ready]:
             ui.say(f"a killed pgdyno had left {undo.change.what} changed: {describe_undo(undo)}")
         server = reference_server(study)
         installation = find_installation(server, user=user, software_dir=home.software)
+        # What it refuses, it says itself when it is started, and of which variant.
+        look, _ = look_at_planned(server, installation.facts, user=user)
         host, preflight = read_preflight(
             Subject(
                 data_dir=home.root,
@@ -240,7 +242,7 @@ def _bench_ready(study: Study, place: Place, ui: Ui) -> Iterator[Ready]:
                 home=home.root,
                 bindir=installation.bindir,
                 program_user=user,
-                server=look_at_planned(server, installation.facts),
+                server=look,
             )
         )
         cpus = f"{format_cpus(host.usable_cpu_count)}, {format_bytes(host.usable_memory_bytes)}"

@@ -98,13 +98,18 @@ def _check_clients(what: str, clients: int, settings: Mapping[str, SettingValue]
 
 
 def _choose_clients(name: str, machine: Machine, allowed_clients: int, choices: list[Choice]) -> int:
-    wanted = max(4, round(4 * machine.cpu_count))
+    wanted = default_clients(machine.cpu_count)
     clients = max(1, min(wanted, allowed_clients))
     reason = f"4 for each of {machine.cpu_count:g} CPUs: enough to keep them and the disk busy"
     if clients < wanted:
         reason = f"as many as max_connections lets in; {wanted} would be 4 for each CPU"
     choices.append(Choice(name=f"clients of {name}", value=str(clients), reason=reason))
     return clients
+
+
+def default_clients(cpu_count: float) -> int:
+    """Of a load of which nobody said how many it has."""
+    return max(4, round(4 * cpu_count))
 
 
 def allowed_clients(settings: Mapping[str, SettingValue]) -> int:

@@ -11,6 +11,7 @@ import contextlib
 import datetime as dt
 import enum
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -242,18 +243,18 @@ def keep_card(card: DiskCard, home: Path) -> None:
 
 
 def find_kept_card(
-    home: Path, look: DiskLook, *, now: dt.datetime, max_age: dt.timedelta = MAX_AGE
+    homes: Iterable[Path], look: DiskLook, *, now: dt.datetime, max_age: dt.timedelta = MAX_AGE
 ) -> tuple[DiskCard, Path] | None:
-    """The card that a home keeps of the file system that a path lies on, and where it is: of those that measured most the newest.
+    """The card that homes keep of the file system that a path lies on, and where it is: of those that measured most the newest.
 
     Args:
-        home: Of pgdyno.
+        homes: Of pgdyno.
         look: The path as it is seen now.
         now: Aware of its time zone.
         max_age: Older cards are left alone.
     """
     found = []
-    for path in (home / _KEPT).glob("*.json"):
+    for path in (path for home in homes for path in (home / _KEPT).glob("*.json")):
         # A card that a newer pgdyno wrote, or that is damaged, is none to lean on.
         with contextlib.suppress(SpecError):
             card = read_card(path)

@@ -11,6 +11,8 @@ import enum
 
 import msgspec
 
+from pgdyno.record.disk_facts import DiskFacts
+
 
 class Unseen(msgspec.Struct, frozen=True, kw_only=True):
     """Something that could not be looked at, with the reason."""
@@ -136,17 +138,6 @@ class BlockDevice(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int | None = None
 
 
-class WalPlace(msgspec.Struct, frozen=True, kw_only=True):
-    """The file system that pg_wal lies on."""
-
-    path: str
-    filesystem: str
-    block_device: str | None
-    """The whole device's kernel name; None where there is none."""
-    size_bytes: int
-    free_bytes: int
-
-
 class LimitKind(enum.Enum):
     """What a control group limits."""
 
@@ -222,14 +213,11 @@ class ServerLook(msgspec.Struct, frozen=True, kw_only=True):
 
     origin: ServerOrigin
     major: int
-    """Of its programs."""
     data_dir: str | None = None
-    data_major: int | None = None
-    """Of the data directory, from PG_VERSION."""
-    named_major: int | None = None
-    """Of the version that the user asked for, where that is another question."""
     settings: dict[str, str] = {}
-    """By name, as pg_settings.setting has them; as asked for where it is PLANNED."""
+    """By name, as pg_settings.setting has them; as asked for where it is PLANNED, with the count of huge pages."""
+    file_errors: tuple[str, ...] = ()
+    """In its configuration files, each with its place and the server's words; with them it does not start."""
     is_in_recovery: bool | None = None
     active_sessions: int | None = None
     """Client sessions but ours that are not idle."""
@@ -237,6 +225,14 @@ class ServerLook(msgspec.Struct, frozen=True, kw_only=True):
     """That its postmaster has mapped."""
     has_assertions: bool | None = None
     """Whether it was built to check itself."""
+    data_bytes: int | None = None
+    """Of all its databases."""
+    branches: dict[str, int] = {}
+    """About how many pgbench_branches has, by database; of those that have it, where it was asked for."""
+    port: int | None = None
+    """At which it listens now."""
+    client_port: int | None = None
+    """Of PGPORT, at which clients look for a server; None where it is not set."""
 
 
 class PreflightFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -250,7 +246,10 @@ class PreflightFacts(msgspec.Struct, frozen=True, kw_only=True):
     arrays: tuple[RaidArray, ...] = ()
     devices: tuple[BlockDevice, ...] = ()
     """Below the data."""
-    wal: WalPlace | None = None
+    wal: DiskFacts | None = None
+    """What pg_wal lies on."""
+    wal_devices: tuple[BlockDevice, ...] = ()
+    """Below it; those of the data where it lies with them."""
     inodes_free_ratio: float | None = None
     """Of the data's file system; None where it has no fixed number of them."""
     home_holder_pid: int | None = None

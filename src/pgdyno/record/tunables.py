@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import msgspec
 
+from pgdyno.record.disk_facts import DiskFacts
 from pgdyno.record.preflight import BlockDevice, CgroupLimit, MemoryFacts, ServerLook, Unseen
-from pgdyno.record.types import DiskFacts, HostFacts
+from pgdyno.record.types import HostFacts
 
 
 class Stripe(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +56,12 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
     """Somebody's server as far as its settings depend on it."""
 
     look: ServerLook
+    set_names: frozenset[str]
+    """Of settings that somebody has set: the others are built in, or chosen by the server itself."""
+    waiting_names: frozenset[str] = frozenset()
+    """Of those whose files say something else than what is in force, which a restart brings."""
     unseen: tuple[Unseen, ...]
     data_bytes: int
     """Of the files of all databases."""
+    wal_bytes: int
+    """Of the WAL that it keeps now."""

@@ -11,48 +11,13 @@ from collections.abc import Iterable
 import msgspec
 
 from pgdyno.plan.plan import Plan, PlannedTrial
+from pgdyno.record.disk_facts import DiskFacts
 from pgdyno.record.preflight import PreflightFacts
 from pgdyno.record.tuned import Tuned
 from pgdyno.spec.study import Study
 
 FORMAT_VERSION = 2
 """1: studies without comparisons. 2: variants, sweeps and searches; all that is new has a default, so 1 reads as it is."""
-
-
-_IN_MEMORY = frozenset({"tmpfs", "ramfs"})
-_REMOTE = ("nfs", "cifs", "smb", "9p", "fuse", "virtiofs", "ceph", "gluster", "lustre", "afs", "gfs", "ocfs")
-
-
-class DiskFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The file system that holds the data directory, and the block device below it."""
-
-    path: str
-    device: str
-    """As the mount table names it, such as /dev/nvme1n1."""
-    block_device: str | None
-    """The whole device's kernel name, such as nvme1n1; None where there is none (tmpfs, overlay)."""
-    filesystem: str
-    mount_options: str
-    size_bytes: int
-    free_bytes: int
-    scheduler: str | None = None
-    is_rotational: bool | None = None
-    read_ahead_kb: int | None = None
-
-    @property
-    def shown_device(self) -> str:
-        """The whole device where there is one, else as the mount table names it."""
-        return self.block_device or self.device
-
-    @property
-    def is_in_memory(self) -> bool:
-        """Whether nothing of it outlives the machine."""
-        return self.filesystem in _IN_MEMORY
-
-    @property
-    def is_remote(self) -> bool:
-        """Whether another machine keeps it."""
-        return self.filesystem.startswith(_REMOTE)
 
 
 class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -216,6 +181,11 @@ class TrialRecord(msgspec.Struct, frozen=True, kw_only=True):
     tables_before: tuple[TableState, ...] = ()
     tables_after: tuple[TableState, ...] = ()
     """Of before and after the measured load; empty in records of before there was one."""
+
+    @property
+    def values(self) -> dict[str, str]:
+        """The settings that are not as built in, by name, as pg_settings shows them."""
+        return {fact.name: fact.value for fact in self.settings}
 
     @property
     def load_s(self) -> float | None:

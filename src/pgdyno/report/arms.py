@@ -29,7 +29,7 @@ class ArmText(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def tag(self) -> str:
         """What stands beside its name wherever it has a number: `gives up durability`, or nothing."""
-        return next((one.label.partition(":")[0] for one in self.given_up if one.is_durability), "")
+        return next((one.gist for one in self.given_up if one.is_durability), "")
 
     @property
     def is_durable(self) -> bool:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
+from pgdyno.facts.durability import durability_given_up
 from pgdyno.facts.settings import key_settings
-from pgdyno.record.types import Dataset, DiskFacts, Gap, HostFacts, SettingFact
+from pgdyno.record.disk_facts import DiskFacts
+from pgdyno.record.types import Dataset, Gap, HostFacts, SettingFact
 from pgdyno.report.content import SIZES_REMARK, list_choices
 from pgdyno.report.format import ABSENT, format_bytes, format_count, format_number, format_seconds
 from pgdyno.report.input import ReportInput
-from pgdyno.report.losses import is_durability_given_up
 from pgdyno.report.table import Cell, Table, code, columns, number, text
 
 # Source: PostgreSQL 15 to 18, guc_tables.c: shared_buffers has the built-in value of 16384 pages of 8 kB.
@@ -204,9 +205,11 @@ def _settings_table(caption: str, report: ReportInput, is_shown: Callable[[Setti
     for trial in trials:
         for fact in filter(is_shown, trial.record.settings):
             seen.setdefault(fact, []).append(trial.record.planned.number)
+    major = report.record.server.major
+    lost = {(one.setting, one.value) for trial in trials for one in durability_given_up(trial.record.values, major)}
     rows = []
     for fact, where in sorted(seen.items(), key=lambda item: (item[0].name, item[0].value)):
-        notes = ["durability given up"] if is_durability_given_up(fact.name, fact.value) else []
+        notes = ["durability given up"] if (fact.name, fact.value) in lost else []
         notes += [f"in {_list_trials(where)} only"] if len(where) < len(trials) else []
         value = Cell(text=format_setting(fact.value, fact.unit), note="; ".join(notes) or None, is_strong=True)
         boot = None if fact.boot_value is None else format_setting(fact.boot_value, fact.unit)

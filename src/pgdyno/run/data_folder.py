@@ -17,10 +17,18 @@ from typing import TypeVar
 import msgspec
 
 from pgdyno.errors import HostError, SpecError, StepFailedError
+from pgdyno.record.types import ServerFacts
 from pgdyno.run import process
-from pgdyno.run.installation import SUPPORTED_MAJORS, installed_majors
+from pgdyno.run.installation import (
+    SUPPORTED_MAJORS,
+    installed_majors,
+    is_embedded,
+    read_named_facts,
+    read_server_facts,
+)
 from pgdyno.run.journal import ProcessId, identify
 from pgdyno.run.process import Completed, ServerUser
+from pgdyno.spec.study import ServerSpec
 
 # The account's own name, and the one that most clusters were made with.
 _ROLES = (None, "postgres")
@@ -100,15 +108,36 @@ class DataFolder(msgspec.Struct, frozen=True, kw_only=True):
         # PostgreSQL takes -C only as the first word when root asks; the owner needs no such leave.
         return self.run("postgres", "-C", name, "-D", str(self.path), *options, timeout_s=timeout_s)
 
-    def ask_once(self, running: Postmaster, query: str, answer: type[_Answer], *, patience_s: float) -> _Answer:
+    def ask_once(
+        self,
+        running: Postmaster,
+        query: str,
+        answer: type[_Answer],
+        *,
+        patience_s: float,
+        database: str | None = None,
+    ) -> _Answer:
         """What a query says, which gives one JSON document.
+
+        Args:
+            running: The server.
+            query: In psql's words.
+            answer: What the document is.
+            patience_s: How long it may take.
+            database: Which; what anybody made in it is then out of sight. None: `postgres`, as it is.
 
         Raises:
             HostError: psql is missing.
             StepFailedError: The server lets nobody in whom we may be, or does not answer in time, in one line for each.
         """
-        words = ["-X", "-A", "-t", "-q", "-w", "-h", running.socket_dir, "-p", str(running.port), "-d", "postgres"]
-        environment = {**_environment(self.asker), "PGCONNECT_TIMEOUT": str(int(patience_s))}
+        words = ["-X", "-A", "-t", "-q", "-w", "-h", running.socket_dir, "-p", str(running.port)]
+        # Not with -d, which takes a name such as `host=elsewhere` for a place to connect to.
+        environment = {
+            **_environment(self.asker),
+            "PGDATABASE": database or "postgres",
+            "PGOPTIONS": "-c search_path=pg_catalog" if database else "",
+            "PGCONNECT_TIMEOUT": str(int(patience_s)),
+        }
         reasons: list[str] = []
         for role in _ROLES if running.socket_dir else ():
             named = [] if role is None else ["-U", role]
@@ -122,6 +151,29 @@ class DataFolder(msgspec.Struct, frozen=True, kw_only=True):
             except msgspec.DecodeError as exc:
                 reasons.append(f"psql answered something else: {exc}")
         raise StepFailedError("the server does not let pgdyno in", detail="\n".join(dict.fromkeys(reasons)))
+
+
+def find_meant_folder(path: Path, named: ServerSpec | None) -> tuple[DataFolder, ServerFacts]:
+    """The data directory that the user named, and the PostgreSQL that it is of.
+
+    Args:
+        path: What the user named.
+        named: The server that the user says it is; None: whatever it is.
+
+    Raises:
+        SpecError: It is no data directory, or of another version than the user says.
+        HostError: It may not be read, or its programs are missing.
+    """
+    said = read_named_facts(named) if named else None
+    folder = find_data_folder(path, bindir=Path(said.bindir) if said else None)
+    facts = said or read_server_facts(folder.bindir, user=folder.asker)
+    if facts.major != folder.major:
+        raise SpecError(
+            f"the data are of PostgreSQL {folder.major}, asked for is {facts.major}",
+            detail=f"{folder.path}/PG_VERSION",
+            hint="leave the version out: the data tell it",
+        )
+    return folder, facts
 
 
 def find_data_folder(path: Path, *, bindir: Path | None) -> DataFolder:
@@ -155,8 +207,9 @@ def find_data_folder(path: Path, *, bindir: Path | None) -> DataFolder:
     running = _read_postmaster(path, owner.st_uid)
     bindir = bindir or (_find_running_bindir(running) if running else None) or installed_majors().get(int(version))
     if bindir is None:
+        own = "--server embedded takes pgdyno's own, or " if is_embedded(int(version)) else ""
         raise HostError(
-            f"no programs of PostgreSQL {version} are found for {path}", hint="name their folder with --pg-bindir"
+            f"no programs of PostgreSQL {version} are found for {path}", hint=f"{own}name their folder with --pg-bindir"
         )
     return DataFolder(path=path, major=int(version), bindir=bindir, uid=owner.st_uid, asker=find_asker(owner))
 

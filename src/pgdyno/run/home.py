@@ -23,6 +23,7 @@ from pgdyno.run.shared_memory import free_shared_memory
 # Source: Linux sun_path is 108 bytes (unix(7)); the socket's own name takes up to 22.
 _MAX_SOCKET_DIR = 85
 _PROGRAM = "postgres"
+_ROOTS_HOME = Path("/var/lib/pgdyno")
 
 
 class Home:
@@ -129,7 +130,7 @@ def default_home() -> Path:
     if named:
         return Path(named).absolute()
     if os.geteuid() == 0:
-        return Path("/var/lib/pgdyno")
+        return _ROOTS_HOME
     data_home = os.environ.get("XDG_DATA_HOME")
     if data_home:
         return Path(data_home) / "pgdyno"
@@ -137,6 +138,18 @@ def default_home() -> Path:
         return Path.home() / ".local/share/pgdyno"
     except RuntimeError as exc:
         raise HostError("there is no home directory", hint="name a folder with --home") from exc
+
+
+def homes_to_read(home: Path) -> tuple[Path, ...]:
+    """Where to look for what was measured of this machine: a home and, where nobody chose it, root's as well.
+
+    Disks are as quick for one account as for the other.
+
+    Raises:
+        HostError: There is no home directory.
+    """
+    is_chosen = bool(os.environ.get("PGDYNO_HOME")) or home != default_home()
+    return (home,) if is_chosen or home == _ROOTS_HOME else (home, _ROOTS_HOME)
 
 
 @contextlib.contextmanager

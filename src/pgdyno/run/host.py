@@ -12,8 +12,9 @@ import re
 from pathlib import Path
 
 from pgdyno.errors import HostError
+from pgdyno.record.disk_facts import DiskFacts
 from pgdyno.record.preflight import LimitKind
-from pgdyno.record.types import DiskFacts, HostFacts
+from pgdyno.record.types import HostFacts
 from pgdyno.run.host_cgroup import read_limits
 from pgdyno.run.host_tree import Tree, bracketed
 

@@ -119,6 +119,14 @@ def installed_majors() -> dict[int, Path]:
     return dict(sorted(found.items(), reverse=True))
 
 
+def is_embedded(major: int) -> bool:
+    """Whether it is the version of the PostgreSQL that pgdyno brings."""
+    try:
+        return read_server_facts(_embedded_bindir()).major == major
+    except HostError:
+        return False
+
+
 def _find_bindir(spec: ServerSpec) -> Path:
     if spec.bindir is not None:
         bindir = Path(spec.bindir).expanduser().absolute()

@@ -88,7 +88,7 @@ def _remove(entry: os.DirEntry[str]) -> None:
 
 
 def _mirror_file(source: os.DirEntry[str], target: os.DirEntry[str]) -> int:
-    wanted, there = source.stat(), target.stat()
+    wanted, there = source.stat(follow_symlinks=False), target.stat(follow_symlinks=False)
     if stat.S_IMODE(wanted.st_mode) != stat.S_IMODE(there.st_mode):
         shutil.copymode(source.path, target.path)
     if (wanted.st_size, wanted.st_mtime_ns) == (there.st_size, there.st_mtime_ns):

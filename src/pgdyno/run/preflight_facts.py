@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.errors import PgdynoError
-from pgdyno.record.preflight import PreflightFacts, ServerLook, Unseen, WalPlace
+from pgdyno.record.preflight import PreflightFacts, ServerLook, Unseen
 from pgdyno.record.types import HostFacts
 from pgdyno.run.clock import local_now, monotonic_s
 from pgdyno.run.host import read_disk_facts, read_host_facts
@@ -88,6 +88,7 @@ def read_preflight(
     )
     memory, cpu, arrays, limits = read_memory(tree), read_cpu(tree), read_arrays(tree), read_limits(tree)
     devices = read_devices(tree, filter(None, [host.data_disk.block_device]))
+    wal = read_disk_facts(subject.wal_dir, root=root)
     if tree.is_live:
         time.sleep(max(0.0, _LOOK_S - (monotonic_s() - began_s)))
     after = take_look(later)
@@ -101,7 +102,8 @@ def read_preflight(
         memory=memory,
         arrays=arrays,
         devices=devices,
-        wal=_read_wal_place(subject.wal_dir, root),
+        wal=wal,
+        wal_devices=read_devices(tree, filter(None, [wal.block_device])),
         inodes_free_ratio=_read_inodes(subject.data_dir),
         home_holder_pid=_find_holder(subject.home, tree),
         limits=limits,
@@ -139,17 +141,6 @@ def _time_clock(subject: Subject, tree: Tree, before: Look, unseen: list[Unseen]
 def _children_cpu_s() -> float:
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
-
-
-def _read_wal_place(wal_dir: Path, root: Path) -> WalPlace:
-    disk = read_disk_facts(wal_dir, root=root)
-    return WalPlace(
-        path=disk.path,
-        filesystem=disk.filesystem,
-        block_device=disk.block_device,
-        size_bytes=disk.size_bytes,
-        free_bytes=disk.free_bytes,
-    )
 
 
 def _read_inodes(path: Path) -> float | None:

@@ -82,15 +82,13 @@ def acting_as(user: ServerUser) -> Iterator[None]:
     Children that are started meanwhile would have them, too.
     """
     uid, gid = os.geteuid(), os.getegid()
-    if uid == 0:
-        os.setegid(user.gid)
-        os.seteuid(user.uid)
+    os.setegid(user.gid)
+    os.seteuid(user.uid)
     try:
         yield
     finally:
-        if uid == 0:
-            os.seteuid(uid)
-            os.setegid(gid)
+        os.seteuid(uid)
+        os.setegid(gid)
 
 
 def wrap(argv: Sequence[str], *, user: ServerUser | None, death_signal: str = "KILL") -> list[str]:

@@ -296,11 +296,16 @@ def looking_on(home: Home, port: int) -> str:
     return f"PGPASSFILE={password_path} psql -h {_LISTEN_ADDRESS} -p {port} -U {SUPERUSER} {DATABASE}"
 
 
+def lacks_memory(words: str) -> bool:
+    """Whether PostgreSQL's tools describe in `words` that the kernel gave them no memory."""
+    return "could not map anonymous shared memory" in words or "Cannot allocate memory" in words
+
+
 def hint_for(words: str) -> str:
     """What to try about a failure that PostgreSQL's tools describe in `words`; empty where nothing is known."""
     if "No space left on device" in words:
         return "the disk is full: free some space, use a smaller scale, or put the work elsewhere with --home"
-    if "could not map anonymous shared memory" in words or "Cannot allocate memory" in words:
+    if lacks_memory(words):
         return "lower shared_buffers or give the machine more memory"
     if "Permission denied" in words:
         return "the server's user must be able to reach pgdyno's home; choose another with --home"

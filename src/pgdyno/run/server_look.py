@@ -7,7 +7,7 @@ would. Where this account may do neither, that is said, and nothing is guessed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -17,6 +17,7 @@ from pgdyno.facts.durability import judged_settings
 from pgdyno.facts.gucs import find_guc
 from pgdyno.record.preflight import ServerLook, ServerOrigin, Unseen
 from pgdyno.run.data_folder import DataFolder
+from pgdyno.run.file_errors import find_file_errors
 
 PATIENCE_S = 5.0
 """With a server or its program, for each answer."""
@@ -25,6 +26,8 @@ LOOKED_AT = (
     *("log_statement", "log_min_duration_statement", "log_duration", "track_io_timing", "data_directory"),
     *("shared_memory_size_in_huge_pages",),
 )
+ReadFiles = Callable[[DataFolder, Sequence[str], list[Unseen]], dict[str, str]]
+"""Gives the named settings by a server's files, and adds to the list what it cannot."""
 # Known while a server runs, and of no one that does not.
 _ONLY_RUNNING = frozenset({"huge_pages_status", "data_directory"})
 
@@ -33,6 +36,10 @@ class ServerAnswer(msgspec.Struct, frozen=True):
     """What a running server says."""
 
     settings: dict[str, str | None]
+    set_names: frozenset[str]
+    """Of all that somebody has set: the others are built in, or chosen by the server itself."""
+    waiting_names: frozenset[str]
+    """Of those whose files say something else, which a restart brings."""
     is_in_recovery: bool
     active_sessions: int
 
@@ -42,41 +49,43 @@ class ServerAnswer(msgspec.Struct, frozen=True):
         return {name: value for name, value in self.settings.items() if value is not None}
 
 
-def look_at_server(folder: DataFolder, *, major: int, named_major: int | None) -> tuple[ServerLook, tuple[Unseen, ...]]:
-    """What can be seen of a server, and what cannot.
+def look_at_server(folder: DataFolder) -> tuple[ServerLook, tuple[Unseen, ...]]:
+    """What can be seen of a server, by its data directory, and what cannot."""
+    unseen: list[Unseen] = []
+    look, _ = look_for(folder, _names_of(folder.major), unseen, read_files=_read_files)
+    return look, tuple(unseen)
+
+
+def look_for(
+    folder: DataFolder, names: Sequence[str], unseen: list[Unseen], *, read_files: ReadFiles
+) -> tuple[ServerLook, ServerAnswer | None]:
+    """What is seen of a server with these settings, and its own answer where it gave one.
 
     Args:
         folder: Its data directory.
-        major: Of the programs.
-        named_major: Of the version that the user asked for.
+        names: Of the settings.
+        unseen: What cannot be seen is added to it.
+        read_files: Asked for what it would have by its files, where it says nothing itself and they hold no errors.
     """
-    unseen: list[Unseen] = []
-    answer = ask_running(folder, _names_of(folder.major), unseen)
-    settings = answer.known_settings if answer else _read_files(folder, unseen)
-    return make_look(folder, answer, settings, major=major, named_major=named_major), tuple(unseen)
-
-
-def make_look(
-    folder: DataFolder, answer: ServerAnswer | None, settings: dict[str, str], *, major: int, named_major: int | None
-) -> ServerLook:
-    """What is seen of a server, by its settings, and by its answer where it gave one."""
-    pid = folder.pid
-    return ServerLook(
+    answer, pid = _ask_running(folder, names, unseen), folder.pid
+    errors = find_file_errors(folder, is_answering=answer is not None, unseen=unseen)
+    settings = answer.known_settings if answer else {} if errors else read_files(folder, names, unseen)
+    look = ServerLook(
         origin=ServerOrigin.RUNNING if answer else ServerOrigin.FILES,
-        major=major,
+        major=folder.major,
         data_dir=str(folder.path),
-        data_major=folder.major,
-        named_major=named_major,
         settings=settings,
+        file_errors=errors,
         is_in_recovery=answer.is_in_recovery if answer else None,
         active_sessions=answer.active_sessions if answer else None,
-        huge_pages_bytes=None if pid is None else _read_huge_pages(pid),
+        huge_pages_bytes=None if pid is None else read_huge_pages(pid),
         has_assertions=None if "debug_assertions" not in settings else settings["debug_assertions"] == "on",
     )
+    return look, answer
 
 
-def ask_running(folder: DataFolder, names: Sequence[str], unseen: list[Unseen]) -> ServerAnswer | None:
-    """What a running server says of settings; None where it says nothing, which is added to what is unseen."""
+def _ask_running(folder: DataFolder, names: Sequence[str], unseen: list[Unseen]) -> ServerAnswer | None:
+    """None where it says nothing, which is added to what is unseen."""
     running = folder.postmaster()
     if running is None:
         return None
@@ -91,10 +100,10 @@ def ask_running(folder: DataFolder, names: Sequence[str], unseen: list[Unseen]) 
         return None
 
 
-def _read_files(folder: DataFolder, unseen: list[Unseen]) -> dict[str, str]:
+def _read_files(folder: DataFolder, names: Sequence[str], unseen: list[Unseen]) -> dict[str, str]:
     settings: dict[str, str] = {}
     is_running = folder.pid is not None
-    for name in _names_of(folder.major):
+    for name in names:
         if name in _ONLY_RUNNING:
             continue
         try:
@@ -115,8 +124,11 @@ def _names_of(major: int) -> list[str]:
     return [name for name in names if find_guc(name, major) is not None]
 
 
-def _read_huge_pages(pid: int) -> int | None:
-    """Source: proc_pid_status(5), HugetlbPages."""
+def read_huge_pages(pid: int) -> int | None:
+    """Bytes of huge pages that a process has touched; None where the kernel does not say.
+
+    Source: proc_pid_status(5), HugetlbPages.
+    """
     try:
         text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
     except OSError:

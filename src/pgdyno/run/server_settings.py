@@ -17,8 +17,8 @@ from pgdyno.facts.gucs import all_gucs
 from pgdyno.record.preflight import Unseen
 from pgdyno.record.tunables import ServerState
 from pgdyno.run.data_folder import DataFolder
-from pgdyno.run.server_look import PATIENCE_S, ask_running, make_look
-from pgdyno.run.tunables import read_data_bytes
+from pgdyno.run.server_look import PATIENCE_S, look_for
+from pgdyno.run.tunables import read_data_bytes, read_wal_bytes
 
 _ASKED_AT_ONCE = 4
 # A name at the beginning of a line, and what may be a file or folder to include.
@@ -27,19 +27,19 @@ _LINE = re.compile(r"^[ \t]*(?P<name>[A-Za-z_][\w$.]*)\s*=?[ \t]*(?:'(?P<value>[
 _DEEPEST = 10
 
 
-def read_server_state(folder: DataFolder, *, named_major: int | None = None) -> ServerState:
-    """A server's settings, as pg_settings.setting has them, and the size of its data.
-
-    Args:
-        folder: Its data directory.
-        named_major: Of the version that the user asked for.
-    """
+def read_server_state(folder: DataFolder) -> ServerState:
+    """A server's settings, as pg_settings.setting has them, and the sizes of its data and WAL, by its data directory."""
     unseen: list[Unseen] = []
     names = [guc.name for guc in all_gucs(folder.major)]
-    answer = ask_running(folder, names, unseen)
-    settings = answer.known_settings if answer else _ask_program(folder, names, unseen)
-    look = make_look(folder, answer, settings, major=folder.major, named_major=named_major)
-    return ServerState(look=look, unseen=tuple(unseen), data_bytes=read_data_bytes(folder.path))
+    look, answer = look_for(folder, names, unseen, read_files=_ask_program)
+    return ServerState(
+        look=look,
+        set_names=answer.set_names if answer else frozenset(look.settings),
+        waiting_names=answer.waiting_names if answer else frozenset(),
+        unseen=tuple(unseen),
+        data_bytes=read_data_bytes(folder.path),
+        wal_bytes=read_wal_bytes(folder.path),
+    )
 
 
 def _ask_program(folder: DataFolder, names: Sequence[str], unseen: list[Unseen]) -> dict[str, str]:

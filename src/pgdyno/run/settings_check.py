@@ -25,8 +25,9 @@ from pgdyno.facts.gucs import Context, VarType, find_guc
 from pgdyno.run import process
 from pgdyno.run.installation import Installation
 from pgdyno.run.process import ServerUser
+from pgdyno.spec.table import LOG_PLACE_SETTINGS
 
-_ASKED = "shared_memory_size_in_huge_pages"
+HUGE_PAGES_COUNT = "shared_memory_size_in_huge_pages"
 _IN_MEMORY, _ON_DISK = "/dev/shm", "/var/tmp"  # noqa: S108 - folders of random names are made there
 # Of a segment of WAL, and of an empty cluster with room for its own segments and shared memory.
 _ASKED_BYTES, _CLUSTER_BYTES = 32 * 1024**2, 1024**3
@@ -34,6 +35,7 @@ _PREFIX_OF_PLACES = "pgdyno-tune-"
 _LEFT_OVER_AFTER_S = 3600.0
 _PAGE_BYTES, _SEGMENT_BYTES = 8192, 16 * 1024**2
 _MOST_CHOSEN_IO = 64
+_FEW_BUFFERS = "16MB"
 _SIZED_BY_SHARED_BUFFERS = frozenset({"commit_timestamp_buffers", "subtransaction_buffers", "transaction_buffers"})
 # Before the server has read its settings each line has the built-in prefix, or none.
 _PREFIX = re.compile(r"^(\S+ \S+ \S+ \[\d+\] )?(?P<kind>[A-Z]+\d?|postgres):\s+(?P<text>.*)")
@@ -64,7 +66,7 @@ def count_huge_pages(
     given = {**settings, **({} if huge_page_bytes is None else {"huge_page_size": f"{huge_page_bytes // 1024}kB"})}
     with _place(_ASKED_BYTES) as place:
         data = _make_data(place, installation, user, control_file)
-        argv = [installation.program("postgres"), "-C", _ASKED, "-D", str(data)]
+        argv = [installation.program("postgres"), "-C", HUGE_PAGES_COUNT, "-D", str(data)]
         argv += [part for name, value in given.items() for part in ("-c", f"{name}={value}")]
         done = process.run(argv, user=user)
     if done.exit_code != 0:
@@ -169,15 +171,19 @@ def _words_of(said: str) -> str:
     return "\n".join(found["text"] for found in matches) or said.strip()
 
 
-def start_empty(installation: Installation, settings: Mapping[str, str], *, user: ServerUser) -> None:
+def start_empty(installation: Installation, settings: Mapping[str, str], *, user: ServerUser) -> bool:
     """Start a server with these settings on an empty cluster of its own, and throw both away. From the main thread.
 
-    Without huge pages: those that are there belong to the server that is to be tuned.
+    Without huge pages: those that are there belong to the server that is to be tuned. So may the ordinary memory; where
+    the kernel has none for a second server, it is started with all else, and only few buffers.
 
     Args:
         installation: Which PostgreSQL.
-        settings: What to start it with.
+        settings: What to start it with; its log is pgdyno's to read, whatever they say of it.
         user: Whom to run it as.
+
+    Returns:
+        Whether it had its own shared_buffers.
 
     Raises:
         SpecError: It refuses a setting.
@@ -186,14 +192,23 @@ def start_empty(installation: Installation, settings: Mapping[str, str], *, user
     """
     # psycopg comes with it: only who starts a server waits for that.
     from pgdyno.run.home import Home  # noqa: PLC0415
-    from pgdyno.run.server import Server  # noqa: PLC0415
+    from pgdyno.run.server import Server, lacks_memory  # noqa: PLC0415
 
+    settings = {name: value for name, value in settings.items() if name not in LOG_PLACE_SETTINGS}
     with _place(_CLUSTER_BYTES) as place:
         home = Home(place, user)
         home.prepare()
         server = Server(installation=installation, home=home, log_path=place / "server.log")
         try:
             server.initdb()
-            server.start({**settings, "huge_pages": "off"})
+            try:
+                server.start({**settings, "huge_pages": "off"})
+            except StepFailedError as error:
+                if not lacks_memory(error.detail):
+                    raise
+                server.start({**settings, "huge_pages": "off", "shared_buffers": _FEW_BUFFERS})
+                return False
+            else:
+                return True
         finally:
             server.abandon()

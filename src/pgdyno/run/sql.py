@@ -97,9 +97,22 @@ SELECT pg_conf_load_time() AS loaded_at,
 SERVER_LOOK = """
 SELECT jsonb_build_object(
     'settings', (SELECT jsonb_object_agg(name, setting) FROM pg_settings WHERE name = ANY (ARRAY[{names}])),
+    'set_names', (SELECT coalesce(jsonb_agg(name), '[]') FROM pg_settings WHERE source NOT IN ('default', 'override')),
+    'waiting_names', (SELECT coalesce(jsonb_agg(name), '[]') FROM pg_settings WHERE pending_restart),
     'is_in_recovery', pg_is_in_recovery(),
     'active_sessions', (SELECT count(*) FROM pg_stat_activity
                         WHERE backend_type = 'client backend' AND state <> 'idle' AND pid <> pg_backend_pid()))"""
+
+DATABASES = "SELECT coalesce(jsonb_agg(datname ORDER BY oid DESC), '[]') FROM pg_database WHERE datallowconn AND NOT datistemplate"
+BRANCHES = """
+SELECT coalesce(jsonb_agg(reltuples ORDER BY oid), '[]') FROM pg_class
+ WHERE relname = 'pgbench_branches' AND relkind = 'r' AND reltuples >= 0"""
+
+# What it says of its files as they are now, whatever it has read.
+FILE_ERRORS = """
+SELECT coalesce(jsonb_agg(jsonb_build_object(
+    'file', sourcefile, 'line', sourceline, 'name', name, 'value', setting, 'error', error) ORDER BY seqno), '[]')
+FROM pg_file_settings WHERE error IS NOT NULL"""
 
 # Of the same before and after it is changed. What an extension that is not loaded defines pg_settings does not show.
 NAMED_SERVER = """

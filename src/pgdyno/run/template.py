@@ -127,9 +127,10 @@ def restore_template(template: Template, home: Home) -> float:
 
     Raises:
         StepFailedError: Copying failed, for want of space say.
+        HostError: The last trial's folder cannot be removed.
     """
     began_s = monotonic_s()
-    if _is_copy_of(home.user, template.data_dir, home.data):
+    if _may_write_over(home.user, template.data_dir, home.data):
         _mirror(template, home)
     else:
         _remove_folder(home.data)
@@ -142,8 +143,8 @@ def restore_template(template: Template, home: Home) -> float:
     return monotonic_s() - began_s
 
 
-def _is_copy_of(user: ServerUser, source: Path, target: Path) -> bool:
-    """Whether there is a folder, of the account that owns the source as well."""
+def _may_write_over(user: ServerUser, source: Path, target: Path) -> bool:
+    """Whether both are folders of that account: what it may read there, it may write here."""
     try:
         found = [path.lstat() for path in (source, target)]
     except FileNotFoundError:

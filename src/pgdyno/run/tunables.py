@@ -114,6 +114,11 @@ def read_data_bytes(data_dir: Path) -> int:
     return sum(_folder_bytes(folder) for folder in folders)
 
 
+def read_wal_bytes(data_dir: Path) -> int:
+    """The size of the WAL that is kept now."""
+    return _folder_bytes(data_dir / "pg_wal")
+
+
 class _TreeOf(Tree):
     """The machine as another process sees its control groups."""
 
@@ -127,10 +132,11 @@ class _TreeOf(Tree):
 
 
 def _limited(host: HostFacts, limits: tuple[CgroupLimit, ...], pid: int | None) -> HostFacts:
-    def tightest(kind: LimitKind) -> float | None:
-        return min((limit.value for limit in limits if limit.kind is kind), default=None)
+    def tightest(*kinds: LimitKind) -> float | None:
+        return min((limit.value for limit in limits if limit.kind in kinds), default=None)
 
-    memory = tightest(LimitKind.MEMORY)
+    # Above the lower limit nobody is killed, but whoever wants memory waits for some to be freed.
+    memory = tightest(LimitKind.MEMORY, LimitKind.MEMORY_HIGH)
     cpu_count = host.cpu_count
     with contextlib.suppress(OSError):
         cpu_count = len(os.sched_getaffinity(pid or 0))
