@@ -61,7 +61,11 @@ class Bench:
 
     @property
     def sysctl_file(self) -> Path:
-        return self.folder / "60-pgdyno.conf"
+        return self.folder / "sysctl.d/60-pgdyno.conf"
+
+    @property
+    def tmpfiles_file(self) -> Path:
+        return self.folder / "tmpfiles.d/60-pgdyno.conf"
 
     @property
     def conf(self) -> Path:
@@ -75,9 +79,7 @@ class Bench:
         sysfs: dict[str, str] | None = None,
     ) -> Prepared:
         server = find_named_server(self.cluster.data, bindir=self.cluster.bin_directory)
-        return prepare_apply(
-            server, settings=settings, sysctls=sysctls or {}, sysfs=sysfs or {}, sysctl_file=self.sysctl_file
-        )
+        return prepare_apply(server, settings=settings, sysctls=sysctls or {}, sysfs=sysfs or {}, etc=self.folder)
 
     def show(self, *names: str) -> tuple[str, ...]:
         return tuple(self.cluster.sql(f"SHOW {name}") for name in names)
@@ -93,8 +95,8 @@ class Bench:
             "conf": (self.conf.read_bytes(), facts.st_uid, facts.st_gid, facts.st_mode),
             "files": sorted(path.name for path in self.cluster.data.glob("*conf*")),
             "hidden": sorted(path.name for path in self.cluster.data.glob(".*")),
-            "sysctl.d": {path.name: path.read_bytes() for path in self.folder.glob("*.conf*")},
-            "hidden sysctl.d": sorted(path.name for path in self.folder.glob(".*")),
+            "at boot": {str(path): path.read_bytes() for path in self.folder.glob("*.d/*")},
+            "hidden at boot": sorted(map(str, self.folder.glob("*.d/.*"))),
             "shown": self.cluster.sql(
                 f"SELECT name, setting, pending_restart FROM pg_settings WHERE name IN ({names})"
             ),
@@ -113,6 +115,8 @@ def some_bench(version_major: int, folder: Path) -> Iterator[Bench]:
     """A running server with something in its postgresql.auto.conf, and a machine that is put back whatever happens."""
     with own_network(), machine_settings(*_PAIR), kept_disk(), running(version_major) as cluster:
         bench = Bench(cluster=cluster, folder=folder)
+        for at_boot in (bench.sysctl_file, bench.tmpfiles_file):
+            at_boot.parent.mkdir()
         bench.conf.write_bytes(OLD_CONF)
         cluster.sql("SELECT pg_reload_conf()")
         yield bench

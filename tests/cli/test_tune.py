@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import re
 import shutil
 import subprocess
 import sys
@@ -90,7 +91,12 @@ def test_the_forms() -> None:
     explained = run_tune("--explain", "work_mem", "--form", "diff")
     assert explained.stdout.startswith("work_mem = ")
     assert "  source: " in explained.stdout
-    assert "vm.dirty_background_bytes = " in run_tune("--form", "sysctl").stdout
+    assert "vm.nr_hugepages = " in run_tune("--form", "sysctl").stdout
+    server_only = run_tune("--no-kernel", "--set", "log_line_prefix=%m ").stdout
+    assert "log_line_prefix" in server_only
+    assert "shared_buffers" in server_only
+    assert "sysctl" not in server_only
+    assert "vm." not in server_only
 
 
 @pytest.mark.parametrize(
@@ -98,11 +104,13 @@ def test_the_forms() -> None:
     [
         (("--workload", "oltp-wirte"), "--workload oltp-wirte: not one of", "did you mean oltp-write?"),
         (("--form", "yaml"), "--form yaml: not one of", "choose one of them"),
-        (("--dataset", "20"), "--dataset 20: not a quantity with its unit", "for example --dataset 20GB"),
+        (("--dataset", "20"), "--dataset 20: it has no unit", "for example --dataset 20GB"),
+        (("--dataset", "1e99GB"), "--dataset 1e99GB: not above 0, or absurdly much", "for example --dataset 20GB"),
         (("--recovery", "5 parsecs"), "--recovery 5 parsecs", "for example --recovery 5min"),
         (("--connections", "0"), "--connections 0: not a number above 0", ""),
         (("--host", "r8g.2xlarge", "--pgdata", "/x"), "name two machines", "leave one of them out"),
         (("--restart",), "--restart goes with --apply", "add --apply"),
+        (("--form", "sysctl", "--no-kernel"), "--form sysctl is a file for the kernel", "leave --no-kernel out"),
         (("--apply",), "--apply needs a server to apply to", "name yours with --pgdata DIR"),
         (("--explain", "shared_bufers"), "nothing is derived for shared_bufers", "did you mean shared_buffers?"),
     ],
@@ -121,6 +129,8 @@ def test_what_it_does_not_take(arguments: tuple[str, ...], words: str, hint: str
         ({"host": "no-such.toml"}, SpecError, "cannot read the host file"),
         ({"fixed": {"shared_bufers": "1GB"}}, SpecError, "did you mean shared_buffers"),
         ({"fixed": {"shared_buffers": "20000GB"}}, SpecError, "shared_buffers"),
+        ({"fixed": {"Port": "5433"}}, SpecError, "Port is not for pgdyno to change\nit decides where the server is"),
+        ({"fixed": {"primary_conninfo": "password=x"}}, SpecError, "it may hold a password"),
         ({"fixed": {"wal_level": "minimal"}}, SpecError, "max_wal_senders"),
         ({"data_dir": Path("/nowhere")}, SpecError, "no data directory"),
         ({"record": Path("/nowhere")}, SpecError, "/nowhere"),
@@ -153,7 +163,10 @@ def test_a_machine_that_is_not_here() -> None:
 
 @pytest.mark.cluster
 def test_a_server_takes_the_fragment_and_the_script(cluster: Cluster) -> None:
-    asked = question(data_dir=cluster.data, fixed=SMALL)
+    # The server's log is its own matter.
+    asked = question(
+        data_dir=cluster.data, fixed={**SMALL, "log_line_prefix": "%m it's %u", "log_destination": "csvlog"}
+    )
     conf = tune(asked, form=Form.CONF)
     assert conf.view.tried is Tried.STARTED
     wanted = {one.name: one.value for one in conf.view.tuning.of(Target.POSTGRESQL)}
@@ -181,6 +194,42 @@ def test_a_server_takes_the_fragment_and_the_script(cluster: Cluster) -> None:
     assert_in_force(cluster, wanted)
     cluster.sql("ALTER SYSTEM RESET ALL")
     restart(cluster)
+
+
+@pytest.mark.cluster
+def test_what_the_server_has_counts_is_put_right_or_told(cluster: Cluster) -> None:
+    own = {
+        "temp_buffers": "2000GB", "hash_mem_multiplier": "100", "autovacuum_max_workers": "30",
+        "vacuum_cost_limit": "10", "log_checkpoints": "off", "synchronous_commit": "off",
+    }  # fmt: skip
+    for name, value in own.items():
+        cluster.sql(f"ALTER SYSTEM SET {name} = '{value}'")
+    restart(cluster)
+    asked = question(data_dir=cluster.data, fixed=SMALL)
+    try:
+        with pytest.raises(SpecError, match="in the worst case") as refused:
+            tune(asked, form=Form.TABLE)
+        fixed = {**SMALL, "temp_buffers": "9MB"}
+        tuning = tune(msgspec.structs.replace(asked, fixed=fixed), form=Form.DIFF).view.tuning
+        cluster.run("pg_ctl", "-D", str(cluster.data), "-m", "fast", "-w", "-s", "stop")
+        programs = ServerSpec(kind=ServerKind.LOCAL, bindir=str(cluster.bin_directory))
+        down = tune(msgspec.structs.replace(asked, server=programs, fixed=fixed), form=Form.DIFF).view.tuning
+    finally:
+        cluster.start()
+        cluster.sql("ALTER SYSTEM RESET ALL")
+        restart(cluster)
+    assert " × 1.95 TB" in refused.value.detail
+    assert "64 MB  shared_buffers" in refused.value.detail
+    assert "temp_buffers = 2000GB, hash_mem_multiplier = 100 counts, and --set replaces it" in refused.value.hint
+    for one in (tuning, down):
+        values = one.values_of(Target.POSTGRESQL)
+        assert (values["log_checkpoints"], values["autovacuum_max_workers"]) == ("on", "3")
+        assert int(values["autovacuum_vacuum_cost_limit"]) >= 200
+        assert "hash_mem_multiplier" not in values
+        lines = {share.what: share.how for share in one.memory}
+        assert lines["sorts and hashes"].endswith(" × 100")
+        assert lines["temporary tables"].endswith(" × 9 MB")
+        assert any(note.startswith("synchronous_commit = off, which the server keeps") for note in one.notes)
 
 
 @pytest.mark.cluster
@@ -214,6 +263,47 @@ def test_apply_and_restore(cluster: Cluster, tmp_path: Path, monkeypatch: pytest
     as_user(cluster, lambda: restore_host(own_journal(), may_restart=True).to_json())
     assert cluster.sql("SHOW shared_buffers") == "128MB"
     assert auto.read_bytes() == before
+
+
+@pytest.mark.cluster
+def test_the_kernel_is_left_alone_and_the_server_still_starts(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(cluster.root / "state"))
+    monkeypatch.setenv("HOME", str(cluster.root))
+    shutil.chown(cluster.root, cluster.user.uid, cluster.user.gid)
+    programs = ServerSpec(kind=ServerKind.LOCAL, bindir=str(cluster.bin_directory))
+    asked = question(data_dir=cluster.data, server=programs, fixed=SMALL, wishes=Wishes(leaves_kernel=True))
+    assert {one.target for one in tune(asked, form=Form.CONF).view.tuning.settings}.isdisjoint(
+        {Target.SYSCTL, Target.SYSFS}
+    )
+    # As whoever runs this, who may be root.
+    all_of_it = msgspec.structs.replace(asked, wishes=Wishes())
+    questions = []
+    for each in (all_of_it, asked):
+        ui = Answering(says=False)
+        with pytest.raises(SpecError, match="nothing was applied"):
+            apply(each, may_restart=False, ui=ui, show=lambda tuned: None)
+        questions.append(ui.asked)
+    assert re.fullmatch(
+        r"apply \d+ settings of the server; waiting for a restart: 1; the kernel stays as it is\?", questions[1]
+    )
+    is_kernel_ours = os.geteuid() == 0 and tune(all_of_it, form=Form.TABLE).view.tuning.of(Target.SYSCTL)
+    assert ("of the kernel, which --no-kernel leaves alone" in questions[0]) is bool(is_kernel_ours)
+    cluster.sql("ALTER SYSTEM SET huge_pages = 'on'")
+    cluster.run("pg_ctl", "-D", str(cluster.data), "-m", "fast", "-w", "-s", "stop")
+    try:
+        done = as_user(cluster, lambda: applied(asked, may_restart=False))
+        assert (done["applied"]["left_out"], done["applied"]["sysctls"]) == ([], {})
+        # With `on` it would not come up where this machine has no such pages.
+        cluster.start()
+        assert cluster.sql("SHOW shared_buffers") == "64MB"
+    finally:
+        as_user(cluster, lambda: restore_host(own_journal(), may_restart=False).to_json())
+        cluster.sql("ALTER SYSTEM RESET ALL")
+        restart(cluster)
+        as_user(cluster, lambda: restore_host(own_journal(), may_restart=False).to_json())
+    assert as_user(cluster, lambda: restore_host(own_journal()).to_json())["undone"] == []
 
 
 @needs_root
@@ -262,10 +352,12 @@ class Answering:
 
     def __init__(self, *, says: bool) -> None:
         self._says = says
+        self.asked = ""
 
     def confirm(self, question: str, *, default: bool) -> bool:
         assert question.startswith("apply ")
         assert not default
+        self.asked = question
         return self._says
 
     def show_plan(self, plan: Plan, *, record_dir: str, remaining_s: float) -> None: ...

@@ -53,9 +53,26 @@ def leave_changed(var_lib: Path, values: dict[str, str]) -> int:
 def test_nothing_to_undo(var_lib: Path) -> None:
     done = run(var_lib)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "nothing to undo: pgdyno has left nothing changed on this host\n"
+    assert done.stdout == "nothing to undo: this account's pgdyno has left nothing changed on this host\n"
     assert json.loads(run(var_lib, "--json").stdout) == {"undone": [], "in_use": [], "others": []}
     assert list(var_lib.iterdir()) == []
+
+
+def test_what_others_have_tuned_is_told_and_not_touched(var_lib: Path) -> None:
+    """An account of our own, in whose home lies a journal that only it may open."""
+    folder = var_lib / "clerk/.local/state/pgdyno-journal"
+    folder.mkdir(parents=True)
+    (folder / "changes.json").write_text("its own")
+    os.chown(folder / "changes.json", 4242, 4242)
+    accounts = var_lib / "passwd"
+    clerk = "clerk:x:4242:4242::/var/lib/clerk:/bin/sh\nmate:x:4243:4243::/var/lib/clerk:/bin/sh\n"
+    accounts.write_text(Path("/etc/passwd").read_text() + clerk)
+    done = run(var_lib, before=f"mount --bind {accounts} /etc/passwd")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [" ".join(line.split()) for line in done.stdout.splitlines()][1:] == [
+        "what /var/lib/clerk/.local/state/pgdyno-journal tells – nothing: clerk has tuned it, and clerk can undo it"
+    ]
+    assert (folder / "changes.json").read_text() == "its own"
 
 
 def test_after_kill_9(var_lib: Path) -> None:

@@ -65,6 +65,17 @@ def test_the_difference(golden: Callable[[Path, str], None]) -> None:
     assert "0 of 9 would change; now is" in none
 
 
+def test_errors_of_the_servers_files_are_told_with_what_would_change() -> None:
+    view = build_view(file_errors=("/data/postgresql.conf, line 3: foo: unrecognized configuration parameter",))
+    told = printed(render_diff(view), width=200)
+    words = (
+        "the server's configuration files hold errors, with which it does not start: /data/postgresql.conf, line 3: foo"
+    )
+    assert words in told.splitlines()[-2]
+    assert words in printed(render_table(view), width=200)
+    assert json.loads(msgspec.json.encode(tune_document(view)))["file_errors"] == list(view.file_errors)
+
+
 def test_one_in_full(golden: Callable[[Path, str], None]) -> None:
     view = build_view()
     some = find_derived(view, ["Shared_Buffers", "synchronous_commit"])
@@ -87,6 +98,8 @@ def test_the_fragment(tmp_path: Path, golden: Callable[[Path, str], None]) -> No
     assert read_conf("variant.conf", tmp_path) == wanted
     assert "log_line_prefix = '%m [%p] it''s %q'" in text
     assert "was started with these settings" in text
+    small = format_conf_file(build_view(tried=Tried.STARTED_SMALL))
+    assert "takes all of these values (`postgres -C`), and was started with them" in small
 
 
 def test_the_script(golden: Callable[[Path, str], None]) -> None:
@@ -95,6 +108,20 @@ def test_the_script(golden: Callable[[Path, str], None]) -> None:
     commands = [line for line in text.splitlines() if line and not line.startswith("--")]
     assert all(line.endswith(";") for line in commands)
     assert commands[-1] == "SELECT pg_reload_conf();"
+    assert "\n-- as it is: ALTER SYSTEM SET work_mem = '4MB';\n" in text
+    assert "into force: shared_buffers" in text
+    as_it_is = format_alter_system_script(build_view(now={"shared_buffers": "524288"}))
+    assert "into force: shared_preload_libraries\n" in as_it_is
+
+
+def test_what_the_user_gives_up_says_so_in_the_file_that_is_copied() -> None:
+    tuning = build_view().tuning
+    fsync = msgspec.structs.replace(tuning.settings[0], name="fsync", value="off", target=Target.POSTGRESQL)
+    view = build_view(tuning=msgspec.structs.replace(tuning, settings=(*tuning.settings, fsync)))
+    for text in (format_conf_file(view), format_alter_system_script(view)):
+        assert "a crash of the machine may lose the whole cluster" in " ".join(
+            text.replace("#", "").replace("--", "").split()
+        )
 
 
 def test_the_kernels_file(golden: Callable[[Path, str], None]) -> None:
@@ -125,6 +152,8 @@ def test_what_is_in_force_and_what_would_change() -> None:
     changes = {one.name: one for one in list_changes(view)}
     assert (changes["shared_buffers"].now, changes["shared_buffers"].is_same) == ("128MB", False)
     assert changes["work_mem"].is_same
+    waiting = list_changes(build_view(waiting=frozenset({"work_mem"})))
+    assert not next(one for one in waiting if one.name == "work_mem").is_same, "a restart brings another value"
     # What the server does not say is as it is built in.
     assert changes["autovacuum_vacuum_insert_scale_factor"].now == "0.2"
     assert changes["vm.nr_hugepages"].now is None

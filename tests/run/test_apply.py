@@ -17,7 +17,7 @@ import pytest
 
 from pgdyno.errors import HostError, PgdynoError, SpecError, StepFailedError
 from pgdyno.flow.restore import restore_host
-from pgdyno.run import apply_look, process
+from pgdyno.run import apply_look, process, sysctl
 from pgdyno.run.apply import Applied, apply_tuning
 from pgdyno.run.apply_look import find_named_server, prepare_apply
 from pgdyno.run.data_folder import find_strangers
@@ -27,13 +27,14 @@ from pgdyno.run.process import find_server_user
 from pgdyno.run.server_conf import read_conf
 from pgdyno.run.sysctl import read_sysctl
 from pgdyno.run.sysfs import read_value
-from pgdyno.run.tuning_undo import restore_tuning
+from pgdyno.run.tuning_restore import restore_tuning
 from tests.applying import OLD_CONF, RELOADED, RESTARTED, SYSCTLS, SYSFS, Bench, kept_disk, some_bench
 from tests.cli.program import wait_until
 from tests.homes import reachable_folder
-from tests.sysctls import SETTING, needs_proc_sys, write
+from tests.sysctls import SETTING, machine_settings, needs_proc_sys, write
 
 pytestmark = [pytest.mark.cluster, needs_proc_sys]
+THP = "kernel/mm/transparent_hugepage/enabled"
 
 
 @pytest.fixture(scope="module", params=[18, 15])
@@ -110,24 +111,112 @@ class TestInForce:
         assert bench.show("work_mem", "max_connections") == ("12MB", "100")
         assert restore(bench) == {str(bench.cluster.data): ("undone", "")}
 
+    def test_huge_pages_wait_as_long_as_the_server_holds_other_memory(self, bench: Bench) -> None:
+        pool = "vm.nr_hugepages"
+        with machine_settings(pool):
+            wanted = str(int(read_sysctl(pool)) + 1)
+            assert bench.prepare(RELOADED, sysctls={pool: wanted}).restarting == (pool,)
+            applied = apply(bench, RESTARTED, sysctls={**SYSCTLS, pool: wanted})
+            assert applied.waiting == (*RESTARTED, pool)
+            assert applied.sysctls == SYSCTLS
+            assert int(read_sysctl(pool)) == int(wanted) - 1
+            # Its next boot begins with them.
+            assert f"{pool} = {wanted}" in bench.sysctl_file.read_text().splitlines()
+            assert f"sysctl -w {pool}={wanted}" in applied.remarks[0]
+            assert restore(bench)[pool] == ("unneeded", "")
+
+    def test_a_pool_alone_takes_a_restart_and_is_set_while_the_server_is_stopped(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # A setting of a network of our own stands in for it: of this machine's memory nothing is taken.
+        monkeypatch.setattr(sysctl, "_POOLS", {SETTING})
+        doings: list[tuple[str, str]] = []
+        prepared = bench.prepare({}, sysctls={SETTING: "1000"})
+        applied = apply_tuning(
+            prepared,
+            may_restart=True,
+            journal=bench.journal,
+            on_activity=lambda activity: doings.append((activity, read_sysctl(SETTING))),
+        )
+        assert [one for one in doings if "server" in one[0]] == [
+            ("stopping the server", "4096"),
+            ("starting the server", "1000"),
+        ]
+        assert (applied.was_restarted, applied.waiting, applied.sysctls) == (True, (), {SETTING: "1000"})
+        restore(bench)
+
+    def test_a_pool_is_set_at_once_where_the_server_holds_its_memory_there(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sysctl, "_POOLS", {SETTING})
+        monkeypatch.setattr(apply_look, "read_huge_pages", lambda pid: 2 * 1024**2)
+        applied = apply(bench, RESTARTED, sysctls={SETTING: "1000"})
+        assert (applied.waiting, applied.sysctls) == (tuple(RESTARTED), {SETTING: "1000"})
+        restore(bench)
+
     def test_a_restart_for_nothing_is_none(self, bench: Bench) -> None:
         pid = bench.cluster.postmaster_pid
         assert not apply(bench, RELOADED, may_restart=True).was_restarted
         assert bench.cluster.postmaster_pid == pid
         restore(bench)
 
-    def test_what_still_waits_after_its_undoing(self, bench: Bench) -> None:
-        apply(bench, RESTARTED, may_restart=True)
-        ((outcome, reason),) = restore(bench).values()
-        assert outcome == "undone"
-        assert (
-            reason
-            == "it runs with shared_buffers, max_connections as tuned until it is restarted, which is left to you"
+    def test_what_still_waits_after_its_undoing_is_kept_until_a_restart(self, bench: Bench) -> None:
+        data = str(bench.cluster.data)
+        apply(bench, {**RELOADED, **RESTARTED}, may_restart=True)
+        owed = (
+            "it runs with shared_buffers, max_connections as tuned until it is restarted,"
+            " which `pgdyno restore --restart` does"
         )
+        assert restore(bench) == {data: ("undone", owed)}
+        # What it holds by now is another's to set.
+        bench.cluster.sql("ALTER SYSTEM SET work_mem = '12MB'")
+        assert restore(bench) == {data: ("unneeded", owed)}
         assert bench.show("max_connections") == ("37",)
-        bench.cluster.run(
-            "pg_ctl", "-D", str(bench.cluster.data), "-w", "-s", "-l", str(bench.cluster.root / "server.log"), "restart"
-        )
+        assert restore(bench, may_restart=True) == {data: ("undone", "by a restart")}
+        assert bench.show("max_connections", "work_mem") == ("100", "12MB")
+        assert bench.is_forgotten()
+        bench.conf.write_bytes(OLD_CONF)
+        bench.cluster.sql("SELECT pg_reload_conf()")
+
+    @pytest.mark.parametrize("is_down", [False, True])
+    def test_a_restart_by_others_pays_what_is_owed(self, bench: Bench, *, is_down: bool) -> None:
+        apply(bench, RESTARTED, may_restart=True)
+        restore(bench)
+        bench.cluster.run("pg_ctl", "-D", str(bench.cluster.data), "-m", "fast", "-w", "-s", "stop")
+        if not is_down:
+            bench.cluster.start()
+            bench.cluster.sql("ALTER SYSTEM SET max_connections = '37'")
+        assert restore(bench, may_restart=True) == {str(bench.cluster.data): ("unneeded", "")}
+        assert bench.cluster.is_ready is not is_down, "who has stopped it wants it stopped"
+        if is_down:
+            bench.cluster.start()
+        bench.conf.write_bytes(OLD_CONF)
+        bench.cluster.sql("SELECT pg_reload_conf()")
+
+    def test_one_more_while_a_restart_is_owed(self, bench: Bench) -> None:
+        apply(bench, RESTARTED, may_restart=True)
+        restore(bench)
+        bench.cluster.sql("ALTER SYSTEM SET work_mem = '11MB'")
+        apply(bench, {"work_mem": "12MB"})
+        assert restore(bench, may_restart=True)[str(bench.cluster.data)] == ("undone", "")
+        assert bench.show("max_connections", "work_mem") == ("100", "11MB")
+        bench.conf.write_bytes(OLD_CONF)
+        bench.cluster.sql("SELECT pg_reload_conf()")
+
+    def test_killed_while_it_restarts_what_is_owed(self, bench: Bench) -> None:
+        apply(bench, RESTARTED, may_restart=True)
+        restore(bench)
+
+        def die(activity: str) -> None:
+            # The server is stopped by then.
+            if activity == "kernel settings":
+                raise BrokenPipeError
+
+        with pytest.raises(BrokenPipeError):
+            restore_tuning(bench.journal, may_restart=True, on_activity=die)
+        assert not bench.cluster.is_ready
+        assert restore(bench) == {str(bench.cluster.data): ("undone", "by a restart")}
+        assert bench.show("max_connections") == ("100",)
 
     def test_two_after_each_other(self, bench: Bench) -> None:
         apply(bench, {"work_mem": "12MB"}, sysctls=SYSCTLS)
@@ -298,11 +387,17 @@ class TestRestoring:
             content = msgspec.json.encode(tuning).replace(tuning.owner.boot_id.encode(), boot.encode())
             return msgspec.json.decode(content, type=Tuning)
 
+        # What it is already: this machine's own memory stays as it is.
+        lasting = {THP: read_value(THP)}
         with kept_disk():
-            apply(bench, RELOADED, sysctls=SYSCTLS, sysfs=SYSFS)
+            applied = apply(bench, RELOADED, sysctls=SYSCTLS, sysfs={**SYSFS, **lasting})
+            assert applied.at_boot == {str(bench.sysctl_file): tuple(SYSCTLS), str(bench.tmpfiles_file): (THP,)}
+            assert bench.tmpfiles_file.read_text().splitlines()[1:] == [f"w /sys/{THP} - - - - {lasting[THP]}"]
             change_tuning(bench.journal, reboot)
             ended = restore(bench)
         assert ended[SETTING] == ("undone", "")
+        assert ended[str(bench.tmpfiles_file)] == ("undone", "")
+        assert ended[THP] == ("unneeded", ""), "a boot sets it again, which is to be undone"
         assert {ended[name] for name in SYSFS} <= {("gone", "a reboot has undone it")}
 
     def test_a_measurement_goes_on_top_and_is_not_disturbed(self, bench: Bench) -> None:
@@ -513,6 +608,7 @@ def test_a_server_that_is_watched_over(bench: Bench) -> None:
         assert bench.show("work_mem") == ("12MB",)
         restore(bench, may_restart=True)
         assert watched.poll() is None
+        assert bench.is_forgotten(), "it never had what waited"
     finally:
         # Killed, it would leave children behind whose memory keeps the next server from starting.
         process.stop(watched, first=signal.SIGINT, patience_s=120)
@@ -564,7 +660,7 @@ print([undo.outcome.value for undo in restore_host(own_journal(), may_restart=Tr
 
 
 def test_what_is_read_later_at_a_boot(bench: Bench) -> None:
-    later = bench.folder / "99-other.conf"
+    later = bench.sysctl_file.with_name("99-other.conf")
     later.write_text("-net/core/somaxconn = 1\nvm.overcommit_ratio=3\nvm.overcommit_memory = 2\n")
     applied = apply(bench, {}, sysctls=SYSCTLS)
     ours = [remark for remark in applied.remarks if str(later) in remark]
@@ -574,8 +670,19 @@ def test_what_is_read_later_at_a_boot(bench: Bench) -> None:
         restore(bench)
 
 
+def test_what_is_read_earlier_at_a_boot_of_what_is_below_sys(bench: Bench) -> None:
+    others = [bench.tmpfiles_file.with_name(name) for name in ("10-thp.conf", "90-thp.conf")]
+    for other in others:
+        other.write_text(f"# mine\nw\nw /sys/{THP} - - - - never\n")
+    applied = apply(bench, {}, sysfs={THP: read_value(THP)})
+    assert applied.remarks == (f"at the next boot {others[0]} has the last word on {THP}",)
+    for other in others:
+        other.unlink()
+    restore(bench)
+
+
 def test_only_the_kernel(bench: Bench) -> None:
-    prepared = prepare_apply(None, settings={}, sysctls=SYSCTLS, sysfs=SYSFS, sysctl_file=bench.sysctl_file)
+    prepared = prepare_apply(None, settings={}, sysctls=SYSCTLS, sysfs=SYSFS, etc=bench.folder)
     assert apply_tuning(prepared, may_restart=False, journal=bench.journal).settings == {}
     assert read_sysctl(SETTING) == "1000"
     restore(bench)

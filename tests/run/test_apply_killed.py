@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from pgdyno.run.journal import TuningState
-from pgdyno.run.tuning_undo import restore_tuning
+from pgdyno.run.tuning_restore import restore_tuning
 from tests.applying import RELOADED, RESTARTED, SYSCTLS, SYSFS, Bench, some_bench
 from tests.sysctls import needs_proc_sys
 
@@ -50,7 +50,7 @@ for line in sys.stdin:
     if child == 0:
         try:
             server = find_named_server(data, bindir=bindir)
-            prepared = prepare_apply(server, settings=settings, sysctls=sysctls, sysfs=sysfs, sysctl_file=folder / "60-pgdyno.conf")
+            prepared = prepare_apply(server, settings=settings, sysctls=sysctls, sysfs=sysfs, etc=folder)
             print("begins", os.getpid(), flush=True)
             last = int(line)
             sys.addaudithook(watch)

@@ -26,13 +26,13 @@ from pgdyno.errors import PgdynoError
 from pgdyno.run.apply import apply_tuning
 from pgdyno.run.apply_look import find_named_server, prepare_apply
 from pgdyno.run.journal import Journal
-from pgdyno.run.tuning_undo import restore_tuning
+from pgdyno.run.tuning_restore import restore_tuning
 what, data, bindir, folder, settings = sys.argv[1:]
 journal, folder = Journal(pathlib.Path(folder, "journal")), pathlib.Path(folder)
 if what == "apply":
     server = find_named_server(pathlib.Path(data), bindir=pathlib.Path(bindir))
     prepared = prepare_apply(
-        server, settings=json.loads(settings), sysctls={}, sysfs={}, sysctl_file=folder / "60-pgdyno.conf"
+        server, settings=json.loads(settings), sysctls={}, sysfs={}, etc=folder
     )
     try:
         applied = apply_tuning(prepared, may_restart=True, journal=journal)

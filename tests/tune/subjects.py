@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from pgdyno.tune.types import Disk, DiskKind, Kernel, Known, Origin, Subject, WorkloadClass
+from pgdyno.tune.types import Device, Disk, DiskKind, Kernel, Known, Origin, Subject, WorkloadClass
 
 MB, GB = 1024**2, 1024**3
 FIGURES = {
@@ -21,6 +21,7 @@ MACHINES = {
     "small": {"cpus": 2, "memory": 4 * GB, "connections": 100, "active": 8},
     "vm": {"cpus": 2, "memory": 24 * GB, "connections": 100, "active": 8},
     "middle": {"cpus": 16, "memory": 64 * GB, "connections": 300, "active": 64},
+    "crowded": {"cpus": 16, "memory": 64 * GB, "connections": 5000, "active": 64},
     "large": {"cpus": 192, "memory": 1536 * GB, "connections": 1000, "active": 400},
 }
 
@@ -70,6 +71,7 @@ def grid() -> Iterator[Subject]:
     kernels = (
         Kernel(),
         Kernel(is_container=True),
+        Kernel(is_left=True),
         Kernel(numa_nodes=2, swap_bytes=GB, transparent_huge_pages="always"),
     )
     for (machine, facts), major, workload, kind, kernel in itertools.product(
@@ -82,3 +84,58 @@ def grid() -> Iterator[Subject]:
         )
         if kernel.numa_nodes == 2:
             yield make_subject(machine, major=major, workload=workload, disk=make_disk(kind), kernel=kernel)
+    for major, workload in itertools.product((15, 16, 17, 18), WorkloadClass):
+        yield make_seen(major=major, workload=workload)
+        yield make_subject(
+            "middle",
+            major=major,
+            workload=workload,
+            disk=msgspec.structs.replace(make_disk(devices=(_ARRAY,)), path=""),
+        )
+
+
+_ARRAY = Device(
+    name="the array", kind="raid", scheduler=None, schedulers=(), read_ahead_kb=None, chunk_kb=None, data_disks=4
+)
+
+
+def make_seen(**changes: Any) -> Subject:
+    """A machine of which all was seen and measured, and is as it should not be."""
+    array = msgspec.structs.replace(_ARRAY, name="md0", read_ahead_kb=128, chunk_kb=64)
+    leaf = Device(
+        name="nvme1n1", kind="disk", scheduler="mq-deadline", schedulers=("none", "mq-deadline"), read_ahead_kb=128
+    )
+    sysctls = {
+        "vm.nr_hugepages": "64",
+        "vm.dirty_bytes": "0",
+        "vm.dirty_background_bytes": "0",
+        "vm.swappiness": "60",
+        "vm.overcommit_memory": "0",
+        "vm.overcommit_ratio": "50",
+        "vm.zone_reclaim_mode": "1",
+        "kernel.numa_balancing": "1",
+        "kernel.sched_autogroup_enabled": "1",
+        "net.core.somaxconn": "128",
+    }
+    kernel = Kernel(
+        numa_nodes=2,
+        swap_bytes=GB,
+        transparent_huge_pages="always",
+        committed_bytes=GB,
+        others_huge_pages=64,
+        sysctls=sysctls,
+    )
+    # So few reads a second that only large ones use the bandwidth.
+    disk = make_disk(
+        DiskKind.LOCAL_SSD, iops=5000, filesystem="xfs", devices=(array, leaf), read_s=known(1e-4, "s", name="one read")
+    )
+    return make_subject(
+        "large",
+        settings={"log_checkpoints": "off"},
+        disk=disk,
+        wal_disk=make_disk(DiskKind.LOCAL_SSD, filesystem="btrfs"),
+        kernel=kernel,
+        clock_read_s=known(30e-9, "s", name="reading the clock"),
+        wal_bytes_per_s=500e6,
+        **changes,
+    )

@@ -7,12 +7,13 @@ import itertools
 import msgspec
 import pytest
 
+from pgdyno.errors import SpecError
 from pgdyno.tune.checkpoints import page_write_s, recovery_s, wal_by_recovery_bytes, wal_distance_bytes
-from pgdyno.tune.derive import derive
+from pgdyno.tune.derive import derive, with_huge_pages
 from pgdyno.tune.draft import round_down, round_up, size
 from pgdyno.tune.layer_memory import choose_buffers
 from pgdyno.tune.memory import sum_memory
-from pgdyno.tune.types import Derived, Device, DiskKind, Kernel, Origin, Subject, Tuning, WorkloadClass
+from pgdyno.tune.types import Derived, Device, DiskKind, Kernel, Origin, Subject, Target, Tuning, WorkloadClass
 from tests.tune.subjects import GB, MB, known, make_disk, make_subject
 
 
@@ -37,6 +38,7 @@ def test_sizes_are_chosen_and_written_as_people_do() -> None:
     [
         (0.05, 1 * GB),  # room to grow, but not a quarter of the memory for nothing
         (3, 6 * GB),  # a quarter of the memory holds it, and more
+        (2, 4 * GB),  # room to double
         (10, 11 * GB),  # 10 × 1.1
         (16, 4.5 * GB),  # 22.27 - 16 × 1.1 = 4.67
         (20, 1.25 * GB),  # 22.27 - 20 × 1.1 = 0.27 is less than 20 / 16
@@ -77,10 +79,25 @@ def test_max_wal_size_is_rate_times_time_and_the_room_that_a_spread_checkpoint_t
 def test_recovery_in_time_bounds_the_wal() -> None:
     subject = make_subject(wal_bytes_per_s=50e6, recovery_s=60, dataset=3 * GB)
     # 3 GB at 150 MB/s are 21 s, which leaves 39 s of reading.
-    most = wal_by_recovery_bytes(subject)
-    assert recovery_s(subject, most) <= 60 < recovery_s(subject, most + 16 * MB)
+    most = wal_by_recovery_bytes(subject, "off")
+    assert recovery_s(subject, most, "off") <= 60 < recovery_s(subject, most + 16 * MB, "off")
     assert "recovery in 60 s" in found(derive(subject), "max_wal_size").reason
     assert value(subject, "checkpoint_timeout") is None, "5 min are built in"
+
+
+def test_compressed_wal_changes_more_pages() -> None:
+    subject = make_subject(dataset=400 * GB, recovery_s=known(300, "s"))
+    # 4 GB at 100 MB/s, and the images of 8.2 GB of pages, nearly each a write of its own: p (1 - p) of 400 GB, p = 2 %.
+    assert recovery_s(subject, 4 * GB, "lz4") == pytest.approx(43 + 1_070_000 * 0.98 / 3000, rel=0.01)
+    longest = [recovery_s(subject, 4 * GB, each) for each in ("off", "pglz", "lz4", "zstd")]
+    assert longest == sorted(longest)
+    most = [wal_by_recovery_bytes(subject, each) for each in ("off", "pglz", "lz4", "zstd")]
+    assert most == sorted(most, reverse=True)
+    sets = {each: derive(subject, fixed={"wal_compression": each}) for each in ("off", "on", "lz4")}
+    assert found(sets["lz4"], "max_wal_size").value != found(sets["off"], "max_wal_size").value
+    for tuning in sets.values():
+        recovery = next(one for one in tuning.estimates if one.what == "recovery after a crash")
+        assert 240 < recovery.value <= 300
 
 
 def test_a_slow_disk_has_no_less_wal_than_an_untuned_server_unless_somebody_asks_for_a_quick_recovery() -> None:
@@ -101,6 +118,16 @@ def test_a_recovery_that_nobody_asked_for_is_told_with_what_it_costs() -> None:
     asked = derive(msgspec.structs.replace(subject, recovery_s=known(60 * minutes, "s")))
     assert "so that the clock starts checkpoints" in found(asked, "max_wal_size").reason
     assert not any("max_wal_size" in note for note in asked.notes)
+
+
+def test_a_recovery_of_hours_is_no_advice() -> None:
+    assumed = known(300, "s", origin=Origin.ASSUMED)
+    disk = make_disk(DiskKind.HDD, free=1e13)
+    notes = derive(make_subject(recovery_s=assumed, wal_bytes_per_s=40e6, dataset=400 * GB, disk=disk)).notes
+    (note,) = (note for note in notes if "max_wal_size" in note)
+    assert "say with --recovery how long it may take" in note
+    # A quarter of 400 GB / 8 kB runs, 150 in a second.
+    assert note.endswith("; recovery from all the WAL that load and disk can take would last 25 h.")
 
 
 def test_the_disk_bounds_the_wal() -> None:
@@ -134,7 +161,11 @@ def test_page_images_are_compressed_where_that_spares_more_than_it_takes(
 ) -> None:
     disk = make_disk(bytes_per_s=bytes_per_s)
     subject = make_subject(cpus=cpus, disk=disk, missing_values={"wal_compression": missing})
-    assert value(subject, "wal_compression") == expected
+    tuning = derive(subject)
+    compression = found(tuning, "wal_compression")
+    assert compression.value == expected
+    assert ("this build lacks " + " and ".join(missing) in compression.reason) == bool(missing)
+    assert any("wal_compression would be" in note for note in tuning.notes) == bool(missing)
 
 
 def test_data_beyond_memory_leave_no_time_for_compression() -> None:
@@ -156,12 +187,25 @@ def test_random_page_cost_is_the_manuals_where_its_suppositions_hold() -> None:
 
 def test_reads_under_way_follow_littles_law() -> None:
     # Eight gp3 volumes in RAID 10: 24000 reads a second × 0.7 ms = 16.8.
+    name = "effective_io_concurrency"
     subject = make_subject(major=15, disk=make_disk(iops=24_000))
-    assert value(subject, "effective_io_concurrency") == "17"
-    assert value(make_subject(major=18), "effective_io_concurrency") is None, "16 is built in"
+    assert value(subject, name) == "17"
+    assert "which is what this disk needs" in found(derive(subject), name).reason
+    assert value(make_subject(major=18), name) is None, "16 is built in"
+    # 3000 × 0.7 ms = 2.1.
+    few = found(derive(make_subject(major=17)), name)
+    assert (few.value, few.reason.split(", ")[-1]) == ("16", "while 3 would keep this disk busy.")
     # The same volumes, of which a read was measured to take longer.
     slower = make_disk(iops=24_000, read_s=known(0.0015, "s", name="random read latency"))
-    assert value(make_subject(disk=slower), "effective_io_concurrency") == "36"
+    assert value(make_subject(disk=slower), name) == "36"
+
+
+def test_the_background_writer_may_write_what_the_disk_takes_anywhere() -> None:
+    name = "bgwriter_lru_maxpages"
+    # In 50 ms: 150 of 3000 writes a second; 916 pages of 150 MB/s; of 150 writes a second 7.5, and 100 are built in.
+    assert value(make_subject(), name) == "150"
+    assert value(make_subject(disk=make_disk(iops=1e6)), name) == "916"
+    assert value(make_subject(disk=make_disk(DiskKind.HDD)), name) is None
 
 
 def test_vacuum_may_take_a_quarter_of_what_the_disk_writes() -> None:
@@ -178,6 +222,19 @@ def test_dirty_memory_follows_the_disk_and_not_the_memory() -> None:
     assert stall.value == pytest.approx(2)
 
 
+def test_dirty_memory_is_never_more_than_the_kernels_own() -> None:
+    quick = make_disk(bytes_per_s=4 * GB)
+    tuning = derive(make_subject(disk=quick))
+    assert "vm.dirty_bytes" not in tuning.values_of(Target.SYSCTL)
+    assert any("vm.dirty_background_bytes and vm.dirty_bytes are left alone" in note for note in tuning.notes)
+    for name, now in (("vm.dirty_ratio", "80"), ("vm.dirty_background_bytes", str(8 * GB))):
+        seen = {"vm.dirty_bytes": "0", "vm.dirty_background_bytes": "0", name: now}
+        subject = make_subject(disk=quick, kernel=Kernel(sysctls=seen))
+        values = derive(subject).values_of(Target.SYSCTL)
+        assert int(values["vm.dirty_background_bytes"]) == pytest.approx(subject.memory.value / 10, rel=0.1)
+        assert int(values["vm.dirty_bytes"]) == pytest.approx(subject.memory.value / 5, rel=0.1)
+
+
 def test_swappiness_is_the_kernels_own_formula() -> None:
     # 2 × 6.1 = 12.2: 200 / 13.2.
     assert value(make_subject(kernel=Kernel(swap_bytes=GB)), "vm.swappiness") == "15"
@@ -185,24 +242,54 @@ def test_swappiness_is_the_kernels_own_formula() -> None:
 
 
 @pytest.mark.parametrize(
-    ("committed", "origin", "expected"),
+    ("committed", "expected"),
     [
-        (GB, Origin.MEASURED, "2"),
-        (9 * GB, Origin.MEASURED, None),  # twice 9 of 16.9 GB
-        (23 * GB, Origin.MEASURED, None),
-        (None, Origin.MEASURED, None),
-        (None, Origin.DECLARED, "2"),
+        (GB, "2"),
+        (9 * GB, None),  # twice 9 of 16.9 GB
+        (23 * GB, None),
+        (None, None),  # not to be seen, or a machine that one does not have
     ],
 )
-def test_no_limit_on_promises_below_what_is_promised(committed: int | None, origin: Origin, expected: str) -> None:
-    memory = known(24 * GB, "bytes", origin=origin)
-    subject = make_subject(memory=24 * GB, kernel=Kernel(committed_bytes=committed))
-    tuning = derive(msgspec.structs.replace(subject, memory=memory))
-    settings = {one.name: one.value for one in tuning.settings}
-    assert settings.get("vm.overcommit_memory") == expected
+def test_no_limit_on_promises_below_what_is_promised(committed: int | None, expected: str | None) -> None:
+    tuning = derive(make_subject(kernel=Kernel(committed_bytes=committed)))
+    settings = {one.name: one for one in tuning.settings}
     assert any("vm.overcommit_memory" in note for note in tuning.notes) == (expected is None)
-    names = [one.name for one in tuning.settings]
-    assert expected is None or names.index("vm.overcommit_ratio") < names.index("vm.overcommit_memory")
+    if expected is None:
+        assert not {"vm.overcommit_memory", "vm.overcommit_ratio"} & settings.keys()
+        return
+    assert settings["vm.overcommit_memory"].value == expected
+    assert [one.value for one in settings["vm.overcommit_memory"].inputs if one.name == "Committed_AS"] == [committed]
+    names = list(settings)
+    assert names.index("vm.overcommit_ratio") < names.index("vm.overcommit_memory")
+
+
+def test_what_nobody_can_see_of_a_machine_elsewhere_is_told() -> None:
+    there = msgspec.structs.replace(make_disk(), path="")
+    told = [note for note in derive(make_subject(disk=there)).notes if {"vm.swappiness", "NUMA"} <= set(note.split())]
+    assert len(told) == 1
+    assert not any("vm.swappiness" in note for note in derive(make_subject()).notes)
+
+
+def test_the_pool_of_huge_pages_is_large_enough_for_others_and_no_ordinary_memory() -> None:
+    kernel = Kernel(committed_bytes=GB, sysctls={"vm.nr_hugepages": "0", "vm.overcommit_ratio": "50"})
+    alone = derive(make_subject(kernel=kernel))
+    shared = derive(make_subject(kernel=msgspec.structs.replace(kernel, others_huge_pages=1024)))
+    pages = [int(found(each, "vm.nr_hugepages").value) for each in (alone, shared)]
+    assert pages[1] == pages[0] + 1024
+    inputs = [one.value for one in found(shared, "vm.nr_hugepages").inputs if one.name == "huge pages of others"]
+    assert inputs == [1024]
+    assert found(with_huge_pages(shared, 3000), "vm.nr_hugepages").value == "4024"
+    # 24 GB, of which 1.504 are reserved: half of that is not to be had, of what the pool leaves.
+    for tuning, count in zip((alone, shared), pages, strict=True):
+        ordinary = 24 * GB - count * 2 * MB
+        expected = int(100 * (1 - (64 * MB + 0.06 * 24 * GB) / 2 / ordinary))
+        assert found(tuning, "vm.overcommit_ratio").value == str(expected)
+
+
+@pytest.mark.parametrize(("now", "is_told"), [("0", False), ("8192", True)])
+def test_a_pool_that_becomes_smaller_is_told(now: str, is_told: bool) -> None:
+    notes = derive(make_subject(kernel=Kernel(sysctls={"vm.nr_hugepages": now}))).notes
+    assert any("vm.nr_hugepages is 8192 now" in note for note in notes) == is_told
 
 
 def test_nothing_is_set_that_the_kernel_lacks() -> None:
@@ -221,20 +308,56 @@ def test_timing_waits_for_a_clock_that_was_measured() -> None:
 
 
 def test_stripes_reach_file_system_and_read_ahead() -> None:
-    array = Device(name="md0", kind="raid", scheduler=None, schedulers=(), read_ahead_kb=128, chunk_kb=64, data_disks=4)
+    array = Device(
+        name="md0", kind="raid", scheduler=None, schedulers=(), read_ahead_kb=128, chunk_kb=256, data_disks=4
+    )
     leaf = Device(
         name="nvme1n1", kind="disk", scheduler="mq-deadline", schedulers=("none", "mq-deadline"), read_ahead_kb=128
     )
-    disk = make_disk(DiskKind.LOCAL_SSD, bytes_per_s=150e6, flush_s=1e-3, filesystem="xfs", devices=(array, leaf))
+    disk = make_disk(DiskKind.LOCAL_SSD, bytes_per_s=150e6, filesystem="xfs", devices=(array, leaf))
     subject = make_subject(disk=disk, workload=WorkloadClass.ANALYTIC)
-    assert value(subject, "mkfs.xfs options of data") == "-d su=64k,sw=4"
-    assert value(subject, "chunk of md0") == "128K"
-    assert value(subject, "block/md0/queue/read_ahead_kb") == "512"
+    assert value(subject, "mkfs.xfs options of data") == "-d su=256k,sw=4"
+    assert value(subject, "chunk of data") is None
+    assert value(subject, "block/md0/queue/read_ahead_kb") == "2048"
     assert value(subject, "block/nvme1n1/queue/scheduler") == "none"
     network = msgspec.structs.replace(subject, disk=msgspec.structs.replace(disk, kind=DiskKind.NETWORK_SSD))
     assert value(network, "block/nvme1n1/queue/scheduler") is None
     ext4 = msgspec.structs.replace(subject, disk=msgspec.structs.replace(disk, filesystem="ext4"))
-    assert value(ext4, "mkfs.ext4 options of data") == "-E stride=16,stripe_width=64"
+    assert value(ext4, "mkfs.ext4 options of data") == "-E stride=64,stripe_width=256"
+
+
+@pytest.mark.parametrize(
+    ("path", "chunk_kb", "trades"),
+    [("/data", 64, "the array must be made anew"), ("", 64, "the array must be made anew"), ("", None, "")],
+)
+def test_a_chunk_is_chosen_before_what_is_aligned_with_it(path: str, chunk_kb: int | None, trades: str) -> None:
+    array = Device(
+        name="the array",
+        kind="raid",
+        scheduler=None,
+        schedulers=(),
+        read_ahead_kb=None,
+        chunk_kb=chunk_kb,
+        data_disks=4,
+    )
+    disk = msgspec.structs.replace(make_disk(devices=(array,)), path=path)
+    tuning = derive(make_subject(disk=disk, workload=WorkloadClass.ANALYTIC))
+    assert (found(tuning, "chunk of data").value, found(tuning, "chunk of data").trades) == ("128K", trades)
+    assert found(tuning, "mkfs.xfs options of data").value == "-d su=128k,sw=4"
+    # Of a machine that one does not have, it is advice.
+    names = [one.name for one in tuning.settings if "read" in one.name and "ahead" in one.name]
+    assert names == ([] if path else ["read-ahead of data"])
+    assert path or found(tuning, "read-ahead of data").value == "1024 kB"
+
+
+def test_read_ahead_is_what_is_under_way_in_one_reads_time() -> None:
+    device = Device(name="sda", kind="disk", scheduler=None, schedulers=(), read_ahead_kb=128)
+    # A slow flush says nothing of reads: 2 × 2 GB/s × 0.1 ms = 391 kB, in 4 binary digits.
+    disk = make_disk(DiskKind.LOCAL_SSD, flush_s=5e-3, read_s=known(1e-4, "s"), devices=(device,))
+    subject = make_subject(disk=disk, workload=WorkloadClass.MIXED)
+    assert value(subject, "block/sda/queue/read_ahead_kb") == "384"
+    unknown = msgspec.structs.replace(subject, disk=msgspec.structs.replace(disk, read_s=None))
+    assert value(unknown, "block/sda/queue/read_ahead_kb") == "384", "0.1 ms are the kind's"
 
 
 def test_files_that_are_never_overwritten_need_no_zeros() -> None:
@@ -271,8 +394,16 @@ def test_the_sum_by_hand() -> None:
 
 def test_connections_that_are_only_assumed_are_as_many_as_the_memory_bears() -> None:
     assumed = known(100, name="connections", origin=Origin.ASSUMED)
-    # 512 / 16 = 32, in tens.
+    # 512 / 16 = 32, in tens; where queries sort, half of it.
     assert value(make_subject("tiny", connections=assumed), "max_connections") == "40"
+    for workload in WorkloadClass:
+        tiny = make_subject("tiny", connections=assumed, workload=workload)
+        assert value(tiny, "shared_buffers") == "128MB", "no less than an untuned server has"
+    assert value(tiny, "max_connections") == "20"
+    load = make_subject("small", memory=2 * GB, connections=assumed, active=75, workload=WorkloadClass.MIXED)
+    assert value(load, "max_connections") == "80", "no fewer than are at work"
+    guessed = msgspec.structs.replace(load, active=known(75, origin=Origin.ASSUMED))
+    assert value(guessed, "max_connections") == "70"
     assert value(make_subject("vm", connections=assumed), "max_connections") == "100"
 
 
@@ -297,7 +428,7 @@ def test_near_the_size_of_the_memory_no_byte_of_data_turns_the_cache_upside_down
 
 
 def test_what_the_user_insists_on_is_warned_of() -> None:
-    notes = derive(make_subject(), fixed={"fsync": "off", "shared_buffers": "18GB"}).notes
+    notes = derive(make_subject(), fixed={"fsync": "off", "shared_buffers": "15GB"}).notes
     assert notes[0].startswith("fsync = off, which you set, gives up durability")
     assert any("leaves less than half of the memory" in note for note in notes)
     assert not any("you set" in note for note in derive(make_subject(), fixed={"shared_buffers": "2GB"}).notes)
@@ -307,3 +438,90 @@ def test_what_the_user_insists_on_is_warned_of() -> None:
 def test_a_machine_that_others_use_is_warned_of(available: int | None, is_warned: bool) -> None:
     notes = derive(make_subject(kernel=Kernel(available_bytes=available))).notes
     assert any("of the memory are free now" in note for note in notes) == is_warned
+
+
+@pytest.mark.parametrize(
+    ("name", "now", "expected"),
+    [
+        ("log_checkpoints", "off", "on"),
+        ("autovacuum_max_workers", "3", "3"),  # set, wherever: a new file must not let an older one come through
+        ("autovacuum_max_workers", "30", "3"),
+        ("autovacuum_vacuum_cost_limit", "10", "-1"),
+        ("checkpoint_timeout", "60", "5min"),
+        ("io_workers", "1", "3"),
+        ("random_page_cost", "1", "4.0"),
+        ("huge_pages", "off", "try"),
+        ("huge_pages", "on", "on"),
+        ("max_worker_processes", "64", "64"),
+        ("max_worker_processes", "2", "8"),
+        ("temp_buffers", "2048", None),
+        ("synchronous_commit", "off", None),
+    ],
+)
+def test_what_the_server_has_is_put_back_where_a_rule_wants_it_and_else_stays(
+    name: str, now: str, expected: str | None
+) -> None:
+    disk = make_disk(DiskKind.HDD, iops=100, bytes_per_s=40 * 100 * 8192)
+    tuned = make_subject(disk=disk, settings={name: now})
+    assert value(tuned, name) == expected
+    if name != "huge_pages":
+        assert value(make_subject(disk=disk), name) is None
+
+
+@pytest.mark.parametrize("given", [{"is_left": True}, {"is_container": True}])
+@pytest.mark.parametrize(("pages", "expected"), [("9000", None), ("8200", "try"), ("0", "try")])
+def test_huge_pages_are_not_insisted_on_where_the_pool_stays_too_small(
+    given: dict[str, bool], pages: str, expected: str | None
+) -> None:
+    kernel = Kernel(**given, sysctls={"vm.nr_hugepages": pages, "vm.swappiness": "60"}, transparent_huge_pages="always")
+    subject = make_subject("middle", kernel=kernel, settings={"huge_pages": "on"})
+    tuning = derive(subject)
+    assert value(subject, "shared_buffers") == "16GB"
+    assert value(subject, "huge_pages") == expected
+    assert any(share.what == "page tables" for share in tuning.memory) is (expected == "try")
+    assert not tuning.of(Target.SYSCTL) + tuning.of(Target.SYSFS)
+    assert value(subject, "huge_pages", huge_pages="on") == "on"
+    assert value(msgspec.structs.replace(subject, settings={}), "huge_pages") is None
+
+
+def test_what_stays_as_the_server_has_it_counts_in_the_sum() -> None:
+    plain = make_subject("middle", workload=WorkloadClass.MIXED)
+    own = {"temp_buffers": "131072", "hash_mem_multiplier": "100", "wal_buffers": "16384", "max_wal_senders": "90"}
+    counted = msgspec.structs.replace(plain, settings=own)
+    before, after = (
+        {share.what: share.bytes for share in sum_memory(each, {"max_connections": "40"})} for each in (plain, counted)
+    )
+    assert after["temporary tables"] == before["temporary tables"] * 128
+    assert after["sorts and hashes"] == before["sorts and hashes"] * 50
+    assert after["other shared memory"] == before["other shared memory"] + 128 * MB - 4 * MB
+    # 85 at work: 85 GB of 64.
+    with pytest.raises(SpecError, match="in the worst case") as caught:
+        derive(counted)
+    assert "temporary tables: 85 × 1 GB" in caught.value.detail
+    assert "the server's own temp_buffers = 1GB, hash_mem_multiplier = 100 counts" in caught.value.hint
+    with pytest.raises(SpecError) as caught:
+        derive(counted, fixed={"temp_buffers": "2GB"})
+    assert "the server's own hash_mem_multiplier = 100 counts" in caught.value.hint
+    fits = derive(counted, fixed={"temp_buffers": "8MB"})
+    assert sum(share.bytes for share in fits.memory) <= 64 * GB
+    assert found(fits, "work_mem").value < found(derive(plain), "work_mem").value
+    assert any(note.startswith("the server's own hash_mem_multiplier = 100 makes") for note in fits.notes)
+    assert not any("server's own" in note for note in derive(plain).notes)
+
+
+def test_what_a_vacuum_may_do_is_not_what_somebody_set_for_all() -> None:
+    assert value(make_subject(settings={"vacuum_cost_limit": "10"}), "autovacuum_vacuum_cost_limit") == "200"
+
+
+def test_what_the_server_gives_up_is_told_and_kept() -> None:
+    tuning = derive(make_subject(settings={"synchronous_commit": "off", "fsync": "on"}))
+    assert tuning.notes[0].startswith("synchronous_commit = off, which the server keeps unless you --set it, gives up")
+    assert "synchronous_commit" not in {one.name for one in (*tuning.settings, *tuning.what_ifs)}
+    right = derive(tuning.subject, fixed={"synchronous_commit": "on"})
+    assert not any("synchronous_commit" in note for note in right.notes)
+    assert found(right, "synchronous_commit").value == "on"
+
+
+def test_a_server_keeps_its_connections() -> None:
+    own = known(57, name="connections", origin=Origin.MEASURED)
+    assert value(make_subject(connections=own), "max_connections") == "57"

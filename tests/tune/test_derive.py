@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import ast
 import math
+import re
+from pathlib import Path
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import pgdyno.tune
 from pgdyno.errors import SpecError
 from pgdyno.facts.durability import find_given_up
 from pgdyno.facts.gucs import ChangeCost, change_cost, find_guc, read_value, same_value
 from pgdyno.tune.derive import derive, with_huge_pages
-from pgdyno.tune.memory import total_bytes
+from pgdyno.tune.draft import KB
+from pgdyno.tune.memory import sum_memory, total_bytes
 from pgdyno.tune.types import Kernel, Origin, Subject, Target, Tuning, WorkloadClass
+from pgdyno.units import parse_in_unit
 from tests.tune.subjects import GB, MACHINES, MB, grid, known, make_disk, make_subject
 
 
@@ -50,6 +56,45 @@ def test_every_value_says_why_from_what_and_by_whom(tunings: list[Tuning]) -> No
             assert not one.trades.endswith("."), one.trades
 
 
+def test_every_name_that_layers_decide_arises(tunings: list[Tuning]) -> None:
+    arisen = {one.name for tuning in tunings for one in tuning.settings}
+    assert read_decided_names() <= arisen
+    devices = {re.sub("(md0|nvme1n1)", "DEVICE", name) for name in arisen if "/" in name or " " in name}
+    assert devices == {
+        "kernel/mm/transparent_hugepage/enabled", "block/DEVICE/queue/scheduler", "block/DEVICE/queue/read_ahead_kb",
+        "read-ahead of data", "chunk of data", "mkfs.xfs options of data", "mount options of data", "mount options of pg_wal",
+    }  # fmt: skip
+
+
+def read_decided_names() -> set[str]:
+    """PostgreSQL's and the kernel's settings that the layers name, but for those that they only ask for."""
+    named: set[str] = set()
+    for path in Path(pgdyno.tune.__path__[0]).glob("layer_*.py"):
+        tree = ast.parse(path.read_text())
+        asked = {
+            id(part)
+            for call in ast.walk(tree)
+            if isinstance(call, ast.Call) and re.search(r"\b(number|text|guc|get|is_fixed)$", ast.unparse(call.func))
+            for argument in call.args
+            for part in ast.walk(argument)
+        }
+        named |= {
+            node.value
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in asked
+        }
+    return {name for name in named if re.fullmatch(r"(vm|kernel|net\.core)\.(?!rst)\w+", name) or find_guc(name, 18)}
+
+
+def test_what_costs_nothing_is_known_to(tunings: list[Tuning]) -> None:
+    dear = {one.name for tuning in tunings for one in tuning.settings if one.trades}
+    free = {one.name for tuning in tunings for one in tuning.settings} - dear
+    assert free == {
+        "commit_delay", "effective_cache_size", "net.core.somaxconn", "LimitNOFILE", "PG_OOM_ADJUST_FILE",
+        "vm.overcommit_ratio",
+    }  # fmt: skip
+
+
 def test_postgresql_takes_every_value(tunings: list[Tuning]) -> None:
     for tuning in tunings:
         major = tuning.subject.major
@@ -65,6 +110,31 @@ def test_the_sum_fits_the_memory(tunings: list[Tuning]) -> None:
     for tuning in tunings:
         assert total_bytes(tuning.memory) <= tuning.subject.memory.value
         assert {"shared_buffers", "connections", "operating system"} <= {share.what for share in tuning.memory}
+        # And no less so where the kernel has no huge pages, of which `try` says nothing.
+        without = sum_memory(tuning.subject, {**postgresql(tuning), "huge_pages": "off"})
+        assert total_bytes(without) <= tuning.subject.memory.value
+
+
+def test_sorts_and_hashes_take_what_formula_and_reason_say(tunings: list[Tuning]) -> None:
+    for tuning in tunings:
+        work_mem = next(one for one in tuning.settings if one.name == "work_mem")
+        lines = {share.what: share for share in tuning.memory}
+        at_work = int(lines["sorts and hashes"].how.split()[0])
+        workers = int(lines["parallel workers"].how.split()[0]) if "parallel workers" in lines else 0
+        value = in_units(tuning, "work_mem") * KB
+        each = lines["sorts and hashes"].bytes / at_work
+        sorts = (at_work + workers) * each
+        memory = tuning.subject.memory.value - total_bytes(tuning.memory) + sorts
+        left = memory / ((at_work + workers) * each / value)
+        share = float(work_mem.formula.split("left × ")[1].split()[0])
+        most = parse_in_unit(work_mem.formula.rsplit(" to ", 1)[1], "kB", is_integer=False) * KB
+        expected = max(64 * KB, min(most, max(left * share, min(left, 4 * MB))))
+        # Which is rounded down to four binary digits.
+        assert value <= expected < value * 9 / 8 + KB, work_mem
+        if f"at most {share:.0%}" in work_mem.reason:
+            assert sorts <= share * memory
+        else:
+            assert sorts <= (float(work_mem.reason.split(" take ")[1].split("%")[0]) / 100 + 0.005) * memory
 
 
 def test_durability_is_never_given_up_and_what_would_is_told_apart(tunings: list[Tuning]) -> None:
@@ -89,10 +159,10 @@ def test_no_name_is_set_twice(tunings: list[Tuning]) -> None:
         assert len(names) == len(set(names))
 
 
-def test_a_container_is_given_nothing_of_the_kernel(tunings: list[Tuning]) -> None:
+def test_a_container_and_who_wants_none_are_given_nothing_of_the_kernel(tunings: list[Tuning]) -> None:
     for tuning in tunings:
         kernel = tuning.of(Target.SYSCTL) + tuning.of(Target.SYSFS)
-        assert bool(kernel) is not tuning.subject.kernel.is_container
+        assert bool(kernel) is not tuning.subject.kernel.is_given
 
 
 def test_wal_fits_the_disk_and_the_time_for_recovery(tunings: list[Tuning]) -> None:
@@ -166,10 +236,14 @@ def test_twice_the_memory_never_lowers_a_share_of_it(subject: Subject, name: str
     single = msgspec.structs.replace(subject, dataset=data)
     double = msgspec.structs.replace(single, memory=known(2 * subject.memory.value, "bytes"))
     try:
-        tuning = derive(single)
+        tuning, more = derive(single), derive(double)
     except SpecError:
         return
-    assert in_units(derive(double), name) >= in_units(tuning, name)
+    # Where memory is short, shared_buffers comes before the others, which have what it leaves.
+    reasons = [one.reason for each in (tuning, more) for one in each.settings if one.name == "shared_buffers"]
+    if name.endswith("work_mem") and any("in the worst case" in reason for reason in reasons):
+        return
+    assert in_units(more, name) >= in_units(tuning, name)
 
 
 @given(st.integers(64, 256), st.sampled_from(["shared_buffers", "work_mem", "max_wal_size"]))
@@ -179,6 +253,31 @@ def test_a_fixed_size_is_the_same_in_any_unit(megabytes: int, name: str) -> None
     one, other = (derive(subject, fixed={name: text}) for text in (f"{megabytes}MB", f"{megabytes * 1024}kB"))
     assert postgresql(one) | {name: ""} == postgresql(other) | {name: ""}
     assert one.memory == other.memory
+
+
+@given(SUBJECTS)
+@settings(max_examples=40, deadline=None)
+def test_a_server_that_has_the_set_keeps_it(subject: Subject) -> None:
+    kept = msgspec.structs.replace(subject.connections, origin=Origin.MEASURED)
+    subject = msgspec.structs.replace(subject, connections=kept)
+    try:
+        first = derive(subject)
+    except SpecError:
+        return
+    own = postgresql(first)
+    again = derive(msgspec.structs.replace(subject, settings=own))
+    assert own.items() <= postgresql(again).items()
+    assert again.memory == first.memory
+
+
+def test_huge_pages_that_are_certain_leave_more_for_the_buffers() -> None:
+    crowded = make_subject("crowded")
+    tuning, certain = derive(crowded), derive(crowded, fixed={"huge_pages": "on"})
+    assert "page tables" in {share.what for share in tuning.memory}
+    assert "page tables" not in {share.what for share in certain.memory}
+    assert in_units(certain, "shared_buffers") > 4 * in_units(tuning, "shared_buffers")
+    reason = next(one.reason for one in tuning.settings if one.name == "shared_buffers")
+    assert reason.startswith("connections with their page tables, ")
 
 
 def test_what_is_fixed_stands_and_says_what_would_be() -> None:

@@ -91,7 +91,9 @@ def test_a_declared_chunk_is_that_of_an_array() -> None:
     assert (disk.filesystem, array.kind, array.chunk_kb, array.data_disks) == ("ext4", "raid", 64, 4)
     stripe = shape('volume = "gp3"\nsize = "50GB"\ncount = 4\nlvm_stripes = 2\nchunk = "1MB"').disk.devices[0]
     assert (stripe.kind, stripe.chunk_kb, stripe.data_disks) == ("lvm", 1024, 2)
-    assert shape('volume = "gp3"\nsize = "50GB"\ncount = 8\nraid = 10').disk.devices == ()
+    (bare,) = shape('volume = "gp3"\nsize = "50GB"\ncount = 8\nraid = 10').disk.devices
+    assert (bare.chunk_kb, bare.data_disks) == (None, 4)
+    assert shape('volume = "gp3"\nsize = "50GB"').disk.devices == ()
 
 
 def test_the_file_is_believed_before_the_instance() -> None:

@@ -19,7 +19,7 @@ NOW = {
 
 @pytest.fixture(scope="module")
 def tuning() -> Tuning:
-    return derive(make_subject(kernel=Kernel(sysctls=NOW)))
+    return derive(make_subject(kernel=Kernel(sysctls=NOW, committed_bytes=1 << 30)))
 
 
 def choose(tuning: Tuning, **refused: str) -> TrialSet:

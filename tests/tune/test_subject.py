@@ -9,10 +9,12 @@ import msgspec
 import pytest
 
 from pgdyno.facts.instances import find_instance
+from pgdyno.record.disk_facts import DiskFacts
 from pgdyno.record.preflight import BlockDevice, CgroupLimit, LimitKind, MemoryFacts, ServerLook, ServerOrigin
 from pgdyno.record.tunables import DiskLook, ServerState, Stripe, Tunables
-from pgdyno.record.types import DiskFacts, HostFacts, ServerFacts
+from pgdyno.record.types import HostFacts, ServerFacts
 from pgdyno.run.tunables import read_tunables
+from pgdyno.tune.derive import derive
 from pgdyno.tune.disk_classes import ASSUMED
 from pgdyno.tune.hosts import shape_of
 from pgdyno.tune.subject import (
@@ -89,7 +91,7 @@ def memory() -> MemoryFacts:
 
 def state(data_bytes: int, **settings: str) -> ServerState:
     look = ServerLook(origin=ServerOrigin.RUNNING, major=18, settings=settings)
-    return ServerState(look=look, unseen=(), data_bytes=data_bytes)
+    return ServerState(look=look, set_names=frozenset(settings), unseen=(), data_bytes=data_bytes, wal_bytes=0)
 
 
 def test_nothing_is_said_and_no_server_is_there() -> None:
@@ -130,6 +132,32 @@ def test_the_server_tells() -> None:
     assert "holds 22 MB now" in empty.dataset.how
     few = make_subject(machine(), SERVER, Wishes(connections=5))
     assert few.active.value == 5, "no more are at work than there are"
+
+
+def test_huge_pages_of_others_are_what_is_taken_and_not_the_servers() -> None:
+    pool = msgspec.structs.replace(memory(), huge_pages_total=8192, huge_pages_free=192)
+    seen = machine(memory=pool)
+    assert make_subject(seen, SERVER, Wishes()).kernel.others_huge_pages == 8000
+    without = state(GB, shared_memory_size_in_huge_pages="3000", huge_pages_status="off")
+    assert make_subject(seen, SERVER, Wishes(), state=without).kernel.others_huge_pages == 8000
+    own = state(GB, shared_memory_size_in_huge_pages="3000", huge_pages_status="on")
+    assert make_subject(seen, SERVER, Wishes(), state=own).kernel.others_huge_pages == 5000
+    # PostgreSQL 15 and 16 do not tell; the kernel shows that there are some.
+    look = ServerLook(
+        origin=ServerOrigin.RUNNING,
+        major=16,
+        settings={"shared_memory_size_in_huge_pages": "3000"},
+        huge_pages_bytes=2 * 1024**2,
+    )
+    old = ServerState(look=look, set_names=frozenset(), unseen=(), data_bytes=GB, wal_bytes=0)
+    assert make_subject(seen, SERVER, Wishes(), state=old).kernel.others_huge_pages == 5000
+
+
+def test_what_is_set_on_the_server_counts_and_what_it_chose_itself_does_not() -> None:
+    seen = state(5 * GB, temp_buffers="131072", wal_buffers="512", primary_conninfo="password=x", fsync="off")
+    seen = msgspec.structs.replace(seen, set_names=frozenset({"temp_buffers", "primary_conninfo", "fsync", "a.b"}))
+    settings = make_subject(machine(), SERVER, Wishes(), state=seen).settings
+    assert settings == {"temp_buffers": "131072", "fsync": "off"}, "no text: some are secrets"
 
 
 def test_a_small_disk_holds_no_large_dataset() -> None:
@@ -216,6 +244,27 @@ def test_a_volume_for_the_wal() -> None:
     apart = make_subject(machine(wal_disk=disk(device("sdb", spins=True))), SERVER, Wishes())
     assert apart.wal_disk is not None
     assert apart.wal_disk.kind is DiskKind.HDD
+
+
+@pytest.mark.parametrize("workload", WorkloadClass)
+@pytest.mark.parametrize("memory_bytes", [GB // 2, GB])
+def test_little_memory_and_many_cpus_are_not_refused_what_nobody_asked_for(
+    workload: WorkloadClass, memory_bytes: int
+) -> None:
+    small = machine(host=host(memory_limit_bytes=memory_bytes, cpu_count=64))
+    subject = make_subject(small, SERVER, Wishes(workload=workload))
+    assert subject.active.value == memory_bytes / GB * 16
+    assert derive(subject).memory
+
+
+def test_wal_that_lies_there_already_is_room_for_wal() -> None:
+    full = msgspec.structs.replace(state(5 * GB), wal_bytes=40 * GB)
+    together = make_subject(machine(), SERVER, Wishes(), state=full)
+    assert together.disk.free_bytes.value == 840 * GB
+    assert together.disk.free_bytes.how == "free at /data, or WAL already (40 GB)"
+    apart = make_subject(machine(wal_disk=disk(device("sdb"))), SERVER, Wishes(), state=full)
+    assert apart.wal_disk is not None
+    assert (apart.disk.free_bytes.value, apart.wal_disk.free_bytes.value) == (800 * GB, 840 * GB)
 
 
 def test_a_machine_that_is_not_here() -> None:

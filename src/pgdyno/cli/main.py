@@ -295,7 +295,7 @@ def restore(
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Put back what `tune --apply` has changed on this host, and what a killed pgdyno has left changed."""
+    """Put back what `tune --apply` of this account has changed, and what a killed pgdyno has left changed on this host."""
     with session(json=json, quiet=True, yes=True) as (ui, show):
         from pgdyno.flow.restore import restore_host
 

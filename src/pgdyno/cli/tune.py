@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from pgdyno.cli.options import BindirOption, HomeOption, JsonOption, RunAsOption, ServerOption, YesOption, server_table
+from pgdyno.cli.options import (
+    BindirOption,
+    HomeOption,
+    JsonOption,
+    RunAsOption,
+    ServerOption,
+    YesOption,
+    read_pairs,
+    server_table,
+)
 from pgdyno.cli.session import session
 from pgdyno.errors import SpecError
 from pgdyno.units import parse_in_unit
@@ -29,6 +38,8 @@ TUNE_EXAMPLES = (
     "`sudo pgdyno tune --pgdata /var/lib/postgresql/15/main --apply --restart` · put it in force; `pgdyno restore` undoes it"
 )
 _Choice = TypeVar("_Choice", bound=enum.Enum)
+# Bytes or seconds: an exabyte.
+_MOST = 1e18
 
 
 def tune(
@@ -106,6 +117,12 @@ def tune(
     restart: Annotated[
         bool, typer.Option("--restart/--no-restart", help="With --apply: restart the server for what takes that.")
     ] = False,
+    kernel: Annotated[
+        bool,
+        typer.Option(
+            "--kernel/--no-kernel", help="--no-kernel leaves the kernel alone: only the server's settings are derived."
+        ),
+    ] = True,
     home: HomeOption = None,
     run_as: RunAsOption = None,
     json: JsonOption = False,
@@ -121,7 +138,6 @@ def tune(
         from pgdyno.flow.tune import Form, Question
         from pgdyno.flow.tune import tune as derive
         from pgdyno.run.home import default_home
-        from pgdyno.spec.variant import show_value
         from pgdyno.tune.subject import Wishes
         from pgdyno.tune.types import WorkloadClass
 
@@ -129,9 +145,11 @@ def tune(
             raise SpecError("--host and --pgdata name two machines", hint="leave one of them out")
         if restart and not apply:
             raise SpecError("--restart goes with --apply", hint="add --apply")
+        if form == "sysctl" and not kernel:
+            raise SpecError("--form sysctl is a file for the kernel", hint="leave --no-kernel out")
         chosen = _choose("--form", form, Form)
         named = ask_default(
-            server_table(server=server, bindir=pg_bindir, port=None, settings=settings or []), scale=None, clients=None
+            server_table(server=server, bindir=pg_bindir, port=None, settings=[]), scale=None, clients=None
         ).server
         question = Question(
             server=named if pgdata is None or server is not None or pg_bindir is not None else None,
@@ -146,8 +164,9 @@ def tune(
                 active=_check_count("--clients", clients),
                 recovery_s=_read("--recovery", recovery, "s", "5min"),
                 stall_s=_read("--stall", stall, "s", "500ms"),
+                leaves_kernel=not kernel,
             ),
-            fixed={name: show_value(value) for name, value in named.settings.items()},
+            fixed=read_pairs(settings or []),
             home=home.absolute() if home else default_home(),
             run_as=run_as,
         )
@@ -194,6 +213,8 @@ def _read(option: str, text: str | None, unit: str, example: str) -> float | Non
         value = parse_in_unit(text, unit, is_integer=False)
     except ValueError as exc:
         raise SpecError(f"{option} {text}: {exc}", hint=f"for example {option} {example}") from exc
-    if text.strip()[-1:].isdigit() or value <= 0:
-        raise SpecError(f"{option} {text}: not a quantity with its unit", hint=f"for example {option} {example}")
+    if text.strip()[-1:].isdigit():
+        raise SpecError(f"{option} {text}: it has no unit", hint=f"for example {option} {example}")
+    if not 0 < value <= _MOST:
+        raise SpecError(f"{option} {text}: not above 0, or absurdly much", hint=f"for example {option} {example}")
     return value

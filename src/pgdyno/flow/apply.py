@@ -73,7 +73,8 @@ def apply(question: Question, *, may_restart: bool, ui: Ui, show: Callable[[Tune
     show(tuned)
     if not (prepared.settings or prepared.sysctls or prepared.sysfs):
         return AppliedTuning(applied=None, was_running=prepared.running is not None, advice_count=advice)
-    if not ui.confirm(_ask(prepared, may_restart=may_restart), default=False):
+    leaves_kernel = question.wishes.leaves_kernel
+    if not ui.confirm(_ask(prepared, may_restart=may_restart, leaves_kernel=leaves_kernel), default=False):
         raise SpecError("nothing was applied", hint="say yes, or add --yes")
     try:
         applied = apply_tuning(prepared, may_restart=may_restart, on_activity=ui.show_activity)
@@ -99,15 +100,17 @@ def _prepare(question: Question, tuned: Tuned) -> Prepared:
     )
 
 
-def _ask(prepared: Prepared, *, may_restart: bool) -> str:
+def _ask(prepared: Prepared, *, may_restart: bool, leaves_kernel: bool) -> str:
     kernel = len(prepared.sysctls) + len(prepared.sysfs)
-    counts = {"settings of the server": len(prepared.settings), "of the kernel": kernel}
+    counts = {"settings of the server": len(prepared.settings), "of the kernel, which --no-kernel leaves alone": kernel}
     parts = [" and ".join(f"{count} {what}" for what, count in counts.items() if count)]
     waiting = len(prepared.restarting)
     if prepared.settings and prepared.running is None:
         parts.append("the server does not run, and has them when it starts")
     elif waiting:
         parts.append("the server is restarted" if may_restart else f"waiting for a restart: {waiting}")
+    if leaves_kernel:
+        parts.append("the kernel stays as it is")
     parts += [f"left out: {len(one.names)} {one.what} ({one.reason})" for one in prepared.left_out]
     return f"apply {'; '.join(parts)}?"
 
@@ -119,8 +122,15 @@ def _describe(applied: Applied, *, was_running: bool) -> Iterator[tuple[str, str
     yield f"in force, as the server says{after}" if was_running else "in force once the server is started", in_force
     yield f"waiting for a restart: {applied.waiting_reason}", ", ".join(applied.waiting)
     kernel = {**applied.sysctls, **applied.sysfs}
-    stays = f", and again at each boot by {applied.sysctl_file}" if applied.sysctl_file else ""
-    yield f"in force in the kernel{stays}", ", ".join(f"{name} = {value}" for name, value in kernel.items())
+    lasting = {name for names in applied.at_boot.values() for name in names}
+    for until, names in (
+        *((f", and again at each boot by {path}", names) for path, names in applied.at_boot.items()),
+        (", until the next boot", [name for name in kernel if name not in lasting]),
+    ):
+        yield (
+            f"in force in the kernel{until}",
+            ", ".join(f"{name} = {kernel[name]}" for name in names if name in kernel),
+        )
     for one in applied.left_out:
         yield f"not applied, {one.what}: {one.reason}", ", ".join(one.names)
     yield "worth knowing", " ".join(applied.remarks)

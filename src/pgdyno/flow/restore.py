@@ -9,10 +9,18 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pgdyno.errors import HostError
+from pgdyno.errors import HostError, with_program
 from pgdyno.run.journal import Change, FileChange, Journal, Undo, UndoOutcome, is_running, own_journal
 from pgdyno.run.kernel import undo_left_overs
-from pgdyno.run.tuning_undo import restore_tuning
+from pgdyno.run.program import program_name
+from pgdyno.run.tuning_restore import find_other_journals, restore_tuning
+
+
+class Foreign(msgspec.Struct, frozen=True, kw_only=True):
+    """What an account has tuned that is not this one's to undo."""
+
+    account: str
+    what: str
 
 
 class Restored(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,8 +29,8 @@ class Restored(msgspec.Struct, frozen=True, kw_only=True):
     undone: tuple[Undo, ...]
     in_use: tuple[Change, ...]
     """What a running pgdyno will undo by itself."""
-    others: tuple[str, ...] = ()
-    """What another account has tuned, by name."""
+    others: tuple[Foreign, ...] = ()
+    """As far as it can be seen."""
 
     def to_json(self) -> bytes:
         """As JSON."""
@@ -31,16 +39,17 @@ class Restored(msgspec.Struct, frozen=True, kw_only=True):
     def to_terminal(self) -> RenderableType:
         """As a table, or in a line when nothing was to be undone."""
         if not self.undone and not self.in_use and not self.others:
-            return Text("nothing to undo: pgdyno has left nothing changed on this host")
+            return Text("nothing to undo: this account's pgdyno has left nothing changed on this host")
         table = Table(box=None, pad_edge=False)
         for heading in ("setting", "was found at", "what was done"):
             table.add_column(heading, overflow="fold")
         for undo in self.undone:
-            table.add_row(undo.change.what, undo.found_value or "–", describe_undo(undo))
+            done = with_program(describe_undo(undo), program_name())
+            table.add_row(undo.change.what, undo.found_value or "–", done)
         for change in self.in_use:
             table.add_row(change.what, "–", f"in use by the pgdyno with pid {change.owner.pid}, which puts it back")
-        for name in self.others:
-            table.add_row(name, "–", "nothing: root has tuned it, and root can undo it")
+        for other in self.others:
+            table.add_row(other.what, "–", f"nothing: {other.account} has tuned it, and {other.account} can undo it")
         return table
 
 
@@ -73,7 +82,7 @@ def restore_host(
             hint=f"run `pgdyno restore` {'as root of this host' if needs_root else 'again when that is mended'}",
         )
     in_use = tuple(change for change in host.read() if is_running(change.owner))
-    return Restored(undone=undone, in_use=in_use, others=() if host.folder == own.folder else _tuned_in(host))
+    return Restored(undone=undone, in_use=in_use, others=() if journal else _find_foreign(host, own))
 
 
 def describe_undo(undo: Undo) -> str:
@@ -86,7 +95,7 @@ def describe_undo(undo: Undo) -> str:
             done = "removed" if is_removed else f"put back to {old}" if old is not None else "put back as it was"
             return "; ".join(filter(None, (done, undo.reason)))
         case UndoOutcome.UNNEEDED:
-            return f"nothing: it is {old}, as before" if old is not None else "nothing: it is as before"
+            return f"nothing: {undo.reason or (f'it is {old}, as before' if old is not None else 'it is as before')}"
         case UndoOutcome.LEFT:
             return f"nothing: {undo.reason}" + (f"; before pgdyno it was {old}" if old is not None else "")
         case UndoOutcome.GONE:
@@ -95,6 +104,8 @@ def describe_undo(undo: Undo) -> str:
             return f"not put back to {old}: {undo.reason}" if old is not None else f"not put back: {undo.reason}"
 
 
-def _tuned_in(journal: Journal) -> tuple[str, ...]:
-    tuning = journal.read_tuning()
-    return tuple(change.what for change in tuning.changes) if tuning is not None else ()
+def _find_foreign(host: Journal, own: Journal) -> tuple[Foreign, ...]:
+    tuning = host.read_tuning() if host.folder != own.folder else None
+    roots = [Foreign(account="root", what=change.what) for change in (tuning.changes if tuning else ())]
+    others = [Foreign(account=name, what=f"what {folder} tells") for name, folder in find_other_journals().items()]
+    return (*roots, *others)

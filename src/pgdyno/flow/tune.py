@@ -11,7 +11,6 @@ from pathlib import Path
 import msgspec
 from rich.console import RenderableType
 
-from pgdyno.errors import SpecError
 from pgdyno.facts.instances import find_instance
 from pgdyno.flow.check import existing
 from pgdyno.flow.disk_cards import find_cards, read_cards, with_cards
@@ -20,14 +19,15 @@ from pgdyno.record.store import open_record
 from pgdyno.record.tunables import ServerState
 from pgdyno.record.types import ServerFacts
 from pgdyno.report.tuning import Tried, TuningView, tune_document
-from pgdyno.run.data_folder import DataFolder, find_data_folder
-from pgdyno.run.installation import Installation, find_installation, read_named_facts, read_server_facts
+from pgdyno.run.data_folder import DataFolder, find_meant_folder
+from pgdyno.run.installation import Installation, find_installation
 from pgdyno.run.process import ServerUser, find_server_user
 from pgdyno.run.program import program_name
 from pgdyno.run.server_settings import read_server_state
 from pgdyno.run.settings_check import count_huge_pages, shaping_settings, start_empty
 from pgdyno.run.tunables import read_kernel_files, read_sysctls, read_tunables
 from pgdyno.spec.host import read_host
+from pgdyno.spec.setting import check_tunable
 from pgdyno.spec.study import ServerSpec
 from pgdyno.tune.derive import derive, with_huge_pages
 from pgdyno.tune.hosts import Shape, shape_of
@@ -142,9 +142,11 @@ def tune(
         HostError: The PostgreSQL is missing, the data may not be read, or /proc is not there.
         StepFailedError: A server with the settings does not start here.
     """
+    for name in question.fixed:
+        check_tunable(name)
     asked = find_asked(question)
     subject, machine = _see(question, asked)
-    tuning = _derive(subject, question, asked)
+    tuning = derive(subject, fixed=question.fixed)
     pages = count_huge_pages(
         asked.installation,
         {**_shaping(asked), **tuning.values_of(Target.POSTGRESQL)},
@@ -154,9 +156,11 @@ def tune(
     )
     tuning = with_huge_pages(tuning, pages) if pages is not None else tuning
     # A machine that is not here is not this one's to try.
-    is_started = (form in _INSTALLED if is_to_be_started is None else is_to_be_started) and question.host is None
-    if is_started:
-        start_empty(asked.installation, tuning.values_of(Target.POSTGRESQL), user=asked.user)
+    is_to_be_started = (form in _INSTALLED if is_to_be_started is None else is_to_be_started) and question.host is None
+    tried = Tried.VALUES
+    if is_to_be_started:
+        is_whole = start_empty(asked.installation, tuning.values_of(Target.POSTGRESQL), user=asked.user)
+        tried = Tried.STARTED if is_whole else Tried.STARTED_SMALL
     view = TuningView(
         tuning=tuning,
         server=_describe_server(asked),
@@ -164,10 +168,12 @@ def tune(
         is_workload_said=question.wishes.workload is not None,
         now=_read_now(tuning, asked, is_here=question.host is None),
         now_of=_describe_origin(asked.state),
-        tried=Tried.STARTED if is_started else Tried.VALUES,
+        tried=tried,
         version=asked.facts.version,
         is_named=asked.folder is not None,
+        waiting=frozenset() if asked.state is None else asked.state.waiting_names,
         unseen=_unseen(asked),
+        file_errors=() if asked.state is None else asked.state.look.file_errors,
         program=program_name(),
     )
     return Tuned(view=view, form=form, explained=explained, bindir=asked.installation.bindir)
@@ -185,38 +191,13 @@ def find_asked(question: Question) -> Asked:
         software = question.home / "software"
         installation = find_installation(question.server or ServerSpec(), user=user, software_dir=software)
         return Asked(installation=installation, user=user, folder=None, state=None)
-    said = read_named_facts(question.server) if question.server else None
-    folder = find_data_folder(question.data_dir, bindir=Path(said.bindir) if said else None)
-    facts = said or read_server_facts(folder.bindir, user=folder.asker)
-    if facts.major != folder.major:
-        raise SpecError(
-            f"the data are of PostgreSQL {folder.major}, asked for is {facts.major}",
-            detail=f"{folder.path}/PG_VERSION",
-            hint="leave the version out: the data tell it",
-        )
+    folder, facts = find_meant_folder(question.data_dir, question.server)
     return Asked(
         installation=Installation(bindir=folder.bindir, facts=facts),
         user=folder.asker or find_server_user(),
         folder=folder,
         state=read_server_state(folder),
     )
-
-
-def _derive(subject: Subject, question: Question, asked: Asked) -> Tuning:
-    """The set; a server keeps its max_connections where the user says nothing of sessions, however often it is tuned."""
-    name = "max_connections"
-    own = None if asked.state is None else asked.state.look.settings.get(name)
-    if own is None or name in question.fixed or question.wishes.connections is not None:
-        return derive(subject, fixed=question.fixed)
-    tuning = derive(subject, fixed={**question.fixed, name: own})
-    kept = {
-        "reason": "the server's own, which is kept; `--connections N` derives another.",
-        "inputs": (subject.connections,),
-    }
-    settings = tuple(
-        msgspec.structs.replace(one, **kept, formula="as it is") if one.name == name else one for one in tuning.settings
-    )
-    return msgspec.structs.replace(tuning, settings=settings)
 
 
 def _see(question: Question, asked: Asked) -> tuple[Subject, str]:

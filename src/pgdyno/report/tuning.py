@@ -32,6 +32,8 @@ class Tried(enum.Enum):
     """Its program took all values and summed up the memory."""
     STARTED = "started"
     """An empty cluster was started with them, too."""
+    STARTED_SMALL = "started with few buffers"
+    """Likewise, but for shared_buffers: the machine had not the memory for a second server at that moment."""
 
 
 class TuningView(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +54,11 @@ class TuningView(msgspec.Struct, frozen=True, kw_only=True):
     """Of PostgreSQL, in full."""
     is_named: bool
     """Whether it is a server that the user named, which settings can be applied to."""
+    waiting: frozenset[str] = frozenset()
+    """Settings that are in force until a restart brings what the server's files say instead."""
     unseen: tuple[Unseen, ...] = ()
+    file_errors: tuple[str, ...] = ()
+    """In the server's configuration files, as `ServerLook` has them."""
     program: str = "pgdyno"
     """The name by which it was called."""
 
@@ -82,6 +88,7 @@ class TuneDocument(msgspec.Struct, frozen=True, kw_only=True):
     changes: tuple[Change, ...]
     tuning: Tuning
     unseen: tuple[Unseen, ...]
+    file_errors: tuple[str, ...] = ()
 
 
 def tune_document(view: TuningView) -> TuneDocument:
@@ -95,6 +102,7 @@ def tune_document(view: TuningView) -> TuneDocument:
         changes=list_changes(view),
         tuning=view.tuning,
         unseen=view.unseen,
+        file_errors=view.file_errors,
     )
 
 
@@ -110,7 +118,8 @@ def change_of(view: TuningView, derived: Derived) -> Change:
     if derived.target is Target.POSTGRESQL:
         guc = find_guc(derived.name, major)
         raw = guc.boot if raw is None and guc is not None else raw
-        is_same = raw is not None and same_value(derived.name, raw, derived.value, major)
+        is_waiting = derived.name in view.waiting
+        is_same = raw is not None and not is_waiting and same_value(derived.name, raw, derived.value, major)
         now = None if raw is None else show_setting(derived.name, raw, major)
     else:
         now, is_same = raw, raw is not None and raw.split() == derived.value.split()
@@ -130,9 +139,20 @@ def describe_subject(view: TuningView) -> str:
 
 def describe_trial(view: TuningView) -> str:
     """What PostgreSQL itself has said to the settings."""
-    if view.tried is Tried.STARTED:
-        return f"PostgreSQL {view.version} was started with these settings on an empty cluster, without huge pages."
-    return f"PostgreSQL {view.version} takes all of these values (`postgres -C`); none was started with them."
+    takes, empty = f"PostgreSQL {view.version} takes all of these values (`postgres -C`)", "on an empty cluster"
+    match view.tried:
+        case Tried.VALUES:
+            return f"{takes}; none was started with them."
+        case Tried.STARTED:
+            return f"PostgreSQL {view.version} was started with these settings {empty}, without huge pages."
+        case Tried.STARTED_SMALL:
+            return f"{takes}, and was started with them {empty}, without huge pages and with few shared_buffers: beside what runs here now there is no memory for all of them."
+
+
+def describe_file_errors(view: TuningView) -> list[str]:
+    """What the errors of the server's own files mean for it; nothing where they hold none."""
+    said = "the server's configuration files hold errors, with which it does not start: {}. They come first: --apply refuses until they are mended."
+    return [said.format("; ".join(view.file_errors))] if view.file_errors else []
 
 
 def format_known(known: Known) -> str:

@@ -1,6 +1,7 @@
 """Derived settings as files: for postgresql.conf, for psql and for the kernel. Each says in comments why and from what.
 
-What would give up durability never stands in any of them, not even as a comment.
+What would give up durability never stands in any of them, not even as a comment, unless the user set it: then with what it
+gives up.
 """
 
 from __future__ import annotations
@@ -8,9 +9,10 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
+from pgdyno.facts.durability import find_given_up
 from pgdyno.facts.gucs import ChangeCost
 from pgdyno.report.setting_words import format_alter_system, format_conf
-from pgdyno.report.tuning import COST_WORDS, TuningView, describe_subject, describe_trial
+from pgdyno.report.tuning import COST_WORDS, TuningView, change_of, describe_subject, describe_trial
 from pgdyno.tune.types import Derived, Layer, Target
 
 _WIDTH = 100
@@ -22,20 +24,28 @@ def format_conf_file(view: TuningView) -> str:
     for layer, settings in _by_layer(view.tuning.of(Target.POSTGRESQL)):
         lines += ["", f"# --- {layer.value}"]
         for one in settings:
-            lines += [*_comment("#", _why(one)), format_conf(one.name, one.value)]
+            lines += [*_comment("#", _why(view, one)), format_conf(one.name, one.value)]
     return "\n".join(lines) + "\n"
 
 
 def format_alter_system_script(view: TuningView) -> str:
-    """A script for psql; it ends with a reload, and says what only a restart brings."""
+    """A script for psql; it ends with a reload, and says what only a restart brings.
+
+    What a server that was named has in force already is left where it is set: ALTER SYSTEM would win over that for ever.
+    """
     settings = view.tuning.of(Target.POSTGRESQL)
+    as_they_are = {one.name for one in settings if view.is_named and change_of(view, one).is_same}
     lines = [*_head(view, "--", "Run it with psql as a superuser: psql -X -v ON_ERROR_STOP=1 -f pgdyno.sql")]
     for layer, some in _by_layer(settings):
         lines += ["", f"-- --- {layer.value}"]
         for one in some:
-            lines += [*_comment("--", _why(one)), format_alter_system(one.name, one.value)]
+            command = format_alter_system(one.name, one.value)
+            lines += [
+                *_comment("--", _why(view, one)),
+                f"-- as it is: {command}" if one.name in as_they_are else command,
+            ]
     lines += ["", "SELECT pg_reload_conf();"]
-    waiting = [one.name for one in settings if one.change is ChangeCost.RESTART]
+    waiting = [one.name for one in settings if one.change is ChangeCost.RESTART and one.name not in as_they_are]
     if waiting:
         lines += ["", *_comment("--", f"A restart brings these into force: {', '.join(waiting)}")]
     undo = "To undo a line: ALTER SYSTEM RESET name. It wins over postgresql.conf."
@@ -64,8 +74,11 @@ def _head(view: TuningView, mark: str, how: str) -> Iterator[str]:
     yield from _comment(mark, f"{how}.")
 
 
-def _why(one: Derived) -> str:
-    return f"{one.reason.rstrip('.')} ({COST_WORDS[one.change]})"
+def _why(view: TuningView, one: Derived) -> str:
+    lost = "".join(
+        f", {given_up.label}" for given_up in find_given_up({one.name: one.value}, view.tuning.subject.major)
+    )
+    return f"{one.reason.rstrip('.')}{lost} ({COST_WORDS[one.change]})"
 
 
 def _comment(mark: str, words: str) -> list[str]:

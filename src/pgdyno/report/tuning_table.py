@@ -19,6 +19,7 @@ from pgdyno.report.tuning import (
     COST_WORDS,
     TuningView,
     change_of,
+    describe_file_errors,
     describe_subject,
     describe_trial,
     format_known,
@@ -46,7 +47,10 @@ _BETTER = {
     "recovery time": "--recovery TIME",
     "longest stall": "--stall TIME",
     **dict.fromkeys(
-        ("flush latency", "random reads", "random writes", "sequential reads", "sequential writes"),
+        (
+            *("flush latency", "random read latency", "random reads", "random writes"),
+            *("sequential reads", "sequential writes"),
+        ),
         "`pgdyno disk` measures it",
     ),
 }
@@ -59,7 +63,7 @@ def render_table(view: TuningView) -> RenderableType:
     rows = {one.name: _row(view, one) for one in changing}
     widths = widths_of([_HEADING, *rows.values()], most=_WIDEST)
     parts: list[RenderableType] = [Paragraph(describe_subject(view), by=0), "", *_summary(view), ""]
-    parts += _section("worth knowing", [Paragraph(note) for note in tuning.notes])
+    parts += _section("worth knowing", [Paragraph(note) for note in (*describe_file_errors(view), *tuning.notes)])
     if rows:
         parts.append(Columns([_HEADING], widths))
     for title, settings in _by_title(tuning):
@@ -129,7 +133,7 @@ def render_diff(view: TuningView) -> RenderableType:
     if rows:
         rows = [msgspec.structs.replace(_HEADING, words=""), *rows]
         parts += [Columns(rows, widths_of(rows, most=_WIDEST)), ""]
-    return Group(*parts, Paragraph(_count_changes(view), by=0))
+    return Group(*parts, *(Paragraph(line, by=0) for line in (_count_changes(view), *describe_file_errors(view))))
 
 
 def _row(view: TuningView, one: Derived) -> Row:
@@ -186,4 +190,6 @@ def _next_steps(view: TuningView) -> list[Row]:
         "--form sysctl > 90-pgdyno.conf": "a file for /etc/sysctl.d",
         apply: with_program("puts it in force; `pgdyno restore` undoes it", view.program),
     }
+    if view.tuning.subject.kernel.is_given:
+        steps = {option: words for option, words in steps.items() if "sysctl" not in option}
     return [Row(cells=(option,), words=words) for option, words in steps.items()]

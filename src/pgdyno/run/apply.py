@@ -2,8 +2,9 @@
 
 What is there before is in the journal first, on disk, so that a pgdyno that is killed at any instant leaves what
 `pgdyno restore` can undo. Then the files change, each at once; the server reads them; where it takes a restart, and that
-is allowed, it is stopped, the kernel's settings change while nobody holds the memory, and it is started again. Last, all
-is read back: from the server in its own units, from /proc and from /sys. Nothing here judges what a setting is good for.
+is allowed, it is stopped, the kernel's settings change while nobody holds the memory, and it is started again. Without
+that, huge pages wait as long as it runs: it would need its memory twice. Last, all is read back: from the server in its
+own units, from /proc and from /sys. Nothing here judges what a setting is good for.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ import msgspec
 
 from pgdyno.errors import HostError, PgdynoError, StepFailedError
 from pgdyno.run import sysctl, sysfs
-from pgdyno.run.apply_look import LeftOut, Prepared, ServerState, ask_state, find_differing, read_conf_value
+from pgdyno.run.apply_look import LeftOut, Prepared
+from pgdyno.run.apply_state import ServerState, ask_state, find_differing, read_conf_value
+from pgdyno.run.boot_files import find_overriding
 from pgdyno.run.journal import (
     Journal,
     OpenJournal,
@@ -28,7 +31,6 @@ from pgdyno.run.journal import (
 from pgdyno.run.kept_file import write_copy
 from pgdyno.run.kernel import check_unheld
 from pgdyno.run.named_server import NamedServer
-from pgdyno.run.sysctl_file import find_overriding
 from pgdyno.run.tuning_plan import Steps, merge_tunings, plan_steps
 from pgdyno.run.tuning_undo import reload_server, undo_tuning
 
@@ -41,14 +43,14 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, str]
     """Of PostgreSQL, in force; of a server that does not run, once it starts."""
     waiting: tuple[str, ...]
-    """Settings that are in the server's files and wait for its restart."""
+    """What waits for the server's restart: settings, which are in its files, and of the kernel's the pool of huge pages."""
     waiting_reason: str
     """Why it was not restarted, in a clause; empty where nothing waits."""
     was_restarted: bool
     sysctls: dict[str, str]
     sysfs: dict[str, str]
-    sysctl_file: str | None
-    """What sets the sysctls again at each boot; None where nothing does."""
+    at_boot: dict[str, tuple[str, ...]]
+    """Which of the kernel's settings a file sets again at each boot, by its path."""
     left_out: tuple[LeftOut, ...]
     remarks: tuple[str, ...]
     """Of what is not as it seems, in words."""
@@ -119,23 +121,24 @@ def _carry_out(prepared: Prepared, steps: Steps, on_activity: Tell) -> Applied:
         write_copy(file.path, file.new, instead_of=file.old, uid=file.uid)
     server, running = prepared.server, prepared.running
     state = reload_server(server, tuple(prepared.settings)) if server and running else None
-    waiting = tuple(name for name, shown in state.settings.items() if shown.is_waiting) if state else ()
+    shown = state.settings if state else {}
+    waiting = (*(name for name in shown if shown[name].is_waiting), *prepared.waiting_pools)
     starter = running.origin.starter if running and waiting and steps.tuning.may_restart else None
     if server and starter:
         on_activity("stopping the server")
         server.stop(starter)
+        waiting = ()
     on_activity("setting the kernel")
-    sysctl.write_values(steps.sysctls)
+    sysctls = {name: value for name, value in steps.sysctls.items() if name not in waiting}
+    sysctl.write_values(sysctls)
     sysfs.write_values(prepared.sysfs)
     if server and running and starter:
         on_activity("starting the server")
         server.start(starter, running.origin.environment)
-        state, waiting = ask_state(server, tuple(prepared.settings)), ()
+        state = ask_state(server, tuple(prepared.settings))
     remarks = _verify(server, prepared.settings, state, waiting) if server else []
-    _verify_kernel(steps.sysctls, prepared.sysfs)
-    sysctl_file = next((file.path for file in steps.files if file.path == prepared.sysctl_file), None)
-    if sysctl_file is not None:
-        remarks += find_overriding(prepared.sysctls, sysctl_file)
+    _verify_kernel(sysctls, prepared.sysfs)
+    remarks += _find_remarks(steps, waiting)
     return Applied(
         settings={name: value for name, value in prepared.settings.items() if name not in waiting},
         waiting=waiting,
@@ -143,12 +146,23 @@ def _carry_out(prepared: Prepared, steps: Steps, on_activity: Tell) -> Applied:
         if running and waiting
         else "",
         was_restarted=starter is not None,
-        sysctls=prepared.sysctls,
+        sysctls={name: value for name, value in prepared.sysctls.items() if name not in waiting},
         sysfs=prepared.sysfs,
-        sysctl_file=str(sysctl_file) if sysctl_file else None,
+        at_boot={str(file.path): file.names for file in steps.boot_files},
         left_out=prepared.left_out,
         remarks=tuple(remarks),
     )
+
+
+def _find_remarks(steps: Steps, waiting: tuple[str, ...]) -> list[str]:
+    pools = [
+        f"{name} waits because the server, as long as it runs, holds its memory outside of that pool, and the machine would"
+        " need it twice. Whoever restarts the server without pgdyno sets it while the server is stopped:"
+        f" sysctl -w {name}={steps.sysctls[name]} (with huge_pages = on it would not start before)."
+        for name in waiting
+        if name in steps.sysctls
+    ]
+    return [*pools, *(words for file in steps.boot_files for words in find_overriding(file))]
 
 
 def _verify(

@@ -9,74 +9,31 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
 from pgdyno.errors import HostError, SpecError
-from pgdyno.facts.gucs import same_value
+from pgdyno.run.apply_state import ServerState, ask_program, ask_state, find_differing
+from pgdyno.run.boot_files import ETC
 from pgdyno.run.clock import monotonic_s
 from pgdyno.run.data_folder import Postmaster, find_data_folder, find_strangers
 from pgdyno.run.kept_file import FileCopy, read_copy
 from pgdyno.run.named_server import NamedServer
 from pgdyno.run.server_conf import NAME
+from pgdyno.run.server_look import read_huge_pages
 from pgdyno.run.server_starter import Origin, find_origin
-from pgdyno.run.sysctl import check_sysctls
-from pgdyno.run.sysctl_file import SYSCTL_FILE
+from pgdyno.run.sysctl import check_sysctls, find_pools
 from pgdyno.run.sysfs import check_sysfs
+from pgdyno.spec.setting import check_tunable
 
 _NAME = re.compile(r"[A-Za-z_][\w$]*(\.[A-Za-z_][\w$]*)*", re.ASCII)
-# Where the server is, and who may enter: with these changed it would not be found again.
-_REFUSED = frozenset(
-    {
-        *("data_directory", "config_file", "hba_file", "ident_file", "external_pid_file", "port", "listen_addresses"),
-        *("unix_socket_directories", "unix_socket_group", "unix_socket_permissions", "allow_alter_system"),
-    }
-)
-# Which of them beat what a file says. Source: PostgreSQL 18 src/include/utils/guc.h, GucSource.
+# What beats what a file says. Source: PostgreSQL 18 src/include/utils/guc.h, GucSource.
 _BEFORE_START = frozenset({"command line", "environment variable"})
-_OF_SESSION = frozenset({"database", "user", "database user"})
-# A value by which the server is asked to choose one itself.
-_CHOSEN_BY_SERVER = {
-    "wal_buffers": "-1",
-    "commit_timestamp_buffers": "0",
-    "subtransaction_buffers": "0",
-    "transaction_buffers": "0",
-}
-_PATIENCE_S = 60.0
 # A server removes its postmaster.pid before it ends; to give back gigabytes of memory takes it seconds.
 _ENDING_PATIENCE_S = 10.0
 _POLL_S = 0.05
-_SAID = re.compile(r"^.*? (?=(?:FATAL|ERROR|LOG|DETAIL|HINT): )", re.MULTILINE)
-
-
-class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """What a running server says of one of its settings."""
-
-    value: str | None
-    """In the server's own unit; None where it does not know the name."""
-    source: str
-    context: str
-    is_waiting: bool
-    """Whether the files say something else that takes a restart."""
-
-    @property
-    def is_of_session(self) -> bool:
-        """Whether it was set for the role or the database that pgdyno asks as, and so hides the server's own."""
-        return self.source in _OF_SESSION
-
-
-class ServerState(msgspec.Struct, frozen=True, kw_only=True):
-    """What a running server says of itself."""
-
-    is_superuser: bool
-    is_in_recovery: bool
-    may_alter_system: bool
-    data_directory: str | None
-    config_file: str | None
-    loaded_at: str
-    settings: dict[str, Setting]
 
 
 class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,18 +63,21 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     running: Running | None
     """None where the server does not run, or there is none."""
     sysctls: dict[str, str]
+    waiting_pools: tuple[str, ...]
+    """Those of the sysctls that reserve memory which the server, as long as it runs, holds elsewhere."""
     sysfs: dict[str, str]
-    sysctl_file: Path
+    etc: Path
     left_out: tuple[LeftOut, ...]
 
     @property
     def restarting(self) -> tuple[str, ...]:
-        """The settings that only a restart brings in force, of those that the running server has otherwise."""
+        """What only a restart brings in force: of the running server's settings, and the pool that it takes memory from."""
         if self.server is None or self.running is None:
             return ()
         shown = self.running.state.settings
         differing = find_differing(self.settings, shown, self.server.major)
-        return tuple(name for name in differing if shown[name].context == "postmaster")
+        waiting = (name for name in differing if shown[name].context == "postmaster")
+        return (*waiting, *self.waiting_pools)
 
 
 def find_named_server(path: Path, *, bindir: Path | None = None) -> NamedServer:
@@ -147,16 +107,16 @@ def prepare_apply(
     settings: Mapping[str, str],
     sysctls: Mapping[str, str],
     sysfs: Mapping[str, str],
-    sysctl_file: Path = SYSCTL_FILE,
+    etc: Path = ETC,
 ) -> Prepared:
     """Look whether settings could be applied, without changing anything.
 
     Args:
-        server: Whom the settings of PostgreSQL are for; None where only the kernel's are to be applied.
+        server: Whom the settings are for; None where only the kernel's are to be applied, for no server.
         settings: Of PostgreSQL, as ALTER SYSTEM takes the values.
         sysctls: As `sysctl -w` takes them.
         sysfs: By path below /sys.
-        sysctl_file: What sets the sysctls again at each boot.
+        etc: Where the machine's folders are for what sets the kernel again at each boot.
 
     Raises:
         SpecError: The server or the kernel does not know a setting, does not take its value, or pgdyno could not undo it.
@@ -167,49 +127,20 @@ def prepare_apply(
     named = {name.lower(): value for name, value in settings.items()}
     if server is None and named:
         raise ValueError("settings of PostgreSQL need a server")
-    conf, running = _look_at_server(server, named) if server is not None and named else (None, None)
+    pools = find_pools(kernel["sysctls"])
+    is_concerned = bool(named or pools)
+    conf, running = _look_at_server(server, named) if server is not None and is_concerned else (None, None)
     return Prepared(
-        server=server if named else None,
+        server=server if is_concerned else None,
         settings=named,
         conf=conf,
         running=running,
         sysctls=kernel["sysctls"],
+        waiting_pools=pools if running is not None and not read_huge_pages(running.postmaster.id.pid) else (),
         sysfs=kernel["sysfs"],
-        sysctl_file=sysctl_file,
+        etc=etc,
         left_out=left_out,
     )
-
-
-def ask_state(server: NamedServer, names: Sequence[str]) -> ServerState:
-    """What a running server says of itself and of settings, by name in lower case.
-
-    Raises:
-        HostError: It lets nobody in whom we may be.
-        StepFailedError: It does not run, or does not answer.
-    """
-    # psycopg comes with it: only who asks a server waits for that.
-    from pgdyno.run.sql import named_server_query  # noqa: PLC0415
-
-    return server.ask(named_server_query(names), ServerState)
-
-
-def find_differing(settings: Mapping[str, str], shown: Mapping[str, Setting], major: int) -> tuple[str, ...]:
-    """Which settings a server has otherwise than wanted, by their names in lower case."""
-    return tuple(
-        name
-        for name, value in settings.items()
-        if _CHOSEN_BY_SERVER.get(name) != value and not same_value(name, value, shown[name].value or "", major)
-    )
-
-
-def read_conf_value(server: NamedServer, name: str) -> Setting:
-    """What a server that does not run would have, by its files.
-
-    Raises:
-        SpecError: It does not take what stands in them.
-    """
-    value = _ask_program(server, name).removesuffix("\n")
-    return Setting(value=value, source="", context="", is_waiting=False)
 
 
 def _find_kernel_part(
@@ -233,10 +164,7 @@ def _look_at_server(server: NamedServer, settings: Mapping[str, str]) -> tuple[F
     for name in settings:
         if not _NAME.fullmatch(name):
             raise SpecError(f"{name!r} is no name of a setting")
-        if name in _REFUSED:
-            raise SpecError(
-                f"{name} is not for pgdyno to change", detail="it decides where the server is and who may enter"
-            )
+        check_tunable(name)
     postmaster = server.postmaster()
     running = _look_at_running(server, postmaster, settings) if postmaster is not None else None
     if running is None:
@@ -248,7 +176,7 @@ def _look_at_server(server: NamedServer, settings: Mapping[str, str]) -> tuple[F
         raise HostError(
             f"{path} is read-only", hint="whoever has made it so wants the server's settings kept elsewhere"
         )
-    _ask_program(server, "shared_buffers", settings, running.state.config_file if running else None)
+    ask_program(server, "shared_buffers", settings, running.state.config_file if running else None)
     return conf, running
 
 
@@ -287,21 +215,8 @@ def _check_stopped(server: NamedServer) -> None:
         )
     if any((server.path / name).exists() for name in ("standby.signal", "recovery.signal")):
         raise _standing_by(server)
-    if server.major >= 17 and _ask_program(server, "allow_alter_system").strip() == "off":
+    if server.major >= 17 and ask_program(server, "allow_alter_system").strip() == "off":
         raise _no_alter_system()
-
-
-def _ask_program(
-    server: NamedServer, name: str, settings: Mapping[str, str] | None = None, config_file: str | None = None
-) -> str:
-    done = server.ask_program(name, settings=settings, config_file=config_file, timeout_s=_PATIENCE_S)
-    if done.exit_code != 0:
-        raise SpecError(
-            "the server refuses a setting",
-            detail=_SAID.sub("", done.stderr.strip()),
-            hint=f"PostgreSQL {server.major} does not take it",
-        )
-    return done.stdout
 
 
 def _standing_by(server: NamedServer) -> HostError:

@@ -32,6 +32,9 @@ from pgdyno.run.clock import local_now
 
 # Not in a home: homes are many, closed to others at times, and removed to free space.
 HOST_FOLDER = Path("/var/lib/pgdyno-journal")
+HOME_FOLDER = Path(".local/state/pgdyno-journal")
+"""In the home of who is not root."""
+CHANGES = "changes.json"
 # 1 had no tuning. Every field that is added makes a new format, and what is not known is refused: an older pgdyno that
 # measures would write the file without it.
 _FORMAT = 2
@@ -115,12 +118,17 @@ class ServerChange(
     old: SavedFile | None
     """The file before; None where there was none."""
     settings: dict[str, tuple[str, ...]]
-    """Every value that each setting was given, by its name in lower case."""
+    """Every value that each setting was given, by its name in lower case; none once it is put back in the file."""
     bindir: str
     postmaster: ProcessId | None
     """That ran before; None where none did."""
     starter: Starter | None
     """None where nothing here may restart it."""
+
+    @property
+    def is_put_back(self) -> bool:
+        """Whether nothing of it is left but a server that runs with it until it is restarted."""
+        return bool(self.settings) and not any(self.settings.values())
 
 
 AnyChange = Change | FileChange | ServerChange
@@ -176,13 +184,15 @@ class UndoOutcome(enum.Enum):
 class Undo(msgspec.Struct, frozen=True, kw_only=True):
     """The end of a change. `found_value` is None where it was not looked at, or is no value in a few words.
 
-    `reason` explains all but UNDONE, and of that what is still missing.
+    `reason` explains all but UNDONE, and of that what is still missing. `waiting` are settings that a server runs with
+    until it is restarted, as far as can be seen: until then the journal keeps that.
     """
 
     change: AnyChange
     outcome: UndoOutcome
     found_value: str | None = None
     reason: str = ""
+    waiting: tuple[str, ...] = ()
 
 
 class _Content(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -196,7 +206,7 @@ class Journal:
 
     def __init__(self, folder: Path = HOST_FOLDER) -> None:
         self.folder = folder
-        self._path = folder / "changes.json"
+        self._path = folder / CHANGES
         self._saved = folder / "saved"
 
     def read(self) -> tuple[Change, ...]:
@@ -378,7 +388,7 @@ def own_journal() -> Journal:
         return Journal()
     state_home = os.environ.get("XDG_STATE_HOME")
     try:
-        return Journal(Path(state_home or Path.home() / ".local/state") / "pgdyno-journal")
+        return Journal(Path(state_home) / HOME_FOLDER.name if state_home else Path.home() / HOME_FOLDER)
     except RuntimeError as exc:
         raise HostError("there is no home directory for the journal", hint="set XDG_STATE_HOME to a folder") from exc
 

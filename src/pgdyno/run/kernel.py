@@ -243,7 +243,7 @@ def undo_changes(changes: Iterable[Change], *, is_lasting: bool = False) -> tupl
 
     Args:
         changes: Of sysctls and below /sys.
-        is_lasting: Whether sysctls are set again at each boot.
+        is_lasting: Whether those that are no disk's are set again at each boot.
     """
     groups: dict[tuple[str, str | None], list[Change]] = {}
     for change in changes:
@@ -289,7 +289,7 @@ def _settle_unseen(change: Change, *, is_lasting: bool) -> Undo | None:
     """What became of a change whose setting cannot be seen from here; None where it can."""
     is_earlier_boot = change.owner.boot_id != read_boot_id()
     # Disks may have other names after a reboot, and namespaces have.
-    if is_earlier_boot and not (is_lasting and not _is_sysfs(change)):
+    if is_earlier_boot and not (is_lasting and (not _is_sysfs(change) or sysfs.is_same_after_boot(change.what))):
         return Undo(change=change, outcome=UndoOutcome.GONE, reason="a reboot has undone it")
     if not is_earlier_boot and not _is_sysfs(change) and change.namespace != find_namespace(change.what):
         if change.namespace is not None and namespace_exists(change.namespace):

@@ -147,6 +147,11 @@ def write_values(expected: Mapping[str, str]) -> None:
             )
 
 
+def find_pools(values: Mapping[str, str]) -> tuple[str, ...]:
+    """Which of these resolved settings are pools of memory that are to have another size."""
+    return tuple(name for name, value in values.items() if name in _POOLS and read_value(name) != value)
+
+
 def _fill_pool(name: str, value: str) -> None:
     for _ in range(_POOL_TRIES):
         if read_value(name) == value:

@@ -1,8 +1,8 @@
 """Settings of the kernel that are files below /sys: which may be changed and undone, reading and writing.
 
 As `sysctl`, this remembers nothing: whoever wants to change something journals it first. A file below /sys may as well be
-an action, or give up what a flush promises, so only those that are known to be settings are taken. None outlives a
-reboot.
+an action, or give up what a flush promises, so only those that are known to be settings are taken. By itself none
+outlives a reboot.
 """
 
 from __future__ import annotations
@@ -66,6 +66,11 @@ def reset_with(name: str) -> tuple[str, ...]:
     found = _SCHEDULER.fullmatch(name)
     names = [found["queue"] + other for other in _RESET_BY_SCHEDULER] if found else []
     return tuple(name for name in names if is_there(name))
+
+
+def is_same_after_boot(name: str) -> bool:
+    """Whether the name means the same thing after a boot; a disk's may be another's then."""
+    return not name.startswith("block/")
 
 
 def is_there(name: str) -> bool:

@@ -14,6 +14,7 @@ import msgspec
 from pgdyno.errors import HostError
 from pgdyno.run import sysctl, sysfs
 from pgdyno.run.apply_look import Prepared
+from pgdyno.run.boot_files import BootFile, plan_boot_files
 from pgdyno.run.clock import local_now
 from pgdyno.run.journal import (
     Change,
@@ -30,7 +31,6 @@ from pgdyno.run.kept_file import FileCopy, read_copy
 from pgdyno.run.kernel import with_partners
 from pgdyno.run.named_server import NamedServer
 from pgdyno.run.server_conf import NAME, put_settings
-from pgdyno.run.sysctl_file import sysctl_file_content
 
 _Change = TypeVar("_Change", Change, FileChange, ServerChange)
 
@@ -49,6 +49,8 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
 
     tuning: Tuning
     files: tuple[FileStep, ...]
+    boot_files: tuple[BootFile, ...]
+    """Those of the files that set the kernel again at each boot."""
     sysctls: dict[str, str]
 
     def load(self, saved: SavedFile) -> FileCopy:
@@ -71,7 +73,15 @@ def plan_steps(prepared: Prepared, previous: Tuning | None, *, may_restart: bool
     sysctls = with_partners(prepared.sysctls)
     kernel = (*map(_begin_sysctl, sysctls, sysctls.values()), *_begin_sysfs(prepared.sysfs))
     conf = _plan_conf(prepared)
-    sysctl_file = _plan_sysctl_file(prepared, previous)
+    boot_files = tuple(
+        plan_boot_files(
+            prepared.etc,
+            previous.kernel if previous else (),
+            sysctls=prepared.sysctls,
+            sysfs_values=prepared.sysfs,
+        )
+    )
+    at_boot = [_plan_boot_file(file) for file in boot_files]
     tuning = Tuning(
         state=TuningState.APPLYING,
         owner=this_process(),
@@ -80,11 +90,11 @@ def plan_steps(prepared: Prepared, previous: Tuning | None, *, may_restart: bool
         kernel=kernel,
         files=tuple(
             FileChange(what=str(file.path), old=file.old.saved if file.old else None, new_sha256s=(file.new.sha256,))
-            for file in sysctl_file
+            for file in at_boot
         ),
         servers=tuple(_server_change(prepared.server, prepared, file) for file in conf if prepared.server),
     )
-    return Steps(tuning=tuning, files=(*sysctl_file, *conf), sysctls=sysctls)
+    return Steps(tuning=tuning, files=(*at_boot, *conf), boot_files=boot_files, sysctls=sysctls)
 
 
 def _check_unmoved(prepared: Prepared) -> None:
@@ -109,13 +119,9 @@ def _plan_conf(prepared: Prepared) -> list[FileStep]:
     return [FileStep(path=path, uid=server.uid, old=old, new=new)]
 
 
-def _plan_sysctl_file(prepared: Prepared, previous: Tuning | None) -> list[FileStep]:
-    path = prepared.sysctl_file
-    if not prepared.sysctls or not path.parent.is_dir():
-        return []
-    old = read_copy(path, uid=0)
-    content = sysctl_file_content(previous.kernel if previous else (), prepared.sysctls)
-    return [FileStep(path=path, uid=0, old=old, new=FileCopy(content=content, uid=0, gid=0, mode=0o644))]
+def _plan_boot_file(file: BootFile) -> FileStep:
+    new = FileCopy(content=file.content, uid=0, gid=0, mode=0o644)
+    return FileStep(path=file.path, uid=0, old=read_copy(file.path, uid=0), new=new)
 
 
 def _server_change(server: NamedServer, prepared: Prepared, file: FileStep) -> ServerChange:
@@ -173,8 +179,8 @@ def _merge(
 
 
 def _merge_kernel(first: Change, second: Change) -> Change:
-    # After a reboot a name below /sys may be another disk's.
-    if first.kind is ChangeKind.SYSFS and first.owner.boot_id != second.owner.boot_id:
+    is_lasting = first.kind is not ChangeKind.SYSFS or sysfs.is_same_after_boot(first.what)
+    if not is_lasting and first.owner.boot_id != second.owner.boot_id:
         return second
     new_values = _join(first.new_values, second.new_values)
     return msgspec.structs.replace(second, old_value=first.old_value, new_values=new_values)
@@ -186,7 +192,8 @@ def _merge_files(first: FileChange, second: FileChange) -> FileChange:
 
 def _merge_servers(first: ServerChange, second: ServerChange) -> ServerChange:
     joined = {name: _join(first.settings.get(name, ()), values) for name, values in second.settings.items()}
-    return msgspec.structs.replace(second, old=first.old, settings={**first.settings, **joined})
+    old = second.old if first.is_put_back else first.old
+    return msgspec.structs.replace(second, old=old, settings={**first.settings, **joined})
 
 
 def _join(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:

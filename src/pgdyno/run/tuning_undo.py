@@ -17,13 +17,11 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.errors import HostError, PgdynoError, StepFailedError
-from pgdyno.run.apply_look import ServerState, ask_state
+from pgdyno.run.apply_state import ServerState, ask_state
 from pgdyno.run.clock import monotonic_s
 from pgdyno.run.journal import (
     AnyChange,
-    Change,
     FileChange,
-    Journal,
     SavedFile,
     ServerChange,
     Starter,
@@ -31,12 +29,9 @@ from pgdyno.run.journal import (
     TuningState,
     Undo,
     UndoOutcome,
-    is_running,
     read_boot_id,
-    this_process,
-    uninterrupted,
 )
-from pgdyno.run.kept_file import FileCopy, discard_partial, load_copy, read_copy, write_copy
+from pgdyno.run.kept_file import FileCopy, discard_partial, read_copy, write_copy
 from pgdyno.run.kernel import undo_changes
 from pgdyno.run.named_server import NamedServer, open_server
 from pgdyno.run.server_conf import NAME, take_back
@@ -46,32 +41,6 @@ _RELOAD_PATIENCE_S = 10.0
 _POLL_S = 0.02
 Load = Callable[[SavedFile], FileCopy]
 """Gives what a saved file held."""
-
-
-def restore_tuning(
-    journal: Journal, *, may_restart: bool, on_activity: Callable[[str], None] = lambda _: None
-) -> tuple[Undo, ...]:
-    """Undo all that tunings have changed, finished or not. What cannot be undone stays in the journal.
-
-    Args:
-        journal: That they were written to.
-        may_restart: Whether to restart servers for which it takes that to be as before. One that a tuning which was not
-            finished has stopped is started in any case.
-        on_activity: Told what is done now.
-
-    Raises:
-        HostError: The journal cannot be read or written, or another pgdyno is at work on the same.
-    """
-    tuning = journal.read_tuning()
-    if tuning is None:
-        journal.tidy()
-        return ()
-    with uninterrupted():
-        tuning = _claim(journal, may_restart=may_restart)
-        undone = undo_tuning(tuning, lambda saved: load_copy(saved, journal), on_activity=on_activity)
-        with journal.open() as page:
-            page.write_tuning(_remaining(tuning, undone))
-    return undone
 
 
 def undo_tuning(
@@ -121,6 +90,15 @@ def reload_server(server: NamedServer, names: Sequence[str]) -> ServerState:
         time.sleep(_POLL_S)
 
 
+def open_changed(change: ServerChange) -> NamedServer:
+    """The server that a tuning has changed.
+
+    Raises:
+        HostError: As `open_server`.
+    """
+    return open_server(Path(change.what), bindir=Path(change.bindir), uid=change.uid)
+
+
 class _UndoneServer:
     """A server on its way back."""
 
@@ -137,16 +115,19 @@ class _UndoneServer:
         if self.undo.outcome is UndoOutcome.GONE:
             return
         if not Path(self.change.what).exists() and Path(self.change.mount_point).is_mount():
-            self._end(UndoOutcome.GONE, "its data directory is gone; wherever it is now, its settings are as tuned")
+            where = "" if self.change.is_put_back else "; wherever it is now, its settings are as tuned"
+            self._end(UndoOutcome.GONE, f"its data directory is gone{where}")
             return
         try:
-            step(_open(self.change))
+            step(open_changed(self.change))
         except (PgdynoError, OSError) as error:
             words = error.reason if isinstance(error, PgdynoError) else str(error)
             self._end(UndoOutcome.FAILED, words)
 
     def put_back(self, server: NamedServer) -> None:
         """The file."""
+        if self.change.is_put_back:
+            return
         path = server.path / NAME
         discard_partial(path, uid=server.uid)
         old = self._load(self.change.old) if self.change.old is not None else None
@@ -163,6 +144,10 @@ class _UndoneServer:
 
     def stop(self, server: NamedServer) -> None:
         """The server, where it takes a restart to be as before."""
+        running = server.postmaster()
+        if self.change.is_put_back and running is not None and running.id != self.change.postmaster:
+            # Its restart was all that was missing.
+            return
         was_ours = self._tuning.state is TuningState.APPLYING and _is_of_this_boot(self.change)
         try:
             waiting = self._reload(server)
@@ -176,7 +161,8 @@ class _UndoneServer:
             return
         except HostError as error:
             server.reload()
-            self._tell(f"whether it takes a restart, too, cannot be seen: {error.detail or error.fact}")
+            why = f"whether it takes a restart, too, cannot be seen: {error.detail or error.fact}"
+            self._tell(why, waiting=tuple(self.change.settings))
             return
         # With settings that could not be put back it would come up no other than it is.
         if not waiting or self.undo.outcome is UndoOutcome.FAILED:
@@ -184,8 +170,14 @@ class _UndoneServer:
         running = server.postmaster()
         origin = find_origin(server, running.id.pid) if running else None
         if origin is None or origin.starter is None or not self._tuning.may_restart:
-            why = f" ({origin.obstacle})" if origin and origin.obstacle else ""
-            self._tell(f"it runs with {', '.join(waiting)} as tuned until it is restarted, which is left to you{why}")
+            how = (
+                f"is left to you: {origin.obstacle}"
+                if origin and origin.obstacle
+                else "`pgdyno restore --restart` does"
+            )
+            self._tell(
+                f"it runs with {', '.join(waiting)} as tuned until it is restarted, which {how}", waiting=waiting
+            )
             return
         self._environment = origin.environment
         self.starts_with = origin.starter
@@ -199,15 +191,19 @@ class _UndoneServer:
             if self._reload(server):
                 server.stop(self.starts_with)
                 server.start(self.starts_with, self._environment)
+            if self.change.is_put_back:
+                self.undo = _ended(self.change, UndoOutcome.UNDONE, "by a restart")
 
     def _reload(self, server: NamedServer) -> tuple[str, ...]:
         """Have it read its files; returns which of our settings wait for a restart."""
         state = reload_server(server, tuple(self.change.settings))
         return tuple(name for name, shown in state.settings.items() if shown.is_waiting)
 
-    def _tell(self, words: str) -> None:
-        outcome = UndoOutcome.UNDONE if self.undo.outcome is UndoOutcome.UNNEEDED else self.undo.outcome
-        self.undo = _ended(self.change, outcome, "; ".join(filter(None, (self.undo.reason, words))))
+    def _tell(self, words: str, *, waiting: tuple[str, ...] = ()) -> None:
+        was_needed = self.undo.outcome is not UndoOutcome.UNNEEDED or (self.change.is_put_back and waiting)
+        outcome = self.undo.outcome if was_needed else UndoOutcome.UNDONE
+        reason = "; ".join(filter(None, (self.undo.reason, words)))
+        self.undo = Undo(change=self.change, outcome=outcome, reason=reason, waiting=waiting)
 
     def _end(self, outcome: UndoOutcome, words: str) -> None:
         before = [self.undo.reason] if self.undo.reason not in {"", words} else []
@@ -230,66 +226,6 @@ def _undo_file(change: FileChange, load: Load) -> Undo:
     except PgdynoError as error:
         return _ended(change, UndoOutcome.FAILED, error.reason)
     return Undo(change=change, outcome=UndoOutcome.UNDONE)
-
-
-def _claim(journal: Journal, *, may_restart: bool) -> Tuning:
-    """Make a tuning ours to undo: if we are killed at that, the next one goes on."""
-    with journal.open() as page:
-        tuning = page.tuning
-        if tuning is None:
-            raise HostError("another pgdyno has just undone the tuning of this host")
-        is_ours = tuning.owner == this_process()
-        if tuning.state is TuningState.APPLYING and is_running(tuning.owner) and not is_ours:
-            raise HostError(
-                "another pgdyno is tuning this host, or undoing that",
-                detail=f"pid {tuning.owner.pid}, since {tuning.at}",
-                hint="wait for it",
-            )
-        held = next((held for held in page.changes for change in tuning.kernel if held.is_same_thing(change)), None)
-        if held is not None:
-            raise HostError(
-                f"a measurement holds {held.what}", detail=f"pid {held.owner.pid}, since {held.at}", hint="wait for it"
-            )
-        is_finished = tuning.state is TuningState.APPLIED
-        tuning = msgspec.structs.replace(
-            tuning,
-            state=TuningState.APPLYING,
-            owner=this_process(),
-            may_restart=may_restart or (tuning.may_restart and not is_finished),
-            servers=tuple(_as_it_runs(change, is_finished=is_finished) for change in tuning.servers),
-        )
-        page.write_tuning(tuning)
-        return tuning
-
-
-def _as_it_runs(change: ServerChange, *, is_finished: bool) -> ServerChange:
-    """With the postmaster that runs now, which is to run afterwards, too."""
-    try:
-        server = _open(change)
-        running = server.postmaster()
-        if running is not None:
-            starter = find_origin(server, running.id.pid).starter
-            return msgspec.structs.replace(change, postmaster=running.id, starter=starter)
-    except HostError:
-        # It is gone, which undoing it will tell, or ends at this moment.
-        return change
-    return msgspec.structs.replace(change, postmaster=None) if is_finished else change
-
-
-def _open(change: ServerChange) -> NamedServer:
-    return open_server(Path(change.what), bindir=Path(change.bindir), uid=change.uid)
-
-
-def _remaining(tuning: Tuning, undone: Sequence[Undo]) -> Tuning | None:
-    failed = [undo.change for undo in undone if undo.outcome is UndoOutcome.FAILED]
-    if not failed:
-        return None
-    return msgspec.structs.replace(
-        tuning,
-        kernel=tuple(change for change in failed if isinstance(change, Change)),
-        files=tuple(change for change in failed if isinstance(change, FileChange)),
-        servers=tuple(change for change in failed if isinstance(change, ServerChange)),
-    )
 
 
 def _ended(change: AnyChange, outcome: UndoOutcome, reason: str) -> Undo:

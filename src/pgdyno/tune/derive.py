@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 from pgdyno.facts.durability import find_given_up
-from pgdyno.tune.checkpoints import interval_s, recovery_s, wal_rate
+from pgdyno.tune.checkpoints import COMPRESSIONS, interval_s, recovery_s, wal_rate
 from pgdyno.tune.draft import Draft
 from pgdyno.tune.layer_io import derive_io, derive_writer
 from pgdyno.tune.layer_kernel import derive_kernel, derive_limits
@@ -19,7 +19,7 @@ from pgdyno.tune.layer_memory import derive_memory
 from pgdyno.tune.layer_planner import derive_autovacuum, derive_planner
 from pgdyno.tune.layer_sessions import derive_connections, derive_logging, derive_parallelism
 from pgdyno.tune.layer_storage import derive_storage
-from pgdyno.tune.layer_wal import derive_wal
+from pgdyno.tune.layer_wal import compression_of, derive_wal
 from pgdyno.tune.memory import check_memory, reserve_bytes, total_bytes
 from pgdyno.tune.types import Estimated, Subject, Tuning
 from pgdyno.tune.what_ifs import list_what_ifs
@@ -56,10 +56,7 @@ def derive(subject: Subject, *, fixed: Mapping[str, str] | None = None) -> Tunin
     for layer in _LAYERS:
         layer(draft)
     draft.put_rest_of_fixed()
-    draft.notes[:0] = [
-        f"{loss.setting} = {loss.value}, which you set, {loss.label}."
-        for loss in find_given_up(draft.fixed, subject.major)
-    ]
+    draft.notes[:0] = _tell_given_up(draft)
     memory = check_memory(subject, draft.values())
     _warn_of_others(draft, total_bytes(memory) - reserve_bytes(subject))
     return Tuning(
@@ -72,6 +69,14 @@ def derive(subject: Subject, *, fixed: Mapping[str, str] | None = None) -> Tunin
     )
 
 
+def _tell_given_up(draft: Draft) -> list[str]:
+    in_force = {**draft.subject.settings, **draft.fixed}
+    return [
+        f"{loss.setting} = {loss.value}, which {'you set' if draft.is_fixed(loss.setting) else 'the server keeps unless you --set it'}, {loss.label}."
+        for loss in find_given_up(in_force, draft.subject.major)
+    ]
+
+
 def with_huge_pages(tuning: Tuning, pages: int) -> Tuning:
     """The set with the count of huge pages that the server itself computed; unchanged where it reserves none.
 
@@ -82,8 +87,8 @@ def with_huge_pages(tuning: Tuning, pages: int) -> Tuning:
     settings = tuple(
         msgspec.structs.replace(
             one,
-            value=str(pages),
-            formula="shared_memory_size_in_huge_pages, which the server computed with these settings",
+            value=str(pages + tuning.subject.kernel.others_huge_pages),
+            formula="shared_memory_size_in_huge_pages, which the server computed with these settings, and what others have",
         )
         if one.name == _NR_HUGEPAGES
         else one
@@ -105,13 +110,14 @@ def _warn_of_others(draft: Draft, needed_bytes: float) -> None:
 def _estimate(draft: Draft) -> tuple[Estimated, ...]:
     subject, disk = draft.subject, draft.subject.disk
     max_wal, timeout_s = draft.number("max_wal_size"), draft.number("checkpoint_timeout")
-    target = draft.number("checkpoint_completion_target")
+    target, compression = draft.number("checkpoint_completion_target"), compression_of(draft)
     found = [
         Estimated(
             what="recovery after a crash",
-            value=recovery_s(subject, max_wal),
+            value=recovery_s(subject, max_wal, compression),
             unit="s",
-            how="at most: max_wal_size is replayed and each changed page written before the server opens",
+            how="about the worst: max_wal_size is replayed, and each page written of which it holds an image"
+            + (f"; {compression} leaves {COMPRESSIONS[compression][1]:.0%} of one" if compression != "off" else ""),
         ),
         Estimated(
             what="checkpoint interval",

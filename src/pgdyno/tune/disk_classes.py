@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pgdyno.analyse.ceiling import TRANSFERS
-from pgdyno.tune.types import DiskKind
+from pgdyno.tune.types import Disk, DiskKind, Known
 
 # Of each figure of a disk, by its field of Disk: what people call it, and its unit.
 TITLES = {"flush_s": ("flush latency", "s"), **{name: (one.title, one.unit) for name, one in TRANSFERS.items()}}
@@ -39,3 +39,16 @@ ASSUMED: dict[DiskKind, dict[str, tuple[float, str]]] = {
         "write_bytes_per_s": (150e6, "the slower half of a disk of today"),
     },
 }
+
+# Of one random read that waits for no other.
+_READ_LATENCY_S = {
+    DiskKind.LOCAL_SSD: (0.1e-3, "data sheets of NVMe devices"),
+    DiskKind.NETWORK_SSD: (0.7e-3, "what EBS gp3 takes"),
+    DiskKind.HDD: (8e-3, "a seek and half a revolution of a 7200 rpm disk"),
+}
+
+
+def find_read_latency(disk: Disk) -> Known:
+    """How long one random read takes that waits for no other; the kind's where nobody measured it."""
+    value, source = _READ_LATENCY_S[disk.kind]
+    return disk.read_s or Known.assumed("random read latency", value, "s", f"assumed of a {disk.kind.value}: {source}")

@@ -1,6 +1,6 @@
 """A set of settings while it is being derived: what the user fixed stands, what the version lacks is left out.
 
-Layers put their decisions here one after another, and a later one asks what the earlier ones came to. It decides no
+What no layer decides is as the server has it already, and counts as that wherever a layer asks for it. Layers put their decisions here one after another, and a later one asks what the earlier ones came to. It decides no
 value itself.
 """
 
@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pgdyno.errors import SpecError
-from pgdyno.facts.gucs import ChangeCost, Guc, change_cost, find_guc, nearest_gucs, read_value, same_value
+from pgdyno.facts.gucs import ChangeCost, Guc, change_cost, find_guc, read_value, same_value
+from pgdyno.spec.setting import find_setting, read_setting
 from pgdyno.tune.types import Derived, Known, Layer, Origin, Subject, Target
 from pgdyno.units import is_time_unit, unit_size
 
@@ -60,7 +61,7 @@ class Draft:
         return name in self.fixed
 
     def number(self, name: str) -> float:
-        """What a number is set to: fixed, decided or built in; sizes in bytes, times in s."""
+        """What a number is set to, as `text` has it; sizes in bytes, times in s."""
         guc = self._existing(name)
         value = self.text(name)
         number = read_value(guc, value)
@@ -69,12 +70,12 @@ class Draft:
         return number * unit_size(guc.unit)
 
     def text(self, name: str) -> str:
-        """What a setting is set to: fixed, decided or built in."""
+        """What a setting is set to: fixed, decided, as the server has it already, or built in."""
         if name in self.fixed:
             return self.fixed[name]
         if name in self.decided:
             return self.decided[name].value
-        return self._existing(name).boot or ""
+        return self.subject.settings.get(name, self._existing(name).boot or "")
 
     def values(self) -> dict[str, str]:
         """PostgreSQL's settings so far, the fixed ones with them."""
@@ -100,7 +101,9 @@ class Draft:
         trades: str = "",
         is_worth_a_word: bool = False,
     ) -> None:
-        """Decide a setting of PostgreSQL; one that the version lacks, or that would say what is built in, is left out.
+        """Decide a setting of PostgreSQL; one that the version lacks is left out.
+
+        One that would say what is built in likewise, unless the server has it set: that is to be put back.
 
         Args:
             name: The setting.
@@ -122,7 +125,7 @@ class Draft:
             is_same = same_value(name, self.fixed[name], value, major)
             reason = reason if is_same else f"you set it; derived, it would be {value}: {reason}"
             value, inputs = self.fixed[name], (*inputs, _wanted(guc, self.fixed[name]))
-        elif is_built_in and not is_worth_a_word:
+        elif is_built_in and not is_worth_a_word and name not in self.subject.settings:
             return
         self.decided[name] = Derived(
             name=name,
@@ -183,18 +186,8 @@ class Draft:
 
 
 def _checked_guc(name: str, value: str, subject: Subject) -> Guc:
-    guc = find_guc(name, subject.major)
-    if guc is None:
-        nearest = nearest_gucs(name, subject.major)
-        raise SpecError(
-            f"PostgreSQL {subject.major} has no setting {name}",
-            hint=f"did you mean {' or '.join(nearest)}?" if nearest else "",
-        )
-    try:
-        read = read_value(guc, value)
-    except ValueError as exc:
-        raise SpecError(f"{name} cannot be {value}", detail=str(exc)) from exc
-    if read in subject.missing_values.get(guc.name, ()):
+    guc = find_setting(name, subject.major)
+    if read_setting(guc, name, value) in subject.missing_values.get(guc.name, ()):
         raise SpecError(f"{name} cannot be {value}", detail="this build of PostgreSQL lacks it")
     return guc
 

@@ -96,8 +96,8 @@ def _make_disk(spec: DiskSpec, limits: InstanceLimits | None) -> Disk:
 
 
 def _find_devices(spec: DiskSpec) -> tuple[Device, ...]:
-    """The array whose chunk is declared; how its kernel runs it is not known."""
-    if spec.chunk_bytes is None:
+    """The array, if there is one; how its kernel runs it is not known, and a chunk that is not declared is to be chosen."""
+    if spec.count == 1:
         return ()
     array = Device(
         name="the array",
@@ -105,7 +105,7 @@ def _find_devices(spec: DiskSpec) -> tuple[Device, ...]:
         scheduler=None,
         schedulers=(),
         read_ahead_kb=None,
-        chunk_kb=int(spec.chunk_bytes // 1024),
+        chunk_kb=None if spec.chunk_bytes is None else int(spec.chunk_bytes // 1024),
         data_disks=int(times_of(spec).data),
     )
     return (array,)

@@ -4,43 +4,36 @@ from __future__ import annotations
 
 import math
 
+from pgdyno.tune.disk_classes import find_read_latency
 from pgdyno.tune.draft import KB, Draft, size
-from pgdyno.tune.types import DiskKind, Known, Layer, WorkloadClass
+from pgdyno.tune.types import DiskKind, Layer, WorkloadClass
 from pgdyno.units import PAGE_BYTES
 
-# Of one random read that waits for no other, where it was not measured.
-_READ_LATENCY_S = {
-    DiskKind.LOCAL_SSD: (0.1e-3, "data sheets of NVMe devices"),
-    DiskKind.NETWORK_SSD: (0.7e-3, "what EBS gp3 takes"),
-    DiskKind.HDD: (8e-3, "a seek and half a revolution of a 7200 rpm disk"),
-}
+# What PostgreSQL 18 has built in, for any disk; before, it was 1 and 10.
+_LEAST_READS, _MOST_READS = 16, 256
 _ASYNC = "PostgreSQL 18 manual, section 19.4.5 “I/O”"
 _WRITER = "PostgreSQL 18 manual, section 19.4.4 “Background Writer”"
 
 
 def derive_io(draft: Draft) -> None:
     """Decide concurrency and size of reads."""
-    subject, disk = draft.subject, draft.subject.disk
-    latency = disk.read_s or Known.assumed(
-        "random read latency", _READ_LATENCY_S[disk.kind][0], "s", _READ_LATENCY_S[disk.kind][1]
-    )
+    disk = draft.subject.disk
+    latency = find_read_latency(disk)
     # Fewer leave it idle now and then; more only wait in its queue, where they hold up others.
     # Source: Little's law; Lazowska et al. 1984, Quantitative System Performance, section 5.2, asymptotic bounds.
     busy = math.ceil(disk.random_read_iops.value * latency.value)
-    least = 2 if disk.kind is DiskKind.HDD else 16
-    built_in = 16 if subject.major >= 18 else 0
-    wanted = max(least, built_in, min(256, busy))
+    value = max(_LEAST_READS, min(_MOST_READS, busy))
+    why = "which is what this disk needs to be busy" if value == busy else f"while {busy} would keep this disk busy"
     for name, what in (
         ("effective_io_concurrency", "one query's scan"),
         ("maintenance_io_concurrency", "one vacuum or analyze"),
     ):
-        value = max(wanted, 10) if name.startswith("maintenance") else wanted
         draft.put(
             name,
             str(value),
             layer=Layer.IO,
-            reason=f"{what} keeps this many reads in flight, which is what this disk needs to be busy.",
-            formula=f"random read IOPS × latency of one at a time (Little's law), at least {least}, at most 256; never below what is built in",
+            reason=f"{what} keeps this many reads in flight, {why}.",
+            formula="random read IOPS × latency of one at a time (Little's law), at least the 16 that PostgreSQL 18 has built in, at most 256",
             inputs=(disk.random_read_iops, latency),
             source=f"{_ASYNC}, {name}; J. D. C. Little, Operations Research 9 (1961), doi:10.1287/opre.9.3.383",
             trades="other sessions' reads wait behind them",
@@ -55,7 +48,7 @@ def _put_workers(draft: Draft) -> None:
         "io_workers",
         str(min(32, max(3, math.floor(cpus.value / 4)))),
         layer=Layer.IO,
-        reason="these processes do the asynchronous reads; the built-in three are too few for this many CPUs.",
+        reason="these processes do the asynchronous reads, and one keeps up with the sessions of four CPUs.",
         formula="CPUs / 4, from 3 to 32",
         inputs=(cpus,),
         source=f"{_ASYNC}, io_method, io_workers; T. Vondra, “Tuning AIO in PostgreSQL 18” (2025)",
@@ -80,6 +73,7 @@ def _put_combine(draft: Draft) -> None:
             formula="read bandwidth / random read IOPS, rounded up to a power of 2",
             inputs=(disk.read_bytes_per_s, disk.random_read_iops),
             source=f"{_ASYNC}, {name}",
+            trades="a query that stops early has read more than it needed",
         )
 
 
@@ -90,7 +84,9 @@ def derive_writer(draft: Draft) -> None:
     if not writes or subject.dataset.value <= draft.number("shared_buffers"):
         return
     delay_s = 0.05
-    ceiling = subject.disk.write_bytes_per_s.value / PAGE_BYTES * delay_s
+    # Pages that are evicted lie anywhere.
+    disk = subject.disk
+    ceiling = min(disk.write_bytes_per_s.value / PAGE_BYTES, disk.random_write_iops.value) * delay_s
     shared_source = f"{_WRITER}; src/backend/storage/buffer/bufmgr.c, BgBufferSync()"
     for name, value, reason, formula in (
         (
@@ -102,8 +98,8 @@ def derive_writer(draft: Draft) -> None:
         (
             "bgwriter_lru_maxpages",
             str(max(100, min(1000, round(ceiling)))),
-            "it writes only pages that are soon to be evicted; this ceiling is high enough that sessions seldom write them.",
-            "write bandwidth / 8 kB × bgwriter_delay, from 100 to 1000",
+            "it writes only pages that are soon to be evicted, in each round as many as the disk takes meanwhile, and no fewer than the built-in 100.",
+            "random write IOPS, or write bandwidth / 8 kB where that is less, × bgwriter_delay, from 100 to 1000",
         ),
     ):
         draft.put(
@@ -112,7 +108,7 @@ def derive_writer(draft: Draft) -> None:
             layer=Layer.BACKGROUND_WRITER,
             reason=reason,
             formula=formula,
-            inputs=(subject.dataset, subject.disk.write_bytes_per_s),
+            inputs=(subject.dataset, disk.random_write_iops, disk.write_bytes_per_s),
             source=shared_source,
             trades="a page that changes again soon is written twice",
         )

@@ -9,13 +9,15 @@ import math
 
 from pgdyno.tune.draft import MB, Draft, round_down
 from pgdyno.tune.memory import reserve_bytes, shared_bytes, sum_memory, total_bytes, uses_huge_pages
-from pgdyno.tune.types import Known, Layer, Origin, Target
+from pgdyno.tune.types import Known, Layer, Target
 
+_NR_HUGEPAGES = "vm.nr_hugepages"
 _VM = "Linux, Documentation/admin-guide/sysctl/vm.rst"
 _SYSCTL = "Linux, Documentation/admin-guide/sysctl/kernel.rst"
 _MANUAL = "PostgreSQL 18 manual, section 18.4"
-# Source: Linux, mm/page-writeback.c: what vm.dirty_ratio and vm.dirty_background_ratio are when nothing sets them.
-_STOCK_BACKGROUND_RATIO = 0.1
+# Source: Linux, mm/page-writeback.c: shares of what may become dirty, which is the free memory and the files' cache, when
+# nothing sets them; bytes count where they are not 0.
+_STOCK_BACKGROUND_RATIO, _STOCK_DIRTY_RATIO = 0.1, 0.2
 _LEAST_BACKGROUND_BYTES = 64 * MB
 # Between the two limits writers go on while the kernel writes back; Source: balance_dirty_pages(), as above, begins to
 # slow them halfway.
@@ -30,6 +32,7 @@ def derive_kernel(draft: Draft) -> None:
         draft.notes.append(
             "kernel settings belong to the machine that the container runs on: derive them there, with its own memory."
         )
+    if draft.subject.kernel.is_given:
         return
     _put_huge_pages(draft)
     _put_dirty(draft)
@@ -72,14 +75,22 @@ def _put_sysctl(
 def _put_huge_pages(draft: Draft) -> None:
     if not uses_huge_pages(draft):
         return
-    page_bytes = draft.subject.kernel.huge_page_bytes
+    kernel = draft.subject.kernel
+    how = "/proc/meminfo: used or reserved, less the server's"
+    others = Known.measured("huge pages of others", kernel.others_huge_pages, "count", how)
+    pages = math.ceil(shared_bytes(draft) / kernel.huge_page_bytes) + kernel.others_huge_pages
+    now = kernel.sysctls.get(_NR_HUGEPAGES, "0")
+    if int(now) > pages:
+        draft.notes.append(
+            f"{_NR_HUGEPAGES} is {now} now, and the set makes it less: where a program needs them that does not run now, add its own."
+        )
     _put_sysctl(
         draft,
-        "vm.nr_hugepages",
-        str(math.ceil(shared_bytes(draft) / page_bytes)),
+        _NR_HUGEPAGES,
+        str(pages),
         reason="all shared memory fits in huge pages: sessions need almost no page tables, and the CPU looks up addresses faster.",
-        formula=f"shared memory (estimated) / {page_bytes // MB} MB",
-        inputs=(draft.subject.memory, draft.subject.connections),
+        formula=f"shared memory (estimated) / {kernel.huge_page_bytes // MB} MB, and what others have",
+        inputs=(draft.subject.memory, draft.subject.connections, *([others] if kernel.others_huge_pages else [])),
         source=f"{_MANUAL}.5 “Linux Huge Pages”",
         trades="no other program can use this memory, even while the server is down",
     )
@@ -88,14 +99,28 @@ def _put_huge_pages(draft: Draft) -> None:
 def _put_dirty(draft: Draft) -> None:
     subject = draft.subject
     rate = subject.disk.write_bytes_per_s
-    most = subject.memory.value * _STOCK_BACKGROUND_RATIO
-    background = round_down(min(most, max(_LEAST_BACKGROUND_BYTES, rate.value * subject.stall_s.value)))
+    wanted = max(_LEAST_BACKGROUND_BYTES, rate.value * subject.stall_s.value)
+    stock = _STOCK_BACKGROUND_RATIO * subject.memory.value
+    get = subject.kernel.sysctls.get
+    is_stock = (
+        get("vm.dirty_background_bytes", "0") == get("vm.dirty_bytes", "0") == "0"
+        and int(get("vm.dirty_background_ratio", "0")) <= 100 * _STOCK_BACKGROUND_RATIO
+        and int(get("vm.dirty_ratio", "0")) <= 100 * _STOCK_DIRTY_RATIO
+    )
+    if is_stock and wanted >= stock:
+        draft.notes.append(
+            "vm.dirty_background_bytes and vm.dirty_bytes are left alone: this disk writes what the kernel itself lets pile up, a "
+            "tenth of the memory at most, within the allowed stall."
+        )
+        return
+    background = round_down(min(stock, wanted))
+    dirty = round_down(min(_STOCK_DIRTY_RATIO * subject.memory.value, _BURST * background))
     shared_source = f"{_VM}, dirty_bytes, dirty_background_bytes; mm/page-writeback.c, balance_dirty_pages()"
     _put_sysctl(
         draft,
         "vm.dirty_background_bytes",
         f"{background:.0f}",
-        reason="the kernel starts writing back early, so that a flush never waits longer than the allowed stall for what piled up.",
+        reason="the kernel starts writing back early, so that a flush waits no longer than the allowed stall for what piled up, while that is written in sequence.",
         formula="sequential write bandwidth × allowed stall, at least 64 MB, at most a tenth of the memory",
         inputs=(rate, subject.stall_s, subject.memory),
         source=shared_source,
@@ -104,9 +129,9 @@ def _put_dirty(draft: Draft) -> None:
     _put_sysctl(
         draft,
         "vm.dirty_bytes",
-        f"{_BURST * background:.0f}",
-        reason="four times as much may pile up in a burst before the kernel makes the writing processes wait.",
-        formula="4 × vm.dirty_background_bytes",
+        f"{dirty:.0f}",
+        reason="so much may pile up in a burst before the kernel makes the writing processes wait.",
+        formula="4 × vm.dirty_background_bytes, at most a fifth of the memory",
         inputs=(rate, subject.stall_s, subject.memory),
         source=shared_source,
         trades="programs that write much wait sooner than at the kernel's default, a fifth of the memory",
@@ -132,25 +157,30 @@ def _put_swappiness(draft: Draft) -> None:
 
 def _put_overcommit(draft: Draft) -> None:
     """Only where the promises that are made already are seen to be kept; a limit below them stops every program."""
-    subject = draft.subject
-    committed = subject.kernel.committed_bytes
-    huge = shared_bytes(draft) if uses_huge_pages(draft) else 0.0
-    ordinary = subject.memory.value - huge
-    limit = ordinary - reserve_bytes(subject) / 2
-    ours = total_bytes(sum_memory(subject, draft.values())) - huge - reserve_bytes(subject)
-    if committed is None and subject.memory.origin is Origin.MEASURED:
+    subject, kernel = draft.subject, draft.subject.kernel
+    if kernel.committed_bytes is None:
         draft.notes.append(
             "vm.overcommit_memory is left alone: how much memory other programs have reserved (Committed_AS) cannot be seen."
+            if subject.disk.path
+            else "vm.overcommit_memory, vm.swappiness and kernel.numa_balancing are left alone: what other programs have reserved, "
+            "swap and NUMA nodes of a machine that is not here are not known."
         )
         return
+    committed = Known.measured("Committed_AS", kernel.committed_bytes, "bytes", "/proc/meminfo")
+    pool = draft.decided.get(_NR_HUGEPAGES)
+    pages = int(pool.value if pool else kernel.sysctls.get(_NR_HUGEPAGES, "0"))
+    ordinary = subject.memory.value - pages * kernel.huge_page_bytes
+    limit = ordinary - reserve_bytes(subject) / 2
+    in_pool = shared_bytes(draft) if pool else 0.0
+    ours = total_bytes(sum_memory(subject, draft.values())) - in_pool - reserve_bytes(subject)
     # What others have been promised may come to be twice as much.
-    if 2 * (committed or 0) + ours > limit + subject.kernel.swap_bytes:
+    if 2 * committed.value + ours > limit + kernel.swap_bytes:
         draft.notes.append(
             "vm.overcommit_memory is left alone: what runs here, a server among it, has reserved so much memory that a limit could stop it."
         )
         return
     source = f"{_MANUAL}.4 “Linux Memory Overcommit”; {_VM}, overcommit_memory"
-    inputs = (subject.memory, subject.connections)
+    inputs = (subject.memory, subject.connections, committed)
     # The ratio first: with the built-in half, the other would stop programs for a moment.
     _put_sysctl(
         draft,
@@ -186,6 +216,7 @@ def _put_numa(draft: Draft) -> None:
             formula=f"0 on {kernel.numa_nodes} nodes",
             inputs=(draft.subject.memory,),
             source=f"{_VM}, zone_reclaim_mode",
+            trades="memory farther away, while files fill what is near",
         )
     _put_sysctl(
         draft,
@@ -200,15 +231,17 @@ def _put_numa(draft: Draft) -> None:
 
 
 def _put_scheduling(draft: Draft) -> None:
-    if draft.subject.kernel.sysctls.get("kernel.sched_autogroup_enabled") == "1":
+    name = "kernel.sched_autogroup_enabled"
+    if draft.subject.kernel.sysctls.get(name) == "1":
         _put_sysctl(
             draft,
-            "kernel.sched_autogroup_enabled",
+            name,
             "0",
             reason="started from a terminal, all sessions of the server would share one group's CPU time.",
             formula="0 where the kernel has it",
             inputs=(draft.subject.cpus,),
             source="Linux, sched(7), “The autogroup feature”",
+            trades="terminals share the CPU time by their processes, no longer evenly",
         )
 
 

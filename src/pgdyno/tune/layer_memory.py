@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from pgdyno.tune.draft import GB, MB, Draft, round_down, round_up, size
+from pgdyno.tune.draft import GB, KB, MB, Draft, round_down, round_up, size
+from pgdyno.tune.layer_huge_pages import put_given_pages, put_huge_pages
 from pgdyno.tune.memory import (
+    MOST_WAL_BUFFERS_BYTES,
     cacheable_bytes,
+    has_page_tables,
+    list_kept,
     sum_memory,
     too_much,
     total_bytes,
-    uses_huge_pages,
     wal_buffers_bytes,
 )
 from pgdyno.tune.types import Layer, Origin, Subject, WorkloadClass
@@ -28,6 +31,7 @@ _SHARE_OF_DATA = 1 / 16
 _LEAST_BUFFERS_BYTES = 128 * MB
 # Below it a server starts and is not worth running.
 _SMALLEST_BYTES = 16 * MB
+_BUILT_IN_WORK_MEM, _LEAST_WORK_MEM = 4 * MB, 64 * KB
 # Beyond this, queries of the class gain nothing to speak of; log_temp_files tells of those that would.
 _WORK_MEM_MOST = {
     WorkloadClass.OLTP_WRITE: 16 * MB,
@@ -56,8 +60,9 @@ _MANUAL = "PostgreSQL 18 manual, section 19.4.1 “Memory”"
 
 def derive_memory(draft: Draft) -> None:
     """Decide what memory goes where; connections, workers and vacuums are decided."""
+    put_given_pages(draft, choose_buffers(draft.subject)[0])
     _put_buffers(draft)
-    _put_huge_pages(draft)
+    put_huge_pages(draft)
     _put_maintenance(draft)
     _put_wal_buffers(draft)
     _put_work_mem(draft)
@@ -72,17 +77,18 @@ def _put_buffers(draft: Draft) -> None:
     value = _largest(fits, wanted, least=_SMALLEST_BYTES)
     if value is None:
         # Nothing that is worth running fits: the sum says why.
-        raise too_much(
-            subject, sum_memory(subject, {**least, **draft.values(), "shared_buffers": size(_SMALLEST_BYTES)})
-        )
+        raise too_much(subject, {**least, "shared_buffers": size(_SMALLEST_BYTES), **draft.values()})
     if draft.is_fixed("shared_buffers") and draft.number("shared_buffers") > _WHOLE_SHARE * subject.memory.value:
         draft.notes.append(
             f"shared_buffers = {draft.text('shared_buffers')}, which you set, leaves less than half of the memory to the "
             "kernel's cache, to sorts and to all other programs."
         )
     if value < wanted:
-        reason = "connections, sorts and maintenance leave no more in the worst case."
-        formula = f"{formula}; then less until the worst-case sum fits the memory"
+        tables = " with their page tables" if has_page_tables(draft) else ""
+        reason = f"connections{tables}, sorts and maintenance leave no more in the worst case."
+        formula = (
+            f"{formula}; then less until the worst-case sum fits the memory, page tables with it unless huge_pages = on"
+        )
     draft.put(
         "shared_buffers",
         size(value),
@@ -115,8 +121,8 @@ def choose_buffers(subject: Subject) -> tuple[float, str, str]:
     # Scans of large tables go through a ring of a few pages: such data gain nothing from lying here whole.
     most = start if subject.workload is WorkloadClass.ANALYTIC else _WHOLE_SHARE * memory
     if whole <= most:
-        value = min(round_up(max(whole, min(start, max(4 * data, GB)))), round_down(max(most, start)))
-        formula = "data × 1.1, but as much as memory / 4 up to data × 4 or 1 GB; up to memory / 2, analytic memory / 4"
+        value = min(round_up(max(whole, min(start, max(2 * data, GB)))), round_down(max(most, start)))
+        formula = "data × 1.1, but as much as memory / 4 up to data × 2 or 1 GB; up to memory / 2, analytic memory / 4"
         return value, "it holds all data, with room to grow.", formula
     cacheable = cacheable_bytes(subject)
     value = round_down(min(start, max(_LEAST_BUFFERS_BYTES, cacheable - whole, data * _SHARE_OF_DATA)))
@@ -128,16 +134,24 @@ def choose_buffers(subject: Subject) -> tuple[float, str, str]:
 
 
 def _least_values(draft: Draft) -> dict[str, str]:
-    """What is small enough for any machine, of what is not decided yet."""
-    least = size(max(MB, min(64 * MB, round_down(draft.subject.memory.value / 32))))
-    return {"work_mem": "1MB", "maintenance_work_mem": least, "autovacuum_work_mem": least}
+    """What is small enough for any machine, of what is not decided yet; sorts give way before shared_buffers of 128 MB do."""
+    memory = draft.subject.memory.value
+    upkeep = size(max(MB, min(64 * MB, round_down(memory / 32))))
+    least = {"maintenance_work_mem": upkeep, "autovacuum_work_mem": upkeep}
+    usual = {**least, "work_mem": size(max(MB, min(_BUILT_IN_WORK_MEM, round_down(memory / 512))))}
+    is_room = _fits(draft.subject, {"shared_buffers": size(_LEAST_BUFFERS_BYTES), **usual, **draft.values()})
+    return usual if is_room else {**least, "work_mem": "1MB"}
+
+
+def _fits(subject: Subject, values: Mapping[str, str]) -> bool:
+    return total_bytes(sum_memory(subject, values)) <= subject.memory.value
 
 
 def _fit(subject: Subject, values: Mapping[str, str], name: str) -> Callable[[float], bool]:
     """Whether a value of one setting fits the memory, with those of the others."""
 
     def fits(value: float) -> bool:
-        return total_bytes(sum_memory(subject, {**values, name: size(value)})) <= subject.memory.value
+        return _fits(subject, {**values, name: size(value)})
 
     return fits
 
@@ -150,21 +164,6 @@ def _largest(fits: Callable[[float], bool], wanted: float, *, least: float) -> f
             return value
         value = round_down(value * 0.9)
     return least if fits(least) else None
-
-
-def _put_huge_pages(draft: Draft) -> None:
-    if uses_huge_pages(draft):
-        draft.put(
-            "huge_pages",
-            "try",
-            layer=Layer.MEMORY,
-            reason="the server uses the pages that vm.nr_hugepages reserves, and still starts if they are missing.",
-            formula="try where shared_buffers is at least 256 MB and the machine is no container",
-            inputs=(draft.subject.memory,),
-            source=f"{_MANUAL}, huge_pages; section 18.4.5 “Linux Huge Pages”",
-            trades="with `try` nothing says that they were not to be had: see huge_pages_status (17 and later)",
-            is_worth_a_word=True,
-        )
 
 
 def _put_maintenance(draft: Draft) -> None:
@@ -204,7 +203,7 @@ def _put_wal_buffers(draft: Draft) -> None:
     rate = subject.wal_bytes_per_s
     if rate is None:
         return
-    wanted = round_down(min(rate.value * 0.2, 256 * MB, subject.memory.value / 64))
+    wanted = round_down(min(rate.value * 0.2, MOST_WAL_BUFFERS_BYTES, subject.memory.value / 64))
     if wanted > wal_buffers_bytes(draft):
         draft.put(
             "wal_buffers",
@@ -214,7 +213,7 @@ def _put_wal_buffers(draft: Draft) -> None:
             formula="WAL rate × 0.2 s (wal_writer_delay), at most 256 MB and memory / 64",
             inputs=(rate, subject.memory),
             source="PostgreSQL 18 manual, section 19.5.1, wal_buffers; src/backend/access/transam/xlog.c, AdvanceXLInsertBuffer()",
-            trades="",
+            trades="that much shared memory, always",
         )
 
 
@@ -227,15 +226,21 @@ def _put_work_mem(draft: Draft) -> None:
 
     per_byte = (need(2 * MB) - need(MB)) / MB
     rest = max(0.0, subject.memory.value - need(MB) + per_byte * MB)
-    most = _WORK_MEM_MOST[subject.workload]
-    share = _WORK_SHARE[subject.workload]
-    wanted = min(most, max(share * rest / per_byte, min(4 * MB, rest / per_byte))) if per_byte else most
+    most, share = _WORK_MEM_MOST[subject.workload], _WORK_SHARE[subject.workload]
+    whole = rest / per_byte
+    least = min(_BUILT_IN_WORK_MEM, whole)
+    wanted = min(most, max(share * whole, least))
+    reason = f"all sorts and hashes at once take at most {share:.0%} of the memory that is left, and each at most {format_bytes(most)}, enough for {_CLASS_WORDS[subject.workload]}."
+    if share * whole < least:
+        reason = f"memory is short: all sorts and hashes at once take {least / whole:.0%} of what is left, so that each has the built-in 4 MB, or as much of it as there is."
+        if kept := list_kept(draft):
+            draft.notes.append(f"the server's own {kept} makes memory short in the worst case: --set replaces it.")
     draft.put(
         "work_mem",
-        size(max(64 * 1024, round_down(wanted))),
+        size(max(_LEAST_WORK_MEM, round_down(wanted))),
         layer=Layer.MEMORY,
-        reason=f"all sorts and hashes at once take at most {share:.0%} of the memory that is left, and each at most {format_bytes(most)}, enough for {_CLASS_WORDS[subject.workload]}.",
-        formula=f"(memory - all else in the worst case) × {share:g} / (sessions at work × work areas × hash_mem_multiplier), at most {format_bytes(most)}",
+        reason=reason,
+        formula=f"left = (memory - all else in the worst case) / ((sessions at work + parallel workers) × work areas × hash_mem_multiplier); the larger of left × {share:g} and the smaller of left and 4 MB; from 64 kB to {format_bytes(most)}",
         inputs=(subject.memory, subject.connections, subject.active),
         source=f"{_MANUAL}, work_mem, hash_mem_multiplier",
         trades="a query with many sorts takes it many times",

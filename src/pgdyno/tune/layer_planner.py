@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from pgdyno.tune.draft import GB, Draft
+from pgdyno.tune.draft import GB, MB, Draft
 from pgdyno.tune.memory import cacheable_bytes
 from pgdyno.tune.types import Known, Layer, Origin, WorkloadClass
 from pgdyno.units import PAGE_BYTES
@@ -17,8 +17,9 @@ _BUILT_IN_RANDOM_COST = 4.0
 _LEAST_RANDOM_COST = 1.1
 # Source: PostgreSQL 18 manual, section 19.10.2: vacuum_cost_page_dirty, and 2 ms of autovacuum_vacuum_cost_delay.
 _DIRTY_COST, _DELAY_S = 20, 0.002
+_BUILT_IN_COST_LIMIT = 200
 _VACUUM_SHARE = 0.25
-_DEAD_BYTES = 2 * GB
+_DEAD_BYTES, _BYTES_PER_WORKER = 2 * GB, 256 * MB
 
 
 def derive_planner(draft: Draft) -> None:
@@ -73,9 +74,11 @@ def derive_autovacuum(draft: Draft) -> None:
     """Decide how much autovacuum may do at once, and from when on; before memory."""
     subject, disk = draft.subject, draft.subject.disk
     limit = _VACUUM_SHARE * disk.write_bytes_per_s.value / PAGE_BYTES * _DIRTY_COST * _DELAY_S
+    # By -1 it is vacuum_cost_limit, wherever that was set to.
+    is_built_in_right = limit <= 250 and draft.number("vacuum_cost_limit") == _BUILT_IN_COST_LIMIT
     draft.put(
         "autovacuum_vacuum_cost_limit",
-        str(min(10_000, max(200, round(limit / 100) * 100))) if limit > 250 else "-1",
+        "-1" if is_built_in_right else str(min(10_000, max(_BUILT_IN_COST_LIMIT, round(limit / 100) * 100))),
         layer=Layer.AUTOVACUUM,
         reason="vacuum may use a quarter of the disk's write bandwidth; slower, it may never catch up.",
         formula="write bandwidth / 4 / 8 kB × vacuum_cost_page_dirty × autovacuum_vacuum_cost_delay, from 200 to 10000",
@@ -85,11 +88,11 @@ def derive_autovacuum(draft: Draft) -> None:
     )
     draft.put(
         "autovacuum_max_workers",
-        str(min(10, max(3, math.floor(subject.cpus.value / 8)))),
+        str(min(10, max(3, math.floor(min(subject.cpus.value / 8, subject.memory.value / _BYTES_PER_WORKER))))),
         layer=Layer.AUTOVACUUM,
         reason="with more CPUs come more tables to vacuum at once; the workers share one cost limit.",
-        formula="CPUs / 8, from 3 to 10",
-        inputs=(subject.cpus,),
+        formula="CPUs / 8, at most one for each 256 MB of memory, from 3 to 10",
+        inputs=(subject.cpus, subject.memory),
         source="PostgreSQL 18 manual, section 19.10.1, autovacuum_max_workers",
         trades="memory for each",
     )
@@ -108,7 +111,7 @@ def _put_scale_factors(draft: Draft, data: Known) -> None:
             name,
             f"{min(most, max(0.02, share * most / 0.2)):.2f}",
             layer=Layer.AUTOVACUUM,
-            reason=f"in a table as large as all data, {most:.0%} would be too many {what}.",
+            reason=f"in a table as large as all data, a larger share would be too many {what}.",
             formula=f"{2 * most / 0.2:.0f} GB / data, from 0.02 to {most:g}",
             inputs=(data,),
             source=f"PostgreSQL 18 manual, section 19.10.1, {name}; section 24.1 “Routine Vacuuming”",

@@ -15,6 +15,8 @@ _PEAK_PER_CPU = 2
 _MANY_PER_CPU = 16
 # What one more connection may take where nobody asked for it, and one more worker's sorts and hashes.
 _BYTES_PER_ASSUMED, _BYTES_PER_WORKER = 16 * MB, 128 * MB
+# Likewise where queries sort and hash.
+_BYTES_PER_ASSUMED_SORTING = 32 * MB
 _WORKERS_SECTION = "PostgreSQL 18 manual, section 19.4.6 “Worker Processes”"
 
 
@@ -24,10 +26,17 @@ def derive_connections(draft: Draft) -> None:
     expected = subject.connections.value
     if subject.connections.origin is Origin.ASSUMED:
         # Nobody asked for a number: no restart for a little more of it.
-        borne = max(1, subject.memory.value // _BYTES_PER_ASSUMED)
+        is_sorting = subject.workload in {WorkloadClass.MIXED, WorkloadClass.ANALYTIC}
+        each = _BYTES_PER_ASSUMED_SORTING if is_sorting else _BYTES_PER_ASSUMED
+        known = 1 if subject.active.origin is Origin.ASSUMED else subject.active.value
+        borne = max(known, subject.memory.value // each)
         expected = value = math.ceil(min(expected, borne) / 10) * 10
         reason = "nobody said how many connections are needed: the built-in number, or fewer where memory is short."
-        formula = "as built in, at most one for each 16 MB of memory, in tens"
+        formula = "as built in, at most one for each 16 MB of memory (mixed and analytic work 32 MB) or known to be at work, in tens"
+    elif subject.connections.origin is Origin.MEASURED:
+        value = int(expected)
+        reason = "the server's own, which is kept; `--connections N` derives another."
+        formula = "as it is"
     else:
         spare = max(5, math.ceil(expected / 10))
         value = math.ceil((expected + spare + draft.number("superuser_reserved_connections")) / 10) * 10
@@ -59,9 +68,10 @@ def derive_parallelism(draft: Draft) -> None:
     _put_workers(
         draft,
         "max_worker_processes",
-        max(8, most + 4),
+        # Whoever raised it has extensions, subscriptions or standbys that start no more with fewer.
+        max(8, most + 4, int(draft.number("max_worker_processes"))),
         "parallel queries need their workers, and extensions and logical replication some more.",
-        "max_parallel_workers + 4, at least 8",
+        "max_parallel_workers + 4, at least 8 and what the server has",
     )
     _put_workers(
         draft,
@@ -129,6 +139,8 @@ def derive_logging(draft: Draft) -> None:
             trades="lines in the log",
         )
     clock = draft.subject.clock_read_s
+    if draft.text("track_io_timing") == "on":
+        return
     if clock is None or clock.value > _CHEAP_CLOCK_S:
         slow = "how fast this clock is read was not measured" if clock is None else "reading this clock is slow"
         draft.notes.append(f"track_io_timing is left off: {slow}; `pg_test_timing` tells.")

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pgdyno.tune.checkpoints import wal_rate
+from pgdyno.tune.disk_classes import find_read_latency
 from pgdyno.tune.draft import KB, Draft, round_down
 from pgdyno.tune.types import Device, Disk, DiskKind, Layer, Target, WorkloadClass
 
 _BLOCK = "Linux, Documentation/block"
 # A page, a run of them that a scan asks for at once, and alignment. Source: PostgreSQL's io_combine_limit.
 _LEAST_CHUNK_KB = 128
-_READ_AHEAD_MOST_KB = 4096
+# Source: Linux, include/linux/pagemap.h, VM_READAHEAD_PAGES.
+_READ_AHEAD_STOCK_KB, _READ_AHEAD_MOST_KB = 128, 4096
 # A network disk does a few thousand requests a second: a queue that lets reads go first costs nothing there.
 _SCHEDULERS = {DiskKind.HDD: "mq-deadline", DiskKind.LOCAL_SSD: "none"}
 # Share of the disk's write bandwidth that the WAL may take before data and WAL hold each other up.
@@ -20,7 +22,7 @@ _WAL_SHARE = 0.15
 
 def derive_storage(draft: Draft) -> None:
     """Decide what is known of the devices, and advise on the rest."""
-    if not draft.subject.kernel.is_container:
+    if not draft.subject.kernel.is_given:
         _put_schedulers(draft)
         _put_read_ahead(draft)
     for role, disk in _roles(draft):
@@ -65,32 +67,47 @@ def _put_schedulers(draft: Draft) -> None:
             formula="mq-deadline for disks that seek, none for local SSDs; network disks keep theirs",
             inputs=(disk.random_read_iops,),
             source=f"{_BLOCK}/switching-sched.rst",
+            trades="CPU time for each request" if seeks else "no process's requests go before another's",
         )
 
 
 def _put_read_ahead(draft: Draft) -> None:
     if draft.subject.workload not in {WorkloadClass.ANALYTIC, WorkloadClass.MIXED}:
         return
-    for _, disk in _roles(draft):
-        if not disk.devices or disk.devices[0].read_ahead_kb is None:
-            continue
-        top = disk.devices[0]
-        stripe_kb = max((2 * (one.chunk_kb or 0) * one.data_disks for one in disk.devices), default=0)
+    for role, disk in _roles(draft):
+        top, latency = next(iter(disk.devices), None), find_read_latency(disk)
+        stripe_kb = max((_chunk_kb(one) * one.data_disks for one in disk.devices if one.data_disks > 1), default=0)
         # Source: bandwidth × delay: what must be under way for a sequential read never to wait.
-        flight_kb = disk.read_bytes_per_s.value * max(disk.flush_s.value, 0.5e-3) * 2 / KB
-        wanted = int(min(_READ_AHEAD_MOST_KB, max(128, stripe_kb, round_down(flight_kb))))
-        if wanted > (top.read_ahead_kb or 0):
-            draft.put_outside(
+        flight_kb = disk.read_bytes_per_s.value * latency.value / KB
+        wanted = int(min(_READ_AHEAD_MOST_KB, max(_READ_AHEAD_STOCK_KB, 2 * stripe_kb, round_down(2 * flight_kb))))
+        if not disk.path:
+            now, name, value, target = _READ_AHEAD_STOCK_KB, f"read-ahead of {role}", f"{wanted} kB", Target.STORAGE
+        elif top is not None and top.read_ahead_kb is not None:
+            now, name, value, target = (
+                top.read_ahead_kb,
                 f"block/{top.name}/queue/read_ahead_kb",
                 str(wanted),
-                target=Target.SYSFS,
+                Target.SYSFS,
+            )
+        else:
+            continue
+        if wanted > now:
+            draft.put_outside(
+                name,
+                value,
+                target=target,
                 layer=Layer.STORAGE,
                 reason="with more read-ahead a table scan keeps all disks of the device busy.",
-                formula="2 × read bandwidth × latency, at least two stripes, at most 4 MB; never less than it is",
-                inputs=(disk.read_bytes_per_s, disk.flush_s),
+                formula="2 × read bandwidth × random read latency, at least two stripes and 128 kB, at most 4 MB; never less than it is",
+                inputs=(disk.read_bytes_per_s, latency),
                 source=f"{_BLOCK}/queue-sysfs.rst, read_ahead_kb",
                 trades="pages that nobody asks for, where files are read in pieces",
             )
+
+
+def _chunk_kb(array: Device) -> int:
+    """What the set makes of it: of a smaller one, and of one that is still to be chosen, the least that is advised."""
+    return max(array.chunk_kb or 0, _LEAST_CHUNK_KB)
 
 
 def _advise(
@@ -121,22 +138,23 @@ def _advise_filesystem(draft: Draft, role: str, disk: Disk) -> None:
         reason="reading a file should not cause a write.",
         formula="noatime on every file system",
         source="Linux, mount(8), noatime",
+        trades="nobody can ask when a file was last read",
     )
-    array = next((one for one in disk.devices if one.chunk_kb and one.data_disks > 1), None)
-    if array is None or array.chunk_kb is None:
+    array = next((one for one in disk.devices if one.data_disks > 1), None)
+    if array is None or (disk.path and array.chunk_kb is None):
         return
-    if array.chunk_kb < _LEAST_CHUNK_KB:
+    chunk, disks = _chunk_kb(array), array.data_disks
+    if chunk != array.chunk_kb:
         _advise(
             draft,
             disk,
-            f"chunk of {array.name}",
-            f"{_LEAST_CHUNK_KB}K",
+            f"chunk of {role}",
+            f"{chunk}K",
             reason="a read of a few pages in a row then needs one disk, not two.",
-            formula="at least io_combine_limit, 128 kB",
+            formula="at least 128 kB, the built-in io_combine_limit",
             source="Linux, md(4); PostgreSQL 18 manual, section 19.4.5, io_combine_limit",
-            trades="the array must be made anew",
+            trades=f"{array.name} must be made anew" if array.chunk_kb else "",
         )
-    chunk, disks = array.chunk_kb, array.data_disks
     options = {
         "xfs": f"-d su={chunk}k,sw={disks}",
         "ext4": f"-E stride={chunk // 4},stripe_width={chunk // 4 * disks}",

@@ -8,7 +8,9 @@ from __future__ import annotations
 import math
 
 from pgdyno.errors import SpecError
+from pgdyno.facts.gucs import read_value
 from pgdyno.tune.checkpoints import (
+    COMPRESSIONS,
     SEGMENT_BYTES,
     recovery_s,
     wal_by_disk_bytes,
@@ -18,17 +20,16 @@ from pgdyno.tune.checkpoints import (
     wal_rate,
 )
 from pgdyno.tune.draft import GB, MB, Draft, round_down, round_up, size
-from pgdyno.tune.types import Layer, Origin, WorkloadClass
+from pgdyno.tune.types import Known, Layer, Origin, WorkloadClass
 from pgdyno.units import PAGE_BYTES, format_bytes
 
 _LONGEST_S, _SHORTEST_S = 1800.0, 300.0
+# A recovery that takes longer is nobody's wish.
+_LONGEST_ADVICE_MIN = 60
 # A checkpoint shall be begun by the clock, not by WAL: room for a busier hour.
 _HEADROOM = 1.25
 _STOCK_MAX_WAL_BYTES, _STOCK_MIN_WAL_BYTES = 1 * GB, 80 * MB
 _COW_FILESYSTEMS = {"btrfs", "zfs", "bcachefs"}
-# More CPU time than without, and what is left, of the image of a page; the mean of pgbench's rows, random letters and
-# sentences. Source: PostgreSQL 15 on an AMD EPYC; docs/derivation.md has the figures and how they were got.
-_COMPRESSIONS = {"off": (0.0, 1.0), "lz4": (4.5e-6, 0.49), "zstd": (33e-6, 0.33), "pglz": (74e-6, 0.50)}
 # A session waits for its own CPU time, while many share a write to the disk. Also where the data do not fit the memory:
 # what binds there is how often the disk can be asked, and the WAL is written in few large pieces.
 _CPU_WEIGHT = 2.0
@@ -44,10 +45,11 @@ def derive_wal(draft: Draft) -> None:
         SpecError: A max_wal_size that the user insists on does not fit the disk.
     """
     _check_room(draft)
+    # First, since it says how many pages a recovery has to write.
+    _put_compression(draft)
     _put_max_wal(draft)
     _put_timeout(draft)
     _put_min_wal(draft)
-    _put_compression(draft)
     _put_commit_delay(draft)
     _put_cow(draft)
 
@@ -68,7 +70,7 @@ def _put_max_wal(draft: Draft) -> None:
     rate, target = wal_rate(subject), draft.number("checkpoint_completion_target")
     longest_s = draft.number("checkpoint_timeout") if draft.is_fixed("checkpoint_timeout") else _LONGEST_S
     wanted = max(_STOCK_MAX_WAL_BYTES, rate.value * longest_s * (1 + target) * _HEADROOM)
-    by_disk, by_recovery = wal_by_disk_bytes(subject), wal_by_recovery_bytes(subject)
+    by_disk, by_recovery = wal_by_disk_bytes(subject), wal_by_recovery_bytes(subject, compression_of(draft))
     if by_recovery < _STOCK_MAX_WAL_BYTES and subject.recovery_s.origin is Origin.ASSUMED:
         # Nobody asked for it: no worse than a server that nobody has tuned.
         by_recovery = _STOCK_MAX_WAL_BYTES
@@ -91,7 +93,7 @@ def _put_max_wal(draft: Draft) -> None:
         layer=Layer.WAL,
         reason=reason,
         formula="WAL rate × 30 min × (1 + checkpoint_completion_target) × 1.25, at most what recovery in time and 1/4 of the free space (0.6 of an own volume's) allow",
-        inputs=(rate, subject.recovery_s, wal_disk(subject).free_bytes, subject.dataset),
+        inputs=(rate, subject.recovery_s, wal_disk(subject).free_bytes, subject.dataset, *_image_left(draft)),
         source=f"{_CONFIGURATION}; src/backend/access/transam/xlog.c, CalculateCheckpointSegments()",
         trades="space for WAL, and a longer recovery after a crash",
         is_worth_a_word=True,
@@ -102,9 +104,11 @@ def _describe_bound(draft: Draft, held_bytes: float, wanted_bytes: float) -> str
     """What a recovery time that nobody asked for costs."""
     subject, target = draft.subject, draft.number("checkpoint_completion_target")
     allowed, wish = _words(subject.recovery_s.value), "say with --recovery how long it may take"
-    minutes = math.ceil(recovery_s(subject, wanted_bytes) / 60)
+    minutes = math.ceil(recovery_s(subject, wanted_bytes, compression_of(draft)) / 60)
     enough = f"{minutes}min allows all the WAL that load and disk can take"
-    if recovery_s(subject, held_bytes) > subject.recovery_s.value:
+    if minutes > _LONGEST_ADVICE_MIN:
+        enough = f"recovery from all the WAL that load and disk can take would last {math.ceil(minutes / 60)} h"
+    if recovery_s(subject, held_bytes, compression_of(draft)) > subject.recovery_s.value:
         longer = f"{size(held_bytes)} of max_wal_size is little, but recovery after a crash may take longer than {allowed} even so"
         return f"{longer}, which is assumed: {wish}; {enough}."
     every_s = wal_distance_bytes(held_bytes, target) / wal_rate(subject).value
@@ -153,18 +157,26 @@ def _put_compression(draft: Draft) -> None:
     guc = draft.guc("wal_compression")
     if guc is None or subject.workload is WorkloadClass.OLTP_READ:
         return
-    missing = subject.missing_values.get("wal_compression", ())
     bandwidth = wal_disk(subject).write_bytes_per_s
     costs = {
         name: _CPU_WEIGHT * cpu_s / subject.cpus.value + left * PAGE_BYTES / bandwidth.value
-        for name, (cpu_s, left) in _COMPRESSIONS.items()
-        if name in guc.values and name not in missing
+        for name, (cpu_s, left) in COMPRESSIONS.items()
+        if name in guc.values
     }
+    ideal = min(costs, key=costs.__getitem__)
+    missing = [name for name in costs if name in subject.missing_values.get("wal_compression", ())]
+    for name in missing:
+        del costs[name]
     best = min(costs, key=costs.__getitem__)
-    reason = "full-page images are most of the WAL after a checkpoint, and here writing them costs more than compressing them."
+    lack = f"; this build lacks {' and '.join(missing)}" if missing else ""
+    reason = f"full-page images are most of the WAL after a checkpoint, and here writing them costs more than compressing them{lack}."
     if best == "off":
         others = ", ".join(name for name in costs if name != "off")
-        reason = f"compressing full-page images with {others} would cost these CPUs more than it saves this disk."
+        reason = f"compressing full-page images with {others} would cost these CPUs more than it saves this disk{lack}."
+    if ideal in missing and not draft.is_fixed("wal_compression"):
+        draft.notes.append(
+            f"wal_compression would be {ideal}, which the PostgreSQL that this is derived for was built without: prefer a build that has it."
+        )
     draft.put(
         "wal_compression",
         best,
@@ -173,11 +185,26 @@ def _put_compression(draft: Draft) -> None:
         formula="least of 2 × CPU time / CPUs + bytes left / write bandwidth, for an image of 8 kB with off, lz4, zstd and pglz as far as the build has them",
         inputs=(subject.cpus, bandwidth),
         source="PostgreSQL 18 manual, section 19.5.1, wal_compression",
-        trades=f"{_COMPRESSIONS[best][0] * 1e6:.2g} µs of CPU time for each page's first change after a checkpoint"
+        trades=f"{COMPRESSIONS[best][0] * 1e6:.2g} µs of CPU time for each page's first change after a checkpoint"
         if best != "off"
         else "",
         is_worth_a_word=True,
     )
+
+
+def compression_of(draft: Draft) -> str:
+    """What wal_compression is, one of `COMPRESSIONS`; `on` is pglz."""
+    guc = draft.guc("wal_compression")
+    return "off" if guc is None else str(read_value(guc, draft.text(guc.name)))
+
+
+def _image_left(draft: Draft) -> tuple[Known, ...]:
+    """How much of a page's image reaches the WAL, where it is compressed."""
+    compression = compression_of(draft)
+    if compression == "off":
+        return ()
+    how = f"wal_compression = {compression}, the mean of three kinds of rows"
+    return (Known.assumed("share left of a page image", COMPRESSIONS[compression][1], "count", how),)
 
 
 def _put_commit_delay(draft: Draft) -> None:
@@ -195,9 +222,17 @@ def _put_cow(draft: Draft) -> None:
     filesystem = wal_disk(draft.subject).filesystem
     if filesystem not in _COW_FILESYSTEMS:
         return
-    for name, reason in (
-        ("wal_init_zero", "a copy-on-write file system gains nothing from files filled with zeros ahead."),
-        ("wal_recycle", "a copy-on-write file system writes new files as fast as old ones."),
+    for name, reason, trades in (
+        (
+            "wal_init_zero",
+            "a copy-on-write file system gains nothing from files filled with zeros ahead.",
+            "a full disk is noticed late",
+        ),
+        (
+            "wal_recycle",
+            "a copy-on-write file system writes new files as fast as old ones.",
+            "a file is created for each segment of WAL",
+        ),
     ):
         draft.put(
             name,
@@ -207,4 +242,5 @@ def _put_cow(draft: Draft) -> None:
             formula=f"off on {filesystem}",
             inputs=(wal_disk(draft.subject).free_bytes,),
             source=f"PostgreSQL 18 manual, section 19.5.1, {name}",
+            trades=trades,
         )

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 
 from pgdyno.errors import SpecError
 from pgdyno.facts.gucs import find_guc
-from pgdyno.tune.draft import MB, Draft
+from pgdyno.facts.shared_memory import choose_wal_buffers_bytes, estimate_other_shared_bytes
+from pgdyno.tune.draft import MB, Draft, size
 from pgdyno.tune.types import MemoryShare, Subject, WorkloadClass
 from pgdyno.units import format_bytes, unit_size
 
@@ -23,12 +24,6 @@ SESSION_BYTES = 2 * MB
 CACHES_BYTES = 4 * MB
 # Checkpointer, background writer, WAL writer, launcher, archiver, logger and the I/O workers.
 BACKGROUND_BYTES = 24 * MB
-# Descriptors, hash table and checkpointer's list for 8 kB, and what else grows with it.
-# Source: `postgres -C shared_memory_size` of 15, 16 and 18 at 128 MB to 384 GB of shared_buffers: 1.9 to 2.3 %.
-_PER_BUFFER_RATIO = 0.023
-# Source: the same, at 10 to 1000 connections.
-_SHARED_BASE_BYTES = 16 * MB
-_SHARED_PER_SESSION_BYTES = 100_000
 # A page of 4 kB takes 8 bytes of a process's page tables; a huge page takes none to speak of.
 _PAGE_TABLE_ENTRY_BYTES = 8
 # Sorts and hashes that a query of the class has at once. Source: the plans of TPC-B, TPC-C and TPC-H.
@@ -38,8 +33,12 @@ _AREAS = {
     WorkloadClass.MIXED: 2.0,
     WorkloadClass.ANALYTIC: 4.0,
 }
+# Settings that the sum counts and nothing derives.
+_KEPT_IN_SUM = ("temp_buffers", "hash_mem_multiplier", "logical_decoding_work_mem", "max_wal_senders")
 HUGE_PAGES_FROM_BYTES = 256 * MB
 """Of shared_buffers: below, what huge pages save is not worth reserving them."""
+MOST_WAL_BUFFERS_BYTES = 256 * MB
+"""The most that wal_buffers is derived to be."""
 
 
 def reserve_bytes(subject: Subject) -> float:
@@ -66,11 +65,16 @@ def shared_bytes(draft: Draft) -> float:
 def uses_huge_pages(draft: Draft) -> bool:
     """Whether huge pages are reserved for the shared memory."""
     is_enough = draft.number("shared_buffers") >= HUGE_PAGES_FROM_BYTES
-    return is_enough and not draft.subject.kernel.is_container and draft.text("huge_pages") != "off"
+    return is_enough and not draft.subject.kernel.is_given and draft.fixed.get("huge_pages") != "off"
+
+
+def has_page_tables(draft: Draft) -> bool:
+    """Whether the worst case counts page tables of ordinary pages: `try` may get no huge ones, and says nothing."""
+    return draft.text("huge_pages") != "on"
 
 
 def sum_memory(subject: Subject, settings: Mapping[str, str]) -> tuple[MemoryShare, ...]:
-    """What each part takes in the worst case; settings that are absent are as built in."""
+    """What each part takes in the worst case; settings that are absent are as the server has them, or built in."""
     draft = Draft(subject, settings)
     number = draft.number
     connections, buffers = number("max_connections"), number("shared_buffers")
@@ -81,14 +85,14 @@ def sum_memory(subject: Subject, settings: Mapping[str, str]) -> tuple[MemorySha
     maintenance = number("maintenance_work_mem")
     vacuum = maintenance if draft.text("autovacuum_work_mem") == "-1" else number("autovacuum_work_mem")
     vacuums = number("autovacuum_max_workers")
-    page_tables = 0.0 if uses_huge_pages(draft) else connections * _page_table_bytes(subject, buffers)
+    page_tables = connections * _page_table_bytes(subject, buffers) if has_page_tables(draft) else 0.0
     areas = f"{_AREAS[subject.workload]:g} work areas of {format_bytes(number('work_mem'))} × {number('hash_mem_multiplier'):g}"
     own = SESSION_BYTES + CACHES_BYTES
     lines = [
         ("shared_buffers", buffers, "as set"),
         ("other shared memory", _other_shared_bytes(draft), "wal_buffers, descriptors, locks; estimated"),
         ("connections", connections * SESSION_BYTES, f"{connections:.0f} × {format_bytes(SESSION_BYTES)}"),
-        ("page tables", page_tables, "8 bytes for each page of shared_buffers, in each connection"),
+        ("page tables", page_tables, "8 bytes for each page of shared_buffers, in each connection, without huge pages"),
         ("caches of sessions at work", at_work * CACHES_BYTES, f"{at_work} × {format_bytes(CACHES_BYTES)}"),
         ("sorts and hashes", at_work * area, f"{at_work} at work × {areas}"),
         ("parallel workers", workers * (own + area), f"{workers:.0f} × ({format_bytes(own)} and {areas})"),
@@ -115,8 +119,23 @@ def check_memory(subject: Subject, settings: Mapping[str, str]) -> tuple[MemoryS
     """
     shares = sum_memory(subject, settings)
     if total_bytes(shares) > subject.memory.value:
-        raise too_much(subject, shares)
+        raise too_much(subject, settings)
     return shares
+
+
+def list_kept(draft: Draft) -> str:
+    """What the server has set, no rule decides, and makes the sum larger: `temp_buffers = 1GB, hash_mem_multiplier = 4`."""
+    values = draft.values()
+
+    def total(**others: str) -> float:
+        return total_bytes(sum_memory(draft.subject, {**values, **others}))
+
+    gucs = [guc for name in _KEPT_IN_SUM if name not in values and (guc := draft.guc(name))]
+    return ", ".join(
+        f"{guc.name} = {size(draft.number(guc.name)) if guc.unit else draft.text(guc.name)}"
+        for guc in gucs
+        if guc.boot is not None and total(**{guc.name: guc.boot}) < total()
+    )
 
 
 def describe_share(share: MemoryShare) -> str:
@@ -124,15 +143,18 @@ def describe_share(share: MemoryShare) -> str:
     return f"{format_bytes(share.bytes):>10}  {share.what}: {share.how}"
 
 
-def too_much(subject: Subject, shares: Sequence[MemoryShare]) -> SpecError:
-    """What to say of a sum that does not fit."""
+def too_much(subject: Subject, settings: Mapping[str, str]) -> SpecError:
+    """What to say of settings whose sum does not fit."""
+    shares = sum_memory(subject, settings)
     total, memory = total_bytes(shares), subject.memory.value
     lines = [describe_share(share) for share in shares]
     largest = max(shares, key=lambda share: share.bytes).what
+    kept = list_kept(Draft(subject, settings))
+    own = f"; the server's own {kept} counts, and --set replaces it" if kept else ""
     return SpecError(
         f"the settings need {format_bytes(total)} in the worst case, and there are {format_bytes(memory)}",
         detail="\n".join([*lines, f"{format_bytes(total):>10}  in all"]),
-        hint=f"the largest part is {largest}: ask for less of it, for fewer connections behind a pooler, or take more memory",
+        hint=f"the largest part is {largest}: ask for less of it, for fewer connections behind a pooler, or take more memory{own}",
     )
 
 
@@ -141,18 +163,18 @@ def _page_table_bytes(subject: Subject, buffers: float) -> float:
 
 
 def _other_shared_bytes(draft: Draft) -> float:
-    buffers = draft.number("shared_buffers")
-    sessions = draft.number("max_connections") + draft.number("max_worker_processes")
-    fixed = _SHARED_BASE_BYTES + sessions * _SHARED_PER_SESSION_BYTES + buffers * _PER_BUFFER_RATIO
-    # Source: PostgreSQL 17 manual, section 19.4.1: transaction_buffers and two others are shared_buffers/512, 8 MB at most.
-    caches = 3 * min(buffers / 512, 8 * MB) if draft.subject.major >= 17 else 0
-    return fixed + caches + wal_buffers_bytes(draft)
+    return estimate_other_shared_bytes(
+        draft.number("shared_buffers"),
+        wal_buffers_bytes=wal_buffers_bytes(draft),
+        session_count=draft.number("max_connections") + draft.number("max_worker_processes"),
+        major=draft.subject.major,
+    )
 
 
 def wal_buffers_bytes(draft: Draft) -> float:
-    """What wal_buffers comes to; Source: PostgreSQL 18 manual, section 19.5.1: 1/32 of shared_buffers, 64 kB to a segment."""
+    """What wal_buffers comes to."""
     if draft.text("wal_buffers") == "-1":
-        return min(max(draft.number("shared_buffers") / 32, 64 * 1024), 16 * MB)
+        return choose_wal_buffers_bytes(draft.number("shared_buffers"))
     return draft.number("wal_buffers")
 
 

@@ -20,6 +20,7 @@ from pgdyno.record.preflight import CgroupLimit
 from pgdyno.record.tunables import DiskLook, Stripe
 from pgdyno.tune.disk_classes import ASSUMED, TITLES
 from pgdyno.tune.types import Device, Disk, DiskKind, Known, Origin
+from pgdyno.units import format_bytes
 
 # What volumes of clouds call themselves; the local ones are called otherwise.
 _NETWORK_MODELS = re.compile(
@@ -27,12 +28,13 @@ _NETWORK_MODELS = re.compile(
 )
 
 
-def make_disk(look: DiskLook, limits: Sequence[CgroupLimit]) -> Disk:
+def make_disk(look: DiskLook, limits: Sequence[CgroupLimit], *, wal_bytes: int = 0) -> Disk:
     """What settings are derived from.
 
     Args:
         look: As it was seen.
         limits: Of the control groups, on any device.
+        wal_bytes: Of WAL that lies there now: as free for WAL as what is.
     """
     kind = _find_kind(look)
     arrays = _find_arrays(look)
@@ -46,10 +48,11 @@ def make_disk(look: DiskLook, limits: Sequence[CgroupLimit]) -> Disk:
         figure = Known.assumed(title, value * times, unit, how)
         figures[name] = _hold_against_limits(name, figure, look, limits)
     facts = look.facts
+    held = f", or WAL already ({format_bytes(wal_bytes)})" if wal_bytes else ""
     return Disk(
         path=facts.path,
         kind=kind,
-        free_bytes=Known.measured("free space", facts.free_bytes, "bytes", f"free at {facts.path}"),
+        free_bytes=Known.measured("free space", facts.free_bytes + wal_bytes, "bytes", f"free at {facts.path}{held}"),
         filesystem=facts.filesystem,
         card="",
         devices=tuple(_make_device(look, position) for position in range(len(look.devices))),

@@ -13,7 +13,9 @@ from statistics import median
 import msgspec
 
 from pgdyno.errors import SpecError
-from pgdyno.facts.gucs import all_gucs
+from pgdyno.facts.durability import judged_settings
+from pgdyno.facts.gucs import VarType, all_gucs
+from pgdyno.record.preflight import MemoryFacts
 from pgdyno.record.tunables import ServerState, Tunables
 from pgdyno.record.types import ServerFacts, StudyRecord, TrialRecord
 from pgdyno.tune.hosts import Shape
@@ -29,6 +31,8 @@ _CONNECTIONS = 100
 # Sessions at work for each CPU: short transactions wait for flushes and locks, long queries for their CPU.
 _ACTIVE_PER_CPU = {WorkloadClass.ANALYTIC: 1}
 _USUAL_ACTIVE_PER_CPU = 4
+# So that many CPUs and little memory, which containers often have, do not ask for more than there is.
+_BYTES_PER_ACTIVE = 64 * 1024**2
 # So large that no cache holds it, which is the case that settings must stand.
 _DATASET_TO_MEMORY = 4
 # Three databases as initdb makes them take 22 MB: below this nobody has loaded anything yet.
@@ -38,7 +42,7 @@ _BUILD_OPTIONS = {"lz4": "--with-lz4", "zstd": "--with-zstd", "io_uring": "--wit
 
 
 class Wishes(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user says of the load; None where nothing was said."""
+    """What the user says of the load, None where nothing was said; and whether the kernel stays as it is."""
 
     workload: WorkloadClass | None = None
     dataset_bytes: float | None = None
@@ -46,6 +50,7 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     active: int | None = None
     recovery_s: float | None = None
     stall_s: float | None = None
+    leaves_kernel: bool = False
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +82,7 @@ def make_subject(
         SpecError: More clients than connections.
     """
     host = machine.host
+    wal_bytes = 0 if state is None else state.wal_bytes
     limit = host.memory_limit_bytes
     is_narrow = limit is not None and limit < host.memory_bytes
     is_few = host.cpu_limit is not None and host.cpu_limit < host.cpu_count
@@ -88,18 +94,20 @@ def make_subject(
         memory=Known.measured(
             "memory", host.usable_memory_bytes, "bytes", memory_how if is_narrow else "/proc/meminfo"
         ),
-        disk=make_disk(machine.disk, machine.limits),
+        disk=make_disk(machine.disk, machine.limits, wal_bytes=0 if machine.wal_disk else wal_bytes),
         room_bytes=machine.disk.facts.size_bytes,
-        wal_disk=None if machine.wal_disk is None else make_disk(machine.wal_disk, machine.limits),
+        wal_disk=None if machine.wal_disk is None else make_disk(machine.wal_disk, machine.limits, wal_bytes=wal_bytes),
         kernel=Kernel(
             page_bytes=machine.page_bytes,
             huge_page_bytes=machine.memory.huge_page_bytes or Kernel().huge_page_bytes,
             swap_bytes=host.swap_bytes,
             numa_nodes=max(1, machine.memory.numa_nodes),
             is_container=is_narrow or is_few,
+            is_left=wishes.leaves_kernel,
             transparent_huge_pages=host.transparent_huge_pages,
             available_bytes=None if is_narrow or state is not None else machine.memory.available_bytes,
             committed_bytes=machine.memory.committed_bytes,
+            others_huge_pages=_count_others_huge_pages(machine.memory, state),
             sysctls=machine.sysctls,
         ),
         server=server,
@@ -119,7 +127,7 @@ def make_subject_of_shape(
         disk=shape.disk,
         room_bytes=shape.disk.free_bytes.value,
         wal_disk=shape.wal_disk,
-        kernel=Kernel(),
+        kernel=Kernel(is_left=wishes.leaves_kernel),
         server=server,
         wishes=wishes,
         state=None,
@@ -189,11 +197,12 @@ def _complete(
     return Subject(
         major=server.major,
         missing_values=find_missing_values(server),
+        settings={} if state is None else _find_set(state, server.major),
         workload=workload,
         cpus=cpus,
         memory=memory,
         connections=connections,
-        active=_find_active(wishes, measured, workload, cpus=cpus, connections=connections),
+        active=_find_active(wishes, measured, workload, cpus=cpus, memory=memory, connections=connections),
         dataset=_find_dataset(wishes, measured, state, memory=memory, room_bytes=room_bytes),
         disk=disk,
         wal_disk=wal_disk,
@@ -202,6 +211,24 @@ def _complete(
         recovery_s=_wish("recovery time", wishes.recovery_s, "s", "--recovery", _RECOVERY_S),
         stall_s=_wish("longest stall", wishes.stall_s, "s", "--stall", _STALL_S),
     )
+
+
+def _count_others_huge_pages(memory: MemoryFacts, state: ServerState | None) -> int:
+    """Those of the pool that neither are free nor the server's.
+
+    The server's are what it says it needs: of what a process has mapped the kernel counts only what it has touched.
+    """
+    taken = memory.huge_pages_total - memory.huge_pages_free
+    look = None if state is None else state.look
+    if look is None or not (look.huge_pages_bytes or look.settings.get("huge_pages_status") == "on"):
+        return taken
+    return max(0, taken - int(look.settings.get("shared_memory_size_in_huge_pages", "0")))
+
+
+def _find_set(state: ServerState, major: int) -> dict[str, str]:
+    """What is set on the server; no texts, of which some are secrets, but those that durability rests on."""
+    names = {guc.name for guc in all_gucs(major) if guc.vartype is not VarType.STRING} | set(judged_settings())
+    return {name: value for name, value in state.look.settings.items() if name in state.set_names & names}
 
 
 def _find_connections(wishes: Wishes, state: ServerState | None) -> Known:
@@ -217,7 +244,7 @@ def _find_connections(wishes: Wishes, state: ServerState | None) -> Known:
 
 
 def _find_active(
-    wishes: Wishes, measured: Measured, workload: WorkloadClass, *, cpus: Known, connections: Known
+    wishes: Wishes, measured: Measured, workload: WorkloadClass, *, cpus: Known, memory: Known, connections: Known
 ) -> Known:
     name = "active sessions"
     if wishes.active is not None:
@@ -225,8 +252,9 @@ def _find_active(
     if measured.active is not None:
         return measured.active
     each = _ACTIVE_PER_CPU.get(workload, _USUAL_ACTIVE_PER_CPU)
-    how = f"{each} for each CPU, at most the connections"
-    return Known.assumed(name, max(1.0, min(connections.value, each * cpus.value)), "count", how)
+    how = f"{each} for each CPU, at most the connections and one for each {format_bytes(_BYTES_PER_ACTIVE)} of memory"
+    value = min(connections.value, each * cpus.value, memory.value // _BYTES_PER_ACTIVE)
+    return Known.assumed(name, max(1.0, value), "count", how)
 
 
 def _find_dataset(

@@ -15,7 +15,10 @@ from pgdyno.units import PAGE_BYTES
 
 
 class Origin(enum.Enum):
-    """Where a figure came from; each member yields to the one before it."""
+    """Where a figure came from; each member yields to the one before it.
+
+    But what the user says of the load stands before what the server has now: it may be about tomorrow.
+    """
 
     MEASURED = "measured"
     """Read from the machine or the server, or measured on them."""
@@ -122,13 +125,22 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
     numa_nodes: int = 1
     is_container: bool = False
     """Whether the memory and CPUs are a control group's share of a larger machine."""
+    is_left: bool = False
+    """Whether the user wants nothing of it changed."""
     transparent_huge_pages: str | None = None
     available_bytes: int | None = None
     """Memory that nobody uses now; None where it cannot be seen, and where the server uses some of it already."""
     committed_bytes: int | None = None
     """Memory that all processes have been promised (Committed_AS); None where it cannot be seen."""
+    others_huge_pages: int = 0
+    """That other programs have, or have reserved."""
     sysctls: dict[str, str] = {}
     """As they are now, by name; those that cannot be seen are missing."""
+
+    @property
+    def is_given(self) -> bool:
+        """Whether nothing of it can be changed, so that the server has to do with what it is."""
+        return self.is_container or self.is_left
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,6 +149,8 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     major: int
     missing_values: dict[str, tuple[str, ...]] = {}
     """Values of enum settings that this build does not take, such as lz4 of wal_compression."""
+    settings: dict[str, str] = {}
+    """What somebody has set on the server already, as pg_settings.setting has it; what is missing is built in."""
     workload: WorkloadClass
     cpus: Known
     memory: Known

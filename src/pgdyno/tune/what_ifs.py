@@ -17,6 +17,7 @@ _CANDIDATES = {
 def list_what_ifs(draft: Draft) -> tuple[Derived, ...]:
     """What writing classes could gain, each with what it gives up."""
     subject = draft.subject
+    given_up = {one.setting for one in find_given_up({**subject.settings, **draft.fixed}, subject.major)}
     if subject.workload is WorkloadClass.OLTP_READ:
         return ()
     return tuple(
@@ -33,5 +34,6 @@ def list_what_ifs(draft: Draft) -> tuple[Derived, ...]:
             trades=loss.label,
         )
         for name, gain in _CANDIDATES.items()
+        if name not in given_up
         for loss in find_given_up({name: "off"}, subject.major)
     )

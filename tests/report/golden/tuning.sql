@@ -8,7 +8,7 @@
 -- It pays, since the dataset is larger than memory (restart)
 ALTER SYSTEM SET shared_buffers = '4GB';
 -- 32 sessions at work share what is left (reload)
-ALTER SYSTEM SET work_mem = '4MB';
+-- as it is: ALTER SYSTEM SET work_mem = '4MB';
 
 -- --- WAL and checkpoints
 -- checkpoints then come by the clock, every 15 minutes, rather than by WAL; it's what a busy hour
