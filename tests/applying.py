@@ -22,6 +22,9 @@ SYSCTLS = {SETTING: "1000", "vm.overcommit_kbytes": "50000000"}
 _PAIR = ("vm.overcommit_ratio", "vm.overcommit_kbytes")
 RELOADED = {"work_mem": "12MB", "random_page_cost": "1.1", "log_line_prefix": "it's %m "}
 RESTARTED = {"shared_buffers": "48MB", "max_connections": "37"}
+CONF = "huge_pages = off\n"
+"""A pool that somebody has on this machine is not what these tests are about: who holds pages of it need not wait."""
+
 OLD_CONF = b"# by hand\nwork_mem = '9MB' # spare\nTimezone = 'UTC'\n\n"
 
 
@@ -113,7 +116,7 @@ class Bench:
 @contextlib.contextmanager
 def some_bench(version_major: int, folder: Path) -> Iterator[Bench]:
     """A running server with something in its postgresql.auto.conf, and a machine that is put back whatever happens."""
-    with own_network(), machine_settings(*_PAIR), kept_disk(), running(version_major) as cluster:
+    with own_network(), machine_settings(*_PAIR), kept_disk(), running(version_major, conf=CONF) as cluster:
         bench = Bench(cluster=cluster, folder=folder)
         for at_boot in (bench.sysctl_file, bench.tmpfiles_file):
             at_boot.parent.mkdir()

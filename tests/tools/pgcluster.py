@@ -70,12 +70,13 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def running(version_major: int, *, root: Path | None = None) -> Iterator[Cluster]:
+def running(version_major: int, *, root: Path | None = None, conf: str = "") -> Iterator[Cluster]:
     """Make, start, yield and remove a cluster.
 
     Args:
         version_major: 15, 16 or 18.
         root: The folder to make; a new one of a random name by default.
+        conf: Lines for the end of its postgresql.conf.
     """
     user = process.find_server_user()
     root = root or Path(tempfile.mkdtemp(prefix="pgdyno-test-"))
@@ -86,6 +87,8 @@ def running(version_major: int, *, root: Path | None = None) -> Iterator[Cluster
     cluster = Cluster(version_major=version_major, bin_directory=bin_directory, root=root, user=user)
     try:
         cluster.run("initdb", "-D", str(cluster.data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync")
+        with (cluster.data / "postgresql.conf").open("a") as file:
+            file.write(conf)
         cluster.start()
         yield cluster
     finally:
