@@ -17,6 +17,9 @@ those of overcommitted memory are left alone, which protect and do not speed up,
 would not count there. In `cold`, checkpoint_timeout is at most a third of a trial for every arm, so that none is
 fast on the credit of checkpoints still to come; with --quick a trial holds none of them, but for what max_wal_size begins.
 
+Settings are derived as `pgdyno bench` does it if the disk was measured as there, by `pgdyno disk DIR --home DIR/home` before;
+else with the defaults of its class.
+
 A part is a study with its record in DIR/PART; what was broken off goes on with the same --out, with the settings that it
 began with. `--quick` asks about stock alone, unless --rivals names others.
 

@@ -10,6 +10,7 @@ import msgspec
 from rivals import Rival, keep_taken
 
 from pgdyno.facts.gucs import find_guc, read_value
+from pgdyno.flow.disk_cards import find_cards, with_cards
 from pgdyno.flow.study import machine_of
 from pgdyno.plan.plan import BYTES_PER_SCALE, plan_study
 from pgdyno.record.types import HostFacts, ServerFacts
@@ -121,7 +122,8 @@ def look_at(home: Path, server: str) -> Machine:
 def subject_of(machine: Machine, part: Part, *, memory_bytes: float | None, dataset_bytes: float) -> Subject:
     """What the settings of a part are derived for; `memory_bytes` where the machine is taken to be smaller than it is."""
     wishes = Wishes(workload=part.workload, dataset_bytes=dataset_bytes, active=CLIENTS)
-    subject = make_subject(read_tunables(machine.home), machine.server, wishes)
+    seen = read_tunables(machine.home)
+    subject = with_cards(make_subject(seen, machine.server, wishes), find_cards(machine.home, seen), is_here=True)
     if memory_bytes is None:
         return subject
     how = "the smaller machine of this benchmark"
