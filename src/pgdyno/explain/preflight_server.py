@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.scene import Rule, Scene
 from pgdyno.facts.durability import find_given_up
-from pgdyno.facts.gucs import find_guc, read_value
+from pgdyno.facts.gucs import as_shown, find_guc, read_value
 from pgdyno.facts.shared_memory import choose_wal_buffers_bytes, estimate_other_shared_bytes
 from pgdyno.record.preflight import MemoryFacts, ServerLook, ServerOrigin
 from pgdyno.units import format_bytes, unit_size
@@ -274,12 +274,9 @@ def _data_against_memory(scene: Scene) -> Iterator[Finding]:
     )
 
 
-def effective_settings(settings: Mapping[str, str | float | bool]) -> dict[str, str]:
+def effective_settings(settings: Mapping[str, str | float]) -> dict[str, str]:
     """Settings of a study as a server would show booleans."""
-    return {
-        name.lower(): ("on" if value else "off") if isinstance(value, bool) else str(value)
-        for name, value in settings.items()
-    }
+    return {name.lower(): as_shown(value) for name, value in settings.items()}
 
 
 RULES: tuple[Rule, ...] = (

@@ -15,9 +15,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from pgdyno.facts.gucs import find_guc, read_value
-
-Value = str | int | float | bool
+from pgdyno.facts.gucs import as_shown, find_guc, read_value
 
 
 class Loss(enum.Enum):
@@ -76,7 +74,7 @@ class _Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     alike: tuple[_Alike, ...]
 
 
-def find_given_up(settings: Mapping[str, Value], major: int) -> tuple[GivenUp, ...]:
+def find_given_up(settings: Mapping[str, str | float], major: int) -> tuple[GivenUp, ...]:
     """All that these settings give up, the gravest first.
 
     Args:
@@ -91,7 +89,7 @@ def find_given_up(settings: Mapping[str, Value], major: int) -> tuple[GivenUp, .
     )
 
 
-def durability_given_up(settings: Mapping[str, Value], major: int) -> tuple[GivenUp, ...]:
+def durability_given_up(settings: Mapping[str, str | float], major: int) -> tuple[GivenUp, ...]:
     """What these settings give up of durability, for certain or perhaps; the arguments are those of `find_given_up`."""
     return tuple(one for one in find_given_up(settings, major) if one.is_durability)
 
@@ -120,7 +118,7 @@ def explain_alike(name: str, one: str, other: str, settings: Mapping[str, str], 
     return None
 
 
-def _show_values(settings: Mapping[str, Value], major: int) -> dict[str, str]:
+def _show_values(settings: Mapping[str, str | float], major: int) -> dict[str, str]:
     """The settings that such a server has, with values that it takes, as it shows them."""
     shown = {}
     for name, value in settings.items():
@@ -128,12 +126,8 @@ def _show_values(settings: Mapping[str, Value], major: int) -> dict[str, str]:
         if guc is None:
             continue
         with contextlib.suppress(ValueError):
-            shown[guc.name] = _show(read_value(guc, _show(value)))
+            shown[guc.name] = as_shown(read_value(guc, as_shown(value)))
     return shown
-
-
-def _show(value: Value) -> str:
-    return ("on" if value else "off") if isinstance(value, bool) else str(value)
 
 
 @functools.cache

@@ -202,6 +202,11 @@ def read_value(guc: Guc, text: str) -> bool | float | str:
     return number
 
 
+def as_shown(value: str | float) -> str:
+    """A value as a server shows it, booleans as on and off."""
+    return ("on" if value else "off") if isinstance(value, bool) else str(value)
+
+
 def same_value(name: str, one: str, other: str, major: int) -> bool:
     """Whether a server of that version makes the same of both (`1GB` and `1024MB`, `on` and `true`).
 
