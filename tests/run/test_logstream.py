@@ -22,7 +22,7 @@ from pgdyno.run import logstream, sql
 from pgdyno.run.home import Home
 from pgdyno.run.load import Pgbench
 from pgdyno.run.load_argv import LoadRun
-from pgdyno.run.logstream import MEMORY_FOLDER, LogStream, remove_stale_logs, start_log_stream
+from pgdyno.run.logstream import MEMORY_FOLDER, LogStream, start_log_stream
 from pgdyno.run.process import find_server_user
 from pgdyno.run.server import Server
 from pgdyno.spec.table import QueryMode
@@ -242,10 +242,13 @@ def test_no_room_in_memory_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_logs_of_a_pgdyno_that_is_gone_are_deleted_and_others_kept(tmp_path: Path) -> None:
     gone = subprocess.Popen(["true"])
     gone.wait()
-    for name in (f"pgdyno-log-{gone.pid}-aa", f"pgdyno-log-{os.getpid()}-bb", "pgdyno-log-x", "other"):
+    kept = {f"pgdyno-log-{os.getpid()}-bb", "pgdyno-log-x", f"pgdyno-log-{gone.pid}", "other"}
+    for name in (f"pgdyno-log-{gone.pid}-aa", *kept):
         (tmp_path / name).mkdir()
-    remove_stale_logs(tmp_path)
-    assert {p.name for p in tmp_path.iterdir()} == {f"pgdyno-log-{os.getpid()}-bb", "pgdyno-log-x", "other"}
+    with stream_to(tmp_path / "t", memory_folder=tmp_path):
+        own = {path.name for path in tmp_path.glob(f"pgdyno-log-{os.getpid()}-*")} - kept
+        assert len(own) == 1
+    assert {path.name for path in tmp_path.iterdir()} - {"t"} == kept
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 
 from pgdyno.errors import SpecError, StepFailedError
 from pgdyno.record.preflight import ServerOrigin
+from pgdyno.run import settings_check
 from pgdyno.run.data_folder import find_data_folder
 from pgdyno.run.installation import Installation, read_server_facts
 from pgdyno.run.server_settings import read_server_state
@@ -37,8 +40,15 @@ def count(cluster: Cluster, settings: dict[str, str], control_file: Path | None 
     return pages
 
 
-def left_over() -> list[Path]:
-    return [*Path("/dev/shm").glob("pgdyno-tune-*"), *Path("/var/tmp").glob("pgdyno-tune-*")]
+@pytest.fixture(autouse=True)
+def places(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A place in memory of this test's own: in the machine's own others try their settings, too, and are killed."""
+    with tempfile.TemporaryDirectory(prefix="pgdyno-test-", dir="/dev/shm") as folder:
+        place = Path(folder)
+        place.chmod(0o711)
+        monkeypatch.setattr(settings_check, "_IN_MEMORY", folder)
+        yield place
+        assert not list(place.iterdir()), "nothing is left of what was tried"
 
 
 def test_the_count_is_what_a_server_with_these_settings_has(cluster: Cluster) -> None:
@@ -54,7 +64,6 @@ def test_the_count_is_what_a_server_with_these_settings_has(cluster: Cluster) ->
     assert count(cluster, wanted) == pages, "a new cluster's control file makes no other server"
     cluster.stop()
     cluster.start()
-    assert left_over() == []
 
 
 def test_of_a_machine_that_is_not_here(cluster: Cluster) -> None:
@@ -83,27 +92,23 @@ def test_what_it_refuses(cluster: Cluster, settings: dict[str, str], words: str)
         count(cluster, settings)
     assert words in error.value.detail
     assert "GMT" not in error.value.detail, "its words, without what its log puts before them"
-    assert left_over() == []
 
 
-def test_what_a_killed_pgdyno_has_left_is_removed(cluster: Cluster) -> None:
-    old, young = Path("/dev/shm/pgdyno-tune-old"), Path("/dev/shm/pgdyno-tune-young")
-    try:
-        for folder in (old, young):
-            (folder / "data").mkdir(parents=True)
-        os.utime(old, (1, 1))
-        count(cluster, {})
-        assert (old.exists(), young.exists()) == (False, True)
-    finally:
-        shutil.rmtree(old, ignore_errors=True)
-        shutil.rmtree(young)
+def test_what_a_killed_pgdyno_has_left_is_removed(cluster: Cluster, places: Path) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    for owner in (gone.pid, os.getpid()):
+        (places / f"pgdyno-tune-{owner}-aa/data").mkdir(parents=True)
+    count(cluster, {})
+    (left,) = places.iterdir()
+    assert left.name == f"pgdyno-tune-{os.getpid()}-aa"
+    shutil.rmtree(left)
 
 
 def test_a_start_on_an_empty_cluster(cluster: Cluster) -> None:
     assert start_empty(installation_of(cluster), {"shared_buffers": "64MB", "huge_pages": "on"}, user=cluster.user)
     with pytest.raises(SpecError, match="the server refuses a setting"):
         start_empty(installation_of(cluster), {"max_wal_size": "1kB"}, user=cluster.user)
-    assert left_over() == []
 
 
 def test_a_start_where_the_memory_is_in_use(cluster: Cluster) -> None:
@@ -115,7 +120,6 @@ def test_a_start_where_the_memory_is_in_use(cluster: Cluster) -> None:
     # Few buffers are not all that it may want memory for.
     with pytest.raises(StepFailedError, match="does not start"):
         start_empty(installation_of(cluster), {**large, "min_dynamic_shared_memory": "900GB"}, user=cluster.user)
-    assert left_over() == []
 
 
 def test_settings_of_a_server_that_runs_and_of_one_that_does_not(cluster: Cluster) -> None:

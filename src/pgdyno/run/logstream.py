@@ -36,6 +36,7 @@ from pgdyno.record.txlog import TransactionSummary, TransactionTally
 from pgdyno.record.txpack import PackedLog, TransactionPacker, prepare, write_summary
 from pgdyno.record.txparse import BLOCK_BYTES, LineCutter, LogColumns, parse_block
 from pgdyno.run import process
+from pgdyno.run.stale import name_of_this_process, remove_stale_folders
 
 MEMORY_FOLDER = Path("/dev/shm")  # noqa: S108  # the place is the point: a log on a disk would disturb what is measured
 ROOM_BYTES = 256 << 20
@@ -167,8 +168,8 @@ def start_log_stream(
         StepFailedError: The reader ended at once or did not become ready; it did not make room for the log.
     """
     parent, notes = _choose_folder(memory_folder)
-    remove_stale_logs(parent)
-    folder = parent / f"{_FOLDER_MARK}{os.getpid()}-{secrets.token_hex(4)}"
+    remove_stale_folders(parent, _FOLDER_MARK)
+    folder = parent / f"{name_of_this_process(_FOLDER_MARK)}{secrets.token_hex(4)}"
     folder.mkdir(mode=0o700)
     if not user.is_self:
         os.chown(folder, user.uid, user.gid)
@@ -200,14 +201,6 @@ def start_log_stream(
         shutil.rmtree(folder, ignore_errors=True)
         raise
     return stream
-
-
-def remove_stale_logs(parent: Path) -> None:
-    """Delete logs of a pgdyno that was killed together with its reader."""
-    for folder in parent.glob(f"{_FOLDER_MARK}*"):
-        owner = folder.name.removeprefix(_FOLDER_MARK).partition("-")[0]
-        if owner.isdigit() and not Path("/proc", owner).exists():
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _choose_folder(preferred: Path) -> tuple[Path, tuple[str, ...]]:

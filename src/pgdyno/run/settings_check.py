@@ -16,7 +16,6 @@ import os
 import re
 import shutil
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -25,14 +24,14 @@ from pgdyno.facts.gucs import Context, VarType, find_guc
 from pgdyno.run import process
 from pgdyno.run.installation import Installation
 from pgdyno.run.process import ServerUser
+from pgdyno.run.stale import name_of_this_process, remove_stale_folders
 from pgdyno.spec.table import LOG_PLACE_SETTINGS
 
 HUGE_PAGES_COUNT = "shared_memory_size_in_huge_pages"
 _IN_MEMORY, _ON_DISK = "/dev/shm", "/var/tmp"  # noqa: S108 - folders of random names are made there
 # Of a segment of WAL, and of an empty cluster with room for its own segments and shared memory.
 _ASKED_BYTES, _CLUSTER_BYTES = 32 * 1024**2, 1024**3
-_PREFIX_OF_PLACES = "pgdyno-tune-"
-_LEFT_OVER_AFTER_S = 3600.0
+_PLACE_MARK = "pgdyno-tune-"
 _PAGE_BYTES, _SEGMENT_BYTES = 8192, 16 * 1024**2
 _MOST_CHOSEN_IO = 64
 _FEW_BUFFERS = "16MB"
@@ -117,8 +116,8 @@ def _place(needed_bytes: int) -> Iterator[Path]:
     """A folder for a moment, through which other accounts may pass."""
     try:
         folder = _find_folder(needed_bytes)
-        _remove_left_overs(Path(folder))
-        with tempfile.TemporaryDirectory(prefix=_PREFIX_OF_PLACES, dir=folder) as place:
+        remove_stale_folders(Path(folder), _PLACE_MARK)
+        with tempfile.TemporaryDirectory(prefix=name_of_this_process(_PLACE_MARK), dir=folder) as place:
             Path(place).chmod(0o711)
             yield Path(place)
     except OSError as exc:
@@ -135,15 +134,6 @@ def _find_folder(needed_bytes: int) -> str:
         if usage.f_bavail * usage.f_frsize >= needed_bytes and os.access(_IN_MEMORY, os.W_OK | os.X_OK):
             return _IN_MEMORY
     return _ON_DISK
-
-
-def _remove_left_overs(folder: Path) -> None:
-    """What a pgdyno that was killed has left there; one that lives is done long before."""
-    for old in folder.glob(f"{_PREFIX_OF_PLACES}*"):
-        with contextlib.suppress(OSError):
-            facts = old.lstat()
-            if facts.st_uid == os.geteuid() and time.time() - facts.st_mtime > _LEFT_OVER_AFTER_S:
-                shutil.rmtree(old, ignore_errors=True)
 
 
 def _make_data(place: Path, installation: Installation, user: ServerUser, control_file: Path | None) -> Path:
