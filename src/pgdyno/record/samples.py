@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
-import polars as pl
 
 from pgdyno.errors import HostError, StepFailedError
+from pgdyno.record.frames import pl
 
 FORMAT_VERSION = 1
 OS_FILE = "os.jsonl"

@@ -12,9 +12,9 @@ from collections.abc import Iterable
 import msgspec
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 
 from pgdyno.facts.metrics import find_metric
+from pgdyno.record.frames import pl
 from pgdyno.record.samples import OsSamples
 
 Floats = npt.NDArray[np.float64]

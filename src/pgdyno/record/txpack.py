@@ -59,7 +59,7 @@ class PartSpan(msgspec.Struct, frozen=True, kw_only=True):
 
 def prepare() -> None:
     """Import what writing needs, so that it does not happen in the middle of a trial."""
-    import polars  # noqa: F401, ICN001, PLC0415
+    import pgdyno.record.frames  # noqa: F401, PLC0415
 
 
 class TransactionPacker:
@@ -210,7 +210,7 @@ def read_span(path: Path) -> PartSpan | None:
         OSError: The part cannot be read.
         ValueError: It is not one that `TransactionPacker` wrote.
     """
-    import polars as pl  # noqa: PLC0415
+    from pgdyno.record.frames import pl  # noqa: PLC0415
 
     try:
         found = pl.read_parquet_metadata(path).get(_SPAN_KEY)
@@ -226,7 +226,7 @@ def read_ok(path: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         OSError: The part cannot be read.
         ValueError: It is not one that `TransactionPacker` wrote.
     """
-    import polars as pl  # noqa: PLC0415
+    from pgdyno.record.frames import pl  # noqa: PLC0415
 
     try:
         base_us = int(pl.read_parquet_metadata(path)[_BASE_KEY])
@@ -298,7 +298,7 @@ def _narrowest(values: NDArray[Any]) -> np.dtype[Any]:
 
 
 def _write_part(columns: _Columns, path: Path, *, base_us: int, span: PartSpan, is_synced: bool) -> None:
-    import polars as pl  # noqa: PLC0415
+    from pgdyno.record.frames import pl  # noqa: PLC0415
 
     # A transaction that did not end well has no latency: null, not 0.
     table = pl.DataFrame(columns).with_columns(pl.when(pl.col("outcome") == Outcome.OK).then(pl.col("latency_us")))
@@ -324,7 +324,7 @@ def _write_part(columns: _Columns, path: Path, *, base_us: int, span: PartSpan, 
 
 
 def _read_part(path: Path) -> TransactionBatch:
-    import polars as pl  # noqa: PLC0415
+    from pgdyno.record.frames import pl  # noqa: PLC0415
 
     try:
         base_us = int(pl.read_parquet_metadata(path)[_BASE_KEY])

@@ -1,0 +1,43 @@
+"""Ctrl-C while polars works, in a process of its own: heard once, where it comes, and at once where something waits."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+PROGRAM = """
+import contextlib, os, random, signal, subprocess, threading
+def stop(number, frame):
+    raise KeyboardInterrupt("ours")
+signal.signal(signal.SIGINT, stop)
+from pgdyno.record.frames import pl
+@contextlib.contextmanager
+def telling():
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        print("told", interrupt)
+def soon():
+    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+frame = pl.DataFrame({"a": random.sample(range(2_000_000), 2_000_000)}).lazy()
+for _ in range(5):
+    with telling():
+        soon()
+        while True:
+            frame.sort("a").collect()
+with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child, telling():
+    late = threading.Timer(60, child.kill)
+    late.start()
+    soon()
+    try:
+        child.wait()
+    finally:
+        print("waiting" if child.poll() is None else "too late")
+        late.cancel()
+"""
+
+
+def test_one_ctrl_c_is_one() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["told ours"] * 5 + ["waiting", "told ours"]
