@@ -54,7 +54,7 @@ from pgdyno.analyse.study import analyse_study
 from pgdyno.analyse.time_share import Bottleneck, Resource
 from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.errors import PgdynoError
-from pgdyno.flow.study import machine_of
+from pgdyno.flow.place import machine_of
 from pgdyno.plan.plan import plan_study
 from pgdyno.record.store import RecordStore, find_records
 from pgdyno.record.trial_data import read_trial_data

@@ -33,7 +33,7 @@ from pgdyno.analyse.verdict import VerdictKind, decide_family
 from pgdyno.errors import InterruptedStudyError, PgdynoError
 from pgdyno.facts.metrics import find_metric
 from pgdyno.flow.experiment import run_experiment
-from pgdyno.flow.study import machine_of
+from pgdyno.flow.place import machine_of
 from pgdyno.plan.experiment import reference_server
 from pgdyno.plan.plan import BYTES_PER_SCALE, CHECK_S, REPORT_S, Plan, plan_study
 from pgdyno.record.store import RecordStore, write_durably

@@ -1,4 +1,4 @@
-"""How long a user waits for nothing: `pgdyno --help` over bare Python, and a report of a 12-minute study rendered again.
+"""How long a user waits for nothing: `pgdyno --help` and `list` over bare Python, and a report of a 12-minute study rendered again.
 
 Process time: CPU seconds of the whole process, from exec to exit; the shell in front (./pgdyno) is measured apart in wall
 time. The study's record is one that `pgdyno bench` made; name it, or the newest one in ./pgdyno-records is taken.
@@ -50,16 +50,20 @@ def main() -> None:
     parser.add_argument("--record", type=Path, help="of a 12-minute study")
     options = parser.parse_args()
     n = 5 if options.quick else 30
-    bare, helped, shell, direct = [], [], [], []
+    bare, helped, listed, shell, direct = [], [], [], [], []
     module = [sys.executable, "-I", "-m", "pgdyno", "--help"]
-    print(f"--help, bare Python and ./pgdyno in turn, {n} times each", flush=True)
+    nothing = [sys.executable, "-I", "-m", "pgdyno", "list", "--records", str(PROJECT / "benchmarks")]
+    print(f"--help, list, bare Python and ./pgdyno in turn, {n} times each", flush=True)
     for _ in range(n):
         bare.append(process_time_s([sys.executable, "-I", "-c", "pass"]))
         helped.append(process_time_s(module))
+        listed.append(process_time_s(nothing))
         shell.append(wall_s([str(PROJECT / "pgdyno"), "--help"]))
         direct.append(wall_s(module))
     over = [(a - b) * 1000 for a, b in zip(helped, bare, strict=True)]
     say("startup.help_over_bare_python", **interval(over), unit="ms", n=n, target="<= 150")
+    over = [(a - b) * 1000 for a, b in zip(listed, bare, strict=True)]
+    say("startup.list_over_bare_python", **interval(over), unit="ms", n=n)
     wrapped = [(a - b) * 1000 for a, b in zip(shell, direct, strict=True)]
     say("startup.shell_in_front", **interval(wrapped), unit="ms", n=n)
     records = sorted(Path("pgdyno-records").glob("*/record.json"))

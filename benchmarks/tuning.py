@@ -43,7 +43,8 @@ from tuning_studies import PARTS, STOCK, Machine, compose, look_at
 from pgdyno.analyse.comparison import Comparison, Question
 from pgdyno.analyse.study import analyse_study
 from pgdyno.errors import PgdynoError
-from pgdyno.flow.study import Place, resume_study, run_study
+from pgdyno.flow.place import Place
+from pgdyno.flow.study import resume_study, run_study
 from pgdyno.record.store import RecordStore
 from pgdyno.record.trial_data import read_trial_data
 from pgdyno.record.types import TrialRecord, TrialStatus

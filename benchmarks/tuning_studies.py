@@ -11,7 +11,7 @@ from rivals import Rival, keep_taken
 
 from pgdyno.facts.gucs import find_guc, read_value
 from pgdyno.flow.disk_cards import find_cards, with_cards
-from pgdyno.flow.study import machine_of
+from pgdyno.flow.place import machine_of
 from pgdyno.plan.plan import BYTES_PER_SCALE, plan_study
 from pgdyno.record.types import HostFacts, ServerFacts
 from pgdyno.run.home import open_home

@@ -123,7 +123,8 @@ def compare(
     """Compare settings, versions, modes or kernels: a verdict with a known error rate."""
     with session(json=json, quiet=quiet, yes=yes) as (ui, show):
         from pgdyno.flow.compare import compose_comparison
-        from pgdyno.flow.study import Place, run_study
+        from pgdyno.flow.place import Place
+        from pgdyno.flow.study import run_study
 
         study = compose_comparison(
             variants=variants or [],
@@ -189,7 +190,8 @@ def sweep(
     """Vary one or two things over many levels, or find the largest rate that holds a latency limit."""
     with session(json=json, quiet=quiet, yes=yes) as (ui, show):
         from pgdyno.flow.compare import compose_sweep
-        from pgdyno.flow.study import Place, run_study
+        from pgdyno.flow.place import Place
+        from pgdyno.flow.study import run_study
 
         study = compose_sweep(
             axes=axes,

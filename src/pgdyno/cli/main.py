@@ -159,7 +159,7 @@ def bench(
     with session(json=json, quiet=quiet, yes=yes) as (ui, show):
         from pgdyno.flow.bench import bench as run_bench
         from pgdyno.flow.bench import choose_goal, compose_study
-        from pgdyno.flow.study import Place
+        from pgdyno.flow.place import Place
 
         goal = choose_goal(is_quick=quick, is_stock_only=stock_only, is_layered=layers, minutes=minutes, rounds=rounds)
         tables = {
@@ -188,7 +188,8 @@ def run(
 ) -> None:
     """Run a declared study."""
     with session(json=json, quiet=quiet, yes=yes) as (ui, show):
-        from pgdyno.flow.study import Place, run_study
+        from pgdyno.flow.place import Place
+        from pgdyno.flow.study import run_study
         from pgdyno.spec.read import read_study
 
         asked = read_study(study)
@@ -206,8 +207,8 @@ def plan(
 ) -> None:
     """Show a study's steps and minutes without running it."""
     with session(json=json, quiet=False, yes=True) as (_, show):
-        from pgdyno.flow.listing import PlanView, view_plan
-        from pgdyno.flow.study import Place
+        from pgdyno.flow.place import Place
+        from pgdyno.flow.planning import PlanView, view_plan
         from pgdyno.spec.read import read_study
 
         view: PlanView = view_plan(read_study(study), place=Place.make(out=None, home=home, run_as=None))
@@ -227,7 +228,8 @@ def resume(
 ) -> None:
     """Go on where a study stopped: after Ctrl-C, a failure, a crash or kill -9."""
     with session(json=json, quiet=quiet, yes=yes) as (ui, show):
-        from pgdyno.flow.study import Place, find_record, resume_study
+        from pgdyno.flow.place import Place
+        from pgdyno.flow.study import find_record, resume_study
 
         show(resume_study(find_record(record, records), place=Place.make(out=None, home=home, run_as=run_as), ui=ui))
 
@@ -279,8 +281,8 @@ def clean(
 ) -> None:
     """Remove loaded clusters from pgdyno's home; records stay."""
     with session(json=json, quiet=True, yes=yes) as (ui, show):
-        from pgdyno.flow.listing import clean_home
-        from pgdyno.flow.study import Place
+        from pgdyno.flow.clean import clean_home
+        from pgdyno.flow.place import Place
 
         show(clean_home(Place.make(out=None, home=home, run_as=run_as), ui=ui))
 

@@ -13,9 +13,10 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.errors import SpecError
+from pgdyno.flow.place import Place
 from pgdyno.flow.proving import add_variants
 from pgdyno.flow.report import StudyReport
-from pgdyno.flow.study import Place, Ready, run_study
+from pgdyno.flow.study import Ready, run_study
 from pgdyno.flow.ui import Ui
 from pgdyno.plan.minutes import Budget
 from pgdyno.record.tuned import Tuned

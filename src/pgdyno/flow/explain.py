@@ -20,8 +20,9 @@ from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.errors import InterruptedStudyError, SpecError
 from pgdyno.explain.bottleneck import LIMITS
 from pgdyno.explain.intervention import Intervention, choose_intervention
+from pgdyno.flow.place import Place
 from pgdyno.flow.report import compose_report, write_reports
-from pgdyno.flow.study import Place, Ready, check_same, run_study
+from pgdyno.flow.study import Ready, check_same, run_study
 from pgdyno.flow.ui import Ui
 from pgdyno.plan.experiment import Arm
 from pgdyno.plan.plan import plan_study

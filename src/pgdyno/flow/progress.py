@@ -6,8 +6,7 @@ import enum
 
 import msgspec
 
-from pgdyno.flow.report import JSON_FILE
-from pgdyno.record.store import RecordStore
+from pgdyno.record.store import JSON_FILE, RecordStore
 
 
 class Stage(enum.Enum):

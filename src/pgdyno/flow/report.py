@@ -24,16 +24,12 @@ from pgdyno.flow.disk_view import view_card
 from pgdyno.price.study import Question, StudyPrice, price_study
 from pgdyno.record.confirmation import locate, read_confirmations
 from pgdyno.record.disk_card import DiskCard, read_card
-from pgdyno.record.store import RecordStore, write_durably
+from pgdyno.record.store import HTML_FILE, JSON_FILE, MARKDOWN_FILE, RecordStore, write_durably
 from pgdyno.record.trial_data import read_trial_data
 from pgdyno.record.types import StudyRecord
 from pgdyno.report.input import ReportInput
 from pgdyno.report.losses import find_workload_losses
 from pgdyno.run.cache import keep_text
-
-HTML_FILE = "report.html"
-MARKDOWN_FILE = "report.md"
-JSON_FILE = "report.json"
 
 
 class StudyReport(msgspec.Struct, frozen=True, kw_only=True):

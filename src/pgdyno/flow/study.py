@@ -19,8 +19,9 @@ from pgdyno.flow.check import look_at_planned
 from pgdyno.flow.experiment import run_experiment
 from pgdyno.flow.finished import are_own_trials_finished, is_finished
 from pgdyno.flow.own_disk import OwnDisk, measure_own_disk, own_disk_step, plan_own_disk
+from pgdyno.flow.place import Place, machine_of
 from pgdyno.flow.progress import note_end, read_progress
-from pgdyno.flow.report import HTML_FILE, StudyReport, write_reports
+from pgdyno.flow.report import StudyReport, write_reports
 from pgdyno.flow.restore import describe_undo
 from pgdyno.flow.scaling import run_scaling
 from pgdyno.flow.search import run_search
@@ -32,11 +33,11 @@ from pgdyno.plan.pin import format_pinned
 from pgdyno.plan.plan import CHECK_S, REPORT_S, Machine, Plan, plan_study
 from pgdyno.plan.scaling import plan_scaling
 from pgdyno.record.preflight import PreflightFacts
-from pgdyno.record.store import RecordStore, find_records, open_record
+from pgdyno.record.store import HTML_FILE, RecordStore, find_records, open_record
 from pgdyno.record.tuned import Tuned
 from pgdyno.record.types import FORMAT_VERSION, HostFacts, StudyRecord
 from pgdyno.run.clock import local_now
-from pgdyno.run.home import Home, default_home, open_home
+from pgdyno.run.home import Home, open_home
 from pgdyno.run.installation import Installation, find_installation
 from pgdyno.run.kernel import restore_left_overs
 from pgdyno.run.preflight_facts import Subject, read_preflight
@@ -51,27 +52,6 @@ from pgdyno.units import format_bytes, format_cpus
 # Past this, a person is asked first.
 _ASK_ABOVE_S = 3600.0
 _MEMORY_TOLERANCE_RATIO = 0.01
-
-
-class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a study works and writes, and as whom."""
-
-    home: Path
-    is_home_named: bool
-    out: Path | None
-    run_as: str | None
-
-    @classmethod
-    def make(cls, *, home: Path | None, out: Path | None, run_as: str | None) -> Place:
-        """Fill in the default home."""
-        chosen = home.absolute() if home else default_home()
-        return cls(home=chosen, is_home_named=home is not None, out=out, run_as=run_as)
-
-    def on_disk_of(self, record: StudyRecord) -> Place:
-        """Unless a home was named, on the disk that a record measured, not the one a default would choose today."""
-        if self.is_home_named:
-            return self
-        return msgspec.structs.replace(self, home=Path(record.host.data_disk.path))
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True):
@@ -207,17 +187,6 @@ def find_record_to_read(named: Path | None, records: Path, *, ui: Ui) -> RecordS
     if state:
         ui.say(f"{store.path} is {state}")
     return store
-
-
-def machine_of(host: HostFacts, *, version_major: int, scales: frozenset[int] = frozenset()) -> Machine:
-    """What a plan must know of the machine, of its PostgreSQL, and of what lies loaded on it."""
-    return Machine(
-        version_major=version_major,
-        cpu_count=host.usable_cpu_count,
-        memory_bytes=host.usable_memory_bytes,
-        disk_free_bytes=host.data_disk.free_bytes,
-        loaded_scales=scales,
-    )
 
 
 @contextmanager

@@ -14,8 +14,8 @@ from rich.text import Text
 
 from pgdyno.errors import PgdynoError, with_program
 from pgdyno.flow.progress import read_progress
-from pgdyno.flow.report import JSON_FILE, compose_report
-from pgdyno.record.store import RecordStore, find_records
+from pgdyno.flow.report import compose_report
+from pgdyno.record.store import JSON_FILE, RecordStore, find_records
 from pgdyno.record.types import TrialRecord, TrialStatus
 from pgdyno.report.content import title_study
 from pgdyno.report.host_words import describe_machine

@@ -28,6 +28,9 @@ from pgdyno.spec.study import BUILTIN_SCRIPTS
 RECORD_FILE = "record.json"
 STUDY_FILE = "study.toml"
 TRIAL_FILE = "trial.json"
+HTML_FILE = "report.html"
+MARKDOWN_FILE = "report.md"
+JSON_FILE = "report.json"
 _LOCK_FILE = ".lock"
 _FULL_DISK = frozenset({errno.ENOSPC, errno.EDQUOT})
 

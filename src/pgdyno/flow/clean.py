@@ -1,0 +1,51 @@
+"""`pgdyno clean`: removes the loaded clusters of a home, after asking."""
+
+from __future__ import annotations
+
+import msgspec
+from rich.console import RenderableType
+from rich.text import Text
+
+from pgdyno.errors import SpecError
+from pgdyno.flow.place import Place
+from pgdyno.flow.ui import Ui
+from pgdyno.run.home import open_home
+from pgdyno.run.process import find_server_user
+from pgdyno.run.template import remove_template
+from pgdyno.units import format_bytes
+
+
+class Cleaned(msgspec.Struct, frozen=True, kw_only=True):
+    """What `clean` removed."""
+
+    home: str
+    removed: tuple[str, ...]
+    freed_bytes: int
+
+    def to_json(self) -> bytes:
+        """As JSON."""
+        return msgspec.json.encode(self)
+
+    def to_terminal(self) -> RenderableType:
+        """In a line."""
+        if not self.removed:
+            return Text(f"nothing to remove in {self.home}")
+        return Text(
+            f"removed {len(self.removed)} loaded clusters from {self.home}: {format_bytes(self.freed_bytes)} freed"
+        )
+
+
+def clean_home(place: Place, *, ui: Ui) -> Cleaned:
+    """Remove every loaded cluster of a home, after asking."""
+    with open_home(place.home, find_server_user(place.run_as)) as home:
+        templates = sorted(home.templates.iterdir())
+        size = sum(path.stat().st_size for folder in templates for path in folder.rglob("*") if path.is_file())
+        names = tuple(folder.name for folder in templates)
+        question = f"remove {', '.join(names)} ({format_bytes(size)})?"
+        if templates and not ui.confirm(question, default=False):
+            raise SpecError("nothing was removed", detail=question, hint="say yes, or add --yes")
+        if not templates:
+            return Cleaned(home=str(home.root), removed=(), freed_bytes=0)
+        for folder in templates:
+            remove_template(folder)
+        return Cleaned(home=str(home.root), removed=names, freed_bytes=size)
