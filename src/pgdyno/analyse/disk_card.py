@@ -20,9 +20,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
-import numpy as np
 
-from pgdyno.analyse.estimate import Estimate, estimate_geometric_mean
+from pgdyno.analyse.estimate import Estimate, estimate_geometric_mean, pool_noise
 from pgdyno.plan.disk import DiskJob, Pattern
 from pgdyno.record.disk_card import Direction, DiskCard, JobRun, Latencies
 
@@ -308,8 +307,6 @@ def _over_rounds(runs: Sequence[JobRun]) -> list[float]:
 
 def _pool_noise(jobs: Sequence[JobFigures]) -> float | None:
     """Pooled over jobs, each around its own mean."""
-    logs = [np.log(list(one.iops_by_round.values())) for one in jobs if len(one.iops_by_round) > 1]
-    if not logs:
-        return None
-    squares = sum(float(np.square(each - each.mean()).sum()) for each in logs)
-    return math.sqrt(squares / sum(len(each) - 1 for each in logs))
+    logs = [[math.log(iops) for iops in one.iops_by_round.values() if iops > 0] for one in jobs]
+    noise = pool_noise([each for each in logs if each])
+    return None if noise is None else noise.sd

@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
-import numpy as np
 
 CONFIDENCE = 0.95
 USEFUL_FACTOR = 3.0
@@ -71,6 +70,13 @@ class Doubt(msgspec.Struct, frozen=True, kw_only=True):
         return self.observed / self.expected - 1.0
 
 
+class Noise(NamedTuple):
+    """Of one trial: its standard deviation, and the degrees of freedom that it is known by."""
+
+    sd: float
+    degrees: int
+
+
 def estimate_mean_of_trials(values: Sequence[float], *, unit: str, confidence: float = CONFIDENCE) -> Estimate:
     """The mean over trials with Student's t interval.
 
@@ -81,7 +87,7 @@ def estimate_mean_of_trials(values: Sequence[float], *, unit: str, confidence: f
 
     Source: Student 1908, "The probable error of a mean", Biometrika 6, doi:10.1093/biomet/6.1.1.
     """
-    return _student(np.asarray(values, dtype=np.float64), unit=unit, confidence=confidence)
+    return _student(values, unit=unit, confidence=confidence)
 
 
 def estimate_geometric_mean(values: Sequence[float], *, unit: str, confidence: float = CONFIDENCE) -> Estimate:
@@ -119,12 +125,16 @@ def estimate_geometric_means(
     Source: Scheffe 1959, The Analysis of Variance, 3.1 and 3.2: the one-way layout and its error mean square.
     """
     logs = [_logarithms(values) for values in groups]
-    degrees = sum(map(len, logs)) - len(logs)
-    squares = sum(float(np.square(values - values.mean()).sum()) for values in logs)
-    noise = _Noise(math.sqrt(squares / degrees), degrees) if degrees else None
+    noise = pool_noise(logs)
     return tuple(
         map_estimate(_student(values, unit=unit, confidence=confidence, noise=noise), math.exp) for values in logs
     )
+
+
+def pool_noise(groups: Sequence[Sequence[float]]) -> Noise | None:
+    """The spread within groups that have it in common, each around its own mean; None where none has two values."""
+    degrees = sum(len(values) - 1 for values in groups)
+    return Noise(math.sqrt(math.fsum(map(_sum_of_squares, groups)) / degrees), degrees) if degrees else None
 
 
 def absent_estimate(reason: str, *, unit: str, n: int = 0) -> Estimate:
@@ -200,29 +210,32 @@ def smallest_detectable_effect(
     return (_t_quantile(n - 1, (1 + confidence) / 2) + _t_quantile(n - 1, power)) * sd / math.sqrt(n)
 
 
-class _Noise(NamedTuple):
-    """Of one trial, and the degrees of freedom that it is known by."""
-
-    sd: float
-    degrees: int
-
-
-def _logarithms(values: Sequence[float]) -> np.ndarray:
-    raw = np.asarray(values, dtype=np.float64)
-    if (raw <= 0).any():
-        raise ValueError(f"a geometric mean needs positive values, not {raw.min():g}")
-    return np.log(raw)
+# Without numpy: there are as many values as trials, and every screen that shows an estimate would wait for it.
+def _logarithms(values: Sequence[float]) -> list[float]:
+    if any(value <= 0 for value in values):
+        raise ValueError(f"a geometric mean needs positive values, not {min(values):g}")
+    return [math.log(value) for value in values]
 
 
-def _student(values: np.ndarray, *, unit: str, confidence: float, noise: _Noise | None = None) -> Estimate:
-    if not np.isfinite(values).all():
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def _sum_of_squares(values: Sequence[float]) -> float:
+    """Of their distances from their mean."""
+    mean = _mean(values)
+    return math.fsum((value - mean) ** 2 for value in values)
+
+
+def _student(values: Sequence[float], *, unit: str, confidence: float, noise: Noise | None = None) -> Estimate:
+    if not all(map(math.isfinite, values)):
         raise ValueError("an estimate needs finite values; leave out trials without one")
     n = len(values)
     if n == 0:
         return Estimate(value=None, low=None, high=None, n=0, unit=unit, confidence=confidence, reason="no trials")
-    mean = float(values.mean())
+    mean = _mean(values)
     if n > 1 and noise is None:
-        noise = _Noise(float(values.std(ddof=1)), n - 1)
+        noise = Noise(math.sqrt(_sum_of_squares(values) / (n - 1)), n - 1)
     if noise is None:
         reason = "one trial has no interval"
         return Estimate(value=mean, low=None, high=None, n=1, unit=unit, confidence=confidence, reason=reason)
