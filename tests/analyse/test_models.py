@@ -5,7 +5,7 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pgdyno.analyse.models import (
@@ -116,6 +116,7 @@ def test_free_flushes_cost_nothing(unflushed: list[float]) -> None:
     assert predict_commit_tps(unflushed, flush_s=1e-12).tps == pytest.approx(unflushed[-1], rel=1e-4)
 
 
+@example(unflushed=[10.0, 10.000000000000002, 2297.0], flush_s=0.00185, factor=3.0)
 @given(unflushed=RATES, flush_s=FLUSH, factor=st.floats(0.1, 10))
 def test_rates_have_no_unit_of_their_own(unflushed: list[float], flush_s: float, factor: float) -> None:
     scaled = predict_commit_tps([rate * factor for rate in unflushed], flush_s=flush_s / factor)

@@ -135,7 +135,9 @@ def predict_commit_tps(unflushed: Sequence[float], *, flush_s: float | Sequence[
     """
     from scipy.linalg import expm  # noqa: PLC0415 - most commands predict nothing
 
-    rates, times_s = np.asarray(unflushed, dtype=np.float64), np.atleast_1d(np.asarray(flush_s, dtype=np.float64))
+    # scipy's expm divides by the difference of neighbouring rates: where they differ in the last digit alone, that is noise.
+    rates = np.array([float(f"{rate:.9g}") for rate in unflushed])
+    times_s = np.atleast_1d(np.asarray(flush_s, dtype=np.float64))
     mean_s = float(times_s.mean())
     _check_positive(
         clients=rates.size, flush_s=float(times_s.min()), **{f"unflushed[{n}]": rate for n, rate in enumerate(rates)}
