@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from pgdyno.tune.draft import GB, KB, MB, Draft, round_down, round_up, size
 from pgdyno.tune.layer_huge_pages import put_given_pages, put_huge_pages
@@ -55,6 +56,7 @@ _WORK_SHARE = {
 # Source: PostgreSQL 18 src/backend/access/common/tidstore.c, and vacuumlazy.c of 16: a dead row takes 6 bytes until 16.
 _DEAD_ROW_BYTES = 6
 _ROW_BYTES = 128
+_SHARE_STEP = 1e-4
 _MANUAL = "PostgreSQL 18 manual, section 19.4.1 “Memory”"
 
 
@@ -72,10 +74,15 @@ def derive_memory(draft: Draft) -> None:
 def _put_buffers(draft: Draft) -> None:
     subject = draft.subject
     wanted, reason, formula = choose_buffers(subject)
-    least = _least_values(draft)
-    fits = _fit(subject, {**least, **draft.values()}, "shared_buffers")
-    value = _largest(fits, wanted, least=_SMALLEST_BYTES)
-    if value is None:
+    value = _divide(draft).get("shared_buffers", wanted)
+    least = _sizes(_claims(draft), 0.0)
+
+    def fits(value: float) -> bool:
+        return _fits(subject, {**least, "shared_buffers": size(value), **draft.values()})
+
+    while value > _SMALLEST_BYTES and not fits(value):
+        value = max(_SMALLEST_BYTES, round_down(value * 0.9))
+    if not fits(value):
         # Nothing that is worth running fits: the sum says why.
         raise too_much(subject, {**least, "shared_buffers": size(_SMALLEST_BYTES), **draft.values()})
     if draft.is_fixed("shared_buffers") and draft.number("shared_buffers") > _WHOLE_SHARE * subject.memory.value:
@@ -86,9 +93,7 @@ def _put_buffers(draft: Draft) -> None:
     if value < wanted:
         tables = " with their page tables" if has_page_tables(draft) else ""
         reason = f"connections{tables}, sorts and maintenance leave no more in the worst case."
-        formula = (
-            f"{formula}; then less until the worst-case sum fits the memory, page tables with it unless huge_pages = on"
-        )
+        formula = f"{formula}; then 128 MB and the share of the rest that work_mem of 4 MB and maintenance have, too, so that the worst-case sum fits"
     draft.put(
         "shared_buffers",
         size(value),
@@ -133,68 +138,87 @@ def choose_buffers(subject: Subject) -> tuple[float, str, str]:
     return value, reason, formula
 
 
-def _least_values(draft: Draft) -> dict[str, str]:
-    """What is small enough for any machine, of what is not decided yet; sorts give way before shared_buffers of 128 MB do."""
-    memory = draft.subject.memory.value
-    upkeep = size(max(MB, min(64 * MB, round_down(memory / 32))))
-    least = {"maintenance_work_mem": upkeep, "autovacuum_work_mem": upkeep}
-    usual = {**least, "work_mem": size(max(MB, min(_BUILT_IN_WORK_MEM, round_down(memory / 512))))}
-    is_room = _fits(draft.subject, {"shared_buffers": size(_LEAST_BUFFERS_BYTES), **usual, **draft.values()})
-    return usual if is_room else {**least, "work_mem": "1MB"}
+class _Claim(NamedTuple):
+    """Of memory, in bytes: what is small enough for any machine, and what is wanted."""
+
+    least: float
+    wanted: float
+
+
+def _claims(draft: Draft) -> dict[str, _Claim]:
+    """Of what is not decided yet. Sorts claim no more than the built-in 4 MB here: they get what is left in the end."""
+    subject, memory = draft.subject, draft.subject.memory.value
+    buffers = choose_buffers(subject)[0]
+    upkeep = max(MB, min(64 * MB, round_down(memory / 32)))
+    rows = subject.dataset.value / _ROW_BYTES * draft.number("autovacuum_vacuum_scale_factor")
+    # Source: PostgreSQL 17 release notes: vacuum's new memory structure takes up to 20 times less.
+    dead_rows = rows * _DEAD_ROW_BYTES / (4 if subject.major >= 17 else 1)
+    claims = {
+        "shared_buffers": _Claim(min(_LEAST_BUFFERS_BYTES, buffers), buffers),
+        "maintenance_work_mem": _Claim(upkeep, min(max(memory / 16, 64 * MB), 2 * GB)),
+        "autovacuum_work_mem": _Claim(upkeep, min(max(dead_rows, 64 * MB), GB, max(16 * MB, memory / 32))),
+        "work_mem": _Claim(MB, max(MB, min(_BUILT_IN_WORK_MEM, memory / 512))),
+    }
+    return {name: claim for name, claim in claims.items() if name not in draft.values()}
+
+
+def _divide(draft: Draft) -> dict[str, float]:
+    """What each has that is not decided: its least, and the same share of what it wants beyond that.
+
+    The largest share with which the worst case fits; none where not even that does. So more memory takes from nobody.
+    """
+    claims, decided = _claims(draft), draft.values()
+
+    def fits(share: float) -> bool:
+        return _fits(draft.subject, {**_sizes(claims, share), **decided})
+
+    low, high = 0.0, 1.0
+    if fits(high):
+        low = high
+    while high - low > _SHARE_STEP:
+        middle = (low + high) / 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return {name: _of_claim(claim, low) for name, claim in claims.items()}
+
+
+def _of_claim(claim: _Claim, share: float) -> float:
+    return round_down(claim.least + share * (claim.wanted - claim.least))
+
+
+def _sizes(claims: Mapping[str, _Claim], share: float) -> dict[str, str]:
+    return {name: size(_of_claim(claim, share)) for name, claim in claims.items()}
 
 
 def _fits(subject: Subject, values: Mapping[str, str]) -> bool:
     return total_bytes(sum_memory(subject, values)) <= subject.memory.value
 
 
-def _fit(subject: Subject, values: Mapping[str, str], name: str) -> Callable[[float], bool]:
-    """Whether a value of one setting fits the memory, with those of the others."""
-
-    def fits(value: float) -> bool:
-        return _fits(subject, {**values, name: size(value)})
-
-    return fits
-
-
-def _largest(fits: Callable[[float], bool], wanted: float, *, least: float) -> float | None:
-    """The largest of a series of sizes that fits; None where not even the least does."""
-    value = wanted
-    while value >= least:
-        if fits(value):
-            return value
-        value = round_down(value * 0.9)
-    return least if fits(least) else None
-
-
 def _put_maintenance(draft: Draft) -> None:
     subject = draft.subject
-    least = _least_values(draft)
-    wanted = round_down(min(max(subject.memory.value / 16, 64 * MB), 2 * GB))
-    value = _largest(_fit(subject, {**least, **draft.values()}, "maintenance_work_mem"), wanted, least=MB)
+    claims, divided = _claims(draft), _divide(draft)
+    # Where memory is short, the built-in value is a decision, too: with the others fixed, there might seem to be more.
+    is_short = any(value < round_down(claims[name].wanted) for name, value in divided.items())
     draft.put(
         "maintenance_work_mem",
-        size(value or MB),
+        size(divided.get("maintenance_work_mem", 0)),
         layer=Layer.MEMORY,
         reason="an index is built faster the more of its sort fits; the worst case counts one such command.",
         formula="memory / 16, 64 MB to 2 GB, or what the worst-case sum leaves",
         inputs=(subject.memory,),
         source=f"{_MANUAL}, maintenance_work_mem",
         trades="memory while an index is made",
+        is_worth_a_word=is_short,
     )
-    rows = subject.dataset.value / _ROW_BYTES * draft.number("autovacuum_vacuum_scale_factor")
-    # Source: PostgreSQL 17 release notes: vacuum's new memory structure takes up to 20 times less.
-    need = rows * _DEAD_ROW_BYTES / (4 if subject.major >= 17 else 1)
-    wanted = round_down(min(max(need, 64 * MB), GB, max(16 * MB, subject.memory.value / 32)))
-    value = _largest(_fit(subject, {**least, **draft.values()}, "autovacuum_work_mem"), wanted, least=MB)
     draft.put(
         "autovacuum_work_mem",
-        size(value or MB),
+        size(divided.get("autovacuum_work_mem", 0)),
         layer=Layer.MEMORY,
         reason="it holds the dead rows that vacuum finds in a large table, so that it scans the indexes once.",
         formula="data / 128 bytes × autovacuum_vacuum_scale_factor × 6 bytes (1.5 from 17 on), 64 MB to 1 GB, at most memory / 32",
         inputs=(subject.dataset, subject.memory),
         source=f"{_MANUAL}, autovacuum_work_mem; PostgreSQL 17 release notes, vacuum",
         trades="memory, once for each autovacuum worker",
+        is_worth_a_word=is_short,
     )
 
 
