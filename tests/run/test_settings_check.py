@@ -46,7 +46,8 @@ def places(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="pgdyno-test-", dir="/dev/shm") as folder:
         place = Path(folder)
         place.chmod(0o711)
-        monkeypatch.setattr(settings_check, "_IN_MEMORY", folder)
+        for name in ("_IN_MEMORY", "_ON_DISK"):
+            monkeypatch.setattr(settings_check, name, folder)
         yield place
         assert not list(place.iterdir()), "nothing is left of what was tried"
 

@@ -228,6 +228,14 @@ def test_what_was_derived_stands_when_it_is_fixed(subject: Subject) -> None:
     assert [(one.name, one.value) for one in again.settings] == [(one.name, one.value) for one in first.settings]
 
 
+@pytest.mark.parametrize("name", ["shared_buffers", "work_mem", "maintenance_work_mem", "autovacuum_work_mem"])
+def test_who_fixes_a_size_is_told_what_it_would_be(name: str) -> None:
+    subject = make_subject("vm")
+    derived = postgresql(derive(subject))[name]
+    (told,) = [one.reason for one in derive(subject, fixed={name: "65MB"}).settings if one.name == name]
+    assert told.startswith(f"you set it; derived, it would be {derived}: ")
+
+
 @given(SUBJECTS, st.sampled_from(["shared_buffers", "work_mem", "maintenance_work_mem", "effective_cache_size"]))
 @settings(max_examples=60, deadline=None)
 def test_twice_the_memory_never_lowers_a_share_of_it(subject: Subject, name: str) -> None:

@@ -306,7 +306,7 @@ def _over_rounds(runs: Sequence[JobRun]) -> list[float]:
 
 
 def _pool_noise(jobs: Sequence[JobFigures]) -> float | None:
-    """Pooled over jobs, each around its own mean."""
+    """Pooled over jobs, each around its own mean; a round in which the disk did nothing has no logarithm."""
     logs = [[math.log(iops) for iops in one.iops_by_round.values() if iops > 0] for one in jobs]
     noise = pool_noise([each for each in logs if each])
     return None if noise is None else noise.sd

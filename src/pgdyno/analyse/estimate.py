@@ -234,8 +234,7 @@ def _student(values: Sequence[float], *, unit: str, confidence: float, noise: No
     if n == 0:
         return Estimate(value=None, low=None, high=None, n=0, unit=unit, confidence=confidence, reason="no trials")
     mean = _mean(values)
-    if n > 1 and noise is None:
-        noise = Noise(math.sqrt(_sum_of_squares(values) / (n - 1)), n - 1)
+    noise = pool_noise([values]) if noise is None else noise
     if noise is None:
         reason = "one trial has no interval"
         return Estimate(value=mean, low=None, high=None, n=1, unit=unit, confidence=confidence, reason=reason)

@@ -74,7 +74,7 @@ def derive_memory(draft: Draft) -> None:
 def _put_buffers(draft: Draft) -> None:
     subject = draft.subject
     wanted, reason, formula = choose_buffers(subject)
-    value = _divide(draft).get("shared_buffers", wanted)
+    value = _derived_bytes(draft, "shared_buffers", _find_share(draft))
     least = _sizes(_claims(draft), 0.0)
 
     def fits(value: float) -> bool:
@@ -146,26 +146,25 @@ class _Claim(NamedTuple):
 
 
 def _claims(draft: Draft) -> dict[str, _Claim]:
-    """Of what is not decided yet. Sorts claim no more than the built-in 4 MB here: they get what is left in the end."""
+    """Of all that can be less. Sorts claim no more than the built-in 4 MB here: they get what is left in the end."""
     subject, memory = draft.subject, draft.subject.memory.value
     buffers = choose_buffers(subject)[0]
     upkeep = max(MB, min(64 * MB, round_down(memory / 32)))
     rows = subject.dataset.value / _ROW_BYTES * draft.number("autovacuum_vacuum_scale_factor")
     # Source: PostgreSQL 17 release notes: vacuum's new memory structure takes up to 20 times less.
     dead_rows = rows * _DEAD_ROW_BYTES / (4 if subject.major >= 17 else 1)
-    claims = {
+    return {
         "shared_buffers": _Claim(min(_LEAST_BUFFERS_BYTES, buffers), buffers),
         "maintenance_work_mem": _Claim(upkeep, min(max(memory / 16, 64 * MB), 2 * GB)),
         "autovacuum_work_mem": _Claim(upkeep, min(max(dead_rows, 64 * MB), GB, max(16 * MB, memory / 32))),
         "work_mem": _Claim(MB, max(MB, min(_BUILT_IN_WORK_MEM, memory / 512))),
     }
-    return {name: claim for name, claim in claims.items() if name not in draft.values()}
 
 
-def _divide(draft: Draft) -> dict[str, float]:
-    """What each has that is not decided: its least, and the same share of what it wants beyond that.
+def _find_share(draft: Draft) -> float:
+    """Of what each that is not decided wants beyond its least, the share that it gets; less than 1 where memory is short.
 
-    The largest share with which the worst case fits; none where not even that does. So more memory takes from nobody.
+    The largest with which the worst case fits; 0 where not even the least does. So more memory takes from nobody.
     """
     claims, decided = _claims(draft), draft.values()
 
@@ -174,11 +173,16 @@ def _divide(draft: Draft) -> dict[str, float]:
 
     low, high = 0.0, 1.0
     if fits(high):
-        low = high
+        return high
     while high - low > _SHARE_STEP:
         middle = (low + high) / 2
         low, high = (middle, high) if fits(middle) else (low, middle)
-    return {name: _of_claim(claim, low) for name, claim in claims.items()}
+    return low
+
+
+def _derived_bytes(draft: Draft, name: str, share: float) -> float:
+    """What a setting gets; of one that is fixed it is only told, and nothing is short for that."""
+    return _of_claim(_claims(draft)[name], 1.0 if draft.is_fixed(name) else share)
 
 
 def _of_claim(claim: _Claim, share: float) -> float:
@@ -195,12 +199,12 @@ def _fits(subject: Subject, values: Mapping[str, str]) -> bool:
 
 def _put_maintenance(draft: Draft) -> None:
     subject = draft.subject
-    claims, divided = _claims(draft), _divide(draft)
+    share = _find_share(draft)
     # Where memory is short, the built-in value is a decision, too: with the others fixed, there might seem to be more.
-    is_short = any(value < round_down(claims[name].wanted) for name, value in divided.items())
+    is_short = share < 1.0
     draft.put(
         "maintenance_work_mem",
-        size(divided.get("maintenance_work_mem", 0)),
+        size(_derived_bytes(draft, "maintenance_work_mem", share)),
         layer=Layer.MEMORY,
         reason="an index is built faster the more of its sort fits; the worst case counts one such command.",
         formula="memory / 16, 64 MB to 2 GB, or what the worst-case sum leaves",
@@ -211,7 +215,7 @@ def _put_maintenance(draft: Draft) -> None:
     )
     draft.put(
         "autovacuum_work_mem",
-        size(divided.get("autovacuum_work_mem", 0)),
+        size(_derived_bytes(draft, "autovacuum_work_mem", share)),
         layer=Layer.MEMORY,
         reason="it holds the dead rows that vacuum finds in a large table, so that it scans the indexes once.",
         formula="data / 128 bytes × autovacuum_vacuum_scale_factor × 6 bytes (1.5 from 17 on), 64 MB to 1 GB, at most memory / 32",
