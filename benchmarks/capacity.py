@@ -17,13 +17,12 @@ from pathlib import Path
 import msgspec
 from figures import say, say_share
 
-from pgdyno.analyse.capacity import Capacity
-from pgdyno.analyse.capacity_reckoning import find_capacities
-from pgdyno.analyse.disk_join import find_limits
+from pgdyno.analyse.capacity.estimate import find_capacities
+from pgdyno.analyse.capacity.types import Capacity
+from pgdyno.analyse.disk.demand import find_limits
 from pgdyno.analyse.estimate import Estimate
-from pgdyno.analyse.scaling import ClientSweep
 from pgdyno.analyse.study import analyse_study
-from pgdyno.flow.report import read_own_card
+from pgdyno.analyse.sweep.scaling import ClientSweep
 from pgdyno.record.store import open_record
 from pgdyno.record.trial_data import read_trial_data
 
@@ -61,7 +60,7 @@ def main() -> None:
 def list_loads(path: Path) -> Iterator[tuple[Capacity, ClientSweep]]:
     """Each load of a sweep as if it were alone, with the sweep."""
     store = open_record(path)
-    record, card = store.read_record(), read_own_card(store)
+    record, card = store.read_record(), store.read_card()
     limits = None if card is None else find_limits(card)
     trials = [read_trial_data(store.trial_dir(trial.planned.number), trial) for trial in store.read_trials()]
     analysis = analyse_study(record, trials, limits=limits)

@@ -50,20 +50,20 @@ from planted_causes import (
     quiet_case,
 )
 
+from pgdyno.analyse.bottleneck.time_share import Bottleneck, Resource
 from pgdyno.analyse.study import analyse_study
-from pgdyno.analyse.time_share import Bottleneck, Resource
 from pgdyno.analyse.types import WorkloadAnalysis
+from pgdyno.conduct.workspace import machine_of
 from pgdyno.errors import PgdynoError
-from pgdyno.flow.place import machine_of
 from pgdyno.plan.plan import plan_study
 from pgdyno.record.store import RecordStore, find_records
 from pgdyno.record.trial_data import read_trial_data
 from pgdyno.record.types import FORMAT_VERSION, HostFacts, StudyRecord
-from pgdyno.run.home import Home, open_home
-from pgdyno.run.host import read_host_facts
-from pgdyno.run.installation import find_installation
-from pgdyno.run.process import find_server_user
-from pgdyno.run.template import prepare_template
+from pgdyno.run.cluster.home import Home, open_home
+from pgdyno.run.cluster.installation import find_installation
+from pgdyno.run.cluster.template import prepare_template
+from pgdyno.run.host.facts import read_host_facts
+from pgdyno.run.host.process import find_server_user
 from pgdyno.run.trial import TrialStage, run_trial
 from pgdyno.spec.read import format_study, make_study
 

@@ -37,9 +37,9 @@ from telling import Told
 from pgdyno.analyse.study import analyse_study
 from pgdyno.analyse.types import StudyAnalysis
 from pgdyno.errors import PgdynoError, SpecError
-from pgdyno.explain.confirmation import Confirmed, Outcome, judge_confirmation
+from pgdyno.explain.confirmation import ConfirmationOutcome, Confirmed, judge_confirmation
 from pgdyno.flow import study as flow
-from pgdyno.flow.explain import Wishes, confirm
+from pgdyno.flow.explain import ConfirmOptions, confirm
 from pgdyno.record.confirmation import Confirmation, locate, read_confirmations
 from pgdyno.record.store import RecordStore
 from pgdyno.record.trial_data import read_trial_data
@@ -55,7 +55,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     case: str
     is_right: bool
     """Whether the planted cause was named."""
-    outcome: Outcome | None
+    outcome: ConfirmationOutcome | None
     """None where no experiment would tell."""
 
 
@@ -71,7 +71,7 @@ def ask(asked: Asked, *, home: Path, folder: Path, minutes: float) -> Answer | N
             place = flow.Place.make(home=home, out=store.path, run_as=None)
             flow.run_study(study, name="cause", place=place, ui=Told())
             try:
-                wishes = Wishes(minutes=minutes, duration=None)
+                wishes = ConfirmOptions(minutes=minutes, duration=None)
                 place = flow.Place.make(home=home, out=beside, run_as=None)
                 confirm(store, workload=None, wishes=wishes, place=place, ui=Told())
             except SpecError as error:
@@ -138,14 +138,26 @@ def say_answers(answers: list[Answer]) -> None:
     planted_ones = [answer for answer in answers if answer.is_right and answer.case != "quiet"]
     tried = [answer.outcome for answer in planted_ones if answer.outcome is not None]
     say_share("confirmations.planted.tried", [answer.outcome is not None for answer in planted_ones])
-    say_share("confirmations.planted.proven", [outcome is Outcome.PROVEN for outcome in tried])
-    say_share("confirmations.planted.borne_out", [outcome in {Outcome.PROVEN, Outcome.FITS} for outcome in tried])
-    say_share("confirmations.planted.refuted", [outcome is Outcome.REFUTED for outcome in tried], target="<= 0.05")
+    say_share("confirmations.planted.proven", [outcome is ConfirmationOutcome.PROVEN for outcome in tried])
+    say_share(
+        "confirmations.planted.borne_out",
+        [outcome in {ConfirmationOutcome.PROVEN, ConfirmationOutcome.FITS} for outcome in tried],
+    )
+    say_share(
+        "confirmations.planted.refuted", [outcome is ConfirmationOutcome.REFUTED for outcome in tried], target="<= 0.05"
+    )
     wrong = [answer.outcome for answer in answers if not answer.is_right and answer.outcome is not None]
-    say_share("confirmations.wrong.proven", [outcome is Outcome.PROVEN for outcome in wrong], target="<= 0.05")
+    say_share(
+        "confirmations.wrong.proven", [outcome is ConfirmationOutcome.PROVEN for outcome in wrong], target="<= 0.05"
+    )
     quiet = [answer.outcome for answer in answers if answer.is_right and answer.case == "quiet" and answer.outcome]
-    say_share("confirmations.quiet.borne_out", [outcome in {Outcome.PROVEN, Outcome.FITS} for outcome in quiet])
-    say_share("confirmations.quiet.refuted", [outcome is Outcome.REFUTED for outcome in quiet], target="<= 0.05")
+    say_share(
+        "confirmations.quiet.borne_out",
+        [outcome in {ConfirmationOutcome.PROVEN, ConfirmationOutcome.FITS} for outcome in quiet],
+    )
+    say_share(
+        "confirmations.quiet.refuted", [outcome is ConfirmationOutcome.REFUTED for outcome in quiet], target="<= 0.05"
+    )
 
 
 def main() -> None:

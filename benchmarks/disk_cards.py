@@ -20,9 +20,9 @@ from pathlib import Path
 
 from figures import say
 
-from pgdyno.analyse.disk_card import estimate_card
-from pgdyno.analyse.disk_entries import Entry, EntryKey, list_entries
-from pgdyno.record.disk_card import DiskCard, read_card
+from pgdyno.analyse.disk.card import estimate_card
+from pgdyno.analyse.disk.entries import DiskFigure, DiskFigureKey, list_entries
+from pgdyno.record.device.disk_card import DiskCard, read_card
 
 _MOST_S = {True: 40.0, False: 240.0}
 
@@ -45,13 +45,13 @@ def make_cards(path: Path, count: int, *, is_quick: bool) -> list[DiskCard]:
     return cards
 
 
-def list_figures(card: DiskCard) -> dict[EntryKey, Entry]:
+def list_figures(card: DiskCard) -> dict[DiskFigureKey, DiskFigure]:
     """Those that have an interval."""
     entries = list_entries(card, estimate_card(card))
     return {entry.key: entry for entry in entries if entry.estimate.low is not None}
 
 
-def agree(one: Entry, other: Entry) -> bool:
+def agree(one: DiskFigure, other: DiskFigure) -> bool:
     """Whether their intervals have something in common."""
     first, second = one.estimate, other.estimate
     return max(first.low or 0.0, second.low or 0.0) <= min(first.high or math.inf, second.high or math.inf)
@@ -68,13 +68,13 @@ def main() -> None:
     is_made = named[0].is_dir()
     cards = make_cards(named[0], asked.count, is_quick=asked.quick) if is_made else [read_card(file) for file in named]
     figures = [list_figures(card) for card in cards]
-    agreed: Counter[EntryKey] = Counter()
-    compared: Counter[EntryKey] = Counter()
+    agreed: Counter[DiskFigureKey] = Counter()
+    compared: Counter[DiskFigureKey] = Counter()
     for one, other in itertools.combinations(figures, 2):
         for key in one.keys() & other.keys():
             compared[key] += 1
             agreed[key] += agree(one[key], other[key])
-    for key in EntryKey:
+    for key in DiskFigureKey:
         if compared[key]:
             values = [each[key].estimate.value or 0.0 for each in figures if key in each]
             spread = max(values) / min(values)

@@ -19,9 +19,9 @@ from figures import say_share
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from pgdyno.analyse.episode import Episode, EpisodeKind
-from pgdyno.analyse.episode_causes import find_causes
-from pgdyno.analyse.episodes import find_episodes
+from pgdyno.analyse.episodes.causes import find_causes
+from pgdyno.analyse.episodes.detection import find_episodes
+from pgdyno.analyse.episodes.types import Episode, EpisodeKind
 from tests.analyse.planted_episodes import DEVICE, cliff, read_planted
 
 _LENGTHS_S = (30, 60, 120, 300)

@@ -26,10 +26,10 @@ import numpy as np
 from figures import say
 
 from pgdyno.analyse.estimate import Estimate, estimate_geometric_mean
-from pgdyno.record.txlog import TransactionSummary, TransactionTally
-from pgdyno.record.txparse import BLOCK_BYTES, LineCutter, LogColumns, parse_block
-from pgdyno.run.logstream import MEMORY_FOLDER, READER_ENVIRONMENT, start_log_stream
-from pgdyno.run.process import find_server_user
+from pgdyno.record.transactions.log import TransactionSummary, TransactionTally
+from pgdyno.record.transactions.parse import BLOCK_BYTES, LineCutter, LogColumns, parse_block
+from pgdyno.run.host.process import find_server_user
+from pgdyno.run.load.log_stream import MEMORY_FOLDER, READER_ENVIRONMENT, start_log_stream
 
 REAL_LOG = Path(__file__).parent.parent / "tests" / "data" / "txlog" / "18" / "sampled.log"
 LINES_PER_S = 50_000

@@ -1,4 +1,4 @@
-"""How far the models of analyse/models.py are off, on the embedded PostgreSQL 18 here.
+"""How far the models of analyse/prediction/models.py are off, on the embedded PostgreSQL 18 here.
 
 What is predicted never goes in. Each part says what does:
 
@@ -39,7 +39,7 @@ import numpy as np
 from figures import say
 from planted_causes import SHIM
 
-from pgdyno.analyse.models import (
+from pgdyno.analyse.prediction.models import (
     PageClass,
     ceiling_tps,
     charge_waits,
@@ -53,14 +53,14 @@ from pgdyno.analyse.models import (
 )
 from pgdyno.record.serverlog import CheckpointComplete, CheckpointStart, read_serverlog
 from pgdyno.record.types import Dataset
-from pgdyno.run import sql
-from pgdyno.run.home import Home, open_home
-from pgdyno.run.installation import Installation, find_installation
-from pgdyno.run.load import Pgbench
-from pgdyno.run.load_argv import LoadRun
-from pgdyno.run.process import find_server_user
-from pgdyno.run.server import DATABASE, Server
-from pgdyno.run.template import prepare_template, restore_template
+from pgdyno.run.cluster import sql
+from pgdyno.run.cluster.home import Home, open_home
+from pgdyno.run.cluster.installation import Installation, find_installation
+from pgdyno.run.cluster.server import DATABASE, Server
+from pgdyno.run.cluster.template import prepare_template, restore_template
+from pgdyno.run.host.process import find_server_user
+from pgdyno.run.load.argv import LoadRun
+from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.spec.study import DataSpec, ServerSpec
 from pgdyno.spec.table import QueryMode
 from pgdyno.units import PAGE_BYTES

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple, Self
 
 import msgspec
 
-from pgdyno.analyse.time_share import Resource
-from pgdyno.run.kernel import changed_sysctls
+from pgdyno.analyse.bottleneck.time_share import Resource
+from pgdyno.run.change.kernel import changed_sysctls
 
 CGROUP = Path("/sys/fs/cgroup")
 MB = 1024**2

@@ -20,12 +20,12 @@ from figures import say, say_share
 from scipy import stats
 from server_verdicts import Answer, Answers, Asked, Bench, ask_all, say_quantiles
 
-from pgdyno.analyse.comparison import compare
-from pgdyno.analyse.rounds import rounds_of_block
-from pgdyno.analyse.verdict import VerdictKind
+from pgdyno.analyse.comparison.answers import compare
+from pgdyno.analyse.comparison.rounds import rounds_of_block
+from pgdyno.analyse.comparison.verdict import VerdictKind
 from pgdyno.plan.experiment import draw_orders
-from pgdyno.record.slices import Slice, SlicePhase
-from pgdyno.record.store import write_durably
+from pgdyno.record.durable import write_durably
+from pgdyno.record.transactions.slices import Slice, SlicePhase
 from pgdyno.record.trial_data import read_trial_data
 from pgdyno.run.switchback import SliceRound
 from pgdyno.run.trial import TrialStage, run_trial
@@ -57,16 +57,16 @@ class Truth(msgspec.Struct, frozen=True, kw_only=True):
 class Unstopped:
     """A `run.switchback.Steering` that asks nobody whether it is enough."""
 
-    def __init__(self, arms: tuple[str, ...], seed: int) -> None:
-        self._arms = [arms[0], *arms]
+    def __init__(self, variants: tuple[str, ...], seed: int) -> None:
+        self._variants = [variants[0], *variants]
         self._draw = random.Random(seed)
         self._orders: list[list[str]] = []
 
     def next_round(self, slices: Sequence[Slice]) -> SliceRound:
-        """All arms, in balanced order."""
+        """All variants, in balanced order."""
         del slices
-        self._orders = self._orders or draw_orders(self._arms, self._draw)
-        return SliceRound(phase=SlicePhase.ROUND, arms=tuple(self._orders.pop()), slice_s=TRUTH_SLICE_S)
+        self._orders = self._orders or draw_orders(self._variants, self._draw)
+        return SliceRound(phase=SlicePhase.ROUND, variants=tuple(self._orders.pop()), slice_s=TRUTH_SLICE_S)
 
     def review(self, folder: Path, slices: Sequence[Slice], tps: float | None) -> None:
         """Look at nothing."""
@@ -92,7 +92,7 @@ def find_truth(bench: Bench, raw: dict) -> Truth:
     for trial in plan.trials:
         folder = Path(tempfile.mkdtemp(dir=bench.folder))
         folder.chmod(0o755)
-        steering = Unstopped(trial.arms, trial.seed)
+        steering = Unstopped(trial.variants, trial.seed)
         done = run_trial(
             stage, trial, folder=folder, on_activity=lambda _: None, on_load=lambda _: None, steering=steering
         )

@@ -27,23 +27,24 @@ import msgspec
 import numpy as np
 from figures import say, say_share
 
-from pgdyno.analyse.comparison import Question
+from pgdyno.analyse.comparison.answers import Question
+from pgdyno.analyse.comparison.verdict import VerdictKind, decide_family
 from pgdyno.analyse.study import analyse_study
-from pgdyno.analyse.verdict import VerdictKind, decide_family
+from pgdyno.conduct.experiment import run_experiment
+from pgdyno.conduct.workspace import machine_of
 from pgdyno.errors import InterruptedStudyError, PgdynoError
 from pgdyno.facts.metrics import find_metric
-from pgdyno.flow.experiment import run_experiment
-from pgdyno.flow.place import machine_of
 from pgdyno.plan.experiment import reference_server
 from pgdyno.plan.plan import BYTES_PER_SCALE, CHECK_S, REPORT_S, Plan, plan_study
-from pgdyno.record.store import RecordStore, write_durably
+from pgdyno.record.durable import write_durably
+from pgdyno.record.store import RecordStore
 from pgdyno.record.trial_data import TrialData, read_trial_data
 from pgdyno.record.types import FORMAT_VERSION, HostFacts, StudyRecord
-from pgdyno.run.home import Home, open_home
-from pgdyno.run.host import read_host_facts
-from pgdyno.run.installation import Installation, find_installation
-from pgdyno.run.process import find_server_user
-from pgdyno.run.template import Template, prepare_template
+from pgdyno.run.cluster.home import Home, open_home
+from pgdyno.run.cluster.installation import Installation, find_installation
+from pgdyno.run.cluster.template import Template, prepare_template
+from pgdyno.run.host.facts import read_host_facts
+from pgdyno.run.host.process import find_server_user
 from pgdyno.spec.read import format_study, make_study
 from pgdyno.spec.study import Study
 from pgdyno.spec.variant import DesignKind
@@ -223,7 +224,7 @@ def find_decided_s(question: Question, start_s: float | None) -> float | None:
     verdict = question.verdict
     for n in range(1, verdict.n + 1):
         (look,) = decide_family(
-            {question.arm: question.log_ratios[:n]},
+            {question.variant: question.log_ratios[:n]},
             metric=question.metric,
             better=find_metric(question.metric).better,
             alpha=1.0 - verdict.confidence,

@@ -14,7 +14,7 @@ has ended long before a trial has. Each set is worked out for that size by its o
 control group, as by `systemd-run --scope -p MemoryMax=1G -p MemorySwapMax=0 python benchmarks/tuning.py --part cold beyond`;
 without one it holds what has been read once, which is kinder to reads than such a machine, and the output says so. Of the kernel's settings,
 those of overcommitted memory are left alone, which protect and do not speed up, and in a group those of huge pages, which
-would not count there. In `cold`, checkpoint_timeout is at most a third of a trial for every arm, so that none is
+would not count there. In `cold`, checkpoint_timeout is at most a third of a trial for every variant, so that none is
 fast on the credit of checkpoints still to come; with --quick a trial holds none of them, but for what max_wal_size begins.
 
 Settings are derived as `pgdyno bench` does it if the disk was measured as there, by `pgdyno disk DIR --home DIR/home` before;
@@ -40,10 +40,10 @@ from rivals import Rival, keep_taken, read_rivals
 from telling import Told
 from tuning_studies import PARTS, STOCK, Machine, compose, look_at
 
-from pgdyno.analyse.comparison import Comparison, Question
+from pgdyno.analyse.comparison.answers import Comparison, Question
 from pgdyno.analyse.study import analyse_study
+from pgdyno.conduct.workspace import Workspace
 from pgdyno.errors import PgdynoError
-from pgdyno.flow.place import Place
 from pgdyno.flow.study import resume_study, run_study
 from pgdyno.record.store import RecordStore
 from pgdyno.record.trial_data import read_trial_data
@@ -53,7 +53,7 @@ from pgdyno.spec.study import Study
 
 def run_part(machine: Machine, folder: Path, study: Study, name: str) -> RecordStore:
     """Run what is left of a part's study."""
-    store, place = RecordStore(folder), Place.make(home=machine.home, out=folder, run_as=None)
+    store, place = RecordStore(folder), Workspace.make(home=machine.home, out=folder, run_as=None)
     if (folder / "record.json").exists():
         print("  goes on, with the settings that it began with", flush=True)
         resume_study(store, place=place, ui=Told())
@@ -68,10 +68,10 @@ def say_part(store: RecordStore, name: str) -> None:
     trials = [trial for trial in store.read_trials() if trial.status is TrialStatus.FINISHED]
     data = [read_trial_data(store.trial_dir(trial.planned.number), trial) for trial in trials]
     (comparison,) = analyse_study(record, data).comparisons
-    for arm, error in record.refused_arms.items():
-        print(f"{name}: {arm} was given up: {error.fact}: {error.detail}")
+    for variant, error in record.refused_variants.items():
+        print(f"{name}: {variant} was given up: {error.fact}: {error.detail}")
     print_checkpoints(name, trials)
-    print_arms(name, comparison)
+    print_variants(name, comparison)
     for question in comparison.questions:
         if question.metric == "tps":
             say_question(f"tuning.{name}", question, is_writing=PARTS[name].is_writing)
@@ -80,15 +80,15 @@ def say_part(store: RecordStore, name: str) -> None:
         say_ratio(f"tuning.{name}.derived_to_itself", noise)
 
 
-def print_arms(name: str, comparison: Comparison) -> None:
-    for arm in comparison.figures:
-        tps = arm.estimates.get("tps")
+def print_variants(name: str, comparison: Comparison) -> None:
+    for variant in comparison.figures:
+        tps = variant.estimates.get("tps")
         if tps is not None:
-            print(f"{name}: {arm.arm}: {tps.value:,.0f} tps")
+            print(f"{name}: {variant.variant}: {tps.value:,.0f} tps")
 
 
 def print_checkpoints(name: str, trials: Sequence[TrialRecord]) -> None:
-    """How many checkpoints began in a trial of each arm, on average: what is put off is not saved."""
+    """How many checkpoints began in a trial of each variant, on average: what is put off is not saved."""
     begun: dict[str, list[float]] = {}
     for trial in trials:
         counts = [
@@ -96,8 +96,8 @@ def print_checkpoints(name: str, trials: Sequence[TrialRecord]) -> None:
             for counter in ("checkpoints_timed_count", "checkpoints_requested_count")
             for before, after in [(trial.counters_before.get(counter), trial.counters_after.get(counter))]
         ]
-        begun.setdefault(trial.planned.arms[0], []).append(sum(counts))
-    means = ", ".join(f"{arm} {sum(counts) / len(counts):.1f}" for arm, counts in begun.items())
+        begun.setdefault(trial.planned.variants[0], []).append(sum(counts))
+    means = ", ".join(f"{variant} {sum(counts) / len(counts):.1f}" for variant, counts in begun.items())
     print(f"{name}: checkpoints in a trial: {means}")
 
 
@@ -106,12 +106,12 @@ def say_question(prefix: str, question: Question, *, is_writing: bool) -> None:
 
     Without an interval nothing is certain, and neither holds nor fails.
     """
-    is_stock = question.arm == STOCK and is_writing
+    is_stock = question.variant == STOCK and is_writing
     target = "interval above 1" if is_stock else "interval not below 1"
     low, high = question.verdict.low_ratio, question.verdict.high_ratio
     # The question is of the other against derived: the ratio that is said is its inverse.
     holds = None if low is None or high is None else high < 0 if is_stock else low <= 0
-    name = "".join(letter if letter.isalnum() else "_" for letter in question.arm)
+    name = "".join(letter if letter.isalnum() else "_" for letter in question.variant)
     say_ratio(f"{prefix}.derived_to_{name}", question, target=target, holds=holds)
 
 

@@ -1,4 +1,4 @@
-"""The studies of tuning.py: which arms on which data, under which load, for a machine of which size."""
+"""The studies of tuning.py: which variants on which data, under which load, for a machine of which size."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from pathlib import Path
 import msgspec
 from rivals import Rival, keep_taken
 
+from pgdyno.conduct.workspace import machine_of
 from pgdyno.facts.gucs import find_guc, read_value
 from pgdyno.flow.disk_cards import find_cards, with_cards
-from pgdyno.flow.place import machine_of
 from pgdyno.plan.plan import BYTES_PER_SCALE, plan_study
 from pgdyno.record.types import HostFacts, ServerFacts
-from pgdyno.run.home import open_home
-from pgdyno.run.installation import find_installation
-from pgdyno.run.process import find_server_user
-from pgdyno.run.tunables import read_tunables
+from pgdyno.run.cluster.home import open_home
+from pgdyno.run.cluster.installation import find_installation
+from pgdyno.run.host.process import find_server_user
+from pgdyno.run.host.tunables import read_tunables
 from pgdyno.spec.read import make_study
 from pgdyno.spec.study import ServerSpec, Study
 from pgdyno.spec.table import SettingValue, check_setting_name
 from pgdyno.tune.derive import derive
-from pgdyno.tune.subject import Wishes, make_subject
-from pgdyno.tune.types import Known, Origin, Subject, Target, Tuning, WorkloadClass
+from pgdyno.tune.subject import LoadHints, make_subject
+from pgdyno.tune.types import DerivedSettings, Known, Origin, Target, TuningSubject, WorkloadClass
 
 GB = 2**30
 CLIENTS = 16
@@ -119,9 +119,9 @@ def look_at(home: Path, server: str) -> Machine:
     return Machine(home=home, spec=spec, server=facts, host=host)
 
 
-def subject_of(machine: Machine, part: Part, *, memory_bytes: float | None, dataset_bytes: float) -> Subject:
+def subject_of(machine: Machine, part: Part, *, memory_bytes: float | None, dataset_bytes: float) -> TuningSubject:
     """What the settings of a part are derived for; `memory_bytes` where the machine is taken to be smaller than it is."""
-    wishes = Wishes(workload=part.workload, dataset_bytes=dataset_bytes, active=CLIENTS)
+    wishes = LoadHints(workload=part.workload, dataset_bytes=dataset_bytes, active=CLIENTS)
     seen = read_tunables(machine.home)
     subject = with_cards(make_subject(seen, machine.server, wishes), find_cards(machine.home, seen), is_here=True)
     if memory_bytes is None:
@@ -191,7 +191,7 @@ def take_time(study: Study, machine: Machine, rounds: int) -> tuple[Study, float
     return msgspec.structs.replace(study, experiment=experiment), taken_s
 
 
-def variant_of(tuning: Tuning) -> dict:
+def variant_of(tuning: DerivedSettings) -> dict:
     """The derived settings as a variant; pgdyno's clusters keep where they listen and log to themselves."""
     settings: dict[str, SettingValue] = {}
     for derived in tuning.of(Target.POSTGRESQL):

@@ -1,8 +1,8 @@
 """How often verdicts are false, and how soon they come.
 
-`--simulate` plays experiments in which no arm differs from the reference, under noise of many kinds, through the code
-that decides real ones: rounds of the reference twice and each other arm once in balanced order, a look after every round,
-an end when all arms are decided or after 60 rounds. `faster` and `slower` are false there, `equivalent` is true. Beside
+`--simulate` plays experiments in which no variant differs from the reference, under noise of many kinds, through the code
+that decides real ones: rounds of the reference twice and each other variant once in balanced order, a look after every round,
+an end when all variants are decided or after 60 rounds. `faster` and `slower` are false there, `equivalent` is true. Beside
 it stand the field's habits on the same noise, and variations of the design: plain pairs, rounds drawn one by one, ten
 times the rounds. What a step of the noise is: a slice for the rounds (a whole trial where trials have their own level),
 a second of a run of 60 seconds for the habits. Times are short against drift, as they are in a hurry.
@@ -30,12 +30,12 @@ from figures import find_wilson, say
 from numpy.random import Generator
 from scipy import signal, special, stats
 
-from pgdyno.analyse.verdict import Outcome, Standing, judge, stand
+from pgdyno.analyse.comparison.verdict import FamilyState, RatioOutcome, judge, stand
 
 ALPHA = 0.05
 DELTA = 0.03
 NO_DELTA = 1e-9
-"""So near to nothing that no arm is called equivalent, which would keep a false difference from being called later."""
+"""So near to nothing that no variant is called equivalent, which would keep a false difference from being called later."""
 ROUNDS = 60
 MANY_ROUNDS = 600
 RUN_S = 60
@@ -119,9 +119,9 @@ NOISES = {
 def draw_rounds(
     random: Generator, noise: Noise, repeats: int, rounds: int, slots: int, *, is_balanced: bool = True
 ) -> np.ndarray:
-    """Log levels by arm, (repeats, slots, rounds): every round plays all slots.
+    """Log levels by variant, (repeats, slots, rounds): every round plays all slots.
 
-    In balanced order, which pgdyno uses, each arm has each place once in as many rounds as there are slots (random Latin
+    In balanced order, which pgdyno uses, each variant has each place once in as many rounds as there are slots (random Latin
     squares); otherwise each round is drawn by itself.
     """
     steps = noise.draw(random, repeats, rounds * slots) + random.normal(0, noise.run_sd, (repeats, rounds * slots))
@@ -135,35 +135,35 @@ def draw_rounds(
     return np.swapaxes(np.take_along_axis(steps.reshape(repeats, rounds, slots), places, axis=-1), 1, 2)
 
 
-def draw_pairs(random: Generator, noise: Noise, repeats: int, rounds: int, arms: int, **order: bool) -> np.ndarray:
-    """Log ratios of pairs, (repeats, arms, rounds), the reference twice in each round."""
-    levels = draw_rounds(random, noise, repeats, rounds, arms + 2, **order)
+def draw_pairs(random: Generator, noise: Noise, repeats: int, rounds: int, variants: int, **order: bool) -> np.ndarray:
+    """Log ratios of pairs, (repeats, variants, rounds), the reference twice in each round."""
+    levels = draw_rounds(random, noise, repeats, rounds, variants + 2, **order)
     return levels[:, 2:] - levels[:, :2].mean(axis=1, keepdims=True)
 
 
-def draw_plain_pairs(random: Generator, noise: Noise, repeats: int, rounds: int, arms: int) -> np.ndarray:
+def draw_plain_pairs(random: Generator, noise: Noise, repeats: int, rounds: int, variants: int) -> np.ndarray:
     """The same with the reference once in each round, and every round drawn by itself."""
-    levels = draw_rounds(random, noise, repeats, rounds, arms + 1, is_balanced=False)
+    levels = draw_rounds(random, noise, repeats, rounds, variants + 1, is_balanced=False)
     return levels[:, 1:] - levels[:, :1]
 
 
 def judge_looks(pairs: np.ndarray, delta_ratio: float = DELTA) -> np.ndarray:
-    """Outcomes after every round, (repeats, rounds, arms)."""
+    """Outcomes after every round, (repeats, rounds, variants)."""
     standing = stand(pairs, alpha=ALPHA, size=pairs.shape[1])
     return judge(
-        Standing(*(np.moveaxis(part, 1, 2) for part in standing)), alpha=ALPHA, delta_ratio=delta_ratio
+        FamilyState(*(np.moveaxis(part, 1, 2) for part in standing)), alpha=ALPHA, delta_ratio=delta_ratio
     ).outcome
 
 
 def find_end(outcomes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The rounds until all arms were decided, or all, and the outcomes then."""
-    is_decided = (outcomes != Outcome.OPEN).all(axis=2)
+    """The rounds until all variants were decided, or all, and the outcomes then."""
+    is_decided = (outcomes != RatioOutcome.OPEN).all(axis=2)
     last = np.where(is_decided.any(axis=1), is_decided.argmax(axis=1), outcomes.shape[1] - 1)
     return last + 1, outcomes[np.arange(len(outcomes)), last]
 
 
 def is_directed(outcomes: np.ndarray) -> np.ndarray:
-    return (outcomes == Outcome.HIGHER) | (outcomes == Outcome.LOWER)
+    return (outcomes == RatioOutcome.HIGHER) | (outcomes == RatioOutcome.LOWER)
 
 
 def is_false_at_end(pairs: np.ndarray) -> np.ndarray:
@@ -171,7 +171,7 @@ def is_false_at_end(pairs: np.ndarray) -> np.ndarray:
 
 
 def is_false_ever(pairs: np.ndarray) -> np.ndarray:
-    """Whether a false difference was seen at any look: no rule of stopping or of leaving out decided arms is worse."""
+    """Whether a false difference was seen at any look: no rule of stopping or of leaving out decided variants is worse."""
     return is_directed(judge_looks(pairs, NO_DELTA)).any(axis=(1, 2))
 
 
@@ -184,9 +184,9 @@ def is_called_by_peeking(pairs: np.ndarray) -> np.ndarray:
     return (np.abs(means) * np.sqrt(n) > special.stdtrit(n - 1, 1 - ALPHA / 2) * spread).any(axis=(1, 2))
 
 
-def draw_runs(random: Generator, noise: Noise, repeats: int, arms: int, runs: int) -> np.ndarray:
-    """TPS by second, (repeats, arm, run, second), the reference first: all runs of an arm after one another."""
-    shape = (repeats, arms + 1, runs, RUN_S)
+def draw_runs(random: Generator, noise: Noise, repeats: int, variants: int, runs: int) -> np.ndarray:
+    """TPS by second, (repeats, variant, run, second), the reference first: all runs of a variant after one another."""
+    shape = (repeats, variants + 1, runs, RUN_S)
     own = random.normal(0, noise.run_sd, (*shape[:3], 1))
     return np.exp(noise.draw(random, repeats, math.prod(shape[1:])).reshape(shape) + own)
 
@@ -210,18 +210,20 @@ def is_called_by_seconds(tps: np.ndarray) -> np.ndarray:
 
 
 Method = Callable[[Generator, Noise, int, int], np.ndarray]
-"""Whether each of so many experiments with so many arms ends with a false verdict."""
+"""Whether each of so many experiments with so many variants ends with a false verdict."""
 
 OURS = "pgdyno"
 METHODS: dict[str, Method] = {
-    OURS: lambda r, noise, n, arms: is_false_at_end(draw_pairs(r, noise, n, ROUNDS, arms)),
-    "any_look": lambda r, noise, n, arms: is_false_ever(draw_pairs(r, noise, n, ROUNDS, arms)),
-    "random_order": lambda r, noise, n, arms: is_false_ever(draw_pairs(r, noise, n, ROUNDS, arms, is_balanced=False)),
-    "plain_pairs": lambda r, noise, n, arms: is_false_ever(draw_plain_pairs(r, noise, n, ROUNDS, arms)),
-    "one_run_each": lambda r, noise, n, arms: is_called_by_one_run(draw_runs(r, noise, n, arms, 1)),
-    "three_runs": lambda r, noise, n, arms: is_called_by_three_runs(draw_runs(r, noise, n, arms, 3)),
-    "seconds_welch": lambda r, noise, n, arms: is_called_by_seconds(draw_runs(r, noise, n, arms, 1)),
-    "peeking_t_test": lambda r, noise, n, arms: is_called_by_peeking(draw_pairs(r, noise, n, ROUNDS, arms)),
+    OURS: lambda r, noise, n, variants: is_false_at_end(draw_pairs(r, noise, n, ROUNDS, variants)),
+    "any_look": lambda r, noise, n, variants: is_false_ever(draw_pairs(r, noise, n, ROUNDS, variants)),
+    "random_order": lambda r, noise, n, variants: is_false_ever(
+        draw_pairs(r, noise, n, ROUNDS, variants, is_balanced=False)
+    ),
+    "plain_pairs": lambda r, noise, n, variants: is_false_ever(draw_plain_pairs(r, noise, n, ROUNDS, variants)),
+    "one_run_each": lambda r, noise, n, variants: is_called_by_one_run(draw_runs(r, noise, n, variants, 1)),
+    "three_runs": lambda r, noise, n, variants: is_called_by_three_runs(draw_runs(r, noise, n, variants, 3)),
+    "seconds_welch": lambda r, noise, n, variants: is_called_by_seconds(draw_runs(r, noise, n, variants, 1)),
+    "peeking_t_test": lambda r, noise, n, variants: is_called_by_peeking(draw_pairs(r, noise, n, ROUNDS, variants)),
 }
 
 
@@ -235,16 +237,18 @@ def simulate(repeats: int) -> None:
 
 def simulate_false_verdicts(repeats: int) -> list[dict]:
     figures = []
-    for arms in (1, 4):
-        print(f"\nfalse verdicts, {arms} variant(s) like the reference, {repeats} experiments each", flush=True)
+    for variants in (1, 4):
+        print(f"\nfalse verdicts, {variants} variant(s) like the reference, {repeats} experiments each", flush=True)
         print(" " * 20 + " ".join(f"{name:>14}" for name in METHODS))
         for noise_name, noise in NOISES.items():
             shares = []
             for name, method in METHODS.items():
-                is_false = repeat(lambda r, n, m=method, noise=noise, arms=arms: m(r, noise, n, arms), repeats)
+                is_false = repeat(
+                    lambda r, n, m=method, noise=noise, variants=variants: m(r, noise, n, variants), repeats
+                )
                 shares.append(is_false.mean())
                 target = f"<= {ALPHA}" if name == OURS else None
-                figures.append(share(f"{noise_name}.{arms}_variants.{name}", is_false, target=target))
+                figures.append(share(f"{noise_name}.{variants}_variants.{name}", is_false, target=target))
             print(f"{noise_name:<20}" + " ".join(f"{value:>14.2%}" for value in shares), flush=True)
     return figures
 
@@ -258,7 +262,7 @@ def simulate_long(repeats: int) -> list[dict]:
         def play(r: Generator, n: int, noise: Noise = noise) -> np.ndarray:
             pairs = draw_pairs(r, noise, n, MANY_ROUNDS, 1)
             above = judge_looks(QUIETER * pairs + math.log1p(DELTA) * 1.0001)
-            return np.stack([is_false_ever(pairs), (above == Outcome.EQUIVALENT).any(axis=(1, 2))], axis=1)
+            return np.stack([is_false_ever(pairs), (above == RatioOutcome.EQUIVALENT).any(axis=(1, 2))], axis=1)
 
         is_false = repeat(play, repeats)
         print(f"{noise_name:<20}" + " ".join(f"{value:>14.2%}" for value in is_false.mean(axis=0)), flush=True)
@@ -283,8 +287,10 @@ def simulate_families(repeats: int) -> list[dict]:
 
         def play(r: Generator, n: int, truth: np.ndarray = truth) -> np.ndarray:
             outcomes = judge_looks(QUIETER * draw_pairs(r, NOISES["white"], n, 200, 4) + truth[:, None])
-            is_wrong = (outcomes == Outcome.HIGHER) & (truth <= 0) | (outcomes == Outcome.LOWER) & (truth >= 0)
-            return (is_wrong | (outcomes == Outcome.EQUIVALENT) & (np.abs(truth) > bound)).any(axis=(1, 2))
+            is_wrong = (outcomes == RatioOutcome.HIGHER) & (truth <= 0) | (outcomes == RatioOutcome.LOWER) & (
+                truth >= 0
+            )
+            return (is_wrong | (outcomes == RatioOutcome.EQUIVALENT) & (np.abs(truth) > bound)).any(axis=(1, 2))
 
         is_false = repeat(play, repeats)
         print(f"{name:<32} {is_false.mean():>8.2%}", flush=True)
@@ -302,7 +308,7 @@ def simulate_power(repeats: int) -> list[dict]:
 
         def play(r: Generator, n: int, effect: float = effect) -> np.ndarray:
             pairs, outcomes = find_end(judge_looks(draw_pairs(r, NOISES["white"], n, MANY_ROUNDS, 1) + effect))
-            return np.where(outcomes[:, 0] == Outcome.HIGHER, pairs, np.inf)
+            return np.where(outcomes[:, 0] == RatioOutcome.HIGHER, pairs, np.inf)
 
         pairs = repeat(play, repeats)
         median, most, nearly_all = np.quantile(pairs, [0.5, 0.8, 0.95], method="higher")

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from pgdyno.run.apply_look import Prepared, find_named_server, prepare_apply
-from pgdyno.run.journal import Journal
-from pgdyno.run.server_conf import NAME
-from pgdyno.run.sysctl import read_sysctl
-from pgdyno.run.sysfs import ROOT, read_value, reset_with, write_values
+from pgdyno.run.change.journal import Journal
+from pgdyno.run.change.prepare_apply import Prepared, find_named_server, prepare_apply
+from pgdyno.run.change.server_conf import NAME
+from pgdyno.run.change.sysctl import read_sysctl
+from pgdyno.run.change.sysfs import ROOT, read_value, reset_with, write_values
 from tests.sysctls import SETTING, machine_settings, own_network
 from tests.tools.pgcluster import Cluster, running
 

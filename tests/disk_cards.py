@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from pgdyno.plan.disk import DiskJob, Pattern
-from pgdyno.record.disk_card import Direction, DiskCard, FlushTest, JobRun, Latencies, Machine, Span
-from pgdyno.record.disk_facts import DiskFacts
-from pgdyno.record.preflight import BlockDevice
-from pgdyno.record.tunables import DiskLook
+from pgdyno.record.device.disk_card import CardMachine, Direction, DiskCard, FlushTest, JobRun, Latencies, RunPart
+from pgdyno.record.machine.disk_facts import DiskFacts
+from pgdyno.record.machine.preflight import BlockDevice
+from pgdyno.record.machine.tunables import DiskLook
 
 GB = 1024**3
 MADE_AT = dt.datetime(2026, 11, 21, 9, 30, tzinfo=dt.UTC)
@@ -75,7 +75,9 @@ def run(one: DiskJob, number: int, iops: float, *, spans: Iterable[float] = (), 
         read=direction(one, iops * read) if read else None,
         write=direction(one, iops * (1 - read)) if read < 1 else None,
         flush=latencies(1e6 / iops * 0.9) if one.is_flushed else None,
-        spans=tuple(Span(t_s=(place + 1) * 0.5, iops=iops * factor) for place, factor in enumerate(spans or [1.0] * 6)),
+        spans=tuple(
+            RunPart(t_s=(place + 1) * 0.5, iops=iops * factor) for place, factor in enumerate(spans or [1.0] * 6)
+        ),
         **{"others_bytes_per_s": 0.0, "cpu_ratio": 0.3, **others},
     )
 
@@ -124,7 +126,7 @@ def make_card(**others: Any) -> DiskCard:
         "made_at": MADE_AT,
         "name": "/data",
         "path": "/data",
-        "machine": Machine(
+        "machine": CardMachine(
             hostname="db1.example",
             cpu_model="some CPU",
             cpu_count=8,

@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from pgdyno.record.preflight import PreflightFacts, ServerLook
+from pgdyno.record.machine.preflight import PreflightFacts, ServerLook
 from pgdyno.record.types import HostFacts
-from pgdyno.run.preflight_facts import Subject, read_preflight
+from pgdyno.run.host.preflight import PreflightSubject, read_preflight
 
 FOLDER = Path(__file__).parent / "data" / "proc-trees"
 
@@ -54,7 +54,7 @@ def look(
     _lay_out(now, files, links, data=data, wal=wal)
     _lay_out(later, {**files, **tree.get("later", {}), **scenario.later}, links, data=data, wal=wal)
     host, facts = read_preflight(
-        Subject(data_dir=data, wal_dir=wal, server=server),
+        PreflightSubject(data_dir=data, wal_dir=wal, server=server),
         root=now,
         later_root=later,
         now=datetime.fromtimestamp(scenario.now, UTC),

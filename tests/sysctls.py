@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from pgdyno.run.process import find_server_user
-from pgdyno.run.sysctl import read_sysctl
+from pgdyno.run.change.sysctl import read_sysctl
+from pgdyno.run.host.process import find_server_user
 
 _CLONE_NEWNET = 0x40000000
 _LOCKS = Path("/var/tmp/pgdyno-test-sysctls")
@@ -83,8 +83,8 @@ def started_child(
     code: str, *, journal: Path, as_user: bool = False, imports: str = ""
 ) -> Iterator[subprocess.Popen[str]]:
     """A program with what it needs imported, as root or not; gives it when it has said a line."""
-    lines = ["import ctypes, os, pathlib, sys, time", "from pgdyno.run.kernel import *"]
-    lines += ["from pgdyno.run.journal import *", "from pgdyno.errors import *"]
+    lines = ["import ctypes, os, pathlib, sys, time", "from pgdyno.run.change.kernel import *"]
+    lines += ["from pgdyno.run.change.journal import *", "from pgdyno.errors import *"]
     lines += [imports, f"journal = Journal(pathlib.Path({str(journal)!r}))"]
     if as_user:
         user = find_server_user()

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pgdyno.analyse.comparison import Round
+from pgdyno.analyse.comparison.answers import Round
 from pgdyno.plan.experiment import Experiment, plan_experiment
 from pgdyno.spec.read import make_study
 
 
 def build_experiment(*names: str, **experiment: object) -> Experiment:
-    """An experiment whose arms have these names; the first is the reference."""
+    """An experiment whose variants have these names; the first is the reference."""
     variants = [{"name": name, "settings": {"commit_delay": number}} for number, name in enumerate(names)]
     raw = {"workload": [{"name": "tpcb-like"}], "variant": variants, "experiment": experiment}
     planned = plan_experiment(make_study(raw, source="test", folder=Path()), version_major=18)
@@ -19,20 +19,22 @@ def build_experiment(*names: str, **experiment: object) -> Experiment:
     return planned
 
 
-def build_round(number: int, arms: Mapping[str, Sequence[Mapping[str, float]]]) -> Round:
+def build_round(number: int, variants: Mapping[str, Sequence[Mapping[str, float]]]) -> Round:
     """The round that ended after so many times 10 s."""
-    return Round(trial=1, at_s=10.0 * number, length_s=9.0, values={arm: tuple(of) for arm, of in arms.items()})
+    return Round(
+        trial=1, at_s=10.0 * number, length_s=9.0, values={variant: tuple(of) for variant, of in variants.items()}
+    )
 
 
-def build_rounds(metric: str, **arms: Sequence[float | tuple[float, ...]]) -> list[Round]:
-    """A round of each column; of the reference, and wherever an arm ran twice, a tuple."""
-    columns = zip(*arms.values(), strict=True)
+def build_rounds(metric: str, **variants: Sequence[float | tuple[float, ...]]) -> list[Round]:
+    """A round of each column; of the reference, and wherever a variant ran twice, a tuple."""
+    columns = zip(*variants.values(), strict=True)
     return [
         build_round(
             number,
             {
-                arm: [{metric: value} for value in (cell if isinstance(cell, tuple) else (cell,))]
-                for arm, cell in zip(arms, column, strict=True)
+                variant: [{metric: value} for value in (cell if isinstance(cell, tuple) else (cell,))]
+                for variant, cell in zip(variants, column, strict=True)
             },
         )
         for number, column in enumerate(columns, start=1)

@@ -9,8 +9,8 @@ import msgspec
 import polars as pl
 
 from pgdyno.plan.plan import PlannedTrial, PlannedWorkload
-from pgdyno.record.pgbench import PgbenchSummary
-from pgdyno.record.samples import OsHeader, OsSamples
+from pgdyno.record.pgbench.output import PgbenchSummary
+from pgdyno.record.samples.files import OsHeader, OsSamples
 from pgdyno.record.serverlog import AnyLogEvent
 from pgdyno.record.trial_data import TrialData
 from pgdyno.record.types import Dataset, RelationFact, TrialRecord, TrialStatus
@@ -77,7 +77,9 @@ def make_data(
         counters: Of the server, over the load.
         log: Of the server.
     """
-    planned = PlannedTrial(number=1, round=1, workload="tpcb-like", seed=1, warm_up_s=0.0, duration_s=seconds, arms=())
+    planned = PlannedTrial(
+        number=1, round=1, workload="tpcb-like", seed=1, warm_up_s=0.0, duration_s=seconds, variants=()
+    )
     grown = {"wal_bytes": wal_bytes, **(counters or {})}
     record = TrialRecord(
         planned=planned,

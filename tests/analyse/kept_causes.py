@@ -7,8 +7,8 @@ import tarfile
 import tempfile
 from pathlib import Path
 
+from pgdyno.analyse.bottleneck.time_share import Resource
 from pgdyno.analyse.study import analyse_study
-from pgdyno.analyse.time_share import Resource
 from pgdyno.analyse.types import StudyAnalysis
 from pgdyno.record.store import open_record
 from pgdyno.record.trial_data import read_trial_data
@@ -32,7 +32,9 @@ _RIGHT = {
 def _unpack() -> tempfile.TemporaryDirectory[str]:
     folder = tempfile.TemporaryDirectory(prefix="pgdyno-causes-")
     with tarfile.open(_PACKED) as packed:
-        packed.extractall(folder.name, filter="data")
+        # Python has the filter since 3.11.4 and warns without it since 3.12; the archive is our own.
+        packed.extraction_filter = getattr(tarfile, "data_filter", None)
+        packed.extractall(folder.name)
     return folder
 
 

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
-from pgdyno.analyse.disk_entries import Entry, EntryKey
-from pgdyno.analyse.disk_join import DiskJoin, DiskLimits, DiskUse, UseKind
+from pgdyno.analyse.bottleneck.time_share import Resource, TimeShare, TransactionTime
+from pgdyno.analyse.disk.demand import DiskJoin, DiskLimits, DiskUse, UseKind
+from pgdyno.analyse.disk.entries import DiskFigure, DiskFigureKey
 from pgdyno.analyse.estimate import estimate_geometric_mean
-from pgdyno.analyse.time_share import Resource, TimeShare, TransactionTime
 from pgdyno.analyse.types import StudyAnalysis, TrialAnalysis, WorkloadAnalysis
 from pgdyno.record.types import StudyRecord
 from tests.report.build import build_report, build_trial, build_workload
@@ -19,11 +19,11 @@ from tests.report.build import build_report, build_trial, build_workload
 SECONDS = 10.0
 _UNITS = {UseKind.FLUSHES: "tps", UseKind.READS: "/s", UseKind.WRITES: "/s"}
 _KEYS = {
-    UseKind.FLUSHES: EntryKey.FLUSHES,
-    UseKind.READS: EntryKey.RANDOM_READ,
-    UseKind.READ_BYTES: EntryKey.SEQUENTIAL_READ,
-    UseKind.WRITES: EntryKey.RANDOM_WRITE,
-    UseKind.WRITTEN_BYTES: EntryKey.SEQUENTIAL_WRITE,
+    UseKind.FLUSHES: DiskFigureKey.FLUSHES,
+    UseKind.READS: DiskFigureKey.RANDOM_READ,
+    UseKind.READ_BYTES: DiskFigureKey.SEQUENTIAL_READ,
+    UseKind.WRITES: DiskFigureKey.RANDOM_WRITE,
+    UseKind.WRITTEN_BYTES: DiskFigureKey.SEQUENTIAL_WRITE,
 }
 
 
@@ -55,7 +55,7 @@ def draw_limits(nature: Nature, *, rounds: int = 4, sd: float = 0.0, seed: int =
 
     return DiskLimits(
         entries=tuple(
-            Entry(key=_KEYS[kind], estimate=estimate(limit, "1/s" if kind in _UNITS else "bytes/s"), how="")
+            DiskFigure(key=_KEYS[kind], estimate=estimate(limit, "1/s" if kind in _UNITS else "bytes/s"), how="")
             for kind, limit in nature.limits.items()
         )
     )

@@ -8,8 +8,8 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from pgdyno.analyse.episode import Episode, EpisodeKind
-from pgdyno.record.samples import OsSamples, ServerSamples
+from pgdyno.analyse.episodes.types import Episode, EpisodeKind
+from pgdyno.record.samples.files import OsSamples, ServerSamples
 from pgdyno.record.serverlog import AnyLogEvent, Autovacuum, CheckpointComplete, CheckpointStart
 from pgdyno.record.store import open_record
 from pgdyno.record.trial_data import TrialData, read_trial_data

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pgdyno.analyse.misses import Misses
-from pgdyno.analyse.rate_search import RateSearch, WorkloadSearch
+from pgdyno.analyse.search.misses import Misses
+from pgdyno.analyse.search.rate_search import RateSearch, WorkloadSearch
 from pgdyno.plan.search import CAPACITY_ROUNDS, Search
 
 SEARCH = Search(limit_ms=20.0, percentile=99.0, resolution_ratio=0.1, alpha=0.05, budget_s=600.0)

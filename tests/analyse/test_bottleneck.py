@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgdyno.analyse.bottleneck import judge_workload
-from pgdyno.analyse.bottleneck_signs import read_signs
-from pgdyno.analyse.chart_kind import ChartKind
+from pgdyno.analyse.bottleneck.diagnosis import judge_workload
+from pgdyno.analyse.bottleneck.signs import read_signs
+from pgdyno.analyse.bottleneck.time_model import measure_time
+from pgdyno.analyse.bottleneck.time_share import Bottleneck, Certainty, Resource, TimeShare, TransactionTime
 from pgdyno.analyse.study import analyse_study
-from pgdyno.analyse.time_model import measure_time
-from pgdyno.analyse.time_share import Bottleneck, Certainty, Resource, TimeShare, TransactionTime
-from pgdyno.analyse.trial import analyse_trial
+from pgdyno.analyse.trial.analysis import analyse_trial
+from pgdyno.analyse.trial.chart_kind import ChartKind
 from pgdyno.analyse.types import Event, Series, TrialAnalysis
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.store import open_record
@@ -397,7 +397,7 @@ def test_several_trials_say_how_far_they_are_apart_and_one_gives_all_other_figur
 
 def test_trials_within_which_variants_alternate_have_no_verdict() -> None:
     trial = analyse(make_timed(WAITING, **FLUSHING))
-    planned = msgspec.structs.replace(trial.record.planned, arms=("a", "b"))
+    planned = msgspec.structs.replace(trial.record.planned, variants=("a", "b"))
     mixed = msgspec.structs.replace(trial, record=msgspec.structs.replace(trial.record, planned=planned))
     assert judge_workload(make_record(), LOAD, [mixed]) is None
 

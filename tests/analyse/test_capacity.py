@@ -7,16 +7,16 @@ import msgspec
 import numpy as np
 import pytest
 
-from pgdyno.analyse.capacity import BoundKind, Capacity, Standing
-from pgdyno.analyse.capacity_bounds import HARDLY_USED, NO_CARD, find_bounds
-from pgdyno.analyse.capacity_projection import project_disk
-from pgdyno.analyse.capacity_reckoning import find_capacities
-from pgdyno.analyse.client_trials import ClientTrial
-from pgdyno.analyse.disk_join import DiskLimits, UseKind
+from pgdyno.analyse.bottleneck.time_share import Resource
+from pgdyno.analyse.capacity.bounds import HARDLY_USED, NO_CARD, find_bounds
+from pgdyno.analyse.capacity.estimate import find_capacities
+from pgdyno.analyse.capacity.projection import project_disk
+from pgdyno.analyse.capacity.types import BoundKind, BoundState, Capacity
+from pgdyno.analyse.disk.demand import DiskLimits, UseKind
 from pgdyno.analyse.estimate import CONFIDENCE, Estimate
-from pgdyno.analyse.scaling import ClientSweep, analyse_client_sweep
 from pgdyno.analyse.study import analyse_study
-from pgdyno.analyse.time_share import Resource
+from pgdyno.analyse.sweep.client_trials import ClientTrial
+from pgdyno.analyse.sweep.scaling import ClientSweep, analyse_client_sweep
 from pgdyno.analyse.types import ScalingStudy
 from pgdyno.record.store import open_record
 from pgdyno.record.trial_data import read_trial_data
@@ -153,7 +153,7 @@ def test_what_is_not_known_has_a_reason_and_no_bound() -> None:
     assert absent["load generator"] == "nobody watched pgbench"
     assert {absent[kind.value] for kind in BoundKind if kind.value in absent} >= {NO_CARD}
     (capacity,) = find_capacities(record, make_analysis(workload), None)
-    assert capacity.standing is Standing.UNKNOWN
+    assert capacity.standing is BoundState.UNKNOWN
     assert (capacity.ceiling.value, capacity.binding, capacity.next) == (None, None, None)
     assert all(one.high_tps is None and one.reason for one in capacity.projections)
     assert capacity.advice.reason == "no bound is known that holds, and one number of clients was tried"
@@ -221,7 +221,7 @@ def test_failed_trials_bound_nothing() -> None:
 
 def test_near_its_lowest_bound_a_load_is_at_it_and_the_next_one_says_what_there_is_to_gain() -> None:
     capacity = reckon(msgspec.structs.replace(WRITING, tps=1900.0, shares={Resource.CPU: 0.5, Resource.WAL_FLUSH: 0.3}))
-    assert capacity.standing is Standing.AT_BOUND
+    assert capacity.standing is BoundState.AT_BOUND
     assert capacity.next is not None
     assert (capacity.next.removed, capacity.next.binds) == ("the CPUs", BoundKind.FLUSHES)
     assert covers(capacity.next.gain, 6000.0 / 2000.0 - 1.0)
@@ -238,7 +238,7 @@ def test_the_gain_of_one_trial_has_the_interval_of_its_looks() -> None:
 
 def test_far_below_all_bounds_nobody_knows_why_without_a_sweep() -> None:
     capacity = reckon(msgspec.structs.replace(WRITING, tps=900.0))
-    assert capacity.standing is Standing.BELOW
+    assert capacity.standing is BoundState.BELOW
     assert covers(capacity.nearness, 0.45)
     assert capacity.peak.reason == "no sweep over clients was made"
 
@@ -247,7 +247,7 @@ def test_a_load_that_peaks_far_below_all_bounds_is_held_and_not_projected() -> N
     held = {n: min(300.0 * n, 600.0) for n in (1, 2, 4, 8, 16, 32)}
     nature = msgspec.structs.replace(WRITING, tps=600.0, shares={Resource.LOCK: 0.7, Resource.CPU: 0.1})
     capacity = reckon(nature, sweep=sweep_of(held, sd=0.004))
-    assert capacity.standing is Standing.HELD
+    assert capacity.standing is BoundState.HELD
     assert covers(capacity.ceiling, 600.0)
     assert {one.reason for one in capacity.projections} >= {
         "what holds the load has no bound: what more hardware brings is not known"
@@ -270,7 +270,7 @@ def test_a_load_that_shares_the_cpus_is_never_called_held(changes: dict[str, obj
     best = max(sweep.points, key=lambda point: point.to_best.value or 0.0).clients
     workload = msgspec.structs.replace(workload, load=msgspec.structs.replace(workload.load, clients=best))
     (capacity,) = find_capacities(record, make_analysis(workload, sweeps={"tpcb-like": sweep}), limits)
-    assert capacity.standing is Standing.BELOW
+    assert capacity.standing is BoundState.BELOW
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -279,14 +279,14 @@ def test_a_load_that_fills_the_cpus_is_never_called_held(seed: int) -> None:
     capacity = reckon(
         msgspec.structs.replace(WRITING, tps=1960.0), sweep=sweep_of(curve, seed=seed), sd=0.03, seed=seed
     )
-    assert capacity.standing is Standing.AT_BOUND
+    assert capacity.standing is BoundState.AT_BOUND
 
 
 def test_at_its_peak_a_load_that_uses_much_of_a_resource_is_held_by_nothing_else() -> None:
     curve = {n: min(480.0 * n, 1500.0) for n in (1, 2, 4, 8, 16, 32)}
     nature = msgspec.structs.replace(WRITING, tps=1500.0)
-    assert reckon(nature).standing is Standing.BELOW
-    assert reckon(nature, sweep=sweep_of(curve, sd=0.004)).standing is Standing.AT_BOUND
+    assert reckon(nature).standing is BoundState.BELOW
+    assert reckon(nature, sweep=sweep_of(curve, sd=0.004)).standing is BoundState.AT_BOUND
 
 
 def test_without_a_card_what_binds_next_is_not_known() -> None:
@@ -339,7 +339,7 @@ def test_a_published_saturation_has_its_ceiling_and_best_clients() -> None:
     assert capacity.advice.clients is not None
     assert 24 <= capacity.advice.clients <= 40
     assert (capacity.advice.low, capacity.advice.high) == (16, 50)
-    assert capacity.standing is Standing.AT_BOUND
+    assert capacity.standing is BoundState.AT_BOUND
 
 
 def test_a_sweep_that_followed_is_the_capacity_of_the_variant_that_it_ran_under() -> None:
@@ -347,14 +347,14 @@ def test_a_sweep_that_followed_is_the_capacity_of_the_variant_that_it_ran_under(
     record, workload = draw_load(msgspec.structs.replace(WRITING, tps=2000.0))
     _, at_best = draw_load(msgspec.structs.replace(WRITING, tps=3000.0, clients=64))
     followed = ScalingStudy(
-        record=record, analysis=make_analysis(at_best, sweeps={"tpcb-like": sweep_of(curve)}), arm=None
+        record=record, analysis=make_analysis(at_best, sweeps={"tpcb-like": sweep_of(curve)}), variant=None
     )
     (capacity,) = find_capacities(record, make_analysis(workload, scaling=followed), None)
     assert capacity.clients == 64
     assert capacity.tps == workload.tps
     assert capacity.nearness.value == pytest.approx(2000.0 / (capacity.peak.value or 0.0))
     (other,) = find_capacities(
-        record, make_analysis(workload, scaling=msgspec.structs.replace(followed, arm="another")), None
+        record, make_analysis(workload, scaling=msgspec.structs.replace(followed, variant="another")), None
     )
     assert other.peak.value is None
 
@@ -390,7 +390,7 @@ def test_clients_that_wait_for_flushes_are_hinted_to_be_more() -> None:
     nature = msgspec.structs.replace(WRITING, tps=550.0, clients=4, limits={**WRITING.limits, UseKind.FLUSHES: 300.0})
     capacity = reckon(nature, sd=0.001)
     assert capacity.binding is not None
-    assert (capacity.binding.kind, capacity.standing) == (BoundKind.FLUSHES, Standing.AT_BOUND)
+    assert (capacity.binding.kind, capacity.standing) == (BoundKind.FLUSHES, BoundState.AT_BOUND)
     # 2000 TPS in two halves that take turns at 300 flushes a second.
     assert capacity.advice.low == 14
     assert capacity.next is not None

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgdyno.analyse.capacity_tiers import HostCapacity, Tier, Tiers, make_tiers
+from pgdyno.analyse.capacity.tiers import HostCapacity, Tier, Tiers, make_tiers
 from pgdyno.analyse.estimate import Estimate, exactly
 
 

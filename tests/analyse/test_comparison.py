@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgdyno.analyse.comparison import Comparison, Question, Round, compare, primary_metric
-from pgdyno.analyse.verdict import VerdictKind
+from pgdyno.analyse.comparison.answers import Comparison, Question, Round, compare, primary_metric
+from pgdyno.analyse.comparison.verdict import VerdictKind
 from pgdyno.plan.experiment import Experiment
 from pgdyno.plan.plan import Machine, plan_study
 from pgdyno.spec.study import Study, WorkloadSpec
@@ -26,8 +26,8 @@ def compare_one(
     return comparison
 
 
-def ask(comparison: Comparison, arm: str = "B", metric: str = "tps") -> Question:
-    question = comparison.find(arm, metric)
+def ask(comparison: Comparison, variant: str = "B", metric: str = "tps") -> Question:
+    question = comparison.find(variant, metric)
     assert question is not None
     return question
 
@@ -37,7 +37,7 @@ def noisy(repeats: int, sd: float, *, factor: float = 1.0, seed: int = 1) -> lis
     return build_rounds("tps", A=[(a, b) for a, b, _ in values.tolist()], B=[factor * c for *_, c in values.tolist()])
 
 
-def test_a_pair_is_the_arm_over_the_geometric_mean_of_its_rounds_references() -> None:
+def test_a_pair_is_the_variant_over_the_geometric_mean_of_its_rounds_references() -> None:
     comparison = compare_one(build_rounds("tps", A=[(100.0, 400.0), (10.0, 10.0)], B=[300.0, 5.0]))
     question = ask(comparison)
     assert question.log_ratios == pytest.approx((math.log(1.5), math.log(0.5)))
@@ -55,7 +55,8 @@ def test_units_and_levels_do_not_matter(scale: float, seed: int) -> None:
         msgspec.structs.replace(
             one,
             values={
-                arm: tuple({"tps": value["tps"] * scale * level} for value in of) for arm, of in one.values.items()
+                variant: tuple({"tps": value["tps"] * scale * level} for value in of)
+                for variant, of in one.values.items()
             },
         )
         for one, level in zip(rounds, random.lognormal(size=12).tolist(), strict=True)
@@ -87,21 +88,21 @@ def test_a_round_with_its_reference_once_compares_nothing() -> None:
     comparison = compare_one(rounds)
     assert ask(comparison).log_ratios == pytest.approx((math.log(1.1), math.log(1.2)))
     assert comparison.rounds == 2
-    figures = {one.arm: one.estimates["tps"] for one in comparison.figures}
+    figures = {one.variant: one.estimates["tps"] for one in comparison.figures}
     assert (figures["A"].n, figures["B"].n) == (2, 2)
     nothing = compare_one(build_rounds("tps", A=[(100.0,)], B=[500.0]))
     assert (ask(nothing).log_ratios, nothing.noise, nothing.round_s, nothing.rounds) == ((), (), None, 0)
     assert nothing.undecided == ("B",)
 
 
-def test_an_arm_that_is_missing_from_a_round_is_missing_only_there() -> None:
+def test_a_variant_that_is_missing_from_a_round_is_missing_only_there() -> None:
     rounds = [
         build_round(1, {"A": [{"tps": 100.0}] * 2, "B": [{"tps": 110.0}], "C": [{"tps": 120.0}]}),
         build_round(2, {"A": [{"tps": 100.0}] * 2, "C": [{"tps": 130.0}]}),
         build_round(3, {"A": [{"tps": 100.0}] * 2}),
     ]
     comparison = compare_one(rounds, ABC)
-    assert [len(ask(comparison, arm).log_ratios) for arm in "BC"] == [1, 2]
+    assert [len(ask(comparison, variant).log_ratios) for variant in "BC"] == [1, 2]
     assert len(comparison.noise[0].log_ratios) == 3
     assert comparison.undecided == ("B", "C")
 
@@ -123,15 +124,15 @@ def test_a_metric_that_one_slice_lacks_is_missing_only_from_that_pair() -> None:
 
 def test_the_primary_question_is_there_before_any_pair_and_stays_undecided() -> None:
     comparison = compare_one([], ABC, metrics=("tps", "latency_p95_ms"))
-    assert [(q.arm, q.metric, q.verdict.n) for q in comparison.questions] == [("B", "tps", 0), ("C", "tps", 0)]
+    assert [(q.variant, q.metric, q.verdict.n) for q in comparison.questions] == [("B", "tps", 0), ("C", "tps", 0)]
     assert comparison.undecided == ("B", "C")
     assert ask(comparison).verdict.reason
 
 
 @pytest.mark.parametrize("workloads", [1, 3])
 @pytest.mark.parametrize("others", [1, 4])
-def test_the_family_is_every_planned_arm_on_every_workload(workloads: int, others: int) -> None:
-    # Also of those that gave nothing: an arm that was refused must not make the rest look surer.
+def test_the_family_is_every_planned_variant_on_every_workload(workloads: int, others: int) -> None:
+    # Also of those that gave nothing: a variant that was refused must not make the rest look surer.
     experiment = build_experiment("A", *(f"B{number}" for number in range(others)))
     seen = [build_round(n, {"A": [{"tps": 100.0 + n}, {"tps": 101.0}], "B0": [{"tps": 103.0 - n}]}) for n in range(9)]
     names = [f"w{number}" for number in range(workloads)]
@@ -155,7 +156,7 @@ def test_names_that_read_alike_when_joined() -> None:
     found = compare(rounds, experiment, primary=dict.fromkeys(rounds, "tps"))
     ratios = [[round(math.exp(q.log_ratios[0])) for q in one.questions if q.metric == "tps"] for one in found]
     assert ratios == [[2, 3], [4, 5]]
-    assert [q.verdict.arm for q in found[0].questions] == ["x on y", "x"]
+    assert [q.verdict.variant for q in found[0].questions] == ["x on y", "x"]
 
 
 def test_a_drift_within_rounds_is_no_difference_between_the_references() -> None:
@@ -178,7 +179,7 @@ def test_later_rounds_change_nothing_about_earlier_pairs() -> None:
 
 def test_a_round_is_one_observation_of_the_reference_too() -> None:
     (a, b) = compare_one(build_rounds("tps", A=[(100.0, 400.0), (200.0, 200.0)], B=[300.0, 300.0])).figures
-    assert (a.arm, a.estimates["tps"].n, b.estimates["tps"].n) == ("A", 2, 2)
+    assert (a.variant, a.estimates["tps"].n, b.estimates["tps"].n) == ("A", 2, 2)
     assert a.estimates["tps"].value == pytest.approx(200.0)
     assert a.estimates["tps"].unit == "tps"
 
@@ -203,7 +204,7 @@ def test_each_workload_is_decided_by_its_own_metric() -> None:
     assert closed.undecided == opened.undecided == ()
 
 
-def test_arms_that_differ_by_nothing_are_seldom_called_different() -> None:
+def test_variants_that_differ_by_nothing_are_seldom_called_different() -> None:
     false = {VerdictKind.FASTER, VerdictKind.SLOWER}
     found = [compare_one(noisy(25, 0.05, seed=seed)) for seed in range(200)]
     # 5 % of 200 and three standard deviations are 19; benchmarks/verdicts.py says it exactly.

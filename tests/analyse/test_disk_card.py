@@ -8,9 +8,9 @@ import msgspec
 import pytest
 from scipy import stats
 
-from pgdyno.analyse.disk_card import PlateauKind, estimate_card
+from pgdyno.analyse.disk.card import PlateauKind, estimate_card
 from pgdyno.plan.disk import DiskJob, Pattern
-from pgdyno.record.disk_card import DiskCard
+from pgdyno.record.device.disk_card import DiskCard
 from tests.disk_cards import BYTES_PER_S, IOPS, JOBS, PAGE, job, make_card, make_runs, planted_iops, run
 
 

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pgdyno.analyse.disk_card import estimate_card
-from pgdyno.analyse.disk_comparison import compare_entries
-from pgdyno.analyse.disk_entries import Entry, EntryKey, list_entries
+from pgdyno.analyse.comparison.verdict import VerdictKind
+from pgdyno.analyse.disk.card import estimate_card
+from pgdyno.analyse.disk.comparison import compare_entries
+from pgdyno.analyse.disk.entries import DiskFigure, DiskFigureKey, list_entries
 from pgdyno.analyse.estimate import estimate_geometric_mean
-from pgdyno.analyse.verdict import VerdictKind
-from pgdyno.record.disk_card import DiskCard
+from pgdyno.record.device.disk_card import DiskCard
 from tests.disk_cards import make_card, make_runs
 
 
-def single(values: list[float], key: EntryKey = EntryKey.RANDOM_READ, unit: str = "1/s") -> list[Entry]:
-    return [Entry(key=key, estimate=estimate_geometric_mean(values, unit=unit), how="")]
+def single(values: list[float], key: DiskFigureKey = DiskFigureKey.RANDOM_READ, unit: str = "1/s") -> list[DiskFigure]:
+    return [DiskFigure(key=key, estimate=estimate_geometric_mean(values, unit=unit), how="")]
 
 
 def test_a_single_comparison_is_welchs() -> None:
@@ -35,7 +35,9 @@ def test_a_single_comparison_is_welchs() -> None:
 def test_what_is_better_depends_on_the_figure() -> None:
     slow, fast = [100.0, 101.0, 99.0], [200.0, 202.0, 198.0]
     (iops,) = compare_entries([single(slow), single(fast)])
-    (latency,) = compare_entries([single(slow, EntryKey.READ_P99, "us"), single(fast, EntryKey.READ_P99, "us")])
+    (latency,) = compare_entries(
+        [single(slow, DiskFigureKey.READ_P99, "us"), single(fast, DiskFigureKey.READ_P99, "us")]
+    )
     assert iops.kind is VerdictKind.FASTER
     assert latency.kind is VerdictKind.SLOWER
     assert iops.ratio.value == pytest.approx(2.0, rel=0.01)
@@ -62,15 +64,15 @@ def test_a_disk_of_twice_the_speed_is_told_from_its_half() -> None:
     first = {one.key: one for one in differences if one.card == 1}
     second = {one.key: one for one in differences if one.card == 2}
     assert not any(one.kind in {VerdictKind.FASTER, VerdictKind.SLOWER} for one in first.values())
-    rates = set(EntryKey) - {EntryKey.FLUSH_TEST}
+    rates = set(DiskFigureKey) - {DiskFigureKey.FLUSH_TEST}
     assert all(second[key].kind is VerdictKind.FASTER for key in rates)
 
 
 def test_identical_disks_are_seldom_told_apart() -> None:
     dice = np.random.default_rng(11)
 
-    def entries() -> list[Entry]:
-        return [single(list(np.exp(dice.normal(7, 0.05, 3))), key)[0] for key in EntryKey]
+    def entries() -> list[DiskFigure]:
+        return [single(list(np.exp(dice.normal(7, 0.05, 3))), key)[0] for key in DiskFigureKey]
 
     def differ() -> bool:
         return any(

@@ -3,9 +3,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from pgdyno.analyse.disk_join import DiskLimits, UseKind, find_limits, join_trial
-from pgdyno.record.disk_card import DiskCard
-from pgdyno.record.serverlog import CheckpointComplete, Origin
+from pgdyno.analyse.disk.demand import DiskLimits, UseKind, find_limits, join_trial
+from pgdyno.record.device.disk_card import DiskCard
+from pgdyno.record.serverlog import CheckpointComplete, LogOrigin
 from pgdyno.record.types import SettingFact
 from pgdyno.spec.host import DiskSpec, HostSpec
 from tests.analyse.joined import COUNT, DEVICE, SECONDS, START_S, make_data, make_workload
@@ -100,7 +100,7 @@ def test_checkpoints_are_held_against_random_writes_while_they_write() -> None:
     )  # fmt: skip
     times = dict.fromkeys(("written_percent", "sync_s", "total_s", "longest_sync_s", "average_sync_s"), 0.1)
     t_s = START_S + 5.0
-    origin = Origin(monotonic_s=t_s, wall_s=t_s, pid=1, backend_type="checkpointer", sqlstate="00000", level="LOG")
+    origin = LogOrigin(monotonic_s=t_s, wall_s=t_s, pid=1, backend_type="checkpointer", sqlstate="00000", level="LOG")
     done = CheckpointComplete(
         origin=origin, message="", written_pages=400, slru_pages=None, write_s=2.0, **numbers, **times
     )

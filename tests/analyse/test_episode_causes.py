@@ -4,10 +4,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from pgdyno.analyse.charts import chart_trial
-from pgdyno.analyse.episode import Cause, Episode, EpisodeCauses, EpisodeKind
-from pgdyno.analyse.episode_causes import find_causes
-from pgdyno.analyse.episodes import find_trial_episodes
+from pgdyno.analyse.episodes.causes import find_causes
+from pgdyno.analyse.episodes.detection import find_trial_episodes
+from pgdyno.analyse.episodes.types import Cause, Episode, EpisodeCauses, EpisodeKind
+from pgdyno.analyse.trial.charts import chart_trial
 from pgdyno.record.trial_data import TrialData
 from pgdyno.record.types import SettingFact
 from tests.analyse.planted_episodes import AT_S, DEVICE, checkpoint, cliff, grow, level, pick, put, read_planted, vacuum

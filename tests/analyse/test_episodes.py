@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pgdyno.analyse.chart_kind import ChartKind
-from pgdyno.analyse.charts import chart_trial
-from pgdyno.analyse.episode import Episode, EpisodeKind
-from pgdyno.analyse.episodes import Course, describe_episodes, find_episodes, find_trial_episodes
-from pgdyno.analyse.episodes_fit import Shape, Template, find_shapes
+from pgdyno.analyse.episodes.detection import Course, describe_episodes, find_episodes, find_trial_episodes
+from pgdyno.analyse.episodes.fit import Shape, ShapeTemplate, find_shapes
+from pgdyno.analyse.episodes.types import Episode, EpisodeKind
+from pgdyno.analyse.trial.chart_kind import ChartKind
+from pgdyno.analyse.trial.charts import chart_trial
 from pgdyno.analyse.types import Series
 from pgdyno.record.store import open_record
 from pgdyno.record.trial_data import read_trial_data
@@ -200,7 +200,7 @@ def test_the_unit_does_not_matter(seed: int, factor: float) -> None:
 
 @pytest.mark.parametrize("shape", [Shape.STEP, Shape.DENT, Shape.CYCLE])
 def test_a_template_is_the_mean_over_each_observation(shape: Shape) -> None:
-    template = Template(shape=shape, start=3.3, stop=20.0, period=5.5 if shape is Shape.CYCLE else None, width=2.2)
+    template = ShapeTemplate(shape=shape, start=3.3, stop=20.0, period=5.5 if shape is Shape.CYCLE else None, width=2.2)
     fine = (np.arange(20 * 1000) + 0.5) / 1000
     inside = (fine - 3.3) % 5.5 < 2.2 if shape is Shape.CYCLE else fine >= 3.3
     assert template.draw(20) == pytest.approx(inside.reshape(20, 1000).mean(axis=1), abs=2e-3)
@@ -212,7 +212,7 @@ def test_a_template_is_the_mean_over_each_observation(shape: Shape) -> None:
 )
 def test_a_short_dent_is_placed_within_its_observations(start: float, stop: float) -> None:
     noise = 0.001 * np.random.default_rng(12).normal(size=20)
-    down, up = find_shapes(noise - 0.5 * Template(shape=Shape.DENT, start=start, stop=stop).draw(20))
+    down, up = find_shapes(noise - 0.5 * ShapeTemplate(shape=Shape.DENT, start=start, stop=stop).draw(20))
     assert (down.template.start, up.template.start) == (start, stop)
     assert (down.size, up.size) == (pytest.approx(-0.5, abs=0.01), pytest.approx(0.5, abs=0.01))
 

@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import integrate, optimize, stats
 
-from pgdyno.analyse.evidence import (
+from pgdyno.analyse.comparison.e_process import (
     IntervalKind,
     confidence_sequence,
     count_pairs_until,

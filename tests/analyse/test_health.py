@@ -11,11 +11,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pgdyno.analyse.disk_join import DiskJoin, DiskUse, UseKind
-from pgdyno.analyse.health import assess_health
-from pgdyno.analyse.health_load import variation_of
-from pgdyno.analyse.health_rows import HealthRow, summarise_health
-from pgdyno.analyse.throughput import PgbenchClaim, measure_throughput
+from pgdyno.analyse.disk.demand import DiskJoin, DiskUse, UseKind
+from pgdyno.analyse.health.checks import assess_health
+from pgdyno.analyse.health.load import variation_of
+from pgdyno.analyse.health.types import HealthRow, summarise_health
+from pgdyno.analyse.trial.throughput import PgbenchClaim, measure_throughput
 from pgdyno.facts.health import Level, health_checks
 from pgdyno.facts.views import SUPPORTED_MAJORS
 from pgdyno.record.store import RecordStore
@@ -318,7 +318,7 @@ def test_each_version_has_a_value_or_a_reason_for_every_check(major: int) -> Non
 def test_failed_trials_and_mixtures_have_none() -> None:
     record, data = read("v1-pg18")
     assert not assess(record, with_record(data, status=TrialStatus.FAILED))
-    planned = msgspec.structs.replace(data.record.planned, arms=("a", "b"))
+    planned = msgspec.structs.replace(data.record.planned, variants=("a", "b"))
     assert not assess(record, with_record(data, planned=planned))
     assert summarise_health([(), ()]) == ()
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgdyno.analyse.limit import LimitSearch, Probe, RateVerdict, follow
+from pgdyno.analyse.search.latency_limit import LimitSearch, Probe, RateVerdict, follow
 from tests.analyse.searches import Machine, draw_noise, run_search
 
 RATES = tuple(float(f"{100 * 1.05**k:.3g}") for k in range(50))

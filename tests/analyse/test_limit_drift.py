@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pgdyno.analyse.limit import Probe
-from pgdyno.analyse.limit_drift import find_drift
+from pgdyno.analyse.search.latency_limit import Probe
+from pgdyno.analyse.search.limit_drift import find_drift
 from tests.analyse.searches import Machine, run_search
 
 # A search on a machine on which other work began after the twelfth trial.

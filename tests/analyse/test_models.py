@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pgdyno.analyse.models import (
+from pgdyno.analyse.prediction.models import (
     KeptRows,
     PageClass,
     ceiling_tps,

@@ -11,7 +11,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy import signal
 
-from pgdyno.analyse.pilot import CANDIDATES_S, PILOT_SLICE_S, PILOT_SLICES, choose_slice
+from pgdyno.analyse.comparison.pilot import CANDIDATES_S, PILOT_SLICE_S, PILOT_SLICES, choose_slice
 
 Floats = NDArray[np.float64]
 LOST_S = 0.06

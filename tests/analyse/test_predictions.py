@@ -3,15 +3,15 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from pgdyno.analyse.disk_join import DiskLimits
-from pgdyno.analyse.models import (
+from pgdyno.analyse.disk.demand import DiskLimits
+from pgdyno.analyse.prediction.models import (
     keep_pgbench_rows,
     predict_commit_tps,
     predict_full_page_images,
     unflushed_tps,
     wait_for_rows,
 )
-from pgdyno.analyse.predictions import (
+from pgdyno.analyse.prediction.predictions import (
     DISTANCE,
     IMAGES,
     READS,
@@ -21,7 +21,7 @@ from pgdyno.analyse.predictions import (
     predict_trial,
 )
 from pgdyno.record.predictions import Prediction
-from pgdyno.record.serverlog import CheckpointComplete, CheckpointStart, Origin
+from pgdyno.record.serverlog import CheckpointComplete, CheckpointStart, LogOrigin
 from pgdyno.record.trial_data import TrialData
 from pgdyno.record.types import SettingFact
 from tests.analyse.joined import COUNT, SECONDS, make_data, make_dataset, make_workload
@@ -154,9 +154,9 @@ def test_the_distance_seen_is_of_checkpoints_that_wal_caused() -> None:
 
 
 def checkpoint(place: int, reason: str) -> tuple[CheckpointStart, CheckpointComplete]:
-    def origin(offset_s: float) -> Origin:
+    def origin(offset_s: float) -> LogOrigin:
         t_s = 1000.0 + place * 2 + offset_s
-        return Origin(monotonic_s=t_s, wall_s=t_s, pid=1, backend_type="checkpointer", sqlstate="00000", level="LOG")
+        return LogOrigin(monotonic_s=t_s, wall_s=t_s, pid=1, backend_type="checkpointer", sqlstate="00000", level="LOG")
 
     start = CheckpointStart(origin=origin(0.1), message="", reasons=(reason,))
     numbers = dict.fromkeys(

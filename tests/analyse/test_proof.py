@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgdyno.analyse.proof import Advice, find_cycles, find_gains, turn
-from pgdyno.analyse.verdict import VerdictKind, decide_family
+from pgdyno.analyse.comparison.derived_gain import Advice, find_cycles, find_gains, turn
+from pgdyno.analyse.comparison.verdict import VerdictKind, decide_family
 from pgdyno.facts.metrics import Better
 from tests.report.build_comparison import build_paired
 from tests.report.build_derived import build_derived, build_layers
@@ -51,11 +51,11 @@ def test_gains_speak_of_the_set_whatever_the_reference_is() -> None:
     assert memory.effect_ratio == pytest.approx(1 / 0.75 - 1, abs=0.02)
 
 
-def test_an_arm_that_gave_no_pair_has_no_gain() -> None:
+def test_a_variant_that_gave_no_pair_has_no_gain() -> None:
     report = build_layers()
     tuned = report.record.tuned
     assert tuned is not None
-    layers = (msgspec.structs.replace(tuned.layers[0], arm="nobody"),)
+    layers = (msgspec.structs.replace(tuned.layers[0], variant="nobody"),)
     record = msgspec.structs.replace(report.record, tuned=msgspec.structs.replace(tuned, layers=layers))
     _, gain = find_gains(record, report.analysis)
     assert (gain.verdict, gain.advice) == (None, Advice.UNDECIDED)
@@ -69,7 +69,7 @@ def test_other_studies_prove_nothing() -> None:
 
 def test_the_cycle_follows_max_wal_size_and_the_clock() -> None:
     report = build_derived()
-    cycles = {(cycle.workload, cycle.arm): cycle for cycle in find_cycles(report.record, report.analysis)}
+    cycles = {(cycle.workload, cycle.variant): cycle for cycle in find_cycles(report.record, report.analysis)}
     stock, derived = cycles["tpcb-like", "stock"], cycles["tpcb-like", "derived"]
     trials = next(one.trials for one in report.analysis.workloads if one.name == "tpcb-like, stock")
     rate = (trials[0].counts_per_transaction["wal_bytes"] or 0.0) * (trials[0].tps or 0.0)

@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pgdyno.analyse.limit import RateVerdict
-from pgdyno.analyse.misses import count_misses
-from pgdyno.analyse.rate_search import WorkloadSearch
+from pgdyno.analyse.search.latency_limit import RateVerdict
+from pgdyno.analyse.search.misses import count_misses
+from pgdyno.analyse.search.rate_search import WorkloadSearch
 from pgdyno.plan.search import CAPACITY_ROUNDS
 from pgdyno.record.store import open_record
 from pgdyno.record.trial_data import TrialData, read_trial_data

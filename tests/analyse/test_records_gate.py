@@ -9,17 +9,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from pgdyno.analyse.episode import Episode, EpisodeKind
+from pgdyno.analyse.episodes.types import Episode, EpisodeKind
 from pgdyno.analyse.estimate import Estimate, estimate_geometric_mean
-from pgdyno.analyse.limit import LimitAnswer
-from pgdyno.analyse.rate_search import RateSearch
-from pgdyno.analyse.record_difference import Difference, Standing
-from pgdyno.analyse.record_sides import Side, hours_apart, list_sides, look_alike, pair_sides
-from pgdyno.analyse.records_comparison import LIMIT, compare_records
-from pgdyno.analyse.records_gate import pass_gate
+from pgdyno.analyse.records.comparison import LIMIT, compare_records
+from pgdyno.analyse.records.difference import DifferenceGravity, RecordDifference
+from pgdyno.analyse.records.gate import pass_gate
+from pgdyno.analyse.records.sides import Side, hours_apart, list_sides, look_alike, pair_sides
+from pgdyno.analyse.search.latency_limit import LimitAnswer
+from pgdyno.analyse.search.rate_search import RateSearch
 from pgdyno.analyse.study import analyse_study
 from pgdyno.analyse.types import StudyAnalysis, TrialAnalysis
-from pgdyno.plan.experiment import Arm, Experiment
+from pgdyno.plan.experiment import Experiment, Variant
 from pgdyno.plan.search import Search
 from pgdyno.record.store import RecordStore
 from pgdyno.record.trial_data import read_trial_data
@@ -73,7 +73,7 @@ def with_trials(**changes: Any) -> Side:
     return msgspec.structs.replace(side, workload=msgspec.structs.replace(side.workload, trials=trials))
 
 
-def differences(first: Side, other: Side, standing: Standing) -> dict[str, Difference]:
+def differences(first: Side, other: Side, standing: DifferenceGravity) -> dict[str, RecordDifference]:
     return {one.subject: one for one in pass_gate(first, other) if one.standing is standing}
 
 
@@ -88,7 +88,7 @@ def test_a_record_beside_itself_differs_in_nothing() -> None:
 def test_where_nobody_looked_for_cliffs_that_is_declared() -> None:
     (side,) = list_sides(*analysed(), script_hashes={})
     (one,) = pass_gate(side, side)
-    assert (one.standing, one.subject) == (Standing.DECLARED, "cliffs and stalls")
+    assert (one.standing, one.subject) == (DifferenceGravity.DECLARED, "cliffs and stalls")
     assert (one.first, one.other) == ("not looked for", "not looked for")
     assert "too short" in one.why
 
@@ -105,12 +105,12 @@ def fell(kind: EpisodeKind, *trials: bool) -> Side:
 
 def test_a_run_that_fell_off_a_cliff_is_not_compared_with_one_before_its_own() -> None:
     both, one = fell(EpisodeKind.CLIFF, True, True), fell(EpisodeKind.CLIFF, True, False)
-    refusal = differences(base(), both, Standing.REFUSED)["cliff"]
+    refusal = differences(base(), both, DifferenceGravity.REFUSED)["cliff"]
     assert (refusal.first, refusal.other) == ("in 0 of 2 trials", "in 2 of 2 trials")
-    assert not differences(both, one, Standing.REFUSED)
-    assert "two states" in differences(both, one, Standing.DECLARED)["cliff"].why
+    assert not differences(both, one, DifferenceGravity.REFUSED)
+    assert "two states" in differences(both, one, DifferenceGravity.DECLARED)["cliff"].why
     stalled = fell(EpisodeKind.STALL, True, False)
-    assert list(differences(base(), stalled, Standing.DECLARED)) == ["stalls and slow changes"]
+    assert list(differences(base(), stalled, DifferenceGravity.DECLARED)) == ["stalls and slow changes"]
     assert pass_gate(base(), fell(EpisodeKind.SAWTOOTH, True, True)) == ()
 
 
@@ -134,7 +134,7 @@ REFUSED: dict[str, tuple[str, Change | None, Change | None]] = {
 def test_what_answers_another_question_is_refused_with_its_reason_and_a_way_out(case: str) -> None:
     subject, study, trial = REFUSED[case]
     for pair in ((base(), changed(study=study, trial=trial)), (changed(study=study, trial=trial), base())):
-        refused = differences(*pair, Standing.REFUSED)
+        refused = differences(*pair, DifferenceGravity.REFUSED)
         assert list(refused) == [subject]
         assert refused[subject].first != refused[subject].other
         assert refused[subject].why
@@ -159,8 +159,8 @@ DECLARED: dict[str, tuple[str, Change | None, Change | None]] = {
 def test_what_must_be_said_beside_a_ratio_is_declared(case: str) -> None:
     subject, study, trial = DECLARED[case]
     other = changed(study=study, trial=trial)
-    assert list(differences(base(), other, Standing.DECLARED)) == [subject]
-    assert not differences(base(), other, Standing.REFUSED)
+    assert list(differences(base(), other, DifferenceGravity.DECLARED)) == [subject]
+    assert not differences(base(), other, DifferenceGravity.REFUSED)
 
 
 FREE: dict[str, tuple[str, Change]] = {
@@ -175,24 +175,24 @@ FREE: dict[str, tuple[str, Change]] = {
 @pytest.mark.parametrize("case", FREE)
 def test_what_one_compares_for_may_differ(case: str) -> None:
     subject, study = FREE[case]
-    assert list(differences(base(), changed(study=study), Standing.FREE)) == [subject]
-    assert not differences(base(), changed(study=study), Standing.REFUSED)
-    assert not differences(base(), changed(study=study), Standing.DECLARED)
+    assert list(differences(base(), changed(study=study), DifferenceGravity.FREE)) == [subject]
+    assert not differences(base(), changed(study=study), DifferenceGravity.REFUSED)
+    assert not differences(base(), changed(study=study), DifferenceGravity.DECLARED)
 
 
 def test_in_a_closed_loop_a_latency_limit_only_counts() -> None:
     assert pass_gate(base(), changed(study=change_load(latency_limit_ms=20.0))) == ()
     loads = [change_load(rate_tps=100.0, latency_limit_ms=limit_ms) for limit_ms in (20.0, 50.0)]
     first, other = (changed(study=load) for load in loads)
-    assert list(differences(first, other, Standing.REFUSED)) == ["rate and latency limit"]
+    assert list(differences(first, other, DifferenceGravity.REFUSED)) == ["rate and latency limit"]
 
 
 def test_a_run_that_never_met_a_checkpoint_is_not_compared_with_one_that_did() -> None:
     without = with_trials(events=())
-    refusal = differences(base(), without, Standing.REFUSED)["checkpoints in a trial"]
+    refusal = differences(base(), without, DifferenceGravity.REFUSED)["checkpoints in a trial"]
     assert (refusal.first, refusal.other) == ("8 s, 9 checkpoints", "8 s, 0 checkpoints")
-    assert not differences(without, without, Standing.REFUSED)
-    assert "neither pays" in differences(without, without, Standing.DECLARED)["checkpoints in a trial"].why
+    assert not differences(without, without, DifferenceGravity.REFUSED)
+    assert "neither pays" in differences(without, without, DifferenceGravity.DECLARED)["checkpoints in a trial"].why
     # A load that only reads meets none that matters.
     reading = with_trials(events=(), counts_per_transaction={"wal_bytes": 3.0})
     assert pass_gate(reading, with_trials(counts_per_transaction={"wal_bytes": 3.0})) == ()
@@ -201,27 +201,27 @@ def test_a_run_that_never_met_a_checkpoint_is_not_compared_with_one_that_did() -
 def test_parts_of_a_cycle_are_declared() -> None:
     events = base().workload.trials[0].events
     one = with_trials(events=tuple(event for event in events if event.kind == "checkpoint")[:1])
-    assert "parts of a cycle" in differences(base(), one, Standing.DECLARED)["checkpoints in a trial"].why
+    assert "parts of a cycle" in differences(base(), one, DifferenceGravity.DECLARED)["checkpoints in a trial"].why
 
 
-VALIDITY: dict[str, tuple[str, Standing, dict[str, Any]]] = {
+VALIDITY: dict[str, tuple[str, DifferenceGravity, dict[str, Any]]] = {
     "generator": (
         "pgbench's busiest thread",
-        Standing.REFUSED,
+        DifferenceGravity.REFUSED,
         {"shares": {"cpu_busy_ratio": 0.5, "load_generator_thread_ratio": 0.97}},
     ),
     "steal": (
         "CPU taken by the hypervisor",
-        Standing.DECLARED,
+        DifferenceGravity.DECLARED,
         {"shares": {"cpu_busy_ratio": 0.5, "cpu_steal_ratio": 0.05}},
     ),
     "others": (
         "CPU used by other programs",
-        Standing.DECLARED,
+        DifferenceGravity.DECLARED,
         {"shares": {"cpu_busy_ratio": 0.5, "cpu_others_ratio": 0.3}},
     ),
-    "no samplers": ("the machine under the load", Standing.DECLARED, {"shares": {}}),
-    "failures": ("failed transactions", Standing.DECLARED, {"failed_count": 10**5}),
+    "no samplers": ("the machine under the load", DifferenceGravity.DECLARED, {"shares": {}}),
+    "failures": ("failed transactions", DifferenceGravity.DECLARED, {"failed_count": 10**5}),
 }
 
 
@@ -235,7 +235,7 @@ def test_what_spoils_a_measurement_by_its_own_report_is_said_once() -> None:
     hot = msgspec.structs.replace(base(), doubts=("The CPU is too hot.",))
     (one,) = pass_gate(base(), hot)
     assert (one.standing, one.first, one.other, one.why) == (
-        Standing.DECLARED,
+        DifferenceGravity.DECLARED,
         "none",
         "1 of them",
         "The CPU is too hot.",
@@ -248,15 +248,15 @@ def test_trials_without_a_result_and_single_ones_are_declared() -> None:
     first, second = side.workload.trials
     lost: tuple[TrialAnalysis, ...] = (first, msgspec.structs.replace(second, tps=None))
     lame = msgspec.structs.replace(side, workload=msgspec.structs.replace(side.workload, trials=lost))
-    assert set(differences(side, lame, Standing.DECLARED)) == {"trials without a result", "trials"}
+    assert set(differences(side, lame, DifferenceGravity.DECLARED)) == {"trials without a result", "trials"}
 
 
 def test_durability_is_equal_or_refused_and_said_where_nobody_keeps_it() -> None:
     unsafe = changed(trial=with_setting("synchronous_commit", "off"))
-    assert not differences(unsafe, unsafe, Standing.REFUSED)
-    assert "neither keeps" in differences(unsafe, unsafe, Standing.DECLARED)["durability"].why
+    assert not differences(unsafe, unsafe, DifferenceGravity.REFUSED)
+    assert "neither keeps" in differences(unsafe, unsafe, DifferenceGravity.DECLARED)["durability"].why
     unknown = changed(trial=lambda trial: trial.update(settings=[]))
-    assert differences(base(), unknown, Standing.REFUSED)["durability"].other == "not recorded"
+    assert differences(base(), unknown, DifferenceGravity.REFUSED)["durability"].other == "not recorded"
 
 
 def test_the_same_share_of_memory_lets_other_scales_pass() -> None:
@@ -265,8 +265,8 @@ def test_the_same_share_of_memory_lets_other_scales_pass() -> None:
         record["plan"]["scale"] *= 4
 
     other = changed(study=bigger)
-    assert not differences(base(), other, Standing.REFUSED)
-    assert "same share" in differences(base(), other, Standing.DECLARED)["data to memory"].why
+    assert not differences(base(), other, DifferenceGravity.REFUSED)
+    assert "same share" in differences(base(), other, DifferenceGravity.DECLARED)["data to memory"].why
 
 
 def test_settings_are_what_one_compares_for_and_shown_in_their_units() -> None:
@@ -274,25 +274,33 @@ def test_settings_are_what_one_compares_for_and_shown_in_their_units() -> None:
         next(one for one in trial["settings"] if one["name"] == "max_wal_size")["value"] = "1024"
 
     (one,) = pass_gate(base(), changed(trial=larger))
-    assert (one.subject, one.standing, one.first, one.other) == ("max_wal_size", Standing.FREE, "64 MB", "1 GB")
+    assert (one.subject, one.standing, one.first, one.other) == (
+        "max_wal_size",
+        DifferenceGravity.FREE,
+        "64 MB",
+        "1 GB",
+    )
     # What is built in is known to be the same as what is written out.
     built_in = changed(trial=lambda trial: trial.update(settings=[s for s in trial["settings"] if s["name"] != "max_wal_size"]))  # fmt: skip
     assert pass_gate(changed(trial=larger), built_in) == ()
 
 
-def in_arms(side: Side, *names: str) -> list[Side]:
+def in_variants(side: Side, *names: str) -> list[Side]:
     """The side as variants of one comparison, of which the first is the reference."""
-    arms = tuple(Arm(name=name, server=ServerSpec()) for name in names)
+    variants = tuple(Variant(name=name, server=ServerSpec()) for name in names)
     experiment = Experiment(
-        arms=arms, design=DesignKind.PAIRED, reason="x", budget_s=None, alpha=0.05, detect_ratio=0.03
+        variants=variants, design=DesignKind.PAIRED, reason="x", budget_s=None, alpha=0.05, detect_ratio=0.03
     )
     plan = msgspec.structs.replace(side.record.plan, experiment=experiment)
     record = msgspec.structs.replace(side.record, plan=plan)
-    return [msgspec.structs.replace(side, record=record, arm=arm, name=f"tpcb-like, {arm.name}") for arm in arms]
+    return [
+        msgspec.structs.replace(side, record=record, variant=variant, name=f"tpcb-like, {variant.name}")
+        for variant in variants
+    ]
 
 
 def test_variants_stand_beside_their_namesakes_and_a_plain_record_beside_the_reference() -> None:
-    one, two = in_arms(base(), "stock", "derived"), in_arms(base(), "derived", "stock", "odd")
+    one, two = in_variants(base(), "stock", "derived"), in_variants(base(), "derived", "stock", "odd")
     pairing = pair_sides(one, two)
     assert [(first.name, other.name) for first, other in pairing.pairs] == [
         ("tpcb-like, stock", "tpcb-like, stock"),
@@ -302,12 +310,12 @@ def test_variants_stand_beside_their_namesakes_and_a_plain_record_beside_the_ref
     plain = pair_sides([base()], one)
     assert [other.name for _, other in plain.pairs] == ["tpcb-like, stock"]
     assert plain.only_other == ("tpcb-like, derived",)
-    assert "variant" in differences(base(), one[0], Standing.DECLARED)
+    assert "variant" in differences(base(), one[0], DifferenceGravity.DECLARED)
 
 
 def test_a_plain_record_stands_beside_the_variant_that_loads_as_it_does() -> None:
     def of_clients(*counts: int) -> list[Side]:
-        sides = in_arms(base(), *(f"clients={count}" for count in counts))
+        sides = in_variants(base(), *(f"clients={count}" for count in counts))
         return [
             msgspec.structs.replace(side, load=msgspec.structs.replace(side.load, clients=count))
             for side, count in zip(sides, counts, strict=True)
@@ -323,7 +331,7 @@ def test_a_plain_record_stands_beside_the_variant_that_loads_as_it_does() -> Non
 
 def test_mixtures_and_single_rates_of_a_search_stand_beside_nothing() -> None:
     record, analysis = analysed()
-    for planned in ({"arms": ("a", "b")}, {"rate_tps": 100.0}):
+    for planned in ({"variants": ("a", "b")}, {"rate_tps": 100.0}):
         trials = [
             msgspec.structs.replace(
                 trial,

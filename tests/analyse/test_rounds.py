@@ -6,23 +6,23 @@ import msgspec
 import numpy as np
 import pytest
 
-from pgdyno.analyse.rounds import rounds_of_slices, rounds_of_trials
+from pgdyno.analyse.comparison.rounds import rounds_of_slices, rounds_of_trials
 from pgdyno.analyse.types import Percentile, TrialAnalysis
 from pgdyno.plan.plan import PlannedTrial
-from pgdyno.record.slices import Slice, SliceLoad, SlicePhase
+from pgdyno.record.transactions.slices import Slice, SliceLoad, SlicePhase
 from pgdyno.record.types import TrialRecord, TrialStatus
 
 COUNTS = {"wal_bytes": 8000.0, "device_flush_count": 40.0, "cpu_s": 0.5, "device_read_bytes": None}
 
 
-def build_slice(position: int, arm: str, *, number: int = 1, **counts: float | None) -> Slice:
+def build_slice(position: int, variant: str, *, number: int = 1, **counts: float | None) -> Slice:
     """A slice of 1 s, of which 0.8 s count."""
     begin_s = 100.0 + 3 * number + position
     return Slice(
         phase=SlicePhase.ROUND,
         round=number,
         position=position,
-        arm=arm,
+        variant=variant,
         begin_monotonic_s=begin_s,
         settled_monotonic_s=begin_s + 0.2,
         end_monotonic_s=begin_s + 1.0,
@@ -35,7 +35,7 @@ def build_load(count: int, latency_us: int = 2000) -> SliceLoad:
 
 
 def build_block(rounds: int, count: int = 800) -> tuple[list[Slice], list[SliceLoad]]:
-    slices = [build_slice(p, arm, number=n) for n in range(1, rounds + 1) for p, arm in enumerate("ABA")]
+    slices = [build_slice(p, variant, number=n) for n in range(1, rounds + 1) for p, variant in enumerate("ABA")]
     return slices, [build_load(count) for _ in slices]
 
 
@@ -44,7 +44,7 @@ def test_a_slices_figures() -> None:
     loads[1] = SliceLoad(ok_count=800, latency_us=np.arange(1, 801, dtype=np.int64) * 1000)
     (only,) = rounds_of_slices(slices, loads, trial=7, sampling_rate=1.0)
     assert (only.trial, only.at_s, only.length_s) == (7, 106.0, 3.0)
-    assert {arm: len(of) for arm, of in only.values.items()} == {"A": 2, "B": 1}
+    assert {variant: len(of) for variant, of in only.values.items()} == {"A": 2, "B": 1}
     values = only.values["B"][0]
     assert values == pytest.approx(
         {
@@ -77,11 +77,11 @@ def test_the_pilot_is_no_round() -> None:
 def test_a_round_that_was_cut_keeps_what_it_has() -> None:
     slices, loads = build_block(2)
     *_, cut = rounds_of_slices(slices[:-1], loads[:-1], trial=1, sampling_rate=1.0)
-    assert {arm: len(of) for arm, of in cut.values.items()} == {"A": 1, "B": 1}
+    assert {variant: len(of) for variant, of in cut.values.items()} == {"A": 1, "B": 1}
 
 
 def test_a_stall_is_no_gap() -> None:
-    # Left out, it would forgive the arm that stalls.
+    # Left out, it would forgive the variant that stalls.
     slices, loads = build_block(1)
     loads[1] = build_load(0)
     values = rounds_of_slices(slices, loads, trial=1, sampling_rate=0.5)[0].values["B"][0]
@@ -137,10 +137,10 @@ def test_every_value_has_a_logarithm() -> None:
 # -- Paired trials ---------------------------------------------------------------------------------------------------
 
 
-def build_trial(number: int, arm: str, *, round_number: int = 1, tps: float | None = 1000.0) -> TrialAnalysis:
+def build_trial(number: int, variant: str, *, round_number: int = 1, tps: float | None = 1000.0) -> TrialAnalysis:
     """A trial of 10 s that began 20 s after the one before."""
     planned = PlannedTrial(
-        number=number, round=round_number, workload="w", seed=1, warm_up_s=2.0, duration_s=10.0, arms=(arm,)
+        number=number, round=round_number, workload="w", seed=1, warm_up_s=2.0, duration_s=10.0, variants=(variant,)
     )
     record = TrialRecord(
         planned=planned,
@@ -187,13 +187,13 @@ def test_a_trials_figures() -> None:
     (only,) = rounds_of_trials(trials, cpu_count=2.0)
     assert (only.trial, only.at_s, only.length_s) == (1, 70.0, 45.0)
     assert only.values["B"] == ({"tps": 1000.0, "latency_p50_ms": 2.0, "wal_bytes": 600.0, "cpu_ms": 1.0},)
-    assert {arm: len(of) for arm, of in only.values.items()} == {"A": 2, "B": 1}
+    assert {variant: len(of) for variant, of in only.values.items()} == {"A": 2, "B": 1}
 
 
 def test_a_trial_in_which_nothing_ended_is_no_gap() -> None:
-    # Left out, it would forgive the arm that stalls, and where many do, nothing would be compared.
-    arms = "ABAABA"
-    trials = [build_trial(n, arm, round_number=1 + (n > 3)) for n, arm in enumerate(arms, start=1)]
+    # Left out, it would forgive the variant that stalls, and where many do, nothing would be compared.
+    variants = "ABAABA"
+    trials = [build_trial(n, variant, round_number=1 + (n > 3)) for n, variant in enumerate(variants, start=1)]
     trials[1] = build_trial(2, "B", tps=0.0)
     trials[4] = msgspec.structs.replace(build_trial(5, "B", round_number=2, tps=None), transactions_count=0)
     rounds = rounds_of_trials(trials, cpu_count=2.0)
@@ -205,14 +205,14 @@ def test_a_trial_in_which_nothing_ended_is_no_gap() -> None:
 
 
 def test_trials_that_failed_are_missing_from_their_rounds() -> None:
-    trials = [build_trial(n, arm, round_number=1 + (n > 3)) for n, arm in enumerate("ABAABA", start=1)]
+    trials = [build_trial(n, variant, round_number=1 + (n > 3)) for n, variant in enumerate("ABAABA", start=1)]
     failed = msgspec.structs.replace(trials[1].record, status=TrialStatus.FAILED)
     trials[1] = msgspec.structs.replace(trials[1], record=failed)
     trials[4] = build_trial(5, "B", round_number=2, tps=None)
     first, second = rounds_of_trials(trials, cpu_count=2.0)
     assert set(first.values) == {"A"}
     assert second.values["B"][0].keys() == {"latency_p50_ms", "wal_bytes"}
-    # A block of a switchback is no trial of one arm, and neither is one that compares nothing.
-    none = msgspec.structs.replace(trials[0].record.planned, arms=())
+    # A block of a switchback is no trial of one variant, and neither is one that compares nothing.
+    none = msgspec.structs.replace(trials[0].record.planned, variants=())
     record = msgspec.structs.replace(trials[0].record, planned=none)
     assert rounds_of_trials([msgspec.structs.replace(trials[0], record=record)], cpu_count=2.0) == ()

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
-from pgdyno.analyse.client_trials import ClientTrial
-from pgdyno.analyse.scaling import ClientSweep, LoadStatus, analyse_client_sweep, points_undecided
-from pgdyno.analyse.usl import UslFit
+from pgdyno.analyse.sweep.client_trials import ClientTrial
+from pgdyno.analyse.sweep.scaling import ClientSweep, LoadStatus, analyse_client_sweep, points_undecided
+from pgdyno.analyse.sweep.usl import UslFit
 
 PUBLISHED = Path(__file__).parents[1] / "data" / "published_sweeps.toml"
 LOADS = (1, 2, 4, 8, 16, 32, 64, 100)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pgdyno.analyse.steady import find_steady_part, truncation_point
+from pgdyno.analyse.trial.steady import find_steady_part, truncation_point
 
 
 def slow_truncation_point(values: np.ndarray, batch: int) -> int:

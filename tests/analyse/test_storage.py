@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from pgdyno.analyse.ceiling import TRANSFERS, Ceiling, Limit, StorageCeilings
-from pgdyno.analyse.disk_efficiency import Standing, hold_against
-from pgdyno.analyse.disk_entries import Entry, EntryKey
+from pgdyno.analyse.disk.ceiling import TRANSFERS, Ceiling, Limit, StorageCeilings
+from pgdyno.analyse.disk.efficiency import Attainment, hold_against
+from pgdyno.analyse.disk.entries import DiskFigure, DiskFigureKey
+from pgdyno.analyse.disk.layout_ceiling import let_through, limits_of, reckon_ceilings
+from pgdyno.analyse.disk.raid import array_times
+from pgdyno.analyse.disk.throttle import find_throttle, throttle
 from pgdyno.analyse.estimate import Estimate
-from pgdyno.analyse.raid import array_times
-from pgdyno.analyse.storage import let_through, limits_of, reckon_ceilings
-from pgdyno.analyse.throttle import find_throttle, throttle
 from pgdyno.facts.instances import list_instances
-from pgdyno.record.disk_facts import DiskFacts
-from pgdyno.record.preflight import BlockDevice, CgroupLimit, LimitKind
-from pgdyno.record.tunables import DiskLook, Stripe
+from pgdyno.record.machine.disk_facts import DiskFacts
+from pgdyno.record.machine.preflight import BlockDevice, CgroupLimit, LimitKind
+from pgdyno.record.machine.tunables import DiskLook, Stripe
 from pgdyno.spec.host import HostSpec, parse_host, read_host
 from tests.disk_cards import make_look
 
@@ -88,19 +88,19 @@ def test_what_was_measured_there_was_burst(case: dict[str, Any]) -> None:
     host, measured = read_host(TOP / case["host"]), case["measured"]
     assert host.disk is not None
     found = {
-        EntryKey.RANDOM_READ: measured["read_iops"],
-        EntryKey.RANDOM_WRITE: measured["write_iops"],
-        EntryKey.SEQUENTIAL_READ: measured["throughput_mb_s"] * 1e6,
+        DiskFigureKey.RANDOM_READ: measured["read_iops"],
+        DiskFigureKey.RANDOM_WRITE: measured["write_iops"],
+        DiskFigureKey.SEQUENTIAL_READ: measured["throughput_mb_s"] * 1e6,
     }
     entries = [
-        Entry(key=key, estimate=Estimate(value=value, low=None, high=None, n=1, unit="", reason="one run"), how="")
+        DiskFigure(key=key, estimate=Estimate(value=value, low=None, high=None, n=1, unit="", reason="one run"), how="")
         for key, value in found.items()
     ]
     reads, writes, rates = hold_against(entries, reckon_ceilings(host.disk, limits_of(host)))
-    assert (reads.standing, reads.ratio.value) == (Standing.BURST, pytest.approx(19 / 12))
-    assert writes.standing is Standing.BURST
+    assert (reads.standing, reads.ratio.value) == (Attainment.BURST, pytest.approx(19 / 12))
+    assert writes.standing is Attainment.BURST
     # More than four volumes have between them, even for a while.
-    assert rates.standing is Standing.IMPOSSIBLE
+    assert rates.standing is Attainment.IMPOSSIBLE
 
 
 def test_a_volume_by_itself_and_with_what_is_bought() -> None:

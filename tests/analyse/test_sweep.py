@@ -5,8 +5,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pgdyno.analyse.scaling import LoadStatus
-from pgdyno.analyse.sweep import analyse_clients
+from pgdyno.analyse.sweep.loads import analyse_clients
+from pgdyno.analyse.sweep.scaling import LoadStatus
 from pgdyno.plan.experiment import Experiment, is_client_sweep, plan_experiment
 from pgdyno.record.types import TrialStatus
 from pgdyno.spec.read import make_study
@@ -51,7 +51,7 @@ def test_before_two_loads_have_a_figure_there_is_no_curve() -> None:
     record = msgspec.structs.replace(failed.record, status=TrialStatus.FAILED)
     assert analyse_clients([one, msgspec.structs.replace(failed, record=record)], experiment) is None
     assert analyse_clients([one, build_trial(2, "clients=2")], experiment) is not None
-    bare = msgspec.structs.replace(experiment, arms=(experiment.arms[0],))
+    bare = msgspec.structs.replace(experiment, variants=(experiment.variants[0],))
     assert analyse_clients([one], bare) is None
 
 

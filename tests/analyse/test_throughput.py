@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from pgdyno.analyse.estimate import DoubtKind
-from pgdyno.analyse.latency import PERCENTILES, estimate_latencies, measure_mean_ms, measure_percentiles
-from pgdyno.analyse.throughput import (
+from pgdyno.analyse.trial.latency import PERCENTILES, estimate_latencies, measure_mean_ms, measure_percentiles
+from pgdyno.analyse.trial.throughput import (
     PgbenchClaim,
     check_clock,
     check_littles_law,
@@ -15,9 +15,9 @@ from pgdyno.analyse.throughput import (
     estimate_tps,
     measure_throughput,
 )
-from pgdyno.record.histogram import LatencyHistogram
-from pgdyno.record.txlog import TransactionSummary, TransactionTally, summarise_logs
-from pgdyno.record.txparse import LogColumns, Outcome, TransactionBatch
+from pgdyno.record.transactions.histogram import LatencyHistogram
+from pgdyno.record.transactions.log import TransactionSummary, TransactionTally, summarise_logs
+from pgdyno.record.transactions.parse import LogColumns, TransactionBatch, TransactionOutcome
 
 DATA = Path(__file__).parent.parent / "data" / "txlog"
 
@@ -39,13 +39,15 @@ def closed_loop(
         latency = np.maximum(random.exponential(latency_us, count).astype(np.int64), 1)
         stamps = np.cumsum(latency + gap_us)
         kept = (stamps < seconds * 1e6) & (random.random(count) < sampling_rate)
-        outcome = np.where(random.random(count) < failed_ratio, Outcome.FAILED, Outcome.OK).astype(np.uint8)
+        outcome = np.where(
+            random.random(count) < failed_ratio, TransactionOutcome.FAILED, TransactionOutcome.OK
+        ).astype(np.uint8)
         n = int(kept.sum())
         tally.add(
             TransactionBatch(
                 client=np.full(n, client),
                 number=np.flatnonzero(kept),
-                latency_us=np.where(outcome == Outcome.OK, latency, 0)[kept],
+                latency_us=np.where(outcome == TransactionOutcome.OK, latency, 0)[kept],
                 outcome=outcome[kept],
                 script=np.zeros(n, dtype=np.int64),
                 stamp_us=1_700_000_000_400_000 + stamps[kept],

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from pgdyno.analyse.time_theory import count_at_thread, half_width
+from pgdyno.analyse.bottleneck.time_theory import count_at_thread, half_width
 
 
 def at_thread(ratio_away: float, clients: int) -> tuple[float, float]:

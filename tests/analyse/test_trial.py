@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pgdyno.analyse.trial import analyse_trial, measure_trial
+from pgdyno.analyse.trial.analysis import analyse_trial, measure_trial
 from pgdyno.record.store import open_record
 from pgdyno.record.trial_data import read_trial_data
 

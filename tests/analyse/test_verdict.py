@@ -7,8 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgdyno.analyse.evidence import gather_evidence
-from pgdyno.analyse.verdict import Outcome, Standing, Verdict, VerdictKind, decide_family, judge, stand
+from pgdyno.analyse.comparison.e_process import gather_evidence
+from pgdyno.analyse.comparison.verdict import (
+    FamilyState,
+    RatioOutcome,
+    Verdict,
+    VerdictKind,
+    decide_family,
+    judge,
+    stand,
+)
 from pgdyno.facts.metrics import Better
 
 BOUND = math.log1p(0.03)
@@ -22,7 +30,7 @@ def pairs(mean: float, sd: float, n: int, seed: int = 1) -> list[float]:
 
 def decide(**log_ratios: list[float]) -> dict[str, Verdict]:
     found = decide_family(log_ratios, metric="tps", better=Better.HIGHER, alpha=0.05, delta_ratio=0.03)
-    return {verdict.arm: verdict for verdict in found}
+    return {verdict.variant: verdict for verdict in found}
 
 
 def slow_holm(p_values: list[float], alpha: float) -> list[bool]:
@@ -39,42 +47,42 @@ def slow_holm(p_values: list[float], alpha: float) -> list[bool]:
 def test_holm_is_that_of_the_paper(log_p: list[float]) -> None:
     size = len(log_p)
     above = np.ones((size, size))
-    family = Standing(np.array(log_p), above, above * 2)
+    family = FamilyState(np.array(log_p), above, above * 2)
     outcome, step = judge(family, alpha=0.05, delta_ratio=0.03)
     rejected = slow_holm([math.exp(p) for p in log_p], 0.05)
-    assert [o == Outcome.HIGHER for o in outcome] == rejected
-    assert sorted(step[outcome == Outcome.HIGHER]) == list(range(sum(rejected)))
-    assert not step[outcome == Outcome.OPEN].any()
+    assert [o == RatioOutcome.HIGHER for o in outcome] == rejected
+    assert sorted(step[outcome == RatioOutcome.HIGHER]) == list(range(sum(rejected)))
+    assert not step[outcome == RatioOutcome.OPEN].any()
 
 
 def test_holm_by_hand() -> None:
     # 0.05 over 4, 3, 2, 1: 0.0125, 0.0167, 0.025, 0.05. The third fails, and so the fourth, though it is below 0.05.
     p_values = np.array([0.04, 0.012, 0.03, 0.016])
     above = np.ones((4, 4))
-    outcome, step = judge(Standing(np.log(p_values), above, above * 2), alpha=0.05, delta_ratio=0.03)
-    assert outcome.tolist() == [Outcome.OPEN, Outcome.HIGHER, Outcome.OPEN, Outcome.HIGHER]
+    outcome, step = judge(FamilyState(np.log(p_values), above, above * 2), alpha=0.05, delta_ratio=0.03)
+    assert outcome.tolist() == [RatioOutcome.OPEN, RatioOutcome.HIGHER, RatioOutcome.OPEN, RatioOutcome.HIGHER]
     assert step.tolist() == [0, 0, 0, 1]
 
 
 @pytest.mark.parametrize(
     ("p_value", "low", "high", "outcome"),
     [
-        (0.001, 0.05, 0.09, Outcome.HIGHER),
-        (0.001, -0.09, -0.05, Outcome.LOWER),
-        (0.001, 0.001, 0.09, Outcome.HIGHER),
-        (0.001, 0.01, 0.02, Outcome.EQUIVALENT),
-        (0.001, -0.02, -0.01, Outcome.EQUIVALENT),
-        (0.001, -BOUND, BOUND, Outcome.EQUIVALENT),
-        (0.001, -0.01, 0.08, Outcome.OPEN),
-        (0.5, -0.02, 0.02, Outcome.EQUIVALENT),
-        (0.5, -0.05, 0.02, Outcome.OPEN),
-        (0.5, -0.02, 0.05, Outcome.OPEN),
-        (0.5, -math.inf, math.inf, Outcome.OPEN),
-        (0.06, 0.01, 0.05, Outcome.OPEN),
+        (0.001, 0.05, 0.09, RatioOutcome.HIGHER),
+        (0.001, -0.09, -0.05, RatioOutcome.LOWER),
+        (0.001, 0.001, 0.09, RatioOutcome.HIGHER),
+        (0.001, 0.01, 0.02, RatioOutcome.EQUIVALENT),
+        (0.001, -0.02, -0.01, RatioOutcome.EQUIVALENT),
+        (0.001, -BOUND, BOUND, RatioOutcome.EQUIVALENT),
+        (0.001, -0.01, 0.08, RatioOutcome.OPEN),
+        (0.5, -0.02, 0.02, RatioOutcome.EQUIVALENT),
+        (0.5, -0.05, 0.02, RatioOutcome.OPEN),
+        (0.5, -0.02, 0.05, RatioOutcome.OPEN),
+        (0.5, -math.inf, math.inf, RatioOutcome.OPEN),
+        (0.06, 0.01, 0.05, RatioOutcome.OPEN),
     ],
 )
-def test_which_verdict_comes_first(p_value: float, low: float, high: float, outcome: Outcome) -> None:
-    family = Standing(np.log([p_value]), np.array([[low]]), np.array([[high]]))
+def test_which_verdict_comes_first(p_value: float, low: float, high: float, outcome: RatioOutcome) -> None:
+    family = FamilyState(np.log([p_value]), np.array([[low]]), np.array([[high]]))
     assert judge(family, alpha=0.05, delta_ratio=0.03).outcome.tolist() == [outcome]
 
 
@@ -89,7 +97,7 @@ def test_which_verdict_comes_first(p_value: float, low: float, high: float, outc
 def test_words_follow_the_metric(better: Better, above: VerdictKind, below: VerdictKind) -> None:
     family = {"up": pairs(0.2, 0.05, 20), "down": pairs(-0.2, 0.05, 20), "same": pairs(0.0, 0.02, 60)}
     found = decide_family(family, metric="m", better=better, alpha=0.05, delta_ratio=0.03)
-    assert [(v.arm, v.kind, v.metric) for v in found] == [
+    assert [(v.variant, v.kind, v.metric) for v in found] == [
         ("up", above, "m"),
         ("down", below, "m"),
         ("same", VerdictKind.EQUIVALENT, "m"),
@@ -99,7 +107,7 @@ def test_words_follow_the_metric(better: Better, above: VerdictKind, below: Verd
 
 def test_a_verdict_shows_what_it_rests_on() -> None:
     values = pairs(0.2, 0.05, 20)
-    verdict = decide(arm=values)["arm"]
+    verdict = decide(variant=values)["variant"]
     evidence = gather_evidence(values, alpha=0.05)
     assert evidence.interval.low is not None
     assert evidence.interval.high is not None
@@ -112,7 +120,7 @@ def test_a_verdict_shows_what_it_rests_on() -> None:
 
 
 def test_a_small_sure_difference_is_equivalent_and_its_interval_says_so() -> None:
-    verdict = decide(arm=pairs(0.01, 0.005, 40))["arm"]
+    verdict = decide(variant=pairs(0.01, 0.005, 40))["variant"]
     assert verdict.kind is VerdictKind.EQUIVALENT
     assert verdict.log10_e_value > math.log10(20)
     assert verdict.low_ratio is not None
@@ -123,9 +131,9 @@ def test_equivalence_reads_the_same_from_either_side() -> None:
     # The interval of the second ends just below -2.91 %, which is 1/1.03 - 1, and is not equivalent to within 3 %.
     for mean, kind in ((BOUND - 0.0101, VerdictKind.EQUIVALENT), (BOUND - 0.0089, VerdictKind.INCONCLUSIVE)):
         sd = 0.01 / (gather_evidence(pairs(0, 1.0, 50), alpha=0.05).interval.high or 0)
-        up, down = decide(arm=pairs(mean, sd, 50)), decide(arm=[-x for x in pairs(mean, sd, 50)])
-        assert (up["arm"].kind is VerdictKind.EQUIVALENT) == (down["arm"].kind is VerdictKind.EQUIVALENT)
-        assert (up["arm"].kind is VerdictKind.EQUIVALENT) == (kind is VerdictKind.EQUIVALENT)
+        up, down = decide(variant=pairs(mean, sd, 50)), decide(variant=[-x for x in pairs(mean, sd, 50)])
+        assert (up["variant"].kind is VerdictKind.EQUIVALENT) == (down["variant"].kind is VerdictKind.EQUIVALENT)
+        assert (up["variant"].kind is VerdictKind.EQUIVALENT) == (kind is VerdictKind.EQUIVALENT)
 
 
 def test_intervals_have_the_level_of_their_verdict() -> None:
@@ -136,7 +144,7 @@ def test_intervals_have_the_level_of_their_verdict() -> None:
         second=pairs(-0.3, 0.05, 20),
         never_ran=[],
     )
-    assert {arm: (v.kind, round(v.confidence, 6)) for arm, v in found.items()} == {
+    assert {variant: (v.kind, round(v.confidence, 6)) for variant, v in found.items()} == {
         "clear": (VerdictKind.FASTER, 0.99),
         "same": (VerdictKind.EQUIVALENT, 0.99),
         "open": (VerdictKind.INCONCLUSIVE, 0.99),
@@ -145,7 +153,7 @@ def test_intervals_have_the_level_of_their_verdict() -> None:
     }
 
 
-def test_an_arm_that_gave_nothing_still_counts() -> None:
+def test_a_variant_that_gave_nothing_still_counts() -> None:
     # Enough for one comparison, not for one of two.
     values = next(
         values
@@ -154,9 +162,9 @@ def test_an_arm_that_gave_nothing_still_counts() -> None:
         < gather_evidence(values := pairs(0.05, 0.05, n), alpha=0.05).strongest_log10_e
         < math.log10(40)
     )
-    alone, beside = decide(arm=values)["arm"], decide(arm=values, failed=[])
+    alone, beside = decide(variant=values)["variant"], decide(variant=values, failed=[])
     assert alone.kind is VerdictKind.FASTER
-    assert beside["arm"].kind is VerdictKind.INCONCLUSIVE
+    assert beside["variant"].kind is VerdictKind.INCONCLUSIVE
     failed = beside["failed"]
     assert (failed.n, failed.effect_ratio, failed.low_ratio, failed.high_ratio) == (0, None, None, None)
     assert (failed.pairs_needed, failed.detectable_ratio) == (None, None)
@@ -165,7 +173,7 @@ def test_an_arm_that_gave_nothing_still_counts() -> None:
 
 def test_an_open_question_says_what_it_would_take() -> None:
     for mean in (0.0, 0.01, 0.025, 0.06):
-        verdict = decide(arm=pairs(mean, 0.08, 12))["arm"]
+        verdict = decide(variant=pairs(mean, 0.08, 12))["variant"]
         assert verdict.kind is VerdictKind.INCONCLUSIVE
         assert verdict.pairs_needed is not None
         assert verdict.detectable_ratio is not None
@@ -192,22 +200,22 @@ def _last_reach(n: int, sd: float) -> float:
 
 
 def test_questions_that_cannot_be_foretold() -> None:
-    one = decide(arm=[0.4])["arm"]
+    one = decide(variant=[0.4])["variant"]
     assert (one.pairs_needed, one.detectable_ratio, one.low_ratio) == (None, None, None)
     assert one.effect_ratio == pytest.approx(math.exp(0.4) - 1)
     # Right on the bound of equivalence, and so close to nothing that 100,000 pairs would not tell.
     far = decide_family(
-        {"arm": pairs(0.0, 0.5, 20)}, metric="tps", better=Better.HIGHER, alpha=0.05, delta_ratio=0.001
+        {"variant": pairs(0.0, 0.5, 20)}, metric="tps", better=Better.HIGHER, alpha=0.05, delta_ratio=0.001
     )[0]
     assert (far.kind, far.pairs_needed) == (VerdictKind.INCONCLUSIVE, None)
 
 
 def test_an_effect_that_turned_is_not_called_either_way() -> None:
-    turned = decide(arm=[*pairs(0.1, 0.01, 20), *pairs(-0.3, 0.01, 60)])["arm"]
+    turned = decide(variant=[*pairs(0.1, 0.01, 20), *pairs(-0.3, 0.01, 60)])["variant"]
     assert (turned.kind, turned.pairs_needed) == (VerdictKind.INCONCLUSIVE, None)
     assert turned.reason is not None
     assert "changed" in turned.reason
-    grown = decide(arm=[*pairs(0.1, 0.01, 20), *pairs(0.3, 0.01, 60)])["arm"]
+    grown = decide(variant=[*pairs(0.1, 0.01, 20), *pairs(0.3, 0.01, 60)])["variant"]
     assert grown.kind is VerdictKind.FASTER
     assert grown.reason == turned.reason
 
@@ -233,35 +241,35 @@ def test_every_verdict_agrees_with_its_interval(family: list[list[float]]) -> No
 def test_verdicts_at_every_look_are_those_of_families_that_ended_there() -> None:
     random = np.random.default_rng(6)
     family = random.normal([[0.0], [0.05], [-0.08]], 0.05, (3, 25))
-    looks = Standing(*(np.moveaxis(part, 0, 1) for part in stand(family, alpha=0.05, size=3)))
+    looks = FamilyState(*(np.moveaxis(part, 0, 1) for part in stand(family, alpha=0.05, size=3)))
     outcomes = judge(looks, alpha=0.05, delta_ratio=0.03).outcome
     kinds = {
-        Outcome.LOWER: VerdictKind.SLOWER,
-        Outcome.HIGHER: VerdictKind.FASTER,
-        Outcome.EQUIVALENT: VerdictKind.EQUIVALENT,
-        Outcome.OPEN: VerdictKind.INCONCLUSIVE,
+        RatioOutcome.LOWER: VerdictKind.SLOWER,
+        RatioOutcome.HIGHER: VerdictKind.FASTER,
+        RatioOutcome.EQUIVALENT: VerdictKind.EQUIVALENT,
+        RatioOutcome.OPEN: VerdictKind.INCONCLUSIVE,
     }
     for n in range(1, 26):
         found = decide(**{f"arm{i}": family[i, :n].tolist() for i in range(3)})
-        assert [v.kind for v in found.values()] == [kinds[Outcome(o)] for o in outcomes[n - 1]]
-    assert {Outcome(o) for o in outcomes[-1]} >= {Outcome.LOWER}
+        assert [v.kind for v in found.values()] == [kinds[RatioOutcome(o)] for o in outcomes[n - 1]]
+    assert {RatioOutcome(o) for o in outcomes[-1]} >= {RatioOutcome.LOWER}
 
 
 def test_families_keep_their_error_rate_whenever_one_stops() -> None:
     random = np.random.default_rng(23)
-    # Four arms against the same reference, which is measured twice in each round.
+    # Four variants against the same reference, which is measured twice in each round.
     levels = random.normal(0, 0.05, (2000, 6, 60))
     family = levels[:, 2:] - levels[:, :2].mean(axis=1, keepdims=True)
 
-    def ever(truth: list[float], outcomes: tuple[Outcome, ...], arms: slice) -> float:
+    def ever(truth: list[float], outcomes: tuple[RatioOutcome, ...], variants: slice) -> float:
         moved = stand(family + np.array(truth)[:, None], alpha=0.05, size=4)
-        found = judge(Standing(*(np.moveaxis(part, 1, 2) for part in moved)), alpha=0.05, delta_ratio=0.03).outcome
-        return float(np.isin(found[:, :, arms], outcomes).any(axis=(1, 2)).mean())
+        found = judge(FamilyState(*(np.moveaxis(part, 1, 2) for part in moved)), alpha=0.05, delta_ratio=0.03).outcome
+        return float(np.isin(found[:, :, variants], outcomes).any(axis=(1, 2)).mean())
 
-    assert 0.01 < ever([0.0] * 4, (Outcome.HIGHER, Outcome.LOWER), slice(None)) < 0.05
-    # Arms that surely differ leave the last one a whole alpha, and no more.
-    assert 0.01 < ever([0.3, 0.3, 0.3, 0.0], (Outcome.HIGHER, Outcome.LOWER), slice(3, 4)) < 0.05
-    assert ever([0.03] * 4, (Outcome.EQUIVALENT,), slice(None)) < 0.05
+    assert 0.01 < ever([0.0] * 4, (RatioOutcome.HIGHER, RatioOutcome.LOWER), slice(None)) < 0.05
+    # Variants that surely differ leave the last one a whole alpha, and no more.
+    assert 0.01 < ever([0.3, 0.3, 0.3, 0.0], (RatioOutcome.HIGHER, RatioOutcome.LOWER), slice(3, 4)) < 0.05
+    assert ever([0.03] * 4, (RatioOutcome.EQUIVALENT,), slice(None)) < 0.05
 
 
 def test_nothing_planned_is_nothing_to_say() -> None:

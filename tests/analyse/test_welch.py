@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from pgdyno.analyse.comparison.welch import difference_of_logs, ratio_of
 from pgdyno.analyse.estimate import Estimate, estimate_geometric_mean, estimate_mean_of_trials
-from pgdyno.analyse.welch import difference_of_logs, ratio_of
 
 A, B = [100.0, 110.0, 95.0, 104.0], [210.0, 190.0, 205.0]
 

@@ -53,10 +53,10 @@ def read_report(record: Path) -> dict[str, Any]:
     return report
 
 
-def verdict_of(report: dict[str, Any], arm: str, metric: str = "tps") -> dict[str, Any]:
-    """The verdict on an arm."""
+def verdict_of(report: dict[str, Any], variant: str, metric: str = "tps") -> dict[str, Any]:
+    """The verdict on a variant."""
     (comparison,) = report["experiment"]["comparisons"]
-    (verdict,) = [q["verdict"] for q in comparison["questions"] if (q["arm"], q["metric"]) == (arm, metric)]
+    (verdict,) = [q["verdict"] for q in comparison["questions"] if (q["arm"], q["metric"]) == (variant, metric)]
     assert isinstance(verdict, dict)
     return verdict
 

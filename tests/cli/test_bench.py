@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from pgdyno.plan.disk import Pattern
-from pgdyno.record.disk_card import keep_card, read_card
-from pgdyno.run.clock import local_now
-from pgdyno.run.tunables import read_tunables
+from pgdyno.record.device.disk_card import keep_card, read_card
+from pgdyno.run.host.clock import local_now
+from pgdyno.run.host.tunables import read_tunables
 from tests.cli.program import GENTLE, SMALL, Bench, wait_until
 from tests.disk_cards import make_card, make_runs
 

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 
 from pgdyno.report.jsonreport import make_schema
-from pgdyno.run.sysctl import read_sysctl
+from pgdyno.run.change.sysctl import read_sysctl
 from tests.cli.program import Bench, wait_until
 from tests.sysctls import machine_settings
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.cluster
 
 # A machine of many users need not give it a quarter of its memory.
 SMALL = ("--scale", "2", "--clients", "2", "--duration", "1s", "--warm-up", "0s", "--set", "shared_buffers=64MB")
-# Few arms: what the set has of the WAL and of the kernel.
+# Few variants: what the set has of the WAL and of the kernel.
 SAME = [
     f"--set={text}"
     for text in (
@@ -66,12 +66,12 @@ def test_layers_are_told_in_every_form_and_everything_is_undone(bench: Bench) ->
     assert settings["max_wal_size"]["left_out"] is None
     assert settings["max_wal_size"]["stock"] == "1024"
     assert tuned["sentences"][0].startswith("derived against stock on select-only")
-    # Each trial had what its arm says, and pgdyno's own logging.
+    # Each trial had what its variant says, and pgdyno's own logging.
     for path in (bench.folder / "out" / "trials").glob("*/trial.json"):
         trial = json.loads(path.read_text())
-        (arm,) = trial["planned"]["arms"]
+        (variant,) = trial["planned"]["arms"]
         seen = {setting["name"]: setting["value"] for setting in trial["settings"]}
-        assert ("max_wal_size" in seen) == (arm not in {"stock", "without WAL and checkpoints"})
+        assert ("max_wal_size" in seen) == (variant not in {"stock", "without WAL and checkpoints"})
         assert seen["log_autovacuum_min_duration"] == "0"
         assert seen["shared_buffers"] == "8192"
     shown = bench.run("show", "out").stdout

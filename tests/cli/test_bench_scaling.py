@@ -73,8 +73,8 @@ def test_a_stopped_sweep_goes_on_and_is_told_with_what_it_followed(bench: Bench)
     # Its own record says all of itself, and is none of the records of the folder.
     alone = bench.json("plan", "out/clients/study.toml")
     assert alone["scaling"] is None
-    arms = alone["plan"]["experiment"]["arms"]
-    assert [(arm["clients"], arm["server"]["settings"]) for arm in arms] == [
+    variants = alone["plan"]["experiment"]["arms"]
+    assert [(variant["clients"], variant["server"]["settings"]) for variant in variants] == [
         (clients, {"synchronous_commit": "off"}) for clients in (1, 2)
     ]
     assert len(bench.json("list", "--records", ".")["records"]) == 1

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from pgdyno.flow.check import ask_default, check_data, check_study
-from pgdyno.run.process import wrap
+from pgdyno.run.host.process import wrap
 from tests.cli.program import wait_until
 from tests.tools.pgcluster import PORT, Cluster, running
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pgdyno.record.store import open_record
-from pgdyno.run.sysctl import read_sysctl
+from pgdyno.run.change.sysctl import read_sysctl
 from tests.cli.experiments import GENTLE, count_slices, finished_trials, read_report, verdict_of, write_study
 from tests.cli.program import Bench, some_bench, wait_until
 from tests.sysctls import OTHER, needs_proc_sys, own_network
@@ -93,7 +93,7 @@ def test_a_variant_that_breaks_the_load_is_given_up_and_the_others_go_on(bench: 
     assert "bad is given up, the others go on" in done.stderr
     report = read_report(record)
     assert verdict_of(report, "off")["kind"] == "faster"
-    dropped = {arm["name"]: arm["dropped_out"] for arm in report["experiment"]["arms"]}
+    dropped = {variant["name"]: variant["dropped_out"] for variant in report["experiment"]["arms"]}
     assert "cannot execute UPDATE in a read-only transaction" in dropped["bad"]["detail"]
     assert (dropped["on"], dropped["off"]) == (None, None)
     tries = open_record(record).tries_set_aside()
@@ -138,7 +138,7 @@ def test_ctrl_c_in_a_block_keeps_its_rounds_and_the_rest_is_run_later(bench: Ben
 
 @pytest.mark.timeout(900)  # many trials, and each takes long on a busy machine
 def test_ctrl_c_in_a_pair_and_a_variant_that_does_not_start(bench: Bench) -> None:
-    """The arms differ in version, mode and a setting that takes a restart."""
+    """The variants differ in version, mode and a setting that takes a restart."""
     record = bench.folder / "paired"
     study = write_study(
         bench,
@@ -164,15 +164,15 @@ def test_ctrl_c_in_a_pair_and_a_variant_that_does_not_start(bench: Bench) -> Non
         assert finished_trials(record)[: len(kept)] == kept
         kept = finished_trials(record)
     # The round that was interrupted is whole, and so is its pair.
-    arms = [trial["planned"]["arms"][0] for trial in kept if trial["planned"]["round"] == 1]
-    assert sorted(arms) == ["here", "here", "there"]
+    variants = [trial["planned"]["arms"][0] for trial in kept if trial["planned"]["round"] == 1]
+    assert sorted(variants) == ["here", "here", "there"]
     assert "there inconclusive (1 pair)" in stderr
     (cut,) = open_record(record).tries_set_aside()
     assert (cut.number, cut.error) == (kept[1]["planned"]["number"], None)
     assert bench.run("report", "paired").returncode == 0
     report = read_report(record)
     assert verdict_of(report, "there")["n"] == 1
-    dropped = {arm["name"]: arm["dropped_out"] for arm in report["experiment"]["arms"]}
+    dropped = {variant["name"]: variant["dropped_out"] for variant in report["experiment"]["arms"]}
     assert "WAL streaming" in dropped["nowhere"]["detail"]
     assert dropped["there"] is None
 

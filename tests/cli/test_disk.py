@@ -16,8 +16,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pgdyno.analyse.disk_entries import EntryKey
-from pgdyno.record.disk_card import read_card
+from pgdyno.analyse.disk.entries import DiskFigureKey
+from pgdyno.record.device.disk_card import read_card
 from pgdyno.report.disk_document import DiskComparisonDocument, DiskDocument
 from tests.cli.program import Bench, some_bench, wait_until
 from tests.disk_cards import make_card
@@ -72,7 +72,12 @@ def test_a_disk_is_measured_and_its_card_is_used(bench: Bench) -> None:
     assert shown.returncode == 0, shown.stderr
     (document,) = msgspec.json.decode(shown.stdout, type=DiskDocument).cards
     found = {entry.key: entry.estimate for entry in document.entries}
-    assert {EntryKey.RANDOM_READ, EntryKey.SEQUENTIAL_WRITE, EntryKey.FLUSHES, EntryKey.READ_P99} <= set(found)
+    assert {
+        DiskFigureKey.RANDOM_READ,
+        DiskFigureKey.SEQUENTIAL_WRITE,
+        DiskFigureKey.FLUSHES,
+        DiskFigureKey.READ_P99,
+    } <= set(found)
     assert all(estimate.n == 3 for estimate in found.values())
     assert document.efficiencies
 
@@ -85,7 +90,7 @@ def test_a_disk_is_measured_and_its_card_is_used(bench: Bench) -> None:
     tuned = json.loads(run_disk("tune", "--json", cwd=bench.folder).stdout)
     flush = tuned["tuning"]["subject"]["disk"]["flush_s"]
     assert flush["origin"] == "measured"
-    assert flush["value"] == pytest.approx(1 / (found[EntryKey.FLUSHES].value or 0))
+    assert flush["value"] == pytest.approx(1 / (found[DiskFigureKey.FLUSHES].value or 0))
     assert f"disk card of {card.made_at:%Y-%m-%d}, {bench.home}/disks/" in flush["how"]
     assert tuned["tuning"]["subject"]["clock_read_s"]["value"] == pytest.approx(card.clock.read_ns * 1e-9)
 

@@ -11,7 +11,7 @@ from pgdyno.cli.display import Display, describe_plan
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.plan.plan import Machine, Plan, plan_study
 from pgdyno.plan.scaling import plan_scaling
-from pgdyno.run.clock import monotonic_s
+from pgdyno.run.host.clock import monotonic_s
 from pgdyno.spec.read import make_study
 
 MACHINE = Machine(version_major=18, cpu_count=2, memory_bytes=8 << 30, disk_free_bytes=80_000_000_000)

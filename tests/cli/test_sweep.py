@@ -16,13 +16,13 @@ def test_each_level_gets_its_verdict_against_the_first(bench: Bench) -> None:
     assert done.returncode == 0, done.stderr
     report = read_report(bench.folder / "out")
     levels = {f"synchronous_commit={level}" for level in ("off", "on", "local")}
-    assert {arm["name"] for arm in report["experiment"]["arms"]} == levels
+    assert {variant["name"] for variant in report["experiment"]["arms"]} == levels
     for level in ("on", "local"):
         verdict = verdict_of(report, f"synchronous_commit={level}")
         assert verdict["kind"] == "slower"
         assert f"synchronous_commit={level} slower" in done.stderr
     # What loses commits is said to, wherever it is compared.
-    assert [arm["is_durable"] for arm in report["experiment"]["arms"]] == [False, True, True]
+    assert [variant["is_durable"] for variant in report["experiment"]["arms"]] == [False, True, True]
     (trial,) = finished_trials(bench.folder / "out")
     assert trial["planned"]["arms"] == [f"synchronous_commit={level}" for level in ("off", "on", "local")]
     bench.assert_nothing_runs()

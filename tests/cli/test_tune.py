@@ -21,12 +21,12 @@ from pgdyno.explain.finding import Finding
 from pgdyno.facts.gucs import same_value
 from pgdyno.flow.apply import AppliedTuning, apply
 from pgdyno.flow.restore import restore_host
-from pgdyno.flow.tune import Form, Question, Tuned, tune
+from pgdyno.flow.tune import Form, TuneRequest, TuneResult, tune
 from pgdyno.plan.plan import Plan
 from pgdyno.report.tuning import Tried, TuneDocument, list_changes
-from pgdyno.run.journal import own_journal
+from pgdyno.run.change.journal import own_journal
 from pgdyno.spec.study import ServerKind, ServerSpec
-from pgdyno.tune.subject import Wishes
+from pgdyno.tune.subject import LoadHints
 from pgdyno.tune.types import Origin, Target
 from tests.tools.pgcluster import PORT, Cluster, running
 
@@ -48,19 +48,19 @@ def run_tune(*arguments: str, width: int = 80) -> subprocess.CompletedProcess[st
     )
 
 
-def question(**others: Any) -> Question:
+def question(**others: Any) -> TuneRequest:
     facts: dict[str, Any] = {
         "server": None,
         "data_dir": None,
         "host": None,
         "record": None,
-        "wishes": Wishes(),
+        "wishes": LoadHints(),
         "fixed": {},
         "home": Path("/var/tmp"),
         "run_as": None,
         **others,
     }
-    return Question(**facts)
+    return TuneRequest(**facts)
 
 
 @pytest.fixture(scope="module", params=(15, 18))
@@ -152,7 +152,7 @@ def test_a_sum_that_does_not_fit_is_told() -> None:
 
 
 def test_a_machine_that_is_not_here() -> None:
-    tuned = tune(question(host="r8g.2xlarge", wishes=Wishes(dataset_bytes=5e11)), form=Form.CONF)
+    tuned = tune(question(host="r8g.2xlarge", wishes=LoadHints(dataset_bytes=5e11)), form=Form.CONF)
     assert tuned.view.machine == "r8g.2xlarge"
     assert tuned.view.tried is Tried.VALUES, "this machine has not that memory"
     values = {one.name: one.value for one in tuned.view.tuning.settings}
@@ -273,12 +273,12 @@ def test_the_kernel_is_left_alone_and_the_server_still_starts(
     monkeypatch.setenv("HOME", str(cluster.root))
     shutil.chown(cluster.root, cluster.user.uid, cluster.user.gid)
     programs = ServerSpec(kind=ServerKind.LOCAL, bindir=str(cluster.bin_directory))
-    asked = question(data_dir=cluster.data, server=programs, fixed=SMALL, wishes=Wishes(leaves_kernel=True))
+    asked = question(data_dir=cluster.data, server=programs, fixed=SMALL, wishes=LoadHints(leaves_kernel=True))
     assert {one.target for one in tune(asked, form=Form.CONF).view.tuning.settings}.isdisjoint(
         {Target.SYSCTL, Target.SYSFS}
     )
     # As whoever runs this, who may be root.
-    all_of_it = msgspec.structs.replace(asked, wishes=Wishes())
+    all_of_it = msgspec.structs.replace(asked, wishes=LoadHints())
     questions = []
     for each in (all_of_it, asked):
         ui = Answering(says=False)
@@ -370,8 +370,8 @@ class Answering:
     def show_finding(self, finding: Finding) -> None: ...
 
 
-def applied(asked: Question, *, may_restart: bool) -> bytes:
-    shown: list[Tuned] = []
+def applied(asked: TuneRequest, *, may_restart: bool) -> bytes:
+    shown: list[TuneResult] = []
     done: AppliedTuning = apply(asked, may_restart=may_restart, ui=Answering(says=True), show=shown.append)
     assert shown[0].form is Form.DIFF
     return done.to_json()
@@ -421,6 +421,6 @@ def assert_in_force(cluster: Cluster, wanted: dict[str, str]) -> None:
         assert same_value(name, shown, value, cluster.version_major), f"{name}: {shown}, not {value}"
 
 
-def differing(asked: Question) -> list[str]:
+def differing(asked: TuneRequest) -> list[str]:
     changes = list_changes(tune(asked, form=Form.DIFF).view)
     return [one.name for one in changes if one.target is Target.POSTGRESQL and not one.is_same]

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pgdyno.analyse.time_share import Bottleneck, Certainty, Resource, TimeShare
-from pgdyno.analyse.verdict import VerdictKind
+from pgdyno.analyse.bottleneck.time_share import Bottleneck, Certainty, Resource, TimeShare
+from pgdyno.analyse.comparison.verdict import VerdictKind
 from pgdyno.explain.bottleneck import LIMITS, find_bottlenecks
 from pgdyno.explain.explanations import explain_study
 from pgdyno.explain.finding import Finding
@@ -199,8 +199,8 @@ def test_each_limit_has_an_experiment_that_speaks_of_it(
     assert chosen is not None
     assert (chosen.varied, chosen.levels, chosen.expects) == (varied, levels, expects)
     assert chosen.is_what_if is (varied == "synchronous_commit")
-    for arm in chosen.arms:
-        make_variant(arm)
+    for variant in chosen.variants:
+        make_variant(variant)
 
 
 def test_a_larger_scale_is_for_few_branches_only() -> None:
@@ -250,7 +250,7 @@ def test_a_command_asks_what_the_experiment_is(resource: Resource) -> None:
     assert chosen is not None
     study = read_command(chosen.command)
     (workload,) = study.workload
-    varied = [make_variant(arm) for arm in chosen.arms]
+    varied = [make_variant(variant) for variant in chosen.variants]
     if study.sweep:
         assert (study.sweep[0].name, study.sweep[0].levels) == (chosen.varied, tuple(map(str, chosen.levels)))
     else:

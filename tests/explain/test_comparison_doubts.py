@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from pgdyno.explain.doubts import find_doubts
+from pgdyno.explain.doubts.study import find_doubts
 from pgdyno.explain.finding import Severity
 from pgdyno.report.input import ReportInput
 from tests.report.build_comparison import build_client_sweep, build_paired, build_product, build_switchback

@@ -5,11 +5,17 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from pgdyno.analyse.comparison import Comparison, Question
-from pgdyno.analyse.time_share import Bottleneck, Certainty, Resource
-from pgdyno.analyse.verdict import Verdict, VerdictKind
+from pgdyno.analyse.bottleneck.time_share import Bottleneck, Certainty, Resource
+from pgdyno.analyse.comparison.answers import Comparison, Question
+from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
 from pgdyno.explain.bottleneck import find_bottlenecks
-from pgdyno.explain.confirmation import Confirmed, Outcome, confirm_analysis, confirm_findings, judge_confirmation
+from pgdyno.explain.confirmation import (
+    ConfirmationOutcome,
+    Confirmed,
+    confirm_analysis,
+    confirm_findings,
+    judge_confirmation,
+)
 from pgdyno.record.confirmation import Confirmation
 from tests.report.build import build_report
 
@@ -32,7 +38,7 @@ FOUND = Bottleneck(
 
 def _verdict(kind: VerdictKind, effect: float) -> Verdict:
     return Verdict(
-        arm="mode=prepared",
+        variant="mode=prepared",
         metric="tps",
         kind=kind,
         n=12,
@@ -56,8 +62,8 @@ def _judge(
     is_specific: bool = True,
     least_ratio: float = 0.0,
 ) -> Confirmed:
-    def ask(arm: str, verdict: Verdict) -> Question:
-        return Question(arm=arm, metric="tps", at_s=(), log_ratios=(), spent_s=60.0, verdict=verdict)
+    def ask(variant: str, verdict: Verdict) -> Question:
+        return Question(variant=variant, metric="tps", at_s=(), log_ratios=(), spent_s=60.0, verdict=verdict)
 
     comparison = Comparison(
         workload="select-only",
@@ -78,18 +84,18 @@ def _judge(
 @pytest.mark.parametrize(
     ("kind", "effect", "least", "outcome"),
     [
-        (VerdictKind.FASTER, 0.38, 0.3, Outcome.PROVEN),
+        (VerdictKind.FASTER, 0.38, 0.3, ConfirmationOutcome.PROVEN),
         # What giving up durability gains almost everywhere.
-        (VerdictKind.FASTER, 0.08, 0.3, Outcome.REFUTED),
-        (VerdictKind.FASTER, 0.30, 0.3, Outcome.OPEN),
-        (VerdictKind.FASTER, 0.06, 0.0, Outcome.OPEN),
-        (VerdictKind.EQUIVALENT, 0.0, 0.3, Outcome.REFUTED),
-        (VerdictKind.SLOWER, -0.2, 0.3, Outcome.REFUTED),
-        (VerdictKind.INCONCLUSIVE, 0.1, 0.3, Outcome.OPEN),
+        (VerdictKind.FASTER, 0.08, 0.3, ConfirmationOutcome.REFUTED),
+        (VerdictKind.FASTER, 0.30, 0.3, ConfirmationOutcome.OPEN),
+        (VerdictKind.FASTER, 0.06, 0.0, ConfirmationOutcome.OPEN),
+        (VerdictKind.EQUIVALENT, 0.0, 0.3, ConfirmationOutcome.REFUTED),
+        (VerdictKind.SLOWER, -0.2, 0.3, ConfirmationOutcome.REFUTED),
+        (VerdictKind.INCONCLUSIVE, 0.1, 0.3, ConfirmationOutcome.OPEN),
     ],
 )
 def test_the_verdict_decides_by_as_much_as_a_limit_takes(
-    kind: VerdictKind, effect: float, least: float, outcome: Outcome
+    kind: VerdictKind, effect: float, least: float, outcome: ConfirmationOutcome
 ) -> None:
     assert _judge(kind, effect, least_ratio=least).outcome is outcome
 
@@ -97,22 +103,22 @@ def test_the_verdict_decides_by_as_much_as_a_limit_takes(
 @pytest.mark.parametrize(
     ("kind", "effect", "expects", "outcome"),
     [
-        (VerdictKind.FASTER, 0.38, "faster", Outcome.FITS),
-        (VerdictKind.EQUIVALENT, 0.0, "faster", Outcome.OPEN),
-        (VerdictKind.EQUIVALENT, 0.0, "equivalent", Outcome.FITS),
-        (VerdictKind.FASTER, 0.2, "equivalent", Outcome.FITS),
-        (VerdictKind.SLOWER, -0.4, "equivalent", Outcome.OPEN),
-        (VerdictKind.INCONCLUSIVE, 0.0, "equivalent", Outcome.OPEN),
+        (VerdictKind.FASTER, 0.38, "faster", ConfirmationOutcome.FITS),
+        (VerdictKind.EQUIVALENT, 0.0, "faster", ConfirmationOutcome.OPEN),
+        (VerdictKind.EQUIVALENT, 0.0, "equivalent", ConfirmationOutcome.FITS),
+        (VerdictKind.FASTER, 0.2, "equivalent", ConfirmationOutcome.FITS),
+        (VerdictKind.SLOWER, -0.4, "equivalent", ConfirmationOutcome.OPEN),
+        (VerdictKind.INCONCLUSIVE, 0.0, "equivalent", ConfirmationOutcome.OPEN),
     ],
 )
 def test_what_other_limits_would_answer_alike_settles_nothing(
-    kind: VerdictKind, effect: float, expects: str, outcome: Outcome
+    kind: VerdictKind, effect: float, expects: str, outcome: ConfirmationOutcome
 ) -> None:
     assert _judge(kind, effect, expects=expects, is_specific=False).outcome is outcome
 
 
 def test_what_tells_identical_variants_apart_proves_nothing() -> None:
-    assert _judge(VerdictKind.FASTER, 0.38, noise=VerdictKind.SLOWER).outcome is Outcome.OPEN
+    assert _judge(VerdictKind.FASTER, 0.38, noise=VerdictKind.SLOWER).outcome is ConfirmationOutcome.OPEN
 
 
 def test_a_variant_that_was_never_measured_says_nothing() -> None:

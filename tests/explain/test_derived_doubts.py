@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import msgspec
 
-from pgdyno.explain.derived_doubts import SLOWER, find_derived_doubts
-from pgdyno.explain.doubts import find_doubts
+from pgdyno.explain.doubts.derived import SLOWER, find_derived_doubts
+from pgdyno.explain.doubts.study import find_doubts
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.report.input import ReportInput
 from tests.report.build_comparison import build_paired

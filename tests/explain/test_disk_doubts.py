@@ -7,25 +7,25 @@ from typing import Any
 import msgspec
 import pytest
 
-from pgdyno.analyse.ceiling import InstanceLimits
-from pgdyno.analyse.disk_card import estimate_card
-from pgdyno.analyse.disk_efficiency import Standing, hold_against
-from pgdyno.analyse.disk_entries import EntryKey, list_entries
-from pgdyno.analyse.storage import reckon_ceilings
-from pgdyno.explain.disk_doubts import find_disk_doubts, list_disk_doubts
-from pgdyno.explain.disk_scene import DiskScene
+from pgdyno.analyse.disk.card import estimate_card
+from pgdyno.analyse.disk.ceiling import InstanceLimits
+from pgdyno.analyse.disk.efficiency import Attainment, hold_against
+from pgdyno.analyse.disk.entries import DiskFigureKey, list_entries
+from pgdyno.analyse.disk.layout_ceiling import reckon_ceilings
+from pgdyno.explain.disk.doubts import find_disk_doubts, list_disk_doubts
+from pgdyno.explain.disk.rule_input import DiskRuleInput
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.plan.disk import DiskJob, Pattern
-from pgdyno.record.disk_card import DiskCard
-from pgdyno.record.preflight import BlockDevice
-from pgdyno.record.tunables import DiskLook
+from pgdyno.record.device.disk_card import DiskCard
+from pgdyno.record.machine.preflight import BlockDevice
+from pgdyno.record.machine.tunables import DiskLook
 from pgdyno.spec.host import DiskSpec, HostSpec
 from tests.disk_cards import FLUSH_S, job, make_card, make_look, make_runs, planted_iops
 
 
-def scene_of(card: DiskCard, **others: Any) -> DiskScene:
+def scene_of(card: DiskCard, **others: Any) -> DiskRuleInput:
     figures = estimate_card(card)
-    return DiskScene(card=card, figures=figures, entries=list_entries(card, figures), **others)
+    return DiskRuleInput(card=card, figures=figures, entries=list_entries(card, figures), **others)
 
 
 def doubts(card: DiskCard, **others: Any) -> dict[str, Finding]:
@@ -173,11 +173,11 @@ def test_what_is_measured_is_held_against_what_is_declared() -> None:
     held = hold_against(scene_of(card).entries, reckon_ceilings(disk, limits))
     standings = {one.key: one.standing for one in held}
     assert standings == {
-        EntryKey.RANDOM_READ: Standing.BURST,
-        EntryKey.RANDOM_WRITE: Standing.REACHED,
-        EntryKey.SEQUENTIAL_READ: Standing.IMPOSSIBLE,
-        EntryKey.SEQUENTIAL_WRITE: Standing.BELOW,
-        EntryKey.FLUSHES: Standing.REACHED,
+        DiskFigureKey.RANDOM_READ: Attainment.BURST,
+        DiskFigureKey.RANDOM_WRITE: Attainment.REACHED,
+        DiskFigureKey.SEQUENTIAL_READ: Attainment.IMPOSSIBLE,
+        DiskFigureKey.SEQUENTIAL_WRITE: Attainment.BELOW,
+        DiskFigureKey.FLUSHES: Attainment.REACHED,
     }
     assert held[0].ratio.value == pytest.approx(19_000 / 12_000, rel=0.03)
     found = doubts(card, efficiencies=held)

@@ -6,13 +6,13 @@ import msgspec
 import numpy as np
 import pytest
 
+from pgdyno.analyse.bottleneck.time_share import Bottleneck, Certainty, Resource
 from pgdyno.analyse.estimate import estimate_geometric_mean
-from pgdyno.analyse.time_share import Bottleneck, Certainty, Resource
 from pgdyno.analyse.types import Event, StudyAnalysis, TrialAnalysis, WorkloadAnalysis
-from pgdyno.explain.doubts import find_doubts
+from pgdyno.explain.doubts.study import find_doubts
 from pgdyno.explain.finding import Severity
-from pgdyno.record.samples import read_os_samples
-from pgdyno.record.series import cpu_of_others
+from pgdyno.record.samples.files import read_os_samples
+from pgdyno.record.samples.os_series import cpu_of_others
 from pgdyno.record.types import Gap, SettingFact, StudyRecord, TrialStatus
 from tests.record.test_store import make_record, make_trial
 

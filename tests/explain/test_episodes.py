@@ -3,10 +3,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from pgdyno.analyse.episode import Cause, Episode, EpisodeCauses, EpisodeKind, Suspect
+from pgdyno.analyse.episodes.types import Cause, Episode, EpisodeCauses, EpisodeKind, Suspect
 from pgdyno.analyse.study import analyse_study
 from pgdyno.analyse.types import StudyAnalysis
-from pgdyno.explain.doubts import find_doubts
+from pgdyno.explain.doubts.study import find_doubts
 from pgdyno.explain.episodes import RULE, find_episodes_beside, find_unsteady
 from pgdyno.explain.explanations import explain_study
 from pgdyno.explain.finding import Finding, Severity

@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from pgdyno.explain.finding import Finding, Severity
-from pgdyno.explain.preflight import RULES, find_obstacles, would_spoil
-from pgdyno.explain.scene import IntendedLoad, Intent
+from pgdyno.explain.preflight.rule_input import IntendedLoad, Intent
+from pgdyno.explain.preflight.rules import RULES, find_obstacles, would_spoil
 from pgdyno.flow.check import Check
-from pgdyno.record.disk_facts import DiskFacts
-from pgdyno.record.preflight import BusyProcess, LoadProgram, OtherServer, ServerLook, ServerOrigin
+from pgdyno.record.machine.disk_facts import DiskFacts
+from pgdyno.record.machine.preflight import BusyProcess, LoadProgram, OtherServer, ServerLook, ServerOrigin
 from pgdyno.report.preflight import SEVERITY_WORDS
 from tests.proc_trees import Scenario, look, read_scenarios, read_tree
 

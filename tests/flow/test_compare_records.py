@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from pgdyno.analyse.record_difference import Difference, Standing
+from pgdyno.analyse.records.difference import DifferenceGravity, RecordDifference
 from pgdyno.errors import ExitCode, SpecError
 from pgdyno.flow.compare_records import RecordsResult, compare_named
 from tests.records import RECORDS, WRITING, Change, copy_record, edit, with_setting
@@ -24,7 +24,7 @@ def compare(other: Path) -> RecordsResult:
     return compare_named([FIRST, other])
 
 
-def differences(result: RecordsResult, standing: Standing) -> dict[str, Difference]:
+def differences(result: RecordsResult, standing: DifferenceGravity) -> dict[str, RecordDifference]:
     (comparison,) = result.comparisons
     (pair,) = comparison.pairs
     return {one.subject: one for one in pair.differences if one.standing is standing}
@@ -49,7 +49,7 @@ def change_load(**changed: Any) -> Change:
 def test_two_records_of_one_study_are_a_difference_and_no_verdict(tmp_path: Path) -> None:
     result = compare(copy_record(tmp_path / "again"))
     assert result.exit_code is ExitCode.OK
-    assert not differences(result, Standing.REFUSED)
+    assert not differences(result, DifferenceGravity.REFUSED)
     (pair,) = result.comparisons[0].pairs
     tps = next(figure for figure in pair.figures if figure.metric == "tps")
     assert tps.ratio is not None
@@ -73,8 +73,8 @@ def test_one_trial_each_on_different_machines(tmp_path: Path) -> None:
     result = compare_named(paths)
     assert "different machines, one trial each: a difference, not a verdict." in words(result)
     assert "pgdyno compare" not in words(result)
-    assert {"trials"} <= set(differences(result, Standing.DECLARED))
-    free = differences(result, Standing.FREE)
+    assert {"trials"} <= set(differences(result, DifferenceGravity.DECLARED))
+    free = differences(result, DifferenceGravity.FREE)
     assert {"CPUs", "memory"} <= set(free)
     figures = {figure.metric: figure for figure in result.comparisons[0].pairs[0].figures}
     assert figures["tps"].ratio is not None
@@ -87,7 +87,7 @@ def test_one_trial_each_on_different_machines(tmp_path: Path) -> None:
 def test_a_refused_record_is_shown_without_ratios_and_the_question_was_wrong(tmp_path: Path) -> None:
     result = compare(copy_record(tmp_path / "other", study=change_load(clients=8), trial=with_setting("fsync", "off")))
     assert result.exit_code is ExitCode.SPEC
-    assert set(differences(result, Standing.REFUSED)) == {"clients", "durability"}
+    assert set(differences(result, DifferenceGravity.REFUSED)) == {"clients", "durability"}
     # The figures stand, and no ratio does.
     (pair,) = result.comparisons[0].pairs
     assert all(figure.ratio is None for figure in pair.figures)
@@ -105,13 +105,13 @@ def test_scripts_of_ones_own_are_known_by_their_content(tmp_path: Path) -> None:
     own = change_load(scripts=[["/home/a/pay.sql", 1]])
     paths = [copy_record(tmp_path / name, at=f"2026-11-2{day}T10:00:00+00:00", study=own) for day, name in ((2, "a"), (3, "b"))]  # fmt: skip
     result = compare_named(paths)
-    assert "scripts' text" in differences(result, Standing.DECLARED)
+    assert "scripts' text" in differences(result, DifferenceGravity.DECLARED)
     kept = [keep_script(path, "SELECT 1;") for path in paths]
     result = compare_named(paths)
-    assert "scripts' text" not in differences(result, Standing.DECLARED)
-    assert not differences(result, Standing.REFUSED)
+    assert "scripts' text" not in differences(result, DifferenceGravity.DECLARED)
+    assert not differences(result, DifferenceGravity.REFUSED)
     kept[1].write_text("SELECT 2;")
-    assert "scripts" in differences(compare_named(paths), Standing.REFUSED)
+    assert "scripts" in differences(compare_named(paths), DifferenceGravity.REFUSED)
 
 
 def keep_script(path: Path, text: str) -> Path:
@@ -243,8 +243,8 @@ def test_different_machines_are_told_by_how_much_each_carries(tmp_path: Path) ->
         copy_record(tmp_path / "large", at="2026-12-01T10:00:00+00:00", study=priced("c7g.xlarge", 4)),
     ]
     result = compare_named(paths)
-    if differences(result, Standing.REFUSED):
-        pytest.fail(f"refused: {differences(result, Standing.REFUSED)}")
+    if differences(result, DifferenceGravity.REFUSED):
+        pytest.fail(f"refused: {differences(result, DifferenceGravity.REFUSED)}")
     said = words(result)
     assert "Which machine for how much" in said
     (tiers,) = json.loads(result.to_json())["tiers"].values()

@@ -8,15 +8,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pgdyno.analyse.disk_comparison import compare_entries
-from pgdyno.analyse.verdict import VerdictKind
+from pgdyno.analyse.comparison.verdict import VerdictKind
+from pgdyno.analyse.disk.comparison import compare_entries
 from pgdyno.errors import SpecError
 from pgdyno.flow.disk import check_paths
 from pgdyno.flow.disk_cards import DiskCards, find_cards, read_cards, with_cards
-from pgdyno.flow.disk_view import compare_cards, declare, read_declared, show_cards, view_card
-from pgdyno.record.disk_card import FORMAT, ClockTest, DiskCard, keep_card, write_card
-from pgdyno.run.clock import local_now
-from pgdyno.run.tunables import read_tunables
+from pgdyno.flow.disk_view import compare_cards, read_declared, show_cards, view_card
+from pgdyno.record.device.disk_card import FORMAT, ClockTest, DiskCard, declare, keep_card, write_card
+from pgdyno.run.host.clock import local_now
+from pgdyno.run.host.tunables import read_tunables
 from pgdyno.spec.host import DiskSpec, HostSpec
 from pgdyno.tune.types import Origin
 from tests.disk_cards import make_card, make_look

@@ -10,7 +10,7 @@ import pytest
 
 from pgdyno.errors import SpecError
 from pgdyno.flow.explain import explain
-from pgdyno.record.disk_card import write_card
+from pgdyno.record.device.disk_card import write_card
 from pgdyno.record.store import RecordStore
 from tests.disk_cards import make_card
 

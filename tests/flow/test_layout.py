@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pgdyno.analyse.ceiling import Limit
+from pgdyno.analyse.disk.ceiling import Limit
 from pgdyno.flow.layout import show_layouts
 from pgdyno.spec.host import DiskSpec, HostSpec
 from tests.loops import mounted, mounted_loop, needs_root, throttled

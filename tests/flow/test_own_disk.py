@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from pgdyno.analyse.disk_efficiency import ceilings_of
-from pgdyno.flow.own_disk import own_disk_step, plan_own_disk
-from pgdyno.record.disk_card import CardScope, keep_card, read_card
+from pgdyno.analyse.disk.efficiency import ceilings_of
+from pgdyno.conduct.own_disk import own_disk_step, plan_own_disk
+from pgdyno.record.device.disk_card import CardScope, keep_card, read_card
 from pgdyno.record.store import RecordStore
-from pgdyno.run.clock import local_now
-from pgdyno.run.home import Home
-from pgdyno.run.tunables import find_room_bytes, read_tunables
+from pgdyno.run.cluster.home import Home
+from pgdyno.run.host.clock import local_now
+from pgdyno.run.host.tunables import find_room_bytes, read_tunables
 from pgdyno.spec.host import HostSpec
 from tests.disk_cards import JOBS, make_card, make_runs
 from tests.homes import installation_of, some_home

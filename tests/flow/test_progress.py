@@ -14,9 +14,9 @@ import msgspec
 import pytest
 from rich.console import Console, RenderableType
 
+from pgdyno.conduct.progress import Stage, note_end, read_progress
 from pgdyno.errors import SpecError
-from pgdyno.flow.listing import view_records
-from pgdyno.flow.progress import Stage, note_end, read_progress
+from pgdyno.flow.list import view_records
 from pgdyno.flow.report import compose_report
 from pgdyno.flow.study_journal import read_journal
 from pgdyno.record.store import RecordStore

@@ -6,13 +6,13 @@ import msgspec
 import numpy as np
 import pytest
 
-from pgdyno.analyse.comparison import Round
-from pgdyno.analyse.verdict import VerdictKind
-from pgdyno.flow.referee import Referee
-from pgdyno.flow.standing import describe_loads, describe_progress
+from pgdyno.analyse.comparison.answers import Round
+from pgdyno.analyse.comparison.verdict import VerdictKind
+from pgdyno.conduct.progress_line import describe_loads, describe_progress
+from pgdyno.conduct.sequential import SequentialComparison
 from pgdyno.plan.plan import Machine, PlannedTrial, plan_study
-from pgdyno.record.slices import SliceLoad
 from pgdyno.record.store import open_record
+from pgdyno.record.transactions.slices import SliceLoad
 from pgdyno.record.trial_data import TrialData, read_trial_data
 from pgdyno.record.types import ErrorFact, StudyRecord
 from pgdyno.spec.read import make_study
@@ -23,8 +23,8 @@ RECORD = Path(__file__).parents[1] / "data" / "records" / "v1-pg18"
 MACHINE = Machine(version_major=18, cpu_count=2, memory_bytes=24 << 30, disk_free_bytes=80_000_000_000)
 
 
-def build_record(design: str, *arms: str, **tables: object) -> StudyRecord:
-    variants = [{"name": arm, "settings": {"commit_delay": number}} for number, arm in enumerate(arms)]
+def build_record(design: str, *variants: str, **tables: object) -> StudyRecord:
+    variants = [{"name": variant, "settings": {"commit_delay": number}} for number, variant in enumerate(variants)]
     raw = {"workload": [{"name": "tpcb-like"}, {"name": "select-only"}], "variant": variants}
     raw["experiment"] = {"design": design}
     study = make_study({**raw, **tables}, source="test", folder=Path())
@@ -32,9 +32,9 @@ def build_record(design: str, *arms: str, **tables: object) -> StudyRecord:
     return msgspec.structs.replace(open_record(RECORD).read_record(), study=study, plan=plan)
 
 
-def build_referee(record: StudyRecord) -> Referee:
+def build_referee(record: StudyRecord) -> SequentialComparison:
     assert record.plan.experiment is not None
-    return Referee(record, record.plan.experiment)
+    return SequentialComparison(record, record.plan.experiment)
 
 
 def trials_of(record: StudyRecord, workload: str) -> list[PlannedTrial]:
@@ -57,15 +57,15 @@ def build_data(planned: PlannedTrial, *, tps: float = 1000.0) -> TrialData:
 def build_block(
     planned: PlannedTrial, counts: dict[str, int], rounds: int = 12, slice_s: float | None = 1.0
 ) -> TrialData:
-    """A block in which each arm's slices hold about so many transactions."""
+    """A block in which each variant's slices hold about so many transactions."""
     random = np.random.default_rng(planned.number)
     reference = next(iter(counts))
     slices = [
-        build_slice(position, arm, number=number)
+        build_slice(position, variant, number=number)
         for number in range(1, rounds + 1)
-        for position, arm in enumerate([reference, *counts])
+        for position, variant in enumerate([reference, *counts])
     ]
-    sizes = [int(counts[one.arm] * random.normal(1, 0.01)) for one in slices]
+    sizes = [int(counts[one.variant] * random.normal(1, 0.01)) for one in slices]
     data = build_data(planned)
     return msgspec.structs.replace(
         data,
@@ -75,12 +75,14 @@ def build_block(
     )
 
 
-def take_rounds(referee: Referee, trials: list[PlannedTrial], rounds: int, *, sd: float = 0.005, **tps: float) -> None:
+def take_rounds(
+    referee: SequentialComparison, trials: list[PlannedTrial], rounds: int, *, sd: float = 0.005, **tps: float
+) -> None:
     """Let it take so many rounds of paired trials."""
     random = np.random.default_rng(1)
     for trial in [trial for trial in trials if trial.round <= rounds]:
-        if trial.arms[0] in tps:
-            referee.take(build_data(trial, tps=tps[trial.arms[0]] * random.normal(1, sd)))
+        if trial.variants[0] in tps:
+            referee.take(build_data(trial, tps=tps[trial.variants[0]] * random.normal(1, sd)))
 
 
 # -- Switchback ------------------------------------------------------------------------------------------------------
@@ -138,14 +140,14 @@ def test_the_slice_length_is_that_asked_for_or_an_earlier_blocks() -> None:
 # -- Paired trials ---------------------------------------------------------------------------------------------------
 
 
-def test_trials_of_a_decided_arm_are_not_wanted_and_the_references_are_while_any_is_open() -> None:
+def test_trials_of_a_decided_variant_are_not_wanted_and_the_references_are_while_any_is_open() -> None:
     record = build_record("paired", "A", "B", "C")
     referee = build_referee(record)
     trials = trials_of(record, "tpcb-like")
     take_rounds(referee, trials, 8, A=1000.0, B=1200.0)
     later = [trial for trial in trials if trial.round == 9]
     assert referee.undecided("tpcb-like") == ("C",)
-    assert {trial.arms[0]: referee.wants(trial) for trial in later} == {"A": True, "B": False, "C": True}
+    assert {trial.variants[0]: referee.wants(trial) for trial in later} == {"A": True, "B": False, "C": True}
     assert all(referee.wants(trial) for trial in trials_of(record, "select-only"))
     referee.give_up("C")
     assert not any(referee.wants(trial) for trial in later)
@@ -164,14 +166,14 @@ def test_a_round_under_way_compares_nothing_yet() -> None:
     assert seen == [0, 0, 1]
 
 
-def test_arms_that_were_refused_are_not_asked_but_stay_in_the_family() -> None:
+def test_variants_that_were_refused_are_not_asked_but_stay_in_the_family() -> None:
     record = build_record("paired", "A", "B", "C")
     error = ErrorFact(fact="does not start")
-    refused = build_referee(msgspec.structs.replace(record, refused_arms={"C": error}))
+    refused = build_referee(msgspec.structs.replace(record, refused_variants={"C": error}))
     assert refused.undecided("tpcb-like") == ("B",)
     verdict = refused.compare_workload("tpcb-like").questions[0].verdict
     assert 1 - verdict.confidence == pytest.approx(0.05 / 4)
-    assert build_referee(msgspec.structs.replace(record, refused_arms={"B": error, "C": error})).is_settled
+    assert build_referee(msgspec.structs.replace(record, refused_variants={"B": error, "C": error})).is_settled
 
 
 def test_a_referee_keeps_no_charts() -> None:
@@ -190,12 +192,12 @@ def test_a_sweep_over_clients_asks_for_the_points_that_leave_the_curve_open() ->
     trials = trials_of(record, "tpcb-like")
     assert referee.undecided("tpcb-like") == ("clients=2", "clients=4", "clients=8")
     take_rounds(referee, trials, 2, **{f"clients={n}": 1000.0 * n for n in (1, 2, 4, 8)})
-    # More clients bring more TPS at each step: nothing is left open, though no arm needs a verdict against one client.
+    # More clients bring more TPS at each step: nothing is left open, though no variant needs a verdict against one client.
     assert referee.undecided("tpcb-like") == ()
     flat = build_referee(record)
     take_rounds(flat, trials, 2, sd=0.05, **{f"clients={n}": 1000.0 * min(n, 4) for n in (1, 2, 4, 8)})
     assert flat.undecided("tpcb-like") == ("clients=4", "clients=8")
-    assert {trial.arms[0] for trial in trials if flat.wants(trial)} == {"clients=1", "clients=4", "clients=8"}
+    assert {trial.variants[0] for trial in trials if flat.wants(trial)} == {"clients=1", "clients=4", "clients=8"}
 
 
 def test_a_sweep_over_clients_looks_after_whole_rounds() -> None:
@@ -205,12 +207,12 @@ def test_a_sweep_over_clients_looks_after_whole_rounds() -> None:
     ran: dict[int, list[str]] = {}
     for trial in trials_of(record, "tpcb-like"):
         if referee.wants(trial):
-            clients = int(trial.arms[0].removeprefix("clients="))
+            clients = int(trial.variants[0].removeprefix("clients="))
             referee.take(build_data(trial, tps=1000.0 * clients * (1 + trial.number % 2 / 1000)))
-            ran.setdefault(trial.round, []).append(trial.arms[0])
+            ran.setdefault(trial.round, []).append(trial.variants[0])
     # As soon as two loads were seen there is a curve, on which the others have no place yet.
     everything = sorted(["clients=1", "clients=1", "clients=2", "clients=4", "clients=8"])
-    assert {number: sorted(arms) for number, arms in ran.items()} == dict.fromkeys(ran, everything)
+    assert {number: sorted(variants) for number, variants in ran.items()} == dict.fromkeys(ran, everything)
     assert referee.undecided("tpcb-like") == ()
 
 
@@ -231,7 +233,7 @@ def test_how_things_stand_in_a_line() -> None:
     assert tell(rounds).endswith("] (12 pairs)")
 
 
-def test_of_many_arms_only_how_many_are_open() -> None:
+def test_of_many_variants_only_how_many_are_open() -> None:
     record = build_record("switchback", *"ABCDEF")
     comparison = build_referee(record).compare_workload("tpcb-like")
     assert describe_progress(comparison) == "5 of 5 variants undecided after 0 rounds"

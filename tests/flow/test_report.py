@@ -16,7 +16,7 @@ from rich.console import Console
 from pgdyno.analyse.estimate import DoubtKind
 from pgdyno.analyse.types import StudyAnalysis
 from pgdyno.errors import SpecError
-from pgdyno.flow.listing import view_records
+from pgdyno.flow.list import view_records
 from pgdyno.flow.report import compose_report, write_reports
 from pgdyno.record.store import RecordStore, open_record
 from pgdyno.report.content import list_commands

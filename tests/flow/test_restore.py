@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from pgdyno.run.journal import Journal
-from pgdyno.run.kernel import changed_sysctls
-from pgdyno.run.sysctl import read_sysctl
+from pgdyno.run.change.journal import Journal
+from pgdyno.run.change.kernel import changed_sysctls
+from pgdyno.run.change.sysctl import read_sysctl
 from tests.homes import reachable_folder
 from tests.sysctls import OTHER, SETTING, needs_proc_sys, own_network, started_child, write
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from pgdyno.analyse.comparison import Comparison
-from pgdyno.analyse.verdict import VerdictKind
-from pgdyno.flow.scaling import choose_winner
+from pgdyno.analyse.comparison.answers import Comparison
+from pgdyno.analyse.comparison.verdict import VerdictKind
+from pgdyno.conduct.client_sweep import choose_winner
 from pgdyno.record.tuned import DERIVED, STOCK
 from tests.report.build_comparison import build_paired, build_product
 from tests.report.build_derived import build_derived, build_layers
@@ -36,7 +36,7 @@ def test_of_a_set_taken_apart_it_is_the_whole_or_stock() -> None:
     assert choose_winner(layered).name == DERIVED
     turned = tuple(
         msgspec.structs.replace(q, verdict=msgspec.structs.replace(q.verdict, kind=VerdictKind.INCONCLUSIVE))
-        if q.arm == STOCK
+        if q.variant == STOCK
         else q
         for q in layered.questions
     )
@@ -46,10 +46,10 @@ def test_of_a_set_taken_apart_it_is_the_whole_or_stock() -> None:
 def test_of_several_the_fastest_wins_and_without_stock_the_reference_stands_for_it() -> None:
     (product,) = build_product().analysis.comparisons
     effects = {
-        q.arm: q.verdict.effect_ratio or 0.0
+        q.variant: q.verdict.effect_ratio or 0.0
         for q in product.questions
         if q.metric == product.primary and q.verdict.kind is VerdictKind.FASTER
     }
-    assert choose_winner(product).name == max(effects, key=lambda arm: effects[arm])
+    assert choose_winner(product).name == max(effects, key=lambda variant: effects[variant])
     (paired,) = build_paired().analysis.comparisons
     assert choose_winner(paired).name in {paired.reference, "shared_buffers=1GB"}

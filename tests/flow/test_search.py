@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from pgdyno.conduct.search import describe_search
 from pgdyno.errors import SpecError
 from pgdyno.flow.compare import compose_sweep
-from pgdyno.flow.search import describe_search
 from pgdyno.spec.read import format_study, parse_study
 from pgdyno.spec.study import Study
 from tests.analyse.searches import Machine, run_search

@@ -9,7 +9,7 @@ import pytest
 
 from pgdyno.errors import HostError
 from pgdyno.flow.study import check_same
-from pgdyno.run.installation import Installation
+from pgdyno.run.cluster.installation import Installation
 from tests.report.build import build_report
 
 

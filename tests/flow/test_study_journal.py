@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from pgdyno.analyse.verdict import Verdict, VerdictKind
+from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
 from pgdyno.flow.report import compose_report
 from pgdyno.flow.study_journal import read_journal
 from pgdyno.record.store import RecordStore
 from pgdyno.report.jsonreport import render_json
 from pgdyno.report.kept_report import ProvenGain, Retest, describe_answers, list_gains, list_retests, parse_kept
-from pgdyno.report.study_journal import Entry, StudyJournal, find_best
+from pgdyno.report.study_journal import JournalEntry, StudyJournal, find_best
 from tests.records import Change, copy_record, edit
 from tests.report.build_comparison import build_client_sweep, build_paired
 from tests.report.build_search import build_search
@@ -143,22 +143,22 @@ def test_noise_that_was_told_apart_proves_nothing() -> None:
     assert list_gains(loud) == ()
     assert list_retests(loud) == ()
     assert quiet.experiment is not None
-    durable = {arm.name for arm in quiet.experiment.arms if arm.is_durable}
-    assert {gain.arm for gain in list_gains(quiet)} <= durable
+    durable = {variant.name for variant in quiet.experiment.variants if variant.is_durable}
+    assert {gain.variant for gain in list_gains(quiet)} <= durable
     assert all(gain.verdict.kind is VerdictKind.FASTER for gain in list_gains(quiet))
 
 
 def verdict(effect_ratio: float) -> Verdict:
     return Verdict(
-        kind=VerdictKind.FASTER, arm="tuned", metric="tps", n=9, effect_ratio=effect_ratio, low_ratio=0.01,
+        kind=VerdictKind.FASTER, variant="tuned", metric="tps", n=9, effect_ratio=effect_ratio, low_ratio=0.01,
         high_ratio=1.0, confidence=0.95, delta_ratio=0.03, log10_e_value=3.0, pairs_needed=0, detectable_ratio=0.1,
     )  # fmt: skip
 
 
 def entry(
     name: str, *, machine: str = "m", gains: tuple[ProvenGain, ...] = (), retests: tuple[Retest, ...] = ()
-) -> Entry:
-    return Entry(
+) -> JournalEntry:
+    return JournalEntry(
         path=name, started_at=name, question="?", server="18", machine=machine, trials_finished_count=1,
         answers=(), gains=gains, retests=retests,
     )  # fmt: skip
@@ -166,7 +166,7 @@ def entry(
 
 def gain(effect_ratio: float, workload: str = "tpcb-like", **settings: str) -> ProvenGain:
     return ProvenGain(
-        workload=workload, arm="tuned", reference="stock", settings=settings, verdict=verdict(effect_ratio)
+        workload=workload, variant="tuned", reference="stock", settings=settings, verdict=verdict(effect_ratio)
     )
 
 

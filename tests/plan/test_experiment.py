@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgdyno.analyse.evidence import least_pairs
-from pgdyno.analyse.pilot import PILOT_SLICE_S, PILOT_SLICES
+from pgdyno.analyse.comparison.e_process import least_pairs
+from pgdyno.analyse.comparison.pilot import PILOT_SLICE_S, PILOT_SLICES
 from pgdyno.errors import HostError, SpecError
 from pgdyno.plan.experiment import (
     Experiment,
@@ -51,14 +51,14 @@ def experiment_of(asked: Study, major: int = 18) -> Experiment:
     return planned
 
 
-# -- Arms ------------------------------------------------------------------------------------------------------------
+# -- Variants ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_study_that_compares_nothing_has_no_experiment() -> None:
     assert plan_experiment(study(), version_major=18) is None
 
 
-def test_arms_stand_on_the_studys_own_server() -> None:
+def test_variants_stand_on_the_studys_own_server() -> None:
     asked = vary(
         {"name": "a"},
         {"settings": {"commit_delay": 50}},
@@ -67,7 +67,7 @@ def test_arms_stand_on_the_studys_own_server() -> None:
         {"server": "/opt/pg/bin"},
         server={"kind": "local", "version": 16, "settings": {"commit_delay": 5, "work_mem": "8MB"}},
     )
-    base, delayed, other, embedded, folder = experiment_of(asked, 16).arms
+    base, delayed, other, embedded, folder = experiment_of(asked, 16).variants
     assert base.server.settings == {"commit_delay": 5, "work_mem": "8MB"}
     assert delayed.server.settings == {"commit_delay": 50, "work_mem": "8MB"}
     assert (delayed.changed, delayed.server.version) == ({"commit_delay": 50}, 16)
@@ -89,12 +89,12 @@ def test_the_reference_says_which_server_a_study_is_about() -> None:
 
 def test_two_axes_make_every_combination_once_with_its_levels() -> None:
     axes = [{"name": "fsync", "levels": [True, False]}, {"name": "clients", "levels": ["1", 8, 32]}]
-    arms = experiment_of(study(sweep=axes)).arms
-    assert [(arm.levels["fsync"], arm.clients) for arm in arms] == list(
+    variants = experiment_of(study(sweep=axes)).variants
+    assert [(variant.levels["fsync"], variant.clients) for variant in variants] == list(
         itertools.product(("true", "false"), (1, 8, 32))
     )
-    assert arms[0].name == "clients=1, fsync=true"
-    assert {tuple(arm.levels) for arm in arms} == {("fsync", "clients")}
+    assert variants[0].name == "clients=1, fsync=true"
+    assert {tuple(variant.levels) for variant in variants} == {("fsync", "clients")}
 
 
 def test_axes_of_one_name() -> None:
@@ -120,7 +120,7 @@ def test_names_that_come_twice() -> None:
 
 def test_settings_go_by_the_servers_names() -> None:
     planned = experiment_of(vary({"settings": {"Work_Mem": "4MB"}}, {"settings": {"sort_mem": "4096"}}))
-    assert [arm.changed for arm in planned.arms] == [{"work_mem": "4MB"}, {"work_mem": "4096"}]
+    assert [variant.changed for variant in planned.variants] == [{"work_mem": "4MB"}, {"work_mem": "4096"}]
 
 
 def test_settings_that_no_server_of_this_version_has() -> None:
@@ -211,7 +211,7 @@ def test_what_all_variants_share_hinders_nothing() -> None:
     shared = {"sysctl": {"vm.swappiness": 10}, "mode": "prepared", "clients": 3, "scale": 5, "server": 15}
     planned = experiment_of(vary(*({**shared, "settings": {"commit_delay": d}} for d in (0, 5))), 15)
     assert planned.design is DesignKind.SWITCHBACK
-    assert (changed_settings(planned.arms), changed_sysctls(planned.arms)) == (("commit_delay",), ())
+    assert (changed_settings(planned.variants), changed_sysctls(planned.variants)) == (("commit_delay",), ())
 
 
 def test_a_variant_that_says_what_the_study_says_differs_in_nothing() -> None:
@@ -235,7 +235,7 @@ def test_in_as_many_rounds_as_slots_each_slot_takes_each_place_once(size: int, s
     assert all(sorted(place) == sorted(slots) for place in zip(*orders, strict=True))
 
 
-def test_no_arm_is_more_often_at_a_place_or_after_another_than_by_chance() -> None:
+def test_no_variant_is_more_often_at_a_place_or_after_another_than_by_chance() -> None:
     # An end after the first round, and a carry-over from the one before, must favour nobody.
     draw = random.Random(3)
     first: Counter[tuple[int, str]] = Counter()
@@ -249,15 +249,15 @@ def test_no_arm_is_more_often_at_a_place_or_after_another_than_by_chance() -> No
     assert (len(first), len(follows)) == (16, 12)
 
 
-def test_rounds_hold_the_reference_twice_and_every_other_arm_once_on_each_workload() -> None:
+def test_rounds_hold_the_reference_twice_and_every_other_variant_once_on_each_workload() -> None:
     loads = [{"name": "tpcb-like"}, {"name": "select-only"}]
     plan = plan_study(of_setting("shared_buffers", 1000, 2000, 4000, workload=loads), MACHINE)
     rounds = {t.round for t in plan.trials}
     for number, load in itertools.product(rounds, ("tpcb-like", "select-only")):
-        arms = Counter(t.arms for t in plan.trials if (t.round, t.workload) == (number, load))
-        assert arms == {("shared_buffers=1000",): 2, ("shared_buffers=2000",): 1, ("shared_buffers=4000",): 1}
+        variants = Counter(t.variants for t in plan.trials if (t.round, t.workload) == (number, load))
+        assert variants == {("shared_buffers=1000",): 2, ("shared_buffers=2000",): 1, ("shared_buffers=4000",): 1}
     places = Counter(
-        (place, trial.arms)
+        (place, trial.variants)
         for number, load in itertools.product(sorted(rounds)[:12], ("tpcb-like", "select-only"))
         for place, trial in enumerate(t for t in plan.trials if (t.round, t.workload) == (number, load))
     )
@@ -265,10 +265,10 @@ def test_rounds_hold_the_reference_twice_and_every_other_arm_once_on_each_worklo
     assert [t.number for t in plan.trials] == list(range(1, len(plan.trials) + 1))
 
 
-def test_blocks_hold_all_arms_and_have_one_length() -> None:
+def test_blocks_hold_all_variants_and_have_one_length() -> None:
     loads = [{"name": "tpcb-like"}, {"name": "select-only"}]
     plan = plan_study(of_setting("commit_delay", 0, 5, workload=loads), MACHINE)
-    assert {t.arms for t in plan.trials} == {("commit_delay=0", "commit_delay=5")}
+    assert {t.variants for t in plan.trials} == {("commit_delay=0", "commit_delay=5")}
     assert len({t.duration_s for t in plan.trials}) == 1
     assert set(Counter((t.round, t.workload) for t in plan.trials).values()) == {1}
 
@@ -276,11 +276,11 @@ def test_blocks_hold_all_arms_and_have_one_length() -> None:
 # -- Budget ----------------------------------------------------------------------------------------------------------
 
 
-@given(arms=st.integers(2, 201), workloads=st.integers(1, 9), alpha=st.floats(0.0001, 0.5))
-def test_the_fewest_rounds_are_those_of_the_evidence(arms: int, workloads: int, alpha: float) -> None:
+@given(variants=st.integers(2, 201), workloads=st.integers(1, 9), alpha=st.floats(0.0001, 0.5))
+def test_the_fewest_rounds_are_those_of_the_evidence(variants: int, workloads: int, alpha: float) -> None:
     base = experiment_of(of_setting("commit_delay", 0, 5))
-    planned = msgspec.structs.replace(base, arms=(base.arms[0],) * arms, alpha=alpha)
-    assert count_least_rounds(planned, workloads) == least_pairs(alpha / ((arms - 1) * workloads))
+    planned = msgspec.structs.replace(base, variants=(base.variants[0],) * variants, alpha=alpha)
+    assert count_least_rounds(planned, workloads) == least_pairs(alpha / ((variants - 1) * workloads))
 
 
 def test_the_pilot_is_as_long_as_the_plan_thinks() -> None:
@@ -323,7 +323,7 @@ def check_plan(case: dict[str, object], plan: Plan) -> None:
     assert plan.experiment.budget_s is not None
     assert plan.predicted_s <= plan.experiment.budget_s + 1e-6
     least = count_least_rounds(plan.experiment, len(plan.workloads))
-    slots = len(plan.experiment.arms) + 1
+    slots = len(plan.experiment.variants) + 1
     for workload in plan.workloads:
         trials = [t for t in plan.trials if t.workload == workload.name]
         if plan.experiment.design is DesignKind.PAIRED:
@@ -388,7 +388,7 @@ def test_trying_the_variants_is_part_of_the_time() -> None:
 # -- Loads -----------------------------------------------------------------------------------------------------------
 
 
-def test_an_arms_clients_must_fit_into_its_own_servers_connections() -> None:
+def test_an_variants_clients_must_fit_into_its_own_servers_connections() -> None:
     with pytest.raises(SpecError, match="workload tpcb-like of clients=128: 128 clients do not fit") as caught:
         plan_study(study(sweep=[{"name": "clients", "levels": [1, 64, 128]}]), MACHINE)
     assert "max_connections = 138" in caught.value.hint

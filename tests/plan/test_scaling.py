@@ -73,11 +73,11 @@ def test_the_sweep_runs_under_all_that_its_variant_sets() -> None:
     experiment = planned.experiment
     assert experiment is not None
     assert is_client_sweep(experiment)
-    assert count_starts(experiment.arms) == 1
-    assert [arm.name for arm in experiment.arms] == [f"clients={n}" for n in (1, 2, 4, 8, 16, 32)]
-    for arm in experiment.arms:
-        assert arm.server.settings == {"shared_buffers": "1GB", "work_mem": "16MB"}
-        assert arm.sysctl == {"vm.swappiness": "10"}
+    assert count_starts(experiment.variants) == 1
+    assert [variant.name for variant in experiment.variants] == [f"clients={n}" for n in (1, 2, 4, 8, 16, 32)]
+    for variant in experiment.variants:
+        assert variant.server.settings == {"shared_buffers": "1GB", "work_mem": "16MB"}
+        assert variant.sysctl == {"vm.swappiness": "10"}
     assert (planned.scale, experiment.detect_ratio, experiment.budget_s) == (plan.scale, 0.05, 960.0)
     assert [workload.name for workload in planned.workloads] == ["tpcb-like"]
     # It says all of itself: whoever has it alone runs the same.
@@ -89,8 +89,8 @@ def test_clients_and_threads_of_a_variant_give_way_to_the_levels() -> None:
     sweep = make_scaling_study(study, plan_study(study, MACHINE), scripts={}, variant=study.variant[1])
     experiment = plan_study(sweep, MACHINE).experiment
     assert experiment is not None
-    assert [arm.clients for arm in experiment.arms] == [1, 2, 4, 8, 16, 32]
-    assert {arm.threads for arm in experiment.arms} == {None}
+    assert [variant.clients for variant in experiment.variants] == [1, 2, 4, 8, 16, 32]
+    assert {variant.threads for variant in experiment.variants} == {None}
 
 
 def test_own_scripts_are_the_copies_that_the_comparison_ran(tmp_path: Path) -> None:
@@ -122,8 +122,8 @@ def test_a_level_says_more_than_its_base() -> None:
     study = msgspec.structs.replace(study, variant=(base,))
     experiment = plan_study(study, MACHINE).experiment
     assert experiment is not None
-    assert [arm.server.settings for arm in experiment.arms] == [
+    assert [variant.server.settings for variant in experiment.variants] == [
         {"work_mem": "8MB", "commit_delay": 0},
         {"work_mem": "8MB", "commit_delay": 50},
     ]
-    assert [arm.name for arm in experiment.arms] == ["commit_delay=0", "commit_delay=50"]
+    assert [variant.name for variant in experiment.variants] == ["commit_delay=0", "commit_delay=50"]

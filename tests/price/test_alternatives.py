@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pgdyno.analyse.ceiling import TRANSFERS
-from pgdyno.analyse.storage import limits_of, reckon_ceilings
+from pgdyno.analyse.disk.ceiling import TRANSFERS
+from pgdyno.analyse.disk.layout_ceiling import limits_of, reckon_ceilings
 from pgdyno.price.alternatives import Alternatives, OtherVolumes, find_alternatives
 from pgdyno.price.book import PriceBook
 from pgdyno.price.cost import price_host

@@ -7,9 +7,9 @@ import pytest
 
 from pgdyno.facts.prices import Term
 from pgdyno.price.book import PriceBook
-from pgdyno.price.study import Question, StudyPrice, find_host, price_study
+from pgdyno.price.study import PriceOptions, StudyPrice, find_host, price_study
 from pgdyno.price.worth import Load
-from pgdyno.record.preflight import CpuFacts, PreflightFacts
+from pgdyno.record.machine.preflight import CpuFacts, PreflightFacts
 from pgdyno.record.types import HostFacts
 from pgdyno.report.input import ReportInput
 from pgdyno.spec.host import DiskSpec, HostSpec
@@ -23,7 +23,7 @@ INSTANCE = HostSpec(instance="r7i.large")
 
 
 def price(report: ReportInput, **asked: object) -> StudyPrice:
-    return price_study(report.record, report.analysis, Question(**asked), losses={})  # type: ignore[arg-type]
+    return price_study(report.record, report.analysis, PriceOptions(**asked), losses={})  # type: ignore[arg-type]
 
 
 def on(report: ReportInput, **facts: object) -> ReportInput:
@@ -123,7 +123,7 @@ def test_a_search_is_priced_by_its_closed_loop_and_by_the_rate_that_holds_its_li
     assert (limit.tps.value, limit.tps.low, limit.tps.high) == (answer.estimate_tps, answer.holds_tps, answer.fails_tps)
     assert limit.tps.n == answer.n
     losses = {"tpcb-like, closed loop": ("fsync = off",)}
-    lossy = price_study(report.record, report.analysis, Question(host=INSTANCE), losses=losses)
+    lossy = price_study(report.record, report.analysis, PriceOptions(host=INSTANCE), losses=losses)
     assert [one.durability_given_up for one in lossy.workloads] == [("fsync = off",)] * 2
     # Who must be quick pays more for each.
     assert (limit.worths[0].per_million.value or 0) > (loop.worths[0].per_million.value or 0)
@@ -157,7 +157,7 @@ def test_one_trial_has_no_interval() -> None:
 def test_losses_stand_beside_the_workload() -> None:
     report = build_report(is_hard=True)
     losses = {"tpcb-like": ("fsync = off",)}
-    found = price_study(report.record, report.analysis, Question(host=INSTANCE), losses=losses)
+    found = price_study(report.record, report.analysis, PriceOptions(host=INSTANCE), losses=losses)
     assert [one.durability_given_up for one in found.workloads] == [("fsync = off",), (), ()]
 
 

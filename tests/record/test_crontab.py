@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pgdyno.record.crontab import find_next, parse_crontab
+from pgdyno.record.machine.crontab import find_next, parse_crontab
 
 # A Thursday.
 NOW = datetime(2024, 11, 21, 0, 47, 20, tzinfo=UTC)

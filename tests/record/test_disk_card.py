@@ -9,7 +9,15 @@ import msgspec
 import pytest
 
 from pgdyno.errors import SpecError, StepFailedError
-from pgdyno.record.disk_card import FORMAT, CardScope, find_kept_card, keep_card, name_card, read_card, write_card
+from pgdyno.record.device.disk_card import (
+    FORMAT,
+    CardScope,
+    find_kept_card,
+    keep_card,
+    name_card,
+    read_card,
+    write_card,
+)
 from tests.disk_cards import JOBS, MADE_AT, PAGE, make_card, make_look, make_runs
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pgdyno.record.dm_table import parse_dm_table
-from pgdyno.record.tunables import Stripe
+from pgdyno.record.machine.dm_table import parse_dm_table
+from pgdyno.record.machine.tunables import Stripe
 
 KIB = 1024
 STRIPED = "0 73728 striped 4 128 8:9 384 8:8 384 8:7 384 8:6 384"

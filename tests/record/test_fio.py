@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pgdyno.record.fio import parse_fio
+from pgdyno.record.device.fio import parse_fio
 
 DATA = Path(__file__).parents[1] / "data/disk"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pgdyno.record.pg_tests import parse_clock_test, parse_flush_tests
+from pgdyno.record.device.pg_tests import parse_clock_test, parse_flush_tests
 
 DATA = Path(__file__).parents[1] / "data/disk"
 VERSIONS = ("15", "16", "18")

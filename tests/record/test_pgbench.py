@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgdyno.record.pgbench import (
+from pgdyno.record.pgbench.output import (
     PgbenchSummary,
     Progress,
     ScriptResult,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgdyno.record.pgbench_failure import PgbenchFailure, is_client_abort, parse_failure
+from pgdyno.record.pgbench.failure import PgbenchFailure, is_client_abort, parse_failure
 from tests.record.pgbench_captures import ALL, MAJORS, Capture
 
 FAILED = tuple(capture for capture in ALL if capture.exit_code != 0)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgdyno.record.pgbench_init import (
+from pgdyno.record.pgbench.init import (
     InitProgress,
     InitStep,
     InitSteps,

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgdyno.errors import HostError, StepFailedError
-from pgdyno.record.samples import (
+from pgdyno.record.samples.files import (
     OS_FILE,
     SERVER_FILE,
     find_missed,

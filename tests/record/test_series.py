@@ -11,9 +11,9 @@ import polars as pl
 import pytest
 
 from pgdyno.facts.metrics import find_metric
-from pgdyno.record import series
-from pgdyno.record.samples import OS_FILE, OsSamples, read_os_samples
-from pgdyno.record.series import Sampled
+from pgdyno.record.samples import os_series as series
+from pgdyno.record.samples.files import OS_FILE, OsSamples, read_os_samples
+from pgdyno.record.samples.os_series import Sampled
 
 DATA = Path(__file__).parent.parent / "data" / "samples"
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from pgdyno.facts.metrics import find_metric
-from pgdyno.record import server_series as series
-from pgdyno.record.samples import SERVER_FILE, ServerSamples, read_server_samples
-from pgdyno.record.series import Sampled
+from pgdyno.record.samples import server_series as series
+from pgdyno.record.samples.files import SERVER_FILE, ServerSamples, read_server_samples
+from pgdyno.record.samples.os_series import Sampled
 
 DATA = Path(__file__).parent.parent / "data" / "samples"
 VERSIONS = {"pg15": 15, "pg18": 18}

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pgdyno.record.slices import (
+from pgdyno.record.transactions.pack import TransactionPacker, find_parts, read_ok, read_packed, read_span
+from pgdyno.record.transactions.parse import TransactionBatch, TransactionOutcome
+from pgdyno.record.transactions.slices import (
     SLICES_FILE,
     Slice,
     SliceLoad,
@@ -19,8 +21,6 @@ from pgdyno.record.slices import (
     read_slice_loads,
     read_slices,
 )
-from pgdyno.record.txpack import TransactionPacker, find_parts, read_ok, read_packed, read_span
-from pgdyno.record.txparse import Outcome, TransactionBatch
 
 OFFSET_S = 1_795_000_000.25
 EPOCH_US = 1_795_000_000_000_000
@@ -31,7 +31,7 @@ def make_slice(begin_s: float, settled_s: float, end_s: float, *, number: int = 
         phase=SlicePhase.ROUND,
         round=number,
         position=0,
-        arm="a",
+        variant="a",
         begin_monotonic_s=begin_s,
         settled_monotonic_s=settled_s,
         end_monotonic_s=end_s,
@@ -42,11 +42,13 @@ def make_slice(begin_s: float, settled_s: float, end_s: float, *, number: int = 
 def make_batch(stamps_us: Sequence[int], *, seed: int = 0, clients: int = 4) -> TransactionBatch:
     draw = np.random.default_rng(seed)
     count = len(stamps_us)
-    outcome = draw.choice([Outcome.OK] * 8 + [Outcome.SKIPPED, Outcome.DEADLOCK], size=count).astype(np.uint8)
+    outcome = draw.choice(
+        [TransactionOutcome.OK] * 8 + [TransactionOutcome.SKIPPED, TransactionOutcome.DEADLOCK], size=count
+    ).astype(np.uint8)
     return TransactionBatch(
         client=draw.integers(0, clients, count),
         number=np.arange(count, dtype=np.int64),
-        latency_us=np.where(outcome == Outcome.OK, draw.integers(1, 10**6, count), 0),
+        latency_us=np.where(outcome == TransactionOutcome.OK, draw.integers(1, 10**6, count), 0),
         outcome=outcome,
         script=np.zeros(count, dtype=np.int64),
         stamp_us=np.asarray(stamps_us, dtype=np.int64),
@@ -59,7 +61,7 @@ def slow_loads(folder: Path, slices: Sequence[Slice]) -> list[list[int]]:
         (int(stamp), int(latency))
         for batch in read_packed(folder)
         for stamp, latency, outcome in zip(batch.stamp_us, batch.latency_us, batch.outcome, strict=True)
-        if outcome == Outcome.OK
+        if outcome == TransactionOutcome.OK
     ]
     rows.sort(key=lambda row: row[0])
     return [
@@ -193,7 +195,7 @@ def test_the_good_ones_of_a_part_are_those_of_the_whole_part(tmp_path: Path) -> 
     (batch,) = read_packed(tmp_path)
     (path,) = find_parts(tmp_path)
     stamps, latencies = read_ok(path)
-    is_ok = batch.outcome == Outcome.OK
+    is_ok = batch.outcome == TransactionOutcome.OK
     assert 0 < is_ok.sum() < 500
     assert stamps.tolist() == batch.stamp_us[is_ok].tolist()
     assert latencies.tolist() == batch.latency_us[is_ok].tolist()

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pgdyno.record import txpack
-from pgdyno.record.histogram import LatencyHistogram
-from pgdyno.record.txlog import TransactionSummary, TransactionTally, read_log, summarise_logs
-from pgdyno.record.txpack import (
+from pgdyno.record.transactions import pack as txpack
+from pgdyno.record.transactions.histogram import LatencyHistogram
+from pgdyno.record.transactions.log import TransactionSummary, TransactionTally, read_log, summarise_logs
+from pgdyno.record.transactions.pack import (
     TransactionPacker,
     pack_transactions,
     read_packed,
@@ -24,7 +24,7 @@ from pgdyno.record.txpack import (
     summarise_packed,
     write_summary,
 )
-from pgdyno.record.txparse import LineCutter, LogColumns, Outcome, TransactionBatch, parse_block
+from pgdyno.record.transactions.parse import LineCutter, LogColumns, TransactionBatch, TransactionOutcome, parse_block
 
 DATA = Path(__file__).parent.parent / "data" / "txlog"
 CASES = {
@@ -62,8 +62,8 @@ def slow_rows(text: bytes, columns: LogColumns) -> list[tuple[object, ...]]:
     rows = []
     for line in text.decode().splitlines():
         got = dict(zip(columns.fields, line.split(), strict=True))
-        outcome = Outcome[got["latency_us"].upper()] if got["latency_us"] in words else Outcome.OK
-        latency = int(got["latency_us"]) if outcome == Outcome.OK else 0
+        outcome = TransactionOutcome[got["latency_us"].upper()] if got["latency_us"] in words else TransactionOutcome.OK
+        latency = int(got["latency_us"]) if outcome == TransactionOutcome.OK else 0
         stamp = int(got["epoch_s"]) * 1_000_000 + int(got["us"])
         lag, retries = (int(got[name]) if name in got else None for name in ("lag_us", "retries"))
         rows.append((int(got["client"]), int(got["number"]), latency, outcome, int(got["script"]), stamp, lag, retries))
@@ -122,7 +122,7 @@ def test_histograms_of_scripts_and_seconds_hold_the_same_transactions(case: str,
     batches = [parse_block(path.read_bytes(), CASES[case]).batch for path in logs_of(case, version)]
     expected = LatencyHistogram()
     for batch in batches:
-        expected.add(batch.latency_us[batch.outcome == Outcome.OK])
+        expected.add(batch.latency_us[batch.outcome == TransactionOutcome.OK])
     assert summary.latency() == expected
     assert summary.window(0, 1 << 40) == expected
     assert LatencyHistogram.merged(summary.latency(s.script) for s in summary.scripts) == expected

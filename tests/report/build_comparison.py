@@ -8,15 +8,15 @@ from collections.abc import Mapping
 
 import msgspec
 
-from pgdyno.analyse.client_trials import ClientTrial
-from pgdyno.analyse.comparison import Comparison, Round, compare, primary_metric
-from pgdyno.analyse.pilot import SliceChoice
-from pgdyno.analyse.scaling import ClientSweep, analyse_client_sweep
+from pgdyno.analyse.comparison.answers import Comparison, Round, compare, primary_metric
+from pgdyno.analyse.comparison.pilot import SliceChoice
+from pgdyno.analyse.comparison.verdict import decide_family
+from pgdyno.analyse.sweep.client_trials import ClientTrial
+from pgdyno.analyse.sweep.scaling import ClientSweep, analyse_client_sweep
 from pgdyno.analyse.types import StudyAnalysis, TrialAnalysis, WorkloadAnalysis
-from pgdyno.analyse.verdict import decide_family
-from pgdyno.explain.comparison_doubts import find_comparison_doubts
+from pgdyno.explain.doubts.comparison import find_comparison_doubts
 from pgdyno.facts.metrics import find_metric
-from pgdyno.plan.plan import Machine, Plan, apply_arm, plan_study
+from pgdyno.plan.plan import Machine, Plan, apply_variant, plan_study
 from pgdyno.record.types import ErrorFact, StudyRecord
 from pgdyno.report.input import ReportInput
 from pgdyno.spec.study import DataSpec, ServerSpec, Study, TrialsSpec, WorkloadSpec
@@ -172,7 +172,7 @@ def compose(
         command=("pgdyno", "compare", "--out", "pgdyno-records/20261121-0930-compare"),
         study=study,
         plan=plan,
-        refused_arms=refused or {},
+        refused_variants=refused or {},
     )
     drawn = {
         name: _draw_rounds(
@@ -189,7 +189,7 @@ def compose(
         name: SliceChoice(slice_s=SLICE_S, reason="a minute of them shows about ±2.9 % on this machine", half_width_ratio={"0.5": 0.029})
         for name in drawn
     }  # fmt: skip
-    is_switchback = any(len(trial.arms) > 1 for trial in plan.trials)
+    is_switchback = any(len(trial.variants) > 1 for trial in plan.trials)
     analysis = StudyAnalysis(
         workloads=workloads, comparisons=comparisons, pilots=pilots if is_switchback else {}, sweeps=sweeps or {}
     )
@@ -207,7 +207,7 @@ def _with_loud_noise(comparison: Comparison, alpha: float) -> Comparison:
     for question in comparison.noise:
         ratios = tuple(-0.1 - abs(ratio) / 4 for ratio in question.log_ratios)
         (verdict,) = decide_family(
-            {question.arm: ratios}, metric=question.metric, better=find_metric(question.metric).better, alpha=alpha,
+            {question.variant: ratios}, metric=question.metric, better=find_metric(question.metric).better, alpha=alpha,
             delta_ratio=0.03,
         )  # fmt: skip
         noise.append(msgspec.structs.replace(question, log_ratios=ratios, verdict=verdict))
@@ -230,9 +230,9 @@ def _draw_rounds(
     for number in range(rounds):
         drift = math.exp(draw.gauss(0.0, 0.1))
         values = {reference: tuple(_values(draw, Effect(), level * drift, noise_ratio) for _ in range(2))}
-        for arm, effect in effects.items():
+        for variant, effect in effects.items():
             if number < effect.rounds:
-                values[arm] = (_values(draw, effect, level * drift, noise_ratio),)
+                values[variant] = (_values(draw, effect, level * drift, noise_ratio),)
         made.append(Round(trial=1, at_s=1000.0 + round_s * (number + 1), length_s=round_s, values=values))
     return tuple(made)
 
@@ -260,13 +260,13 @@ def _build_trials(record: StudyRecord, failed: tuple[int, ...]) -> tuple[Workloa
         for planned in own:
             short = msgspec.structs.replace(planned, duration_s=min(planned.duration_s, 20.0))
             trial = build_failed(short) if planned.number in failed else build_trial(short, _LEVELS[workload.name])
-            if len(planned.arms) > 1:
+            if len(planned.variants) > 1:
                 trial = msgspec.structs.replace(
                     trial, record=msgspec.structs.replace(trial.record, slice_s=SLICE_S, washout_s=0.05)
                 )
-            trials.setdefault(planned.arms, []).append(trial)
-        for arms, of in sorted(trials.items()):
-            load = workload if len(arms) > 1 else apply_arm(workload, experiment.find_arm(arms[0]))
-            name = workload.name if len(arms) > 1 else f"{workload.name}, {arms[0]}"
+            trials.setdefault(planned.variants, []).append(trial)
+        for variants, of in sorted(trials.items()):
+            load = workload if len(variants) > 1 else apply_variant(workload, experiment.find_variant(variants[0]))
+            name = workload.name if len(variants) > 1 else f"{workload.name}, {variants[0]}"
             made.append(msgspec.structs.replace(build_workload(load, tuple(of)), name=name))
     return tuple(made)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from pgdyno.explain.derived_doubts import find_derived_doubts
+from pgdyno.explain.doubts.derived import find_derived_doubts
 from pgdyno.record.tuned import DERIVED, STOCK, Tuned, TunedInput, TunedLayer, TunedSetting
 from pgdyno.report.input import ReportInput
 from pgdyno.spec.study import DataSpec, ServerSpec, Study, TrialsSpec, WorkloadSpec
@@ -45,7 +45,7 @@ def build_tuned(*, is_layered: bool, is_hostile: bool = False) -> Tuned:
             for name, value, stock, target, layer, trades in _SETTINGS
         ),
         layers=tuple(
-            TunedLayer(name=name, settings=names, arm=f"without {name}" if is_layered else None)
+            TunedLayer(name=name, settings=names, variant=f"without {name}" if is_layered else None)
             for name, names in _LAYERS.items()
         ),
         notes=("assumed, and worth measuring or declaring: flush latency.",),
@@ -65,8 +65,8 @@ def build_derived(*, is_hard: bool = False) -> ReportInput:
 def build_layers() -> ReportInput:
     """Layers of which one gains, one costs, one is close to nothing and one is not told."""
     names = {"kernel": 1.0, "memory": 0.75, "WAL and checkpoints": 1.15, "planner": 1.0}
-    arms = [VariantSpec(name=f"without {name}", settings={"jit": "off"}) for name in names]
-    study = _study(_with(), VariantSpec(name=STOCK), *arms, workloads=("tpcb-like",))
+    variants = [VariantSpec(name=f"without {name}", settings={"jit": "off"}) for name in names]
+    study = _study(_with(), VariantSpec(name=STOCK), *variants, workloads=("tpcb-like",))
     effects = {f"without {name}": Effect(tps=tps) for name, tps in names.items()}
     effects["without planner"] = Effect(rounds=7)
     return _compose(study, {"tpcb-like": {STOCK: Effect(tps=0.7), **effects}}, build_tuned(is_layered=True), rounds=60)

@@ -19,5 +19,5 @@ def build_bench(*, rounds: int = 3) -> ReportInput:
     record = msgspec.structs.replace(
         sweep.record, plan=msgspec.structs.replace(sweep.record.plan, choices=(chosen, *sweep.record.plan.choices))
     )
-    scaling = ScalingStudy(record=record, analysis=sweep.analysis, arm=DERIVED)
+    scaling = ScalingStudy(record=record, analysis=sweep.analysis, variant=DERIVED)
     return msgspec.structs.replace(report, analysis=msgspec.structs.replace(report.analysis, scaling=scaling))

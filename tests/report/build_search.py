@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from pgdyno.analyse.rate_search import RateSearch
+from pgdyno.analyse.search.rate_search import RateSearch
 from pgdyno.analyse.types import StudyAnalysis, WorkloadAnalysis
-from pgdyno.explain.search_doubts import find_search_doubts
+from pgdyno.explain.doubts.search import find_search_doubts
 from pgdyno.plan.plan import Machine as PlanMachine
 from pgdyno.plan.plan import plan_study
 from pgdyno.record.types import StudyRecord

@@ -7,10 +7,11 @@ from typing import Any
 import msgspec
 
 from pgdyno.facts.gucs import ChangeCost
-from pgdyno.record.preflight import Unseen
+from pgdyno.record.machine.preflight import Unseen
 from pgdyno.report.tuning import Tried, TuningView
 from pgdyno.tune.types import (
     Derived,
+    DerivedSettings,
     Device,
     Disk,
     DiskKind,
@@ -20,9 +21,8 @@ from pgdyno.tune.types import (
     Layer,
     MemoryShare,
     Origin,
-    Subject,
     Target,
-    Tuning,
+    TuningSubject,
     WorkloadClass,
 )
 
@@ -38,7 +38,7 @@ DATASET = known("dataset", 40 * GB, "bytes", Origin.ASSUMED, "larger than memory
 FLUSH = known("flush latency", 0.0018, "s", Origin.ASSUMED, "network-ssd, not measured: EBS gp3 as it comes")
 
 
-def build_subject() -> Subject:
+def build_subject() -> TuningSubject:
     disk = Disk(
         path="/var/lib/postgresql",
         kind=DiskKind.NETWORK_SSD,
@@ -53,7 +53,7 @@ def build_subject() -> Subject:
             Device(name="vda", kind="disk", scheduler="none", schedulers=("none", "mq-deadline"), read_ahead_kb=128),
         ),
     )
-    return Subject(
+    return TuningSubject(
         major=18,
         workload=WorkloadClass.OLTP_WRITE,
         cpus=known("CPUs", 8, "count"),
@@ -83,8 +83,8 @@ def derived(
     return Derived(name=name, value=value, layer=layer, change=change, **facts)
 
 
-def build_tuning() -> Tuning:
-    return Tuning(
+def build_tuning() -> DerivedSettings:
+    return DerivedSettings(
         subject=build_subject(),
         settings=(
             derived("shared_buffers", "4GB", Layer.MEMORY, trades="memory that the page cache could use"),

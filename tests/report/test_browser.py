@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pgdyno.analyse.records_comparison import compare_records
+from pgdyno.analyse.records.comparison import compare_records
 from pgdyno.explain.finding import Rival
 from pgdyno.report.html import render_html
 from pgdyno.report.input import ReportInput

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgdyno.analyse.chart_kind import ChartKind
-from pgdyno.analyse.comparison import Question
+from pgdyno.analyse.comparison.answers import Question
+from pgdyno.analyse.trial.chart_kind import ChartKind
 from pgdyno.analyse.types import Series
 from pgdyno.report import palette
 from pgdyno.report.answers import answer_study
@@ -135,9 +135,9 @@ def test_a_chart_of_nothing_but_zeros_is_left_out_and_named_unless_it_is_of_the_
     assert list_zeros(still) == ("WAL written",)
 
 
-def _question(arm: str) -> Question:
+def _question(variant: str) -> Question:
     (answers, _) = answer_study(build_switchback())
-    question = answers.comparison.find(arm, "tps")
+    question = answers.comparison.find(variant, "tps")
     assert question is not None
     return question
 
@@ -171,8 +171,8 @@ def test_many_pairs_are_joined_and_the_chart_says_so_and_counts_those_beyond_it(
 
 
 def test_the_evidence_reaches_its_line_where_there_is_a_verdict() -> None:
-    for arm, is_enough in (("commit_delay=1000", True), ("commit_delay=50", False)):
-        question = _question(arm)
+    for variant, is_enough in (("commit_delay=1000", True), ("commit_delay=50", False)):
+        question = _question(variant)
         chart = evidence_chart(question, title="Evidence", theme=CSS_THEME)
         values = [row["e"] for row in chart.marks["evidence"]]
         assert values[0] == 0

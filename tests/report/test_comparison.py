@@ -7,7 +7,7 @@ import re
 import msgspec
 import pytest
 
-from pgdyno.analyse.verdict import Verdict, VerdictKind
+from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
 from pgdyno.facts.metrics import all_metrics
 from pgdyno.report.answers import answer_study
 from pgdyno.report.comparison import METRIC_WORDS, describe_outlook, describe_verdict
@@ -24,7 +24,7 @@ from tests.report.build_comparison import build_client_sweep, build_paired, buil
 
 def make_verdict(kind: VerdictKind = VerdictKind.SLOWER, **changes: object) -> Verdict:
     plain = Verdict(
-        kind=kind, arm="commit_delay=1000", metric="tps", n=41, effect_ratio=-0.2249, low_ratio=-0.2511, high_ratio=-0.1969,
+        kind=kind, variant="commit_delay=1000", metric="tps", n=41, effect_ratio=-0.2249, low_ratio=-0.2511, high_ratio=-0.1969,
         confidence=0.95, delta_ratio=0.03, log10_e_value=7.0, pairs_needed=0, detectable_ratio=0.0403,
     )  # fmt: skip
     return msgspec.structs.replace(plain, **changes)
@@ -108,7 +108,7 @@ def test_what_is_inconclusive_says_what_it_would_take(changes: dict[str, object]
 
 
 def _sentences(report: ReportInput) -> dict[tuple[str, str], str]:
-    return {(of.workload, one.arm.name): one.sentence for of in answer_study(report) for one in of.answers}
+    return {(of.workload, one.variant.name): one.sentence for of in answer_study(report) for one in of.answers}
 
 
 def test_each_variant_and_workload_gets_one_sentence() -> None:
@@ -127,8 +127,8 @@ def test_each_variant_and_workload_gets_one_sentence() -> None:
 
 def test_a_durable_and_another_variant_are_never_compared_without_a_word() -> None:
     report = build_switchback()
-    for (_, arm), sentence in _sentences(report).items():
-        is_lossy = arm == "asynchronous"
+    for (_, variant), sentence in _sentences(report).items():
+        is_lossy = variant == "asynchronous"
         assert ("Not like with like: only stock is durable." in sentence) is is_lossy
         assert ("asynchronous (gives up durability)" in sentence) is is_lossy
     assert find_durability_given_up(report) == ()
@@ -149,7 +149,7 @@ def test_a_variant_that_does_not_start_is_told_with_the_servers_words() -> None:
     (answers, _) = answer_study(report)
     said = _sentences(report)["tpcb-like", "wal_sync_method=open_datasync"]
     assert said.endswith("on tpcb-like has no verdict: the server does not start.")
-    notes = (*verdict_table(answers).notes, *variants_table(answers.arms).notes)  # type: ignore[union-attr]
+    notes = (*verdict_table(answers).notes, *variants_table(answers.variants).notes)  # type: ignore[union-attr]
     assert sum("Available values: fsync, <fdatasync>." in note for note in notes) == 2
 
 

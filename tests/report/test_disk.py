@@ -11,13 +11,13 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from pgdyno.analyse.disk_comparison import compare_entries
-from pgdyno.analyse.disk_entries import EntryKey
+from pgdyno.analyse.disk.comparison import compare_entries
+from pgdyno.analyse.disk.entries import DiskFigureKey
 from pgdyno.analyse.estimate import estimate_geometric_mean
-from pgdyno.flow.disk_view import declare, view_card
+from pgdyno.flow.disk_view import view_card
 from pgdyno.plan.disk import DiskJob, Pattern
-from pgdyno.record.disk_card import ClockTest, DiskCard
-from pgdyno.record.preflight import Unseen
+from pgdyno.record.device.disk_card import ClockTest, DiskCard, declare
+from pgdyno.record.machine.preflight import Unseen
 from pgdyno.report.disk import CardView, explain_for_postgresql, show_figure
 from pgdyno.report.disk_comparison import render_comparison
 from pgdyno.report.disk_document import DiskComparisonDocument, DiskDocument, comparison_document, disk_document
@@ -73,7 +73,7 @@ def test_all_of_a_card_is_in_its_document() -> None:
     document = msgspec.json.decode(raw, type=DiskDocument)
     assert (document.format, document.version) == ("pgdyno-disk", 1)
     assert document.cards[0].card == view.card
-    assert {entry["key"] for entry in json.loads(raw)["cards"][0]["entries"]} == {key.value for key in EntryKey}
+    assert {entry["key"] for entry in json.loads(raw)["cards"][0]["entries"]} == {key.value for key in DiskFigureKey}
     assert [one.rule for one in document.cards[0].findings] == [one.rule for one in view.findings]
 
 

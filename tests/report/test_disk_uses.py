@@ -12,11 +12,12 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from pgdyno.analyse.disk_join import DiskJoin, DiskUse, UseKind
-from pgdyno.analyse.predictions import READS, TPS, Judged
+from pgdyno.analyse.disk.demand import DiskJoin, DiskUse, UseKind
+from pgdyno.analyse.prediction.predictions import READS, TPS, Judged
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
-from pgdyno.flow.disk_view import declare, view_card
+from pgdyno.flow.disk_view import view_card
 from pgdyno.plan.disk import Pattern
+from pgdyno.record.device.disk_card import declare
 from pgdyno.record.predictions import Prediction, PredictionInput
 from pgdyno.report.declared_disk import declared_tables, describe_standing
 from pgdyno.report.disk_uses import describe_uses, uses_table

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from pgdyno.analyse.time_share import Certainty
+from pgdyno.analyse.bottleneck.time_share import Certainty
 from pgdyno.explain.bottleneck import LIMITS
 from pgdyno.explain.capacity import CEILING
 from pgdyno.explain.finding import Finding, Severity
@@ -20,7 +20,7 @@ from pgdyno.report.explanation_terminal import render_explanation
 from pgdyno.report.finding_words import list_explanations, list_findings
 from pgdyno.report.first_page import FirstPage, make_first_page
 from pgdyno.report.input import ReportInput
-from pgdyno.report.next_steps import Standing
+from pgdyno.report.next_steps import StepCertainty
 from tests.report.build import build_report
 from tests.report.build_comparison import build_paired, build_switchback
 from tests.report.build_derived import build_derived, build_layers
@@ -46,7 +46,7 @@ def _page(*findings: Finding, report: ReportInput | None = None) -> FirstPage:
     return make_first_page(msgspec.structs.replace(report or build_report(), explanations=findings))
 
 
-def _standings(page: FirstPage) -> list[Standing]:
+def _standings(page: FirstPage) -> list[StepCertainty]:
     return [step.standing for step in page.steps]
 
 
@@ -59,10 +59,10 @@ def test_steps_come_by_what_is_known_of_their_gain_and_the_largest_first() -> No
     )
     vague = msgspec.structs.replace(small, claim="c", advice="Do c.", gain="", gain_ratio=None)
     page = _page(vague, small, large, _PROVEN)
-    assert _standings(_page(msgspec.structs.replace(_PROVEN, is_gain_proven=False))) == [Standing.EXPECTED]
+    assert _standings(_page(msgspec.structs.replace(_PROVEN, is_gain_proven=False))) == [StepCertainty.EXPECTED]
     assert [step.words for step in page.steps[:4]] == ["Take more of them.", "Do b.", "Do a.", "Do c."]
     assert _standings(page) == [
-        Standing.PROVEN, Standing.EXPECTED, Standing.EXPECTED, Standing.UNKNOWN, Standing.SETTLES
+        StepCertainty.PROVEN, StepCertainty.EXPECTED, StepCertainty.EXPECTED, StepCertainty.UNKNOWN, StepCertainty.SETTLES
     ]  # fmt: skip
     assert page.steps[-1].words == "`try it`: it is to be faster."
 
@@ -70,14 +70,14 @@ def test_steps_come_by_what_is_known_of_their_gain_and_the_largest_first() -> No
 def test_one_experiment_is_named_at_a_time_and_none_for_what_is_proven() -> None:
     likely = msgspec.structs.replace(_PROVEN, certainty=Certainty.LIKELY, confirm="x")
     other = msgspec.structs.replace(likely, claim="Locks limit this load.", workload="tpcb-like")
-    assert _standings(_page(likely, other)).count(Standing.SETTLES) == 1
-    assert Standing.SETTLES not in _standings(_page(msgspec.structs.replace(_PROVEN, confirm="x")))
+    assert _standings(_page(likely, other)).count(StepCertainty.SETTLES) == 1
+    assert StepCertainty.SETTLES not in _standings(_page(msgspec.structs.replace(_PROVEN, confirm="x")))
 
 
 def test_the_same_advice_for_several_workloads_is_given_once() -> None:
     page = _page(_PROVEN, msgspec.structs.replace(_PROVEN, claim="d", workload="tpcb-like", gain=""))
     assert [(step.standing, step.workloads) for step in page.steps] == [
-        (Standing.PROVEN, ("select-only",)), (Standing.UNKNOWN, ("tpcb-like",))
+        (StepCertainty.PROVEN, ("select-only",)), (StepCertainty.UNKNOWN, ("tpcb-like",))
     ]  # fmt: skip
     both = _page(_PROVEN, msgspec.structs.replace(_PROVEN, claim="d", workload="tpcb-like", gain="TPS +9 %"))
     assert both.steps[0].workloads == ("select-only", "tpcb-like")
@@ -103,15 +103,15 @@ def test_what_limits_a_load_says_what_to_do_about_its_ceiling() -> None:
 def test_what_gives_up_durability_is_a_what_if_and_never_advice() -> None:
     page = make_first_page(build_switchback())
     lossy = [step for step in page.steps if "asynchronous" in step.words]
-    assert [step.standing for step in lossy] == [Standing.WHAT_IF]
+    assert [step.standing for step in lossy] == [StepCertainty.WHAT_IF]
     assert page.steps[-1] is lossy[0]
     assert "shows what durability costs" in lossy[0].words
-    assert not any(step.standing is Standing.PROVEN and "Use" in step.words for step in page.steps)
+    assert not any(step.standing is StepCertainty.PROVEN and "Use" in step.words for step in page.steps)
 
 
 def test_a_machine_that_tells_identical_variants_apart_proves_nothing() -> None:
     page = make_first_page(build_paired(is_hard=True))
-    assert Standing.PROVEN not in _standings(page)
+    assert StepCertainty.PROVEN not in _standings(page)
     assert "should not be used as they are" in page.alarm
 
 
@@ -125,7 +125,7 @@ def test_a_machine_that_tells_identical_variants_apart_proves_nothing() -> None:
 )
 def test_verdicts_lead_to_steps(report: ReportInput, words: str) -> None:
     step = make_first_page(report).steps[0]
-    assert step.standing is Standing.PROVEN
+    assert step.standing is StepCertainty.PROVEN
     assert step.words.startswith(words)
 
 

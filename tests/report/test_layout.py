@@ -10,12 +10,12 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from pgdyno.analyse.ceiling import InstanceLimits
-from pgdyno.analyse.storage import let_through, limits_of, reckon_ceilings
-from pgdyno.record.tunables import DiskLook
+from pgdyno.analyse.disk.ceiling import InstanceLimits
+from pgdyno.analyse.disk.layout_ceiling import let_through, limits_of, reckon_ceilings
+from pgdyno.record.machine.tunables import DiskLook
 from pgdyno.report.layout import LayoutView, ceilings_table, describe_declared, layout_document
 from pgdyno.report.layout_terminal import render_layouts
-from pgdyno.run.tunables import read_disk_look
+from pgdyno.run.host.tunables import read_disk_look
 from pgdyno.spec.host import DiskSpec, HostSpec, read_host
 from tests.proc_trees import FOLDER, Scenario, look
 

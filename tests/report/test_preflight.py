@@ -7,8 +7,8 @@ import msgspec
 from rich.console import Console
 
 from pgdyno.explain.finding import Finding, Severity
-from pgdyno.explain.preflight import find_obstacles
-from pgdyno.record.preflight import Unseen
+from pgdyno.explain.preflight.rules import find_obstacles
+from pgdyno.record.machine.preflight import Unseen
 from pgdyno.report.preflight import check_document, render_check, summarise
 from pgdyno.report.preflight_table import preflight_table
 from tests.proc_trees import Scenario, look, read_scenarios

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.price.book import PriceBook
-from pgdyno.price.study import Question, StudyPrice, price_study
+from pgdyno.price.study import PriceOptions, StudyPrice, price_study
 from pgdyno.price.worth import Load
 from pgdyno.report.input import ReportInput
 from pgdyno.report.price_document import price_document
@@ -54,7 +54,7 @@ def price(
         for one in report.analysis.workloads
         if report.record.study.server.settings.get("fsync") is False
     }
-    return price_study(report.record, report.analysis, Question(host=host, book=book, load=load), losses=losses)
+    return price_study(report.record, report.analysis, PriceOptions(host=host, book=book, load=load), losses=losses)
 
 
 def named(price: StudyPrice, name: str = "graviton") -> PricedRecord:

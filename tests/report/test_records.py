@@ -6,8 +6,8 @@ import altair as alt
 import msgspec
 import pytest
 
-from pgdyno.analyse.record_sides import Side
-from pgdyno.analyse.records_comparison import PairComparison, compare_records
+from pgdyno.analyse.records.comparison import PairComparison, compare_records
+from pgdyno.analyse.records.sides import Side
 from pgdyno.report.chart import CSS_THEME, PICTURE_THEME, to_vega_lite
 from pgdyno.report.content import describe_bench, describe_study
 from pgdyno.report.records import NamedRecord, describe_pair, describe_record, differences_table, figures_table

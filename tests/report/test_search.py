@@ -10,7 +10,7 @@ import jsonschema
 import msgspec
 import pytest
 
-from pgdyno.analyse.limit import RateVerdict
+from pgdyno.analyse.search.latency_limit import RateVerdict
 from pgdyno.report.chart import CSS_THEME, PICTURE_THEME, to_vega_lite
 from pgdyno.report.content import describe_study, make_cards, title_report
 from pgdyno.report.html import render_html

@@ -17,17 +17,19 @@ import pytest
 
 from pgdyno.errors import HostError, PgdynoError, SpecError, StepFailedError
 from pgdyno.flow.restore import restore_host
-from pgdyno.run import apply_look, process, sysctl
-from pgdyno.run.apply import Applied, apply_tuning
-from pgdyno.run.apply_look import find_named_server, prepare_apply
-from pgdyno.run.data_folder import find_strangers
-from pgdyno.run.journal import Journal, Tuning, TuningState
-from pgdyno.run.kernel import changed_sysctls, restore_left_overs
-from pgdyno.run.process import find_server_user
-from pgdyno.run.server_conf import read_conf
-from pgdyno.run.sysctl import read_sysctl
-from pgdyno.run.sysfs import read_value
-from pgdyno.run.tuning_restore import restore_tuning
+from pgdyno.run.change import prepare_apply as apply_look
+from pgdyno.run.change import sysctl
+from pgdyno.run.change.apply import Applied, apply_tuning
+from pgdyno.run.change.journal import AppliedTuning, Journal, TuningState
+from pgdyno.run.change.kernel import changed_sysctls, restore_left_overs
+from pgdyno.run.change.prepare_apply import find_named_server, prepare_apply
+from pgdyno.run.change.server_conf import read_conf
+from pgdyno.run.change.sysctl import read_sysctl
+from pgdyno.run.change.sysfs import read_value
+from pgdyno.run.change.tuning_restore import restore_tuning
+from pgdyno.run.given.data_folder import find_strangers
+from pgdyno.run.host import process
+from pgdyno.run.host.process import find_server_user
 from tests.applying import OLD_CONF, RELOADED, RESTARTED, SYSCTLS, SYSFS, Bench, kept_disk, some_bench
 from tests.cli.program import wait_until
 from tests.homes import reachable_folder
@@ -67,13 +69,13 @@ def refusal(bench: Bench, settings: dict[str, str]) -> PgdynoError:
     return caught.value
 
 
-def change_tuning(journal: Journal, change: Callable[[Tuning], Tuning]) -> None:
+def change_tuning(journal: Journal, change: Callable[[AppliedTuning], AppliedTuning]) -> None:
     with journal.open() as page:
         assert page.tuning is not None
         page.write_tuning(change(page.tuning))
 
 
-def killed(tuning: Tuning) -> Tuning:
+def killed(tuning: AppliedTuning) -> AppliedTuning:
     """As a pgdyno leaves it that was killed."""
     owner = msgspec.structs.replace(tuning.owner, start_ticks=1)
     return msgspec.structs.replace(tuning, state=TuningState.APPLYING, owner=owner)
@@ -382,10 +384,10 @@ class TestRestoring:
         write(SETTING, "4096")
 
     def test_after_a_reboot(self, bench: Bench) -> None:
-        def reboot(tuning: Tuning) -> Tuning:
+        def reboot(tuning: AppliedTuning) -> AppliedTuning:
             boot = "00000000-0000-0000-0000-000000000000"
             content = msgspec.json.encode(tuning).replace(tuning.owner.boot_id.encode(), boot.encode())
-            return msgspec.json.decode(content, type=Tuning)
+            return msgspec.json.decode(content, type=AppliedTuning)
 
         # What it is already: this machine's own memory stays as it is.
         lasting = {THP: read_value(THP)}
@@ -454,7 +456,7 @@ class TestRestoring:
     def test_data_on_a_volume_that_is_away_are_not_forgotten(self, bench: Bench) -> None:
         apply(bench, RELOADED)
 
-        def move(tuning: Tuning, what: Path, mount_point: Path) -> Tuning:
+        def move(tuning: AppliedTuning, what: Path, mount_point: Path) -> AppliedTuning:
             change = msgspec.structs.replace(tuning.servers[0], what=str(what), mount_point=str(mount_point))
             return msgspec.structs.replace(tuning, servers=(change,))
 
@@ -628,10 +630,10 @@ def test_a_server_of_patronis(bench: Bench) -> None:
 def test_who_is_not_root(bench: Bench) -> None:
     code = f"""
 import encodings.ascii, os, pathlib, pwd, sys
-import pgdyno.run.sql
-from pgdyno.run.apply import apply_tuning
-from pgdyno.run.apply_look import find_named_server, prepare_apply
-from pgdyno.run.journal import own_journal
+import pgdyno.run.cluster.sql
+from pgdyno.run.change.apply import apply_tuning
+from pgdyno.run.change.prepare_apply import find_named_server, prepare_apply
+from pgdyno.run.change.journal import own_journal
 from pgdyno.flow.restore import restore_host
 from pgdyno.facts.gucs import all_gucs
 # Afterwards this account may not be able to read what Python loads late.

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from pgdyno.run.journal import TuningState
-from pgdyno.run.tuning_restore import restore_tuning
+from pgdyno.run.change.journal import TuningState
+from pgdyno.run.change.tuning_restore import restore_tuning
 from tests.applying import RELOADED, RESTARTED, SYSCTLS, SYSFS, Bench, some_bench
 from tests.sysctls import needs_proc_sys
 
@@ -29,9 +29,9 @@ _KILLS = int(os.environ.get("PGDYNO_KILLS", "0"))
 _APPLIER = """
 import os, signal, sys
 from pathlib import Path
-from pgdyno.run.apply import apply_tuning
-from pgdyno.run.apply_look import find_named_server, prepare_apply
-from pgdyno.run.journal import Journal
+from pgdyno.run.change.apply import apply_tuning
+from pgdyno.run.change.prepare_apply import find_named_server, prepare_apply
+from pgdyno.run.change.journal import Journal
 
 data, bindir, folder, settings, sysctls, sysfs = Path({data!r}), Path({bindir!r}), Path({folder!r}), {settings!r}, {sysctls!r}, {sysfs!r}
 EFFECTS = {{"os.rename", "os.remove", "os.mkdir", "os.kill", "os.chown", "os.chmod", "subprocess.Popen"}}

@@ -23,10 +23,10 @@ RESTARTED = {"max_connections": "37", "work_mem": "12MB"}
 CODE = """
 import json, pathlib, sys
 from pgdyno.errors import PgdynoError
-from pgdyno.run.apply import apply_tuning
-from pgdyno.run.apply_look import find_named_server, prepare_apply
-from pgdyno.run.journal import Journal
-from pgdyno.run.tuning_restore import restore_tuning
+from pgdyno.run.change.apply import apply_tuning
+from pgdyno.run.change.prepare_apply import find_named_server, prepare_apply
+from pgdyno.run.change.journal import Journal
+from pgdyno.run.change.tuning_restore import restore_tuning
 what, data, bindir, folder, settings = sys.argv[1:]
 journal, folder = Journal(pathlib.Path(folder, "journal")), pathlib.Path(folder)
 if what == "apply":

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pgdyno.run.cache import keep_text
+from pgdyno.run.host.cache import keep_text
 
 
 class Maker:

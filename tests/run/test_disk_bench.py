@@ -14,15 +14,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pgdyno.analyse.disk_card import bytes_per_s_of
+from pgdyno.analyse.disk.card import bytes_per_s_of
 from pgdyno.errors import HostError
 from pgdyno.plan.disk import DiskJob, DiskPlan, Pattern
-from pgdyno.record.disk_card import JobRun
-from pgdyno.run.disk_bench import DiskTools, measure_disk
-from pgdyno.run.fio import find_fio
-from pgdyno.run.host_processes import descend, read_processes
-from pgdyno.run.host_tree import Tree
-from pgdyno.run.process import find_server_user
+from pgdyno.record.device.disk_card import JobRun
+from pgdyno.run.device.disk_bench import DiskTools, measure_disk
+from pgdyno.run.device.fio import find_fio
+from pgdyno.run.host.process import find_server_user
+from pgdyno.run.host.processes import descend, read_processes
+from pgdyno.run.host.tree import Tree
 from tests.loops import Loop, mounted, mounted_loop, needs_fio, needs_root, throttled
 from tests.tools.pgcluster import running
 

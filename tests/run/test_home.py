@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pgdyno.run.home import default_home, homes_to_read
-from pgdyno.run.process import acting_as, find_server_user
+from pgdyno.run.cluster.home import default_home, homes_to_read
+from pgdyno.run.host.process import acting_as, find_server_user
 
 ROOTS = Path("/var/lib/pgdyno")
 

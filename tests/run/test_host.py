@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pgdyno.errors import HostError
-from pgdyno.run.host import read_disk_facts, read_host_facts
+from pgdyno.run.host.facts import read_disk_facts, read_host_facts
 from tests.loops import mounted, needs_root
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from pgdyno.errors import HostError, SpecError
-from pgdyno.run.home import Home
-from pgdyno.run.installation import find_installation, installed_majors, read_server_facts
+from pgdyno.run.cluster.home import Home
+from pgdyno.run.cluster.installation import find_installation, installed_majors, read_server_facts
 from pgdyno.spec.study import ServerKind, ServerSpec
 from tests.homes import SPECS, installation_of, some_home
 

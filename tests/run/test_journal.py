@@ -12,13 +12,13 @@ import msgspec
 import pytest
 
 from pgdyno.errors import HostError
-from pgdyno.run.journal import (
+from pgdyno.run.change.journal import (
+    AppliedTuning,
     Change,
     ChangeKind,
     FileChange,
     Journal,
     SavedFile,
-    Tuning,
     TuningState,
     begin_change,
     is_running,
@@ -79,7 +79,7 @@ def test_what_is_saved_is_closed_to_others_and_goes_with_its_tuning(journal: Jou
         saved = SavedFile(sha256=page.save(b"a password"), uid=0, gid=0, mode=0o600)
         page.save(b"of nothing")
         file = FileChange(what="/etc/some.conf", old=saved, new_sha256s=())
-        tuning = Tuning(state=TuningState.APPLYING, owner=this_process(), at="now", files=(file,))
+        tuning = AppliedTuning(state=TuningState.APPLYING, owner=this_process(), at="now", files=(file,))
         page.write_tuning(tuning)
     assert (journal.folder / "saved").stat().st_mode & 0o077 == 0
     assert journal.read_tuning() == tuning

@@ -13,10 +13,10 @@ import msgspec
 import pytest
 
 from pgdyno.errors import HostError, SpecError
-from pgdyno.run import sysctl
-from pgdyno.run.journal import ChangeKind, Journal, UndoOutcome, begin_change
-from pgdyno.run.kernel import KernelSettings, changed_sysctls, restore_left_overs
-from pgdyno.run.sysctl import check_sysctls, find_namespace, read_sysctl, resolve_sysctl
+from pgdyno.run.change import sysctl
+from pgdyno.run.change.journal import ChangeKind, Journal, UndoOutcome, begin_change
+from pgdyno.run.change.kernel import KernelSettings, changed_sysctls, restore_left_overs
+from pgdyno.run.change.sysctl import check_sysctls, find_namespace, read_sysctl, resolve_sysctl
 from tests.homes import reachable_folder
 from tests.sysctls import (
     BACKGROUND,
@@ -263,17 +263,17 @@ class TestChangeAndUndo:
 
     def test_switching_writes_the_journal_once(self, network: None, journal: Journal) -> None:
         before = read_sysctl(SETTING), read_sysctl(OTHER)
-        arms: list[dict[str, str]] = [{}, {SETTING: "100"}, {SETTING: "200", OTHER: "77"}]
+        variants: list[dict[str, str]] = [{}, {SETTING: "100"}, {SETTING: "200", OTHER: "77"}]
         with changed_sysctls({}, journal=journal) as kernel:
-            for arm in arms:
-                kernel.hold(arm)
+            for variant in variants:
+                kernel.hold(variant)
             file = journal.folder / "changes.json"
             written = file.stat().st_ino, file.stat().st_mtime_ns
             began = time.perf_counter()
-            for arm in arms * 100:
-                kernel.switch(arm)
-                assert read_sysctl(SETTING) == arm.get(SETTING, before[0])
-                assert read_sysctl(OTHER) == arm.get(OTHER, before[1])
+            for variant in variants * 100:
+                kernel.switch(variant)
+                assert read_sysctl(SETTING) == variant.get(SETTING, before[0])
+                assert read_sysctl(OTHER) == variant.get(OTHER, before[1])
             assert (time.perf_counter() - began) / 300 < 0.01
             assert (file.stat().st_ino, file.stat().st_mtime_ns) == written
         assert (read_sysctl(SETTING), read_sysctl(OTHER)) == before
@@ -283,7 +283,7 @@ class TestChangeAndUndo:
         with machine_settings(*BACKGROUND):
             write(ratio, "9")
             with changed_sysctls({}, journal=journal) as kernel:
-                for arm, seen in (
+                for variant, seen in (
                     ({in_bytes: "500000000"}, ("0", "500000000")),
                     ({ratio: "8"}, ("8", "0")),
                     ({in_bytes: "600000000"}, ("0", "600000000")),
@@ -291,7 +291,7 @@ class TestChangeAndUndo:
                     ({ratio: "9"}, ("9", "0")),
                     ({in_bytes: "500000000"}, ("0", "500000000")),
                 ):
-                    kernel.switch(arm)
+                    kernel.switch(variant)
                     assert (read_sysctl(ratio), read_sysctl(in_bytes)) == seen
             assert (read_sysctl(ratio), read_sysctl(in_bytes)) == ("9", "0")
             write(in_bytes, "700000000")

@@ -17,16 +17,16 @@ import msgspec
 import pytest
 
 from pgdyno.errors import HostError, SpecError, StepFailedError
-from pgdyno.record.pgbench import Progress
+from pgdyno.record.pgbench.output import Progress
 from pgdyno.record.types import ServerFacts
-from pgdyno.run import sql
-from pgdyno.run.installation import Installation
-from pgdyno.run.load import Pgbench, ReplayedPgbench
-from pgdyno.run.load_argv import InitRun, LoadRun
-from pgdyno.run.load_process import Invocation
-from pgdyno.run.process import find_server_user
-from pgdyno.run.server import Server
-from pgdyno.run.sql import Address
+from pgdyno.run.cluster import sql
+from pgdyno.run.cluster.installation import Installation
+from pgdyno.run.cluster.server import Server
+from pgdyno.run.cluster.sql import Address
+from pgdyno.run.host.process import find_server_user
+from pgdyno.run.load.argv import InitRun, LoadRun
+from pgdyno.run.load.pgbench import Pgbench, ReplayedPgbench
+from pgdyno.run.load.process import Invocation
 from pgdyno.spec.study import GenerateAt, PartitionMethod
 from pgdyno.spec.table import QueryMode
 from tests.homes import installation_of, reachable_folder, some_home
@@ -327,10 +327,10 @@ _RUN_AND_TELL = """
 import sys
 import msgspec
 from pathlib import Path
-from pgdyno.run.installation import read_server_facts, Installation
-from pgdyno.run.load import Pgbench
-from pgdyno.run.load_argv import LoadRun
-from pgdyno.run.process import find_server_user
+from pgdyno.run.cluster.installation import read_server_facts, Installation
+from pgdyno.run.load.pgbench import Pgbench
+from pgdyno.run.load.argv import LoadRun
+from pgdyno.run.host.process import find_server_user
 run, bindir, directory = msgspec.json.decode(sys.argv[1], type=LoadRun), Path(sys.argv[2]), Path(sys.argv[3])
 generator = Pgbench(installation=Installation(bindir=bindir, facts=read_server_facts(bindir)), user=find_server_user())
 generator.run_load(run, directory=directory, on_start=lambda pid: print(pid, flush=True))

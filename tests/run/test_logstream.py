@@ -13,18 +13,19 @@ from pathlib import Path
 import pytest
 
 from pgdyno.analyse.estimate import DoubtKind
-from pgdyno.analyse.throughput import PgbenchClaim, measure_throughput
+from pgdyno.analyse.trial.throughput import PgbenchClaim, measure_throughput
 from pgdyno.errors import StepFailedError
-from pgdyno.record.txlog import summarise_logs
-from pgdyno.record.txpack import read_packed, read_summary, summarise_packed
-from pgdyno.record.txparse import LogColumns
-from pgdyno.run import logstream, sql
-from pgdyno.run.home import Home
-from pgdyno.run.load import Pgbench
-from pgdyno.run.load_argv import LoadRun
-from pgdyno.run.logstream import MEMORY_FOLDER, LogStream, start_log_stream
-from pgdyno.run.process import find_server_user
-from pgdyno.run.server import Server
+from pgdyno.record.transactions.log import summarise_logs
+from pgdyno.record.transactions.pack import read_packed, read_summary, summarise_packed
+from pgdyno.record.transactions.parse import LogColumns
+from pgdyno.run.cluster import sql
+from pgdyno.run.cluster.home import Home
+from pgdyno.run.cluster.server import Server
+from pgdyno.run.host.process import find_server_user
+from pgdyno.run.load import log_stream as logstream
+from pgdyno.run.load.argv import LoadRun
+from pgdyno.run.load.log_stream import MEMORY_FOLDER, LogStream, start_log_stream
+from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.spec.table import QueryMode
 from tests.homes import installation_of, reachable_folder, some_home
 
@@ -208,9 +209,9 @@ def test_killed_pgdyno_leaves_a_whole_record_and_no_log(tmp_path: Path) -> None:
     program = f"""
 import os, signal, sys, time
 from pathlib import Path
-from pgdyno.record.txparse import LogColumns
-from pgdyno.run.logstream import start_log_stream
-from pgdyno.run.process import find_server_user
+from pgdyno.record.transactions.parse import LogColumns
+from pgdyno.run.load.log_stream import start_log_stream
+from pgdyno.run.host.process import find_server_user
 stream = start_log_stream(Path({str(tmp_path / "t")!r}), user=find_server_user(), columns=LogColumns.PLAIN)
 stream.log_prefix.with_name("pgbench.1").write_bytes({LINE!r} * 5000)
 print(stream.log_prefix.parent, stream.pid, flush=True)

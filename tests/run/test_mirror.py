@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgdyno.run.mirror import mirror_folder
+from pgdyno.run.cluster.mirror import mirror_folder
 from pgdyno.units import PAGE_BYTES
 from tests.folders import look_at
 

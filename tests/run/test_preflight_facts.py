@@ -15,15 +15,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pgdyno.explain.preflight import find_obstacles
-from pgdyno.record.preflight import LimitKind, PreflightFacts
+from pgdyno.explain.preflight.rules import find_obstacles
+from pgdyno.record.machine.preflight import LimitKind, PreflightFacts
 from pgdyno.record.types import HostFacts
-from pgdyno.run.host_cgroup import read_limits
-from pgdyno.run.host_processes import compare_looks, take_look
-from pgdyno.run.host_state import read_clock
-from pgdyno.run.host_timers import parse_systemd_timers
-from pgdyno.run.host_tree import Tree
-from pgdyno.run.preflight_facts import Subject, read_preflight
+from pgdyno.run.host.cgroup import read_limits
+from pgdyno.run.host.preflight import PreflightSubject, read_preflight
+from pgdyno.run.host.processes import compare_looks, take_look
+from pgdyno.run.host.state import read_clock
+from pgdyno.run.host.timers import parse_systemd_timers
+from pgdyno.run.host.tree import Tree
 from tests.homes import reachable_folder
 from tests.proc_trees import FOLDER
 from tests.sysctls import machine_settings, needs_proc_sys
@@ -37,7 +37,7 @@ needs_root = pytest.mark.skipif(not is_root, reason="only root may change this m
 
 
 def look_at(folder: Path, *, wal: Path | None = None) -> tuple[HostFacts, PreflightFacts]:
-    return read_preflight(Subject(data_dir=folder, wal_dir=wal or folder))
+    return read_preflight(PreflightSubject(data_dir=folder, wal_dir=wal or folder))
 
 
 def rules_of(host: HostFacts, facts: PreflightFacts) -> set[str]:
@@ -222,7 +222,7 @@ def read_limits_inside(*groups: Path) -> dict[LimitKind, tuple[float, str]]:
     enter = "".join(f"open('{group}/cgroup.procs', 'w').write(str(os.getpid()))\n" for group in groups)
     program = (
         f"import os, sys, msgspec\n{enter}"
-        "from pgdyno.run.host_cgroup import read_limits\nfrom pgdyno.run.host_tree import Tree\n"
+        "from pgdyno.run.host.cgroup import read_limits\nfrom pgdyno.run.host.tree import Tree\n"
         "sys.stdout.buffer.write(msgspec.json.encode(read_limits(Tree())))"
     )
     rows = msgspec.json.decode(run(sys.executable, "-c", program))
@@ -288,7 +288,7 @@ def test_what_we_do_ourselves_is_not_somebody_elses() -> None:
 
 
 def test_a_home_that_is_in_use(tmp_path: Path) -> None:
-    subject = Subject(data_dir=tmp_path, wal_dir=tmp_path, home=tmp_path)
+    subject = PreflightSubject(data_dir=tmp_path, wal_dir=tmp_path, home=tmp_path)
     (tmp_path / "lock").touch()
     assert read_preflight(subject)[1].home_holder_pid is None
     hold = f"import fcntl, time; f = open('{tmp_path}/lock'); fcntl.flock(f, fcntl.LOCK_EX); print(1, flush=True); time.sleep(60)"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pgdyno.errors import HostError, StepFailedError
-from pgdyno.run import process
+from pgdyno.run.host import process
 from tests.homes import reachable_folder
 
 
@@ -61,7 +61,7 @@ def test_programs_are_looked_for_where_the_child_would(tmp_path: Path) -> None:
 @pytest.mark.parametrize("user", [None, process.find_server_user()])
 def test_a_child_dies_with_its_owner(user: process.ServerUser | None) -> None:
     program = (
-        "import sys, time; from pgdyno.run import process;"
+        "import sys, time; from pgdyno.run.host import process;"
         f"user = {None if user is None else f'process.ServerUser(name={user.name!r}, uid={user.uid}, gid={user.gid})'};"
         "child = process.start(['sleep', '600'], user=user, death_signal='TERM');"
         "print(child.pid, flush=True); time.sleep(600)"

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from pgdyno.run import sample_os
+from pgdyno.run.sample import os_sampler as sample_os
 
 PROGRAM = [sys.executable, "-S", "-I", sample_os.__file__]
 BUSY = [sys.executable, "-S", "-c", "while True: pass"]

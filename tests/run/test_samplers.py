@@ -11,11 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pgdyno.record.samples import OS_FILE, SERVER_FILE, find_missed, read_os_samples, read_server_samples
-from pgdyno.record.series import backends_on_cpu, busiest_thread, busy_threads, cpu_of_others, list_cpus
-from pgdyno.record.server_series import wal_bytes
-from pgdyno.run import sql
-from pgdyno.run.samplers import (
+from pgdyno.record.samples.files import OS_FILE, SERVER_FILE, find_missed, read_os_samples, read_server_samples
+from pgdyno.record.samples.os_series import backends_on_cpu, busiest_thread, busy_threads, cpu_of_others, list_cpus
+from pgdyno.record.samples.server_series import wal_bytes
+from pgdyno.run.cluster import sql
+from pgdyno.run.cluster.sql import Address
+from pgdyno.run.sample.samplers import (
     BACKEND_LABEL,
     LOAD_LABEL,
     OS,
@@ -24,7 +25,6 @@ from pgdyno.run.samplers import (
     SamplerGap,
     Samplers,
 )
-from pgdyno.run.sql import Address
 from tests.facts.clusters import Cluster, made_cluster
 
 pytestmark = pytest.mark.cluster

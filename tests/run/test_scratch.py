@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from pgdyno.errors import HostError, StepFailedError
-from pgdyno.run import scratch as room
-from pgdyno.run.process import ServerUser
-from pgdyno.run.scratch import AS_STDIN, open_scratch
+from pgdyno.run.device import scratch as room
+from pgdyno.run.device.scratch import AS_STDIN, open_scratch
+from pgdyno.run.host.process import ServerUser
 from tests.loops import mounted, needs_root
 
 MIB = 2**20

@@ -7,8 +7,8 @@ import pytest
 
 from pgdyno.errors import SpecError
 from pgdyno.plan.plan import Machine, plan_study
-from pgdyno.run.home import Home
-from pgdyno.run.script_check import check_scripts, has_script_files
+from pgdyno.run.cluster.home import Home
+from pgdyno.run.cluster.script_check import check_scripts, has_script_files
 from pgdyno.spec.read import make_study
 from tests.homes import installation_of, some_home
 

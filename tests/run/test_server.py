@@ -16,9 +16,9 @@ import psycopg
 import pytest
 
 from pgdyno.errors import HostError, SpecError, StepFailedError
-from pgdyno.run.home import Home, open_home
-from pgdyno.run.process import ServerUser, find_server_user, start, stop
-from pgdyno.run.server import Server, looking_on
+from pgdyno.run.cluster.home import Home, open_home
+from pgdyno.run.cluster.server import Server, looking_on
+from pgdyno.run.host.process import ServerUser, find_server_user, start, stop
 from tests.homes import SPECS, installation_of, reachable_folder, some_home
 
 pytestmark = pytest.mark.cluster
@@ -287,10 +287,10 @@ def test_kill_9_of_its_owner_leaves_no_process_and_no_shared_memory() -> None:
     program = """
 import sys, time
 from pathlib import Path
-from pgdyno.run.home import open_home
-from pgdyno.run.process import find_server_user
-from pgdyno.run.server import Server, looking_on
-from pgdyno.run.installation import find_installation
+from pgdyno.run.cluster.home import open_home
+from pgdyno.run.host.process import find_server_user
+from pgdyno.run.cluster.server import Server, looking_on
+from pgdyno.run.cluster.installation import find_installation
 from pgdyno.spec.study import ServerSpec
 root = Path(sys.argv[1])
 with open_home(root / "home", find_server_user()) as home:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgdyno.run.server_conf import put_settings, read_conf, take_back
+from pgdyno.run.change.server_conf import put_settings, read_conf, take_back
 
 OLD = b"# a comment\nwork_mem = '9MB' # spare\nTimeZone='UTC'\nno line of a setting\nlog_line_prefix = 'it''s \\\\ %m '\n\xff\n"
 _VALUES = st.text(st.characters(blacklist_characters="\0", blacklist_categories=["Cs"]), max_size=12)

@@ -8,7 +8,7 @@ import pytest
 
 from pgdyno.explain.finding import Finding
 from pgdyno.flow.check import Check, check_data
-from pgdyno.run.tunables import read_data_bytes
+from pgdyno.run.host.tunables import read_data_bytes
 from pgdyno.spec.study import ServerKind, ServerSpec
 from tests.tools.pgcluster import PORT, Cluster, running
 

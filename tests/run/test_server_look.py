@@ -12,19 +12,19 @@ import pytest
 
 from pgdyno.errors import HostError, SpecError, StepFailedError
 from pgdyno.explain.finding import Finding
-from pgdyno.explain.preflight import find_obstacles
+from pgdyno.explain.preflight.rules import find_obstacles
 from pgdyno.flow.check import ask_default, check_data, check_study, look_at_planned
-from pgdyno.flow.tune import Form, Question, tune
-from pgdyno.record.preflight import PreflightFacts, ServerLook, ServerOrigin, Unseen
-from pgdyno.run.data_folder import find_data_folder
-from pgdyno.run.host import read_host_facts
-from pgdyno.run.host_state import read_memory
-from pgdyno.run.host_tree import Tree
-from pgdyno.run.installation import installed_majors, read_server_facts
-from pgdyno.run.server_look import LOOKED_AT, look_at_server
-from pgdyno.run.settings_check import HUGE_PAGES_COUNT
+from pgdyno.flow.tune import Form, TuneRequest, tune
+from pgdyno.record.machine.preflight import PreflightFacts, ServerLook, ServerOrigin, Unseen
+from pgdyno.run.cluster.installation import installed_majors, read_server_facts
+from pgdyno.run.cluster.settings_check import HUGE_PAGES_COUNT
+from pgdyno.run.given.data_folder import find_data_folder
+from pgdyno.run.given.state import LOOKED_AT, look_at_server
+from pgdyno.run.host.facts import read_host_facts
+from pgdyno.run.host.state import read_memory
+from pgdyno.run.host.tree import Tree
 from pgdyno.spec.study import ServerKind, ServerSpec
-from pgdyno.tune.subject import Wishes
+from pgdyno.tune.subject import LoadHints
 from tests.cli.program import wait_until
 from tests.sysctls import machine_settings, needs_proc_sys
 from tests.tools.pgcluster import Cluster, running
@@ -129,12 +129,12 @@ def test_a_server_that_does_not_run_and_one_that_stands_by(cluster: Cluster) -> 
 
 
 def tune_errors(cluster: Cluster) -> tuple[str, ...]:
-    asked = Question(
+    asked = TuneRequest(
         server=ServerSpec(kind=ServerKind.LOCAL, bindir=str(cluster.bin_directory)),
         data_dir=cluster.data,
         host=None,
         record=None,
-        wishes=Wishes(),
+        wishes=LoadHints(),
         fixed={},
         home=Path("/var/tmp"),
         run_as=None,

@@ -18,18 +18,18 @@ import msgspec
 import numpy as np
 import pytest
 
-from pgdyno.plan.experiment import Arm, Experiment
+from pgdyno.plan.experiment import Experiment, Variant
 from pgdyno.plan.plan import Machine, plan_study
-from pgdyno.record.slices import Slice, SliceLoad, SlicePhase, SliceReader, read_slice_loads, read_slices
+from pgdyno.record.transactions.pack import read_packed
+from pgdyno.record.transactions.parse import TransactionOutcome
+from pgdyno.record.transactions.slices import Slice, SliceLoad, SlicePhase, SliceReader, read_slice_loads, read_slices
 from pgdyno.record.trial_data import TRANSACTIONS_DIR, TrialData, read_trial_data
-from pgdyno.record.txpack import read_packed
-from pgdyno.record.txparse import Outcome
 from pgdyno.record.types import TrialStatus
-from pgdyno.run.clock import wall_clock_offset_s
-from pgdyno.run.home import Home
-from pgdyno.run.switchback import LEAST_WASHOUT_S, SliceRound, Steering
-from pgdyno.run.sysctl import read_sysctl
-from pgdyno.run.template import prepare_template
+from pgdyno.run.change.sysctl import read_sysctl
+from pgdyno.run.cluster.home import Home
+from pgdyno.run.cluster.template import prepare_template
+from pgdyno.run.host.clock import wall_clock_offset_s
+from pgdyno.run.switchback import LEAST_WASHOUT_S, SliceRound, SliceSchedule
 from pgdyno.run.trial import TrialOutcome, TrialStage, run_trial
 from pgdyno.spec.read import make_study
 from pgdyno.spec.study import ServerSpec
@@ -55,8 +55,8 @@ def home() -> Iterator[Home]:
 class Rounds:
     """The same round a number of times, then the end."""
 
-    def __init__(self, *arms: str, times: int, slice_s: float = 0.25, pilot_times: int = 0) -> None:
-        self.arms = arms
+    def __init__(self, *variants: str, times: int, slice_s: float = 0.25, pilot_times: int = 0) -> None:
+        self.variants = variants
         self.slice_s = slice_s
         self.phases = [SlicePhase.PILOT] * pilot_times + [SlicePhase.ROUND] * times
         self.thread_names: set[str] = set()
@@ -65,10 +65,10 @@ class Rounds:
 
     def next_round(self, slices: Sequence[Slice]) -> SliceRound | None:
         self.thread_names.add(threading.current_thread().name)
-        done = len(slices) // len(self.arms)
+        done = len(slices) // len(self.variants)
         if done >= len(self.phases):
             return None
-        return SliceRound(phase=self.phases[done], arms=self.arms, slice_s=self.slice_s)
+        return SliceRound(phase=self.phases[done], variants=self.variants, slice_s=self.slice_s)
 
     def review(self, folder: Path, slices: Sequence[Slice], tps: float | None) -> None:
         assert threading.current_thread() is threading.main_thread()
@@ -76,15 +76,15 @@ class Rounds:
         self.on_review(folder, slices)
 
 
-def arm(name: str, settings: Mapping[str, SettingValue] = {}, sysctl: Mapping[str, str] = {}) -> Arm:
-    return Arm(name=name, server=ServerSpec(settings=dict(settings)), changed=dict(settings), sysctl=dict(sysctl))
+def variant(name: str, settings: Mapping[str, SettingValue] = {}, sysctl: Mapping[str, str] = {}) -> Variant:
+    return Variant(name=name, server=ServerSpec(settings=dict(settings)), changed=dict(settings), sysctl=dict(sysctl))
 
 
 def run_block(
     home: Home,
     folder: Path,
-    arms: Sequence[Arm],
-    steering: Steering,
+    variants: Sequence[Variant],
+    steering: SliceSchedule,
     *,
     major: int = 18,
     duration_s: float = 40.0,
@@ -99,7 +99,7 @@ def run_block(
     study = make_study(raw, source="test", folder=folder)
     plan = plan_study(study, MACHINE)
     experiment = Experiment(
-        arms=tuple(arms), design=DesignKind.SWITCHBACK, reason="", budget_s=60.0, alpha=0.05, detect_ratio=0.03
+        variants=tuple(variants), design=DesignKind.SWITCHBACK, reason="", budget_s=60.0, alpha=0.05, detect_ratio=0.03
     )
     installation = installation_of(major, home)
     (folder / "init").mkdir()
@@ -119,10 +119,12 @@ def run_block(
         template=template,
         study=study,
         plan=msgspec.structs.replace(plan, experiment=experiment),
-        settings=arms[0].server.settings,
+        settings=variants[0].server.settings,
         cpu_count=2.0,
     )
-    trial = msgspec.structs.replace(plan.trials[0], arms=tuple(arm.name for arm in arms), duration_s=duration_s)
+    trial = msgspec.structs.replace(
+        plan.trials[0], variants=tuple(variant.name for variant in variants), duration_s=duration_s
+    )
     return run_trial(
         stage,
         trial,
@@ -164,13 +166,25 @@ SEEN = re.compile(r"^(\d+\.\d+)\|(\d+)\|[^|]*\|[^|]*\|LOG:  sees .* (\S+) (\S+)$
 def test_settings_alternate_in_the_sessions_of_the_load(home: Home, tmp_path: Path, major: int) -> None:
     script = tmp_path / "look.sql"
     script.write_text(LOOK)
-    arms = (arm("a", {"commit_delay": 7}), arm("b", {"commit_delay": "11", "pgdyno.test": "it's"}), arm("neither"))
+    variants = (
+        variant("a", {"commit_delay": 7}),
+        variant("b", {"commit_delay": "11", "pgdyno.test": "it's"}),
+        variant("neither"),
+    )
     steering = Rounds("a", "b", "neither", "a", times=3)
     outcome = run_block(
-        home, tmp_path, arms, steering, major=major, warm_up="0s", name="look", scripts=[str(script)], rate_tps=400.0
+        home,
+        tmp_path,
+        variants,
+        steering,
+        major=major,
+        warm_up="0s",
+        name="look",
+        scripts=[str(script)],
+        rate_tps=400.0,
     )
     _, slices, loads = read_block(tmp_path, outcome)
-    assert [one.arm for one in slices] == ["a", "b", "neither", "a"] * 3
+    assert [one.variant for one in slices] == ["a", "b", "neither", "a"] * 3
     assert [(one.round, one.position) for one in slices] == [(r, p) for r in (1, 2, 3) for p in range(4)]
     log = (tmp_path / "trial" / "server.log").read_text()
     seen = [(float(at) - outcome.record.clock_offset_s, pid, delay, own) for at, pid, delay, own in SEEN.findall(log)]
@@ -183,9 +197,9 @@ def test_settings_alternate_in_the_sessions_of_the_load(home: Home, tmp_path: Pa
             for at_s, _, delay, own in seen
             if one.settled_monotonic_s + 0.002 <= at_s < one.end_monotonic_s - 0.001
         }
-        assert inside == {expected[one.arm]}
+        assert inside == {expected[one.variant]}
         assert load.ok_count > 0
-    # The first arm was in force before.
+    # The first variant was in force before.
     before = {(delay, own) for at_s, _, delay, own in seen if at_s < slices[1].begin_monotonic_s - 0.002}
     assert before == {expected["a"]}
     assert steering.thread_names == {"switchback_0"}
@@ -204,8 +218,8 @@ def test_a_planted_difference_shows_and_two_alike_do_not_differ(home: Home, tmp_
         live.extend(readers[0].take(slices))
 
     steering.on_review = take
-    arms = (arm("on", {"synchronous_commit": True}), arm("off", {"synchronous_commit": "off"}))
-    outcome = run_block(home, tmp_path, arms, steering, major=major, name="simple-update")
+    variants = (variant("on", {"synchronous_commit": True}), variant("off", {"synchronous_commit": "off"}))
+    outcome = run_block(home, tmp_path, variants, steering, major=major, name="simple-update")
     data, slices, loads = read_block(tmp_path, outcome)
 
     # The load was told to end, and ended in order.
@@ -247,7 +261,7 @@ def test_a_planted_difference_shows_and_two_alike_do_not_differ(home: Home, tmp_
     assert abs(np.median(alike)) < np.median(effect) / 2
 
     per_transaction = {
-        (one.arm, name): value / load.ok_count
+        (one.variant, name): value / load.ok_count
         for one, load in zip(slices, loads, strict=True)
         for name, value in one.counts.items()
         if value is not None
@@ -257,8 +271,8 @@ def test_a_planted_difference_shows_and_two_alike_do_not_differ(home: Home, tmp_
     if ("on", "device_flush_count") in per_transaction:
         assert set(slices[0].counts) == {name for which, name in per_transaction if which == "on"}
         flushes = {
-            which: sum(one.counts["device_flush_count"] or 0 for one in slices if one.arm == which)
-            / sum(load.ok_count for one, load in zip(slices, loads, strict=True) if one.arm == which)
+            which: sum(one.counts["device_flush_count"] or 0 for one in slices if one.variant == which)
+            / sum(load.ok_count for one, load in zip(slices, loads, strict=True) if one.variant == which)
             for which in ("on", "off")
         }
         # The fewer transactions a busy machine lets through, the more of the WAL writer's own flushes fall on each.
@@ -279,7 +293,7 @@ def _assert_counts(folder: Path, offset_s: float, slices: Sequence[Slice], loads
         int(stamp)
         for batch in read_packed(folder)
         for stamp, outcome in zip(batch.stamp_us, batch.outcome, strict=True)
-        if outcome == Outcome.OK
+        if outcome == TransactionOutcome.OK
     ]
     for one, load in zip(slices, loads, strict=True):
         begin_us = round((one.settled_monotonic_s + offset_s) * 1e6)
@@ -298,12 +312,14 @@ def test_what_a_running_server_does_not_take_is_told(
     home: Home, tmp_path: Path, settings: dict[str, SettingValue], words: str
 ) -> None:
     steering = Rounds("as it is", "wrong", times=9)
-    outcome = run_block(home, tmp_path, (arm("as it is"), arm("wrong", settings)), steering, warm_up="0s", **GENTLE)
+    outcome = run_block(
+        home, tmp_path, (variant("as it is"), variant("wrong", settings)), steering, warm_up="0s", **GENTLE
+    )
     assert outcome.record.status is TrialStatus.FAILED
     assert outcome.error is not None
     assert outcome.error.fact == "the running server does not take the settings of wrong"
     assert words in outcome.error.detail
-    assert [one.arm for one in read_slices(tmp_path / "trial")] == ["as it is"]
+    assert [one.variant for one in read_slices(tmp_path / "trial")] == ["as it is"]
     assert_nothing_is_left(home)
 
 
@@ -312,7 +328,7 @@ def test_the_end_of_the_load_ends_the_slices(home: Home, tmp_path: Path) -> None
     outcome = run_block(
         home,
         tmp_path,
-        (arm("a"), arm("b", {"work_mem": "5MB"})),
+        (variant("a"), variant("b", {"work_mem": "5MB"})),
         steering,
         duration_s=4.0,
         warm_up="0s",
@@ -335,7 +351,9 @@ def test_a_server_that_dies_in_a_slice_is_told_by_its_log(home: Home, tmp_path: 
             os.kill(postmaster_of(home), signal.SIGKILL)
 
     steering.on_review = kill
-    outcome = run_block(home, tmp_path, (arm("a"), arm("b", {"commit_delay": 7})), steering, warm_up="0s", **GENTLE)
+    outcome = run_block(
+        home, tmp_path, (variant("a"), variant("b", {"commit_delay": 7})), steering, warm_up="0s", **GENTLE
+    )
     assert outcome.record.status is TrialStatus.FAILED
     assert outcome.error is not None
     assert outcome.error.fact == "the server was killed by SIGKILL"
@@ -353,7 +371,7 @@ def test_a_session_that_dies_in_a_slice_ends_the_block(home: Home, tmp_path: Pat
             os.kill(int(sessions[0]), signal.SIGKILL)
 
     steering.on_review = kill_session
-    outcome = run_block(home, tmp_path, (arm("a"), arm("b", {"commit_delay": 7})), steering, **GENTLE)
+    outcome = run_block(home, tmp_path, (variant("a"), variant("b", {"commit_delay": 7})), steering, **GENTLE)
     assert outcome.record.status is TrialStatus.FAILED
     assert outcome.error is not None
     # Whoever sees it first tells: all sessions end with the one that crashed.
@@ -367,13 +385,15 @@ def test_a_log_that_nobody_reads_ends_a_block(home: Home, tmp_path: Path) -> Non
 
     def kill_reader(_: Path, slices: Sequence[Slice]) -> None:
         if slices:
-            pattern = f"pgdyno.run.logstream.*{tmp_path}"
+            pattern = f"pgdyno.run.load.log_stream.*{tmp_path}"
             found = subprocess.run(["pgrep", "-f", pattern], capture_output=True, text=True, check=True)
             for pid in found.stdout.split():
                 os.kill(int(pid), signal.SIGKILL)
 
     steering.on_review = kill_reader
-    outcome = run_block(home, tmp_path, (arm("a"), arm("b", {"commit_delay": 7})), steering, warm_up="0s", **GENTLE)
+    outcome = run_block(
+        home, tmp_path, (variant("a"), variant("b", {"commit_delay": 7})), steering, warm_up="0s", **GENTLE
+    )
     assert outcome.error is not None
     assert outcome.error.fact == "the transaction log is lost, from which slices are counted"
     assert_nothing_is_left(home)
@@ -384,7 +404,7 @@ def test_kernel_settings_alternate_and_are_put_back_on_ctrl_c(home: Home, tmp_pa
     name = "vm.dirty_expire_centisecs"
     seen: set[str] = set()
     steering = Rounds("low", "high", "as it is", times=99)
-    arms = (arm("as it is"), arm("low", sysctl={name: "2000"}), arm("high", sysctl={name: "4000"}))
+    variants = (variant("as it is"), variant("low", sysctl={name: "2000"}), variant("high", sysctl={name: "4000"}))
 
     def look(_: Path, slices: Sequence[Slice]) -> None:
         seen.add(read_sysctl(name))
@@ -396,7 +416,7 @@ def test_kernel_settings_alternate_and_are_put_back_on_ctrl_c(home: Home, tmp_pa
         before = read_sysctl(name)
         watching = _watching(lambda: seen.add(read_sysctl(name)))
         with watching, pytest.raises(KeyboardInterrupt):
-            run_block(home, tmp_path, arms, steering, warm_up="0s", **GENTLE)
+            run_block(home, tmp_path, variants, steering, warm_up="0s", **GENTLE)
         assert seen == {before, "2000", "4000"}
         assert read_sysctl(name) == before
     assert_nothing_is_left(home)
@@ -405,7 +425,7 @@ def test_kernel_settings_alternate_and_are_put_back_on_ctrl_c(home: Home, tmp_pa
 def test_a_fault_in_the_switching_is_not_swallowed(home: Home, tmp_path: Path) -> None:
     steering = Rounds("no such arm", times=1)
     with pytest.raises(KeyError, match="no such arm"):
-        run_block(home, tmp_path, (arm("a"), arm("b", {"commit_delay": 7})), steering, warm_up="0s", **GENTLE)
+        run_block(home, tmp_path, (variant("a"), variant("b", {"commit_delay": 7})), steering, warm_up="0s", **GENTLE)
     assert_nothing_is_left(home)
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from pgdyno.errors import HostError, SpecError
-from pgdyno.run import sysfs
-from pgdyno.run.sysfs import check_sysfs, read_value, reset_with, write_values
+from pgdyno.run.change import sysfs
+from pgdyno.run.change.sysfs import check_sysfs, read_value, reset_with, write_values
 from tests.applying import SYSFS, needs_loop
 from tests.sysctls import needs_proc_sys
 

@@ -13,10 +13,9 @@ import msgspec
 import pytest
 
 from pgdyno.errors import HostError, StepFailedError
-from pgdyno.run.home import Home
-from pgdyno.run.process import ServerUser
-from pgdyno.run.server import Server
-from pgdyno.run.template import (
+from pgdyno.run.cluster.home import Home
+from pgdyno.run.cluster.server import Server
+from pgdyno.run.cluster.template import (
     Template,
     find_loaded_scales,
     prepare_template,
@@ -24,6 +23,7 @@ from pgdyno.run.template import (
     restore_template,
     template_name,
 )
+from pgdyno.run.host.process import ServerUser
 from pgdyno.spec.study import DataSpec, ServerKind
 from tests.folders import look_at
 from tests.homes import installation_of, some_home

@@ -11,16 +11,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pgdyno.analyse.chart_kind import ChartKind
 from pgdyno.analyse.estimate import DoubtKind
 from pgdyno.analyse.study import analyse_study
+from pgdyno.analyse.trial.chart_kind import ChartKind
 from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.plan.plan import Machine, plan_study
 from pgdyno.record.trial_data import TrialData, read_trial_data
 from pgdyno.record.types import FORMAT_VERSION, Gap, StudyRecord, TrialStatus
-from pgdyno.run.home import Home
-from pgdyno.run.host import read_host_facts
-from pgdyno.run.template import Template, prepare_template
+from pgdyno.run.cluster.home import Home
+from pgdyno.run.cluster.template import Template, prepare_template
+from pgdyno.run.host.facts import read_host_facts
 from pgdyno.run.trial import TrialOutcome, TrialStage, choose_sampling_rate, run_trial
 from pgdyno.spec.read import make_study
 from tests.homes import installation_of, some_home
@@ -245,7 +245,7 @@ def test_a_full_disk_of_the_record_is_an_error_in_words(home: Home, tmp_path: Pa
 
 def test_what_a_failed_trial_did_not_see_is_kept(home: Home, tmp_path: Path) -> None:
     def kill_sampler_then_server(_: Path) -> None:
-        pattern = f"pgdyno.run.sample_server.*{home.sockets}"
+        pattern = f"pgdyno.run.sample.server_sampler.*{home.sockets}"
         found = subprocess.run(["pgrep", "-f", pattern], capture_output=True, text=True, check=False)
         for pid in (*found.stdout.split(), postmaster_of(home)):
             os.kill(int(pid), signal.SIGKILL)

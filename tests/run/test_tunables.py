@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from pgdyno.record.tunables import DiskLook, Stripe
-from pgdyno.run.host_disks import read_dm_table, read_stripes
-from pgdyno.run.host_tree import Tree
-from pgdyno.run.tunables import read_disk_look, read_tunables
+from pgdyno.record.machine.tunables import DiskLook, Stripe
+from pgdyno.run.host.disks import read_dm_table, read_stripes
+from pgdyno.run.host.tree import Tree
+from pgdyno.run.host.tunables import read_disk_look, read_tunables
 from tests.loops import mounted_loop, needs_root
 from tests.proc_trees import FOLDER, Scenario, look
 

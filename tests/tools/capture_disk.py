@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 from pgdyno.plan.disk import DiskJob, Pattern
-from pgdyno.record.fio import FioReport, parse_fio
-from pgdyno.run import fio as run_fio
-from pgdyno.run.scratch import AS_STDIN, Scratch, open_scratch
+from pgdyno.record.device.fio import FioReport, parse_fio
+from pgdyno.run.device import fio as run_fio
+from pgdyno.run.device.scratch import AS_STDIN, Scratch, open_scratch
 
 FILE_BYTES = 64 * 2**20
 JOBS = {

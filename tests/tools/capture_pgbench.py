@@ -3,7 +3,7 @@
     .venv/bin/python tests/tools/capture_pgbench.py [CASE ...]
 
 For each version and case it writes tests/data/pgbench/<version>/<case>/ with pgbench.stdout, pgbench.stderr and
-pgbench.json (the form that `pgdyno.run.load` writes, so that a capture can be replayed, and the version). Needs root,
+pgbench.json (the form that `pgdyno.run.load.pgbench` writes, so that a capture can be replayed, and the version). Needs root,
 for the case of a full disk. It judges nothing: whoever runs it reads the difference before committing it.
 """
 
@@ -24,7 +24,7 @@ from pathlib import Path
 
 from pgcluster import PORT, Cluster, running
 
-from pgdyno.run import process
+from pgdyno.run.host import process
 
 VERSIONS = (15, 16, 18)
 DATA = Path(__file__).parent.parent / "data" / "pgbench"

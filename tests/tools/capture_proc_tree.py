@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from pgdyno.run.preflight_facts import Subject, read_preflight
+from pgdyno.run.host.preflight import PreflightSubject, read_preflight
 
 _ROOMS = ("/proc/", "/sys/", "/etc/")
 _KEPT_PROCESSES = frozenset({"1", "2", "self", "sys"})
@@ -34,7 +34,7 @@ def main() -> None:
 
     sys.addaudithook(note)
     here = Path("/var/tmp")
-    read_preflight(Subject(data_dir=here, wal_dir=here))
+    read_preflight(PreflightSubject(data_dir=here, wal_dir=here))
     files = {path: text for path in opened if _is_kept(path) and (text := _read(path)) is not None}
     time.sleep(0.5)
     later = {path: text for path, before in files.items() if (text := _read(path)) is not None and text != before}

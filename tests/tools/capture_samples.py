@@ -15,9 +15,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from pgdyno.record.samples import SERVER_FILE
-from pgdyno.run import process
-from pgdyno.run.samplers import LOAD_LABEL, Samplers
+from pgdyno.record.samples.files import SERVER_FILE
+from pgdyno.run.host import process
+from pgdyno.run.sample.samplers import LOAD_LABEL, Samplers
 from tests.facts.clusters import made_cluster
 
 PGBENCH = "/usr/lib/postgresql/15/bin/pgbench"

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pgdyno.run import process
-from pgdyno.run.process import ServerUser
+from pgdyno.run.host import process
+from pgdyno.run.host.process import ServerUser
 from tests.facts.clusters import find_bindir
 
 PORT = 54321

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from pgdyno.tune.types import Device, Disk, DiskKind, Kernel, Known, Origin, Subject, WorkloadClass
+from pgdyno.tune.types import Device, Disk, DiskKind, Kernel, Known, Origin, TuningSubject, WorkloadClass
 
 MB, GB = 1024**2, 1024**3
 FIGURES = {
@@ -45,7 +45,7 @@ def make_disk(kind: DiskKind = DiskKind.NETWORK_SSD, *, free: float = 400e9, **f
     )
 
 
-def make_subject(machine: str = "vm", **changes: Any) -> Subject:
+def make_subject(machine: str = "vm", **changes: Any) -> TuningSubject:
     """A machine of `MACHINES`; numbers among `changes` become inputs that were declared."""
     units = {"memory": "bytes", "dataset": "bytes", "recovery_s": "s", "stall_s": "s", "wal_bytes_per_s": "bytes/s"}
     values = {
@@ -63,10 +63,10 @@ def make_subject(machine: str = "vm", **changes: Any) -> Subject:
     for name in inputs & values.keys():
         if isinstance(values[name], (int, float)):
             values[name] = known(values[name], units.get(name, "count"), name=name)
-    return msgspec.convert(values, Subject, from_attributes=True)
+    return msgspec.convert(values, TuningSubject, from_attributes=True)
 
 
-def grid() -> Iterator[Subject]:
+def grid() -> Iterator[TuningSubject]:
     """All classes and versions on all machines, disks, in containers and out of them, with data of three sizes."""
     kernels = (
         Kernel(),
@@ -99,7 +99,7 @@ _ARRAY = Device(
 )
 
 
-def make_seen(**changes: Any) -> Subject:
+def make_seen(**changes: Any) -> TuningSubject:
     """A machine of which all was seen and measured, and is as it should not be."""
     array = msgspec.structs.replace(_ARRAY, name="md0", read_ahead_kb=128, chunk_kb=64)
     leaf = Device(

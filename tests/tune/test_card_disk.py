@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pgdyno.plan.disk import DiskJob, Pattern
-from pgdyno.tune.card_disk import clock_of, with_card
+from pgdyno.tune.disk.card import clock_of, with_card
 from pgdyno.tune.types import Origin
 from tests.disk_cards import BYTES_PER_S, FLUSH_S, IOPS, PAGE, make_card, make_runs, planted_iops
 from tests.report.build_tuning import build_subject

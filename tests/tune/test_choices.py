@@ -11,17 +11,27 @@ from pgdyno.errors import SpecError
 from pgdyno.tune.checkpoints import page_write_s, recovery_s, wal_by_recovery_bytes, wal_distance_bytes
 from pgdyno.tune.derive import derive, with_huge_pages
 from pgdyno.tune.draft import round_down, round_up, size
-from pgdyno.tune.layer_memory import choose_buffers
 from pgdyno.tune.memory import sum_memory
-from pgdyno.tune.types import Derived, Device, DiskKind, Kernel, Origin, Subject, Target, Tuning, WorkloadClass
+from pgdyno.tune.rules.memory import choose_buffers
+from pgdyno.tune.types import (
+    Derived,
+    DerivedSettings,
+    Device,
+    DiskKind,
+    Kernel,
+    Origin,
+    Target,
+    TuningSubject,
+    WorkloadClass,
+)
 from tests.tune.subjects import GB, MB, known, make_disk, make_subject
 
 
-def found(tuning: Tuning, name: str) -> Derived:
+def found(tuning: DerivedSettings, name: str) -> Derived:
     return next(one for one in tuning.settings if one.name == name)
 
 
-def value(subject: Subject, name: str, **fixed: str) -> str | None:
+def value(subject: TuningSubject, name: str, **fixed: str) -> str | None:
     settings = {one.name: one.value for one in derive(subject, fixed=fixed).settings}
     return settings.get(name)
 

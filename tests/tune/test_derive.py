@@ -19,16 +19,16 @@ from pgdyno.facts.gucs import ChangeCost, change_cost, find_guc, read_value, sam
 from pgdyno.tune.derive import derive, with_huge_pages
 from pgdyno.tune.draft import KB
 from pgdyno.tune.memory import sum_memory, total_bytes
-from pgdyno.tune.types import Kernel, Origin, Subject, Target, Tuning, WorkloadClass
+from pgdyno.tune.types import DerivedSettings, Kernel, Origin, Target, TuningSubject, WorkloadClass
 from pgdyno.units import parse_in_unit
 from tests.tune.subjects import GB, MACHINES, MB, grid, known, make_disk, make_subject
 
 
-def postgresql(tuning: Tuning) -> dict[str, str]:
+def postgresql(tuning: DerivedSettings) -> dict[str, str]:
     return {one.name: one.value for one in tuning.of(Target.POSTGRESQL)}
 
 
-def in_units(tuning: Tuning, name: str) -> float:
+def in_units(tuning: DerivedSettings, name: str) -> float:
     """A number in the setting's own unit; what is built in where it is not derived."""
     major = tuning.subject.major
     guc = find_guc(name, major)
@@ -37,11 +37,11 @@ def in_units(tuning: Tuning, name: str) -> float:
 
 
 @pytest.fixture(scope="module")
-def tunings() -> list[Tuning]:
+def tunings() -> list[DerivedSettings]:
     return [derive(subject) for subject in grid()]
 
 
-def test_every_value_says_why_from_what_and_by_whom(tunings: list[Tuning]) -> None:
+def test_every_value_says_why_from_what_and_by_whom(tunings: list[DerivedSettings]) -> None:
     for tuning in tunings:
         for one in (*tuning.settings, *tuning.what_ifs):
             assert one.value, one.name
@@ -56,7 +56,7 @@ def test_every_value_says_why_from_what_and_by_whom(tunings: list[Tuning]) -> No
             assert not one.trades.endswith("."), one.trades
 
 
-def test_every_name_that_layers_decide_arises(tunings: list[Tuning]) -> None:
+def test_every_name_that_layers_decide_arises(tunings: list[DerivedSettings]) -> None:
     arisen = {one.name for tuning in tunings for one in tuning.settings}
     assert read_decided_names() <= arisen
     devices = {re.sub("(md0|nvme1n1)", "DEVICE", name) for name in arisen if "/" in name or " " in name}
@@ -86,7 +86,7 @@ def read_decided_names() -> set[str]:
     return {name for name in named if re.fullmatch(r"(vm|kernel|net\.core)\.(?!rst)\w+", name) or find_guc(name, 18)}
 
 
-def test_what_costs_nothing_is_known_to(tunings: list[Tuning]) -> None:
+def test_what_costs_nothing_is_known_to(tunings: list[DerivedSettings]) -> None:
     dear = {one.name for tuning in tunings for one in tuning.settings if one.trades}
     free = {one.name for tuning in tunings for one in tuning.settings} - dear
     assert free == {
@@ -95,7 +95,7 @@ def test_what_costs_nothing_is_known_to(tunings: list[Tuning]) -> None:
     }  # fmt: skip
 
 
-def test_postgresql_takes_every_value(tunings: list[Tuning]) -> None:
+def test_postgresql_takes_every_value(tunings: list[DerivedSettings]) -> None:
     for tuning in tunings:
         major = tuning.subject.major
         for name, value in postgresql(tuning).items():
@@ -106,7 +106,7 @@ def test_postgresql_takes_every_value(tunings: list[Tuning]) -> None:
             assert change_cost(name, major) not in {ChangeCost.FIXED, ChangeCost.INITDB}
 
 
-def test_the_sum_fits_the_memory(tunings: list[Tuning]) -> None:
+def test_the_sum_fits_the_memory(tunings: list[DerivedSettings]) -> None:
     for tuning in tunings:
         assert total_bytes(tuning.memory) <= tuning.subject.memory.value
         assert {"shared_buffers", "connections", "operating system"} <= {share.what for share in tuning.memory}
@@ -115,7 +115,7 @@ def test_the_sum_fits_the_memory(tunings: list[Tuning]) -> None:
         assert total_bytes(without) <= tuning.subject.memory.value
 
 
-def test_sorts_and_hashes_take_what_formula_and_reason_say(tunings: list[Tuning]) -> None:
+def test_sorts_and_hashes_take_what_formula_and_reason_say(tunings: list[DerivedSettings]) -> None:
     for tuning in tunings:
         work_mem = next(one for one in tuning.settings if one.name == "work_mem")
         lines = {share.what: share for share in tuning.memory}
@@ -137,7 +137,7 @@ def test_sorts_and_hashes_take_what_formula_and_reason_say(tunings: list[Tuning]
             assert sorts <= (float(work_mem.reason.split(" take ")[1].split("%")[0]) / 100 + 0.005) * memory
 
 
-def test_durability_is_never_given_up_and_what_would_is_told_apart(tunings: list[Tuning]) -> None:
+def test_durability_is_never_given_up_and_what_would_is_told_apart(tunings: list[DerivedSettings]) -> None:
     for tuning in tunings:
         major = tuning.subject.major
         assert not find_given_up(postgresql(tuning), major)
@@ -153,19 +153,19 @@ def test_durability_is_never_given_up_and_what_would_is_told_apart(tunings: list
         )
 
 
-def test_no_name_is_set_twice(tunings: list[Tuning]) -> None:
+def test_no_name_is_set_twice(tunings: list[DerivedSettings]) -> None:
     for tuning in tunings:
         names = [(one.target, one.name) for one in tuning.settings]
         assert len(names) == len(set(names))
 
 
-def test_a_container_and_who_wants_none_are_given_nothing_of_the_kernel(tunings: list[Tuning]) -> None:
+def test_a_container_and_who_wants_none_are_given_nothing_of_the_kernel(tunings: list[DerivedSettings]) -> None:
     for tuning in tunings:
         kernel = tuning.of(Target.SYSCTL) + tuning.of(Target.SYSFS)
         assert bool(kernel) is not tuning.subject.kernel.is_given
 
 
-def test_wal_fits_the_disk_and_the_time_for_recovery(tunings: list[Tuning]) -> None:
+def test_wal_fits_the_disk_and_the_time_for_recovery(tunings: list[DerivedSettings]) -> None:
     for tuning in tunings:
         subject = tuning.subject
         free = (subject.wal_disk or subject.disk).free_bytes.value
@@ -195,7 +195,7 @@ SUBJECTS = st.builds(
 
 @given(SUBJECTS)
 @settings(max_examples=120, deadline=None)
-def test_a_set_fits_and_is_legal_or_the_sum_is_told(subject: Subject) -> None:
+def test_a_set_fits_and_is_legal_or_the_sum_is_told(subject: TuningSubject) -> None:
     try:
         tuning = derive(subject)
     except SpecError as error:
@@ -216,7 +216,7 @@ def test_a_set_fits_and_is_legal_or_the_sum_is_told(subject: Subject) -> None:
 
 @given(SUBJECTS)
 @settings(max_examples=60, deadline=None)
-def test_what_was_derived_stands_when_it_is_fixed(subject: Subject) -> None:
+def test_what_was_derived_stands_when_it_is_fixed(subject: TuningSubject) -> None:
     try:
         first = derive(subject)
     except SpecError:
@@ -238,7 +238,7 @@ def test_who_fixes_a_size_is_told_what_it_would_be(name: str) -> None:
 
 @given(SUBJECTS, st.sampled_from(["shared_buffers", "work_mem", "maintenance_work_mem", "effective_cache_size"]))
 @settings(max_examples=60, deadline=None)
-def test_twice_the_memory_never_lowers_a_share_of_it(subject: Subject, name: str) -> None:
+def test_twice_the_memory_never_lowers_a_share_of_it(subject: TuningSubject, name: str) -> None:
     # Data of a known size may move from one cache to the other; of an unknown one nothing is supposed.
     data = known(1e12, "bytes", origin=Origin.ASSUMED)
     single = msgspec.structs.replace(subject, dataset=data)
@@ -265,7 +265,7 @@ def test_a_fixed_size_is_the_same_in_any_unit(megabytes: int, name: str) -> None
 
 @given(SUBJECTS)
 @settings(max_examples=40, deadline=None)
-def test_a_server_that_has_the_set_keeps_it(subject: Subject) -> None:
+def test_a_server_that_has_the_set_keeps_it(subject: TuningSubject) -> None:
     kept = msgspec.structs.replace(subject.connections, origin=Origin.MEASURED)
     subject = msgspec.structs.replace(subject, connections=kept)
     try:
@@ -350,7 +350,7 @@ def test_the_servers_own_count_of_huge_pages_replaces_the_estimate() -> None:
     assert with_huge_pages(none, 5) == none
 
 
-def test_settings_that_are_left_alone_on_purpose(tunings: list[Tuning]) -> None:
+def test_settings_that_are_left_alone_on_purpose(tunings: list[DerivedSettings]) -> None:
     """The famous ones that no evidence supports; docs/derivation.md says why."""
     alone = {
         "wal_writer_delay", "bgwriter_lru_multiplier", "checkpoint_completion_target", "checkpoint_flush_after",

@@ -10,14 +10,14 @@ import pytest
 from pgdyno.facts.instances import find_instance, list_instances
 from pgdyno.facts.volumes import DiskKindName
 from pgdyno.spec.host import parse_host
-from pgdyno.tune.disk_classes import ASSUMED
-from pgdyno.tune.hosts import Shape, shape_of
+from pgdyno.tune.disk.classes import ASSUMED
+from pgdyno.tune.hosts import MachineShape, shape_of
 from pgdyno.tune.types import Disk, DiskKind, Known, Origin
 
 MIB = 2**20
 
 
-def shape(disk: str, *, head: str = 'cpus = 4\nmemory = "16GB"') -> Shape:
+def shape(disk: str, *, head: str = 'cpus = 4\nmemory = "16GB"') -> MachineShape:
     return shape_of(parse_host(f"{head}\n[disk]\n{disk}\n", source="h"))
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from pgdyno.tune.derive import derive
 from pgdyno.tune.layers import REST, TrialSet, choose_trial_set, stock_value
-from pgdyno.tune.types import Kernel, Target, Tuning
+from pgdyno.tune.types import DerivedSettings, Kernel, Target
 from tests.tune.subjects import grid, make_subject
 
 NOW = {
@@ -18,11 +18,11 @@ NOW = {
 
 
 @pytest.fixture(scope="module")
-def tuning() -> Tuning:
+def tuning() -> DerivedSettings:
     return derive(make_subject(kernel=Kernel(sysctls=NOW, committed_bytes=1 << 30)))
 
 
-def choose(tuning: Tuning, **refused: str) -> TrialSet:
+def choose(tuning: DerivedSettings, **refused: str) -> TrialSet:
     return choose_trial_set(tuning, fixed={}, refused=refused)
 
 
@@ -36,7 +36,7 @@ def test_each_setting_is_in_one_layer_or_left_out_with_a_reason() -> None:
         assert all(layer.settings for layer in chosen.layers)
 
 
-def test_what_is_tried_differs_from_stock_and_is_postgresqls_or_a_sysctl(tuning: Tuning) -> None:
+def test_what_is_tried_differs_from_stock_and_is_postgresqls_or_a_sysctl(tuning: DerivedSettings) -> None:
     chosen = choose(tuning)
     for layer in chosen.layers:
         for one in layer.settings:
@@ -49,7 +49,7 @@ def test_what_is_tried_differs_from_stock_and_is_postgresqls_or_a_sysctl(tuning:
     }
 
 
-def test_all_but_a_layer_is_all_but_its_settings(tuning: Tuning) -> None:
+def test_all_but_a_layer_is_all_but_its_settings(tuning: DerivedSettings) -> None:
     chosen = choose(tuning)
     assert {"memory", "WAL and checkpoints", "planner", REST} <= {layer.name for layer in chosen.layers}
     for layer in chosen.layers:
@@ -59,7 +59,7 @@ def test_all_but_a_layer_is_all_but_its_settings(tuning: Tuning) -> None:
         }
 
 
-def test_huge_pages_go_with_the_memory_that_they_are_for(tuning: Tuning) -> None:
+def test_huge_pages_go_with_the_memory_that_they_are_for(tuning: DerivedSettings) -> None:
     chosen = choose(tuning)
     memory = next(layer for layer in chosen.layers if layer.name == "memory")
     assert "vm.nr_hugepages" in chosen.sysctls()
@@ -67,7 +67,7 @@ def test_huge_pages_go_with_the_memory_that_they_are_for(tuning: Tuning) -> None
     assert "vm.dirty_bytes" in chosen.sysctls(without=memory)
 
 
-def test_what_cannot_be_changed_here_is_left_out_in_the_kernels_words(tuning: Tuning) -> None:
+def test_what_cannot_be_changed_here_is_left_out_in_the_kernels_words(tuning: DerivedSettings) -> None:
     refused = dict.fromkeys(NOW, "changing kernel settings needs root")
     chosen = choose(tuning, **refused)
     assert chosen.sysctls() == {}

@@ -9,17 +9,17 @@ import msgspec
 import pytest
 
 from pgdyno.facts.instances import find_instance
-from pgdyno.record.disk_facts import DiskFacts
-from pgdyno.record.preflight import BlockDevice, CgroupLimit, LimitKind, MemoryFacts, ServerLook, ServerOrigin
-from pgdyno.record.tunables import DiskLook, ServerState, Stripe, Tunables
+from pgdyno.record.machine.disk_facts import DiskFacts
+from pgdyno.record.machine.preflight import BlockDevice, CgroupLimit, LimitKind, MemoryFacts, ServerLook, ServerOrigin
+from pgdyno.record.machine.tunables import DiskLook, ServerState, Stripe, Tunables
 from pgdyno.record.types import HostFacts, ServerFacts
-from pgdyno.run.tunables import read_tunables
+from pgdyno.run.host.tunables import read_tunables
 from pgdyno.tune.derive import derive
-from pgdyno.tune.disk_classes import ASSUMED
+from pgdyno.tune.disk.classes import ASSUMED
 from pgdyno.tune.hosts import shape_of
 from pgdyno.tune.subject import (
+    LoadHints,
     Measured,
-    Wishes,
     find_missing_values,
     make_subject,
     make_subject_of_shape,
@@ -95,7 +95,7 @@ def state(data_bytes: int, **settings: str) -> ServerState:
 
 
 def test_nothing_is_said_and_no_server_is_there() -> None:
-    subject = make_subject(machine(), SERVER, Wishes())
+    subject = make_subject(machine(), SERVER, LoadHints())
     assert (subject.major, subject.workload) == (18, WorkloadClass.MIXED)
     assert (subject.cpus.value, subject.cpus.origin) == (8, Origin.MEASURED)
     assert (subject.memory.value, subject.memory.origin) == (64 * GB, Origin.MEASURED)
@@ -112,7 +112,7 @@ def test_what_is_said_comes_first() -> None:
     measured = Measured(
         dataset=Known(name="dataset", value=3.0 * GB, unit="bytes", origin=Origin.MEASURED, how="a record")
     )
-    wishes = Wishes(
+    wishes = LoadHints(
         workload=WorkloadClass.ANALYTIC, dataset_bytes=20 * GB, connections=200, active=3, recovery_s=60, stall_s=0.5
     )
     subject = make_subject(machine(), SERVER, wishes, state=state(5 * GB, max_connections="50"), measured=measured)
@@ -124,24 +124,24 @@ def test_what_is_said_comes_first() -> None:
 
 
 def test_the_server_tells() -> None:
-    subject = make_subject(machine(), SERVER, Wishes(), state=state(5 * GB, max_connections="50"))
+    subject = make_subject(machine(), SERVER, LoadHints(), state=state(5 * GB, max_connections="50"))
     assert (subject.dataset.value, subject.dataset.origin) == (5 * GB, Origin.MEASURED)
     assert (subject.connections.value, subject.connections.origin) == (50, Origin.MEASURED)
-    empty = make_subject(machine(), SERVER, Wishes(), state=state(22 * 1024**2))
+    empty = make_subject(machine(), SERVER, LoadHints(), state=state(22 * 1024**2))
     assert empty.dataset.origin is Origin.ASSUMED
     assert "holds 22 MB now" in empty.dataset.how
-    few = make_subject(machine(), SERVER, Wishes(connections=5))
+    few = make_subject(machine(), SERVER, LoadHints(connections=5))
     assert few.active.value == 5, "no more are at work than there are"
 
 
 def test_huge_pages_of_others_are_what_is_taken_and_not_the_servers() -> None:
     pool = msgspec.structs.replace(memory(), huge_pages_total=8192, huge_pages_free=192)
     seen = machine(memory=pool)
-    assert make_subject(seen, SERVER, Wishes()).kernel.others_huge_pages == 8000
+    assert make_subject(seen, SERVER, LoadHints()).kernel.others_huge_pages == 8000
     without = state(GB, shared_memory_size_in_huge_pages="3000", huge_pages_status="off")
-    assert make_subject(seen, SERVER, Wishes(), state=without).kernel.others_huge_pages == 8000
+    assert make_subject(seen, SERVER, LoadHints(), state=without).kernel.others_huge_pages == 8000
     own = state(GB, shared_memory_size_in_huge_pages="3000", huge_pages_status="on")
-    assert make_subject(seen, SERVER, Wishes(), state=own).kernel.others_huge_pages == 5000
+    assert make_subject(seen, SERVER, LoadHints(), state=own).kernel.others_huge_pages == 5000
     # PostgreSQL 15 and 16 do not tell; the kernel shows that there are some.
     look = ServerLook(
         origin=ServerOrigin.RUNNING,
@@ -150,29 +150,29 @@ def test_huge_pages_of_others_are_what_is_taken_and_not_the_servers() -> None:
         huge_pages_bytes=2 * 1024**2,
     )
     old = ServerState(look=look, set_names=frozenset(), unseen=(), data_bytes=GB, wal_bytes=0)
-    assert make_subject(seen, SERVER, Wishes(), state=old).kernel.others_huge_pages == 5000
+    assert make_subject(seen, SERVER, LoadHints(), state=old).kernel.others_huge_pages == 5000
 
 
 def test_what_is_set_on_the_server_counts_and_what_it_chose_itself_does_not() -> None:
     seen = state(5 * GB, temp_buffers="131072", wal_buffers="512", primary_conninfo="password=x", fsync="off")
     seen = msgspec.structs.replace(seen, set_names=frozenset({"temp_buffers", "primary_conninfo", "fsync", "a.b"}))
-    settings = make_subject(machine(), SERVER, Wishes(), state=seen).settings
+    settings = make_subject(machine(), SERVER, LoadHints(), state=seen).settings
     assert settings == {"temp_buffers": "131072", "fsync": "off"}, "no text: some are secrets"
 
 
 def test_a_small_disk_holds_no_large_dataset() -> None:
     facts = msgspec.structs.replace(disk(device("sda")).facts, size_bytes=10 * GB)
     look = msgspec.structs.replace(disk(device("sda")), facts=facts)
-    assert make_subject(machine(disk=look), SERVER, Wishes()).dataset.value == 5 * GB
+    assert make_subject(machine(disk=look), SERVER, LoadHints()).dataset.value == 5 * GB
 
 
 def test_a_container() -> None:
     narrow = host(memory_limit_bytes=4 * GB, cpu_limit=1.5)
-    subject = make_subject(machine(host=narrow), SERVER, Wishes())
+    subject = make_subject(machine(host=narrow), SERVER, LoadHints())
     assert (subject.cpus.value, subject.memory.value) == (1.5, 4 * GB)
     assert subject.memory.how == "limit of the control group, on a machine with 64 GB"
     assert subject.kernel.is_container
-    wide = make_subject(machine(host=host(memory_limit_bytes=64 * GB, cpu_limit=8)), SERVER, Wishes())
+    wide = make_subject(machine(host=host(memory_limit_bytes=64 * GB, cpu_limit=8)), SERVER, LoadHints())
     assert not wide.kernel.is_container, "a limit that limits nothing"
 
 
@@ -190,7 +190,7 @@ def test_a_container() -> None:
     ],
 )
 def test_kinds_of_disks(devices: tuple[BlockDevice, ...], models: dict[str, str], kind: DiskKind) -> None:
-    subject = make_subject(machine(disk=disk(*devices, models=models)), SERVER, Wishes())
+    subject = make_subject(machine(disk=disk(*devices, models=models)), SERVER, LoadHints())
     assert subject.disk.kind is kind
     assert subject.disk.flush_s.value == ASSUMED[kind]["flush_s"][0]
     assert subject.disk.flush_s.origin is Origin.ASSUMED
@@ -200,7 +200,7 @@ def test_kinds_of_disks(devices: tuple[BlockDevice, ...], models: dict[str, str]
 def test_arrays() -> None:
     members = (device("md0", kind="raid"), *(device(f"nvme{n}n1") for n in range(4)))
     striped = disk(*members, stripes={"md0": Stripe(level="raid10", disk_count=4, chunk_bytes=512 * 1024)})
-    made = make_subject(machine(disk=striped), SERVER, Wishes()).disk
+    made = make_subject(machine(disk=striped), SERVER, LoadHints()).disk
     one = ASSUMED[DiskKind.LOCAL_SSD]
     assert made.random_read_iops.value == 4 * one["random_read_iops"][0]
     assert made.random_write_iops.value == 2 * one["random_write_iops"][0]
@@ -219,7 +219,7 @@ def test_an_array_of_arrays() -> None:
         "dm-0": Stripe(level="raid0", disk_count=2, chunk_bytes=64 * 1024),
         **dict.fromkeys(("md0", "md1"), Stripe(level="raid1", disk_count=2, chunk_bytes=None)),
     }
-    made = make_subject(machine(disk=disk(volume, *mirrors, device("sda"), stripes=stripes)), SERVER, Wishes()).disk
+    made = make_subject(machine(disk=disk(volume, *mirrors, device("sda"), stripes=stripes)), SERVER, LoadHints()).disk
     one = ASSUMED[DiskKind.LOCAL_SSD]
     assert made.random_read_iops.value == 4 * one["random_read_iops"][0]
     assert made.random_write_iops.value == 2 * one["random_write_iops"][0]
@@ -232,7 +232,7 @@ def test_limits_of_the_control_group_bind_disks() -> None:
         CgroupLimit(kind=LimitKind.WRITE_COUNT, group="/pg", value=500, device="sdz"),
         CgroupLimit(kind=LimitKind.READ_COUNT, group="/", value=1e9, device="nvme0n1"),
     )
-    made = make_subject(machine(limits=limits), SERVER, Wishes()).disk
+    made = make_subject(machine(limits=limits), SERVER, LoadHints()).disk
     assert (made.write_bytes_per_s.value, made.write_bytes_per_s.origin) == (20e6, Origin.MEASURED)
     assert made.write_bytes_per_s.how == "limit of the control group /pg"
     assert made.random_write_iops.value == 20e6 / 8192, "another device's limit of 500 is none of this one"
@@ -240,8 +240,8 @@ def test_limits_of_the_control_group_bind_disks() -> None:
 
 
 def test_a_volume_for_the_wal() -> None:
-    assert make_subject(machine(), SERVER, Wishes()).wal_disk is None
-    apart = make_subject(machine(wal_disk=disk(device("sdb", spins=True))), SERVER, Wishes())
+    assert make_subject(machine(), SERVER, LoadHints()).wal_disk is None
+    apart = make_subject(machine(wal_disk=disk(device("sdb", spins=True))), SERVER, LoadHints())
     assert apart.wal_disk is not None
     assert apart.wal_disk.kind is DiskKind.HDD
 
@@ -252,24 +252,24 @@ def test_little_memory_and_many_cpus_are_not_refused_what_nobody_asked_for(
     workload: WorkloadClass, memory_bytes: int
 ) -> None:
     small = machine(host=host(memory_limit_bytes=memory_bytes, cpu_count=64))
-    subject = make_subject(small, SERVER, Wishes(workload=workload))
+    subject = make_subject(small, SERVER, LoadHints(workload=workload))
     assert subject.active.value == memory_bytes / GB * 16
     assert derive(subject).memory
 
 
 def test_wal_that_lies_there_already_is_room_for_wal() -> None:
     full = msgspec.structs.replace(state(5 * GB), wal_bytes=40 * GB)
-    together = make_subject(machine(), SERVER, Wishes(), state=full)
+    together = make_subject(machine(), SERVER, LoadHints(), state=full)
     assert together.disk.free_bytes.value == 840 * GB
     assert together.disk.free_bytes.how == "free at /data, or WAL already (40 GB)"
-    apart = make_subject(machine(wal_disk=disk(device("sdb"))), SERVER, Wishes(), state=full)
+    apart = make_subject(machine(wal_disk=disk(device("sdb"))), SERVER, LoadHints(), state=full)
     assert apart.wal_disk is not None
     assert (apart.disk.free_bytes.value, apart.wal_disk.free_bytes.value) == (800 * GB, 840 * GB)
 
 
 def test_a_machine_that_is_not_here() -> None:
     shape = shape_of(find_instance("r8g.2xlarge"))
-    subject = make_subject_of_shape(shape, SERVER, Wishes(dataset_bytes=500 * GB))
+    subject = make_subject_of_shape(shape, SERVER, LoadHints(dataset_bytes=500 * GB))
     assert (subject.cpus.value, subject.memory.value, subject.cpus.origin) == (8, 64 * GB, Origin.DECLARED)
     assert subject.dataset.value == 500 * GB
     assert subject.kernel.sysctls == {}
@@ -303,10 +303,10 @@ def test_a_record_of_the_load() -> None:
     assert measured.wal_bytes_per_s.how == "tpcb-like in some-record (2 CPUs, 24 GB), 3 trials"
     assert measured.active is not None
     assert measured.active.value == report.record.plan.find_workload("tpcb-like").clients
-    subject = make_subject(machine(), SERVER, Wishes(), state=state(22 * 1024**2), measured=measured)
+    subject = make_subject(machine(), SERVER, LoadHints(), state=state(22 * 1024**2), measured=measured)
     assert report.record.dataset is not None
     assert subject.dataset.value == report.record.dataset.total_bytes
-    full = make_subject(machine(), SERVER, Wishes(), state=state(5 * GB), measured=measured)
+    full = make_subject(machine(), SERVER, LoadHints(), state=state(5 * GB), measured=measured)
     assert full.dataset.value == 5 * GB, "the server's own data, not those of a bench"
     assert subject.wal_bytes_per_s == measured.wal_bytes_per_s
     without = [msgspec.structs.replace(trial, counters_after={}) for trial in trials]
@@ -315,7 +315,7 @@ def test_a_record_of_the_load() -> None:
 
 def test_this_machine(tmp_path: Path) -> None:
     seen = read_tunables(tmp_path)
-    subject = make_subject(seen, SERVER, Wishes())
+    subject = make_subject(seen, SERVER, LoadHints())
     assert 0 < subject.memory.value <= seen.host.memory_bytes
     assert 0 < subject.cpus.value <= seen.host.cpu_count
     assert subject.kernel.sysctls["vm.swappiness"].isdigit()

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import pytest
 
-from pgdyno.tune.layer_memory import choose_buffers
 from pgdyno.tune.memory import cacheable_bytes
+from pgdyno.tune.rules.memory import choose_buffers
 from tests.tune.subjects import GB, MB, make_subject
 
 UNIT = 64 * MB

@@ -6,19 +6,19 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from pgdyno.analyse.bottleneck import judge_workload
-from pgdyno.analyse.comparison import Round, compare, primary_metric
-from pgdyno.analyse.disk_join import DiskLimits
-from pgdyno.analyse.latency import estimate_latencies
-from pgdyno.analyse.pilot import SliceChoice, choose_from_slices
-from pgdyno.analyse.rate_search import WorkloadSearch
-from pgdyno.analyse.rounds import rounds_of_block, rounds_of_trials
-from pgdyno.analyse.sweep import analyse_clients
-from pgdyno.analyse.throughput import estimate_tps
-from pgdyno.analyse.trial import analyse_trial
+from pgdyno.analyse.bottleneck.diagnosis import judge_workload
+from pgdyno.analyse.comparison.answers import Round, compare, primary_metric
+from pgdyno.analyse.comparison.pilot import SliceChoice, choose_from_slices
+from pgdyno.analyse.comparison.rounds import rounds_of_block, rounds_of_trials
+from pgdyno.analyse.disk.demand import DiskLimits
+from pgdyno.analyse.search.rate_search import WorkloadSearch
+from pgdyno.analyse.sweep.loads import analyse_clients
+from pgdyno.analyse.trial.analysis import analyse_trial
+from pgdyno.analyse.trial.latency import estimate_latencies
+from pgdyno.analyse.trial.throughput import estimate_tps
 from pgdyno.analyse.types import StudyAnalysis, TrialAnalysis, WorkloadAnalysis
 from pgdyno.plan.experiment import is_client_sweep
-from pgdyno.plan.plan import PlannedWorkload, apply_arm
+from pgdyno.plan.plan import PlannedWorkload, apply_variant
 from pgdyno.plan.search import Search
 from pgdyno.record.trial_data import TrialData
 from pgdyno.record.types import StudyRecord, TrialStatus
@@ -104,14 +104,16 @@ def _find_pilots(blocks: Sequence[TrialData]) -> dict[str, SliceChoice]:
 
 
 def _list_loads(record: StudyRecord) -> Iterator[tuple[str, PlannedWorkload, tuple[str, ...]]]:
-    """Name, load and arms of all that the trials' own figures are grouped by."""
+    """Name, load and variants of all that the trials' own figures are grouped by."""
     for workload in record.plan.workloads:
-        arms = sorted({t.arms for t in record.plan.trials if t.workload == workload.name and len(t.arms) == 1})
-        if record.plan.experiment is None or not arms:
+        variants = sorted(
+            {t.variants for t in record.plan.trials if t.workload == workload.name and len(t.variants) == 1}
+        )
+        if record.plan.experiment is None or not variants:
             yield workload.name, workload, ()
             continue
-        for arm in record.plan.experiment.arms:
-            yield f"{workload.name}, {arm.name}", apply_arm(workload, arm), (arm.name,)
+        for variant in record.plan.experiment.variants:
+            yield f"{workload.name}, {variant.name}", apply_variant(workload, variant), (variant.name,)
 
 
 def _analyse_load(
@@ -120,8 +122,10 @@ def _analyse_load(
     trials: Sequence[TrialData],
     limits: DiskLimits | None,
 ) -> WorkloadAnalysis:
-    name, workload, arms = load
-    own = [t for t in trials if t.record.planned.workload == workload.name and arms in {(), t.record.planned.arms}]
+    name, workload, variants = load
+    own = [
+        t for t in trials if t.record.planned.workload == workload.name and variants in {(), t.record.planned.variants}
+    ]
     analysed = tuple(analyse_trial(record, workload, data, limits=limits) for data in own)
     return _estimate_load(record, name, workload, analysed)
 

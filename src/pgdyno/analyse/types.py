@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import msgspec
 
-from pgdyno.analyse.capacity import Capacity
-from pgdyno.analyse.chart_kind import ChartKind
-from pgdyno.analyse.comparison import Comparison
-from pgdyno.analyse.disk_join import DiskJoin
-from pgdyno.analyse.episode import Episode, EpisodeCauses
+from pgdyno.analyse.bottleneck.time_share import Bottleneck, TransactionTime
+from pgdyno.analyse.capacity.types import Capacity
+from pgdyno.analyse.comparison.answers import Comparison
+from pgdyno.analyse.comparison.pilot import SliceChoice
+from pgdyno.analyse.disk.demand import DiskJoin
+from pgdyno.analyse.episodes.types import Episode, EpisodeCauses
 from pgdyno.analyse.estimate import Doubt, Estimate
-from pgdyno.analyse.health_rows import HealthRow
-from pgdyno.analyse.pilot import SliceChoice
-from pgdyno.analyse.predictions import Judged
-from pgdyno.analyse.rate_search import RateSearch
-from pgdyno.analyse.scaling import ClientSweep
-from pgdyno.analyse.time_share import Bottleneck, TransactionTime
+from pgdyno.analyse.health.types import HealthRow
+from pgdyno.analyse.prediction.predictions import Judged
+from pgdyno.analyse.search.rate_search import RateSearch
+from pgdyno.analyse.sweep.scaling import ClientSweep
+from pgdyno.analyse.trial.chart_kind import ChartKind
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.types import Gap, StudyRecord, TrialRecord
 
@@ -131,7 +131,7 @@ class WorkloadAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     """One workload over all its finished trials. The trial is the unit of every estimate."""
 
     name: str
-    """The workload's; with its arm or rate, where several were tried one by one."""
+    """The workload's; with its variant or rate, where several were tried one by one."""
     load: PlannedWorkload
     tps: Estimate
     latency_ms: dict[str, Estimate]
@@ -148,7 +148,7 @@ class WorkloadAnalysis(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StudyAnalysis(msgspec.Struct, frozen=True, kw_only=True):
-    """All workloads of a study, in the study's order; each once for every arm of a comparison or rate of a search."""
+    """All workloads of a study, in the study's order; each once for every variant of a comparison or rate of a search."""
 
     workloads: tuple[WorkloadAnalysis, ...]
     comparisons: tuple[Comparison, ...] = ()
@@ -175,5 +175,5 @@ class ScalingStudy(msgspec.Struct, frozen=True, kw_only=True):
 
     record: StudyRecord
     analysis: StudyAnalysis
-    arm: str | None
+    variant: str | None
     """The variant of the comparison whose settings it ran under; None where nothing was compared."""

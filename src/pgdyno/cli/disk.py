@@ -74,7 +74,7 @@ def disk(
         from pgdyno.flow.check import ask_default, existing
         from pgdyno.flow.disk import DiskQuestion, check_paths, measure_disks
         from pgdyno.flow.disk_view import compare_cards, read_declared, show_cards
-        from pgdyno.run.home import default_home
+        from pgdyno.run.cluster.home import default_home
 
         named, place = paths or [], home.absolute() if home else default_home()
         measuring = {"quick": quick, "out": out, "install": install}

@@ -18,11 +18,11 @@ from rich.text import Text
 
 from pgdyno.errors import with_program
 from pgdyno.explain.finding import Finding
-from pgdyno.plan.plan import Plan, PlannedWorkload, apply_arm
+from pgdyno.plan.plan import Plan, PlannedWorkload, apply_variant
 from pgdyno.report.preflight import MEANINGS
 from pgdyno.report.terminal_parts import SEVERITY_STYLES
-from pgdyno.run.clock import monotonic_s
-from pgdyno.run.program import program_name
+from pgdyno.run.host.clock import monotonic_s
+from pgdyno.run.host.program import program_name
 from pgdyno.spec.variant import DesignKind
 from pgdyno.units import format_bytes
 
@@ -243,8 +243,8 @@ def _name_turn(plan: Plan) -> str:
 
 def _describe_load(plan: Plan, workload: PlannedWorkload) -> str:
     """A workload's load over all variants: `1 to 8 clients, 2 threads, simple mode`."""
-    arms = () if plan.experiment is None else plan.experiment.arms
-    loads = [apply_arm(workload, arm) for arm in arms] or [workload]
+    variants = () if plan.experiment is None else plan.experiment.variants
+    loads = [apply_variant(workload, variant) for variant in variants] or [workload]
     clients, threads = (
         _span([load.clients for load in loads], "client"),
         _span([load.threads for load in loads], "thread"),

@@ -122,8 +122,8 @@ def compare(
 ) -> None:
     """Compare settings, versions, modes or kernels: a verdict with a known error rate."""
     with session(json=json, quiet=quiet, yes=yes) as (ui, show):
+        from pgdyno.conduct.workspace import Workspace
         from pgdyno.flow.compare import compose_comparison
-        from pgdyno.flow.place import Place
         from pgdyno.flow.study import run_study
 
         study = compose_comparison(
@@ -146,7 +146,7 @@ def compare(
             },
             folder=Path.cwd(),
         )
-        place = Place.make(out=out, home=home, run_as=run_as)
+        place = Workspace.make(out=out, home=home, run_as=run_as)
         show(run_study(study, name="compare", place=place, ui=ui, measures_disk=disk))
 
 
@@ -189,8 +189,8 @@ def sweep(
 ) -> None:
     """Vary one or two things over many levels, or find the largest rate that holds a latency limit."""
     with session(json=json, quiet=quiet, yes=yes) as (ui, show):
+        from pgdyno.conduct.workspace import Workspace
         from pgdyno.flow.compare import compose_sweep
-        from pgdyno.flow.place import Place
         from pgdyno.flow.study import run_study
 
         study = compose_sweep(
@@ -205,7 +205,7 @@ def sweep(
             },
             folder=Path.cwd(),
         )
-        place = Place.make(out=out, home=home, run_as=run_as)
+        place = Workspace.make(out=out, home=home, run_as=run_as)
         show(run_study(study, name="sweep", place=place, ui=ui, measures_disk=disk))
 
 

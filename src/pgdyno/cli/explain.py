@@ -74,18 +74,18 @@ def explain(
 ) -> None:
     """Say what limits a record's loads, how sure that is, what else it could be and what to do next."""
     with session(json=json, quiet=quiet or not confirm, yes=yes) as (ui, show):
-        from pgdyno.flow.explain import Wishes
+        from pgdyno.conduct.workspace import Workspace
+        from pgdyno.flow.explain import ConfirmOptions
         from pgdyno.flow.explain import confirm as run_confirmation
         from pgdyno.flow.explain import explain as explain_record
-        from pgdyno.flow.place import Place
         from pgdyno.flow.study import find_record_to_read
 
         store = find_record_to_read(record, records, ui=ui)
         if confirm and disk is not None:
             raise SpecError("--disk imagines a disk, and --confirm measures on this one", hint="leave one out")
         if confirm:
-            wishes = Wishes(minutes=minutes, duration=duration)
-            place = Place.make(out=out, home=home, run_as=run_as)
+            wishes = ConfirmOptions(minutes=minutes, duration=duration)
+            place = Workspace.make(out=out, home=home, run_as=run_as)
             show(run_confirmation(store, workload=workload, wishes=wishes, place=place, ui=ui))
             return
         said = list(given(workload=workload, minutes=minutes, duration=duration, out=out, home=home, run_as=run_as))

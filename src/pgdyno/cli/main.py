@@ -43,7 +43,7 @@ from pgdyno.cli.records import COMPARE_RECORDS_EXAMPLES, JOURNAL_EXAMPLES, compa
 from pgdyno.cli.session import fail, session
 from pgdyno.cli.tune import TUNE_EXAMPLES, tune
 from pgdyno.errors import with_program
-from pgdyno.run.program import program_name
+from pgdyno.run.host.program import program_name
 
 app = typer.Typer(
     name="pgdyno",
@@ -157,9 +157,9 @@ def bench(
     """Measure this machine's PostgreSQL: as it is, with derived settings, by number of clients."""
     load = given(clients=clients, threads=threads, mode=mode, rate_tps=rate, latency_limit=latency_limit)
     with session(json=json, quiet=quiet, yes=yes) as (ui, show):
+        from pgdyno.conduct.workspace import Workspace
         from pgdyno.flow.bench import bench as run_bench
         from pgdyno.flow.bench import choose_goal, compose_study
-        from pgdyno.flow.place import Place
 
         goal = choose_goal(is_quick=quick, is_stock_only=stock_only, is_layered=layers, minutes=minutes, rounds=rounds)
         tables = {
@@ -169,7 +169,7 @@ def bench(
             "experiment": given(minutes=minutes),
         }
         study = compose_study(workloads=workload or [], load=load, tables=tables, goal=goal, folder=Path.cwd())
-        place = Place.make(out=out, home=home, run_as=run_as)
+        place = Workspace.make(out=out, home=home, run_as=run_as)
         show(run_bench(study, goal=goal, rounds=rounds, measures_disk=disk, place=place, ui=ui))
 
 
@@ -188,12 +188,12 @@ def run(
 ) -> None:
     """Run a declared study."""
     with session(json=json, quiet=quiet, yes=yes) as (ui, show):
-        from pgdyno.flow.place import Place
+        from pgdyno.conduct.workspace import Workspace
         from pgdyno.flow.study import run_study
         from pgdyno.spec.read import read_study
 
         asked = read_study(study)
-        place = Place.make(out=out, home=home, run_as=run_as)
+        place = Workspace.make(out=out, home=home, run_as=run_as)
         # Who declares the disk asks what becomes of it.
         show(run_study(asked, name=study.stem, place=place, ui=ui, measures_disk=asked.host is not None))
 
@@ -207,11 +207,11 @@ def plan(
 ) -> None:
     """Show a study's steps and minutes without running it."""
     with session(json=json, quiet=False, yes=True) as (_, show):
-        from pgdyno.flow.place import Place
+        from pgdyno.conduct.workspace import Workspace
         from pgdyno.flow.planning import PlanView, view_plan
         from pgdyno.spec.read import read_study
 
-        view: PlanView = view_plan(read_study(study), place=Place.make(out=None, home=home, run_as=None))
+        view: PlanView = view_plan(read_study(study), place=Workspace.make(out=None, home=home, run_as=None))
         show(view)
 
 
@@ -228,10 +228,12 @@ def resume(
 ) -> None:
     """Go on where a study stopped: after Ctrl-C, a failure, a crash or kill -9."""
     with session(json=json, quiet=quiet, yes=yes) as (ui, show):
-        from pgdyno.flow.place import Place
+        from pgdyno.conduct.workspace import Workspace
         from pgdyno.flow.study import find_record, resume_study
 
-        show(resume_study(find_record(record, records), place=Place.make(out=None, home=home, run_as=run_as), ui=ui))
+        show(
+            resume_study(find_record(record, records), place=Workspace.make(out=None, home=home, run_as=run_as), ui=ui)
+        )
 
 
 @app.command(epilog="Example:\n\n`pgdyno report pgdyno-records/20261121-0930-bench`")
@@ -270,7 +272,7 @@ def show(
 def list_records(*, records: RecordsOption = DEFAULT_RECORDS, json: JsonOption = False) -> None:
     """List the records of a folder."""
     with session(json=json, quiet=True, yes=True) as (_, show):
-        from pgdyno.flow.listing import view_records
+        from pgdyno.flow.list import view_records
 
         show(view_records(records))
 
@@ -281,10 +283,10 @@ def clean(
 ) -> None:
     """Remove loaded clusters from pgdyno's home; records stay."""
     with session(json=json, quiet=True, yes=yes) as (ui, show):
+        from pgdyno.conduct.workspace import Workspace
         from pgdyno.flow.clean import clean_home
-        from pgdyno.flow.place import Place
 
-        show(clean_home(Place.make(out=None, home=home, run_as=run_as), ui=ui))
+        show(clean_home(Workspace.make(out=None, home=home, run_as=run_as), ui=ui))
 
 
 @app.command(

@@ -9,7 +9,7 @@ from rich.console import Console, RenderableType
 from rich.markup import escape
 
 from pgdyno.errors import PgdynoError, with_program
-from pgdyno.run.program import program_name
+from pgdyno.run.host.program import program_name
 
 _UNWRAPPED_WIDTH = 200
 

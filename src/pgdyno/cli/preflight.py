@@ -46,7 +46,7 @@ def check(
     """Look for what would spoil a measurement here; exit code 1 when something would."""
     with session(json=json, quiet=True, yes=True) as (_, show):
         from pgdyno.flow.check import ask_default, check_data, check_study
-        from pgdyno.run.home import default_home
+        from pgdyno.run.cluster.home import default_home
         from pgdyno.spec.read import read_study
 
         table = server_table(server=server, bindir=pg_bindir, port=None, settings=settings or [])

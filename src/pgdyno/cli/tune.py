@@ -26,7 +26,7 @@ from pgdyno.errors import SpecError
 from pgdyno.units import parse_in_unit
 
 if TYPE_CHECKING:
-    from pgdyno.flow.tune import Tuned
+    from pgdyno.flow.tune import TuneResult
 
 TUNE_EXAMPLES = (
     "Examples:\n\n`pgdyno tune` · this machine, for a new PostgreSQL\n\n"
@@ -135,10 +135,10 @@ def tune(
     """
     with session(json=json or form == "json", quiet=True, yes=yes) as (ui, show):
         from pgdyno.flow.check import ask_default
-        from pgdyno.flow.tune import Form, Question
+        from pgdyno.flow.tune import Form, TuneRequest
         from pgdyno.flow.tune import tune as derive
-        from pgdyno.run.home import default_home
-        from pgdyno.tune.subject import Wishes
+        from pgdyno.run.cluster.home import default_home
+        from pgdyno.tune.subject import LoadHints
         from pgdyno.tune.types import WorkloadClass
 
         if host is not None and pgdata is not None:
@@ -151,13 +151,13 @@ def tune(
         named = ask_default(
             server_table(server=server, bindir=pg_bindir, port=None, settings=[]), scale=None, clients=None
         ).server
-        question = Question(
+        question = TuneRequest(
             server=named if pgdata is None or server is not None or pg_bindir is not None else None,
             data_dir=pgdata,
             host=host,
             record=record,
             cards=None if disk_card is None else tuple(Path(one) for one in disk_card if one != "none"),
-            wishes=Wishes(
+            wishes=LoadHints(
                 workload=None if workload is None else _choose("--workload", workload, WorkloadClass),
                 dataset_bytes=_read("--dataset", dataset, "B", "20GB"),
                 connections=_check_count("--connections", connections),
@@ -173,7 +173,7 @@ def tune(
         if apply:
             from pgdyno.flow.apply import apply as apply_settings
 
-            def show_first(tuned: Tuned) -> None:
+            def show_first(tuned: TuneResult) -> None:
                 if not json:
                     ui.console.print(tuned.to_terminal())
 

@@ -10,15 +10,15 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from pgdyno.analyse.bottleneck_signs import Signs, read_signs
-from pgdyno.analyse.bottleneck_thresholds import THRESHOLDS
-from pgdyno.analyse.chart_kind import ChartKind
-from pgdyno.analyse.time_share import Bottleneck, Certainty, Resource
+from pgdyno.analyse.bottleneck.signs import Signs, read_signs
+from pgdyno.analyse.bottleneck.thresholds import THRESHOLDS
+from pgdyno.analyse.bottleneck.time_share import Bottleneck, Certainty, Resource
+from pgdyno.analyse.comparison.verdict import VerdictKind
+from pgdyno.analyse.trial.chart_kind import ChartKind
 from pgdyno.analyse.types import StudyAnalysis, TrialAnalysis, WorkloadAnalysis
-from pgdyno.analyse.verdict import VerdictKind
 from pgdyno.explain.finding import Finding, Rival, Severity
 from pgdyno.explain.intervention import Intervention, choose_intervention
-from pgdyno.plan.experiment import Arm
+from pgdyno.plan.experiment import Variant
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.types import StudyRecord
 
@@ -91,7 +91,7 @@ def find_bottlenecks(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[F
 
 def _explain(record: StudyRecord, workload: WorkloadAnalysis, found: Bottleneck) -> Finding:
     trial = _find_trial(workload, found)
-    intervention = choose_intervention(found, record, load=workload.load, arm=_find_arm(record, trial))
+    intervention = choose_intervention(found, record, load=workload.load, variant=_find_variant(record, trial))
     signs = None if trial is None else read_signs(record, workload.load, trial)
     others_ratio = None if signs is None else signs.others_ratio
     gain = None if signs is None or found.share is None else _bound_gain(found, signs)
@@ -119,10 +119,10 @@ def _find_trial(workload: WorkloadAnalysis, found: Bottleneck) -> TrialAnalysis 
     return next(own, workload.representative)
 
 
-def _find_arm(record: StudyRecord, trial: TrialAnalysis | None) -> Arm | None:
-    if record.plan.experiment is None or trial is None or len(trial.record.planned.arms) != 1:
+def _find_variant(record: StudyRecord, trial: TrialAnalysis | None) -> Variant | None:
+    if record.plan.experiment is None or trial is None or len(trial.record.planned.variants) != 1:
         return None
-    return record.plan.experiment.find_arm(trial.record.planned.arms[0])
+    return record.plan.experiment.find_variant(trial.record.planned.variants[0])
 
 
 def _claim(found: Bottleneck) -> str:

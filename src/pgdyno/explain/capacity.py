@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pgdyno.analyse.capacity import Bound, BoundKind, Capacity, Standing
-from pgdyno.analyse.chart_kind import ChartKind
+from pgdyno.analyse.bottleneck.time_share import Certainty
+from pgdyno.analyse.capacity.types import Bound, BoundKind, BoundState, Capacity
 from pgdyno.analyse.estimate import USEFUL_FACTOR, Estimate, is_too_wide
-from pgdyno.analyse.time_share import Certainty
+from pgdyno.analyse.trial.chart_kind import ChartKind
 from pgdyno.analyse.types import StudyAnalysis
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.record.types import StudyRecord
@@ -93,17 +93,17 @@ _OF_IDLE = (
     " is idle."
 )
 _WHY = {
-    Standing.AT_BOUND: "A load near such a bound waits in line for it, and more clients only lengthen the line.",
-    Standing.HELD: "Locks, latencies or the network hold it: more hardware of the kinds that are not used up would not help.",
-    Standing.BELOW: "Too few clients, locks or latencies kept it from there: a bound is the most that could be had, and no promise.",
-    Standing.UNKNOWN: "",
+    BoundState.AT_BOUND: "A load near such a bound waits in line for it, and more clients only lengthen the line.",
+    BoundState.HELD: "Locks, latencies or the network hold it: more hardware of the kinds that are not used up would not help.",
+    BoundState.BELOW: "Too few clients, locks or latencies kept it from there: a bound is the most that could be had, and no promise.",
+    BoundState.UNKNOWN: "",
 }
 
 
 def _why(capacity: Capacity, binding: Bound) -> str:
     if binding.others_ratio:
         return _BESIDE_OTHERS
-    if binding.kind is BoundKind.FLUSHES and capacity.standing is Standing.AT_BOUND:
+    if binding.kind is BoundKind.FLUSHES and capacity.standing is BoundState.AT_BOUND:
         return "Commits wait for flushes that they share: more clients share each of them, until something else ends first."
     eased = _OF_IDLE if binding.idle_ratio > _IDLE_RATIO else ""
     return f"{_WHY[capacity.standing]}{eased}"
@@ -117,9 +117,9 @@ def _claim(capacity: Capacity, binding: Bound) -> str:
         return (
             f"It used {used} of {noun}{at_clients}, the first limit; how many TPS that allows, more trials would tell."
         )
-    if capacity.standing is Standing.HELD:
+    if capacity.standing is BoundState.HELD:
         return f"It stops at {_number(capacity.peak.value)} TPS with nothing used up: that is {used} of {limit}."
-    if capacity.standing is Standing.AT_BOUND:
+    if capacity.standing is BoundState.AT_BOUND:
         return f"It is near its ceiling: {used} of {limit}."
     if binding.idle_ratio > _IDLE_RATIO and binding.tps.low is not None:
         ends = f"{_number(binding.tps.low)} to {_number(binding.tps.high)} TPS"
@@ -160,7 +160,7 @@ def _advise(capacity: Capacity, binding: Bound) -> str:
         return "Stop what else uses the CPUs, or move it elsewhere, before buying any."
     # Where nobody saw who used them, more of them may be for others.
     is_blind = binding.kind is BoundKind.CPU and binding.others_ratio is None
-    if capacity.standing is not Standing.AT_BOUND or is_blind:
+    if capacity.standing is not BoundState.AT_BOUND or is_blind:
         return ""
     return _ADVICE.get(binding.kind, _DISK_ADVICE)
 

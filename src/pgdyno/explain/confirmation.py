@@ -13,12 +13,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from pgdyno.analyse.comparison import Comparison
-from pgdyno.analyse.time_share import Bottleneck, Certainty, Resource
+from pgdyno.analyse.bottleneck.time_share import Bottleneck, Certainty, Resource
+from pgdyno.analyse.comparison.answers import Comparison
+from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
 from pgdyno.analyse.types import StudyAnalysis, WorkloadAnalysis
-from pgdyno.analyse.verdict import Verdict, VerdictKind
 from pgdyno.explain.bottleneck import LIMITS
-from pgdyno.explain.comparison_doubts import describe_change
+from pgdyno.explain.doubts.comparison import describe_change
 from pgdyno.explain.finding import Finding
 from pgdyno.record.confirmation import Confirmation
 
@@ -27,7 +27,7 @@ _COMMAND_END = "`: "
 _EQUIVALENT = VerdictKind.EQUIVALENT.value
 
 
-class Outcome(enum.Enum):
+class ConfirmationOutcome(enum.Enum):
     """What an experiment says of what was taken for a bottleneck."""
 
     PROVEN = "proven"
@@ -44,7 +44,7 @@ class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
     place: str
     """Its record, as a user would type it."""
     verdict: Verdict
-    outcome: Outcome
+    outcome: ConfirmationOutcome
 
     @property
     def change(self) -> str:
@@ -64,10 +64,10 @@ class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
         asked = self.asked
         what_if = ", a what-if that gives up durability" if asked.is_what_if else ""
         said = {
-            Outcome.PROVEN: "so it does limit this load",
-            Outcome.FITS: "which fits, and would with some other limits, too",
-            Outcome.REFUTED: f"so it does not limit this load{self._wanted}",
-            Outcome.OPEN: "which settles nothing yet",
+            ConfirmationOutcome.PROVEN: "so it does limit this load",
+            ConfirmationOutcome.FITS: "which fits, and would with some other limits, too",
+            ConfirmationOutcome.REFUTED: f"so it does not limit this load{self._wanted}",
+            ConfirmationOutcome.OPEN: "which settles nothing yet",
         }[self.outcome]
         return (
             f"tried for {asked.resource}: {asked.changed} in place of {asked.reference}{what_if}: {self.change}, {said}"
@@ -87,25 +87,25 @@ def judge_confirmation(asked: Confirmation, comparison: Comparison, *, place: st
         return None
     # What tells two identical variants apart proves nothing.
     is_loud = noise is not None and noise.verdict.kind in {VerdictKind.FASTER, VerdictKind.SLOWER}
-    outcome = Outcome.OPEN if is_loud else _judge(asked, question.verdict)
+    outcome = ConfirmationOutcome.OPEN if is_loud else _judge(asked, question.verdict)
     return Confirmed(asked=asked, place=place, verdict=question.verdict, outcome=outcome)
 
 
-def _judge(asked: Confirmation, verdict: Verdict) -> Outcome:
+def _judge(asked: Confirmation, verdict: Verdict) -> ConfirmationOutcome:
     kind = verdict.kind
     if not verdict.is_decided:
-        return Outcome.OPEN
+        return ConfirmationOutcome.OPEN
     if not asked.is_specific:
         # That less of a load does even more says so all the more.
         is_so = kind.value == asked.expects or (asked.expects == _EQUIVALENT and kind is VerdictKind.FASTER)
-        return Outcome.FITS if is_so else Outcome.OPEN
+        return ConfirmationOutcome.FITS if is_so else ConfirmationOutcome.OPEN
     if kind.value != asked.expects:
-        return Outcome.REFUTED
+        return ConfirmationOutcome.REFUTED
     ends = sorted(abs(end) for end in (verdict.low_ratio, verdict.high_ratio) if end is not None)
     least = max(asked.least_ratio, verdict.delta_ratio)
     if not ends or ends[-1] < least:
-        return Outcome.REFUTED if ends else Outcome.OPEN
-    return Outcome.PROVEN if ends[0] >= least else Outcome.OPEN
+        return ConfirmationOutcome.REFUTED if ends else ConfirmationOutcome.OPEN
+    return ConfirmationOutcome.PROVEN if ends[0] >= least else ConfirmationOutcome.OPEN
 
 
 def confirm_analysis(analysis: StudyAnalysis, confirmed: Iterable[Confirmed]) -> StudyAnalysis:
@@ -151,15 +151,15 @@ def _confirm_workload(workload: WorkloadAnalysis, latest: Mapping[str, Confirmed
 def _confirm_bottleneck(bottleneck: Bottleneck, one: Confirmed) -> Bottleneck:
     evidence = (one.sentence, *bottleneck.evidence)
     match one.outcome:
-        case Outcome.PROVEN:
+        case ConfirmationOutcome.PROVEN:
             return msgspec.structs.replace(bottleneck, certainty=Certainty.PROVEN, evidence=evidence)
-        case Outcome.FITS:
+        case ConfirmationOutcome.FITS:
             return msgspec.structs.replace(bottleneck, certainty=Certainty.STRONG, evidence=evidence)
-        case Outcome.REFUTED:
+        case ConfirmationOutcome.REFUTED:
             return msgspec.structs.replace(
                 bottleneck, resource=Resource.UNKNOWN, certainty=Certainty.UNKNOWN, evidence=evidence, share=None
             )
-        case Outcome.OPEN:
+        case ConfirmationOutcome.OPEN:
             return msgspec.structs.replace(bottleneck, evidence=evidence)
 
 
@@ -174,7 +174,7 @@ def _confirm_finding(finding: Finding, one: Confirmed | None, record_dir: str, *
         return msgspec.structs.replace(finding, confirm=f"`{shlex.join(words)}`: {expected}")
     # Nothing is left that this experiment would settle.
     finding = msgspec.structs.replace(finding, confirm="")
-    if one is None or one.outcome not in {Outcome.PROVEN, Outcome.FITS}:
+    if one is None or one.outcome not in {ConfirmationOutcome.PROVEN, ConfirmationOutcome.FITS}:
         return finding
     # That giving up durability, or that fewer clients do as much, is nothing gained.
     if one.verdict.kind is not VerdictKind.FASTER or one.asked.is_what_if:

@@ -6,8 +6,8 @@ import enum
 
 import msgspec
 
-from pgdyno.analyse.chart_kind import ChartKind
-from pgdyno.analyse.time_share import Certainty
+from pgdyno.analyse.bottleneck.time_share import Certainty
+from pgdyno.analyse.trial.chart_kind import ChartKind
 
 
 class Severity(enum.Enum):

@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from pgdyno.analyse.time_share import Bottleneck, Resource
-from pgdyno.analyse.verdict import VerdictKind
-from pgdyno.plan.experiment import Arm
+from pgdyno.analyse.bottleneck.time_share import Bottleneck, Resource
+from pgdyno.analyse.comparison.verdict import VerdictKind
+from pgdyno.plan.experiment import Variant
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.types import StudyRecord
 from pgdyno.spec.study import BUILTIN_SCRIPTS, ServerKind, ServerSpec
@@ -53,7 +53,7 @@ class Intervention(msgspec.Struct, frozen=True, kw_only=True):
     """As one would type it; empty for a load of several scripts, which no options can say."""
 
     @property
-    def arms(self) -> tuple[dict[str, SettingValue], dict[str, SettingValue]]:
+    def variants(self) -> tuple[dict[str, SettingValue], dict[str, SettingValue]]:
         """What each variant sets, as `spec.variant.make_variant` takes it."""
         return {self.varied: self.levels[0]}, {self.varied: self.levels[1]}
 
@@ -76,7 +76,7 @@ class _Base(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def choose_intervention(
-    bottleneck: Bottleneck, record: StudyRecord, *, load: PlannedWorkload, arm: Arm | None = None
+    bottleneck: Bottleneck, record: StudyRecord, *, load: PlannedWorkload, variant: Variant | None = None
 ) -> Intervention | None:
     """What would confirm a bottleneck; None where nothing would.
 
@@ -84,13 +84,13 @@ def choose_intervention(
         bottleneck: Of a load.
         record: Of its study.
         load: Which one.
-        arm: The variant that it ran under, in a comparison.
+        variant: The variant that it ran under, in a comparison.
     """
     base = _Base(
         record=record,
         load=load,
-        server=record.study.server if arm is None else arm.server,
-        scale=record.plan.scale if arm is None or arm.scale is None else arm.scale,
+        server=record.study.server if variant is None else variant.server,
+        scale=record.plan.scale if variant is None or variant.scale is None else variant.scale,
     )
     choose = _CHOICES.get(bottleneck.resource)
     chosen = None if choose is None or load.rate_tps is not None else choose(base)

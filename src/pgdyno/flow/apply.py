@@ -8,14 +8,14 @@ import msgspec
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from pgdyno.conduct.ui import Ui
 from pgdyno.errors import InterruptedStudyError, SpecError, with_program
-from pgdyno.flow.tune import Form, Question, Tuned, tune
-from pgdyno.flow.ui import Ui
+from pgdyno.flow.tune import Form, TuneRequest, TuneResult, tune
 from pgdyno.report.paragraph import Paragraph
 from pgdyno.report.tuning import list_changes
-from pgdyno.run.apply import Applied, apply_tuning
-from pgdyno.run.apply_look import Prepared, find_named_server, prepare_apply
-from pgdyno.run.program import program_name
+from pgdyno.run.change.apply import Applied, apply_tuning
+from pgdyno.run.change.prepare_apply import Prepared, find_named_server, prepare_apply
+from pgdyno.run.host.program import program_name
 from pgdyno.tune.types import Target
 
 
@@ -46,7 +46,7 @@ class AppliedTuning(msgspec.Struct, frozen=True, kw_only=True):
         return Group(*lines)
 
 
-def apply(question: Question, *, may_restart: bool, ui: Ui, show: Callable[[Tuned], None]) -> AppliedTuning:
+def apply(question: TuneRequest, *, may_restart: bool, ui: Ui, show: Callable[[TuneResult], None]) -> AppliedTuning:
     """Derive, show what changes, ask, and apply it; or leave everything as it is.
 
     Args:
@@ -83,7 +83,7 @@ def apply(question: Question, *, may_restart: bool, ui: Ui, show: Callable[[Tune
     return AppliedTuning(applied=applied, was_running=prepared.running is not None, advice_count=advice)
 
 
-def _prepare(question: Question, tuned: Tuned) -> Prepared:
+def _prepare(question: TuneRequest, tuned: TuneResult) -> Prepared:
     """What is not in force yet, ready to be applied."""
     values: dict[Target, dict[str, str]] = {target: {} for target in Target}
     for change in list_changes(tuned.view):

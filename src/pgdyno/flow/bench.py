@@ -12,12 +12,12 @@ from pathlib import Path
 
 import msgspec
 
+from pgdyno.conduct.ui import Ui
+from pgdyno.conduct.workspace import Workspace
 from pgdyno.errors import SpecError
-from pgdyno.flow.place import Place
-from pgdyno.flow.proving import add_variants
+from pgdyno.flow.derived_variants import add_variants
 from pgdyno.flow.report import StudyReport
 from pgdyno.flow.study import Ready, run_study
-from pgdyno.flow.ui import Ui
 from pgdyno.plan.minutes import Budget
 from pgdyno.record.tuned import Tuned
 from pgdyno.spec.read import make_study
@@ -70,7 +70,7 @@ _QUESTIONS = {
 
 
 def bench(
-    study: Study, *, goal: Goal, rounds: int | None = None, measures_disk: bool = False, place: Place, ui: Ui
+    study: Study, *, goal: Goal, rounds: int | None = None, measures_disk: bool = False, place: Workspace, ui: Ui
 ) -> StudyReport:
     """Run the main job: check, disk card, derive, load, trials of stock and derived, sweep over clients, report.
 

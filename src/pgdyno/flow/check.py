@@ -10,22 +10,22 @@ from rich.console import RenderableType
 
 from pgdyno.errors import ExitCode, HostError, PgdynoError, SpecError, with_program
 from pgdyno.explain.finding import Finding, Severity
-from pgdyno.explain.preflight import DEFAULT_HORIZON_S, find_obstacles, would_spoil
-from pgdyno.explain.preflight_server import effective_settings
-from pgdyno.explain.scene import IntendedLoad, Intent
+from pgdyno.explain.preflight.rule_input import IntendedLoad, Intent
+from pgdyno.explain.preflight.rules import DEFAULT_HORIZON_S, find_obstacles, would_spoil
+from pgdyno.explain.preflight.server import effective_settings
 from pgdyno.facts.gucs import is_custom_name
 from pgdyno.plan.experiment import reference_server
 from pgdyno.plan.loads import default_clients
 from pgdyno.plan.plan import Machine, Plan, plan_study
-from pgdyno.record.preflight import PreflightFacts, ServerLook, ServerOrigin, Unseen
+from pgdyno.record.machine.preflight import PreflightFacts, ServerLook, ServerOrigin, Unseen
 from pgdyno.record.types import HostFacts, ServerFacts
-from pgdyno.run.data_folder import DataFolder, find_meant_folder
-from pgdyno.run.installation import Installation, read_named_facts
-from pgdyno.run.preflight_facts import Subject, read_preflight
-from pgdyno.run.process import ServerUser, find_server_user
-from pgdyno.run.program import program_name
-from pgdyno.run.server_data import look_at_server_and_data
-from pgdyno.run.settings_check import HUGE_PAGES_COUNT, count_huge_pages
+from pgdyno.run.cluster.installation import Installation, read_named_facts
+from pgdyno.run.cluster.settings_check import HUGE_PAGES_COUNT, count_huge_pages
+from pgdyno.run.given.data import look_at_server_and_data
+from pgdyno.run.given.data_folder import DataFolder, find_meant_folder
+from pgdyno.run.host.preflight import PreflightSubject, read_preflight
+from pgdyno.run.host.process import ServerUser, find_server_user
+from pgdyno.run.host.program import program_name
 from pgdyno.spec.read import make_study
 from pgdyno.spec.setting import find_setting, read_setting
 from pgdyno.spec.study import BUILTIN_SCRIPTS, ServerSpec, Study
@@ -98,7 +98,7 @@ def check_study(study: Study, *, home: Path, is_planned: bool) -> Check:
     if isinstance(refusal, SpecError):
         raise refusal
     there = existing(home)
-    subject = Subject(
+    subject = PreflightSubject(
         data_dir=there,
         wal_dir=there,
         home=home,
@@ -118,7 +118,7 @@ def check_study(study: Study, *, home: Path, is_planned: bool) -> Check:
     named = f"PostgreSQL {programs.version}, not started"
     try:
         if study.server.port is not None:
-            from pgdyno.run.server import check_port  # noqa: PLC0415 - only who names a port waits for its libraries
+            from pgdyno.run.cluster.server import check_port  # noqa: PLC0415 - only who names a port waits for its libraries
 
             check_port(study.server.port)
         intent = intent_of(plan_study(study, machine))
@@ -145,7 +145,7 @@ def check_data(path: Path, *, named: ServerSpec | None, scale: int | None = None
     folder, programs = find_meant_folder(path, named)
     has_load = scale is not None or clients is not None
     look, unseen = look_at_server_and_data(folder, wants_branches=has_load)
-    subject = Subject(
+    subject = PreflightSubject(
         data_dir=folder.path,
         wal_dir=folder.path / "pg_wal",
         bindir=folder.bindir,
@@ -196,11 +196,11 @@ def look_at_planned(
 
 def intent_of(plan: Plan) -> Intent:
     """What a plan is going to do, as the rules ask for it."""
-    arms = plan.experiment.arms if plan.experiment else ()
+    variants = plan.experiment.variants if plan.experiment else ()
     loads = {
-        (workload.name, arm.clients or workload.clients, arm.scale or plan.scale): workload
+        (workload.name, variant.clients or workload.clients, variant.scale or plan.scale): workload
         for workload in plan.workloads
-        for arm in arms
+        for variant in variants
     } or {(workload.name, workload.clients, plan.scale): workload for workload in plan.workloads}
     return Intent(
         horizon_s=plan.predicted_s,

@@ -6,12 +6,12 @@ import msgspec
 from rich.console import RenderableType
 from rich.text import Text
 
+from pgdyno.conduct.ui import Ui
+from pgdyno.conduct.workspace import Workspace
 from pgdyno.errors import SpecError
-from pgdyno.flow.place import Place
-from pgdyno.flow.ui import Ui
-from pgdyno.run.home import open_home
-from pgdyno.run.process import find_server_user
-from pgdyno.run.template import remove_template
+from pgdyno.run.cluster.home import open_home
+from pgdyno.run.cluster.template import remove_template
+from pgdyno.run.host.process import find_server_user
 from pgdyno.units import format_bytes
 
 
@@ -35,7 +35,7 @@ class Cleaned(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def clean_home(place: Place, *, ui: Ui) -> Cleaned:
+def clean_home(place: Workspace, *, ui: Ui) -> Cleaned:
     """Remove every loaded cluster of a home, after asking."""
     with open_home(place.home, find_server_user(place.run_as)) as home:
         templates = sorted(home.templates.iterdir())

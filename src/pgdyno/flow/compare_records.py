@@ -14,17 +14,18 @@ import msgspec
 from rich.console import RenderableType
 
 from pgdyno.analyse.estimate import Estimate, exactly
-from pgdyno.analyse.record_sides import Side, list_sides
-from pgdyno.analyse.records_comparison import RecordComparison, compare_records
+from pgdyno.analyse.records.comparison import RecordComparison, compare_records
+from pgdyno.analyse.records.sides import Side, list_sides
 from pgdyno.errors import ExitCode, HostError, SpecError
 from pgdyno.explain.finding import Severity
-from pgdyno.explain.preflight_doubts import find_preflight_doubts
+from pgdyno.explain.preflight.study import find_preflight_doubts
 from pgdyno.flow.report import compose_report
-from pgdyno.record.store import RecordStore, open_record, write_durably
+from pgdyno.record.durable import write_durably
+from pgdyno.record.store import RecordStore, open_record
 from pgdyno.record.types import StudyRecord
 from pgdyno.report.input import ReportInput
 from pgdyno.report.records import NamedRecord
-from pgdyno.run.cache import keep_text
+from pgdyno.run.host.cache import keep_text
 
 _FORMS = (".html", ".md", ".json")
 

@@ -13,27 +13,33 @@ from pathlib import Path
 
 import msgspec
 
-from pgdyno import __version__
+from pgdyno.conduct.disk_card import DiskJobs, take_card
+from pgdyno.conduct.ui import Ui
 from pgdyno.errors import HostError, InterruptedStudyError, SpecError, StepFailedError
-from pgdyno.flow.disk_view import DiskResult, declare, read_declared, view_card
-from pgdyno.flow.ui import Ui
-from pgdyno.plan.disk import FLUSH_TESTS, DiskPlan, make_disk_plan
-from pgdyno.record.disk_card import DiskCard, Machine, find_kept_card, keep_card, name_card, write_beside, write_card
-from pgdyno.record.tunables import Tunables
+from pgdyno.flow.disk_view import DiskResult, read_declared, view_card
+from pgdyno.plan.disk import FLUSH_TESTS, make_disk_plan
+from pgdyno.record.device.disk_card import (
+    DiskCard,
+    declare,
+    find_kept_card,
+    keep_card,
+    name_card,
+    write_beside,
+    write_card,
+)
 from pgdyno.report.disk_markdown import render_card_markdown
-from pgdyno.run.clock import local_now, monotonic_s
-from pgdyno.run.disk_bench import DiskTools, find_neighbours, measure_disk
-from pgdyno.run.fio import find_fio, install_fio
-from pgdyno.run.home import open_home
-from pgdyno.run.installation import read_named_facts, read_server_facts
-from pgdyno.run.process import find_server_user
-from pgdyno.run.tunables import find_room_bytes, read_sysctls, read_tunables
+from pgdyno.run.cluster.home import open_home
+from pgdyno.run.cluster.installation import read_named_facts
+from pgdyno.run.device.disk_bench import DiskTools, find_neighbours
+from pgdyno.run.device.fio import find_fio, install_fio
+from pgdyno.run.host.clock import local_now
+from pgdyno.run.host.process import find_server_user
+from pgdyno.run.host.tunables import find_room_bytes, read_tunables
 from pgdyno.spec.study import ServerSpec
 from pgdyno.units import format_bytes
 
 CARDS = Path("pgdyno-disks")
 _SUFFIX, _PAGE_SUFFIX = ".json", ".md"
-_BOOT_ID = "kernel.random.boot_id"
 # Past this, a person is asked first.
 _ASK_ABOVE_S = 600.0
 
@@ -97,80 +103,12 @@ def measure_disks(question: DiskQuestion, ui: Ui) -> DiskResult:
     return DiskResult(views=views)
 
 
-class DiskJobs(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be measured of a path, on the machine as it is."""
-
-    path: Path
-    machine: Tunables
-    plan: DiskPlan
-
-
-def take_card(jobs: DiskJobs, tools: DiskTools, *, ui: Ui, now: dt.datetime, title: str = "") -> DiskCard:
-    """Measure a path.
-
-    Args:
-        jobs: What is to be measured.
-        tools: With what.
-        ui: Told of each step.
-        now: When it begins.
-        title: What the title of each step begins with.
-
-    Raises:
-        HostError: The folder cannot be used.
-        StepFailedError: The file cannot be laid out.
-    """
-    began_s = monotonic_s()
-    steps = _Steps(ui, title)
-    seen = measure_disk(jobs.path, jobs.plan, tools, on_step=steps.begin, on_activity=ui.show_activity)
-    steps.end()
-    host = jobs.machine.host
-    return DiskCard(
-        pgdyno_version=__version__,
-        made_at=now,
-        name=str(jobs.path),
-        path=str(jobs.path),
-        machine=Machine(
-            hostname=platform.node(),
-            cpu_model=host.cpu_model,
-            cpu_count=host.cpu_count,
-            memory_bytes=host.memory_bytes,
-            kernel=host.kernel,
-            boot_id=read_sysctls([_BOOT_ID]).get(_BOOT_ID),
-        ),
-        look=jobs.machine.disk,
-        took_s=monotonic_s() - began_s,
-        **{**msgspec.structs.asdict(seen), "tools": {**seen.tools, **_name_server(tools)}},
-    )
-
-
 def _say_better(card: DiskCard, home: Path, now: dt.datetime, ui: Ui) -> None:
     """Say so where `tune` and `bench` go on with an older card, because it knows more."""
     kept = None if card.look is None else find_kept_card([home], card.look, now=now)
     if kept is not None and kept[0].scope > card.scope:
         better = f"{kept[0].made_at:%Y-%m-%d %H:%M}, {kept[1]}"
         ui.say(f"tune and bench go on with the card that measured more ({better}); without --quick it is made anew")
-
-
-def _name_server(tools: DiskTools) -> dict[str, str]:
-    return {} if tools.bindir is None else {"PostgreSQL": read_server_facts(tools.bindir).version.split()[0]}
-
-
-class _Steps:
-    """Steps that end when the next one begins."""
-
-    def __init__(self, ui: Ui, title: str) -> None:
-        self._ui, self._title = ui, title
-        self._is_open = False
-
-    def begin(self, title: str, predicted_s: float) -> None:
-        self.end()
-        self._ui.begin_step(f"{self._title}{title}", predicted_s=predicted_s)
-        self._is_open = True
-
-    def end(self) -> None:
-        if self._is_open:
-            self._ui.end_step("")
-        self._is_open = False
 
 
 def check_paths(paths: Sequence[Path]) -> list[Path]:

@@ -8,12 +8,12 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.errors import SpecError
-from pgdyno.record.disk_card import DiskCard, find_kept_card, read_card
-from pgdyno.record.tunables import Tunables
-from pgdyno.run.clock import local_now
-from pgdyno.run.home import homes_to_read
-from pgdyno.tune.card_disk import clock_of, with_card
-from pgdyno.tune.types import Subject
+from pgdyno.record.device.disk_card import DiskCard, find_kept_card, read_card
+from pgdyno.record.machine.tunables import Tunables
+from pgdyno.run.cluster.home import homes_to_read
+from pgdyno.run.host.clock import local_now
+from pgdyno.tune.disk.card import clock_of, with_card
+from pgdyno.tune.types import TuningSubject
 
 _Found = tuple[DiskCard, Path]
 
@@ -52,7 +52,7 @@ def find_cards(home: Path, machine: Tunables) -> DiskCards:
     )
 
 
-def with_cards(subject: Subject, cards: DiskCards, *, is_here: bool) -> Subject:
+def with_cards(subject: TuningSubject, cards: DiskCards, *, is_here: bool) -> TuningSubject:
     """A subject with what its disks' cards have measured.
 
     Args:

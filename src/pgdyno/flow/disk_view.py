@@ -9,19 +9,19 @@ import msgspec
 from rich.console import RenderableType
 
 from pgdyno import __version__
-from pgdyno.analyse.disk_card import estimate_card
-from pgdyno.analyse.disk_comparison import Difference, compare_entries
-from pgdyno.analyse.disk_efficiency import ceilings_of, declared_entries, hold_against, instance_limits_of
-from pgdyno.analyse.disk_entries import list_entries
+from pgdyno.analyse.disk.card import estimate_card
+from pgdyno.analyse.disk.comparison import DiskDifference, compare_entries
+from pgdyno.analyse.disk.efficiency import ceilings_of, declared_entries, hold_against, instance_limits_of
+from pgdyno.analyse.disk.entries import list_entries
 from pgdyno.errors import ExitCode, SpecError, with_program
-from pgdyno.explain.disk_doubts import find_disk_doubts
-from pgdyno.explain.disk_scene import DiskScene
+from pgdyno.explain.disk.doubts import find_disk_doubts
+from pgdyno.explain.disk.rule_input import DiskRuleInput
 from pgdyno.explain.finding import Severity
 from pgdyno.facts.instances import find_instance
-from pgdyno.record.disk_card import DiskCard, read_card
+from pgdyno.record.device.disk_card import DiskCard, declare, read_card
 from pgdyno.report.disk import CardView
-from pgdyno.run.clock import local_now
-from pgdyno.run.program import program_name
+from pgdyno.run.host.clock import local_now
+from pgdyno.run.host.program import program_name
 from pgdyno.spec.host import HostSpec, read_host
 
 _HOST_FILE = ".toml"
@@ -68,7 +68,7 @@ class DiskComparison(msgspec.Struct, frozen=True, kw_only=True):
 
         return render_comparison(self.views, self._differences())
 
-    def _differences(self) -> tuple[Difference, ...]:
+    def _differences(self) -> tuple[DiskDifference, ...]:
         return compare_entries([view.entries for view in self.views])
 
 
@@ -133,7 +133,7 @@ def view_card(card: DiskCard, *, file: Path | None = None, beside: Sequence[Disk
     figures = estimate_card(card)
     entries, ceilings = list_entries(card, figures), ceilings_of(card)
     held = hold_against(entries, ceilings) if ceilings is not None else ()
-    scene = DiskScene(card=card, figures=figures, entries=entries, efficiencies=held, beside=tuple(beside))
+    scene = DiskRuleInput(card=card, figures=figures, entries=entries, efficiencies=held, beside=tuple(beside))
     program = program_name()
     return CardView(
         card=card,
@@ -148,14 +148,6 @@ def view_card(card: DiskCard, *, file: Path | None = None, beside: Sequence[Disk
         ),
         file=None if file is None else str(file),
     )
-
-
-def declare(card: DiskCard, host: HostSpec | None, place: int) -> DiskCard:
-    """A card with what a host declares of its disk: the data's for the first of several, the WAL's for the others."""
-    if host is None:
-        return card
-    disk = (host.wal_disk or host.disk) if place else host.disk
-    return msgspec.structs.replace(card, host=host, declared=disk, instance=host.instance)
 
 
 def read_declared(host: str | None) -> HostSpec | None:

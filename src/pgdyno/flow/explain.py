@@ -14,25 +14,25 @@ from pathlib import Path
 import msgspec
 from rich.console import RenderableType
 
-from pgdyno.analyse.capacity_projection import project_disk
-from pgdyno.analyse.disk_join import find_limits
+from pgdyno.analyse.capacity.projection import project_disk
+from pgdyno.analyse.disk.demand import find_limits
 from pgdyno.analyse.types import WorkloadAnalysis
+from pgdyno.conduct.ui import Ui
+from pgdyno.conduct.workspace import Workspace
 from pgdyno.errors import InterruptedStudyError, SpecError
 from pgdyno.explain.bottleneck import LIMITS
 from pgdyno.explain.intervention import Intervention, choose_intervention
-from pgdyno.flow.place import Place
 from pgdyno.flow.report import compose_report, write_reports
 from pgdyno.flow.study import Ready, check_same, run_study
-from pgdyno.flow.ui import Ui
-from pgdyno.plan.experiment import Arm
+from pgdyno.plan.experiment import Variant
 from pgdyno.plan.plan import plan_study
 from pgdyno.record.confirmation import Confirmation, add_confirmation
-from pgdyno.record.disk_card import read_card
+from pgdyno.record.device.disk_card import read_card
 from pgdyno.record.store import STUDY_FILE, RecordStore
 from pgdyno.record.tuned import Tuned
 from pgdyno.record.types import StudyRecord
 from pgdyno.report.input import ReportInput
-from pgdyno.run.clock import local_now
+from pgdyno.run.host.clock import local_now
 from pgdyno.spec.read import read_study
 from pgdyno.spec.study import Study, TrialsSpec
 from pgdyno.spec.table import SettingValue
@@ -66,7 +66,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         return render_explanation(self.report, change=self.change)
 
 
-class Wishes(msgspec.Struct, frozen=True, kw_only=True):
+class ConfirmOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What a user says of an experiment."""
 
     minutes: float | None
@@ -80,7 +80,7 @@ class _Subject(msgspec.Struct, frozen=True, kw_only=True):
 
     workload: WorkloadAnalysis
     resource: str
-    arm: Arm | None
+    variant: Variant | None
     intervention: Intervention
     least_ratio: float
     """By how much TPS changes at the least, if it is that."""
@@ -108,7 +108,9 @@ def explain(store: RecordStore, *, disk: Path | None = None) -> Explanation:
     return Explanation(report=msgspec.structs.replace(report, analysis=analysis), change=change)
 
 
-def confirm(store: RecordStore, *, workload: str | None, wishes: Wishes, place: Place, ui: Ui) -> Explanation:
+def confirm(
+    store: RecordStore, *, workload: str | None, wishes: ConfirmOptions, place: Workspace, ui: Ui
+) -> Explanation:
     """Run the experiment that would show what limits a load, write both records' reports, and explain again.
 
     Args:
@@ -141,18 +143,18 @@ def _choose(report: ReportInput, named: str | None) -> _Subject:
         names = ", ".join(one.name for one in analysis.workloads)
         raise SpecError(f"this record has no workload {named}", hint=f"--workload is one of: {names}")
     for workload in found:
-        arms = {arm for trial in workload.trials for arm in trial.record.planned.arms}
-        if workload.bottleneck is None or len(arms) > 1:
+        variants = {variant for trial in workload.trials for variant in trial.record.planned.variants}
+        if workload.bottleneck is None or len(variants) > 1:
             continue
         experiment = record.plan.experiment
-        arm = experiment.find_arm(arms.pop()) if experiment is not None and arms else None
-        intervention = choose_intervention(workload.bottleneck, record, load=workload.load, arm=arm)
+        variant = experiment.find_variant(variants.pop()) if experiment is not None and variants else None
+        intervention = choose_intervention(workload.bottleneck, record, load=workload.load, variant=variant)
         if intervention is not None:
             resource = workload.bottleneck.resource.value
             return _Subject(
                 workload=workload,
                 resource=resource,
-                arm=arm,
+                variant=variant,
                 intervention=intervention,
                 least_ratio=_PART_OF_GAIN * (gains.get(workload.name) or 0.0),
             )
@@ -165,16 +167,16 @@ def _choose(report: ReportInput, named: str | None) -> _Subject:
     )
 
 
-def _compose(store: RecordStore, subject: _Subject, wishes: Wishes) -> Study:
+def _compose(store: RecordStore, subject: _Subject, wishes: ConfirmOptions) -> Study:
     """The load as it was, and the one thing changed."""
-    study, arm, was = read_study(store.path / STUDY_FILE), subject.arm, subject.workload.load
+    study, variant, was = read_study(store.path / STUDY_FILE), subject.variant, subject.workload.load
     asked = next(one for one in study.workload if one.name == was.name)
     load = msgspec.structs.replace(asked, clients=was.clients, threads=was.threads, mode=was.mode)
-    if arm is not None:
-        study = msgspec.structs.replace(study, server=arm.server)
-        if arm.scale is not None:
-            study = msgspec.structs.replace(study, data=msgspec.structs.replace(study.data, scale=arm.scale))
-    variants = tuple(_make_variant(levels, arm) for levels in subject.intervention.arms)
+    if variant is not None:
+        study = msgspec.structs.replace(study, server=variant.server)
+        if variant.scale is not None:
+            study = msgspec.structs.replace(study, data=msgspec.structs.replace(study.data, scale=variant.scale))
+    variants = tuple(_make_variant(levels, variant) for levels in subject.intervention.variants)
     return msgspec.structs.replace(
         study,
         question=f"Does {subject.resource} limit {subject.workload.name}?",
@@ -188,14 +190,14 @@ def _compose(store: RecordStore, subject: _Subject, wishes: Wishes) -> Study:
     )
 
 
-def _make_variant(levels: Mapping[str, SettingValue], arm: Arm | None) -> VariantSpec:
+def _make_variant(levels: Mapping[str, SettingValue], variant: Variant | None) -> VariantSpec:
     made = make_variant(levels)
-    if arm is None or not arm.sysctl:
+    if variant is None or not variant.sysctl:
         return made
-    return msgspec.structs.replace(made, sysctl=dict(arm.sysctl), name=made.title)
+    return msgspec.structs.replace(made, sysctl=dict(variant.sysctl), name=made.title)
 
 
-def _shorten(trials: TrialsSpec, subject: _Subject, wishes: Wishes) -> TrialsSpec:
+def _shorten(trials: TrialsSpec, subject: _Subject, wishes: ConfirmOptions) -> TrialsSpec:
     if wishes.duration is not None:
         try:
             trials = msgspec.structs.replace(trials, duration=wishes.duration)

@@ -8,14 +8,14 @@ from pathlib import Path
 import msgspec
 from rich.console import RenderableType
 
-from pgdyno.analyse.ceiling import InstanceLimits
-from pgdyno.analyse.disk_efficiency import is_own_storage
-from pgdyno.analyse.storage import let_through, limits_of, reckon_ceilings
-from pgdyno.analyse.throttle import throttle
+from pgdyno.analyse.disk.ceiling import InstanceLimits
+from pgdyno.analyse.disk.efficiency import is_own_storage
+from pgdyno.analyse.disk.layout_ceiling import let_through, limits_of, reckon_ceilings
+from pgdyno.analyse.disk.throttle import throttle
 from pgdyno.errors import ExitCode
 from pgdyno.facts.instances import list_instances
 from pgdyno.report.layout import LayoutView, layout_document
-from pgdyno.run.tunables import read_product, read_tunables
+from pgdyno.run.host.tunables import read_product, read_tunables
 from pgdyno.spec.host import DiskSpec, HostSpec
 
 

@@ -8,12 +8,12 @@ import msgspec
 from rich.console import RenderableType
 from rich.table import Table
 
-from pgdyno.flow.place import Place, machine_of
+from pgdyno.conduct.workspace import Workspace, machine_of
 from pgdyno.plan.experiment import reference_server
 from pgdyno.plan.plan import Plan, Step, StepKind, plan_study
 from pgdyno.plan.scaling import plan_scaling
-from pgdyno.run.host import read_host_facts
-from pgdyno.run.installation import read_named_facts
+from pgdyno.run.cluster.installation import read_named_facts
+from pgdyno.run.host.facts import read_host_facts
 from pgdyno.spec.study import Study
 
 
@@ -55,7 +55,7 @@ def _describe_step(plan: Plan, step: Step) -> str:
     return f"{step.trial.number}: {workload.name}, {workload.clients} clients, round {step.trial.round}"
 
 
-def view_plan(study: Study, *, place: Place) -> PlanView:
+def view_plan(study: Study, *, place: Workspace) -> PlanView:
     """What a study would do here."""
     there = next(folder for folder in (place.home, *place.home.parents) if os.access(folder, os.R_OK | os.X_OK))
     major = read_named_facts(reference_server(study)).major

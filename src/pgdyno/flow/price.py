@@ -12,7 +12,7 @@ from pgdyno.errors import SpecError
 from pgdyno.flow.disk_view import read_declared
 from pgdyno.flow.report import compose_report, price_report
 from pgdyno.price.book import PriceBook
-from pgdyno.price.study import Question
+from pgdyno.price.study import PriceOptions
 from pgdyno.price.worth import Load
 from pgdyno.record.store import RecordStore
 from pgdyno.report.price_words import PricedRecord, describe_alarm
@@ -61,13 +61,13 @@ def price_records(
     named = declared * len(stores) if len(declared) == 1 else declared
     return Priced(
         records=tuple(
-            _price_record(store, Question(host=host, book=book, load=load))
+            _price_record(store, PriceOptions(host=host, book=book, load=load))
             for store, host in zip(stores, named, strict=True)
         )
     )
 
 
-def _price_record(store: RecordStore, question: Question) -> PricedRecord:
+def _price_record(store: RecordStore, question: PriceOptions) -> PricedRecord:
     report = compose_report(store).report
     return PricedRecord(
         record_dir=report.record_dir,

@@ -6,30 +6,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 
 import msgspec
 from rich.console import RenderableType
 
-from pgdyno.analyse.capacity_reckoning import find_capacities
-from pgdyno.analyse.disk_join import DiskLimits, find_limits
+from pgdyno.analyse.capacity.estimate import find_capacities
+from pgdyno.analyse.disk.demand import DiskLimits, find_limits
 from pgdyno.analyse.study import analyse_study
 from pgdyno.analyse.types import ScalingStudy, StudyAnalysis
-from pgdyno.errors import HostError, SpecError, with_program
+from pgdyno.conduct.progress import count_trials
+from pgdyno.errors import HostError, InterruptedStudyError, PgdynoError, SpecError, with_program
 from pgdyno.explain.confirmation import Confirmed, confirm_analysis, confirm_findings, judge_confirmation
-from pgdyno.explain.disk_doubts import list_disk_doubts
-from pgdyno.explain.doubts import find_doubts
+from pgdyno.explain.disk.doubts import list_disk_doubts
+from pgdyno.explain.doubts.study import find_doubts
 from pgdyno.explain.explanations import explain_study
 from pgdyno.explain.finding import Finding
 from pgdyno.flow.disk_view import view_card
-from pgdyno.price.study import Question, StudyPrice, price_study
+from pgdyno.price.study import PriceOptions, StudyPrice, price_study
 from pgdyno.record.confirmation import locate, read_confirmations
-from pgdyno.record.disk_card import DiskCard, read_card
-from pgdyno.record.store import HTML_FILE, JSON_FILE, MARKDOWN_FILE, RecordStore, write_durably
+from pgdyno.record.durable import write_durably
+from pgdyno.record.store import HTML_FILE, JSON_FILE, MARKDOWN_FILE, RecordStore
 from pgdyno.record.trial_data import read_trial_data
 from pgdyno.record.types import StudyRecord
 from pgdyno.report.input import ReportInput
 from pgdyno.report.losses import find_workload_losses
-from pgdyno.run.cache import keep_text
+from pgdyno.run.host.cache import keep_text
 
 
 class StudyReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +58,7 @@ def compose_report(store: RecordStore) -> StudyReport:
     Raises:
         SpecError: It holds no trial that ended.
     """
-    card = read_own_card(store)
+    card = store.read_card()
     limits = None if card is None else find_limits(card)
     record, analysis = _analyse(store, limits)
     if analysis is None:
@@ -84,7 +86,7 @@ def compose_report(store: RecordStore) -> StudyReport:
         record_dir=str(store.path),
         disk=disk,
     )
-    return StudyReport(report=msgspec.structs.replace(report, price=price_report(report, Question())))
+    return StudyReport(report=msgspec.structs.replace(report, price=price_report(report, PriceOptions())))
 
 
 def _analyse(store: RecordStore, limits: DiskLimits | None) -> tuple[StudyRecord, StudyAnalysis | None]:
@@ -117,11 +119,11 @@ def _analyse_scaling(store: RecordStore, limits: DiskLimits | None) -> ScalingSt
     record, analysis = _analyse(store, limits)
     if analysis is None:
         return None
-    arm = record.study.variant[0].title if record.study.variant else None
-    return ScalingStudy(record=record, analysis=analysis, arm=arm)
+    variant = record.study.variant[0].title if record.study.variant else None
+    return ScalingStudy(record=record, analysis=analysis, variant=variant)
 
 
-def price_report(report: ReportInput, question: Question) -> StudyPrice:
+def price_report(report: ReportInput, question: PriceOptions) -> StudyPrice:
     """What the machine of a report and its transactions cost."""
     losses = {workload.name: find_workload_losses(report, workload) for workload in report.analysis.workloads}
     return price_study(report.record, report.analysis, question, losses=losses)
@@ -135,18 +137,6 @@ def _with_program(findings: Iterable[Finding], program: str) -> tuple[Finding, .
         )
         for one in findings
     )
-
-
-def read_own_card(store: RecordStore) -> DiskCard | None:
-    """The card of the data's disk that a record holds; None where it has none.
-
-    Raises:
-        SpecError: It is damaged, or a newer pgdyno wrote it.
-    """
-    if not store.card_path.exists():
-        return None
-    # A new measurement of the disk would be no part of this record.
-    return read_card(store.card_path, remedy="put it back from a copy of the record, or move it out and read the rest")
 
 
 def write_reports(store: RecordStore) -> StudyReport:
@@ -167,3 +157,24 @@ def write_reports(store: RecordStore) -> StudyReport:
             hint=f"`pgdyno show {store.path}` shows it without writing",
         ) from exc
     return composed
+
+
+@contextmanager
+def keeping_what_is_finished(store: RecordStore) -> Iterator[None]:
+    """When a step fails or the user stops, report what is finished and say how to go on."""
+    try:
+        yield
+    except PgdynoError as error:
+        if store.finished_numbers():
+            # A disk that is full has ended the study and would end its report: the first error is the one to tell.
+            with suppress(HostError):
+                write_reports(store)
+                error.hint = f"{error.hint}; the finished trials are reported in {store.path}".removeprefix("; ")
+        raise
+    except KeyboardInterrupt as exc:
+        finished_count, planned_count = count_trials(store)
+        raise InterruptedStudyError(
+            f"stopped after {finished_count} of {planned_count} trials",
+            detail=f"what was finished is kept in {store.path}; nothing was left running",
+            hint=f"`pgdyno resume {store.path}` goes on",
+        ) from exc

@@ -10,10 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from pgdyno.errors import HostError, with_program
-from pgdyno.run.journal import Change, FileChange, Journal, Undo, UndoOutcome, is_running, own_journal
-from pgdyno.run.kernel import undo_left_overs
-from pgdyno.run.program import program_name
-from pgdyno.run.tuning_restore import find_other_journals, restore_tuning
+from pgdyno.run.change.journal import Change, FileChange, Journal, Undo, UndoOutcome, is_running, own_journal
+from pgdyno.run.change.kernel import undo_left_overs
+from pgdyno.run.change.tuning_restore import find_other_journals, restore_tuning
+from pgdyno.run.host.program import program_name
 
 
 class Foreign(msgspec.Struct, frozen=True, kw_only=True):

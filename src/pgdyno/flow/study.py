@@ -11,41 +11,41 @@ from pathlib import Path
 import msgspec
 
 from pgdyno import __version__
-from pgdyno.analyse.disk_join import find_limits
+from pgdyno.analyse.disk.demand import find_limits
+from pgdyno.conduct.client_sweep import run_scaling
+from pgdyno.conduct.experiment import run_experiment
+from pgdyno.conduct.finished import are_own_trials_finished, is_finished
+from pgdyno.conduct.own_disk import OwnDisk, measure_own_disk, own_disk_step, plan_own_disk
+from pgdyno.conduct.progress import note_end, read_progress
+from pgdyno.conduct.search import run_search
+from pgdyno.conduct.steps import run_steps
+from pgdyno.conduct.ui import Ui
+from pgdyno.conduct.workspace import Workspace, machine_of
 from pgdyno.errors import HostError, InterruptedStudyError, SpecError
 from pgdyno.explain.finding import Severity
-from pgdyno.explain.preflight import find_obstacles
+from pgdyno.explain.preflight.rules import find_obstacles
 from pgdyno.flow.check import look_at_planned
-from pgdyno.flow.experiment import run_experiment
-from pgdyno.flow.finished import are_own_trials_finished, is_finished
-from pgdyno.flow.own_disk import OwnDisk, measure_own_disk, own_disk_step, plan_own_disk
-from pgdyno.flow.place import Place, machine_of
-from pgdyno.flow.progress import note_end, read_progress
-from pgdyno.flow.report import StudyReport, write_reports
+from pgdyno.flow.report import StudyReport, keeping_what_is_finished, write_reports
 from pgdyno.flow.restore import describe_undo
-from pgdyno.flow.scaling import run_scaling
-from pgdyno.flow.search import run_search
-from pgdyno.flow.steps import keeping_what_is_finished, run_steps
-from pgdyno.flow.ui import Ui
 from pgdyno.plan.experiment import reference_server
 from pgdyno.plan.identical import find_identical
 from pgdyno.plan.pin import format_pinned
 from pgdyno.plan.plan import CHECK_S, REPORT_S, Machine, Plan, plan_study
 from pgdyno.plan.scaling import plan_scaling
-from pgdyno.record.preflight import PreflightFacts
+from pgdyno.record.machine.preflight import PreflightFacts
 from pgdyno.record.store import HTML_FILE, RecordStore, find_records, open_record
 from pgdyno.record.tuned import Tuned
 from pgdyno.record.types import FORMAT_VERSION, HostFacts, StudyRecord
-from pgdyno.run.clock import local_now
-from pgdyno.run.home import Home, open_home
-from pgdyno.run.installation import Installation, find_installation
-from pgdyno.run.kernel import restore_left_overs
-from pgdyno.run.preflight_facts import Subject, read_preflight
-from pgdyno.run.process import find_server_user
-from pgdyno.run.program import program_name
-from pgdyno.run.script_check import SCRIPT_CHECK_S, check_scripts, has_script_files
-from pgdyno.run.server import check_port, looking_on
-from pgdyno.run.template import find_loaded_scales
+from pgdyno.run.change.kernel import restore_left_overs
+from pgdyno.run.cluster.home import Home, open_home
+from pgdyno.run.cluster.installation import Installation, find_installation
+from pgdyno.run.cluster.script_check import SCRIPT_CHECK_S, check_scripts, has_script_files
+from pgdyno.run.cluster.server import check_port, looking_on
+from pgdyno.run.cluster.template import find_loaded_scales
+from pgdyno.run.host.clock import local_now
+from pgdyno.run.host.preflight import PreflightSubject, read_preflight
+from pgdyno.run.host.process import find_server_user
+from pgdyno.run.host.program import program_name
 from pgdyno.spec.study import Study
 from pgdyno.units import format_bytes, format_cpus
 
@@ -72,7 +72,7 @@ def run_study(
     study: Study,
     *,
     name: str,
-    place: Place,
+    place: Workspace,
     ui: Ui,
     load_budget_s: float = 20.0,
     refine: Refine | None = None,
@@ -136,7 +136,7 @@ def run_study(
     return _report(store, ui)
 
 
-def resume_study(store: RecordStore, *, place: Place, ui: Ui) -> StudyReport:
+def resume_study(store: RecordStore, *, place: Workspace, ui: Ui) -> StudyReport:
     """Run the trials of a record that are not finished, and write its report."""
     record = store.read_record()
     if is_finished(store):
@@ -190,7 +190,7 @@ def find_record_to_read(named: Path | None, records: Path, *, ui: Ui) -> RecordS
 
 
 @contextmanager
-def _bench_ready(study: Study, place: Place, ui: Ui) -> Iterator[Ready]:
+def _bench_ready(study: Study, place: Workspace, ui: Ui) -> Iterator[Ready]:
     ui.begin_step("check", predicted_s=CHECK_S)
     if study.server.port is not None:
         check_port(study.server.port)
@@ -205,7 +205,7 @@ def _bench_ready(study: Study, place: Place, ui: Ui) -> Iterator[Ready]:
         # What it refuses, it says itself when it is started, and of which variant.
         look, _ = look_at_planned(server, installation.facts, user=user)
         host, preflight = read_preflight(
-            Subject(
+            PreflightSubject(
                 data_dir=home.root,
                 wal_dir=home.root,
                 home=home.root,

@@ -12,8 +12,8 @@ import msgspec
 from rich.console import RenderableType
 from rich.text import Text
 
+from pgdyno.conduct.progress import read_progress
 from pgdyno.errors import PgdynoError, with_program
-from pgdyno.flow.progress import read_progress
 from pgdyno.flow.report import compose_report
 from pgdyno.record.store import JSON_FILE, RecordStore, find_records
 from pgdyno.record.types import TrialRecord, TrialStatus
@@ -21,8 +21,8 @@ from pgdyno.report.content import title_study
 from pgdyno.report.host_words import describe_machine
 from pgdyno.report.jsonreport import REPORT_VERSION
 from pgdyno.report.kept_report import KeptReport, describe_answers, list_gains, list_retests, parse_kept
-from pgdyno.report.study_journal import Entry, StudyJournal, Unreadable, find_best, render_journal
-from pgdyno.run.program import program_name
+from pgdyno.report.study_journal import JournalEntry, StudyJournal, Unreadable, find_best, render_journal
+from pgdyno.run.host.program import program_name
 
 
 class JournalResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +60,7 @@ def read_journal(folder: Path) -> JournalResult:
     )
 
 
-def _began(entry: Entry) -> datetime:
+def _began(entry: JournalEntry) -> datetime:
     """When a study began; one that does not say comes first."""
     try:
         return datetime.fromisoformat(entry.started_at).astimezone(UTC)
@@ -68,10 +68,10 @@ def _began(entry: Entry) -> datetime:
         return datetime.min.replace(tzinfo=UTC)
 
 
-def _read_entry(store: RecordStore) -> Entry:
+def _read_entry(store: RecordStore) -> JournalEntry:
     record, trials = store.read_record(), store.read_trials()
     kept = _read_kept(store, trials) if trials else None
-    return Entry(
+    return JournalEntry(
         path=str(store.path),
         started_at=record.started_at,
         question=title_study(record),

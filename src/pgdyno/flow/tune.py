@@ -14,25 +14,25 @@ from rich.console import RenderableType
 from pgdyno.facts.instances import find_instance
 from pgdyno.flow.check import existing
 from pgdyno.flow.disk_cards import find_cards, read_cards, with_cards
-from pgdyno.record.preflight import ServerOrigin, Unseen
+from pgdyno.record.machine.preflight import ServerOrigin, Unseen
+from pgdyno.record.machine.tunables import ServerState
 from pgdyno.record.store import open_record
-from pgdyno.record.tunables import ServerState
 from pgdyno.record.types import ServerFacts
 from pgdyno.report.tuning import Tried, TuningView, tune_document
-from pgdyno.run.data_folder import DataFolder, find_meant_folder
-from pgdyno.run.installation import Installation, find_installation
-from pgdyno.run.process import ServerUser, find_server_user
-from pgdyno.run.program import program_name
-from pgdyno.run.server_settings import read_server_state
-from pgdyno.run.settings_check import count_huge_pages, shaping_settings, start_empty
-from pgdyno.run.tunables import read_kernel_files, read_sysctls, read_tunables
+from pgdyno.run.cluster.installation import Installation, find_installation
+from pgdyno.run.cluster.settings_check import count_huge_pages, shaping_settings, start_empty
+from pgdyno.run.given.data_folder import DataFolder, find_meant_folder
+from pgdyno.run.given.settings import read_server_state
+from pgdyno.run.host.process import ServerUser, find_server_user
+from pgdyno.run.host.program import program_name
+from pgdyno.run.host.tunables import read_kernel_files, read_sysctls, read_tunables
 from pgdyno.spec.host import read_host
 from pgdyno.spec.setting import check_tunable
 from pgdyno.spec.study import ServerSpec
 from pgdyno.tune.derive import derive, with_huge_pages
-from pgdyno.tune.hosts import Shape, shape_of
-from pgdyno.tune.subject import Measured, Wishes, make_subject, make_subject_of_shape, read_measured
-from pgdyno.tune.types import Subject, Target, Tuning
+from pgdyno.tune.hosts import MachineShape, shape_of
+from pgdyno.tune.subject import LoadHints, Measured, make_subject, make_subject_of_shape, read_measured
+from pgdyno.tune.types import DerivedSettings, Target, TuningSubject
 
 
 class Form(enum.Enum):
@@ -51,7 +51,7 @@ class Form(enum.Enum):
 _INSTALLED = frozenset({Form.CONF, Form.ALTER_SYSTEM})
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class TuneRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What settings are asked for.
 
     Attributes:
@@ -71,7 +71,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     host: str | None
     record: Path | None
     cards: tuple[Path, ...] | None = None
-    wishes: Wishes
+    wishes: LoadHints
     fixed: dict[str, str]
     home: Path
     run_as: str | None
@@ -91,7 +91,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         return self.installation.facts
 
 
-class Tuned(msgspec.Struct, frozen=True, kw_only=True):
+class TuneResult(msgspec.Struct, frozen=True, kw_only=True):
     """Settings in the form that was asked for."""
 
     view: TuningView
@@ -127,8 +127,8 @@ class Tuned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def tune(
-    question: Question, *, form: Form, explained: tuple[str, ...] = (), is_to_be_started: bool | None = None
-) -> Tuned:
+    question: TuneRequest, *, form: Form, explained: tuple[str, ...] = (), is_to_be_started: bool | None = None
+) -> TuneResult:
     """Derive settings, have PostgreSQL check them, and put them beside those in force.
 
     Args:
@@ -176,10 +176,10 @@ def tune(
         file_errors=() if asked.state is None else asked.state.look.file_errors,
         program=program_name(),
     )
-    return Tuned(view=view, form=form, explained=explained, bindir=asked.installation.bindir)
+    return TuneResult(view=view, form=form, explained=explained, bindir=asked.installation.bindir)
 
 
-def find_asked(question: Question) -> Asked:
+def find_asked(question: TuneRequest) -> Asked:
     """The server that a question is about, as it is now.
 
     Raises:
@@ -200,7 +200,7 @@ def find_asked(question: Question) -> Asked:
     )
 
 
-def _see(question: Question, asked: Asked) -> tuple[Subject, str]:
+def _see(question: TuneRequest, asked: Asked) -> tuple[TuningSubject, str]:
     """What is derived for, and what to call the machine."""
     measured = _read_record(question.record)
     if question.host is not None:
@@ -219,7 +219,7 @@ def _see(question: Question, asked: Asked) -> tuple[Subject, str]:
     return subject, "this container" if subject.kernel.is_container else "this machine"
 
 
-def _find_shape(host: str) -> Shape:
+def _find_shape(host: str) -> MachineShape:
     path = Path(host)
     is_file = path.suffix == ".toml" or "/" in host or path.is_file()
     return shape_of(read_host(path) if is_file else find_instance(host))
@@ -236,7 +236,7 @@ def _shaping(asked: Asked) -> dict[str, str]:
     return {} if asked.state is None else shaping_settings(asked.state.look.settings, asked.facts.major)
 
 
-def _read_now(tuning: Tuning, asked: Asked, *, is_here: bool) -> dict[str, str]:
+def _read_now(tuning: DerivedSettings, asked: Asked, *, is_here: bool) -> dict[str, str]:
     """Values in force, by name, as far as they can be seen."""
     now = {} if asked.state is None else dict(asked.state.look.settings)
     if is_here:

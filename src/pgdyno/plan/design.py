@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pgdyno.errors import SpecError
 from pgdyno.facts import gucs
-from pgdyno.plan.experiment import Arm, changed_settings, changed_sysctls, identify_server
+from pgdyno.plan.experiment import Variant, changed_settings, changed_sysctls, identify_server
 from pgdyno.spec.setting import find_setting
 from pgdyno.spec.study import Study
 from pgdyno.spec.table import QueryMode
@@ -23,19 +23,19 @@ _COST_WORDS = {
 }
 
 
-def choose_design(study: Study, arms: tuple[Arm, ...], *, version_major: int) -> tuple[DesignKind, str]:
-    """How the arms are compared, and why so.
+def choose_design(study: Study, variants: tuple[Variant, ...], *, version_major: int) -> tuple[DesignKind, str]:
+    """How the variants are compared, and why so.
 
     Args:
         study: What was asked for.
-        arms: The first is the reference.
+        variants: The first is the reference.
         version_major: Of the reference's server.
 
     Raises:
         SpecError: The study wants them to alternate, and that cannot be.
     """
     asked = study.experiment.design
-    hindrance, is_final = _find_hindrance(study, arms, version_major)
+    hindrance, is_final = _find_hindrance(study, variants, version_major)
     if asked is DesignKind.SWITCHBACK and hindrance is not None and is_final:
         raise SpecError(
             "these variants cannot alternate under one load", detail=hindrance, hint='leave design out, or "paired"'
@@ -46,39 +46,42 @@ def choose_design(study: Study, arms: tuple[Arm, ...], *, version_major: int) ->
         return asked, "as asked for"
     if hindrance is not None:
         return DesignKind.PAIRED, hindrance
-    names = (*(n for n in changed_settings(arms) if _is_changed(n, arms, version_major)), *changed_sysctls(arms))
+    names = (
+        *(n for n in changed_settings(variants) if _is_changed(n, variants, version_major)),
+        *changed_sysctls(variants),
+    )
     if not names:
         return DesignKind.SWITCHBACK, "the variants set the same: an A/A test under one load"
     them = "it" if len(names) == 1 else "them"
     return DesignKind.SWITCHBACK, f"{', '.join(names)}: a running server takes {them} at once"
 
 
-def _is_changed(name: str, arms: tuple[Arm, ...], major: int) -> bool:
+def _is_changed(name: str, variants: tuple[Variant, ...], major: int) -> bool:
     """Whether it is more than another way to write the same."""
-    first, *others = (show_value(arm.server.settings.get(name, "")) for arm in arms)
+    first, *others = (show_value(variant.server.settings.get(name, "")) for variant in variants)
     return any(not gucs.same_value(name, first, other, major) for other in others)
 
 
-def _find_hindrance(study: Study, arms: tuple[Arm, ...], major: int) -> tuple[str | None, bool]:
-    """Why the arms cannot alternate under one load, and whether that is impossible rather than unwise."""
+def _find_hindrance(study: Study, variants: tuple[Variant, ...], major: int) -> tuple[str | None, bool]:
+    """Why the variants cannot alternate under one load, and whether that is impossible rather than unwise."""
     for what in ("server", "scale", "mode", "clients", "threads"):
-        if _differs(study, arms, what):
+        if _differs(study, variants, what):
             return f"{what} cannot change under a running load", True
-    modes = {arm.mode or workload.mode for arm in arms for workload in study.workload}
+    modes = {variant.mode or workload.mode for variant in variants for workload in study.workload}
     is_prepared = QueryMode.PREPARED in modes
-    hindrances = [_hindrance_of(name, major, is_prepared=is_prepared) for name in changed_settings(arms)]
-    hindrances += [_hindrance_of_sysctl(name) for name in changed_sysctls(arms)]
+    hindrances = [_hindrance_of(name, major, is_prepared=is_prepared) for name in changed_settings(variants)]
+    hindrances += [_hindrance_of_sysctl(name) for name in changed_sysctls(variants)]
     # What is impossible is said before what is unwise.
     found = sorted(filter(None, hindrances), key=lambda each: not each[1])
     return found[0] if found else (None, False)
 
 
-def _differs(study: Study, arms: tuple[Arm, ...], what: str) -> bool:
-    """Whether arms differ in what a load or a cluster is begun with; an arm that does not say it has the study's own."""
+def _differs(study: Study, variants: tuple[Variant, ...], what: str) -> bool:
+    """Whether variants differ in what a load or a cluster is begun with; a variant that does not say it has the study's own."""
     if what == "server":
-        return len({identify_server(arm.server) for arm in arms}) > 1
+        return len({identify_server(variant.server) for variant in variants}) > 1
     asked = [study.data.scale] if what == "scale" else [getattr(workload, what) for workload in study.workload]
-    return any(len({getattr(arm, what) or own for arm in arms}) > 1 for own in asked)
+    return any(len({getattr(variant, what) or own for variant in variants}) > 1 for own in asked)
 
 
 def _hindrance_of(name: str, major: int, *, is_prepared: bool) -> tuple[str, bool] | None:
@@ -104,15 +107,15 @@ def _hindrance_of_sysctl(name: str) -> tuple[str, bool] | None:
     return f"{name} acts over longer than a slice ({rule.why})", False
 
 
-def check_names(arms: tuple[Arm, ...], *, version_major: int) -> None:
+def check_names(variants: tuple[Variant, ...], *, version_major: int) -> None:
     """Refuse settings that this version has not, or that nothing can vary.
 
     Raises:
-        SpecError: An arm sets one of these.
+        SpecError: A variant sets one of these.
     """
     major = version_major
-    for arm in arms:
-        for name in arm.changed:
+    for variant in variants:
+        for name in variant.changed:
             if gucs.is_custom_name(name):
                 continue
             find_setting(name, major)

@@ -1,6 +1,6 @@
-"""Turns variants and sweeps into arms with nothing left open, and draws the orders in which they run.
+"""Turns variants and sweeps into variants with nothing left open, and draws the orders in which they run.
 
-How they are compared is chosen in `design.py`, how often in `order.py`. Which arm is better is never said here.
+How they are compared is chosen in `design.py`, how often in `order.py`. Which variant is better is never said here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ EFFECT_VARIANCE = 3.0
 """What evidence bets on: the mean log ratio has this variance, in units of a pair's noise. It is fixed before any data."""
 
 
-class Arm(msgspec.Struct, frozen=True, kw_only=True):
+class Variant(msgspec.Struct, frozen=True, kw_only=True):
     """A variant with nothing left open.
 
     `server.settings` are all that the server is started with; `changed` those of them that the variant itself sets,
@@ -40,9 +40,9 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Experiment(msgspec.Struct, frozen=True, kw_only=True):
-    """What is compared, how, and how sure the answer must be. The first arm is the reference."""
+    """What is compared, how, and how sure the answer must be. The first variant is the reference."""
 
-    arms: tuple[Arm, ...]
+    variants: tuple[Variant, ...] = msgspec.field(name="arms")
     design: DesignKind
     reason: str
     """Why this design."""
@@ -54,17 +54,17 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
     """Of a switchback; None where a pilot chooses it."""
 
     @property
-    def reference(self) -> Arm:
-        """The arm that the others are compared with."""
-        return self.arms[0]
+    def reference(self) -> Variant:
+        """The variant that the others are compared with."""
+        return self.variants[0]
 
-    def find_arm(self, name: str) -> Arm:
-        """The arm of that name."""
-        return next(arm for arm in self.arms if arm.name == name)
+    def find_variant(self, name: str) -> Variant:
+        """The variant of that name."""
+        return next(variant for variant in self.variants if variant.name == name)
 
 
 def plan_experiment(study: Study, *, version_major: int) -> Experiment | None:
-    """Make the arms of a study and choose the design; None for a study that compares nothing.
+    """Make the variants of a study and choose the design; None for a study that compares nothing.
 
     Args:
         study: What was asked for.
@@ -78,9 +78,9 @@ def plan_experiment(study: Study, *, version_major: int) -> Experiment | None:
         return None
     from pgdyno.plan.design import check_names, choose_design  # noqa: PLC0415 - a large catalogue, for comparisons only
 
-    variants = _list_variants(study)
-    arms = tuple(_make_arm(study.server, variant, levels, version_major) for variant, levels in variants)
-    names = [arm.name for arm in arms]
+    specs = _list_specs(study)
+    variants = tuple(_make_variant(study.server, spec, levels, version_major) for spec, levels in specs)
+    names = [variant.name for variant in variants]
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise SpecError(
@@ -88,12 +88,14 @@ def plan_experiment(study: Study, *, version_major: int) -> Experiment | None:
             detail="variants without a name are called by what they set",
             hint="give each its own name, or leave one out",
         )
-    # Arms on other versions have other settings; those servers say themselves what they do not know.
-    own = tuple(arm for arm in arms if identify_server(arm.server) == identify_server(arms[0].server))
+    # Variants on other versions have other settings; those servers say themselves what they do not know.
+    own = tuple(
+        variant for variant in variants if identify_server(variant.server) == identify_server(variants[0].server)
+    )
     check_names(own, version_major=version_major)
-    design, reason = choose_design(study, arms, version_major=version_major)
+    design, reason = choose_design(study, variants, version_major=version_major)
     return Experiment(
-        arms=arms,
+        variants=variants,
         design=design,
         reason=reason,
         budget_s=None if study.experiment.minutes is None else study.experiment.minutes * 60.0,
@@ -103,49 +105,55 @@ def plan_experiment(study: Study, *, version_major: int) -> Experiment | None:
     )
 
 
-def has_same_server(one: Arm, other: Arm) -> bool:
-    """Whether two arms' servers and kernels are set alike: they may differ in their loads."""
+def has_same_server(one: Variant, other: Variant) -> bool:
+    """Whether two variants' servers and kernels are set alike: they may differ in their loads."""
     return (one.server, one.sysctl) == (other.server, other.sysctl)
 
 
-def count_starts(arms: Sequence[Arm]) -> int:
-    """How many servers must be started to try all arms: one for those that differ in their loads alone."""
-    return len([arm for n, arm in enumerate(arms) if not any(has_same_server(arm, other) for other in arms[:n])])
+def count_starts(variants: Sequence[Variant]) -> int:
+    """How many servers must be started to try all variants: one for those that differ in their loads alone."""
+    return len(
+        [
+            variant
+            for n, variant in enumerate(variants)
+            if not any(has_same_server(variant, other) for other in variants[:n])
+        ]
+    )
 
 
 def is_client_sweep(experiment: Experiment) -> bool:
-    """Whether the arms differ in their clients alone."""
-    return all(set(arm.levels) == {"clients"} for arm in experiment.arms)
+    """Whether the variants differ in their clients alone."""
+    return all(set(variant.levels) == {"clients"} for variant in experiment.variants)
 
 
 def count_least_rounds(experiment: Experiment, workloads_count: int) -> int:
     """The fewest rounds after which anything can be decided: 4 for one question at 95 %, 2 for a sweep over clients.
 
-    Source: of a sweep over clients, analyse/client_trials.py: the noise shows in loads that were repeated.
+    Source: of a sweep over clients, analyse/sweep/client_trials.py: the noise shows in loads that were repeated.
     """
     if is_client_sweep(experiment):
         return 2
-    questions = (len(experiment.arms) - 1) * workloads_count
+    questions = (len(experiment.variants) - 1) * workloads_count
     return least_pairs(experiment.alpha / questions)
 
 
 def least_pairs(alpha: float) -> int:
     """The fewest pairs that can show anything at this level, however far apart.
 
-    Source: the supremum over t of the e-process in analyse/evidence.py, (1 + n g)^((n - 1) / 2), must exceed 1 / alpha.
+    Source: the supremum over t of the e-process in analyse/comparison/e_process.py, (1 + n g)^((n - 1) / 2), must exceed 1 / alpha.
     """
     return next(n for n in itertools.count(2) if (n - 1) / 2 * math.log1p(n * EFFECT_VARIANCE) > -math.log(alpha))
 
 
-def draw_orders(arms: Sequence[str], draw: random.Random) -> list[list[str]]:
-    """Orders of as many rounds as there are arms, in which each arm takes each place once: a random Latin square.
+def draw_orders(variants: Sequence[str], draw: random.Random) -> list[list[str]]:
+    """Orders of as many rounds as there are variants, in which each variant takes each place once: a random Latin square.
 
-    A drift within rounds then falls on all arms alike and not only on average. Source: `benchmarks/verdicts.py --simulate`,
+    A drift within rounds then falls on all variants alike and not only on average. Source: `benchmarks/verdicts.py --simulate`,
     steep drift: 0.0 % false verdicts against 4.4 % with an order drawn for each round by itself.
     """
-    size = len(arms)
+    size = len(variants)
     rows, columns = draw.sample(range(size), size), draw.sample(range(size), size)
-    return [[arms[(row + column) % size] for column in columns] for row in rows]
+    return [[variants[(row + column) % size] for column in columns] for row in rows]
 
 
 def reference_server(study: Study) -> ServerSpec:
@@ -157,19 +165,19 @@ def reference_server(study: Study) -> ServerSpec:
     return study.server if named is None else _find_server(study.server, str(named))
 
 
-def changed_settings(arms: tuple[Arm, ...]) -> tuple[str, ...]:
-    """Names of the server settings in which any two arms differ, sorted."""
-    names = {name for arm in arms for name in arm.server.settings}
-    return tuple(sorted(n for n in names if len({str(arm.server.settings.get(n)) for arm in arms}) > 1))
+def changed_settings(variants: tuple[Variant, ...]) -> tuple[str, ...]:
+    """Names of the server settings in which any two variants differ, sorted."""
+    names = {name for variant in variants for name in variant.server.settings}
+    return tuple(sorted(n for n in names if len({str(variant.server.settings.get(n)) for variant in variants}) > 1))
 
 
-def changed_sysctls(arms: tuple[Arm, ...]) -> tuple[str, ...]:
-    """Names of the kernel settings in which any two arms differ, sorted."""
-    names = {name for arm in arms for name in arm.sysctl}
-    return tuple(sorted(n for n in names if len({arm.sysctl.get(n) for arm in arms}) > 1))
+def changed_sysctls(variants: tuple[Variant, ...]) -> tuple[str, ...]:
+    """Names of the kernel settings in which any two variants differ, sorted."""
+    names = {name for variant in variants for name in variant.sysctl}
+    return tuple(sorted(n for n in names if len({variant.sysctl.get(n) for variant in variants}) > 1))
 
 
-def _list_variants(study: Study) -> list[tuple[VariantSpec, dict[str, str]]]:
+def _list_specs(study: Study) -> list[tuple[VariantSpec, dict[str, str]]]:
     """Each variant with its levels in a sweep, which one variant may be the base of."""
     axes = [axis.name for axis in study.sweep]
     if len(set(axes)) < len(axes):
@@ -178,7 +186,7 @@ def _list_variants(study: Study) -> list[tuple[VariantSpec, dict[str, str]]]:
     if count > MOST_VARIANTS:
         raise SpecError(f"{count} variants are more than {MOST_VARIANTS}", hint="sweep fewer levels, or one axis")
     if not axes:
-        return [(variant, {}) for variant in study.variant]
+        return [(spec, {}) for spec in study.variant]
     points = [
         dict(zip(axes, levels, strict=True)) for levels in itertools.product(*(axis.levels for axis in study.sweep))
     ]
@@ -203,18 +211,18 @@ def _put_upon(base: VariantSpec, level: VariantSpec) -> VariantSpec:
     )
 
 
-def _make_arm(base: ServerSpec, variant: VariantSpec, levels: dict[str, str], major: int) -> Arm:
-    server = base if variant.server is None else _find_server(base, variant.server)
-    changed = _with_servers_names(variant.settings, major)
-    return Arm(
-        name=variant.title,
+def _make_variant(base: ServerSpec, spec: VariantSpec, levels: dict[str, str], major: int) -> Variant:
+    server = base if spec.server is None else _find_server(base, spec.server)
+    changed = _with_servers_names(spec.settings, major)
+    return Variant(
+        name=spec.title,
         server=msgspec.structs.replace(server, settings={**_with_servers_names(base.settings, major), **changed}),
         changed=changed,
-        sysctl={name: str(value) for name, value in variant.sysctl.items()},
-        scale=variant.scale,
-        mode=variant.mode,
-        clients=variant.clients,
-        threads=variant.threads,
+        sysctl={name: str(value) for name, value in spec.sysctl.items()},
+        scale=spec.scale,
+        mode=spec.mode,
+        clients=spec.clients,
+        threads=spec.threads,
         levels=levels,
     )
 
@@ -237,5 +245,5 @@ def _find_server(base: ServerSpec, named: str | int) -> ServerSpec:
 
 
 def identify_server(server: ServerSpec) -> tuple[object, ...]:
-    """What two arms on the same PostgreSQL have in common."""
+    """What two variants on the same PostgreSQL have in common."""
     return server.kind, server.version, server.bindir

@@ -9,12 +9,12 @@ import msgspec
 
 from pgdyno.facts.durability import explain_alike
 from pgdyno.facts.gucs import find_guc, same_value
-from pgdyno.plan.experiment import Arm, Experiment
+from pgdyno.plan.experiment import Experiment, Variant
 from pgdyno.spec.variant import show_value
 
 
 class Identical(msgspec.Struct, frozen=True, kw_only=True):
-    """Arms that do the same."""
+    """Variants that do the same."""
 
     names: tuple[str, ...]
     why: str
@@ -22,32 +22,32 @@ class Identical(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_identical(experiment: Experiment, *, version_major: int) -> tuple[Identical, ...]:
-    """Groups of arms that do the same: 1GB and 1024MB, a default that is written out, values that differ in name only.
+    """Groups of variants that do the same: 1GB and 1024MB, a default that is written out, values that differ in name only.
 
     Args:
         experiment: What is compared.
         version_major: Of the reference's server, whose catalogue is asked.
     """
-    groups: list[tuple[Arm, list[str], str]] = []
-    for arm in experiment.arms:
+    groups: list[tuple[Variant, list[str], str]] = []
+    for variant in experiment.variants:
         for number, (first, names, why) in enumerate(groups):
-            found = _explain_same(first, arm, version_major)
+            found = _explain_same(first, variant, version_major)
             if found is not None:
-                groups[number] = (first, [*names, arm.name], why or found)
+                groups[number] = (first, [*names, variant.name], why or found)
                 break
         else:
-            groups.append((arm, [arm.name], ""))
+            groups.append((variant, [variant.name], ""))
     return tuple(Identical(names=tuple(names), why=why) for _, names, why in groups if len(names) > 1)
 
 
-def _explain_same(one: Arm, other: Arm, major: int) -> str | None:
+def _explain_same(one: Variant, other: Variant, major: int) -> str | None:
     """Why they do the same, empty where they set the same; None where they do not."""
     if _without_settings(one) != _without_settings(other):
         return None
     why = ""
     shared = {name: show_value(value) for name, value in one.server.settings.items()}
     for name in {*one.server.settings, *other.server.settings}:
-        here, there = (_value(arm, name, major) for arm in (one, other))
+        here, there = (_value(variant, name, major) for variant in (one, other))
         if here is None or there is None:
             return None
         if same_value(name, here, there, major):
@@ -59,14 +59,14 @@ def _explain_same(one: Arm, other: Arm, major: int) -> str | None:
     return why
 
 
-def _value(arm: Arm, name: str, major: int) -> str | None:
-    """What the arm's server runs with; None where its own build or an extension chooses that."""
-    if name in arm.server.settings:
-        return show_value(arm.server.settings[name])
+def _value(variant: Variant, name: str, major: int) -> str | None:
+    """What the variant's server runs with; None where its own build or an extension chooses that."""
+    if name in variant.server.settings:
+        return show_value(variant.server.settings[name])
     guc = find_guc(name, major)
     return None if guc is None or guc.boot is None else guc.boot
 
 
-def _without_settings(arm: Arm) -> Arm:
-    server = msgspec.structs.replace(arm.server, settings={})
-    return msgspec.structs.replace(arm, name="", server=server, changed={}, levels={})
+def _without_settings(variant: Variant) -> Variant:
+    server = msgspec.structs.replace(variant.server, settings={})
+    return msgspec.structs.replace(variant, name="", server=server, changed={}, levels={})

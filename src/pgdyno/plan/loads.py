@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pgdyno.errors import SpecError
-from pgdyno.plan.experiment import Arm
+from pgdyno.plan.experiment import Variant
 from pgdyno.plan.types import Choice, Machine, PlannedWorkload
 from pgdyno.spec.study import Study, WorkloadSpec
 from pgdyno.spec.table import SettingValue
@@ -20,36 +20,38 @@ DEFAULT_MAX_CONNECTIONS = 100
 
 
 def plan_loads(
-    study: Study, arms: Sequence[Arm], machine: Machine, choices: list[Choice]
+    study: Study, variants: Sequence[Variant], machine: Machine, choices: list[Choice]
 ) -> tuple[PlannedWorkload, ...]:
     """The loads of all workloads, with nothing left open.
 
     Args:
         study: What was asked for.
-        arms: Its variants; none in a study that compares nothing.
+        variants: Its variants; none in a study that compares nothing.
         machine: What may be used.
         choices: What is chosen here is added to them.
 
     Raises:
         SpecError: A load does not fit the settings of a server it is meant for.
     """
-    workloads = tuple(_plan_workload(workload, arms, study, machine, choices) for workload in study.workload)
-    _check_arms(workloads, arms)
+    workloads = tuple(_plan_workload(workload, variants, study, machine, choices) for workload in study.workload)
+    _check_variants(workloads, variants)
     return workloads
 
 
 def _plan_workload(
-    workload: WorkloadSpec, arms: Sequence[Arm], study: Study, machine: Machine, choices: list[Choice]
+    workload: WorkloadSpec, variants: Sequence[Variant], study: Study, machine: Machine, choices: list[Choice]
 ) -> PlannedWorkload:
-    of_arms = [arm.clients for arm in arms]
+    of_variants = [variant.clients for variant in variants]
     clients = workload.clients
-    if clients is None and of_arms:
-        # Where every arm says its own, the workload's is never used: the reference's stands for it.
-        clients = of_arms[0] if None not in of_arms else None
+    if clients is None and of_variants:
+        # Where every variant says its own, the workload's is never used: the reference's stands for it.
+        clients = of_variants[0] if None not in of_variants else None
     if clients is None:
-        allowed = min(allowed_clients(server.settings) for server in (study.server, *(arm.server for arm in arms)))
+        allowed = min(
+            allowed_clients(server.settings) for server in (study.server, *(variant.server for variant in variants))
+        )
         clients = _choose_clients(workload.name, machine, allowed, choices)
-    most_clients = max([each or clients for each in of_arms], default=clients)
+    most_clients = max([each or clients for each in of_variants], default=clients)
     threads = workload.threads
     if threads is None:
         threads = max(1, min(most_clients, int(machine.cpu_count)))
@@ -65,19 +67,19 @@ def _plan_workload(
         latency_limit_ms=workload.latency_limit_ms,
         max_tries=workload.max_tries,
     )
-    if not arms:
+    if not variants:
         _check_clients(f"workload {workload.name}", clients, study.server.settings)
     return planned
 
 
-def _check_arms(workloads: tuple[PlannedWorkload, ...], arms: Sequence[Arm]) -> None:
+def _check_variants(workloads: tuple[PlannedWorkload, ...], variants: Sequence[Variant]) -> None:
     for workload in workloads:
-        for arm in arms:
-            clients, what = arm.clients or workload.clients, f"workload {workload.name} of {arm.name}"
+        for variant in variants:
+            clients, what = variant.clients or workload.clients, f"workload {workload.name} of {variant.name}"
             # Fewer clients than the workload has threads: pgbench takes fewer threads. Threads under test are no default.
-            if arm.threads is not None and arm.threads > clients:
-                raise _too_many_threads(what, arm.threads, clients)
-            _check_clients(what, clients, arm.server.settings)
+            if variant.threads is not None and variant.threads > clients:
+                raise _too_many_threads(what, variant.threads, clients)
+            _check_clients(what, clients, variant.server.settings)
 
 
 def _too_many_threads(what: str, threads: int, clients: int) -> SpecError:

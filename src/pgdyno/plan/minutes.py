@@ -34,7 +34,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
     """Of the comparison, where they are given."""
     more_rounds: int
     """Beyond the fewest that can decide anything, with which an interval is about four standard deviations of a pair wide
-    to either side and more; with two more it is two to three. Source: half_width of analyse/evidence.py, 1 to 21
+    to either side and more; with two more it is two to three. Source: half_width of analyse/comparison/e_process.py, 1 to 21
     questions."""
     load_s: float
     """Of loading, where the scale is chosen."""
@@ -80,7 +80,7 @@ def _check_enough(
     plan: Plan, *, asked_minutes: float | None, rounds: int | None, least: int, needed_minutes: float
 ) -> None:
     assert plan.experiment is not None  # noqa: S101 - it has variants
-    others, workloads = len(plan.experiment.arms) - 1, len(plan.workloads)
+    others, workloads = len(plan.experiment.variants) - 1, len(plan.workloads)
     if rounds is not None and rounds < least:
         raise SpecError(
             f"{rounds} rounds are too few for a verdict",

@@ -43,11 +43,11 @@ class Times(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Turn(NamedTuple):
-    """A trial to be run: `arms` alternate in it, and are one in paired trials, none where nothing is compared."""
+    """A trial to be run: `variants` alternate in it, and are one in paired trials, none where nothing is compared."""
 
     round: int
     workload: str
-    arms: tuple[str, ...]
+    variants: tuple[str, ...]
     duration_s: float
 
 
@@ -95,25 +95,25 @@ def _round_up(budget_s: float) -> float:
 def _order_rounds(
     workloads: Sequence[str], experiment: Experiment, times: Times, draw: random.Random
 ) -> Iterator[Turn]:
-    """Rounds of the reference twice and every other arm once, in balanced order."""
-    arms = [experiment.reference.name, *(arm.name for arm in experiment.arms)]
+    """Rounds of the reference twice and every other variant once, in balanced order."""
+    variants = [experiment.reference.name, *(variant.name for variant in experiment.variants)]
     round_s, least = _round_s(len(workloads), experiment, times), count_least_rounds(experiment, len(workloads))
     rounds = int(_spare_s(experiment, times) / round_s + _ROUNDING)
     if rounds < least:
-        what = f"{least} rounds of {len(arms) * len(workloads)} trials, {round_s:.0f} s each"
+        what = f"{least} rounds of {len(variants) * len(workloads)} trials, {round_s:.0f} s each"
         raise _too_little_time(experiment, times.fixed_s + least * round_s, what)
     orders: dict[str, list[list[str]]] = {workload: [] for workload in workloads}
     for number in range(1, rounds + 1):
         for workload in draw.sample(workloads, k=len(workloads)):
-            orders[workload] = orders[workload] or draw_orders(arms, draw)
-            for arm in orders[workload].pop():
-                yield Turn(number, workload, (arm,), times.duration_s)
+            orders[workload] = orders[workload] or draw_orders(variants, draw)
+            for variant in orders[workload].pop():
+                yield Turn(number, workload, (variant,), times.duration_s)
 
 
 def _order_blocks(
     workloads: Sequence[str], experiment: Experiment, times: Times, draw: random.Random
 ) -> Iterator[Turn]:
-    """Blocks of continuous load, of one length, within which all arms alternate."""
+    """Blocks of continuous load, of one length, within which all variants alternate."""
     share_s = _spare_s(experiment, times) / len(workloads)
     least_s, longest_s = _least_load_s(len(workloads), experiment), _longest_block_s(len(workloads), experiment)
 
@@ -126,10 +126,10 @@ def _order_blocks(
     if length_s(blocks) < least_s:
         what = f"{least_s} s of load for each workload"
         raise _too_little_time(experiment, times.fixed_s + len(workloads) * (times.overhead_s + least_s), what)
-    arms = tuple(arm.name for arm in experiment.arms)
+    variants = tuple(variant.name for variant in experiment.variants)
     for number in range(1, blocks + 1):
         for workload in draw.sample(workloads, k=len(workloads)):
-            yield Turn(number, workload, arms, float(length_s(blocks)))
+            yield Turn(number, workload, variants, float(length_s(blocks)))
 
 
 def _spare_s(experiment: Experiment, times: Times) -> float:
@@ -138,7 +138,7 @@ def _spare_s(experiment: Experiment, times: Times) -> float:
 
 def _count_slots(experiment: Experiment) -> int:
     """Trials or slices of a round: the reference comes twice."""
-    return len(experiment.arms) + 1
+    return len(experiment.variants) + 1
 
 
 def _round_s(workloads_count: int, experiment: Experiment, times: Times) -> float:

@@ -17,7 +17,7 @@ from pgdyno.plan.order import Times, choose_budget, order_comparison, order_plai
 from pgdyno.plan.search import Search, least_duration_s, order_search, plan_search
 from pgdyno.plan.search import choose_budget as choose_search_budget
 from pgdyno.plan.size import BYTES_PER_SCALE, plan_size
-from pgdyno.plan.types import Choice, Machine, Plan, PlannedTrial, PlannedWorkload, Step, StepKind, apply_arm
+from pgdyno.plan.types import Choice, Machine, Plan, PlannedTrial, PlannedWorkload, Step, StepKind, apply_variant
 from pgdyno.spec.study import CacheState, Study
 
 __all__ = [
@@ -31,9 +31,9 @@ __all__ = [
     "PlannedWorkload",
     "Step",
     "StepKind",
-    "apply_arm",
+    "apply_variant",
     "plan_study",
-    "try_arms_s",
+    "try_variants_s",
 ]
 
 CHECK_S = 2.0
@@ -43,7 +43,7 @@ _TRY_S = 2.0
 _TRY_EACH_S = 1.0
 
 
-def try_arms_s(count: int) -> float:
+def try_variants_s(count: int) -> float:
     """Predicted seconds of trying so many servers."""
     return _TRY_S + _TRY_EACH_S * count if count else 0.0
 
@@ -62,13 +62,13 @@ def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -
     """
     choices: list[Choice] = []
     experiment = plan_experiment(study, version_major=machine.version_major)
-    arms = () if experiment is None else experiment.arms
+    variants = () if experiment is None else experiment.variants
     search = plan_search(study)
-    workloads = plan_loads(study, arms, machine, choices)
+    workloads = plan_loads(study, variants, machine, choices)
     if search is not None:
         workloads = tuple(msgspec.structs.replace(each, latency_limit_ms=search.limit_ms) for each in workloads)
-    size = plan_size(study, arms, workloads, machine=machine, load_budget_s=load_budget_s, choices=choices)
-    check_s = CHECK_S + try_arms_s(count_starts(arms))
+    size = plan_size(study, variants, workloads, machine=machine, load_budget_s=load_budget_s, choices=choices)
+    check_s = CHECK_S + try_variants_s(count_starts(variants))
     if experiment is not None:
         choices.append(Choice(name="design", value=experiment.design.value, reason=experiment.reason))
     warm_up_s = _warm_up_s(study, choices)
@@ -155,7 +155,7 @@ def _draw_trials(
             seed=draw.randrange(1, 2**31),
             warm_up_s=warm_up_s,
             duration_s=turn.duration_s,
-            arms=turn.arms,
+            variants=turn.variants,
         )
         for number, turn in enumerate(turns, start=1)
     )

@@ -18,7 +18,7 @@ from pgdyno.spec.variant import ExperimentSpec, SweepSpec, VariantSpec
 
 # Of pgbench's own workloads, those that write the most: where flushes, locks and checkpoints show with more clients.
 _SCALED_FIRST = ("tpcb-like", "simple-update")
-# The fewest that the Universal Scalability Law is fitted to: see analyse/usl.py.
+# The fewest that the Universal Scalability Law is fitted to: see analyse/sweep/usl.py.
 _LOADS = 6
 # Wide enough to pass the knee of a small machine, and to show the other side of the load that was compared.
 _LEAST_MOST_CLIENTS = 32

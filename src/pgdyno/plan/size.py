@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from pgdyno.errors import HostError
-from pgdyno.plan.experiment import Arm, identify_server, reference_server
+from pgdyno.plan.experiment import Variant, identify_server, reference_server
 from pgdyno.plan.types import Choice, Machine, PlannedWorkload
 from pgdyno.spec.study import Study
 from pgdyno.units import format_bytes
@@ -32,7 +32,7 @@ class DataSize(msgspec.Struct, frozen=True, kw_only=True):
     """The loaded clusters that trials begin with, one for each PostgreSQL and scale."""
 
     scale: int
-    """The study's own, for arms that have none."""
+    """The study's own, for variants that have none."""
     dataset_bytes: int
     """At that scale."""
     load_s: float
@@ -42,7 +42,7 @@ class DataSize(msgspec.Struct, frozen=True, kw_only=True):
 
 def plan_size(
     study: Study,
-    arms: Sequence[Arm],
+    variants: Sequence[Variant],
     workloads: Sequence[PlannedWorkload],
     *,
     machine: Machine,
@@ -53,7 +53,7 @@ def plan_size(
 
     Args:
         study: What was asked for.
-        arms: Its variants; none in a study that compares nothing.
+        variants: Its variants; none in a study that compares nothing.
         workloads: Its loads, with nothing left open.
         machine: What may be used.
         load_budget_s: How long loading may take when the scale is chosen here.
@@ -62,10 +62,12 @@ def plan_size(
     Raises:
         HostError: The data do not fit on the disk.
     """
-    scale = _find_scale(study, arms) or _choose_scale(_count_clients(arms, workloads), machine, load_budget_s, choices)
+    scale = _find_scale(study, variants) or _choose_scale(
+        _count_clients(variants, workloads), machine, load_budget_s, choices
+    )
     bytes_per_scale = BYTES_PER_SCALE * 100 / study.data.fillfactor
     own = identify_server(reference_server(study))
-    wanted = {(identify_server(arm.server), arm.scale or scale) for arm in arms} or {(own, scale)}
+    wanted = {(identify_server(variant.server), variant.scale or scale) for variant in variants} or {(own, scale)}
     # What lies loaded for another PostgreSQL than the reference's is not known here.
     to_load = [each for server, each in wanted if server != own or each not in machine.loaded_scales]
     _check_disk([each for _, each in wanted], to_load, bytes_per_scale, machine)
@@ -78,16 +80,16 @@ def plan_size(
     )
 
 
-def _find_scale(study: Study, arms: Sequence[Arm]) -> int | None:
-    """The scale that was asked for; the reference's where every arm has its own; None where one is to be chosen."""
-    if study.data.scale is not None or not arms or any(arm.scale is None for arm in arms):
+def _find_scale(study: Study, variants: Sequence[Variant]) -> int | None:
+    """The scale that was asked for; the reference's where every variant has its own; None where one is to be chosen."""
+    if study.data.scale is not None or not variants or any(variant.scale is None for variant in variants):
         return study.data.scale
-    return arms[0].scale
+    return variants[0].scale
 
 
-def _count_clients(arms: Sequence[Arm], workloads: Sequence[PlannedWorkload]) -> int:
-    of_arms = [arm.clients for arm in arms] or [None]
-    return max(clients or workload.clients for clients in of_arms for workload in workloads)
+def _count_clients(variants: Sequence[Variant], workloads: Sequence[PlannedWorkload]) -> int:
+    of_variants = [variant.clients for variant in variants] or [None]
+    return max(clients or workload.clients for clients in of_variants for workload in workloads)
 
 
 def _choose_scale(most_clients: int, machine: Machine, load_budget_s: float, choices: list[Choice]) -> int:

@@ -9,7 +9,7 @@ import enum
 
 import msgspec
 
-from pgdyno.plan.experiment import Arm, Experiment
+from pgdyno.plan.experiment import Experiment, Variant
 from pgdyno.plan.search import Search
 from pgdyno.spec.table import QueryMode
 
@@ -54,7 +54,7 @@ class PlannedWorkload(msgspec.Struct, frozen=True, kw_only=True):
 class PlannedTrial(msgspec.Struct, frozen=True, kw_only=True):
     """One load run from a known state. `number` counts from 1 in the order of running, `round` from 1.
 
-    `arms` names the variant under test; in a switchback all that alternate; none in a study that compares nothing.
+    `variants` names the variant under test; in a switchback all that alternate; none in a study that compares nothing.
     """
 
     number: int
@@ -63,7 +63,7 @@ class PlannedTrial(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     warm_up_s: float
     duration_s: float
-    arms: tuple[str, ...] = ()
+    variants: tuple[str, ...] = msgspec.field(default=(), name="arms")
     rate_tps: float | None = None
     """Of a search's trial, chosen when its turn comes; None in a closed loop, and where the workload says it."""
 
@@ -117,15 +117,15 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             return msgspec.structs.replace(workload, rate_tps=trial.rate_tps)
         if self.experiment is None:
             return workload
-        return apply_arm(workload, self.experiment.find_arm(trial.arms[0]))
+        return apply_variant(workload, self.experiment.find_variant(trial.variants[0]))
 
 
-def apply_arm(workload: PlannedWorkload, arm: Arm) -> PlannedWorkload:
-    """The load of a workload under an arm."""
-    clients = arm.clients or workload.clients
+def apply_variant(workload: PlannedWorkload, variant: Variant) -> PlannedWorkload:
+    """The load of a workload under a variant."""
+    clients = variant.clients or workload.clients
     return msgspec.structs.replace(
         workload,
-        mode=arm.mode or workload.mode,
+        mode=variant.mode or workload.mode,
         clients=clients,
-        threads=min(arm.threads or workload.threads, clients),
+        threads=min(variant.threads or workload.threads, clients),
     )

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from pgdyno.analyse.ceiling import TRANSFERS, InstanceLimits
-from pgdyno.analyse.raid import times_of
-from pgdyno.analyse.storage import FlushTime, find_flush_time, limits_of, reckon_ceilings
+from pgdyno.analyse.disk.ceiling import TRANSFERS, InstanceLimits
+from pgdyno.analyse.disk.layout_ceiling import FlushTime, find_flush_time, limits_of, reckon_ceilings
+from pgdyno.analyse.disk.raid import times_of
 from pgdyno.facts.instances import find_instance, list_instances
 from pgdyno.facts.prices import Term
 from pgdyno.facts.volumes import Volume, find_volume, list_volumes

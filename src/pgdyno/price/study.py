@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from pgdyno.analyse.estimate import Estimate, absent_estimate, scale_estimate
-from pgdyno.analyse.rate_search import RateSearch
+from pgdyno.analyse.search.rate_search import RateSearch
 from pgdyno.analyse.types import StudyAnalysis, WorkloadAnalysis
 from pgdyno.facts.instances import Instance, find_instance, list_instances
 from pgdyno.price.alternatives import Alternatives, find_alternatives
@@ -61,7 +61,7 @@ class StudyPrice(msgspec.Struct, frozen=True, kw_only=True):
     """How much larger the data are than the memory; None where the data were not recorded."""
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class PriceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be priced, and how."""
 
     host: HostSpec | None = None
@@ -73,7 +73,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 def price_study(
     record: StudyRecord,
     analysis: StudyAnalysis,
-    question: Question,
+    question: PriceOptions,
     *,
     losses: Mapping[str, Sequence[str]],
 ) -> StudyPrice:
@@ -117,7 +117,7 @@ def find_host(record: StudyRecord) -> HostSpec:
 
 
 def _weigh_workload(
-    name: str, tps: Estimate, *, cost: HostCost, question: Question, host: HostFacts, given_up: tuple[str, ...]
+    name: str, tps: Estimate, *, cost: HostCost, question: PriceOptions, host: HostFacts, given_up: tuple[str, ...]
 ) -> WorkloadWorth:
     is_known, load = tps.value is not None, question.load
     return WorkloadWorth(
@@ -166,7 +166,7 @@ def _own_tps(workload: WorkloadAnalysis) -> Estimate:
     reason = None
     if workload.load.rate_tps is not None:
         reason = f"{workload.load.rate_tps:,g} tps were scheduled, which is not what it can do"
-    elif any(len(trial.record.planned.arms) > 1 for trial in workload.trials):
+    elif any(len(trial.record.planned.variants) > 1 for trial in workload.trials):
         reason = "variants take turns within its trials, and none has a TPS of its own"
     if reason is None:
         return workload.tps

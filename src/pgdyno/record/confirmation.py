@@ -12,7 +12,8 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.errors import SpecError
-from pgdyno.record.store import RecordStore, write_durably, writing
+from pgdyno.record.durable import write_durably, writing
+from pgdyno.record.store import RecordStore
 
 CONFIRMATIONS_FILE = "confirmations.json"
 CONFIRMATIONS_VERSION = 1

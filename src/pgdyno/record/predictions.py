@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.errors import SpecError, StepFailedError
-from pgdyno.record.store import write_durably, writing
+from pgdyno.record.durable import write_durably, writing
 
 PREDICTIONS_FILE = "predictions.json"
 FORMAT = 1

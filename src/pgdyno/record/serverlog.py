@@ -54,7 +54,7 @@ _LOCK_WAIT = re.compile(
 _TEMPORARY_FILE = re.compile(r"temporary file: path \"(?P<path>.*?)\", size (?P<bytes>\d+)")
 
 
-class Origin(msgspec.Struct, frozen=True, kw_only=True):
+class LogOrigin(msgspec.Struct, frozen=True, kw_only=True):
     """Who said something and when. `monotonic_s` is on CLOCK_MONOTONIC; `wall_s` is the log's own epoch time."""
 
     monotonic_s: float
@@ -72,7 +72,7 @@ class LogEvent(msgspec.Struct, frozen=True, kw_only=True):
     lines; `attached` has DETAIL, HINT, STATEMENT and the like.
     """
 
-    origin: Origin | None
+    origin: LogOrigin | None
     message: str
     attached: dict[str, str] = {}
 
@@ -168,7 +168,7 @@ AnyLogEvent = (
 class _Draft:
     """A message under way: lines that follow may still belong to it."""
 
-    def __init__(self, origin: Origin | None, text: str) -> None:
+    def __init__(self, origin: LogOrigin | None, text: str) -> None:
         self.origin = origin
         self.lines = [text]
         self.attached: dict[str, list[str]] = {}
@@ -213,7 +213,7 @@ def _read_drafts(text: str, clock_offset_s: float) -> Iterator[_Draft]:
             current.attach(level, match["text"])
             continue
         epoch_s = float(match["epoch"])
-        origin = Origin(
+        origin = LogOrigin(
             monotonic_s=epoch_s - clock_offset_s,
             wall_s=epoch_s,
             pid=pid,

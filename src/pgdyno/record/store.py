@@ -10,7 +10,6 @@ What cannot be written is a StepFailedError: the record as it was before stays w
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import hashlib
 import os
@@ -22,6 +21,8 @@ import msgspec
 
 from pgdyno.errors import HostError, SpecError, StepFailedError
 from pgdyno.plan.plan import Plan
+from pgdyno.record.device.disk_card import DiskCard, read_card
+from pgdyno.record.durable import sync_folder, write_durably, writing
 from pgdyno.record.types import FORMAT_VERSION, ErrorFact, StudyRecord, TrialRecord, TrialStatus
 from pgdyno.spec.study import BUILTIN_SCRIPTS
 
@@ -32,7 +33,6 @@ HTML_FILE = "report.html"
 MARKDOWN_FILE = "report.md"
 JSON_FILE = "report.json"
 _LOCK_FILE = ".lock"
-_FULL_DISK = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class FailedTry(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +63,19 @@ class RecordStore:
     def card_path(self) -> Path:
         """Where the card of the data's disk is kept; a record may have none."""
         return self.path / "disk.json"
+
+    def read_card(self) -> DiskCard | None:
+        """Read the card of the data's disk; return None where the record has none.
+
+        Raises:
+            SpecError: It is damaged, or a newer pgdyno wrote it.
+        """
+        if not self.card_path.exists():
+            return None
+        # A new measurement of the disk would be no part of this record.
+        return read_card(
+            self.card_path, remedy="put it back from a copy of the record, or move it out and read the rest"
+        )
 
     @property
     def scaling(self) -> RecordStore:
@@ -124,7 +137,7 @@ class RecordStore:
             raise
         with writing(self.path):
             for parent in parents[: made_count + 1]:
-                _fsync(parent)
+                sync_folder(parent)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -193,8 +206,8 @@ class RecordStore:
             ) from exc
         with writing(copy):
             copy.parent.mkdir(parents=True, exist_ok=True)
-            _fsync(copy.parent.parent)
-            _fsync(self.path)
+            sync_folder(copy.parent.parent)
+            sync_folder(self.path)
             write_durably(copy, content)
         return copy
 
@@ -258,9 +271,9 @@ class RecordStore:
         folder = self.trial_dir(trial.planned.number)
         with writing(folder / TRIAL_FILE):
             for path in folder.rglob("*"):
-                _fsync(path)
+                sync_folder(path)
             write_durably(folder / TRIAL_FILE, msgspec.json.format(msgspec.json.encode(trial), indent=1))
-            _fsync(folder.parent)
+            sync_folder(folder.parent)
 
     def read_trials(self) -> tuple[TrialRecord, ...]:
         """The trials that ended, by number; those under way or cut short are not among them.
@@ -331,48 +344,3 @@ def open_record(path: Path) -> RecordStore:
 def find_records(folder: Path) -> tuple[RecordStore, ...]:
     """The records directly below a folder, oldest name first."""
     return tuple(RecordStore(path.parent) for path in sorted(folder.glob(f"*/{RECORD_FILE}")))
-
-
-def write_durably(path: Path, content: bytes) -> None:
-    """Replace a file so that after a crash it holds either its old or its new content, whole.
-
-    Raises:
-        OSError: It cannot be written; the old content stays.
-    """
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        with partial.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        # On a full disk its rest would take the room that others need.
-        partial.unlink(missing_ok=True)
-    _fsync(path.parent)
-
-
-@contextlib.contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Translate what the disk of a record refuses.
-
-    Args:
-        path: What is written, a file or the folder of several.
-
-    Raises:
-        StepFailedError: It cannot be written; on a full disk with what to do about it.
-    """
-    try:
-        yield
-    except OSError as exc:
-        is_full = exc.errno in _FULL_DISK
-        hint = "the disk of the record is full: free some space; `pgdyno resume` goes on" if is_full else ""
-        raise StepFailedError(f"cannot write {path}", detail=str(exc), hint=hint) from exc
-
-
-def _fsync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

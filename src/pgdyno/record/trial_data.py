@@ -13,15 +13,15 @@ import msgspec
 import numpy as np
 
 from pgdyno.errors import PgdynoError
-from pgdyno.record.pgbench import PgbenchSummary, parse_summary
+from pgdyno.record.pgbench.output import PgbenchSummary, parse_summary
 from pgdyno.record.predictions import PREDICTIONS_FILE, Prediction, read_predictions
-from pgdyno.record.samples import OsSamples, ServerSamples, read_os_samples, read_server_samples
-from pgdyno.record.schedule import read_last_scheduled_s
-from pgdyno.record.series import Floats, Sampled
+from pgdyno.record.samples.files import OsSamples, ServerSamples, read_os_samples, read_server_samples
+from pgdyno.record.samples.os_series import Floats, Sampled
 from pgdyno.record.serverlog import AnyLogEvent, read_serverlog
-from pgdyno.record.slices import SLICES_FILE, Slice, SliceLoad, read_slice_loads, read_slices
-from pgdyno.record.txlog import TransactionSummary
-from pgdyno.record.txpack import SUMMARY_FILE, find_parts, read_span, read_summary
+from pgdyno.record.transactions.log import TransactionSummary
+from pgdyno.record.transactions.pack import SUMMARY_FILE, find_parts, read_span, read_summary
+from pgdyno.record.transactions.schedule import read_last_scheduled_s
+from pgdyno.record.transactions.slices import SLICES_FILE, Slice, SliceLoad, read_slice_loads, read_slices
 from pgdyno.record.types import Gap, TrialRecord, TrialStatus
 
 STDOUT_FILE = "pgbench.stdout"

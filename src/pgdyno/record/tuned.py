@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 STOCK, DERIVED = "stock", "derived"
-"""The arms of such a study: the server as it is, and with the whole set."""
+"""The variants of such a study: the server as it is, and with the whole set."""
 
 
 class TunedInput(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +48,7 @@ class TunedLayer(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     settings: tuple[str, ...]
     """Those that differ from stock and were tried, by name."""
-    arm: str | None
+    variant: str | None = msgspec.field(name="arm")
     """The variant that has all but these; None where layers were not taken apart."""
 
 
@@ -65,7 +65,7 @@ class Tuned(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_layered(self) -> bool:
         """Whether each layer was taken out in turn."""
-        return any(layer.arm is not None for layer in self.layers)
+        return any(layer.variant is not None for layer in self.layers)
 
     def find(self, name: str) -> TunedSetting:
         """The setting of that name."""

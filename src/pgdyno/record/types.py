@@ -11,8 +11,8 @@ from collections.abc import Iterable
 import msgspec
 
 from pgdyno.plan.plan import Plan, PlannedTrial
-from pgdyno.record.disk_facts import DiskFacts
-from pgdyno.record.preflight import PreflightFacts
+from pgdyno.record.machine.disk_facts import DiskFacts
+from pgdyno.record.machine.preflight import PreflightFacts
 from pgdyno.record.tuned import Tuned
 from pgdyno.spec.study import Study
 
@@ -209,7 +209,7 @@ class StudyRecord(msgspec.Struct, frozen=True, kw_only=True):
     server: ServerFacts
     dataset: Dataset | None
     """None until the data are loaded."""
-    refused_arms: dict[str, ErrorFact] = {}
+    refused_variants: dict[str, ErrorFact] = msgspec.field(default_factory=dict, name="refused_arms")
     """Variants with which the server does not start, by name, with the reason."""
     preflight: PreflightFacts | None = None
     """What the machine was doing before the first step; None in records of before there was one."""

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import msgspec
 
-from pgdyno.analyse.comparison import Comparison
+from pgdyno.analyse.comparison.answers import Comparison
+from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
 from pgdyno.analyse.estimate import Estimate
-from pgdyno.analyse.scaling import ClientSweep
-from pgdyno.analyse.verdict import Verdict, VerdictKind
+from pgdyno.analyse.sweep.scaling import ClientSweep
 from pgdyno.facts.durability import Loss
-from pgdyno.report.arms import ArmText, describe_arms
 from pgdyno.report.comparison import count_pairs, describe_change, describe_outlook, name_verdict
 from pgdyno.report.format import format_seconds
 from pgdyno.report.input import ReportInput
+from pgdyno.report.variants import VariantText, describe_variants
 
 _LONGEST_NAME = 24
 
@@ -23,7 +23,7 @@ _LONGEST_NAME = 24
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """One variant against the reference on one workload."""
 
-    arm: ArmText
+    variant: VariantText
     verdict: Verdict | None
     """None for a variant that dropped out before its first pair."""
     lead: str
@@ -48,7 +48,7 @@ class WorkloadAnswers(msgspec.Struct, frozen=True, kw_only=True):
     """All that a study answers about one workload."""
 
     comparison: Comparison
-    arms: dict[str, ArmText]
+    variants: dict[str, VariantText]
     """In their order, the reference first."""
     answers: tuple[Answer, ...]
     sweep: ClientSweep | None
@@ -61,9 +61,9 @@ class WorkloadAnswers(msgspec.Struct, frozen=True, kw_only=True):
         return self.comparison.workload
 
     @property
-    def reference(self) -> ArmText:
+    def reference(self) -> VariantText:
         """What the others are compared with."""
-        return self.arms[self.comparison.reference]
+        return self.variants[self.comparison.reference]
 
 
 def answer_study(report: ReportInput) -> tuple[WorkloadAnswers, ...]:
@@ -71,12 +71,14 @@ def answer_study(report: ReportInput) -> tuple[WorkloadAnswers, ...]:
     experiment = report.record.plan.experiment
     if experiment is None:
         return ()
-    arms = describe_arms(report.record, experiment)
+    variants = describe_variants(report.record, experiment)
     return tuple(
         WorkloadAnswers(
             comparison=comparison,
-            arms=arms,
-            answers=tuple(_answer(comparison, arms, arm) for arm in arms.values() if not arm.is_reference),
+            variants=variants,
+            answers=tuple(
+                _answer(comparison, variants, variant) for variant in variants.values() if not variant.is_reference
+            ),
             sweep=report.analysis.sweeps.get(comparison.workload),
             curve=_describe_curve(report.analysis.sweeps.get(comparison.workload), experiment.detect_ratio),
         )
@@ -84,15 +86,15 @@ def answer_study(report: ReportInput) -> tuple[WorkloadAnswers, ...]:
     )
 
 
-def _answer(comparison: Comparison, arms: dict[str, ArmText], arm: ArmText) -> Answer:
-    question = comparison.find(arm.name, comparison.primary)
+def _answer(comparison: Comparison, variants: dict[str, VariantText], variant: VariantText) -> Answer:
+    question = comparison.find(variant.name, comparison.primary)
     verdict = None if question is None else question.verdict
-    if question is None or verdict is None or (arm.error is not None and verdict.n == 0):
-        why = arm.error.fact if arm.error is not None else "it was not measured"
+    if question is None or verdict is None or (variant.error is not None and verdict.n == 0):
+        why = variant.error.fact if variant.error is not None else "it was not measured"
         return Answer(
-            arm=arm,
+            variant=variant,
             verdict=None,
-            lead=f"{arm.title} on {comparison.workload} has no verdict",
+            lead=f"{variant.title} on {comparison.workload} has no verdict",
             change=why,
             effort="",
             outlook="",
@@ -103,35 +105,35 @@ def _answer(comparison: Comparison, arms: dict[str, ArmText], arm: ArmText) -> A
         outlook.append(describe_outlook(verdict, round_s=comparison.round_s))
     elif verdict.reason is not None:
         outlook.append(verdict.reason)
-    if arm.error is not None:
-        outlook.append(f"it dropped out then: {arm.error.fact}")
-    reference = arms[comparison.reference]
+    if variant.error is not None:
+        outlook.append(f"it dropped out then: {variant.error.fact}")
+    reference = variants[comparison.reference]
     return Answer(
-        arm=arm,
+        variant=variant,
         verdict=verdict,
-        lead=_lead(arm.title, reference.title, comparison.workload, verdict),
+        lead=_lead(variant.title, reference.title, comparison.workload, verdict),
         change=describe_change(verdict),
         effort=f"{count_pairs(verdict)}, {format_seconds(question.spent_s)}",
         outlook="; ".join(outlook),
-        caution=describe_unlike(arm, reference),
+        caution=describe_unlike(variant, reference),
     )
 
 
-def _lead(arm: str, reference: str, workload: str, verdict: Verdict) -> str:
+def _lead(variant: str, reference: str, workload: str, verdict: Verdict) -> str:
     match verdict.kind:
         case VerdictKind.INCONCLUSIVE:
-            return f"{arm} against {reference} on {workload} is inconclusive"
+            return f"{variant} against {reference} on {workload} is inconclusive"
         case VerdictKind.EQUIVALENT:
-            return f"{arm} and {reference} are {name_verdict(verdict)} on {workload}"
+            return f"{variant} and {reference} are {name_verdict(verdict)} on {workload}"
         case _:
-            return f"{arm} is {name_verdict(verdict)} than {reference} on {workload}"
+            return f"{variant} is {name_verdict(verdict)} than {reference} on {workload}"
 
 
-def describe_unlike(arm: ArmText, reference: ArmText) -> str:
+def describe_unlike(variant: VariantText, reference: VariantText) -> str:
     """A sentence where one of two variants keeps what was committed and the other may not; empty otherwise."""
-    if arm.is_durable is reference.is_durable:
+    if variant.is_durable is reference.is_durable:
         return ""
-    durable, other = (arm, reference) if arm.is_durable else (reference, arm)
+    durable, other = (variant, reference) if variant.is_durable else (reference, variant)
     is_sure = any(one.kind is Loss.DURABILITY for one in other.given_up)
     named = (
         durable.name if len(durable.name) <= _LONGEST_NAME else "the reference" if durable is reference else "the other"

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from pgdyno.analyse.capacity import Bound, BoundKind, Capacity, ClientAdvice, NextLimit, Projection, Standing
-from pgdyno.analyse.capacity_tiers import Tier, Tiers
+from pgdyno.analyse.capacity.tiers import Tier, Tiers
+from pgdyno.analyse.capacity.types import Bound, BoundKind, BoundState, Capacity, ClientAdvice, NextLimit, Projection
 from pgdyno.analyse.estimate import Estimate, is_too_wide
 from pgdyno.report.disk import format_rate
 from pgdyno.report.experiment_words import join_names
@@ -38,10 +38,10 @@ BOUNDS_REMARK = (
 # A hint whose ends are further apart is told by its upper end alone.
 _WIDE_FACTOR = 8
 _STANDINGS = {
-    Standing.AT_BOUND: ", so that little is left",
-    Standing.HELD: "; something holds the load below it that has no bound here, such as locks or latencies",
-    Standing.BELOW: "; more clients may bring it nearer, unless locks or latencies hold it",
-    Standing.UNKNOWN: "",
+    BoundState.AT_BOUND: ", so that little is left",
+    BoundState.HELD: "; something holds the load below it that has no bound here, such as locks or latencies",
+    BoundState.BELOW: "; more clients may bring it nearer, unless locks or latencies hold it",
+    BoundState.UNKNOWN: "",
 }
 
 

@@ -1,11 +1,11 @@
 """Verdicts in words, each with its interval and its pairs: what a report, a progress line and a table say of one.
 
-A change never stands without its interval, and arms that are not told apart are never said not to differ.
+A change never stands without its interval, and variants that are not told apart are never said not to differ.
 """
 
 from __future__ import annotations
 
-from pgdyno.analyse.verdict import Verdict, VerdictKind
+from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
 from pgdyno.report.format import EffectText, format_effect, format_more_time, format_roughly, format_within
 
 METRIC_WORDS = {
@@ -68,9 +68,9 @@ def count_pairs(verdict: Verdict) -> str:
 
 
 def describe_verdict(verdict: Verdict) -> str:
-    """One arm in a line, as it stands: `commit_delay=1000 slower: TPS -22.5 % [-25.1, -19.7], 41 pairs`."""
+    """One variant in a line, as it stands: `commit_delay=1000 slower: TPS -22.5 % [-25.1, -19.7], 41 pairs`."""
     word = "undecided" if verdict.kind is VerdictKind.INCONCLUSIVE else name_verdict(verdict)
-    return f"{verdict.arm} {word}: {describe_change(verdict)}, {count_pairs(verdict)}"
+    return f"{verdict.variant} {word}: {describe_change(verdict)}, {count_pairs(verdict)}"
 
 
 def describe_outlook(verdict: Verdict, *, round_s: float | None) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from pgdyno.analyse.comparison import Question
+from pgdyno.analyse.comparison.answers import Question
 from pgdyno.report.answers import Answer, WorkloadAnswers, answer_study
 from pgdyno.report.chart import CSS_THEME
 from pgdyno.report.comparison import HUES, MARKS, name_verdict
 from pgdyno.report.comparison_tables import verdict_table
-from pgdyno.report.drawings import Drawings, Figure
+from pgdyno.report.drawings import Drawings, PageChart
 from pgdyno.report.evidence_charts import evidence_chart, pairs_chart
 from pgdyno.report.input import ReportInput
 from pgdyno.report.intervals_chart import intervals_chart
@@ -38,7 +38,7 @@ class QuestionPart(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     title: str
-    figures: tuple[Figure, ...]
+    figures: tuple[PageChart, ...]
 
 
 class NoisePart(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,7 +47,7 @@ class NoisePart(msgspec.Struct, frozen=True, kw_only=True):
     sentences: tuple[str, ...]
     is_loud: bool
     """Whether two identical variants were told apart."""
-    figure: Figure | None
+    figure: PageChart | None
 
 
 class ComparisonPart(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +59,7 @@ class ComparisonPart(msgspec.Struct, frozen=True, kw_only=True):
     """Empty for a sweep over clients, whose curve says it better."""
     is_compact: bool
     """Whether so many variants are compared that sentences would hide the verdicts."""
-    figure: Figure | None
+    figure: PageChart | None
     """What is seen first: the intervals, or the curve."""
     parts: tuple[Table | str, ...]
     folded: tuple[Table, ...]
@@ -119,10 +119,10 @@ def _make_question(part_id: str, question: Question, answers: WorkloadAnswers, d
         pairs_chart(question, title="Every pair", theme=CSS_THEME),
         evidence_chart(question, title="Evidence", theme=CSS_THEME),
     )
-    arm = answers.arms[question.arm]
+    variant = answers.variants[question.variant]
     return QuestionPart(
         id=part_id,
-        title=f"{arm.title} against {answers.reference.title}",
+        title=f"{variant.title} against {answers.reference.title}",
         figures=tuple(drawings.add(f"{part_id}-{chart.kind}", chart) for chart in charts if chart is not None),
     )
 

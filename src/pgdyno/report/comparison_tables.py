@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from pgdyno.analyse.comparison import COUNT_METRICS, SPEED_METRICS, Comparison, Question
+from pgdyno.analyse.comparison.answers import COUNT_METRICS, SPEED_METRICS, Comparison, Question
+from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
 from pgdyno.analyse.estimate import Estimate
-from pgdyno.analyse.verdict import Verdict, VerdictKind
 from pgdyno.facts.metrics import find_metric
 from pgdyno.plan.experiment import Experiment
 from pgdyno.report.answers import WorkloadAnswers
-from pgdyno.report.arms import ArmText
 from pgdyno.report.comparison import HUES, MARKS, METRIC_WORDS, effect_of, name_verdict
 from pgdyno.report.format import format_in_unit
 from pgdyno.report.table import Cell, Column, Table, absent, columns, text
+from pgdyno.report.variants import VariantText
 
 _REFERENCE = "reference"
 _NOT_MEASURED = "not measured"
@@ -30,12 +30,12 @@ def verdict_table(answers: WorkloadAnswers) -> Table:
     others = [metric for metric in SPEED_METRICS if metric != "tps" and _is_seen(comparison, metric)]
     titles = ["Variant", "TPS", "TPS change", *(METRIC_WORDS[metric] for metric in others)]
     rows = []
-    for arm in answers.arms.values():
-        question = comparison.find(arm.name, comparison.primary)
-        changes = (_change_cell(answers, arm, metric) for metric in ("tps", *others))
-        pairs = comparison.rounds if arm.is_reference else 0 if question is None else question.verdict.n
+    for variant in answers.variants.values():
+        question = comparison.find(variant.name, comparison.primary)
+        changes = (_change_cell(answers, variant, metric) for metric in ("tps", *others))
+        pairs = comparison.rounds if variant.is_reference else 0 if question is None else question.verdict.n
         rows.append(
-            (name_cell(arm), figure_cell(comparison, arm.name, "tps"), *changes, verdict_cell(arm, question),
+            (name_cell(variant), figure_cell(comparison, variant.name, "tps"), *changes, verdict_cell(variant, question),
              text(f"{pairs:,}"))
         )  # fmt: skip
     return Table(
@@ -53,12 +53,12 @@ def counts_table(answers: WorkloadAnswers) -> Table | None:
     if not shown:
         return None
     rows = []
-    for arm in answers.arms.values():
-        if arm.is_reference:
-            cells = [figure_cell(comparison, arm.name, metric) for metric in shown]
+    for variant in answers.variants.values():
+        if variant.is_reference:
+            cells = [figure_cell(comparison, variant.name, metric) for metric in shown]
         else:
-            cells = [_count_cell(comparison.find(arm.name, metric)) for metric in shown]
-        rows.append((name_cell(arm), *cells))
+            cells = [_count_cell(comparison.find(variant.name, metric)) for metric in shown]
+        rows.append((name_cell(variant), *cells))
     titles = columns("Per transaction", *(METRIC_WORDS[metric] for metric in shown), numbers_from=1)
     meanings = "; ".join(f"{METRIC_WORDS[metric]}: {_meaning(metric)}" for metric in shown)
     return Table(caption="Counts that explain it", columns=titles, rows=tuple(rows), remark=f"{meanings}.")
@@ -70,8 +70,11 @@ def matrix_table(answers: WorkloadAnswers, experiment: Experiment) -> Table | No
     if len(axes) != 2:
         return None
     down, across = axes
-    levels = {axis: list(dict.fromkeys(arm.levels[axis] for arm in experiment.arms)) for axis in axes}
-    cells = {tuple(arm.levels.values()): _matrix_cell(answers, answers.arms[arm.name]) for arm in experiment.arms}
+    levels = {axis: list(dict.fromkeys(variant.levels[axis] for variant in experiment.variants)) for axis in axes}
+    cells = {
+        tuple(variant.levels.values()): _matrix_cell(answers, answers.variants[variant.name])
+        for variant in experiment.variants
+    }
     rows = tuple(
         (Cell(text=row, is_code=True), *(cells.get((row, column), absent("not part of the sweep")) for column in levels[across]))
         for row in levels[down]
@@ -81,36 +84,39 @@ def matrix_table(answers: WorkloadAnswers, experiment: Experiment) -> Table | No
     return Table(caption=f"{metric} against {answers.reference.title}", columns=titles, rows=rows)
 
 
-def variants_table(arms: dict[str, ArmText]) -> Table | None:
+def variants_table(variants: dict[str, VariantText]) -> Table | None:
     """What each variant is, where names do not say it, and what each gives up; None where nothing is left to say."""
-    if not any(arm.content or arm.given_up or arm.error for arm in arms.values()):
+    if not any(variant.content or variant.given_up or variant.error for variant in variants.values()):
         return None
     rows = tuple(
         (
-            text(arm.name),
-            text(", ".join(arm.sets) or "nothing"),
-            text("; ".join(dict.fromkeys(one.label for one in arm.given_up)) or "nothing"),
-            text(_describe_part(arm), note=arm.error.detail or arm.error.hint or None if arm.error else None),
+            text(variant.name),
+            text(", ".join(variant.sets) or "nothing"),
+            text("; ".join(dict.fromkeys(one.label for one in variant.given_up)) or "nothing"),
+            text(
+                _describe_part(variant),
+                note=variant.error.detail or variant.error.hint or None if variant.error else None,
+            ),
         )
-        for arm in arms.values()
+        for variant in variants.values()
     )
     return Table(caption="The variants", columns=columns("Variant", "Sets", "Gives up", "Part"), rows=rows)
 
 
-def _describe_part(arm: ArmText) -> str:
-    if arm.error is not None:
-        return f"dropped out: {arm.error.fact}"
-    return "the reference" if arm.is_reference else "compared with it"
+def _describe_part(variant: VariantText) -> str:
+    if variant.error is not None:
+        return f"dropped out: {variant.error.fact}"
+    return "the reference" if variant.is_reference else "compared with it"
 
 
-def name_cell(arm: ArmText) -> Cell:
+def name_cell(variant: VariantText) -> Cell:
     """A variant's name with what it sets, where the name does not say it, and what it gives up."""
-    return Cell(text=arm.name, detail=f"({arm.content})" if arm.content else "", tag=arm.tag)
+    return Cell(text=variant.name, detail=f"({variant.content})" if variant.content else "", tag=variant.tag)
 
 
-def figure_cell(comparison: Comparison, arm: str, metric: str) -> Cell:
+def figure_cell(comparison: Comparison, variant: str, metric: str) -> Cell:
     """What a variant showed by itself, with its interval."""
-    estimates = next((one.estimates for one in comparison.figures if one.arm == arm), {})
+    estimates = next((one.estimates for one in comparison.figures if one.variant == variant), {})
     estimate = estimates.get(metric)
     return absent(_NOT_MEASURED) if estimate is None else estimate_cell(estimate)
 
@@ -124,12 +130,12 @@ def estimate_cell(estimate: Estimate) -> Cell:
     return Cell(text=value, detail=shown.interval)
 
 
-def verdict_cell(arm: ArmText, question: Question | None) -> Cell:
+def verdict_cell(variant: VariantText, question: Question | None) -> Cell:
     """The verdict of the primary metric."""
-    if arm.is_reference:
+    if variant.is_reference:
         return text(_REFERENCE)
-    if arm.error is not None:
-        return Cell(text="dropped out", note=_join_words(arm.error.fact, arm.error.detail), hue="critical")
+    if variant.error is not None:
+        return Cell(text="dropped out", note=_join_words(variant.error.fact, variant.error.detail), hue="critical")
     if question is None:
         return absent(_NOT_MEASURED)
     verdict = question.verdict
@@ -159,11 +165,11 @@ def describe_brackets(questions: Iterable[Question]) -> str:
     return f"Brackets of changes are {low if low == high else f'{low} to {high}'} % intervals that hold at every look."
 
 
-def _change_cell(answers: WorkloadAnswers, arm: ArmText, metric: str) -> Cell:
+def _change_cell(answers: WorkloadAnswers, variant: VariantText, metric: str) -> Cell:
     comparison = answers.comparison
-    if arm.is_reference:
-        return text(_REFERENCE) if metric == "tps" else figure_cell(comparison, arm.name, metric)
-    question = comparison.find(arm.name, metric)
+    if variant.is_reference:
+        return text(_REFERENCE) if metric == "tps" else figure_cell(comparison, variant.name, metric)
+    question = comparison.find(variant.name, metric)
     return absent(_NOT_MEASURED) if question is None else change_cell(question.verdict)
 
 
@@ -177,13 +183,15 @@ def _count_cell(question: Question | None) -> Cell:
     return Cell(text=name_verdict(question.verdict), detail=f"{cell.text} {cell.detail}", hue=HUES[kind])
 
 
-def _matrix_cell(answers: WorkloadAnswers, arm: ArmText) -> Cell:
-    if arm.is_reference:
-        return Cell(text=_REFERENCE, tag=arm.tag)
-    question = answers.comparison.find(arm.name, answers.comparison.primary)
-    shown = verdict_cell(arm, question)
+def _matrix_cell(answers: WorkloadAnswers, variant: VariantText) -> Cell:
+    if variant.is_reference:
+        return Cell(text=_REFERENCE, tag=variant.tag)
+    question = answers.comparison.find(variant.name, answers.comparison.primary)
+    shown = verdict_cell(variant, question)
     detail = str(effect_of(question.verdict)) if question is not None and question.log_ratios else ""
-    return Cell(text=shown.text, detail=detail, note=shown.note, hue=shown.hue, is_strong=shown.is_strong, tag=arm.tag)
+    return Cell(
+        text=shown.text, detail=detail, note=shown.note, hue=shown.hue, is_strong=shown.is_strong, tag=variant.tag
+    )
 
 
 def _is_seen(comparison: Comparison, metric: str) -> bool:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
-from pgdyno.analyse.scaling import ClientSweep
-from pgdyno.analyse.verdict import VerdictKind
+from pgdyno.analyse.comparison.verdict import VerdictKind
+from pgdyno.analyse.sweep.scaling import ClientSweep
 from pgdyno.report.answers import Answer, WorkloadAnswers, answer_study
 from pgdyno.report.comparison import name_verdict
 from pgdyno.report.comparison_tables import describe_brackets
@@ -37,14 +37,14 @@ def list_answers(report: ReportInput) -> list[RenderableType]:
             answers.comparison.find(name, answers.comparison.primary)
             for answers in compared
             if answers.sweep is None
-            for name in answers.arms
+            for name in answers.variants
         ]
         brackets = describe_brackets(question for question in questions if question is not None)
         lines.append(Paragraph(" ".join(filter(None, (describe_error_rate(experiment), brackets))), by=0))
-    for arm in compared[0].arms.values() if compared else ():
-        if arm.error is not None:
-            lines += ["", Paragraph(Text.assemble((f"{arm.name}: {arm.error.fact}", "bold red")), by=0)]
-            lines += [Paragraph(line) for line in (arm.error.detail, arm.error.hint) if line]
+    for variant in compared[0].variants.values() if compared else ():
+        if variant.error is not None:
+            lines += ["", Paragraph(Text.assemble((f"{variant.name}: {variant.error.fact}", "bold red")), by=0)]
+            lines += [Paragraph(line) for line in (variant.error.detail, variant.error.hint) if line]
     return lines
 
 
@@ -90,9 +90,11 @@ def _mark(answer: Answer) -> Text:
 def _list_answer(answer: Answer) -> Iterator[RenderableType]:
     verdict = answer.verdict
     if verdict is None:
-        yield Paragraph(f"{answer.arm.title}: {answer.change}")
+        yield Paragraph(f"{answer.variant.title}: {answer.change}")
         return
-    yield Paragraph(Text.assemble(f"{answer.arm.title}: ", (name_verdict(verdict), _STYLES.get(verdict.kind, "bold"))))
+    yield Paragraph(
+        Text.assemble(f"{answer.variant.title}: ", (name_verdict(verdict), _STYLES.get(verdict.kind, "bold")))
+    )
     figures = "; ".join(filter(None, (f"{answer.change}, {answer.effort}", answer.outlook)))
     yield Paragraph(" ".join(filter(None, (f"{figures}.", answer.caution))), by=4)
 

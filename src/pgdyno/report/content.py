@@ -94,7 +94,11 @@ def _count_clients(report: ReportInput) -> str:
 
 def _name_scale(report: ReportInput) -> str:
     plan = report.record.plan
-    scales = {plan.scale} if plan.experiment is None else {arm.scale or plan.scale for arm in plan.experiment.arms}
+    scales = (
+        {plan.scale}
+        if plan.experiment is None
+        else {variant.scale or plan.scale for variant in plan.experiment.variants}
+    )
     low, high = min(scales), max(scales)
     return f"scale {low:,}" if low == high else f"scales {low:,} to {high:,}"
 
@@ -121,7 +125,7 @@ def advise_trials(workload: WorkloadAnalysis) -> str | None:
 
     Trials of a comparison or a search get no such advice: they end when they decide.
     """
-    is_probed = any(trial.record.planned.arms or trial.record.planned.rate_tps for trial in workload.trials)
+    is_probed = any(trial.record.planned.variants or trial.record.planned.rate_tps for trial in workload.trials)
     if not is_too_wide(workload.tps) or is_probed:
         return None
     needed = count_trials_needed(workload.tps)
@@ -191,7 +195,7 @@ def list_choices(report: ReportInput) -> tuple[Choice, ...]:
 
 def is_mixed(trial: TrialAnalysis) -> bool:
     """Whether several variants alternated in a trial: what it shows as a whole is a mixture of them, and no result."""
-    return len(trial.record.planned.arms) > 1
+    return len(trial.record.planned.variants) > 1
 
 
 def name_trial(trial: TrialAnalysis) -> str:
@@ -206,7 +210,7 @@ def describe_trial(trial: TrialAnalysis) -> str:
         return f"{where}, failed: {trial.record.error.fact if trial.record.error else 'no reason recorded'}"
     parts = [where]
     if is_mixed(trial):
-        return f"{where}, {len(trial.record.planned.arms)} variants alternate"
+        return f"{where}, {len(trial.record.planned.variants)} variants alternate"
     if trial.tps is not None:
         parts.append(f"{format_number(trial.tps)} tps")
     parts += [

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from pgdyno.analyse.disk_efficiency import Efficiency
-from pgdyno.analyse.storage import limits_of, reckon_ceilings
+from pgdyno.analyse.disk.efficiency import Efficiency
+from pgdyno.analyse.disk.layout_ceiling import limits_of, reckon_ceilings
 from pgdyno.report.disk import ENTRY_WORDS, show_like
 from pgdyno.report.disk_tables import efficiency_table, layout_of
 from pgdyno.report.format import format_percent

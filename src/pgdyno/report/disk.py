@@ -10,34 +10,34 @@ from typing import NamedTuple
 
 import msgspec
 
-from pgdyno.analyse.ceiling import InstanceLimits, StorageCeilings
-from pgdyno.analyse.disk_card import DiskFigures
-from pgdyno.analyse.disk_efficiency import Efficiency
-from pgdyno.analyse.disk_entries import Entry, EntryKey
+from pgdyno.analyse.disk.card import DiskFigures
+from pgdyno.analyse.disk.ceiling import InstanceLimits, StorageCeilings
+from pgdyno.analyse.disk.efficiency import Efficiency
+from pgdyno.analyse.disk.entries import DiskFigure, DiskFigureKey
 from pgdyno.analyse.estimate import Estimate, is_too_wide, map_estimate
 from pgdyno.explain.finding import Finding, Severity
-from pgdyno.record.disk_card import DiskCard
+from pgdyno.record.device.disk_card import DiskCard
 from pgdyno.report.format import format_bytes, format_estimate, format_number, format_seconds
 from pgdyno.report.layout import describe_declared
 from pgdyno.units import PAGE_BYTES
 
 ENTRY_WORDS = {
-    EntryKey.RANDOM_READ: "random reads, 8 kB",
-    EntryKey.RANDOM_WRITE: "random writes, 8 kB",
-    EntryKey.MIXED: "mixed, 8 kB",
-    EntryKey.SEQUENTIAL_READ: "sequential reads",
-    EntryKey.SEQUENTIAL_WRITE: "sequential writes",
-    EntryKey.WAL: "WAL in large pieces",
-    EntryKey.FLUSHES: "flushes, one by one",
-    EntryKey.FLUSH_TEST: "flushes, pg_test_fsync",
-    EntryKey.READ_P50: "read latency, p50",
-    EntryKey.READ_P99: "read latency, p99",
-    EntryKey.WRITE_P50: "write latency, p50",
-    EntryKey.WRITE_P99: "write latency, p99",
-    EntryKey.FLUSH_P50: "flush latency, p50",
-    EntryKey.FLUSH_P99: "flush latency, p99",
+    DiskFigureKey.RANDOM_READ: "random reads, 8 kB",
+    DiskFigureKey.RANDOM_WRITE: "random writes, 8 kB",
+    DiskFigureKey.MIXED: "mixed, 8 kB",
+    DiskFigureKey.SEQUENTIAL_READ: "sequential reads",
+    DiskFigureKey.SEQUENTIAL_WRITE: "sequential writes",
+    DiskFigureKey.WAL: "WAL in large pieces",
+    DiskFigureKey.FLUSHES: "flushes, one by one",
+    DiskFigureKey.FLUSH_TEST: "flushes, pg_test_fsync",
+    DiskFigureKey.READ_P50: "read latency, p50",
+    DiskFigureKey.READ_P99: "read latency, p99",
+    DiskFigureKey.WRITE_P50: "write latency, p50",
+    DiskFigureKey.WRITE_P99: "write latency, p99",
+    DiskFigureKey.FLUSH_P50: "flush latency, p50",
+    DiskFigureKey.FLUSH_P99: "flush latency, p99",
 }
-_PER_S = frozenset({EntryKey.FLUSHES, EntryKey.FLUSH_TEST})
+_PER_S = frozenset({DiskFigureKey.FLUSHES, DiskFigureKey.FLUSH_TEST})
 _MEGABYTE, _GIBIBYTE = 1e6, 2**30
 _FEW_ROUNDS = 4
 
@@ -47,7 +47,7 @@ class CardView(msgspec.Struct, frozen=True, kw_only=True):
 
     card: DiskCard
     figures: DiskFigures
-    entries: tuple[Entry, ...]
+    entries: tuple[DiskFigure, ...]
     ceilings: StorageCeilings | None
     efficiencies: tuple[Efficiency, ...]
     findings: tuple[Finding, ...]
@@ -66,7 +66,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     """Such as `[11,900 – 12,300]` in the same unit; words where there is none of use."""
 
 
-def show_entry(entry: Entry) -> Shown:
+def show_entry(entry: DiskFigure) -> Shown:
     """An entry's figure and its interval."""
     return show_figure(entry.estimate, is_count=entry.key in _PER_S)
 
@@ -82,7 +82,7 @@ def show_figure(estimate: Estimate, *, is_count: bool = False) -> Shown:
     return Shown(value=f"{shown.value} {unit}", interval=interval)
 
 
-def show_like(key: EntryKey, estimate: Estimate, value: float) -> str:
+def show_like(key: DiskFigureKey, estimate: Estimate, value: float) -> str:
     """Another value of what an estimate is of, such as its ceiling, with its unit."""
     other = msgspec.structs.replace(estimate, value=value, low=None, high=None)
     return show_figure(other, is_count=key in _PER_S).value
@@ -141,7 +141,7 @@ def explain_for_postgresql(view: CardView) -> tuple[str, ...]:
 
 def _explain(view: CardView) -> Iterator[str]:
     flushes, reads, writes = (
-        _most(view, key) for key in (EntryKey.FLUSHES, EntryKey.RANDOM_READ, EntryKey.RANDOM_WRITE)
+        _most(view, key) for key in (DiskFigureKey.FLUSHES, DiskFigureKey.RANDOM_READ, DiskFigureKey.RANDOM_WRITE)
     )
     if flushes:
         count = flushes.words.removesuffix(" /s")
@@ -149,7 +149,7 @@ def _explain(view: CardView) -> Iterator[str]:
             f"Flushes one by one: {count}/s, so one client commits at most {count} times a second. N clients share flushes"
             f" and commit about N/2 times as often, until CPU or disk ends it."
         )
-    p50, p99 = (_most(view, key) for key in (EntryKey.READ_P50, EntryKey.READ_P99))
+    p50, p99 = (_most(view, key) for key in (DiskFigureKey.READ_P50, DiskFigureKey.READ_P99))
     if reads and p50 and p99:
         yield (
             f"A page that no cache has takes {p50.words}, one in a hundred more than {p99.words}. All backends together"
@@ -160,11 +160,11 @@ def _explain(view: CardView) -> Iterator[str]:
             f"A checkpoint writes scattered pages at {format_rate(writes.value * PAGE_BYTES)} at most: 1 GB of them takes"
             f" {format_seconds(_GIBIBYTE / PAGE_BYTES / writes.value)} or more."
         )
-    sequential = _most(view, EntryKey.SEQUENTIAL_READ)
+    sequential = _most(view, DiskFigureKey.SEQUENTIAL_READ)
     if sequential:
         seconds = format_seconds(10 * _GIBIBYTE / sequential.value)
         yield f"Scanning a table of 10 GB that is not in memory takes {seconds} or more."
-    wal = _most(view, EntryKey.WAL)
+    wal = _most(view, DiskFigureKey.WAL)
     if wal:
         yield f"WAL is written at {wal.words} at most, where large transactions or many clients share a flush."
 
@@ -174,7 +174,7 @@ class _Most(NamedTuple):
     words: str
 
 
-def _most(view: CardView, key: EntryKey) -> _Most | None:
+def _most(view: CardView, key: DiskFigureKey) -> _Most | None:
     """A figure, or what lasts of it where that is less: a server that is busy outlasts every burst."""
     entry = next((one for one in view.entries if one.key is key), None)
     if entry is None or not entry.estimate.value:

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from pgdyno.analyse.disk_comparison import ALPHA, DELTA_RATIO, Difference
-from pgdyno.analyse.disk_entries import EntryKey
+from pgdyno.analyse.comparison.verdict import VerdictKind
+from pgdyno.analyse.disk.comparison import ALPHA, DELTA_RATIO, DiskDifference
+from pgdyno.analyse.disk.entries import DiskFigureKey
 from pgdyno.analyse.estimate import is_too_wide
-from pgdyno.analyse.verdict import VerdictKind
 from pgdyno.report.disk import ENTRY_WORDS, CardView, describe_making, describe_place, show_entry
 from pgdyno.report.format import format_estimate, format_number, format_within
 from pgdyno.report.grid import Grid
@@ -22,7 +22,7 @@ from pgdyno.report.terminal_parts import show_table
 _TOLD = (VerdictKind.FASTER, VerdictKind.SLOWER, VerdictKind.EQUIVALENT)
 
 
-def render_comparison(views: Sequence[CardView], differences: Sequence[Difference]) -> RenderableType:
+def render_comparison(views: Sequence[CardView], differences: Sequence[DiskDifference]) -> RenderableType:
     """Figures of all, then each other card against the first, the sum of it last."""
     names = name_cards(views)
     parts: list[RenderableType] = []
@@ -60,7 +60,7 @@ def figures_table(views: Sequence[CardView], places: Sequence[int] | None = None
     """Every figure of every card, or of those at some places."""
     chosen = range(len(views)) if places is None else places
     names = name_cards(views)
-    keys = [key for key in EntryKey if any(entry.key is key for view in views for entry in view.entries)]
+    keys = [key for key in DiskFigureKey if any(entry.key is key for view in views for entry in view.entries)]
     shown = [{entry.key: show_entry(entry).value for entry in views[place].entries} for place in chosen]
     return Table(
         caption="Figures",
@@ -69,7 +69,7 @@ def figures_table(views: Sequence[CardView], places: Sequence[int] | None = None
     )
 
 
-def ratios_table(views: Sequence[CardView], differences: Sequence[Difference], place: int) -> Table:
+def ratios_table(views: Sequence[CardView], differences: Sequence[DiskDifference], place: int) -> Table:
     """A card against the first."""
     names = name_cards(views)
     rows = []
@@ -96,7 +96,7 @@ def ratios_table(views: Sequence[CardView], differences: Sequence[Difference], p
     )
 
 
-def describe_comparison(views: Sequence[CardView], differences: Sequence[Difference]) -> Iterator[str]:
+def describe_comparison(views: Sequence[CardView], differences: Sequence[DiskDifference]) -> Iterator[str]:
     """A sentence for each card but the first."""
     names = name_cards(views)
     for place in range(1, len(views)):

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from pgdyno.analyse.ceiling import StorageCeilings
-from pgdyno.analyse.disk_card import DiskFigures
-from pgdyno.analyse.disk_comparison import DELTA_RATIO, Difference
-from pgdyno.analyse.disk_efficiency import Efficiency
-from pgdyno.analyse.disk_entries import Entry
+from pgdyno.analyse.disk.card import DiskFigures
+from pgdyno.analyse.disk.ceiling import StorageCeilings
+from pgdyno.analyse.disk.comparison import DELTA_RATIO, DiskDifference
+from pgdyno.analyse.disk.efficiency import Efficiency
+from pgdyno.analyse.disk.entries import DiskFigure
 from pgdyno.explain.finding import Finding
-from pgdyno.record.disk_card import DiskCard
+from pgdyno.record.device.disk_card import DiskCard
 from pgdyno.report.disk import CardView
 
 DISK_VERSION = 1
@@ -22,7 +22,7 @@ class CardDocument(msgspec.Struct, frozen=True, kw_only=True):
     """A card with all that is made of it."""
 
     file: str | None
-    entries: tuple[Entry, ...]
+    entries: tuple[DiskFigure, ...]
     figures: DiskFigures
     ceilings: StorageCeilings | None
     efficiencies: tuple[Efficiency, ...]
@@ -46,7 +46,7 @@ class DiskComparisonDocument(msgspec.Struct, frozen=True, kw_only=True):
     delta_ratio: float = DELTA_RATIO
     """The largest difference that is called equivalent."""
     cards: tuple[CardDocument, ...]
-    differences: tuple[Difference, ...]
+    differences: tuple[DiskDifference, ...]
     """Of each other card's entries to those of the first."""
 
 
@@ -55,7 +55,7 @@ def disk_document(views: Sequence[CardView]) -> DiskDocument:
     return DiskDocument(cards=tuple(map(_card, views)))
 
 
-def comparison_document(views: Sequence[CardView], differences: tuple[Difference, ...]) -> DiskComparisonDocument:
+def comparison_document(views: Sequence[CardView], differences: tuple[DiskDifference, ...]) -> DiskComparisonDocument:
     """Cards side by side, for programs."""
     return DiskComparisonDocument(cards=tuple(map(_card, views)), differences=differences)
 

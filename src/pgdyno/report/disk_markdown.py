@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pgdyno.analyse.disk_comparison import Difference
+from pgdyno.analyse.disk.comparison import DiskDifference
 from pgdyno.report.disk import CardView, describe_making, describe_place, explain_for_postgresql
 from pgdyno.report.disk_comparison import REMARK, describe_comparison, figures_table, name_cards, ratios_table
 from pgdyno.report.disk_tables import efficiency_table, flush_table, headline_table, jobs_table, layout_of
@@ -18,7 +18,7 @@ def render_card_markdown(view: CardView) -> str:
     return "\n\n".join(_blocks(view)) + "\n"
 
 
-def render_comparison_markdown(views: Sequence[CardView], differences: Sequence[Difference]) -> str:
+def render_comparison_markdown(views: Sequence[CardView], differences: Sequence[DiskDifference]) -> str:
     """Cards side by side."""
     names = name_cards(views)
     cards = [

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
-from pgdyno.analyse.disk_card import PLATEAU_GAIN, JobFigures, LatencyFigures, Plateau, PlateauKind
-from pgdyno.analyse.disk_efficiency import Efficiency
+from pgdyno.analyse.disk.card import PLATEAU_GAIN, JobFigures, LatencyFigures, Plateau, PlateauKind
+from pgdyno.analyse.disk.efficiency import Efficiency
 from pgdyno.analyse.estimate import Estimate
 from pgdyno.plan.disk import DiskJob, Pattern
-from pgdyno.record.disk_card import CardScope
+from pgdyno.record.device.disk_card import CardScope
 from pgdyno.report.disk import ENTRY_WORDS, CardView, format_latency, format_rate, show_entry
 from pgdyno.report.format import ABSENT, format_bytes, format_number, format_percent
 from pgdyno.report.layout import LayoutView

@@ -8,12 +8,12 @@ from typing import Annotated
 
 import msgspec
 
-from pgdyno.analyse.ceiling import StorageCeilings
-from pgdyno.analyse.disk_efficiency import Efficiency
-from pgdyno.analyse.disk_entries import Entry
-from pgdyno.analyse.disk_join import DiskJoin, DiskUse, UseKind
+from pgdyno.analyse.disk.ceiling import StorageCeilings
+from pgdyno.analyse.disk.demand import DiskJoin, DiskUse, UseKind
+from pgdyno.analyse.disk.efficiency import Efficiency
+from pgdyno.analyse.disk.entries import DiskFigure
 from pgdyno.analyse.types import WorkloadAnalysis
-from pgdyno.record.preflight import Unseen
+from pgdyno.record.machine.preflight import Unseen
 from pgdyno.record.types import TrialStatus
 from pgdyno.report.described import says
 from pgdyno.report.disk import CardView, describe_making, describe_place, format_rate
@@ -86,7 +86,7 @@ class OwnDiskDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     path: str | None
     made_at: Annotated[str, says("ISO 8601 with offset; it may have been made for an earlier study.")]
-    entries: tuple[Entry, ...]
+    entries: tuple[DiskFigure, ...]
     unseen: Annotated[tuple[Unseen, ...], says("What could not be measured, with the reason.")]
     instance: Annotated[str | None, says("Of a cloud, as declared.")]
     declared: Annotated[DiskSpec | None, says("Its layout, as declared.")]

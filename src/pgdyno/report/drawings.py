@@ -9,7 +9,7 @@ import msgspec
 from pgdyno.report.chart import Chart
 
 
-class Figure(msgspec.Struct, frozen=True, kw_only=True):
+class PageChart(msgspec.Struct, frozen=True, kw_only=True):
     """A chart's place in the page."""
 
     id: str
@@ -23,12 +23,12 @@ class Drawings:
         self._specs: dict[bytes, int] = {}
         self._charts: dict[str, dict[str, Any]] = {}
 
-    def add(self, figure_id: str, chart: Chart) -> Figure:
+    def add(self, figure_id: str, chart: Chart) -> PageChart:
         """Keep a chart and give its place."""
         encoded = msgspec.json.encode(chart.spec, order="deterministic")
         index = self._specs.setdefault(encoded, len(self._specs))
         self._charts[figure_id] = {"spec": index, "columns": chart.columns, "marks": chart.marks}
-        return Figure(id=figure_id, chart=chart)
+        return PageChart(id=figure_id, chart=chart)
 
     def to_json(self) -> str:
         """Everything the page's script draws from, safe inside a script element."""

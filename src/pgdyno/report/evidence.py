@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from pgdyno.analyse.time_share import TimeShare, TransactionTime
+from pgdyno.analyse.bottleneck.time_share import TimeShare, TransactionTime
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.report.capacity import bounds_table, describe_capacity, projections_table
 from pgdyno.report.content import name_trial

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from pgdyno.analyse.comparison import Question
-from pgdyno.analyse.evidence import Evidence, gather_evidence
+from pgdyno.analyse.comparison.answers import Question
+from pgdyno.analyse.comparison.e_process import Evidence, gather_evidence
 from pgdyno.report.chart import Chart, LegendEntry, Theme, config_of
 from pgdyno.report.comparison import HUES, METRIC_WORDS, describe_verdict
 from pgdyno.report.format import format_number, format_within

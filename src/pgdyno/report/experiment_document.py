@@ -6,29 +6,29 @@ from typing import Annotated
 
 import msgspec
 
-from pgdyno.analyse.comparison import Comparison, Question
+from pgdyno.analyse.comparison.answers import Comparison, Question
+from pgdyno.analyse.comparison.pilot import SliceChoice
+from pgdyno.analyse.comparison.verdict import Verdict
 from pgdyno.analyse.estimate import Estimate
-from pgdyno.analyse.pilot import SliceChoice
-from pgdyno.analyse.scaling import ClientSweep
-from pgdyno.analyse.verdict import Verdict
+from pgdyno.analyse.sweep.scaling import ClientSweep
 from pgdyno.facts.durability import GivenUp
 from pgdyno.facts.metrics import Better, find_metric
-from pgdyno.plan.experiment import Arm, Experiment
+from pgdyno.plan.experiment import Experiment, Variant
 from pgdyno.record.types import ErrorFact
 from pgdyno.report.answers import WorkloadAnswers, answer_study
-from pgdyno.report.arms import ArmText, describe_arms
 from pgdyno.report.described import says
 from pgdyno.report.input import ReportInput
 from pgdyno.report.method import describe_error_rate, is_noise_loud
+from pgdyno.report.variants import VariantText, describe_variants
 from pgdyno.spec.variant import DesignKind
 
 
-class ArmDocument(msgspec.Struct, frozen=True, kw_only=True):
+class VariantDocument(msgspec.Struct, frozen=True, kw_only=True):
     """A variant."""
 
     name: str
     is_reference: bool
-    planned: Arm
+    planned: Variant
     is_durable: Annotated[bool, says("Whether its settings surely keep what was committed.")]
     given_up: Annotated[tuple[GivenUp, ...], says("What its settings give up, the gravest first.")]
     dropped_out: Annotated[ErrorFact | None, says("Why it was left out; null when it was not.")]
@@ -37,8 +37,8 @@ class ArmDocument(msgspec.Struct, frozen=True, kw_only=True):
 class QuestionDocument(msgspec.Struct, frozen=True, kw_only=True):
     """A variant against the reference in one metric, or the reference against itself."""
 
-    arm: str
-    is_arm_durable: bool
+    variant: str = msgspec.field(name="arm")
+    is_variant_durable: bool
     is_reference_durable: bool
     metric: str
     unit: str
@@ -54,7 +54,7 @@ class QuestionDocument(msgspec.Struct, frozen=True, kw_only=True):
 class FiguresDocument(msgspec.Struct, frozen=True, kw_only=True):
     """What a variant showed by itself. Verdicts come from pairs: two of these give none."""
 
-    arm: str
+    variant: str = msgspec.field(name="arm")
     is_durable: bool
     estimates: Annotated[dict[str, Estimate], says("By metric: geometric means over rounds.")]
 
@@ -87,7 +87,7 @@ class ExperimentDocument(msgspec.Struct, frozen=True, kw_only=True):
     detect_ratio: Annotated[float, says("Variants closer than this are equivalent.")]
     budget_s: float | None
     error_rate: Annotated[str, says("What share of verdicts may be false, in words.")]
-    arms: tuple[ArmDocument, ...]
+    variants: tuple[VariantDocument, ...] = msgspec.field(name="arms")
     comparisons: Annotated[tuple[ComparisonDocument, ...], says("One for each workload.")]
 
 
@@ -96,7 +96,7 @@ def make_experiment(report: ReportInput) -> ExperimentDocument | None:
     experiment = report.record.plan.experiment
     if experiment is None:
         return None
-    arms = describe_arms(report.record, experiment)
+    variants = describe_variants(report.record, experiment)
     return ExperimentDocument(
         design=experiment.design,
         reason=experiment.reason,
@@ -104,19 +104,19 @@ def make_experiment(report: ReportInput) -> ExperimentDocument | None:
         detect_ratio=experiment.detect_ratio,
         budget_s=experiment.budget_s,
         error_rate=describe_error_rate(experiment),
-        arms=tuple(_make_arm(experiment, arm) for arm in arms.values()),
+        variants=tuple(_make_variant(experiment, variant) for variant in variants.values()),
         comparisons=tuple(_make_comparison(report, answers) for answers in answer_study(report)),
     )
 
 
-def _make_arm(experiment: Experiment, arm: ArmText) -> ArmDocument:
-    return ArmDocument(
-        name=arm.name,
-        is_reference=arm.is_reference,
-        planned=experiment.find_arm(arm.name),
-        is_durable=arm.is_durable,
-        given_up=arm.given_up,
-        dropped_out=arm.error,
+def _make_variant(experiment: Experiment, variant: VariantText) -> VariantDocument:
+    return VariantDocument(
+        name=variant.name,
+        is_reference=variant.is_reference,
+        planned=experiment.find_variant(variant.name),
+        is_durable=variant.is_durable,
+        given_up=variant.given_up,
+        dropped_out=variant.error,
     )
 
 
@@ -128,7 +128,9 @@ def _make_comparison(report: ReportInput, answers: WorkloadAnswers) -> Compariso
         reference=comparison.reference,
         sentences=(*answers.curve, *(answer.sentence for answer in answers.answers)),
         figures=tuple(
-            FiguresDocument(arm=one.arm, is_durable=answers.arms[one.arm].is_durable, estimates=one.estimates)
+            FiguresDocument(
+                variant=one.variant, is_durable=answers.variants[one.variant].is_durable, estimates=one.estimates
+            )
             for one in comparison.figures
         ),
         questions=tuple(_make_question(answers, question) for question in comparison.questions),
@@ -144,8 +146,8 @@ def _make_comparison(report: ReportInput, answers: WorkloadAnswers) -> Compariso
 def _make_question(answers: WorkloadAnswers, question: Question) -> QuestionDocument:
     metric = find_metric(question.metric)
     return QuestionDocument(
-        arm=question.arm,
-        is_arm_durable=answers.arms[question.arm].is_durable,
+        variant=question.variant,
+        is_variant_durable=answers.variants[question.variant].is_durable,
         is_reference_durable=answers.reference.is_durable,
         metric=question.metric,
         unit=metric.unit,

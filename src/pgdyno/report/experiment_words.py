@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pgdyno.plan.experiment import Experiment, is_client_sweep
-from pgdyno.plan.plan import Plan, apply_arm
+from pgdyno.plan.plan import Plan, apply_variant
 from pgdyno.report.format import format_seconds
 from pgdyno.spec.study import TrialsSpec
 from pgdyno.spec.variant import DesignKind
@@ -14,8 +14,8 @@ _MOST_NAMED = 4
 def name_variants(experiment: Experiment) -> str:
     """The variants against their reference, by name as long as one would read them."""
     if is_client_sweep(experiment):
-        return f"{len(experiment.arms)} numbers of clients"
-    others = [arm.name for arm in experiment.arms[1:]]
+        return f"{len(experiment.variants)} numbers of clients"
+    others = [variant.name for variant in experiment.variants[1:]]
     names = join_names(others)
     axes = list(experiment.reference.levels)
     # A combination's name has a comma of its own: a list of them could not be taken apart.
@@ -42,14 +42,18 @@ def describe_experiment(experiment: Experiment, trials: TrialsSpec) -> str:
 
 def count_servers(experiment: Experiment) -> int:
     """How many PostgreSQL are compared; one when all variants share it."""
-    return len({(arm.server.kind, arm.server.version, arm.server.bindir) for arm in experiment.arms})
+    return len(
+        {(variant.server.kind, variant.server.version, variant.server.bindir) for variant in experiment.variants}
+    )
 
 
 def list_clients(plan: Plan) -> frozenset[int]:
     """Every number of clients that the plan uses."""
     if plan.experiment is None:
         return frozenset(workload.clients for workload in plan.workloads)
-    return frozenset(apply_arm(workload, arm).clients for workload in plan.workloads for arm in plan.experiment.arms)
+    return frozenset(
+        apply_variant(workload, variant).clients for workload in plan.workloads for variant in plan.experiment.variants
+    )
 
 
 def join_names(names: list[str]) -> str:

@@ -9,12 +9,12 @@ from collections.abc import Iterable
 
 import msgspec
 
-from pgdyno.analyse.time_share import Certainty
+from pgdyno.analyse.bottleneck.time_share import Certainty
 from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.explain.bottleneck import LIMITS
 from pgdyno.explain.finding import Finding, Rival, Severity
 from pgdyno.report.input import ReportInput
-from pgdyno.report.places import Place, find_places
+from pgdyno.report.places import ChartLink, find_places
 from pgdyno.report.shared_end import join_by_place, split_shared_end
 
 EVERYWHERE = "everywhere"
@@ -48,7 +48,7 @@ class FindingText(msgspec.Struct, frozen=True, kw_only=True):
     gain: str
     gain_ratio: float | None
     is_gain_proven: bool
-    places: tuple[Place, ...]
+    places: tuple[ChartLink, ...]
     why: str
     names: tuple[str, ...]
     """All of its workloads, by their whole names."""

@@ -24,7 +24,7 @@ from pgdyno.report.finding_words import (
     name_workloads,
 )
 from pgdyno.report.input import ReportInput
-from pgdyno.report.next_steps import Step, list_steps
+from pgdyno.report.next_steps import NextStep, list_steps
 from pgdyno.report.price_words import describe_costs
 
 # Who reads little reads so many.
@@ -39,7 +39,7 @@ class FirstPage(msgspec.Struct, frozen=True, kw_only=True):
     """What limits each load first, then what else makes the figures what they are."""
     not_judged: tuple[str, ...]
     """Sentences, with reasons."""
-    steps: tuple[Step, ...]
+    steps: tuple[NextStep, ...]
     costs: tuple[str, ...]
     """Sentences; where no price is known, how to give one."""
     alarm: str
@@ -57,7 +57,7 @@ class FirstPage(msgspec.Struct, frozen=True, kw_only=True):
         return self.explained[len(self.shown) :]
 
     @property
-    def next_steps(self) -> tuple[Step, ...]:
+    def next_steps(self) -> tuple[NextStep, ...]:
         """The first of the steps."""
         return self.steps[:_MOST_STEPS]
 

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from pgdyno.report.finding_words import FindingText
 from pgdyno.report.first_page import FirstPage
-from pgdyno.report.next_steps import Step
+from pgdyno.report.next_steps import NextStep
 from pgdyno.report.paragraph import Paragraph
 from pgdyno.report.places import describe_places
 from pgdyno.report.terminal_parts import make_heading
@@ -65,7 +65,7 @@ def _list_explained(one: FindingText, *, is_full: bool) -> Iterator[RenderableTy
         yield Paragraph(Text(f"see {describe_places(one.places)} in report.html", style="dim"), by=4)
 
 
-def _list_step(number: int, step: Step) -> Iterator[RenderableType]:
+def _list_step(number: int, step: NextStep) -> Iterator[RenderableType]:
     head = Text.assemble(f"{number}. ", (f"{step.standing.value}: ", _style(step.standing.value)))
     yield Paragraph(Text.assemble(head, step.words, _of(step.of)))
     yield from (Paragraph(words, by=5) for words in (step.gain, step.caution) if words)

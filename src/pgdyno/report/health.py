@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pgdyno.analyse.health_rows import HealthSummary, summarise_health
+from pgdyno.analyse.health.types import HealthSummary, summarise_health
 from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.facts.health import Basis, HealthCheck, Level, Threshold, Worse, health_checks
 from pgdyno.report.format import format_bytes, format_number, format_seconds, format_value

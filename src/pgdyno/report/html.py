@@ -19,7 +19,6 @@ from markupsafe import Markup, escape
 
 from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.report import content, declared_disk, layers, palette, surroundings, trial_tables
-from pgdyno.report.arms import ArmText, describe_arms, find_arm_of
 from pgdyno.report.comparison_parts import make_comparisons, make_following
 from pgdyno.report.comparison_tables import variants_table
 from pgdyno.report.disk_uses import own_disk_table
@@ -39,6 +38,7 @@ from pgdyno.report.search_parts import make_searches
 from pgdyno.report.search_words import TRIALS_REMARK as SEARCH_TRIALS_REMARK
 from pgdyno.report.search_words import describe_search_method
 from pgdyno.report.trial_parts import make_workload
+from pgdyno.report.variants import VariantText, describe_variants, find_variant_of
 
 # What all charts of a page may hold, at about six bytes a value: 2.4 MB beside 0.9 MB of Vega, below 5 MB in all.
 _VALUES_PER_PAGE = 400_000
@@ -59,9 +59,9 @@ def render_html(report: ReportInput, *, vega_js: str | None = None) -> str:
     drawings = Drawings()
     points = choose_points(report)
     experiment = report.record.plan.experiment
-    arms = {} if experiment is None else describe_arms(report.record, experiment)
+    variants = {} if experiment is None else describe_variants(report.record, experiment)
     workloads = tuple(
-        make_workload(name_workload(number), workload, drawings, points=points, tag=_tag(arms, workload))
+        make_workload(name_workload(number), workload, drawings, points=points, tag=_tag(variants, workload))
         for number, workload in enumerate(report.analysis.workloads, start=1)
     )
     return render_page(
@@ -83,7 +83,7 @@ def render_html(report: ReportInput, *, vega_js: str | None = None) -> str:
         method=(*describe_method(report), *describe_search_method(report)),
         trials_remark=TRIALS_REMARK if experiment is not None else SEARCH_TRIALS_REMARK,
         mixed_remark=content.MIXED_REMARK,
-        variants=variants_table(arms),
+        variants=variants_table(variants),
         layers=layers,
         sections=list_sections(report),
         dataset=report.record.dataset,
@@ -123,9 +123,9 @@ def render_page(template: str, drawings: Drawings, *, vega_js: str | None, **sho
     )
 
 
-def _tag(arms: dict[str, ArmText], workload: WorkloadAnalysis) -> str:
-    arm = find_arm_of(workload, arms) if arms else None
-    return "" if arm is None else arm.tag
+def _tag(variants: dict[str, VariantText], workload: WorkloadAnalysis) -> str:
+    variant = find_variant_of(workload, variants) if variants else None
+    return "" if variant is None else variant.tag
 
 
 @functools.cache

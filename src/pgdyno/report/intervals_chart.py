@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import Any
 
-from pgdyno.analyse.verdict import Verdict, VerdictKind
+from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
 from pgdyno.report.answers import WorkloadAnswers
 from pgdyno.report.chart import Chart, Theme, config_of
 from pgdyno.report.comparison import HUES, METRIC_WORDS, describe_verdict, effect_of, name_verdict
@@ -58,7 +58,7 @@ def intervals_chart(answers: WorkloadAnswers, *, theme: Theme) -> Chart | None:
 
 def _label(answers: WorkloadAnswers, verdict: Verdict, theme: Theme) -> list[str]:
     # A picture stands alone; on the page the figures stand beside the chart.
-    name = answers.arms[verdict.arm].title
+    name = answers.variants[verdict.variant].title
     if theme.has_legend:
         return [f"{name}: {name_verdict(verdict)}, {effect_of(verdict)}"]
     return textwrap.wrap(name, _LINE_LETTERS) or [name]

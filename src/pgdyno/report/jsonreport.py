@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 import msgspec
 
-from pgdyno.analyse.capacity import Capacity
+from pgdyno.analyse.bottleneck.time_share import Bottleneck, TransactionTime
+from pgdyno.analyse.capacity.types import Capacity
 from pgdyno.analyse.estimate import Doubt, Estimate
-from pgdyno.analyse.time_share import Bottleneck, TransactionTime
 from pgdyno.analyse.types import Event, Percentile, StatementTime, TrialAnalysis, WorkloadAnalysis
 from pgdyno.explain.finding import Finding
 from pgdyno.plan.plan import Choice, PlannedWorkload
@@ -42,9 +42,9 @@ class TrialDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     number: Annotated[int, says("From 1, in the order of running.")]
     round: int
-    arms: Annotated[
+    variants: Annotated[
         tuple[str, ...], says("The variant under test; of several that alternated, the trial's own figures are a mixture.")
-    ]  # fmt: skip
+    ] = msgspec.field(name="arms")  # fmt: skip
     slice_s: Annotated[float | None, says("Length of the slices in which variants alternated.")]
     washout_s: Annotated[float | None, says("How long after each change a slice does not count.")]
     status: TrialStatus
@@ -209,7 +209,7 @@ def _make_trial(workload: WorkloadAnalysis, trial: TrialAnalysis) -> TrialDocume
     return TrialDocument(
         number=planned.number,
         round=planned.round,
-        arms=planned.arms,
+        variants=planned.variants,
         slice_s=record.slice_s,
         washout_s=record.washout_s,
         status=record.status,

@@ -10,13 +10,13 @@ from typing import Any
 
 import msgspec
 
+from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
 from pgdyno.analyse.estimate import Estimate
-from pgdyno.analyse.verdict import Verdict, VerdictKind
 from pgdyno.record.types import TrialStatus
 from pgdyno.report.comparison import describe_change, name_verdict
 from pgdyno.report.format import format_estimate
 
-_MOST_ARMS = 3
+_MOST_VARIANTS = 3
 
 
 class KeptTrial(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +41,7 @@ class KeptPlanned(msgspec.Struct, frozen=True, kw_only=True):
     sysctl: dict[str, str] = {}
 
 
-class KeptArm(msgspec.Struct, frozen=True, kw_only=True):
+class KeptVariant(msgspec.Struct, frozen=True, kw_only=True):
     """A variant."""
 
     name: str
@@ -57,7 +57,7 @@ class KeptArm(msgspec.Struct, frozen=True, kw_only=True):
 class KeptQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """A variant against the reference in one metric."""
 
-    arm: str
+    variant: str = msgspec.field(name="arm")
     metric: str
     verdict: Verdict
 
@@ -78,7 +78,7 @@ class KeptComparison(msgspec.Struct, frozen=True, kw_only=True):
 class KeptExperiment(msgspec.Struct, frozen=True, kw_only=True):
     """A comparison."""
 
-    arms: tuple[KeptArm, ...]
+    variants: tuple[KeptVariant, ...] = msgspec.field(name="arms")
     comparisons: tuple[KeptComparison, ...]
 
 
@@ -113,7 +113,7 @@ class ProvenGain(msgspec.Struct, frozen=True, kw_only=True):
     """Durable settings that a study proved to be faster than its own reference."""
 
     workload: str
-    arm: str
+    variant: str = msgspec.field(name="arm")
     reference: str
     settings: dict[str, str]
     verdict: Verdict
@@ -141,7 +141,7 @@ def describe_answers(kept: KeptReport) -> tuple[str, ...]:
         # The first sentence names its workload.
         return tuple(sentence for one in kept.search.workloads for sentence in one.sentences[:1])
     if kept.experiment is not None:
-        unsafe = frozenset(arm.name for arm in kept.experiment.arms if not arm.is_durable)
+        unsafe = frozenset(variant.name for variant in kept.experiment.variants if not variant.is_durable)
         return tuple(_answer(one, unsafe) for one in kept.experiment.comparisons)
     return tuple(f"{one.name}: {_say_tps(one.tps)}" for one in kept.workloads)
 
@@ -151,32 +151,32 @@ def list_gains(kept: KeptReport) -> tuple[ProvenGain, ...]:
     return tuple(
         ProvenGain(
             workload=comparison.workload,
-            arm=arm.name,
+            variant=variant.name,
             reference=comparison.reference,
-            settings=arm.settings,
+            settings=variant.settings,
             verdict=question.verdict,
         )
-        for comparison, question, arm in _list_decided(kept)
-        if question.verdict.kind is VerdictKind.FASTER and arm.is_durable and arm.settings
+        for comparison, question, variant in _list_decided(kept)
+        if question.verdict.kind is VerdictKind.FASTER and variant.is_durable and variant.settings
     )
 
 
 def list_retests(kept: KeptReport) -> tuple[Retest, ...]:
     """What it decided not to be faster."""
     return tuple(
-        Retest(workload=comparison.workload, settings=arm.settings)
-        for comparison, question, arm in _list_decided(kept)
+        Retest(workload=comparison.workload, settings=variant.settings)
+        for comparison, question, variant in _list_decided(kept)
         if question.verdict.kind in {VerdictKind.SLOWER, VerdictKind.EQUIVALENT}
     )
 
 
-def _list_decided(kept: KeptReport) -> list[tuple[KeptComparison, KeptQuestion, KeptArm]]:
+def _list_decided(kept: KeptReport) -> list[tuple[KeptComparison, KeptQuestion, KeptVariant]]:
     """Questions about speed that got an answer, of studies whose noise is not in doubt."""
     if kept.experiment is None:
         return []
-    arms = {arm.name: arm for arm in kept.experiment.arms}
+    variants = {variant.name: variant for variant in kept.experiment.variants}
     return [
-        (comparison, question, arms[question.arm])
+        (comparison, question, variants[question.variant])
         for comparison in kept.experiment.comparisons
         if not comparison.is_noise_told_apart
         for question in comparison.questions
@@ -188,8 +188,11 @@ def _answer(comparison: KeptComparison, unsafe: frozenset[str]) -> str:
     if comparison.sweep is not None and comparison.sentences:
         return f"{comparison.workload}: {comparison.sentences[0]}"
     own = [one for one in comparison.questions if one.metric == comparison.primary]
-    names = {one.arm: f"{one.arm}{' (not durable)' if one.arm in unsafe else ''}" for one in own}
-    said = [f"{names[one.arm]} {name_verdict(one.verdict)}, {describe_change(one.verdict)}" for one in own[:_MOST_ARMS]]
+    names = {one.variant: f"{one.variant}{' (not durable)' if one.variant in unsafe else ''}" for one in own}
+    said = [
+        f"{names[one.variant]} {name_verdict(one.verdict)}, {describe_change(one.verdict)}"
+        for one in own[:_MOST_VARIANTS]
+    ]
     more = len(own) - len(said)
     parts = [*said, *([f"{more} more variants"] if more > 0 else [])]
     doubt = " (in doubt: identical variants were told apart)" if comparison.is_noise_told_apart else ""

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pgdyno.analyse.proof import Advice, CheckpointCycle, Gain, find_cycles, find_gains
-from pgdyno.analyse.verdict import VerdictKind
-from pgdyno.explain.derived_doubts import SLOWER
+from pgdyno.analyse.comparison.derived_gain import Advice, CheckpointCycle, Gain, find_cycles, find_gains
+from pgdyno.analyse.comparison.verdict import VerdictKind
+from pgdyno.explain.doubts.derived import SLOWER
 from pgdyno.record.tuned import DERIVED, STOCK, Tuned, TunedLayer, TunedSetting
 from pgdyno.report.comparison import HUES, METRIC_WORDS, count_pairs, describe_change, describe_outlook, name_verdict
 from pgdyno.report.comparison_tables import change_cell, figure_cell
@@ -76,9 +76,9 @@ def speeds_table(report: ReportInput) -> Table | None:
         return None
     rows = []
     for comparison in report.analysis.comparisons:
-        for arm in (STOCK, DERIVED):
-            figures = (figure_cell(comparison, arm, metric) for metric in _SPEED_METRICS)
-            rows.append((text(comparison.workload), text(arm), *figures))
+        for variant in (STOCK, DERIVED):
+            figures = (figure_cell(comparison, variant, metric) for metric in _SPEED_METRICS)
+            rows.append((text(comparison.workload), text(variant), *figures))
     titles = columns("Workload", "Settings", *(METRIC_WORDS[metric] for metric in _SPEED_METRICS), numbers_from=2)
     remark = "Each one's own figures over its rounds, with 95 % intervals; which is faster, only pairs say."
     return Table(caption="How fast it is", columns=titles, rows=tuple(rows), remark=remark)
@@ -116,7 +116,9 @@ def list_layers(report: ReportInput) -> tuple[tuple[TunedLayer, tuple[Gain, ...]
     gains = find_gains(report.record, report.analysis)
     layers = () if tuned is None else tuned.layers
     return tuple(
-        (layer, tuple(gain for gain in gains if gain.layer == layer.name)) for layer in layers if layer.arm is not None
+        (layer, tuple(gain for gain in gains if gain.layer == layer.name))
+        for layer in layers
+        if layer.variant is not None
     )
 
 
@@ -236,4 +238,4 @@ def _describe_cycles(report: ReportInput) -> Iterator[str]:
 def _describe_cycle(cycle: CheckpointCycle) -> str:
     low, high = min(cycle.counts), max(cycle.counts)
     held = "no checkpoint" if high == 0 else f"{low}" if low == high else f"{low} to {high}"
-    return f"{held} with {cycle.arm} settings (at this rate of WAL one comes about every {format_seconds(round(cycle.cycle_s))})"
+    return f"{held} with {cycle.variant} settings (at this rate of WAL one comes about every {format_seconds(round(cycle.cycle_s))})"

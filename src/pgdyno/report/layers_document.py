@@ -6,8 +6,8 @@ from typing import Annotated
 
 import msgspec
 
-from pgdyno.analyse.proof import Advice, CheckpointCycle, Gain, find_cycles, find_gains
-from pgdyno.analyse.verdict import Verdict
+from pgdyno.analyse.comparison.derived_gain import Advice, CheckpointCycle, Gain, find_cycles, find_gains
+from pgdyno.analyse.comparison.verdict import Verdict
 from pgdyno.record.tuned import TunedSetting
 from pgdyno.report.described import says
 from pgdyno.report.input import ReportInput
@@ -30,7 +30,9 @@ class LayerDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     settings: Annotated[tuple[str, ...], says("Those that were tried, by name.")]
-    arm: Annotated[str | None, says("The variant without it; null where layers were not taken apart.")]
+    variant: Annotated[str | None, says("The variant without it; null where layers were not taken apart.")] = (
+        msgspec.field(name="arm")
+    )
     trades: Annotated[str, says("What it costs beside speed.")]
     gains: tuple[GainDocument, ...]
 
@@ -61,7 +63,7 @@ def make_tuned(report: ReportInput) -> TunedDocument | None:
             LayerDocument(
                 name=layer.name,
                 settings=layer.settings,
-                arm=layer.arm,
+                variant=layer.variant,
                 trades=describe_trades(tuned, layer),
                 gains=_make_gains(gains, layer.name),
             )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
-from pgdyno.analyse.comparison import Comparison
+from pgdyno.analyse.comparison.answers import Comparison
 from pgdyno.record.tuned import DERIVED, STOCK
 from pgdyno.report.answers import answer_study
 from pgdyno.report.comparison_terminal import list_answers
@@ -44,7 +44,7 @@ def list_proof(report: ReportInput) -> list[RenderableType]:
         said = describe_noise(answers) if is_loud else describe_noise(answers)[:1]
         lines += [Paragraph(Text(words, style="bold red" if is_loud else ""), by=0) for words in said]
     lines += ["", Paragraph(describe_error_rate(experiment), by=0)]
-    for name, error in report.record.refused_arms.items():
+    for name, error in report.record.refused_variants.items():
         lines += ["", Paragraph(Text(f"{name}: {error.fact}", style="bold red"), by=0)]
         lines += [Paragraph(line) for line in (error.detail, error.hint) if line]
     return lines
@@ -52,14 +52,14 @@ def list_proof(report: ReportInput) -> list[RenderableType]:
 
 def _figures(comparison: Comparison) -> Iterator[RenderableType]:
     yield Text(comparison.workload, style="bold")
-    for arm in (STOCK, DERIVED):
-        estimates = next((one.estimates for one in comparison.figures if one.arm == arm), {})
+    for variant in (STOCK, DERIVED):
+        estimates = next((one.estimates for one in comparison.figures if one.variant == variant), {})
         tps, p99 = estimates.get("tps"), estimates.get("latency_p99_ms")
         if tps is None:
-            yield Text(f"  {arm:<7}  not measured")
+            yield Text(f"  {variant:<7}  not measured")
             continue
         shown = format_estimate(tps)
         latency = f"  p99 {format_estimate(p99).value} ms" if p99 is not None else ""
         interval = shown.interval if shown.interval.startswith("[") else f"({shown.interval})"
-        words = f"{arm:<7}  {shown.value} tps {interval}, n={tps.n}{latency}"
+        words = f"{variant:<7}  {shown.value} tps {interval}, n={tps.n}{latency}"
         yield Paragraph(words)

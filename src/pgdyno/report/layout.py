@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from pgdyno.analyse.ceiling import TRANSFERS, Ceiling, InstanceLimits, Limit, StorageCeilings
-from pgdyno.analyse.raid import array_words
-from pgdyno.record.tunables import DiskLook, Stripe
+from pgdyno.analyse.disk.ceiling import TRANSFERS, Ceiling, InstanceLimits, Limit, StorageCeilings
+from pgdyno.analyse.disk.raid import array_words
+from pgdyno.record.machine.tunables import DiskLook, Stripe
 from pgdyno.report.format import ABSENT, format_bytes, format_count, format_number
 from pgdyno.report.table import Cell, Column, Table, absent, columns, text
 from pgdyno.spec.host import DiskSpec

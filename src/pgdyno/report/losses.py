@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.facts.durability import Loss, find_given_up
-from pgdyno.report.arms import describe_arms, find_arm_of, shared_losses
 from pgdyno.report.input import ReportInput
+from pgdyno.report.variants import describe_variants, find_variant_of, shared_losses
 
 
 def find_durability_given_up(report: ReportInput) -> tuple[str, ...]:
@@ -15,7 +15,7 @@ def find_durability_given_up(report: ReportInput) -> tuple[str, ...]:
     """
     experiment = report.record.plan.experiment
     if experiment is not None:
-        shared = shared_losses(describe_arms(report.record, experiment))
+        shared = shared_losses(describe_variants(report.record, experiment))
         return tuple(f"{one.setting} = {one.value}" for one in shared)
     major = report.record.server.major
     trials = [trial for workload in report.analysis.workloads for trial in workload.trials]
@@ -30,5 +30,9 @@ def find_workload_losses(report: ReportInput, workload: WorkloadAnalysis) -> tup
     experiment = report.record.plan.experiment
     if experiment is None:
         return find_durability_given_up(report)
-    arm = find_arm_of(workload, describe_arms(report.record, experiment))
-    return () if arm is None else tuple(f"{one.setting} = {one.value}" for one in arm.given_up if one.is_durability)
+    variant = find_variant_of(workload, describe_variants(report.record, experiment))
+    return (
+        ()
+        if variant is None
+        else tuple(f"{one.setting} = {one.value}" for one in variant.given_up if one.is_durability)
+    )

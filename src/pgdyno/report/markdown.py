@@ -29,8 +29,8 @@ from pgdyno.report.layers import (
 )
 from pgdyno.report.losses import find_durability_given_up, find_workload_losses
 from pgdyno.report.method import TRIALS_REMARK, describe_method, describe_noise, is_noise_loud
-from pgdyno.report.next_steps import Step
-from pgdyno.report.places import Place, describe_places
+from pgdyno.report.next_steps import NextStep
+from pgdyno.report.places import ChartLink, describe_places
 from pgdyno.report.predictions import predictions_table
 from pgdyno.report.preflight_table import preflight_table
 from pgdyno.report.reading import explain_reading
@@ -182,7 +182,7 @@ def _method(report: ReportInput, compared: tuple[WorkloadAnswers, ...]) -> Itera
         return
     yield "## How it was compared"
     yield from (escape(words) for words in describe_method(report))
-    variants = variants_table(compared[0].arms)
+    variants = variants_table(compared[0].variants)
     if variants is not None:
         yield format_table(variants)
 
@@ -254,14 +254,14 @@ def _finding(one: FindingText, advice: str = "") -> Iterator[str]:
         yield f"  - What would settle it: {mark(one.confirm)}"
 
 
-def _step(step: Step) -> str:
+def _step(step: NextStep) -> str:
     of = f" ({step.of})" if step.of else ""
     gain = _sentence(step.gain) if step.gain else ""
     words = " ".join(filter(None, (f"{step.words}{of}", gain, step.caution)))
     return f"**{step.standing.value}**: {mark(words)}{_places(step.places)}"
 
 
-def _places(places: tuple[Place, ...]) -> str:
+def _places(places: tuple[ChartLink, ...]) -> str:
     return f" *See {escape(describe_places(places))}.*" if places else ""
 
 
@@ -272,7 +272,7 @@ def _sentence(words: str) -> str:
 def _workload(report: ReportInput, workload: WorkloadAnalysis) -> Iterator[str]:
     planned = workload.load
     scripts = ", ".join(name if weight == 1 else f"{name} @ {weight}" for name, weight in planned.scripts)
-    is_compared = report.record.plan.search is not None or any(t.record.planned.arms for t in workload.trials)
+    is_compared = report.record.plan.search is not None or any(t.record.planned.variants for t in workload.trials)
     losses = find_workload_losses(report, workload) if is_compared else ()
     label = f" (durability given up: {', '.join(losses)})" if losses else ""
     yield f"{'###' if is_compared else '##'} {escape(workload.name + label)}"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from pgdyno.analyse.comparison import Question
-from pgdyno.analyse.evidence import gather_evidence
-from pgdyno.analyse.verdict import VerdictKind
+from pgdyno.analyse.comparison.answers import Question
+from pgdyno.analyse.comparison.e_process import gather_evidence
+from pgdyno.analyse.comparison.verdict import VerdictKind
 from pgdyno.plan.experiment import Experiment, is_client_sweep
 from pgdyno.record.types import TrialRecord
 from pgdyno.report.answers import WorkloadAnswers
@@ -137,7 +137,7 @@ def _describe_pair(experiment: Experiment) -> str:
 
 
 def _describe_family(report: ReportInput, experiment: Experiment) -> str:
-    others, workloads = len(experiment.arms) - 1, len(report.record.plan.workloads)
+    others, workloads = len(experiment.variants) - 1, len(report.record.plan.workloads)
     questions = others * workloads
     if questions == 1:
         return "Other metrics each keep that rate by themselves: of many, a false one is likelier."

@@ -11,20 +11,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from pgdyno.analyse.proof import find_gains
-from pgdyno.analyse.time_share import Certainty
-from pgdyno.analyse.verdict import Verdict, VerdictKind
+from pgdyno.analyse.bottleneck.time_share import Certainty
+from pgdyno.analyse.comparison.derived_gain import find_gains
+from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
 from pgdyno.explain.bottleneck import LIMITS
 from pgdyno.explain.capacity import CEILING
 from pgdyno.record.tuned import STOCK
 from pgdyno.report.answers import WorkloadAnswers
-from pgdyno.report.arms import ArmText
 from pgdyno.report.comparison import count_pairs, describe_change
 from pgdyno.report.finding_words import FindingText, join_places, name_workloads
 from pgdyno.report.input import ReportInput
 from pgdyno.report.method import is_noise_loud
-from pgdyno.report.places import Place
+from pgdyno.report.places import ChartLink
 from pgdyno.report.shared_end import join_by_place
+from pgdyno.report.variants import VariantText
 
 # Of several that are proven to be faster than the reference, nobody has asked which is the fastest.
 _MOST_PROVEN = 2
@@ -35,7 +35,7 @@ _HUES = {
 }  # fmt: skip
 
 
-class Standing(enum.Enum):
+class StepCertainty(enum.Enum):
     """What is known of a step's gain, in the order of steps."""
 
     PROVEN = "proven"
@@ -47,10 +47,10 @@ class Standing(enum.Enum):
     """It gives up durability: what that costs, and no advice."""
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class NextStep(msgspec.Struct, frozen=True, kw_only=True):
     """Something to do."""
 
-    standing: Standing
+    standing: StepCertainty
     words: str
     """A sentence."""
     gain: str = ""
@@ -60,7 +60,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     gain_ratio: float | None = None
     """By which steps of one standing are put in order."""
     workloads: tuple[str, ...] = ()
-    places: tuple[Place, ...] = ()
+    places: tuple[ChartLink, ...] = ()
     reason: int | None = None
     """The place in the list of explanations, from 1, of what speaks for it."""
 
@@ -95,7 +95,7 @@ class _Shown(msgspec.Struct, frozen=True, kw_only=True):
 
 def list_steps(
     report: ReportInput, compared: tuple[WorkloadAnswers, ...], explained: Iterable[FindingText]
-) -> tuple[Step, ...]:
+) -> tuple[NextStep, ...]:
     """Steps, the most certain gain first and the largest of them first."""
     # What tells two identical variants apart proves nothing.
     trusted = {one.workload: f"c{number}" for number, one in enumerate(compared, start=1) if not is_noise_loud(one)}
@@ -109,18 +109,18 @@ def list_steps(
         if one.rule != CEILING or not limited.issuperset(one.names)
         for step in _from_finding(one, number)
     ]
-    order = list(Standing)
+    order = list(StepCertainty)
     ordered = sorted(
         [*proven, *_merge(advised, report)], key=lambda step: (order.index(step.standing), -abs(step.gain_ratio or 0.0))
     )
     # One experiment after the other: its answer may make the next one needless.
-    first = next((step for step in ordered if step.standing is Standing.SETTLES), None)
-    return tuple(step for step in ordered if step.standing is not Standing.SETTLES or step is first)
+    first = next((step for step in ordered if step.standing is StepCertainty.SETTLES), None)
+    return tuple(step for step in ordered if step.standing is not StepCertainty.SETTLES or step is first)
 
 
-def _merge(steps: Iterable[Step], report: ReportInput) -> Iterator[Step]:
+def _merge(steps: Iterable[NextStep], report: ReportInput) -> Iterator[NextStep]:
     """The same advice for several workloads once."""
-    alike: dict[tuple[Standing, str], list[Step]] = {}
+    alike: dict[tuple[StepCertainty, str], list[NextStep]] = {}
     for step in steps:
         alike.setdefault((step.standing, step.words), []).append(step)
     for first, *others in alike.values():
@@ -134,11 +134,11 @@ def _merge(steps: Iterable[Step], report: ReportInput) -> Iterator[Step]:
         )
 
 
-def _from_finding(one: FindingText, number: int) -> Iterator[Step]:
+def _from_finding(one: FindingText, number: int) -> Iterator[NextStep]:
     if one.advice:
-        known = Standing.PROVEN if one.is_gain_proven else Standing.EXPECTED
-        yield Step(
-            standing=known if one.gain else Standing.UNKNOWN,
+        known = StepCertainty.PROVEN if one.is_gain_proven else StepCertainty.EXPECTED
+        yield NextStep(
+            standing=known if one.gain else StepCertainty.UNKNOWN,
             words=one.advice,
             gain=one.gain,
             gain_ratio=one.gain_ratio,
@@ -148,10 +148,10 @@ def _from_finding(one: FindingText, number: int) -> Iterator[Step]:
     if one.confirm and one.certainty not in {None, Certainty.PROVEN}:
         # The rest is why that would tell.
         words = f"{one.confirm.partition('. ')[0].rstrip('.')}."
-        yield Step(standing=Standing.SETTLES, words=words, workloads=one.names[:1], reason=number)
+        yield NextStep(standing=StepCertainty.SETTLES, words=words, workloads=one.names[:1], reason=number)
 
 
-def _from_tuned(report: ReportInput, trusted: Mapping[str, str]) -> Iterator[Step]:
+def _from_tuned(report: ReportInput, trusted: Mapping[str, str]) -> Iterator[NextStep]:
     shown: dict[str | None, list[_Shown]] = {}
     for gain in find_gains(report.record, report.analysis):
         if gain.workload in trusted:
@@ -164,29 +164,31 @@ def _from_tuned(report: ReportInput, trusted: Mapping[str, str]) -> Iterator[Ste
     for layer, of in shown.items():
         costs = [one for one in of if one.kind is VerdictKind.SLOWER]
         if costs:
-            yield _make(Standing.PROVEN, f"Leave the layer {layer} out of the derived settings: it costs.", costs)
+            yield _make(StepCertainty.PROVEN, f"Leave the layer {layer} out of the derived settings: it costs.", costs)
 
 
-def _from_answers(compared: Sequence[WorkloadAnswers], trusted: Mapping[str, str]) -> Iterator[Step]:
-    arms: dict[str, ArmText] = {}
+def _from_answers(compared: Sequence[WorkloadAnswers], trusted: Mapping[str, str]) -> Iterator[NextStep]:
+    variants: dict[str, VariantText] = {}
     shown: dict[str, list[_Shown]] = {}
     for answers in compared:
         if answers.workload in trusted and answers.sweep is None:
             for answer in answers.answers:
-                arms[answer.arm.name] = answer.arm
+                variants[answer.variant.name] = answer.variant
                 one = _Shown(verdict=answer.verdict, workload=answers.workload, anchor=trusted[answers.workload])
-                shown.setdefault(answer.arm.name, []).append(one)
+                shown.setdefault(answer.variant.name, []).append(one)
     if not shown:
         return
     reference = compared[0].reference
-    lossy = {name for name, arm in arms.items() if reference.is_durable and not arm.is_durable}
+    lossy = {name for name, variant in variants.items() if reference.is_durable and not variant.is_durable}
     for name in lossy:
         faster = [one for one in shown[name] if one.kind is VerdictKind.FASTER]
         if faster:
-            yield _make(Standing.WHAT_IF, f"{arms[name].title} shows what durability costs.", faster)
+            yield _make(StepCertainty.WHAT_IF, f"{variants[name].title} shows what durability costs.", faster)
     fair = {name: of for name, of in shown.items() if name not in lossy}
     advised = [
-        step for name, of in fair.items() for step in _use(of, f"Use {arms[name].title} rather than {reference.title}.")
+        step
+        for name, of in fair.items()
+        for step in _use(of, f"Use {variants[name].title} rather than {reference.title}.")
     ]
     advised.sort(key=lambda step: -abs(step.gain_ratio or 0.0))
     yield from advised[:_MOST_PROVEN]
@@ -194,16 +196,16 @@ def _from_answers(compared: Sequence[WorkloadAnswers], trusted: Mapping[str, str
         yield from _stay([one for of in fair.values() for one in of], reference.title, is_lone=len(fair) == 1)
 
 
-def _use(shown: Sequence[_Shown], words: str) -> Iterator[Step]:
+def _use(shown: Sequence[_Shown], words: str) -> Iterator[NextStep]:
     """The step where a variant is faster on any workload, with what it costs on others."""
     faster = [one for one in shown if one.kind is VerdictKind.FASTER]
     if faster:
         slower = "; ".join(one.words for one in shown if one.kind is VerdictKind.SLOWER)
-        step = _make(Standing.PROVEN, words, faster)
+        step = _make(StepCertainty.PROVEN, words, faster)
         yield msgspec.structs.replace(step, caution=f"Weigh it: {slower}." if slower else "")
 
 
-def _stay(shown: Sequence[_Shown], reference: str, *, is_lone: bool) -> Iterator[Step]:
+def _stay(shown: Sequence[_Shown], reference: str, *, is_lone: bool) -> Iterator[NextStep]:
     """The step where nothing is faster.
 
     Args:
@@ -216,21 +218,21 @@ def _stay(shown: Sequence[_Shown], reference: str, *, is_lone: bool) -> Iterator
     if shown and (settled == len(shown) or (slower and is_lone)):
         why = f": {'; '.join(one.words for one in slower)}" if slower and is_lone else ""
         words = f"Stay with {reference}: what was tried is {'slower' if why else 'not faster'}{why}."
-        yield Step(standing=Standing.PROVEN, words=words)
+        yield NextStep(standing=StepCertainty.PROVEN, words=words)
     elif shown:
         words = f"Stay with {reference} for now: nothing that was tried is proven to be faster."
-        yield Step(standing=Standing.UNKNOWN, words=words)
+        yield NextStep(standing=StepCertainty.UNKNOWN, words=words)
 
 
-def _make(standing: Standing, words: str, shown: Sequence[_Shown]) -> Step:
+def _make(standing: StepCertainty, words: str, shown: Sequence[_Shown]) -> NextStep:
     anchors = {one.anchor: one.workload for one in shown}
-    return Step(
+    return NextStep(
         standing=standing,
         words=words,
         gain="; ".join(one.words for one in shown),
         gain_ratio=max((one.verdict.effect_ratio or 0.0 for one in shown if one.verdict is not None), key=abs),
         places=tuple(
-            Place(title="Derived settings" if anchor == "derived" else f"Verdicts on {workload}", anchor=anchor)
+            ChartLink(title="Derived settings" if anchor == "derived" else f"Verdicts on {workload}", anchor=anchor)
             for anchor, workload in anchors.items()
         ),
     )

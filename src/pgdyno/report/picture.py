@@ -11,7 +11,7 @@ from typing import Any
 
 import vl_convert
 
-from pgdyno.analyse.chart_kind import ChartKind
+from pgdyno.analyse.trial.chart_kind import ChartKind
 from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.report import content
 from pgdyno.report.answers import WorkloadAnswers, answer_study

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from pgdyno.analyse.chart_kind import ChartKind
+from pgdyno.analyse.trial.chart_kind import ChartKind
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.explain.bottleneck import LIMITS
 from pgdyno.explain.finding import Finding
@@ -14,7 +14,7 @@ from pgdyno.report.input import ReportInput
 from pgdyno.report.trial_charts import list_drawn, name_chart
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class ChartLink(msgspec.Struct, frozen=True, kw_only=True):
     """A chart, a table or a section."""
 
     title: str
@@ -45,7 +45,7 @@ def name_time(workload_id: str) -> str:
     return name_figure(workload_id, "time")
 
 
-def find_places(finding: Finding, report: ReportInput) -> tuple[Place, ...]:
+def find_places(finding: Finding, report: ReportInput) -> tuple[ChartLink, ...]:
     """What shows a finding: charts of the trial it was seen in, or else of the one with the median TPS, and tables."""
     found = _find_trial(finding, report)
     if found is None:
@@ -58,7 +58,7 @@ def find_places(finding: Finding, report: ReportInput) -> tuple[Place, ...]:
     return (*_find_tables(finding, workload_id, trial, where), *charts)
 
 
-def describe_places(places: tuple[Place, ...]) -> str:
+def describe_places(places: tuple[ChartLink, ...]) -> str:
     """For forms without links: `CPU, Run queue (trial 7)`."""
     by_where: dict[str, list[str]] = {}
     for place in places:
@@ -68,13 +68,13 @@ def describe_places(places: tuple[Place, ...]) -> str:
     return "; ".join(f"{', '.join(titles)}{f' ({where})' if where else ''}" for where, titles in by_where.items())
 
 
-def _find_tables(finding: Finding, workload_id: str, trial: TrialAnalysis, where: str) -> Iterator[Place]:
+def _find_tables(finding: Finding, workload_id: str, trial: TrialAnalysis, where: str) -> Iterator[ChartLink]:
     if finding.rule == LIMITS and trial.time is not None:
-        yield Place(title="Where its time goes", anchor=name_time(workload_id), where=where)
+        yield ChartLink(title="Where its time goes", anchor=name_time(workload_id), where=where)
 
 
-def _place(part_id: str, kind: ChartKind, where: str) -> Place:
-    return Place(title=name_chart(kind), anchor=name_figure(part_id, kind.value), where=where)
+def _place(part_id: str, kind: ChartKind, where: str) -> ChartLink:
+    return ChartLink(title=name_chart(kind), anchor=name_figure(part_id, kind.value), where=where)
 
 
 def _find_trial(finding: Finding, report: ReportInput) -> tuple[str, TrialAnalysis] | None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import msgspec
 
-from pgdyno.analyse.predictions import DISTANCE, IMAGES, READS, TPS, Judged
+from pgdyno.analyse.prediction.predictions import DISTANCE, IMAGES, READS, TPS, Judged
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.record.predictions import PredictionInput
 from pgdyno.report.described import says

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pgdyno.errors import with_program
-from pgdyno.explain.preflight_doubts import list_obstacles
+from pgdyno.explain.preflight.study import list_obstacles
 from pgdyno.report.input import ReportInput
 from pgdyno.report.preflight import SEVERITY_WORDS, summarise
 from pgdyno.report.table import Table, columns, text

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from pgdyno.analyse.estimate import Estimate, is_too_wide
-from pgdyno.analyse.record_difference import Standing
-from pgdyno.analyse.record_sides import hours_apart, look_alike
-from pgdyno.analyse.records_comparison import LIMIT, TPS_PER_CPU, Figure, PairComparison, RecordComparison
+from pgdyno.analyse.records.comparison import LIMIT, TPS_PER_CPU, PairComparison, RecordComparison, RecordFigure
+from pgdyno.analyse.records.difference import DifferenceGravity
+from pgdyno.analyse.records.sides import hours_apart, look_alike
 from pgdyno.record.types import StudyRecord
 from pgdyno.report.disk_comparison import name_cards
 from pgdyno.report.format import ABSENT, format_in_unit, format_number
@@ -24,7 +24,7 @@ REMARK = (
     "Intervals are at 95 % and say how well each record repeated itself. What changes from hour to hour, or from one machine"
     " to another of its kind, is in none of them: between records there is no verdict."
 )
-_STANDINGS = {Standing.DECLARED: "to be declared", Standing.FREE: "free"}
+_STANDINGS = {DifferenceGravity.DECLARED: "to be declared", DifferenceGravity.FREE: "free"}
 _WORDS = {
     "tps": "TPS",
     TPS_PER_CPU: "TPS per CPU",
@@ -112,7 +112,7 @@ def figures_table(pair: PairComparison, names: tuple[str, str]) -> Table:
 
 def differences_table(pair: PairComparison, names: tuple[str, str]) -> Table | None:
     """All that differs beside what is refused, under the load's name; None where nothing does."""
-    others = [one for one in pair.differences if one.standing is not Standing.REFUSED]
+    others = [one for one in pair.differences if one.standing is not DifferenceGravity.REFUSED]
     titles = columns("What else differs" if pair.refusals else "What differs", *_name_columns(pair, names), "")
     rows = tuple(
         (text(one.subject), text(one.first), text(one.other), Cell(text=_STANDINGS[one.standing], note=one.why or None))
@@ -121,7 +121,7 @@ def differences_table(pair: PairComparison, names: tuple[str, str]) -> Table | N
     return Table(caption=pair.first.name, columns=titles, rows=rows) if rows else None
 
 
-def _figure_row(pair: PairComparison, figure: Figure, *, is_refused: bool) -> tuple[Cell, ...]:
+def _figure_row(pair: PairComparison, figure: RecordFigure, *, is_refused: bool) -> tuple[Cell, ...]:
     words = f"rate that holds {pair.first.limit}" if figure.metric == LIMIT else _WORDS[figure.metric]
     shown = (text(words), _estimate(figure.first), _estimate(figure.other))
     if is_refused:
@@ -138,7 +138,7 @@ def _estimate(estimate: Estimate) -> Cell:
     return Cell(text=value, detail=shown.interval if shown.interval.startswith("[") else f"(n = {estimate.n})")
 
 
-def _ratio_words(figure: Figure) -> tuple[str, str]:
+def _ratio_words(figure: RecordFigure) -> tuple[str, str]:
     """A ratio and its interval; empty where there is none of use."""
     ratio = figure.ratio
     if ratio is None or ratio.value is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pgdyno.analyse.estimate import is_too_wide
-from pgdyno.analyse.records_comparison import PairComparison
+from pgdyno.analyse.records.comparison import PairComparison
 from pgdyno.report.chart import Chart, Theme, config_of
 from pgdyno.report.format import format_number
 

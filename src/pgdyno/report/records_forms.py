@@ -9,9 +9,9 @@ import msgspec
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from pgdyno.analyse.capacity_tiers import Tiers
-from pgdyno.analyse.record_difference import Difference
-from pgdyno.analyse.records_comparison import Figure, PairComparison, RecordComparison
+from pgdyno.analyse.capacity.tiers import Tiers
+from pgdyno.analyse.records.comparison import PairComparison, RecordComparison, RecordFigure
+from pgdyno.analyse.records.difference import RecordDifference
 from pgdyno.record.types import HostFacts, ServerFacts
 from pgdyno.report.described import says
 from pgdyno.report.markdown import escape, format_table
@@ -53,8 +53,8 @@ class PairDocument(msgspec.Struct, frozen=True, kw_only=True):
     other: str
     is_refused: bool
     sentence: str
-    differences: Annotated[tuple[Difference, ...], says("Gravest first; with a refusal there are no ratios.")]
-    figures: tuple[Figure, ...]
+    differences: Annotated[tuple[RecordDifference, ...], says("Gravest first; with a refusal there are no ratios.")]
+    figures: tuple[RecordFigure, ...]
 
 
 class AgainstDocument(msgspec.Struct, frozen=True, kw_only=True):

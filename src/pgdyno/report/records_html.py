@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from pgdyno.analyse.records_comparison import RecordComparison
+from pgdyno.analyse.records.comparison import RecordComparison
 from pgdyno.report.chart import CSS_THEME
 from pgdyno.report.drawings import Drawings
 from pgdyno.report.html import render_page

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pgdyno.analyse.capacity_tiers import HostCapacity, Tiers, make_tiers
-from pgdyno.analyse.record_sides import Side, look_alike
-from pgdyno.analyse.records_comparison import RecordComparison
+from pgdyno.analyse.capacity.tiers import HostCapacity, Tiers, make_tiers
+from pgdyno.analyse.records.comparison import RecordComparison
+from pgdyno.analyse.records.sides import Side, look_alike
 from pgdyno.report.capacity import describe_tiers, tiers_table
 from pgdyno.report.host_words import with_name
 from pgdyno.report.records import NamedRecord, name_records

@@ -22,7 +22,7 @@ class ScalingDocument(msgspec.Struct, frozen=True, kw_only=True):
     """A sweep over clients that followed the comparison: a study of its own."""
 
     record_dir: Annotated[str, says("Of its own record.")]
-    arm: Annotated[str | None, says("The variant whose settings it ran under.")]
+    variant: Annotated[str | None, says("The variant whose settings it ran under.")] = msgspec.field(name="arm")
     choices: Annotated[tuple[Choice, ...], says("What was chosen for it, and why.")]
     experiment: ExperimentDocument
 
@@ -69,12 +69,12 @@ def make_scaling(report: ReportInput) -> ScalingDocument | None:
     if scaling is None or experiment is None:
         return None
     return ScalingDocument(
-        record_dir=_place(report), arm=scaling.arm, choices=scaling.record.plan.choices, experiment=experiment
+        record_dir=_place(report), variant=scaling.variant, choices=scaling.record.plan.choices, experiment=experiment
     )
 
 
 def _name(workload: str, scaling: ScalingStudy) -> str:
-    return f"{workload} by clients" if scaling.arm is None else f"{workload} by clients, {scaling.arm} settings"
+    return f"{workload} by clients" if scaling.variant is None else f"{workload} by clients, {scaling.variant} settings"
 
 
 def _place(report: ReportInput) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pgdyno.analyse.limit import RateVerdict
-from pgdyno.analyse.rate_search import RateSearch
+from pgdyno.analyse.search.latency_limit import RateVerdict
+from pgdyno.analyse.search.rate_search import RateSearch
 from pgdyno.plan.search import Search
 from pgdyno.report.chart import NUMBER_LABEL, Chart, LegendEntry, Theme, colour_by, config_of
 from pgdyno.report.format import format_number, format_percent

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from pgdyno.analyse.rate_search import RateSearch
+from pgdyno.analyse.search.rate_search import RateSearch
 from pgdyno.report.described import says
 from pgdyno.report.input import ReportInput
 from pgdyno.report.search_words import answer_searches, describe_search_error

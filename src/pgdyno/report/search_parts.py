@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from pgdyno.report.chart import CSS_THEME
-from pgdyno.report.drawings import Drawings, Figure
+from pgdyno.report.drawings import Drawings, PageChart
 from pgdyno.report.input import ReportInput
 from pgdyno.report.search_chart import limit_chart
 from pgdyno.report.search_tables import rates_table, trials_table
@@ -18,7 +18,7 @@ class SearchPart(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     answer: SearchAnswer
-    figure: Figure | None
+    figure: PageChart | None
     rates: Table | None
     trials: Table | None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pgdyno.analyse.estimate import Estimate, is_too_wide, scale_estimate
-from pgdyno.analyse.rate_search import RateLevel, RateSearch, RateTrial
+from pgdyno.analyse.search.rate_search import RateLevel, RateSearch, RateTrial
 from pgdyno.plan.search import Search
 from pgdyno.report.format import format_count, format_estimate, format_number, format_percent
 from pgdyno.report.search_words import HUES, MARKS

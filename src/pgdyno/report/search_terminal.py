@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
-from pgdyno.analyse.limit import RateVerdict
+from pgdyno.analyse.search.latency_limit import RateVerdict
 from pgdyno.plan.search import Search
 from pgdyno.report.format import format_number, format_percent
 from pgdyno.report.input import ReportInput

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
-from pgdyno.analyse.limit import LimitAnswer, RateVerdict
-from pgdyno.analyse.rate_search import RateSearch
+from pgdyno.analyse.search.latency_limit import LimitAnswer, RateVerdict
+from pgdyno.analyse.search.rate_search import RateSearch
 from pgdyno.plan.search import CAPACITY_ROUNDS, Search
 from pgdyno.report.format import format_estimate, format_more_time, format_number, format_percent, format_roughly
 from pgdyno.report.input import ReportInput

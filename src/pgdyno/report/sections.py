@@ -17,7 +17,7 @@ def list_parts(report: ReportInput, answers: WorkloadAnswers) -> tuple[Table | s
     sweep = answers.sweep
     parts: list[Table | str | None] = [matrix_table(answers, experiment), verdict_table(answers)]
     if sweep is not None:
-        clients = {arm.clients: arm.name for arm in experiment.arms if arm.clients is not None}
+        clients = {variant.clients: variant.name for variant in experiment.variants if variant.clients is not None}
         law = None if sweep.usl is None else law_table(sweep.usl)
         parts = [loads_table(answers, sweep, clients), describe_law(sweep), law]
     return tuple(part for part in (*parts, counts_table(answers)) if part is not None)

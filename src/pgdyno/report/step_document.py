@@ -7,13 +7,15 @@ from typing import Annotated
 import msgspec
 
 from pgdyno.report.described import says
-from pgdyno.report.next_steps import Standing, Step
+from pgdyno.report.next_steps import NextStep, StepCertainty
 
 
 class StepDocument(msgspec.Struct, frozen=True, kw_only=True):
     """Something to do next."""
 
-    standing: Annotated[Standing, says("What is known of its gain; a what-if gives up durability and is no advice.")]
+    standing: Annotated[
+        StepCertainty, says("What is known of its gain; a what-if gives up durability and is no advice.")
+    ]
     words: str
     gain: Annotated[str, says("With its interval; empty where nobody knows.")]
     gain_ratio: float | None
@@ -21,7 +23,7 @@ class StepDocument(msgspec.Struct, frozen=True, kw_only=True):
     workloads: tuple[str, ...]
 
 
-def make_step(step: Step) -> StepDocument:
+def make_step(step: NextStep) -> StepDocument:
     """A step as its document."""
     return StepDocument(
         standing=step.standing,

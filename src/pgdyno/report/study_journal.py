@@ -20,7 +20,7 @@ from pgdyno.report.terminal_parts import make_heading
 _MOST_SETTINGS = 4
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A study."""
 
     path: str
@@ -60,13 +60,13 @@ class StudyJournal(msgspec.Struct, frozen=True, kw_only=True):
     format: str = "pgdyno-journal"
     version: int = 1
     folder: str
-    entries: tuple[Entry, ...]
+    entries: tuple[JournalEntry, ...]
     best: tuple[Best, ...]
     """Proven faster so far: of each machine and workload each set of settings once, newest last."""
     unreadable: tuple[Unreadable, ...]
 
 
-def find_best(entries: Sequence[Entry]) -> tuple[Best, ...]:
+def find_best(entries: Sequence[JournalEntry]) -> tuple[Best, ...]:
     """The gains that stand: a later study that proves the same settings again replaces one, one that refutes it ends it.
 
     Args:
@@ -126,4 +126,6 @@ def _describe_best(one: Best) -> str:
     settings = [f"{name} = {value}" for name, value in gain.settings.items()]
     more = len(settings) - _MOST_SETTINGS
     shown = ", ".join((*settings[:_MOST_SETTINGS], *([f"{more} more"] if more > 0 else [])))
-    return f"{gain.workload}: {gain.arm} over {gain.reference}: {describe_change(gain.verdict)}; {shown} ({one.path})"
+    return (
+        f"{gain.workload}: {gain.variant} over {gain.reference}: {describe_change(gain.verdict)}; {shown} ({one.path})"
+    )

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pgdyno.analyse.scaling import ClientSweep, LoadPoint
+from pgdyno.analyse.sweep.scaling import ClientSweep, LoadPoint
 from pgdyno.report.answers import format_clients
 from pgdyno.report.chart import NUMBER_LABEL, Chart, LegendEntry, Theme, colour_by, config_of
 from pgdyno.report.format import format_estimate

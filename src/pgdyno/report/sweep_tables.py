@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pgdyno.analyse.estimate import Estimate, map_estimate, scale_estimate
-from pgdyno.analyse.scaling import ClientSweep, LoadPoint, LoadStatus
-from pgdyno.analyse.usl import UslFit
+from pgdyno.analyse.sweep.scaling import ClientSweep, LoadPoint, LoadStatus
+from pgdyno.analyse.sweep.usl import UslFit
 from pgdyno.report.answers import WorkloadAnswers, format_clients
 from pgdyno.report.comparison_tables import estimate_cell, figure_cell
 from pgdyno.report.format import ABSENT, format_effect, format_estimate, format_number, is_useless
@@ -20,24 +20,24 @@ STATUS_HUES = {
 UNDECIDED_HUE = "slate"
 
 
-def loads_table(answers: WorkloadAnswers, sweep: ClientSweep, arms_by_clients: dict[int, str]) -> Table:
+def loads_table(answers: WorkloadAnswers, sweep: ClientSweep, variants_by_clients: dict[int, str]) -> Table:
     """One row for each number of clients.
 
     Args:
         answers: Of the workload.
         sweep: Its curve.
-        arms_by_clients: The variant's name for each number of clients.
+        variants_by_clients: The variant's name for each number of clients.
     """
     comparison = answers.comparison
     rows = []
     for point in sweep.points:
-        arm = arms_by_clients.get(point.clients)
-        latencies = [absent("not measured")] * 2 if arm is None else [
-            figure_cell(comparison, arm, metric) for metric in ("latency_p50_ms", "latency_p99_ms")
+        variant = variants_by_clients.get(point.clients)
+        latencies = [absent("not measured")] * 2 if variant is None else [
+            figure_cell(comparison, variant, metric) for metric in ("latency_p50_ms", "latency_p99_ms")
         ]  # fmt: skip
         rows.append(
             (
-                Cell(text=f"{point.clients:,}", tag=answers.arms[arm].tag if arm is not None else ""),
+                Cell(text=f"{point.clients:,}", tag=answers.variants[variant].tag if variant is not None else ""),
                 _status_cell(point),
                 _tps_cell(point.tps),
                 _tps_cell(_for_each_client(point)),

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from pgdyno.analyse.chart_kind import ChartKind
+from pgdyno.analyse.trial.chart_kind import ChartKind
 from pgdyno.analyse.types import Event, Series, TrialAnalysis
 from pgdyno.report import palette, thin
 from pgdyno.report.chart import NUMBER_LABEL, Chart, LegendEntry, Theme, config_of

@@ -8,7 +8,7 @@ from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.report import content, trial_tables
 from pgdyno.report.chart import CSS_THEME
 from pgdyno.report.disk_uses import describe_uses, uses_table
-from pgdyno.report.drawings import Drawings, Figure
+from pgdyno.report.drawings import Drawings, PageChart
 from pgdyno.report.evidence import time_table
 from pgdyno.report.format import format_seconds
 from pgdyno.report.health import health_table
@@ -26,7 +26,7 @@ class TrialPart(msgspec.Struct, frozen=True, kw_only=True):
     trial: TrialAnalysis
     title: str
     summary: str
-    figures: tuple[Figure, ...]
+    figures: tuple[PageChart, ...]
     keys: tuple[tuple[str, str], ...]
     """The marks on its charts: hue and meaning."""
     thinned: str
@@ -51,7 +51,7 @@ class WorkloadPart(msgspec.Struct, frozen=True, kw_only=True):
     scripts: str
     words: tuple[str, ...]
     """What it comes to beside its disk."""
-    strip: Figure | None
+    strip: PageChart | None
     shares: Table | None
     tables: tuple[Table, ...]
     counts: Table | None

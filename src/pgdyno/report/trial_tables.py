@@ -124,7 +124,7 @@ def blocks_table(workload: WorkloadAnalysis) -> Table:
                 number(slice_s, lambda seconds: f"{seconds:g} s", reason or "no slice length was recorded"),
                 number(trial.transactions_count, format_count, reason),
                 number(trial.failed_count, format_count, reason),
-                text(", ".join(trial.record.planned.arms)),
+                text(", ".join(trial.record.planned.variants)),
             )
         )
     titles = columns("Trial", "Planned", "Slice", "transactions", "failed", numbers_from=1)

@@ -7,10 +7,10 @@ import enum
 import msgspec
 
 from pgdyno.facts.gucs import ChangeCost, find_guc, same_value
-from pgdyno.record.preflight import Unseen
+from pgdyno.record.machine.preflight import Unseen
 from pgdyno.report.format import format_bytes, format_number, format_seconds
 from pgdyno.report.setting_words import show_setting
-from pgdyno.tune.types import Derived, DiskKind, Known, Origin, Subject, Target, Tuning
+from pgdyno.tune.types import Derived, DerivedSettings, DiskKind, Known, Origin, Target, TuningSubject
 
 TUNE_VERSION = 1
 COST_WORDS = {
@@ -39,7 +39,7 @@ class Tried(enum.Enum):
 class TuningView(msgspec.Struct, frozen=True, kw_only=True):
     """A set of derived settings with all that stands beside it."""
 
-    tuning: Tuning
+    tuning: DerivedSettings
     server: str
     """Such as `PostgreSQL 18.6, not started`."""
     machine: str
@@ -63,7 +63,7 @@ class TuningView(msgspec.Struct, frozen=True, kw_only=True):
     """The name by which it was called."""
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class SettingChange(msgspec.Struct, frozen=True, kw_only=True):
     """A derived setting beside what is in force."""
 
     name: str
@@ -85,8 +85,8 @@ class TuneDocument(msgspec.Struct, frozen=True, kw_only=True):
     postgresql: str
     tried: Tried
     now_of: str
-    changes: tuple[Change, ...]
-    tuning: Tuning
+    changes: tuple[SettingChange, ...]
+    tuning: DerivedSettings
     unseen: tuple[Unseen, ...]
     file_errors: tuple[str, ...] = ()
 
@@ -106,12 +106,12 @@ def tune_document(view: TuningView) -> TuneDocument:
     )
 
 
-def list_changes(view: TuningView) -> tuple[Change, ...]:
+def list_changes(view: TuningView) -> tuple[SettingChange, ...]:
     """Each derived setting beside what is in force, in the set's order."""
     return tuple(change_of(view, derived) for derived in view.tuning.settings)
 
 
-def change_of(view: TuningView, derived: Derived) -> Change:
+def change_of(view: TuningView, derived: Derived) -> SettingChange:
     """A derived setting beside what is in force."""
     major = view.tuning.subject.major
     raw = view.now.get(derived.name)
@@ -123,7 +123,7 @@ def change_of(view: TuningView, derived: Derived) -> Change:
         now = None if raw is None else show_setting(derived.name, raw, major)
     else:
         now, is_same = raw, raw is not None and raw.split() == derived.value.split()
-    return Change(
+    return SettingChange(
         name=derived.name, target=derived.target, now=now, value=derived.value, takes=derived.change, is_same=is_same
     )
 
@@ -174,7 +174,7 @@ def _with_origin(known: Known) -> str:
     return f"{format_known(known)}{' (assumed)' if known.origin is Origin.ASSUMED else ''}"
 
 
-def _describe_disk(subject: Subject) -> str:
+def _describe_disk(subject: TuningSubject) -> str:
     disk = subject.disk
     kinds = {DiskKind.LOCAL_SSD: "a local SSD", DiskKind.NETWORK_SSD: "a network SSD", DiskKind.HDD: "a hard disk"}
     kind = kinds[disk.kind]

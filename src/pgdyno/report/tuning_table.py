@@ -25,7 +25,7 @@ from pgdyno.report.tuning import (
     format_known,
     format_quantity,
 )
-from pgdyno.tune.types import Derived, Known, Layer, Origin, Target, Tuning
+from pgdyno.tune.types import Derived, DerivedSettings, Known, Layer, Origin, Target
 
 _HEADING = Row(cells=("setting", "now", "derived", "takes"), words="why", is_heading=True)
 # The longest name of a setting of PostgreSQL has 37 characters, of the kernel 38.
@@ -100,7 +100,7 @@ def _count_changes(view: TuningView) -> str:
     return f"{len(takes)} of {len(seen)} would change{f': {counts}' if counts else ''}; now is {view.now_of}"
 
 
-def _by_title(tuning: Tuning) -> Iterator[tuple[str, Sequence[Derived]]]:
+def _by_title(tuning: DerivedSettings) -> Iterator[tuple[str, Sequence[Derived]]]:
     postgresql = tuning.of(Target.POSTGRESQL)
     for layer in Layer:
         yield layer.value, [one for one in postgresql if one.layer is layer]
@@ -109,7 +109,7 @@ def _by_title(tuning: Tuning) -> Iterator[tuple[str, Sequence[Derived]]]:
     yield "limits and environment of the service that starts the server", tuning.of(Target.LIMIT)
 
 
-def _memory(tuning: Tuning) -> list[Row]:
+def _memory(tuning: DerivedSettings) -> list[Row]:
     """The sum, with what is small in one line."""
     total = sum(one.bytes for one in tuning.memory)
     small = [one for one in tuning.memory if one.bytes < _SMALL_SHARE * total]

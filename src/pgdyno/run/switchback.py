@@ -1,10 +1,10 @@
-"""Alternates the settings of a comparison's arms in slices, under one load that never stops.
+"""Alternates the settings of a comparison's variants in slices, under one load that never stops.
 
 One thread with a connection of its own changes the settings, waits out the change, and reads the machine's counters,
-all on deadlines of the monotonic clock. What runs next, and when enough is known, a `Steering` says; which arm is
+all on deadlines of the monotonic clock. What runs next, and when enough is known, a `SliceSchedule` says; which variant is
 better is never asked here. The main thread, which watches the load, looks in four times a second.
 
-Every slice does the same, also when its arm is the one before: two slices of one arm then differ by chance alone.
+Every slice does the same, also when its variant is the one before: two slices of one variant then differ by chance alone.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from typing import Protocol, Self
 import msgspec
 
 from pgdyno.errors import PgdynoError, StepFailedError
-from pgdyno.plan.experiment import Arm
-from pgdyno.record.pgbench import Progress
-from pgdyno.record.slices import Slice, SlicePhase, SliceWriter
-from pgdyno.run import sql
-from pgdyno.run.arm_settings import ArmFiles, ArmSettings
-from pgdyno.run.clock import monotonic_s
-from pgdyno.run.host import read_disk_facts
-from pgdyno.run.kernel import KernelSettings
-from pgdyno.run.machine_counters import Counts, MachineCounters
-from pgdyno.run.patience import NoAnswerError
-from pgdyno.run.server import Server
+from pgdyno.plan.experiment import Variant
+from pgdyno.record.pgbench.output import Progress
+from pgdyno.record.transactions.slices import Slice, SlicePhase, SliceWriter
+from pgdyno.run.change.kernel import KernelSettings
+from pgdyno.run.cluster import sql
+from pgdyno.run.cluster.server import Server
+from pgdyno.run.cluster.timeouts import NoAnswerError
+from pgdyno.run.cluster.variant_settings import VariantFiles, VariantSettings
+from pgdyno.run.host.clock import monotonic_s
+from pgdyno.run.host.facts import read_disk_facts
+from pgdyno.run.sample.machine_counters import Counts, MachineCounters
 
 LEAST_WASHOUT_S = 0.05
 # Transactions that began under the old settings are to end before anything counts. In a closed loop what is left of
@@ -49,13 +49,13 @@ class SliceRound(msgspec.Struct, frozen=True, kw_only=True):
     """Slices to run one after the other."""
 
     phase: SlicePhase
-    arms: tuple[str, ...]
+    variants: tuple[str, ...]
     """In the order to run them; the reference comes twice."""
     slice_s: float
     """From one change of settings to the next."""
 
 
-class Steering(Protocol):
+class SliceSchedule(Protocol):
     """What decides which slices run."""
 
     def next_round(self, slices: Sequence[Slice]) -> SliceRound | None:
@@ -77,10 +77,10 @@ class Switchback:
     """One block: use it around its load, in the main thread.
 
     Args:
-        server: Running, with the files of the arms.
-        files: Of the arms.
-        arms: All that may be asked for, the reference first.
-        kernel: Holds the kernel settings of the arms.
+        server: Running, with the files of the variants.
+        files: Of the variants.
+        variants: All that may be asked for, the reference first.
+        kernel: Holds the kernel settings of the variants.
         steering: Says what runs.
         folder: The trial's; the slices are written into it.
         duration_s: The longest that the load will run.
@@ -92,18 +92,18 @@ class Switchback:
         self,
         *,
         server: Server,
-        files: ArmFiles,
-        arms: Sequence[Arm],
+        files: VariantFiles,
+        variants: Sequence[Variant],
         kernel: KernelSettings,
-        steering: Steering,
+        steering: SliceSchedule,
         folder: Path,
         duration_s: float,
         latency_s: float | None,
     ) -> None:
         self._server = server
         self._files = files
-        self._arms = {arm.name: arm for arm in arms}
-        self._reference = arms[0]
+        self._variants = {variant.name: variant for variant in variants}
+        self._reference = variants[0]
         self._kernel = kernel
         self._steering = steering
         self._folder = folder
@@ -122,9 +122,9 @@ class Switchback:
         """None before the load runs."""
 
     def __enter__(self) -> Self:
-        for arm in self._arms.values():
+        for variant in self._variants.values():
             # All values are journalled before the load, in which no file is to be flushed.
-            self._kernel.hold(arm.sysctl)
+            self._kernel.hold(variant.sysctl)
         return self
 
     def __exit__(
@@ -171,13 +171,13 @@ class Switchback:
     def _run(self, washout_s: float) -> None:
         """What the switching thread does."""
         with self._connected() as connection, SliceWriter(self._folder) as writer:
-            settings = ArmSettings(connection, self._files, self._kernel)
+            settings = VariantSettings(connection, self._files, self._kernel)
             disk = read_disk_facts(self._server.home.data).block_device
             slicer = _Slicer(settings, MachineCounters(connection, disk), self._stop, washout_s=washout_s)
             counts: Counter[SlicePhase] = Counter()
             begin_s: float | None = monotonic_s()
             while begin_s is not None and (asked := self._steering.next_round(tuple(self._slices))) is not None:
-                if begin_s + asked.slice_s * len(asked.arms) > self._load_end_s:
+                if begin_s + asked.slice_s * len(asked.variants) > self._load_end_s:
                     break
                 counts[asked.phase] += 1
                 if asked.phase is SlicePhase.ROUND:
@@ -205,8 +205,8 @@ class Switchback:
         self, asked: SliceRound, slicer: _Slicer, writer: SliceWriter, *, number: int, begin_s: float
     ) -> float | None:
         """Run the slices of a round. Returns when the next one begins; None when it was stopped or the load is over."""
-        for position, name in enumerate(asked.arms):
-            seen = slicer.run(self._arms[name], begin_s=begin_s, slice_s=asked.slice_s)
+        for position, name in enumerate(asked.variants):
+            seen = slicer.run(self._variants[name], begin_s=begin_s, slice_s=asked.slice_s)
             if seen is None or seen.end_s > self._load_end_s:
                 return None
             begin_s = seen.next_begin_s
@@ -214,7 +214,7 @@ class Switchback:
                 phase=asked.phase,
                 round=number,
                 position=position,
-                arm=name,
+                variant=name,
                 begin_monotonic_s=seen.begin_s,
                 settled_monotonic_s=seen.settled_s,
                 end_monotonic_s=seen.end_s,
@@ -237,19 +237,19 @@ class _Slicer:
     """Runs one slice after the other, on time."""
 
     def __init__(
-        self, settings: ArmSettings, counters: MachineCounters, stop: threading.Event, *, washout_s: float
+        self, settings: VariantSettings, counters: MachineCounters, stop: threading.Event, *, washout_s: float
     ) -> None:
         self._settings = settings
         self._counters = counters
         self._stop = stop
         self._washout_s = washout_s
 
-    def run(self, arm: Arm, *, begin_s: float, slice_s: float) -> _Seen | None:
+    def run(self, variant: Variant, *, begin_s: float, slice_s: float) -> _Seen | None:
         """Wait for `begin_s` and run a slice from there to `slice_s` later; None when it was stopped."""
         if self._is_stopped_before(begin_s):
             return None
         began_s = monotonic_s()
-        self._settings.change(arm)
+        self._settings.change(variant)
         if self._is_stopped_before(monotonic_s() + self._washout_s):
             return None
         settled_s, before = self._counters.read()

@@ -2,7 +2,7 @@
 
 The order is the method: copy, start, checkpoint, warm or cold, warm-up, checkpoint, counters, load with samplers and
 log reader beside it, counters, end. The cluster is thrown away; the next trial begins with a new copy. In a switchback's
-block the settings of several arms alternate under the measured load: see `switchback`.
+block the settings of several variants alternate under the measured load: see `switchback`.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.errors import PgdynoError, StepFailedError
-from pgdyno.plan.experiment import Arm
+from pgdyno.plan.experiment import Variant
 from pgdyno.plan.plan import Plan, PlannedTrial, PlannedWorkload
-from pgdyno.record import txpack
-from pgdyno.record.pgbench import PgbenchSummary, Progress
-from pgdyno.record.samples import pack_samples
+from pgdyno.record.pgbench.output import PgbenchSummary, Progress
+from pgdyno.record.samples.files import pack_samples
+from pgdyno.record.transactions import pack as txpack
+from pgdyno.record.transactions.parse import LogColumns
 from pgdyno.record.trial_data import SERVER_LOG, TRANSACTION_LOG, TRANSACTIONS_DIR, WARM_UP_DIR
-from pgdyno.record.txparse import LogColumns
 from pgdyno.record.types import ErrorFact, Gap, SettingFact, TableState, TrialRecord, TrialStatus
-from pgdyno.run import sql
-from pgdyno.run.arm_settings import ArmFiles
-from pgdyno.run.clock import monotonic_s, wall_clock_offset_s
-from pgdyno.run.home import Home
-from pgdyno.run.installation import Installation
-from pgdyno.run.journal import UndoOutcome
-from pgdyno.run.kernel import KernelSettings, changed_sysctls
-from pgdyno.run.load import LoadOutcome, Pgbench
-from pgdyno.run.load_argv import LoadRun
-from pgdyno.run.load_watch import LoadWatch
-from pgdyno.run.logstream import LogOutcome, LogStream, start_log_stream
-from pgdyno.run.samplers import LOAD_LABEL, Samplers
-from pgdyno.run.server import DATABASE, Server, hint_for
-from pgdyno.run.switchback import Steering, Switchback
-from pgdyno.run.template import Template, drop_file_cache, restore_template
+from pgdyno.run.change.journal import UndoOutcome
+from pgdyno.run.change.kernel import KernelSettings, changed_sysctls
+from pgdyno.run.cluster import sql
+from pgdyno.run.cluster.home import Home
+from pgdyno.run.cluster.installation import Installation
+from pgdyno.run.cluster.server import DATABASE, Server, hint_for
+from pgdyno.run.cluster.template import Template, drop_file_cache, restore_template
+from pgdyno.run.cluster.variant_settings import VariantFiles
+from pgdyno.run.host.clock import monotonic_s, wall_clock_offset_s
+from pgdyno.run.load.argv import LoadRun
+from pgdyno.run.load.log_stream import LogOutcome, LogStream, start_log_stream
+from pgdyno.run.load.pgbench import LoadOutcome, Pgbench
+from pgdyno.run.load.watch import LoadWatch
+from pgdyno.run.sample.samplers import LOAD_LABEL, Samplers
+from pgdyno.run.switchback import SliceSchedule, Switchback
 from pgdyno.spec.study import CacheState, Study
 from pgdyno.spec.table import SettingValue
 
@@ -100,17 +100,17 @@ def run_trial(
     folder: Path,
     on_activity: Callable[[str], None],
     on_load: Callable[[Progress], None],
-    steering: Steering | None = None,
+    steering: SliceSchedule | None = None,
 ) -> TrialOutcome:
     """Run one trial into an empty folder of the record. Use it from the main thread.
 
     Args:
-        stage: What it shares with others; in a block the settings are those of the first of its arms.
+        stage: What it shares with others; in a block the settings are those of the first of its variants.
         trial: What to run.
         folder: Where to.
         on_activity: Told what is being done.
         on_load: Told every second of the measured load.
-        steering: For a block, in which several arms alternate; None for every other trial.
+        steering: For a block, in which several variants alternate; None for every other trial.
 
     Returns:
         Its record, also when it failed; interruption by the user is not caught.
@@ -296,23 +296,23 @@ class _Observers:
 
 
 class _Block:
-    """What several arms under one load need: made of the restored cluster, before its start."""
+    """What several variants under one load need: made of the restored cluster, before its start."""
 
-    def __init__(self, stage: TrialStage, trial: PlannedTrial, kernel: KernelSettings, steering: Steering) -> None:
+    def __init__(self, stage: TrialStage, trial: PlannedTrial, kernel: KernelSettings, steering: SliceSchedule) -> None:
         txpack.prepare()
-        self._arms = _arms_of(stage, trial)
-        self._files = ArmFiles(stage.home, self._arms)
+        self._variants = _variants_of(stage, trial)
+        self._files = VariantFiles(stage.home, self._variants)
         self._kernel = kernel
         self._steering = steering
         self._duration_s = trial.duration_s
-        # What the arms change is in their own files: without it, none of them stays under the influence of the first.
+        # What the variants change is in their own files: without it, none of them stays under the influence of the first.
         self.stage = msgspec.structs.replace(stage, settings=self._files.common(stage.settings))
 
     def make(self, server: Server, *, folder: Path, latency_s: float | None) -> Switchback:
         return Switchback(
             server=server,
             files=self._files,
-            arms=self._arms,
+            variants=self._variants,
             kernel=self._kernel,
             steering=self._steering,
             folder=folder,
@@ -321,16 +321,16 @@ class _Block:
         )
 
 
-def _arms_of(stage: TrialStage, trial: PlannedTrial) -> tuple[Arm, ...]:
+def _variants_of(stage: TrialStage, trial: PlannedTrial) -> tuple[Variant, ...]:
     experiment = stage.plan.experiment
-    return () if experiment is None else tuple(experiment.find_arm(name) for name in trial.arms)
+    return () if experiment is None else tuple(experiment.find_variant(name) for name in trial.variants)
 
 
 @contextlib.contextmanager
 def _kernel_settings(stage: TrialStage, trial: PlannedTrial, seen: _Seen) -> Iterator[KernelSettings]:
-    """The kernel settings of the trial's first arm, put back at the end."""
-    arms = _arms_of(stage, trial)
-    with changed_sysctls(arms[0].sysctl if arms else {}) as kernel:
+    """The kernel settings of the trial's first variant, put back at the end."""
+    variants = _variants_of(stage, trial)
+    with changed_sysctls(variants[0].sysctl if variants else {}) as kernel:
         yield kernel
     left = [undo for undo in kernel.undone if undo.outcome is UndoOutcome.LEFT]
     seen.gaps = (*seen.gaps, *(Gap(source=undo.change.what, reason=undo.reason) for undo in left))

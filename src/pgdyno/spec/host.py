@@ -18,7 +18,7 @@ from pgdyno.errors import SpecError
 from pgdyno.facts.instances import find_instance
 from pgdyno.facts.volumes import Ability, DiskKindName, ability_of, find_volume
 from pgdyno.spec.complaint import find_line, read_complaint
-from pgdyno.spec.table import Table
+from pgdyno.spec.table import StudyTable
 from pgdyno.units import parse_in_unit
 
 _GIBIBYTE = 2**30
@@ -30,7 +30,7 @@ _FIGURES = (
 _LEAST_CHUNK_BYTES = 4096
 
 
-class DiskSpec(Table, frozen=True, kw_only=True):
+class DiskSpec(StudyTable, frozen=True, kw_only=True):
     """A storage path: a kind of disk or a cloud volume, one or an array of them, and what is known better than that.
 
     Attributes:
@@ -129,7 +129,7 @@ class DiskSpec(Table, frozen=True, kw_only=True):
             raise ValueError(f"volume {self.volume}: {exc}") from exc
 
 
-class HostSpec(Table, frozen=True, kw_only=True):
+class HostSpec(StudyTable, frozen=True, kw_only=True):
     """A machine.
 
     Attributes:

@@ -19,13 +19,13 @@ from pgdyno.facts.instances import find_instance
 from pgdyno.facts.prices import CURRENCY, REGION
 from pgdyno.facts.volumes import find_volume
 from pgdyno.spec.complaint import find_line, read_complaint
-from pgdyno.spec.table import Table
+from pgdyno.spec.table import StudyTable
 
 _TEMPLATE = "studies/prices/template.toml explains every key"
 _CURRENCY = re.compile(r"[A-Z]{3}")
 
 
-class InstancePrices(Table, frozen=True, kw_only=True):
+class InstancePrices(StudyTable, frozen=True, kw_only=True):
     """What an hour of an instance costs, with Linux.
 
     Attributes:
@@ -58,7 +58,7 @@ class InstancePrices(Table, frozen=True, kw_only=True):
             raise ValueError(f"name {self.name} has no price: give one of {', '.join(rates)}")
 
 
-class VolumePrices(Table, frozen=True, kw_only=True):
+class VolumePrices(StudyTable, frozen=True, kw_only=True):
     """What a volume costs a month.
 
     Attributes:
@@ -89,7 +89,7 @@ class VolumePrices(Table, frozen=True, kw_only=True):
                 _check_price(name, value)
 
 
-class MachinePrice(Table, frozen=True, kw_only=True):
+class MachinePrice(StudyTable, frozen=True, kw_only=True):
     """What a machine costs that is no instance pgdyno knows, with its disks.
 
     Attributes:
@@ -105,7 +105,7 @@ class MachinePrice(Table, frozen=True, kw_only=True):
         _check_price("per_month", self.per_month)
 
 
-class OwnPrices(Table, frozen=True, kw_only=True):
+class OwnPrices(StudyTable, frozen=True, kw_only=True):
     """A file of prices.
 
     Attributes:

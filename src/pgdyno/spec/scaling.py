@@ -5,11 +5,11 @@ Under which settings it runs is not asked: under those that won, which nobody kn
 
 from __future__ import annotations
 
-from pgdyno.spec.table import Table, check_range
+from pgdyno.spec.table import StudyTable, check_range
 from pgdyno.spec.variant import MOST_MINUTES
 
 
-class ScalingSpec(Table, frozen=True, kw_only=True):
+class ScalingSpec(StudyTable, frozen=True, kw_only=True):
     """How TPS follows the number of clients, asked of the settings that won.
 
     Attributes:

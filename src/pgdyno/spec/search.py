@@ -5,7 +5,7 @@ Which rates are tried is chosen while the study runs; nothing here knows how fas
 
 from __future__ import annotations
 
-from pgdyno.spec.table import Table, check_share
+from pgdyno.spec.table import StudyTable, check_share
 from pgdyno.units import parse_seconds
 
 # Below, a pgbench on the same machine is busier with its clock than with the server.
@@ -15,7 +15,7 @@ _LONGEST_LIMIT_MS = 600_000.0
 _LEAST_PERCENTILE, _MOST_PERCENTILE = 50.0, 99.9
 
 
-class SearchSpec(Table, frozen=True, kw_only=True):
+class SearchSpec(StudyTable, frozen=True, kw_only=True):
     """The largest rate at which every workload holds a latency limit.
 
     Attributes:

@@ -12,7 +12,7 @@ import math
 from pgdyno.spec.host import HostSpec
 from pgdyno.spec.scaling import ScalingSpec
 from pgdyno.spec.search import SearchSpec
-from pgdyno.spec.table import QueryMode, SettingValue, Table, check_range, check_setting_name
+from pgdyno.spec.table import QueryMode, SettingValue, StudyTable, check_range, check_setting_name
 from pgdyno.spec.variant import ExperimentSpec, SweepSpec, VariantSpec
 from pgdyno.units import parse_seconds
 
@@ -66,7 +66,7 @@ class GenerateAt(enum.Enum):
     SERVER = "server"
 
 
-class ServerSpec(Table, frozen=True, kw_only=True):
+class ServerSpec(StudyTable, frozen=True, kw_only=True):
     """The PostgreSQL to put on the bench.
 
     Attributes:
@@ -97,7 +97,7 @@ class ServerSpec(Table, frozen=True, kw_only=True):
             raise ValueError(f"port {self.port} is not within 1024 to 65535")
 
 
-class DataSpec(Table, frozen=True, kw_only=True):
+class DataSpec(StudyTable, frozen=True, kw_only=True):
     """The pgbench tables to load.
 
     Attributes:
@@ -125,7 +125,7 @@ class DataSpec(Table, frozen=True, kw_only=True):
         check_range("partitions", self.partitions, 0, 100_000)
 
 
-class WorkloadSpec(Table, frozen=True, kw_only=True):
+class WorkloadSpec(StudyTable, frozen=True, kw_only=True):
     """A load: what to run, by how many, how fast.
 
     Attributes:
@@ -182,7 +182,7 @@ class WorkloadSpec(Table, frozen=True, kw_only=True):
         return None if self.latency_limit is None else _seconds("latency_limit", self.latency_limit) * 1000.0
 
 
-class TrialsSpec(Table, frozen=True, kw_only=True):
+class TrialsSpec(StudyTable, frozen=True, kw_only=True):
     """How each workload is tried.
 
     Attributes:
@@ -220,7 +220,7 @@ class TrialsSpec(Table, frozen=True, kw_only=True):
         return _seconds("warm_up", self.warm_up)
 
 
-class Study(Table, frozen=True, kw_only=True):
+class Study(StudyTable, frozen=True, kw_only=True):
     """A question, a server, its data, its workloads and how they are tried.
 
     With variants or a sweep also what is compared; with a search, which latency is to be held. A lone variant beside a

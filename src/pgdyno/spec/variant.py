@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 
 from pgdyno.facts.gucs import find_guc, read_value
-from pgdyno.spec.table import QueryMode, SettingValue, Table, check_range, check_setting_name, check_share
+from pgdyno.spec.table import QueryMode, SettingValue, StudyTable, check_range, check_setting_name, check_share
 from pgdyno.units import parse_seconds
 
 MOST_VARIANTS = 200
@@ -30,7 +30,7 @@ OF_LOAD = frozenset({"server", "scale", "mode", "clients", "threads"})
 _WHOLE_NUMBER = re.compile(r"\s*[+-]?[0-9]{1,12}\s*")
 
 
-class VariantSpec(Table, frozen=True, kw_only=True):
+class VariantSpec(StudyTable, frozen=True, kw_only=True):
     """A named set of settings under test.
 
     Attributes:
@@ -91,7 +91,7 @@ class VariantSpec(Table, frozen=True, kw_only=True):
         return ", ".join(f"{key}={show_value(value)}" for key, value in said.items() if value is not None) or "as it is"
 
 
-class SweepSpec(Table, frozen=True, kw_only=True):
+class SweepSpec(StudyTable, frozen=True, kw_only=True):
     """One axis of a sweep: a setting, sysctl, `clients`, `threads`, `mode`, `scale` or `server`, and its levels.
 
     Attributes:
@@ -126,7 +126,7 @@ class DesignKind(enum.Enum):
     """A trial of each variant in turn, each from the same restored state."""
 
 
-class ExperimentSpec(Table, frozen=True, kw_only=True):
+class ExperimentSpec(StudyTable, frozen=True, kw_only=True):
     """How sure the answer must be, and what it may cost.
 
     Attributes:

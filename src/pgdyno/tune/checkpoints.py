@@ -6,7 +6,7 @@ They decide nothing; `layer_wal` does.
 from __future__ import annotations
 
 from pgdyno.tune.draft import MB
-from pgdyno.tune.types import Disk, Known, Subject, WorkloadClass
+from pgdyno.tune.types import Disk, Known, TuningSubject, WorkloadClass
 from pgdyno.units import PAGE_BYTES
 
 SEGMENT_BYTES = 16 * MB
@@ -32,12 +32,12 @@ COMPRESSIONS = {"off": (0.0, 1.0), "lz4": (4.5e-6, 0.49), "zstd": (33e-6, 0.33),
 _SHARED_DISK_SHARE, _OWN_DISK_SHARE = 0.25, 0.6
 
 
-def wal_disk(subject: Subject) -> Disk:
+def wal_disk(subject: TuningSubject) -> Disk:
     """Where pg_wal lies."""
     return subject.wal_disk or subject.disk
 
 
-def wal_rate(subject: Subject) -> Known:
+def wal_rate(subject: TuningSubject) -> Known:
     """WAL under the load, as measured or as the class makes it."""
     if subject.wal_bytes_per_s is not None:
         return subject.wal_bytes_per_s
@@ -67,7 +67,7 @@ def page_write_s(disk: Disk, dirty_bytes: float, data_bytes: float) -> float:
     return max(dirty / disk.write_bytes_per_s.value, runs / disk.random_write_iops.value)
 
 
-def recovery_s(subject: Subject, max_wal_bytes: float, compression: str) -> float:
+def recovery_s(subject: TuningSubject, max_wal_bytes: float, compression: str) -> float:
     """About how long recovery after a crash takes at worst.
 
     All WAL since the last checkpoint but one is read again, each page that it changed is written, and only then does
@@ -87,7 +87,7 @@ def recovery_s(subject: Subject, max_wal_bytes: float, compression: str) -> floa
     return max_wal_bytes / replay + written
 
 
-def wal_by_recovery_bytes(subject: Subject, compression: str) -> float:
+def wal_by_recovery_bytes(subject: TuningSubject, compression: str) -> float:
     """The most WAL from which the server recovers in the time allowed, in whole segments."""
     low, high = 0, 1 << 22
     while low < high:
@@ -99,13 +99,13 @@ def wal_by_recovery_bytes(subject: Subject, compression: str) -> float:
     return low * SEGMENT_BYTES
 
 
-def wal_by_disk_bytes(subject: Subject) -> float:
+def wal_by_disk_bytes(subject: TuningSubject) -> float:
     """The most WAL that the disk has room for."""
     share = _SHARED_DISK_SHARE if subject.wal_disk is None else _OWN_DISK_SHARE
     return wal_disk(subject).free_bytes.value * share
 
 
-def interval_s(subject: Subject, *, timeout_s: float, max_wal_bytes: float, completion_target: float) -> float:
+def interval_s(subject: TuningSubject, *, timeout_s: float, max_wal_bytes: float, completion_target: float) -> float:
     """How often a checkpoint begins under the load."""
     rate = wal_rate(subject).value
     by_wal = wal_distance_bytes(max_wal_bytes, completion_target) / rate if rate else float("inf")

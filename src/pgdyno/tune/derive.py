@@ -13,15 +13,15 @@ import msgspec
 from pgdyno.facts.durability import find_given_up
 from pgdyno.tune.checkpoints import COMPRESSIONS, interval_s, recovery_s, wal_rate
 from pgdyno.tune.draft import Draft
-from pgdyno.tune.layer_io import derive_io, derive_writer
-from pgdyno.tune.layer_kernel import derive_kernel, derive_limits
-from pgdyno.tune.layer_memory import derive_memory
-from pgdyno.tune.layer_planner import derive_autovacuum, derive_planner
-from pgdyno.tune.layer_sessions import derive_connections, derive_logging, derive_parallelism
-from pgdyno.tune.layer_storage import derive_storage
-from pgdyno.tune.layer_wal import compression_of, derive_wal
 from pgdyno.tune.memory import check_memory, reserve_bytes, total_bytes
-from pgdyno.tune.types import Estimated, Subject, Tuning
+from pgdyno.tune.rules.io import derive_io, derive_writer
+from pgdyno.tune.rules.kernel import derive_kernel, derive_limits
+from pgdyno.tune.rules.memory import derive_memory
+from pgdyno.tune.rules.planner import derive_autovacuum, derive_planner
+from pgdyno.tune.rules.sessions import derive_connections, derive_logging, derive_parallelism
+from pgdyno.tune.rules.storage import derive_storage
+from pgdyno.tune.rules.wal import compression_of, derive_wal
+from pgdyno.tune.types import DerivedSettings, Estimated, TuningSubject
 from pgdyno.tune.what_ifs import list_what_ifs
 from pgdyno.units import PAGE_BYTES, format_bytes
 
@@ -42,7 +42,7 @@ _LAYERS = (
 )
 
 
-def derive(subject: Subject, *, fixed: Mapping[str, str] | None = None) -> Tuning:
+def derive(subject: TuningSubject, *, fixed: Mapping[str, str] | None = None) -> DerivedSettings:
     """The settings for a subject.
 
     Args:
@@ -59,7 +59,7 @@ def derive(subject: Subject, *, fixed: Mapping[str, str] | None = None) -> Tunin
     draft.notes[:0] = _tell_given_up(draft)
     memory = check_memory(subject, draft.values())
     _warn_of_others(draft, total_bytes(memory) - reserve_bytes(subject))
-    return Tuning(
+    return DerivedSettings(
         subject=subject,
         settings=tuple(draft.decided.values()),
         memory=memory,
@@ -77,7 +77,7 @@ def _tell_given_up(draft: Draft) -> list[str]:
     ]
 
 
-def with_huge_pages(tuning: Tuning, pages: int) -> Tuning:
+def with_huge_pages(tuning: DerivedSettings, pages: int) -> DerivedSettings:
     """The set with the count of huge pages that the server itself computed; unchanged where it reserves none.
 
     Args:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pgdyno.errors import SpecError
 from pgdyno.facts.gucs import ChangeCost, Guc, change_cost, find_guc, read_value, same_value
 from pgdyno.spec.setting import find_setting, read_setting
-from pgdyno.tune.types import Derived, Known, Layer, Origin, Subject, Target
+from pgdyno.tune.types import Derived, Known, Layer, Origin, Target, TuningSubject
 from pgdyno.units import is_time_unit, unit_size
 
 KB, MB, GB = 1024, 1024**2, 1024**3
@@ -46,7 +46,7 @@ class Draft:
         SpecError: The version has no such setting, or would refuse the value.
     """
 
-    def __init__(self, subject: Subject, fixed: Mapping[str, str]) -> None:
+    def __init__(self, subject: TuningSubject, fixed: Mapping[str, str]) -> None:
         self.subject = subject
         self.notes: list[str] = []
         self.decided: dict[str, Derived] = {}
@@ -185,7 +185,7 @@ class Draft:
                 )
 
 
-def _checked_guc(name: str, value: str, subject: Subject) -> Guc:
+def _checked_guc(name: str, value: str, subject: TuningSubject) -> Guc:
     guc = find_setting(name, subject.major)
     if read_setting(guc, name, value) in subject.missing_values.get(guc.name, ()):
         raise SpecError(f"{name} cannot be {value}", detail="this build of PostgreSQL lacks it")

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import msgspec
 
-from pgdyno.analyse.ceiling import Ceiling, InstanceLimits, Limit, StorageCeilings
-from pgdyno.analyse.raid import times_of
-from pgdyno.analyse.storage import Each, find_flush_time, hold_each, limits_of, reckon_ceilings
+from pgdyno.analyse.disk.ceiling import Ceiling, InstanceLimits, Limit, StorageCeilings
+from pgdyno.analyse.disk.layout_ceiling import Each, find_flush_time, hold_each, limits_of, reckon_ceilings
+from pgdyno.analyse.disk.raid import times_of
 from pgdyno.facts.instances import Instance, find_instance
 from pgdyno.spec.host import DiskSpec, HostSpec
-from pgdyno.tune.disk_classes import ASSUMED, TITLES
+from pgdyno.tune.disk.classes import ASSUMED, TITLES
 from pgdyno.tune.types import Device, Disk, DiskKind, Known, Origin
 
 _GIBIBYTE = 2**30
@@ -24,7 +24,7 @@ _ASSUMED_FREE = 100 * _GIBIBYTE
 _FILE = "the host file"
 
 
-class Shape(msgspec.Struct, frozen=True, kw_only=True):
+class MachineShape(msgspec.Struct, frozen=True, kw_only=True):
     """A machine, as far as settings are derived from it."""
 
     name: str
@@ -36,7 +36,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     wal_disk: Disk | None = None
 
 
-def shape_of(host: Instance | HostSpec) -> Shape:
+def shape_of(host: Instance | HostSpec) -> MachineShape:
     """What settings are derived from; an instance by itself is given the volume that is usual there, as an assumption.
 
     Raises:
@@ -50,7 +50,7 @@ def shape_of(host: Instance | HostSpec) -> Shape:
         raise ValueError("cpus and memory are needed, or an instance")
     limits = limits_of(spec)
     sheet = f"shape of {instance.name}" if instance else _FILE
-    return Shape(
+    return MachineShape(
         name=spec.name or (instance.name if instance else "a described machine"),
         architecture=spec.architecture or (instance.architecture if instance else None),
         cpus=Known.declared("CPUs", cpus, "count", _FILE if spec.cpus else sheet),

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 from pgdyno.facts.gucs import find_guc, same_value
-from pgdyno.tune.types import Derived, Layer, Subject, Target, Tuning
+from pgdyno.tune.types import Derived, DerivedSettings, Layer, Target, TuningSubject
 
 REST = "the rest"
 _GROUPS = {
@@ -69,7 +69,7 @@ class TrialSet(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-def choose_trial_set(tuning: Tuning, *, fixed: Mapping[str, str], refused: Mapping[str, str]) -> TrialSet:
+def choose_trial_set(tuning: DerivedSettings, *, fixed: Mapping[str, str], refused: Mapping[str, str]) -> TrialSet:
     """What of a set is tried, layer by layer.
 
     Args:
@@ -93,7 +93,7 @@ def choose_trial_set(tuning: Tuning, *, fixed: Mapping[str, str], refused: Mappi
     return TrialSet(layers=layers, left_out=left_out)
 
 
-def stock_value(setting: Derived, subject: Subject) -> str | None:
+def stock_value(setting: Derived, subject: TuningSubject) -> str | None:
     """What is in force where nobody sets it: PostgreSQL's default, the kernel's value now; None where it is not known."""
     if setting.target is Target.SYSCTL:
         return subject.kernel.sysctls.get(setting.name)
@@ -101,7 +101,9 @@ def stock_value(setting: Derived, subject: Subject) -> str | None:
     return None if guc is None else guc.boot
 
 
-def _find_reason(one: Derived, subject: Subject, fixed: Mapping[str, str], refused: Mapping[str, str]) -> str | None:
+def _find_reason(
+    one: Derived, subject: TuningSubject, fixed: Mapping[str, str], refused: Mapping[str, str]
+) -> str | None:
     """Why it is not tried; None where it is."""
     if one.target in _NOT_OURS:
         return _NOT_OURS[one.target]
@@ -116,7 +118,7 @@ def _find_reason(one: Derived, subject: Subject, fixed: Mapping[str, str], refus
     return refused.get(one.name)
 
 
-def _is_stock(one: Derived, subject: Subject) -> bool:
+def _is_stock(one: Derived, subject: TuningSubject) -> bool:
     stock = stock_value(one, subject)
     if stock is None:
         return False

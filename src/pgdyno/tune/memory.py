@@ -14,7 +14,7 @@ from pgdyno.errors import SpecError
 from pgdyno.facts.gucs import find_guc
 from pgdyno.facts.shared_memory import choose_wal_buffers_bytes, estimate_other_shared_bytes
 from pgdyno.tune.draft import MB, Draft, size
-from pgdyno.tune.types import MemoryShare, Subject, WorkloadClass
+from pgdyno.tune.types import MemoryShare, TuningSubject, WorkloadClass
 from pgdyno.units import format_bytes, unit_size
 
 # Source: A. Freund, "Measuring the Memory Overhead of a Postgres Connection" (2020): below 2 MB of its own for a
@@ -41,18 +41,18 @@ MOST_WAL_BUFFERS_BYTES = 256 * MB
 """The most that wal_buffers is derived to be."""
 
 
-def reserve_bytes(subject: Subject) -> float:
+def reserve_bytes(subject: TuningSubject) -> float:
     """What is left to the kernel and to everything that is not PostgreSQL."""
     return min(64 * MB + 0.06 * subject.memory.value, 8192 * MB)
 
 
-def cacheable_bytes(subject: Subject) -> float:
+def cacheable_bytes(subject: TuningSubject) -> float:
     """What both caches of data can hold together."""
     sessions = subject.connections.value * SESSION_BYTES + subject.active.value * CACHES_BYTES
     return max(0.0, subject.memory.value - reserve_bytes(subject) - sessions)
 
 
-def count_at_work(subject: Subject, max_connections: float) -> int:
+def count_at_work(subject: TuningSubject, max_connections: float) -> int:
     """Sessions that may be at work at once in the worst case."""
     return min(int(max_connections), math.ceil(max(subject.active.value, max_connections / 4)))
 
@@ -73,7 +73,7 @@ def has_page_tables(draft: Draft) -> bool:
     return draft.text("huge_pages") != "on"
 
 
-def sum_memory(subject: Subject, settings: Mapping[str, str]) -> tuple[MemoryShare, ...]:
+def sum_memory(subject: TuningSubject, settings: Mapping[str, str]) -> tuple[MemoryShare, ...]:
     """What each part takes in the worst case; settings that are absent are as the server has them, or built in."""
     draft = Draft(subject, settings)
     number = draft.number
@@ -111,7 +111,7 @@ def total_bytes(shares: Sequence[MemoryShare]) -> float:
     return math.fsum(share.bytes for share in shares)
 
 
-def check_memory(subject: Subject, settings: Mapping[str, str]) -> tuple[MemoryShare, ...]:
+def check_memory(subject: TuningSubject, settings: Mapping[str, str]) -> tuple[MemoryShare, ...]:
     """The sum, if it fits.
 
     Raises:
@@ -143,7 +143,7 @@ def describe_share(share: MemoryShare) -> str:
     return f"{format_bytes(share.bytes):>10}  {share.what}: {share.how}"
 
 
-def too_much(subject: Subject, settings: Mapping[str, str]) -> SpecError:
+def too_much(subject: TuningSubject, settings: Mapping[str, str]) -> SpecError:
     """What to say of settings whose sum does not fit."""
     shares = sum_memory(subject, settings)
     total, memory = total_bytes(shares), subject.memory.value
@@ -158,7 +158,7 @@ def too_much(subject: Subject, settings: Mapping[str, str]) -> SpecError:
     )
 
 
-def _page_table_bytes(subject: Subject, buffers: float) -> float:
+def _page_table_bytes(subject: TuningSubject, buffers: float) -> float:
     return buffers / subject.kernel.page_bytes * _PAGE_TABLE_ENTRY_BYTES
 
 

@@ -15,12 +15,12 @@ import msgspec
 from pgdyno.errors import SpecError
 from pgdyno.facts.durability import judged_settings
 from pgdyno.facts.gucs import VarType, all_gucs
-from pgdyno.record.preflight import MemoryFacts
-from pgdyno.record.tunables import ServerState, Tunables
+from pgdyno.record.machine.preflight import MemoryFacts
+from pgdyno.record.machine.tunables import ServerState, Tunables
 from pgdyno.record.types import ServerFacts, StudyRecord, TrialRecord
-from pgdyno.tune.hosts import Shape
-from pgdyno.tune.seen_disk import make_disk
-from pgdyno.tune.types import Disk, Kernel, Known, Subject, WorkloadClass
+from pgdyno.tune.disk.observed import make_disk
+from pgdyno.tune.hosts import MachineShape
+from pgdyno.tune.types import Disk, Kernel, Known, TuningSubject, WorkloadClass
 from pgdyno.units import format_bytes
 
 DEFAULT_WORKLOAD = WorkloadClass.MIXED
@@ -41,7 +41,7 @@ _EMPTY_BYTES = 64 * 1024**2
 _BUILD_OPTIONS = {"lz4": "--with-lz4", "zstd": "--with-zstd", "io_uring": "--with-liburing"}
 
 
-class Wishes(msgspec.Struct, frozen=True, kw_only=True):
+class LoadHints(msgspec.Struct, frozen=True, kw_only=True):
     """What the user says of the load, None where nothing was said; and whether the kernel stays as it is."""
 
     workload: WorkloadClass | None = None
@@ -64,11 +64,11 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 def make_subject(
     machine: Tunables,
     server: ServerFacts,
-    wishes: Wishes,
+    wishes: LoadHints,
     *,
     state: ServerState | None = None,
     measured: Measured | None = None,
-) -> Subject:
+) -> TuningSubject:
     """A machine that is here.
 
     Args:
@@ -118,8 +118,8 @@ def make_subject(
 
 
 def make_subject_of_shape(
-    shape: Shape, server: ServerFacts, wishes: Wishes, *, measured: Measured | None = None
-) -> Subject:
+    shape: MachineShape, server: ServerFacts, wishes: LoadHints, *, measured: Measured | None = None
+) -> TuningSubject:
     """A machine that one does not have; its kernel is taken to be as distributions ship it."""
     return _complete(
         cpus=shape.cpus,
@@ -182,10 +182,10 @@ def _complete(
     wal_disk: Disk | None,
     kernel: Kernel,
     server: ServerFacts,
-    wishes: Wishes,
+    wishes: LoadHints,
     state: ServerState | None,
     measured: Measured,
-) -> Subject:
+) -> TuningSubject:
     workload = wishes.workload or DEFAULT_WORKLOAD
     connections = _find_connections(wishes, state)
     if wishes.active is not None and wishes.active > connections.value:
@@ -194,7 +194,7 @@ def _complete(
             detail=f"connections: {connections.how}",
             hint=f"ask for at least --connections {wishes.active}, or for fewer --clients",
         )
-    return Subject(
+    return TuningSubject(
         major=server.major,
         missing_values=find_missing_values(server),
         settings={} if state is None else _find_set(state, server.major),
@@ -231,7 +231,7 @@ def _find_set(state: ServerState, major: int) -> dict[str, str]:
     return {name: value for name, value in state.look.settings.items() if name in state.set_names & names}
 
 
-def _find_connections(wishes: Wishes, state: ServerState | None) -> Known:
+def _find_connections(wishes: LoadHints, state: ServerState | None) -> Known:
     name = "connections"
     if wishes.connections is not None:
         return Known.declared(name, wishes.connections, "count", "--connections")
@@ -244,7 +244,7 @@ def _find_connections(wishes: Wishes, state: ServerState | None) -> Known:
 
 
 def _find_active(
-    wishes: Wishes, measured: Measured, workload: WorkloadClass, *, cpus: Known, memory: Known, connections: Known
+    wishes: LoadHints, measured: Measured, workload: WorkloadClass, *, cpus: Known, memory: Known, connections: Known
 ) -> Known:
     name = "active sessions"
     if wishes.active is not None:
@@ -258,7 +258,7 @@ def _find_active(
 
 
 def _find_dataset(
-    wishes: Wishes, measured: Measured, state: ServerState | None, *, memory: Known, room_bytes: float
+    wishes: LoadHints, measured: Measured, state: ServerState | None, *, memory: Known, room_bytes: float
 ) -> Known:
     name = "dataset"
     held = "" if state is None else f"the server holds {format_bytes(state.data_bytes)} now"

@@ -143,7 +143,7 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
         return self.is_container or self.is_left
 
 
-class Subject(msgspec.Struct, frozen=True, kw_only=True):
+class TuningSubject(msgspec.Struct, frozen=True, kw_only=True):
     """What settings are derived for."""
 
     major: int
@@ -241,10 +241,10 @@ class Estimated(msgspec.Struct, frozen=True, kw_only=True):
     how: str
 
 
-class Tuning(msgspec.Struct, frozen=True, kw_only=True):
+class DerivedSettings(msgspec.Struct, frozen=True, kw_only=True):
     """A complete set: each value that differs from the server's default or is worth a word."""
 
-    subject: Subject
+    subject: TuningSubject
     settings: tuple[Derived, ...]
     memory: tuple[MemoryShare, ...]
     estimates: tuple[Estimated, ...]

@@ -1,0 +1,1 @@
+"""Where the clients' time goes, and which resource limits a load."""

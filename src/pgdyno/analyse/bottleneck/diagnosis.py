@@ -1,0 +1,255 @@
+"""What limits a load, from where its clients' time goes and what the machine showed beside it.
+
+The largest share of the clients' time is named, after symptoms have gone to their causes:
+
+- On CPUs that are full of a load, waits of every kind are put down to the CPUs, as what they probably are.
+- pgbench's own time is no limit before its busiest thread has none left; then the CPUs go behind it, which it lacks, too.
+- Flushes that may wait behind pages of data are put down to those, with the flushes as a rival.
+- Who waits for a row that others hold by chance waits for what these wait for.
+
+A share says what to look at, not what it would gain: an experiment does. Where the largest share is small, is time of
+which nobody saw what it was, or where full CPUs may stand behind any wait, the answer is that it is not known. Several
+trials must agree, more than half of them. All numbers that verdicts depend on are in `bottleneck_thresholds`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+
+from pgdyno.analyse.bottleneck.evidence_rules import (
+    contradict,
+    find_stopped_clock,
+    list_context,
+    list_support,
+    speak_against,
+)
+from pgdyno.analyse.bottleneck.ranking import Ranking, rank_shares, share_of
+from pgdyno.analyse.bottleneck.schedule import judge_schedule
+from pgdyno.analyse.bottleneck.signs import Signs, percent, read_signs
+from pgdyno.analyse.bottleneck.thresholds import THRESHOLDS
+from pgdyno.analyse.bottleneck.time_share import Bottleneck, Certainty, Resource, TimeShare, TransactionTime
+from pgdyno.analyse.estimate import estimate_mean_of_trials
+from pgdyno.analyse.types import TrialAnalysis
+from pgdyno.plan.plan import PlannedWorkload
+from pgdyno.record.types import StudyRecord, TrialStatus, why_missing
+
+
+def judge_workload(record: StudyRecord, load: PlannedWorkload, trials: Sequence[TrialAnalysis]) -> Bottleneck | None:
+    """What limits a load over its finished trials, in more than half of them; None without one that ran it alone.
+
+    Args:
+        record: Of the study.
+        load: Of the trials.
+        trials: All of that load and variant.
+    """
+    judged = [
+        _judge_trial(record, load, trial)
+        for trial in trials
+        # Of variants that alternate within a trial nobody knows which one a wait was of.
+        if trial.record.status is TrialStatus.FINISHED
+        and trial.tps is not None
+        and len(trial.record.planned.variants) <= 1
+    ]
+    if not judged:
+        return None
+    counts = Counter(each.resource for each in judged)
+    resource, count = counts.most_common(1)[0]
+    if 2 * count <= len(judged):
+        return _disagree(judged, counts)
+    same = sorted((each for each in judged if each.resource is resource), key=lambda each: _ratio(each.share))
+    middle = same[len(same) // 2]
+    if count == len(judged):
+        return _estimate_share(middle, judged)
+    others = ", ".join(f"{other.value} in {n}" for other, n in counts.items() if other is not resource)
+    # Of those alone that say so, an interval would be too narrow.
+    said = _say_interval(middle, None, None)
+    return msgspec.structs.replace(
+        said,
+        certainty=Certainty.UNKNOWN if resource is Resource.UNKNOWN else Certainty.LIKELY,
+        evidence=(*said.evidence, f"{count} of {len(judged)} trials say so; {others}"),
+    )
+
+
+def _judge_trial(record: StudyRecord, load: PlannedWorkload, trial: TrialAnalysis) -> Bottleneck:
+    """What limits a load in one trial."""
+    return msgspec.structs.replace(_judge(record, load, trial), trial=trial.record.planned.number)
+
+
+def _judge(record: StudyRecord, load: PlannedWorkload, trial: TrialAnalysis) -> Bottleneck:
+    kept, signs = judge_schedule(load, trial), read_signs(record, load, trial)
+    if kept is not None:
+        return kept
+    if trial.time is None:
+        return _judge_unseen(trial, signs)
+    if signs.unsettled_cpu is not None:
+        return _unknown(trial.time, signs, reason=signs.unsettled_cpu)
+    ranked = rank_shares(trial.time, signs)
+    order = ranked.order()
+    if signs.full_cpu is not None and order[:1] != [Resource.CPU]:
+        return _blame_cpu(trial.time, signs, signs.full_cpu)
+    first = order[0] if order else Resource.UNKNOWN
+    weight = ranked.weights.get(first, 0.0)
+    if first is Resource.UNKNOWN or weight < THRESHOLDS.named_ratio or _is_unseen_client(first, trial.time):
+        return _unknown(trial.time, signs, reason=_say_unknown(first, weight, trial.time), beside=ranked.symptoms)
+    share = share_of(first, ranked, trial.time)
+    support = list_support(signs, first)
+    clock = find_stopped_clock(signs, first)
+    return Bottleneck(
+        resource=first,
+        certainty=Certainty.STRONG
+        if support and contradict(signs, first) is None and _is_clear(share, order[1:], ranked, trial.time)
+        else Certainty.LIKELY,
+        evidence=(_say_share(share), *ranked.evidence, *support, *list_context(signs, first)),
+        symptoms=tuple(ranked.symptoms),
+        rivals=_list_rivals(first, order[1:], ranked, signs),
+        share=share,
+        absent=(*signs.absent, *(() if clock is None else (clock,))),
+    )
+
+
+def _is_clear(share: TimeShare, rest: Sequence[Resource], ranked: Ranking, time: TransactionTime) -> bool:
+    """Whether a share is large beyond chance, and larger than any other; what was moved by a guess is not."""
+    is_large = share.low_ratio is not None and share.low_ratio >= THRESHOLDS.named_ratio
+    if not is_large or time.observed_count < THRESHOLDS.least_looks_count or ranked.aside >= share.ratio:
+        return False
+    if ranked.moved.get(share.resource) is Resource.WAL_FLUSH:
+        return False
+    rivals = [share_of(each, ranked, time) for each in rest]
+    return all(
+        rival.ratio < THRESHOLDS.rival_ratio * share.ratio
+        and (share.low_ratio or 0.0) > (rival.ratio if rival.high_ratio is None else rival.high_ratio)
+        for rival in rivals
+    )
+
+
+def _list_rivals(
+    first: Resource, rest: Sequence[Resource], ranked: Ranking, signs: Signs
+) -> tuple[tuple[Resource, str], ...]:
+    rivals = [
+        (each, speak_against(signs, each, ranked.weights[each]))
+        for each in rest
+        if each is not Resource.UNKNOWN and ranked.weights[each] >= THRESHOLDS.mentioned_ratio
+    ]
+    if ranked.moved.get(first) is Resource.WAL_FLUSH:
+        use = signs.flush_use_ratio
+        card = (
+            "a disk card would tell" if use is None else f"they are {percent(use)} of what the disk allows, by its card"
+        )
+        rivals.insert(0, (Resource.WAL_FLUSH, f"nothing, if flushes take as long with no page written: {card}"))
+    return tuple(rivals)
+
+
+def _blame_cpu(time: TransactionTime, signs: Signs, why: str) -> Bottleneck:
+    """On full CPUs all that waits in the server probably waits for those who run; a thinking client would leave them idle."""
+    seen = time.find(Resource.CPU)
+    full = "" if signs.full_generator is None else signs.full_generator
+    return Bottleneck(
+        resource=Resource.CPU,
+        certainty=Certainty.LIKELY,
+        evidence=(
+            "none of the clients' time was seen on them" if seen is None else _say_share(seen),
+            f"{why}: the rest of that time is put down to them, too",
+            *list_context(signs, Resource.CPU),
+        ),
+        symptoms=tuple(
+            f"{share.resource.value}, {percent(share.ratio)} of the time: a queue for the CPUs, which are full"
+            for share in time.shares
+            if share.resource not in {Resource.CPU, Resource.UNKNOWN} and share.ratio >= THRESHOLDS.mentioned_ratio
+        ),
+        rivals=((Resource.LOAD_GENERATOR, f"nothing: {full}"),) if full else (),
+        share=seen,
+        absent=tuple(signs.absent),
+    )
+
+
+def _is_unseen_client(resource: Resource, time: TransactionTime) -> bool:
+    """Whether it is the clients' time, of which a record does not say whether pgbench had a CPU."""
+    return resource is Resource.CLIENT and Resource.LOAD_GENERATOR.value in time.absent
+
+
+def _say_unknown(first: Resource, weight: float, time: TransactionTime) -> str:
+    if not weight:
+        return "none of the clients' time is where the server could be limited"
+    if first is Resource.UNKNOWN:
+        return f"{percent(weight)} of the clients' time is in waits that nobody has told"
+    reason = f"the largest share of the clients' time is {first.value}, {percent(weight)}"
+    return f"{reason}: {time.absent[Resource.LOAD_GENERATOR.value]}" if _is_unseen_client(first, time) else reason
+
+
+def _unknown(time: TransactionTime, signs: Signs, *, reason: str, beside: Sequence[str] = ()) -> Bottleneck:
+    return Bottleneck(
+        resource=Resource.UNKNOWN,
+        certainty=Certainty.UNKNOWN,
+        evidence=(reason, *beside),
+        rivals=tuple(
+            (share.resource, speak_against(signs, share.resource, share.ratio))
+            for share in time.shares
+            if share.resource is not Resource.UNKNOWN and share.ratio >= THRESHOLDS.mentioned_ratio
+        ),
+        absent=tuple(signs.absent),
+    )
+
+
+def _judge_unseen(trial: TrialAnalysis, signs: Signs) -> Bottleneck:
+    """Without a look at waits, full CPUs and a full pgbench are still seen."""
+    absent = (why_missing(trial.gaps, "server sampler") or "too few looks at the server's waits", *signs.absent)
+    for resource, why in ((Resource.LOAD_GENERATOR, signs.full_generator), (Resource.CPU, signs.full_cpu)):
+        if why is not None:
+            return Bottleneck(resource=resource, certainty=Certainty.LIKELY, evidence=(why,), absent=absent)
+    evidence = () if signs.unsettled_cpu is None else (signs.unsettled_cpu,)
+    return Bottleneck(resource=Resource.UNKNOWN, certainty=Certainty.UNKNOWN, evidence=evidence, absent=absent)
+
+
+def _disagree(judged: Sequence[Bottleneck], counts: Counter[Resource]) -> Bottleneck:
+    """Where no resource is named in more than half of the trials."""
+    said = ", ".join(f"{resource.value} in {count}" for resource, count in counts.most_common())
+    return Bottleneck(
+        resource=Resource.UNKNOWN,
+        certainty=Certainty.UNKNOWN,
+        evidence=(f"the {len(judged)} trials do not agree: {said}",),
+        rivals=tuple(
+            (resource, f"named in {count} of {len(judged)} trials only")
+            for resource, count in counts.most_common()
+            if resource is not Resource.UNKNOWN
+        ),
+        absent=judged[0].absent,
+    )
+
+
+def _estimate_share(middle: Bottleneck, judged: Sequence[Bottleneck]) -> Bottleneck:
+    """Of several trials that agree the middle one, with the interval over all: what varies between trials counts, too."""
+    ratios = [each.share.ratio for each in judged if each.share is not None]
+    if middle.share is None or len(ratios) < 2:
+        return middle
+    mean = estimate_mean_of_trials(ratios, unit="ratio")
+    low, high = max(0.0, mean.low or 0.0), min(1.0, mean.high or 1.0)
+    said = _say_interval(middle, min(low, middle.share.ratio), max(high, middle.share.ratio), trials_count=len(ratios))
+    is_sure = low >= THRESHOLDS.named_ratio
+    return said if is_sure or said.certainty is not Certainty.STRONG else _weaken(said)
+
+
+def _weaken(found: Bottleneck) -> Bottleneck:
+    return msgspec.structs.replace(found, certainty=Certainty.LIKELY)
+
+
+def _say_interval(found: Bottleneck, low: float | None, high: float | None, *, trials_count: int = 1) -> Bottleneck:
+    """Another interval of the share, in its words, too."""
+    if found.share is None:
+        return found
+    how = f"{found.share.how}, the interval over {trials_count} trials" if trials_count > 1 else found.share.how
+    share = msgspec.structs.replace(found.share, low_ratio=low, high_ratio=high, how=how)
+    return msgspec.structs.replace(found, share=share, evidence=(_say_share(share), *found.evidence[1:]))
+
+
+def _say_share(share: TimeShare) -> str:
+    interval = ""
+    if share.low_ratio is not None and share.high_ratio is not None:
+        interval = f" ({share.low_ratio * 100:.0f} to {percent(share.high_ratio)})"
+    return f"{percent(share.ratio)}{interval} of the clients' time, {share.ms:.3g} ms of a transaction: {share.how}"
+
+
+def _ratio(share: TimeShare | None) -> float:
+    return 0.0 if share is None else share.ratio

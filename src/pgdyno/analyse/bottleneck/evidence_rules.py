@@ -1,0 +1,150 @@
+"""Who speaks for a resource and who against it, beside the share of the clients' time that was found for it.
+
+A witness for a resource is another source than the share was reckoned from, and says so from a threshold on. What only
+repeats the share, or is worth knowing beside it, is context. What was not asked of a source because its clock was off is
+said, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from pgdyno.analyse.bottleneck.signs import Signs, percent
+from pgdyno.analyse.bottleneck.thresholds import THRESHOLDS
+from pgdyno.analyse.bottleneck.time_share import Resource
+
+
+def list_support(signs: Signs, resource: Resource) -> tuple[str, ...]:
+    """What else says that it is this resource, each from a source of its own."""
+    return tuple(_SUPPORT[resource](signs)) if resource in _SUPPORT else ()
+
+
+def list_context(signs: Signs, resource: Resource) -> tuple[str, ...]:
+    """What is worth knowing beside a resource and proves nothing of it."""
+    return tuple(_CONTEXT[resource](signs)) if resource in _CONTEXT else ()
+
+
+def contradict(signs: Signs, resource: Resource) -> str | None:
+    """What speaks against a resource that has the largest share."""
+    if resource is Resource.CPU and signs.full_generator is not None:
+        return signs.full_generator
+    if resource is Resource.CLIENT and (signs.generator_ratio or 0.0) > THRESHOLDS.idle_thread_ratio:
+        return f"pgbench's busiest thread was {percent(signs.generator_ratio or 0.0)} busy"
+    return None
+
+
+def speak_against(signs: Signs, resource: Resource, ratio: float) -> str:
+    """What speaks against a resource that has not the largest share."""
+    small = f"only {percent(ratio)} of the clients' time"
+    queueing = None if signs.time is None else signs.time.queueing_ratio
+    if resource is Resource.CPU and queueing is not None:
+        return f"{small}; backends that could run had no CPU {percent(queueing)} of that time"
+    if resource is Resource.WAL_FLUSH and signs.flush_use_ratio is not None:
+        return f"{small}; {percent(signs.flush_use_ratio)} of the TPS that the disk's flushes allow"
+    if resource is Resource.LOAD_GENERATOR and signs.generator_ratio is not None:
+        return f"{small}; pgbench's busiest thread was busy {percent(signs.generator_ratio)} of the time"
+    return small
+
+
+def find_stopped_clock(signs: Signs, resource: Resource) -> str | None:
+    """Which clock of the server's own would have spoken of a resource, had it been on."""
+    if resource in {Resource.WAL_FLUSH, Resource.DATA_WRITE} and signs.server_flushing_ratio is None:
+        return "flushes by the server's own clock: track_wal_io_timing was off, or did not count"
+    if resource is Resource.DATA_READ and signs.read_ms is None:
+        return "reads by the server's own clock: track_io_timing was off, or did not count"
+    return None
+
+
+def _support_cpu(signs: Signs) -> Iterator[str]:
+    if signs.throttled_ratio is not None and signs.throttled_ratio >= THRESHOLDS.throttled_ratio:
+        yield f"the control group's CPU quota ran out in {percent(signs.throttled_ratio)} of its periods"
+    busy = signs.shares.get("cpu_busy_ratio")
+    if signs.is_narrowed:
+        # What was seen is of more CPUs than the load may use.
+        if signs.full_cpu is not None:
+            yield signs.full_cpu
+    elif busy is not None and busy >= THRESHOLDS.full_cpu_ratio:
+        yield f"the CPUs were {percent(busy)} busy"
+
+
+def _tell_cpu(signs: Signs) -> Iterator[str]:
+    time = signs.time
+    if time is not None and time.queueing_ratio is not None and time.queueing_ratio >= THRESHOLDS.queueing_ratio:
+        yield f"backends that could run had no CPU {percent(time.queueing_ratio)} of that time"
+    if time is not None and time.running_ms is not None:
+        yield f"the kernel counted {time.running_ms:.3g} ms of CPU time of the server's backends in a transaction"
+    busy, others = signs.shares.get("cpu_busy_ratio"), signs.others_ratio
+    if busy is not None and others is not None and others >= THRESHOLDS.others_mentioned_ratio:
+        yield f"the CPUs were {percent(busy)} busy, of which {percent(others)} with programs that are no part of the study"
+    if signs.full_generator is not None:
+        yield f"but {signs.full_generator}"
+
+
+def _support_flush(signs: Signs) -> Iterator[str]:
+    for who, ratio in (("server", signs.server_flushing_ratio), ("disk", signs.device_flushing_ratio)):
+        if ratio is not None and ratio >= THRESHOLDS.flushing_ratio:
+            yield f"a flush was under way {percent(min(1.0, ratio))} of the time, by the {who}'s own clock"
+    if signs.flush_use_ratio is not None and signs.flush_use_ratio >= THRESHOLDS.flushing_ratio:
+        yield f"{percent(signs.flush_use_ratio)} of the TPS that the disk's flushes allow, by its card"
+
+
+def _tell_flush(signs: Signs) -> Iterator[str]:
+    if signs.flush_use_ratio is not None and signs.flush_use_ratio < THRESHOLDS.flushing_ratio:
+        yield f"only {percent(signs.flush_use_ratio)} of the TPS that the disk's flushes allow, by its card"
+
+
+def _support_reads(signs: Signs) -> Iterator[str]:
+    share = None if signs.time is None else signs.time.find(Resource.DATA_READ)
+    if share is None:
+        return
+    waiting = share.ratio * signs.load.clients
+    if signs.reading is not None and _agree(signs.reading, waiting):
+        yield f"the device had {signs.reading:.2g} reads under way while {waiting:.2g} backends waited for one"
+    if signs.read_ms is not None and _agree(signs.read_ms, share.ms):
+        yield f"reads took {signs.read_ms:.3g} ms of a transaction by the server's own clock"
+
+
+def _agree(one: float, other: float) -> bool:
+    return one > 0.0 and max(one / other, other / one) <= THRESHOLDS.agreeing_factor
+
+
+def _support_writes(signs: Signs) -> Iterator[str]:
+    is_busy = signs.busy_ratio is not None and signs.busy_ratio >= THRESHOLDS.busy_device_ratio
+    # A disk that flushes slowly is as busy without a page of data.
+    if is_busy and signs.pages_to_wal is not None and signs.pages_to_wal >= THRESHOLDS.pages_to_wal_ratio:
+        yield (
+            f"the data's disk had a request under way {percent(signs.busy_ratio or 0.0)} of the time, "
+            f"and PostgreSQL wrote {signs.pages_to_wal:.2g} bytes of data for each of WAL"
+        )
+
+
+def _support_locks(signs: Signs) -> Iterator[str]:
+    if signs.has_few_branches:
+        branches = "one branch" if signs.scale == 1 else f"{signs.scale} branches"
+        yield f"{signs.load.clients} clients update the rows of {branches}"
+
+
+def _support_generator(signs: Signs) -> Iterator[str]:
+    if signs.full_generator is not None:
+        yield signs.full_generator
+
+
+def _support_client(signs: Signs) -> Iterator[str]:
+    ratio = signs.generator_ratio
+    if ratio is not None and ratio <= THRESHOLDS.idle_thread_ratio:
+        yield f"pgbench's busiest thread had time left: busy {percent(ratio)} of it"
+
+
+_SUPPORT: Mapping[Resource, Callable[[Signs], Iterator[str]]] = {
+    Resource.CPU: _support_cpu,
+    Resource.WAL_FLUSH: _support_flush,
+    Resource.DATA_READ: _support_reads,
+    Resource.DATA_WRITE: _support_writes,
+    Resource.LOCK: _support_locks,
+    Resource.LOAD_GENERATOR: _support_generator,
+    Resource.CLIENT: _support_client,
+}
+_CONTEXT: Mapping[Resource, Callable[[Signs], Iterator[str]]] = {
+    Resource.CPU: _tell_cpu,
+    Resource.WAL_FLUSH: _tell_flush,
+}

@@ -1,0 +1,259 @@
+"""What a trial shows of each resource beside its clients' time: the signs that `bottleneck` goes by.
+
+Utilisation, queues, device times and counters, each only where it was seen; what was not is said in `absent`. A sign
+that was not seen is None, never a 0. What a sign says for or against a resource is `bottleneck_witnesses`'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from pgdyno.analyse.bottleneck.thresholds import THRESHOLDS
+from pgdyno.analyse.bottleneck.time_share import TransactionTime
+from pgdyno.analyse.disk.demand import UseKind
+from pgdyno.analyse.trial.chart_kind import ChartKind
+from pgdyno.analyse.types import Series, TrialAnalysis
+from pgdyno.plan.plan import PlannedWorkload
+from pgdyno.record.types import StudyRecord
+from pgdyno.spec.study import BUILTIN_SCRIPTS
+from pgdyno.units import format_cpus
+
+_WRITING_SCRIPTS = frozenset({"tpcb-like"})
+_WRITERS = ("checkpointer", "background writer", "backends and others")
+
+
+class Signs(msgspec.Struct, kw_only=True):
+    """What was seen of a trial beside its clients' time."""
+
+    load: PlannedWorkload
+    scale: int
+    time: TransactionTime | None
+    shares: dict[str, float | None]
+    usable_cpu_count: float
+    cpus_seen_count: int | None
+    """CPUs that shares are of; more than the usable ones where nobody told them apart."""
+    throttled_ratio: float | None
+    """Mean share of the quota's periods in which it ran out."""
+    writing_ratio: float | None
+    """Share of the load in which checkpoints wrote."""
+    pages_to_wal: float | None
+    """Bytes of data that PostgreSQL wrote over those of WAL."""
+    reading: float | None
+    """Mean number of reads that the device had under way."""
+    server_flushing_ratio: float | None
+    """Share of the load in which the server flushed WAL, by its own clock."""
+    device_flushing_ratio: float | None
+    """Likewise the device, for whomever."""
+    read_ms: float | None
+    """Of a transaction, by the server's own clock."""
+    flush_use_ratio: float | None
+    """TPS over what the disk's card allows so many clients that wait for flushes."""
+    images_count: float | None
+    """Full-page images of a transaction."""
+    busy_ratio: float | None
+    """Of the device."""
+    absent: list[str]
+
+    @property
+    def has_counted(self) -> bool:
+        """Whether the kernel counted how long the backends waited for a CPU."""
+        return self.time is not None and self.time.queueing_ratio is not None
+
+    @property
+    def own_cpu_ratio(self) -> float | None:
+        """Of the CPUs that the load may use, what it used itself."""
+        busy, others = self.shares.get("cpu_busy_ratio"), self.shares.get("cpu_others_ratio")
+        if busy is None or others is None:
+            return None
+        seen = self.cpus_seen_count if self.is_narrowed and self.cpus_seen_count else self.usable_cpu_count
+        return (busy - others) * seen / self.usable_cpu_count
+
+    @property
+    def others_ratio(self) -> float | None:
+        """Of the CPUs that the load may use, what other programs used; None where that was not told apart."""
+        return None if self.is_narrowed else self.shares.get("cpu_others_ratio")
+
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether the load may use some of the CPUs that were seen only: what others used of these is not known."""
+        return self.cpus_seen_count is not None and self.usable_cpu_count < self.cpus_seen_count
+
+    @property
+    def full_cpu(self) -> str | None:
+        """Why the CPUs are full of this load, whatever its backends seem to wait for."""
+        busy, others, own = self.shares.get("cpu_busy_ratio"), self.shares.get("cpu_others_ratio"), self.own_cpu_ratio
+        if busy is None or others is None or own is None:
+            return None
+        if self.is_narrowed:
+            least, cpus = THRESHOLDS.full_own_ratio, format_cpus(self.usable_cpu_count)
+            return f"the load itself used {percent(own)} of its {cpus}, which is all of it" if own >= least else None
+        # Where waits for a CPU were counted, the shares have them already, unless all CPUs are the load's own.
+        least = THRESHOLDS.full_cpu_ratio
+        is_own = own >= least if self.has_counted else others < THRESHOLDS.others_ratio
+        return (
+            f"all CPUs {percent(busy)} busy, so that no more clients bring more TPS"
+            if busy >= least and is_own
+            else None
+        )
+
+    @property
+    def unsettled_cpu(self) -> str | None:
+        """Why any wait may be a queue for the CPUs: they are full, not of this load alone, and nobody counted."""
+        busy, others = self.shares.get("cpu_busy_ratio"), self.shares.get("cpu_others_ratio")
+        if busy is None or busy < THRESHOLDS.full_cpu_ratio or self.has_counted or self.full_cpu is not None:
+            return None
+        whose = (
+            "nobody saw with what"
+            if others is None
+            else f"{percent(others)} with programs that are no part of the study"
+        )
+        return f"all CPUs {percent(busy)} busy, {whose}, and how long backends waited for one was not counted"
+
+    @property
+    def full_generator(self) -> str | None:
+        """Why pgbench has no time left in its busiest thread; None where it has."""
+        ratio = self.generator_ratio
+        if ratio is None or ratio < THRESHOLDS.full_thread_ratio:
+            return None
+        return f"pgbench's busiest thread had a CPU or waited for one {percent(ratio)} of the time"
+
+    @property
+    def generator_ratio(self) -> float | None:
+        """Of pgbench's busiest thread, having a CPU or waiting for one; having one, where no more was seen."""
+        counted = None if self.time is None else self.time.generator_ratio
+        return self.shares.get("load_generator_thread_ratio") if counted is None else counted
+
+    @property
+    def cannot_think(self) -> bool:
+        """Whether clients ask on at once, and it was seen how long pgbench needs for it."""
+        counted = self.time is not None and self.time.generator_ratio is not None
+        return counted and all(name in BUILTIN_SCRIPTS for name, _ in self.load.scripts)
+
+    @property
+    def has_few_branches(self) -> bool:
+        """Whether clients must meet at the same rows."""
+        return self.scale < self.load.clients and any(name in _WRITING_SCRIPTS for name, _ in self.load.scripts)
+
+    @property
+    def has_chance_locks(self) -> bool:
+        """Whether rows are drawn from so many that clients meet only by chance."""
+        return self.scale >= self.load.clients and all(name in BUILTIN_SCRIPTS for name, _ in self.load.scripts)
+
+    @property
+    def flushes_behind_writes(self) -> str | None:
+        """Why flushes of WAL may wait behind pages of data; what a disk's card explains by its flushes alone does not."""
+        pages, writing = self.pages_to_wal, self.writing_ratio
+        if pages is None or pages < THRESHOLDS.pages_to_wal_ratio:
+            return None
+        if writing is None or writing < THRESHOLDS.writing_ratio:
+            return None
+        if self.flush_use_ratio is not None and self.flush_use_ratio >= THRESHOLDS.flushing_ratio:
+            return None
+        images = "" if not self.images_count else f", {self.images_count:.2g} full-page images a transaction"
+        return (
+            f"checkpoints wrote {percent(writing)} of the time{images}; "
+            f"PostgreSQL wrote {pages:.2g} bytes of data for each of WAL"
+        )
+
+
+def read_signs(record: StudyRecord, load: PlannedWorkload, trial: TrialAnalysis) -> Signs:
+    """What a trial shows beside its clients' time."""
+    flushes = None if trial.disk is None else trial.disk.find(UseKind.FLUSHES)
+    return Signs(
+        load=load,
+        scale=_find_scale(record, trial),
+        time=trial.time,
+        shares=trial.shares,
+        usable_cpu_count=record.host.usable_cpu_count,
+        cpus_seen_count=trial.cpus_seen_count,
+        throttled_ratio=_mean(trial, ChartKind.CPU_QUOTA, "throttled"),
+        writing_ratio=_find_writing_ratio(trial),
+        pages_to_wal=_find_pages_to_wal(trial),
+        reading=_count_under_way(trial, "reads", "read"),
+        server_flushing_ratio=_find_flushing_ratio(trial),
+        device_flushing_ratio=_count_under_way(trial, "flushes", "flush"),
+        read_ms=trial.counts_per_transaction.get("blk_read_ms"),
+        flush_use_ratio=None if flushes is None else flushes.ratio,
+        images_count=trial.counts_per_transaction.get("wal_fpi_count"),
+        busy_ratio=trial.shares.get("disk_util_ratio"),
+        absent=list(_list_absent(trial)),
+    )
+
+
+def percent(ratio: float) -> str:
+    """A share, to whole percents."""
+    return f"{ratio * 100:.0f} %"
+
+
+def _find_scale(record: StudyRecord, trial: TrialAnalysis) -> int:
+    """Of a trial's data: its variant's own, or the study's."""
+    experiment, variants = record.plan.experiment, trial.record.planned.variants
+    own = None if experiment is None or len(variants) != 1 else experiment.find_variant(variants[0]).scale
+    return record.plan.scale if own is None else own
+
+
+def _list_absent(trial: TrialAnalysis) -> Iterator[str]:
+    if trial.time is not None:
+        yield from (f"{what}: {why}" for what, why in trial.time.absent.items())
+    if trial.shares.get("cpu_busy_ratio") is None:
+        yield "how busy the CPUs were"
+    elif trial.shares.get("cpu_others_ratio") is None:
+        yield "what other programs used of the CPUs"
+    if trial.shares.get("disk_util_ratio") is None:
+        yield "what the data's disk did"
+    if trial.disk is None:
+        yield "what the data's disk can do: there is no card of it"
+
+
+def _count_under_way(trial: TrialAnalysis, requests: str, each: str) -> float | None:
+    """Mean number of requests of a kind that the device had under way: what its own clock grew by, over time."""
+    rates, times = (
+        _find_line(trial, kind, label)
+        for kind, label in ((ChartKind.DISK_IOPS, requests), (ChartKind.DISK_LATENCY, each))
+    )
+    if rates is None:
+        return None
+    # A device without a request in an interval has no time of one.
+    each_ms = {} if times is None else dict(zip(times.t_s, times.values, strict=True))
+    seen = [(rate, each_ms.get(t_s)) for t_s, rate in zip(rates.t_s, rates.values, strict=True) if rate is not None]
+    under_way = [rate * (ms or 0.0) / 1000.0 for rate, ms in seen if not rate or ms is not None]
+    return sum(under_way) / len(under_way) if under_way else None
+
+
+def _find_flushing_ratio(trial: TrialAnalysis) -> float | None:
+    """What the server's own clock of flushes grew by, over the time of the load."""
+    flush_ms, length_s = trial.counts_per_transaction.get("wal_sync_ms"), trial.record.load_s
+    if flush_ms is None or not length_s or trial.transactions_count is None:
+        return None
+    return flush_ms * trial.transactions_count / 1000.0 / length_s
+
+
+def _find_pages_to_wal(trial: TrialAnalysis) -> float | None:
+    wal = _mean(trial, ChartKind.WAL, "WAL")
+    pages = [_mean(trial, ChartKind.BUFFER_WRITES, who) for who in _WRITERS]
+    seen = [each for each in pages if each is not None]
+    return sum(seen) / wal if seen and wal else None
+
+
+def _find_writing_ratio(trial: TrialAnalysis) -> float | None:
+    length_s = trial.record.load_s
+    if length_s is None:
+        return None
+    written_s = sum(
+        min(length_s, length_s if event.until_s is None else event.until_s) - max(0.0, event.t_s)
+        for event in trial.events
+        if event.kind == "checkpoint"
+    )
+    return min(1.0, written_s / length_s)
+
+
+def _mean(trial: TrialAnalysis, kind: ChartKind, label: str) -> float | None:
+    line = _find_line(trial, kind, label)
+    values = [] if line is None else [value for value in line.values if value is not None]
+    return sum(values) / len(values) if values else None
+
+
+def _find_line(trial: TrialAnalysis, kind: ChartKind, label: str) -> Series | None:
+    return next((line for line in trial.charts.get(kind, ()) if line.label == label), None)

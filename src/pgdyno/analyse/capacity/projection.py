@@ -1,0 +1,174 @@
+"""Where the most TPS would lie with more CPUs, memory, a quicker disk, or more clients: ranges that nobody has measured.
+
+The low end of each is what was measured: more of a resource need not help, because what comes next may hold the load
+just above. The high end is the least of the bounds as they then would be. The range widens by itself with what is
+asked for; it never speaks of more than twice, and of clients beyond twice the most that were tried the law is silent.
+
+It refuses to project a load that is held by what has no bound, or of which one trial alone is known.
+
+Sources: Lazowska et al. 1984, Quantitative System Performance, 5.3, for what changes of a system's parts may bring at
+most; `models.predict_reads` for memory; `usl` for clients.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from pgdyno.analyse.capacity.bounds import CARD_KEYS, HARDLY_USED
+from pgdyno.analyse.capacity.types import Bound, BoundKind, BoundState, Capacity, Projection
+from pgdyno.analyse.disk.demand import DiskLimits
+from pgdyno.analyse.prediction.models import PageClass, predict_reads
+from pgdyno.analyse.prediction.predictions import list_account_pages
+from pgdyno.analyse.sweep.scaling import ClientSweep
+from pgdyno.analyse.types import WorkloadAnalysis
+from pgdyno.record.types import StudyRecord
+from pgdyno.units import PAGE_BYTES
+
+_TIMES = 2.0
+# Twice the hardware and the intervals of a few trials; beyond, a range tells how few they were.
+_WIDEST_RANGE = 5.0
+_CPUS, _MEMORY, _DISK = "twice the CPUs", "twice the memory", "a disk twice as quick"
+_READING = frozenset({BoundKind.READS, BoundKind.READ_BYTES})
+
+
+def project(
+    bounds: Sequence[Bound],
+    standing: BoundState,
+    workload: WorkloadAnalysis,
+    record: StudyRecord,
+    *,
+    absent: Mapping[str, str],
+    sweep: ClientSweep | None,
+) -> tuple[Projection, ...]:
+    """Twice the CPUs, the memory and the disk; twice the clients where a sweep over them still grew.
+
+    Args:
+        bounds: Of the load.
+        standing: How it stands to them.
+        workload: The load at one number of clients.
+        record: Of the study that it ran in.
+        absent: Why there is no bound of a kind.
+        sweep: Over clients, of the same load; None without one.
+    """
+    low_tps = workload.tps.low
+    disk = {kind: _TIMES for kind in BoundKind if kind.is_of_disk}
+    memory, how = _reads_with_memory(bounds, absent, workload, record)
+    made = (
+        _range(_CPUS, bounds, {BoundKind.CPU: _TIMES}, standing, low_tps, how="CPU time of a transaction as now"),
+        _absent(_MEMORY, how) if memory is None else _range(_MEMORY, bounds, memory, standing, low_tps, how=how),
+        _range(_DISK, bounds, disk, standing, low_tps, how="twice as many flushes, I/Os and bytes a second"),
+    )
+    clients = _project_clients(sweep)
+    return made if clients is None else (*made, clients)
+
+
+def project_disk(capacity: Capacity, limits: DiskLimits, name: str) -> Projection:
+    """The same load on another disk, of which there is a card.
+
+    Args:
+        capacity: As it is on this one.
+        limits: Of the other disk; of what its card lacks nothing is taken over from this one.
+        name: What to call it.
+    """
+    entries = {entry.key: entry.estimate for entry in limits.entries}
+    times: dict[BoundKind, float] = {}
+    for bound in capacity.bounds:
+        other = entries.get(CARD_KEYS[bound.kind]) if bound.kind in CARD_KEYS else None
+        if bound.kind.is_of_disk and (other is None or other.value is None or not bound.limit.value):
+            return _absent(name, f"the other disk's card says nothing of {bound.kind.value}")
+        if other is not None and bound.limit.value:
+            times[bound.kind] = (other.high or other.value or 0.0) / bound.limit.value
+    how = "what a transaction takes of the disk as now, and the other disk's card"
+    return _range(name, capacity.bounds, times, capacity.standing, capacity.tps.low, how=how)
+
+
+def _range(
+    change: str,
+    bounds: Sequence[Bound],
+    times: Mapping[BoundKind, float],
+    standing: BoundState,
+    low_tps: float | None,
+    *,
+    how: str,
+) -> Projection:
+    """From what was measured to the least of the bounds, some of them so many times as high."""
+    if standing in {BoundState.HELD, BoundState.UNKNOWN}:
+        return _absent(change, "what holds the load has no bound: what more hardware brings is not known")
+    if low_tps is None:
+        return _absent(change, "one trial has no interval to begin from")
+    if times and not any(one.kind in times for one in bounds):
+        return _absent(change, "no bound of what it changes is known")
+    highs = {one.kind: _times(one.tps.high, times.get(one.kind, 1.0)) for one in bounds if one.is_firm}
+    binds = min(highs, key=lambda kind: highs[kind] or 0.0, default=None)
+    high_tps = None if binds is None else highs[binds]
+    if high_tps is None:
+        return _absent(change, "a bound has no interval, or there is none")
+    # What idle CPUs may yet allow is no matter of how many trials there were.
+    idle_ratio = next((one.idle_ratio for one in bounds if one.kind is binds), 0.0)
+    if high_tps > _WIDEST_RANGE * (1.0 + idle_ratio) * low_tps:
+        return _absent(change, "trials are too few for a range that says something")
+    unknown = (
+        "" if any(one.kind.is_of_disk for one in bounds) else "; the disk, of which nothing is known, may bind before"
+    )
+    return Projection(
+        change=change, low_tps=low_tps, high_tps=max(low_tps, high_tps), binds=binds, how=f"{how}{unknown}"
+    )
+
+
+def _times(high: float | None, factor: float) -> float | None:
+    return None if high is None else high * factor
+
+
+def _absent(change: str, reason: str) -> Projection:
+    return Projection(change=change, low_tps=None, high_tps=None, binds=None, how="", reason=reason)
+
+
+def _project_clients(sweep: ClientSweep | None) -> Projection | None:
+    """As far as the law through a sweep sees, where the curve still climbs at its largest load; None elsewhere."""
+    if sweep is None or sweep.usl is None or sweep.points_alone_reason is not None:
+        return None
+    usl, last = sweep.usl, sweep.points[-1]
+    if usl.peak.value is not None and usl.peak.value <= last.clients:
+        return None
+    change = f"up to {usl.horizon_clients:,} clients"
+    if last.tps.low is None:
+        return _absent(change, "one trial has no interval to begin from")
+    how = "the Universal Scalability Law through the loads that were tried"
+    high_tps = max(last.tps.low, usl.most_tps.high or last.tps.low)
+    return Projection(change=change, low_tps=last.tps.low, high_tps=high_tps, binds=None, how=how)
+
+
+def _reads_with_memory(
+    bounds: Sequence[Bound], absent: Mapping[str, str], workload: WorkloadAnalysis, record: StudyRecord
+) -> tuple[dict[BoundKind, float] | None, str]:
+    """How many times as high the bounds of reading would be with twice the memory; None with the reason where nobody knows.
+
+    What is cached now follows from what is read now; with twice of that Che's model gives what would be read then.
+    """
+    if absent.get(BoundKind.READ_BYTES.value) == HARDLY_USED:
+        return {}, "hardly anything is read from the device: the data are cached already"
+    read = next((bound.demand.value for bound in bounds if bound.kind is BoundKind.READ_BYTES), None)
+    if read is None:
+        return None, "what transactions read from the device is not known"
+    classes = None if record.dataset is None else list_account_pages(record.dataset, workload.load)
+    if classes is None:
+        return None, "nobody knows which pages these transactions touch"
+    pages, most = read / PAGE_BYTES, sum(one.accesses_per_transaction for one in classes)
+    if pages >= most:
+        return None, f"a transaction reads {pages:.3g} pages and needs {most:g}: read-ahead, or something else reads"
+    then = _reads(classes, _TIMES * _find_buffers(classes, pages))
+    how = f"{pages:.2g} pages read in a transaction, then {then:.2g} by Che's approximation"
+    return dict.fromkeys(_READING, math.inf if then == 0.0 else pages / then), how
+
+
+def _find_buffers(classes: Sequence[PageClass], reads: float) -> float:
+    """How many pages are cached, by what is read: of all caches together."""
+    from scipy.optimize import brentq  # noqa: PLC0415 - only some commands analyse
+
+    total = sum(one.pages_count for one in classes)
+    return float(brentq(lambda count: _reads(classes, count) - reads, 1.0, total))
+
+
+def _reads(classes: Sequence[PageClass], buffers: float) -> float:
+    return predict_reads(classes, buffers_count=buffers).reads_per_transaction

@@ -1,0 +1,1 @@
+"""Variants against a reference: rounds, pairs, the e-process, verdicts."""

@@ -1,0 +1,115 @@
+"""Chooses a switchback's slice length from its pilot: short slices in which nothing but the clock changed.
+
+Short slices follow a drifting machine closely; long ones waste less on changes and hold whole stalls instead of cutting
+them up. Which wins is this machine's business, so it is measured: for each candidate the pilot's slices are joined, and
+what counts is how much a round's difference would still vary after a minute of rounds.
+
+The smallest is taken as it is. On simulated white, autocorrelated, drifting, stepping, cycling and stalling loads that
+made intervals 4 % wider than the best candidate's in the mean and 32 % in the worst case; to ask of a longer candidate
+that it be clearly better, over disjoint joins, 13 % and 84 %; always 0.25 s, 112 % and ten times.
+Source: the loads of tests/analyse/test_pilot.py and a dozen more, 150 pilots each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from pgdyno.plan.order import PILOT_S
+from pgdyno.record.transactions.slices import Slice, SliceLoad, SlicePhase
+from pgdyno.spec.variant import LONGEST_SLICE_S
+
+PILOT_SLICE_S = 0.25
+PILOT_SLICES = round(PILOT_S / PILOT_SLICE_S)
+CANDIDATES_S = (0.25, 0.5, 1.0, 2.0)
+# A round of two variants. With more the choice hardly differs: 4 % wider than the best, 3 % if joined by their number.
+_SLOTS = 3
+# p95 of a slice takes 100 (analyse/comparison/rounds.py), and slices that lack it are to be rare.
+_LEAST_TRANSACTIONS = 150
+_LEAST_COUNTED_RATIO = 0.5
+# A pilot's slice whose change came late is prolonged until so much of it counts: see run/switchback.py.
+_LEAST_COUNTED_S = _LEAST_COUNTED_RATIO * PILOT_SLICE_S
+
+
+class SliceChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """A slice length and why."""
+
+    slice_s: float
+    reason: str
+    half_width_ratio: dict[str, float]
+    """For each candidate length in seconds: about how wide ± an interval is after a minute, as a share."""
+
+
+def choose_from_slices(slices: Sequence[Slice], loads: Sequence[SliceLoad]) -> SliceChoice | None:
+    """Choose from a block's slices, of which the pilot's come first; None while they are too few.
+
+    Args:
+        slices: Of the block, in their order.
+        loads: The transactions of each, as far as they are known.
+    """
+    seen = [(s, load) for s, load in zip(slices, loads, strict=False) if s.phase is SlicePhase.PILOT][:PILOT_SLICES]
+    # A slow load's slices take longer, and the pilot must leave the block its rounds.
+    if not seen or (len(seen) < PILOT_SLICES and seen[-1][0].end_monotonic_s - seen[0][0].begin_monotonic_s < PILOT_S):
+        return None
+    lost_s = float(np.median([s.settled_monotonic_s - s.begin_monotonic_s for s, _ in seen]))
+    tps = [load.ok_count / (s.end_monotonic_s - s.settled_monotonic_s) for s, load in seen]
+    return choose_slice(tps, lost_s=lost_s)
+
+
+def choose_slice(tps: Sequence[float], *, lost_s: float) -> SliceChoice:
+    """Choose from the pilot.
+
+    Args:
+        tps: Of each pilot slice of PILOT_SLICE_S, in their order; all of one variant. Of the transactions that were logged.
+        lost_s: What a change and its washout take of each slice.
+
+    Returns:
+        The candidate with the narrowest interval; where none holds enough, the shortest length that does.
+    """
+    seen = np.asarray(tps, dtype=np.float64)
+    mean_tps = float(seen.mean()) if len(seen) else 0.0
+    period_s = max(PILOT_SLICE_S, lost_s + _LEAST_COUNTED_S)
+    least_s = _find_least_s(mean_tps, lost_s)
+    widths = {
+        length_s: width
+        for length_s in CANDIDATES_S
+        if length_s >= least_s and (width := _half_width(seen, length_s, period_s)) is not None
+    }
+    shown = {f"{length_s:g}": width for length_s, width in widths.items()}
+    if widths:
+        chosen = min(widths, key=lambda length_s: widths[length_s])
+        reason = f"a minute of them shows about ±{widths[chosen] * 100:.1f} % on this machine"
+        return SliceChoice(slice_s=chosen, reason=reason, half_width_ratio=shown)
+    # In halves of a second, so that it can be said.
+    slice_s = max(CANDIDATES_S[-1], math.ceil(2.0 * least_s) / 2.0)
+    reason = "the pilot was too short, or slices of it held no transaction"
+    if least_s > CANDIDATES_S[-1]:
+        reason = f"{mean_tps:,.0f} logged transactions a second, and {lost_s:.2g} s lost at each change, take so long a slice"
+    return SliceChoice(slice_s=slice_s, reason=reason, half_width_ratio=shown)
+
+
+def _find_least_s(mean_tps: float, lost_s: float) -> float:
+    """The shortest slice that holds enough transactions, and of which enough counts."""
+    if mean_tps <= 0:
+        return LONGEST_SLICE_S
+    return min(LONGEST_SLICE_S, max(lost_s / (1.0 - _LEAST_COUNTED_RATIO), lost_s + _LEAST_TRANSACTIONS / mean_tps))
+
+
+def _half_width(seen: NDArray[np.float64], length_s: float, period_s: float) -> float | None:
+    """Of an interval after a minute of rounds of such slices; None where the pilot cannot say."""
+    size = max(1, round(length_s / period_s))
+    rounds = len(seen) - _SLOTS * size + 1
+    if rounds < 1:
+        return None
+    # Rounds that begin at each pilot slice: they overlap, and together use all that the pilot saw.
+    joined = np.lib.stride_tricks.sliding_window_view(seen, size).mean(axis=1)
+    if (joined <= 0).any():
+        return None
+    slots = np.stack([np.log(joined[place * size :][:rounds]) for place in range(_SLOTS)])
+    variance = float(slots.var(axis=0, ddof=1).mean())
+    # In a round in random order d = ln B - (ln A + ln A')/2 varies by 1.5 times what its slices do among each other.
+    return 1.96 * math.sqrt(1.5 * variance * _SLOTS * length_s / 60.0)

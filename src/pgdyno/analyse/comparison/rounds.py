@@ -1,0 +1,173 @@
+"""From slices and trials to rounds: what each variant showed in each, in one form for both designs.
+
+A round holds the reference twice and every other variant that was still undecided once. A variant that is missing from a round
+is missing only there; what a round compares, `comparison` says.
+
+What is left out must not depend on how it turned out, or a variant's worst moments would be forgiven: a slice or a trial in
+which no transaction ended is a stall and no gap, and a figure that many slices cannot give is left out of all of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from pgdyno.analyse.comparison.answers import Round, Values
+from pgdyno.analyse.types import TrialAnalysis
+from pgdyno.record.transactions.slices import Slice, SliceLoad, SlicePhase
+from pgdyno.record.trial_data import TrialData
+from pgdyno.record.types import TrialStatus
+
+# Fewer transactions than these in the median slice of a block, and its percentile is the latency of a handful of them.
+_LEAST_COUNT = {"latency_p50_ms": (0.5, 20), "latency_p95_ms": (0.95, 100), "latency_p99_ms": (0.99, 500)}
+# Of a slice or trial in which none ended, for the logarithm: half of the least that could have been seen.
+# Source: Anscombe 1948, "The transformation of Poisson, binomial and negative-binomial data", doi:10.1093/biomet/35.3-4.246.
+_NO_TRANSACTION = 0.5
+# What is 0 has no logarithm and so no ratio, such as reads of a dataset that is cached whole. A count that is 0 more
+# often than this is not compared at all.
+_MOST_ZEROS_RATIO = 0.05
+_SLICE_COUNTS = ("wal_bytes", "device_flush_count", "device_read_bytes", "device_write_bytes")
+_TRIAL_COUNTS = ("wal_bytes", "wal_sync_count", "wal_fpi_count", "blks_read_pages")
+_TRIAL_PERCENTILES = {"p50": "latency_p50_ms", "p95": "latency_p95_ms", "p99": "latency_p99_ms"}
+
+
+def rounds_of_block(data: TrialData) -> tuple[Round, ...]:
+    """The whole rounds of a switchback block as its record has them."""
+    return rounds_of_slices(
+        data.slices,
+        data.slice_loads,
+        trial=data.record.planned.number,
+        sampling_rate=data.record.log_sampling_rate,
+    )
+
+
+def rounds_of_slices(
+    slices: Sequence[Slice], loads: Sequence[SliceLoad], *, trial: int, sampling_rate: float
+) -> tuple[Round, ...]:
+    """The whole rounds of one switchback block.
+
+    Args:
+        slices: Of the block, pilot included, in their order.
+        loads: For each slice.
+        trial: The block's number.
+        sampling_rate: pgbench's `--sampling-rate`.
+    """
+    in_rounds = [(one, load) for one, load in zip(slices, loads, strict=True) if one.phase is SlicePhase.ROUND]
+    percentiles = _list_percentiles([load for _, load in in_rounds])
+    seen = _leave_out_zeros([_values_of_slice(*each, percentiles, sampling_rate) for each in in_rounds])
+    rounds = []
+    for _, group in itertools.groupby(zip(in_rounds, seen, strict=True), key=lambda each: each[0][0].round):
+        members = list(group)
+        values: dict[str, tuple[Values, ...]] = {}
+        for (one, _), of_slice in members:
+            values[one.variant] = (*values.get(one.variant, ()), of_slice)
+        (first, _), (last, _) = members[0][0], members[-1][0]
+        rounds.append(
+            Round(
+                trial=trial,
+                at_s=last.end_monotonic_s,
+                length_s=last.end_monotonic_s - first.begin_monotonic_s,
+                values=values,
+            )
+        )
+    return tuple(rounds)
+
+
+def rounds_of_trials(trials: Iterable[TrialAnalysis], *, cpu_count: float) -> tuple[Round, ...]:
+    """The rounds of one workload's paired trials; trials that failed are missing from theirs.
+
+    Args:
+        trials: Of one workload.
+        cpu_count: CPUs of which `cpu_busy_ratio` is a share, where a trial does not say how many were seen.
+    """
+    finished = [t for t in trials if t.record.status is TrialStatus.FINISHED and len(t.record.planned.variants) == 1]
+    finished.sort(key=lambda t: t.record.planned.number)
+    seen = _leave_out_zeros([_values_of_trial(one, cpu_count) for one in finished])
+    rounds = []
+    for _, group in itertools.groupby(zip(finished, seen, strict=True), key=lambda each: each[0].record.planned.round):
+        pairs = list(group)
+        members = [one for one, _ in pairs]
+        values: dict[str, tuple[Values, ...]] = {}
+        for one, of_trial in pairs:
+            variant = one.record.planned.variants[0]
+            values[variant] = (*values.get(variant, ()), of_trial)
+        rounds.append(
+            Round(
+                trial=members[0].record.planned.number,
+                at_s=members[-1].record.load_end_monotonic_s or 0.0,
+                length_s=sum(_length_s(member) for member in members),
+                values=values,
+            )
+        )
+    return tuple(rounds)
+
+
+def tps_of_trial(trial: TrialAnalysis) -> float | None:
+    """Of the steady part; of the whole load where nothing ended in it; None where it is not known what ended."""
+    tps = trial.tps or trial.pgbench_tps
+    if not tps and (trial.tps == 0 or trial.transactions_count == 0):
+        return _NO_TRANSACTION / trial.record.planned.duration_s
+    return tps
+
+
+def _values_of_trial(trial: TrialAnalysis, cpu_count: float) -> dict[str, float]:
+    values: dict[str, float | None] = {"tps": tps_of_trial(trial)}
+    for percentile in trial.percentiles:
+        if percentile.name in _TRIAL_PERCENTILES:
+            values[_TRIAL_PERCENTILES[percentile.name]] = percentile.value_ms
+    values |= {name: trial.counts_per_transaction.get(name) for name in _TRIAL_COUNTS}
+    busy = trial.shares.get("cpu_busy_ratio")
+    if busy is not None and trial.tps:
+        values["cpu_ms"] = busy * (trial.cpus_seen_count or cpu_count) * 1e3 / trial.tps
+    return _known(values)
+
+
+def _list_percentiles(loads: Sequence[SliceLoad]) -> dict[str, float]:
+    """Those that slices of such a block hold enough transactions for."""
+    median = float(np.median([load.ok_count for load in loads])) if loads else 0.0
+    return {name: quantile for name, (quantile, least) in _LEAST_COUNT.items() if median >= least}
+
+
+def _values_of_slice(
+    one: Slice, load: SliceLoad, percentiles: Mapping[str, float], sampling_rate: float
+) -> dict[str, float]:
+    counted_s = one.end_monotonic_s - one.settled_monotonic_s
+    values: dict[str, float | None] = {}
+    if counted_s > 0:
+        values["tps"] = max(load.ok_count, _NO_TRANSACTION) / sampling_rate / counted_s
+    if load.ok_count:
+        quantiles = np.quantile(load.latency_us, list(percentiles.values())) / 1e3
+        values |= dict(zip(percentiles, quantiles.tolist(), strict=True))
+        count = load.ok_count / sampling_rate
+        values |= {name: _per(one.counts.get(name), count) for name in _SLICE_COUNTS}
+        cpu_s = one.counts.get("cpu_s")
+        values["cpu_ms"] = None if cpu_s is None else cpu_s * 1e3 / count
+    return _known(values)
+
+
+def _per(total: float | None, count: float) -> float | None:
+    return None if total is None else total / count
+
+
+def _known(values: Mapping[str, float | None]) -> dict[str, float]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _leave_out_zeros(seen: Sequence[Mapping[str, float]]) -> list[Values]:
+    """All that have logarithms; a metric that is often 0 is left out of all."""
+    names = {name for values in seen for name in values}
+    often_zero = {
+        name
+        for name in names
+        if sum(values.get(name) == 0 for values in seen) > _MOST_ZEROS_RATIO * sum(name in values for values in seen)
+    }
+    return [{name: value for name, value in values.items() if value > 0 and name not in often_zero} for values in seen]
+
+
+def _length_s(trial: TrialAnalysis) -> float:
+    record = trial.record
+    if record.load_start_monotonic_s is None or record.load_end_monotonic_s is None:
+        return 0.0
+    return record.restore_s + record.planned.warm_up_s + record.load_end_monotonic_s - record.load_start_monotonic_s

@@ -1,0 +1,1 @@
+"""What a disk can do, measured and declared, and how much of it a trial used."""

@@ -1,0 +1,312 @@
+"""What a disk card's runs say: each job over its rounds, where more depth buys nothing, what fades, how noisy it was.
+
+A round is the unit, as a trial is elsewhere: parts of one run are no sample. Rates and latencies are geometric means with
+Student's interval on logarithms. One round has no interval, and nothing here pretends otherwise.
+
+A plateau is where a verdict says so: it begins at the smallest depth from which every deeper one surely buys less than
+`PLATEAU_GAIN`. Depths are tested from the deepest down, and the first that fails ends it: such a fixed order needs no
+correction for the number of tests. A fade is what a burst looks like: a plateau that surely falls by more than
+`DRIFT_RATIO`, within its runs or from the first round to the last; a rise from the first to the last is as much more.
+
+Source: Maurer, Hothorn & Lehmacher 1995, for tests in a fixed order; Berger 1982, doi:10.1080/00401706.1982.10487790,
+for a claim that needs each of several tests.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from pgdyno.analyse.estimate import Estimate, estimate_geometric_mean, pool_noise
+from pgdyno.plan.disk import DiskJob, Pattern
+from pgdyno.record.device.disk_card import Direction, DiskCard, JobRun, Latencies
+
+PLATEAU_GAIN = 0.10
+DRIFT_RATIO = 0.10
+# Of a run's parts, at either end; fewer parts than six have no ends to compare.
+_END_RATIO = 1 / 3
+_LEAST_SPANS = 6
+# Fewer ratios have an interval that reaches to zero.
+_LEAST_RATIOS = 3
+_PER_S, _BYTES_PER_S, _US = "1/s", "bytes/s", "us"
+
+
+class LatencyFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """How long I/Os took, over rounds."""
+
+    mean_us: Estimate
+    p50_us: Estimate
+    p95_us: Estimate
+    p99_us: Estimate
+    p999_us: Estimate
+
+
+class JobFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """A job over its rounds."""
+
+    job: DiskJob
+    iops: Estimate
+    """Of reads and writes together."""
+    bytes_per_s: Estimate
+    read: LatencyFigures | None
+    write: LatencyFigures | None
+    flush: LatencyFigures | None
+    iops_by_round: dict[int, float]
+
+
+class PlateauKind(enum.Enum):
+    """How sure it is that more depth buys nothing."""
+
+    REACHED = "reached"
+    LIKELY = "seems reached"
+    """By the means; the intervals leave it open."""
+    NOT_REACHED = "not reached"
+    """The deepest was still the best by more than what does not count."""
+    ONE_DEPTH = "one depth only"
+
+
+class Plateau(msgspec.Struct, frozen=True, kw_only=True):
+    """What an access pattern comes to, however many I/Os are under way."""
+
+    pattern: Pattern
+    block_bytes: int
+    kind: PlateauKind
+    depth: int
+    """From which on."""
+    depths: tuple[int, ...]
+    """All that were tried."""
+    read_ratio: float | None
+    iops: Estimate
+    bytes_per_s: Estimate
+    iops_by_round: dict[int, float]
+
+
+class Drift(msgspec.Struct, frozen=True, kw_only=True):
+    """A plateau that falls, as a burst does when it ends, or rises, as a disk that others leave: no steady state, as of trials."""
+
+    what: str
+    """`reads` or `writes`."""
+    is_within_runs: bool
+    """From the first to the last third of each run; else from the first round to the last."""
+    ratio: Estimate
+    """Of the later to the earlier."""
+
+
+class DiskFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a card's runs say."""
+
+    jobs: tuple[JobFigures, ...]
+    """In the order of patterns, then of sizes and depths."""
+    plateaus: tuple[Plateau, ...]
+    """Of every direct pattern, also of one that was run at one depth only."""
+    fades: tuple[Drift, ...]
+    noise_ratio: float | None
+    """Standard deviation of a run's logarithm around its job's mean; None without repeats."""
+    round_count: int
+    rises: tuple[Drift, ...] = ()
+
+    def find(self, pattern: Pattern, *, block_bytes: int | None = None, depth: int = 1) -> JobFigures | None:
+        """The job of that pattern and depth; of several sizes the smallest."""
+        found = (
+            one
+            for one in self.jobs
+            if one.job.pattern is pattern and one.job.depth == depth and block_bytes in {None, one.job.block_bytes}
+        )
+        return min(found, key=lambda one: one.job.block_bytes, default=None)
+
+    def find_plateau(self, pattern: Pattern) -> Plateau | None:
+        """The plateau of that pattern; of several sizes the one that moves most bytes."""
+        found = (one for one in self.plateaus if one.pattern is pattern)
+        return max(found, key=lambda one: one.bytes_per_s.value or 0.0, default=None)
+
+
+class _Key(NamedTuple):
+    place: int
+    block_bytes: int
+    depth: int
+    read_ratio: float
+
+
+def estimate_card(card: DiskCard) -> DiskFigures:
+    """Each job over its rounds, and what follows from all of them."""
+    by_job: dict[_Key, list[JobRun]] = {}
+    for run in card.runs:
+        by_job.setdefault(_key(run.job), []).append(run)
+    jobs = tuple(_estimate_job(by_job[key]) for key in sorted(by_job))
+    plateaus = tuple(_find_plateaus(jobs))
+    drifts = tuple(_find_drifts(card.runs, plateaus))
+    return DiskFigures(
+        jobs=jobs,
+        plateaus=plateaus,
+        fades=tuple(one for one in drifts if (one.ratio.value or 1.0) < 1.0),
+        rises=tuple(one for one in drifts if (one.ratio.value or 1.0) > 1.0),
+        noise_ratio=_pool_noise(jobs),
+        round_count=len({run.round for run in card.runs}),
+    )
+
+
+def iops_of(run: JobRun) -> float:
+    """Of reads and writes together."""
+    return sum(one.iops for one in (run.read, run.write) if one is not None)
+
+
+def bytes_per_s_of(run: JobRun) -> float:
+    """Of reads and writes together."""
+    return sum(one.bytes_per_s for one in (run.read, run.write) if one is not None)
+
+
+def estimate_positive(values: Iterable[float], unit: str) -> Estimate:
+    """The geometric mean of those above 0: a run that did nothing says nothing of how fast a disk is."""
+    return estimate_geometric_mean([value for value in values if value > 0], unit=unit)
+
+
+def _key(job: DiskJob) -> _Key:
+    return _Key(list(Pattern).index(job.pattern), job.block_bytes, job.depth, job.read_ratio or 0.0)
+
+
+def _estimate_job(runs: Sequence[JobRun]) -> JobFigures:
+    return JobFigures(
+        job=runs[0].job,
+        iops=estimate_positive(map(iops_of, runs), _PER_S),
+        bytes_per_s=estimate_positive(map(bytes_per_s_of, runs), _BYTES_PER_S),
+        read=_estimate_latency(_latency_of(run.read) for run in runs),
+        write=_estimate_latency(_latency_of(run.write) for run in runs),
+        flush=_estimate_latency(run.flush for run in runs),
+        iops_by_round={run.round: iops_of(run) for run in runs if iops_of(run) > 0},
+    )
+
+
+def _latency_of(direction: Direction | None) -> Latencies | None:
+    return None if direction is None else direction.latency
+
+
+def _estimate_latency(latencies: Iterable[Latencies | None]) -> LatencyFigures | None:
+    seen = [one for one in latencies if one is not None]
+    if not seen:
+        return None
+    return LatencyFigures(
+        **{
+            name: estimate_positive((getattr(one, name) for one in seen), _US)
+            for name in LatencyFigures.__struct_fields__
+        }
+    )
+
+
+def _find_plateaus(jobs: Sequence[JobFigures]) -> Iterator[Plateau]:
+    swept: dict[tuple[Pattern, int], list[JobFigures]] = {}
+    for one in jobs:
+        if not one.job.is_flushed and one.iops_by_round:
+            swept.setdefault((one.job.pattern, one.job.block_bytes), []).append(one)
+    for (pattern, block_bytes), depths in swept.items():
+        kind, start = _begin_plateau(depths)
+        level = _mean_by_round([one for one in depths[start:] if not _is_past(depths[start], one)])
+        iops = estimate_positive(level.values(), _PER_S)
+        yield Plateau(
+            pattern=pattern,
+            block_bytes=block_bytes,
+            kind=kind,
+            depth=depths[start].job.depth,
+            depths=tuple(one.job.depth for one in depths),
+            read_ratio=depths[0].job.read_ratio,
+            iops=iops,
+            bytes_per_s=estimate_positive((each * block_bytes for each in level.values()), _BYTES_PER_S),
+            iops_by_round=level,
+        )
+
+
+def _begin_plateau(depths: Sequence[JobFigures]) -> tuple[PlateauKind, int]:
+    """How sure, and the place of the depth at which it begins, of depths in rising order."""
+    last = len(depths) - 1
+    if not last:
+        return PlateauKind.ONE_DEPTH, 0
+
+    def begin(end: Callable[[Estimate], float | None]) -> int:
+        for place in range(last - 1, -1, -1):
+            gains = (end(_ratio(depths[place].iops_by_round, deeper.iops_by_round)) for deeper in depths[place + 1 :])
+            if not all(gain is not None and gain < 1 + PLATEAU_GAIN for gain in gains):
+                return place + 1
+        return 0
+
+    for kind, start in (
+        (PlateauKind.REACHED, begin(lambda gain: gain.high)),
+        (PlateauKind.LIKELY, begin(lambda gain: gain.value)),
+    ):
+        if start < last:
+            return kind, start
+    return PlateauKind.NOT_REACHED, last
+
+
+def _is_past(plateau: JobFigures, deeper: JobFigures) -> bool:
+    """Whether so many I/Os at once are too many: it surely does less than a plateau does."""
+    high = _ratio(plateau.iops_by_round, deeper.iops_by_round).high
+    return high is not None and high < 1 - PLATEAU_GAIN
+
+
+def _ratio(before: dict[int, float], after: dict[int, float]) -> Estimate:
+    """Of what was seen in the same rounds, which have the same neighbours."""
+    return estimate_positive((after[number] / before[number] for number in before.keys() & after.keys()), "ratio")
+
+
+def _mean_by_round(depths: Sequence[JobFigures]) -> dict[int, float]:
+    """The level of a plateau in each round that has all of its depths, or its deepest where no round has."""
+    rounds = set.intersection(*(set(one.iops_by_round) for one in depths))
+    if not rounds:
+        return depths[-1].iops_by_round
+    return {
+        number: math.exp(math.fsum(math.log(one.iops_by_round[number]) for one in depths) / len(depths))
+        for number in sorted(rounds)
+    }
+
+
+_READS = frozenset({Pattern.RANDOM_READ, Pattern.SEQUENTIAL_READ})
+_WRITES = frozenset({Pattern.RANDOM_WRITE, Pattern.SEQUENTIAL_WRITE})
+
+
+def _find_drifts(runs: Sequence[JobRun], plateaus: Sequence[Plateau]) -> Iterator[Drift]:
+    """Only what a disk does at its limit can show that the limit moves: depths below the plateau are left out."""
+    begin_at = {(one.pattern, one.block_bytes): one.depth for one in plateaus}
+    at_limit = [
+        run
+        for run in runs
+        if (run.job.pattern, run.job.block_bytes) in begin_at
+        and run.job.depth >= begin_at[run.job.pattern, run.job.block_bytes]
+    ]
+    for what, patterns in (("reads", _READS), ("writes", _WRITES)):
+        chosen = [run for run in at_limit if run.job.pattern in patterns]
+        for is_within_runs, ratios in ((True, _within_runs(chosen)), (False, _over_rounds(chosen))):
+            ratio = estimate_positive(ratios, "ratio")
+            if ratio.n < _LEAST_RATIOS or ratio.low is None or ratio.high is None:
+                continue
+            # Within a run, fio's own start would pass for a rise.
+            if ratio.high < 1 - DRIFT_RATIO or (ratio.low > 1 / (1 - DRIFT_RATIO) and not is_within_runs):
+                yield Drift(what=what, is_within_runs=is_within_runs, ratio=ratio)
+
+
+def _within_runs(runs: Sequence[JobRun]) -> list[float]:
+    ratios = []
+    for run in runs:
+        rates = [span.iops for span in run.spans]
+        count = int(len(rates) * _END_RATIO)
+        before = math.fsum(rates[:count])
+        if len(rates) >= _LEAST_SPANS and before > 0:
+            ratios.append(math.fsum(rates[-count:]) / before)
+    return ratios
+
+
+def _over_rounds(runs: Sequence[JobRun]) -> list[float]:
+    by_job: dict[_Key, dict[int, float]] = {}
+    for run in runs:
+        by_job.setdefault(_key(run.job), {})[run.round] = iops_of(run)
+    ends = [(rounds[min(rounds)], rounds[max(rounds)]) for rounds in by_job.values() if len(rounds) > 1]
+    return [last / first for first, last in ends if first > 0]
+
+
+def _pool_noise(jobs: Sequence[JobFigures]) -> float | None:
+    """Pooled over jobs, each around its own mean; a round in which the disk did nothing has no logarithm."""
+    logs = [[math.log(iops) for iops in one.iops_by_round.values() if iops > 0] for one in jobs]
+    noise = pool_noise([each for each in logs if each])
+    return None if noise is None else noise.sd

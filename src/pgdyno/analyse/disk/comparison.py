@@ -1,0 +1,128 @@
+"""Disk cards compared, entry by entry against the first one.
+
+Ratios of geometric means with Welch's interval, since rounds of two cards have nothing in common, and verdicts of the one
+family that the whole table is. What differs from hour to hour is in none of these intervals, which hold for the minutes
+in which each card was measured; and nothing is decided of what was measured once or only declared.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from pgdyno.analyse.comparison.e_process import Floats
+from pgdyno.analyse.comparison.verdict import FamilyState, RatioOutcome, VerdictKind, judge
+from pgdyno.analyse.comparison.welch import difference_of_logs
+from pgdyno.analyse.disk.entries import DiskFigure, DiskFigureKey
+from pgdyno.analyse.estimate import Estimate
+from pgdyno.facts.metrics import Better
+
+DELTA_RATIO = 0.10
+"""The largest difference that does not matter: two volumes of one kind differ by as much, and one from itself of yesterday."""
+ALPHA = 0.05
+"""The error rate of a whole table."""
+# Of a logarithm: beyond it nothing is known.
+_FAR = 100.0
+
+
+class DiskDifference(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry of a card against that of the first one."""
+
+    key: DiskFigureKey
+    card: int
+    """Its place among those compared; the first is 0."""
+    kind: VerdictKind
+    ratio: Estimate
+    """Of its figure to the first one's, with the interval that the verdict rests on."""
+
+
+def compare_entries(cards: Sequence[Sequence[DiskFigure]]) -> tuple[DiskDifference, ...]:
+    """Every entry of every other card that the first one has too, judged as one family.
+
+    Args:
+        cards: Their entries; the first is what the others are held against.
+    """
+    reference = {entry.key: entry.estimate for entry in cards[0]}
+    pairs = [
+        _Pair(place, reference[entry.key], entry)
+        for place, entries in enumerate(cards[1:], start=1)
+        for entry in entries
+        if entry.key in reference
+    ]
+    # What was measured once, or only declared, can have no verdict whatever its figures are: it is not of the family.
+    tested = [pair for pair in pairs if min(pair.first.n, pair.entry.estimate.n) > 1]
+    judged = _judge(tested)
+    return tuple(judged.get((pair.card, pair.entry.key)) or _leave_open(pair) for pair in pairs)
+
+
+class _Pair(NamedTuple):
+    card: int
+    first: Estimate
+    entry: DiskFigure
+
+
+def _judge(pairs: Sequence[_Pair]) -> dict[tuple[int, DiskFigureKey], DiskDifference]:
+    """The verdicts of a family, by card and entry."""
+    if not pairs:
+        return {}
+    levels = ALPHA / np.arange(len(pairs), 0, -1.0)
+    stands = [_stand(pair, levels) for pair in pairs]
+    family = FamilyState(*(np.stack(part) for part in zip(*stands, strict=True)))
+    outcomes, steps = judge(family, alpha=ALPHA, delta_ratio=DELTA_RATIO)
+    return {
+        (pair.card, pair.entry.key): DiskDifference(
+            key=pair.entry.key,
+            card=pair.card,
+            kind=_name(RatioOutcome(outcome), pair.entry.better),
+            ratio=_ratio(pair, stand, step, confidence=1 - float(levels[step])),
+        )
+        for pair, stand, outcome, step in zip(pairs, stands, outcomes.tolist(), steps.tolist(), strict=True)
+    }
+
+
+def _leave_open(pair: _Pair) -> DiskDifference:
+    first, other = pair.first, pair.entry.estimate
+    ratio = Estimate(
+        value=None if not first.value or other.value is None else other.value / first.value,
+        low=None,
+        high=None,
+        n=min(first.n, other.n),
+        unit="ratio",
+        reason="one of the two was measured once, or only declared",
+    )
+    return DiskDifference(key=pair.entry.key, card=pair.card, kind=VerdictKind.INCONCLUSIVE, ratio=ratio)
+
+
+def _stand(pair: _Pair, levels: Floats) -> FamilyState:
+    """Welch's test of two geometric means, and its interval at each level."""
+    from scipy.special import stdtr, stdtrit  # noqa: PLC0415 - only comparisons need it
+
+    found = difference_of_logs(pair.first, pair.entry.estimate)
+    p_value = 2 * float(stdtr(found.degrees, -abs(found.value) / found.error))
+    width = np.asarray(stdtrit(found.degrees, 1 - levels / 2) * found.error, dtype=np.float64)
+    return FamilyState(np.array(math.log(max(p_value, 1e-300))), found.value - width, found.value + width)
+
+
+def _ratio(pair: _Pair, stand: FamilyState, step: int, *, confidence: float) -> Estimate:
+    low, high = float(stand.low[step]), float(stand.high[step])
+    is_bounded = high < _FAR
+    return msgspec.structs.replace(
+        _leave_open(pair).ratio,
+        low=math.exp(low) if is_bounded else None,
+        high=math.exp(high) if is_bounded else None,
+        confidence=confidence,
+        reason=None if is_bounded else "too few rounds of one of the two",
+    )
+
+
+def _name(outcome: RatioOutcome, better: Better) -> VerdictKind:
+    if outcome is RatioOutcome.EQUIVALENT:
+        return VerdictKind.EQUIVALENT
+    if outcome is RatioOutcome.OPEN:
+        return VerdictKind.INCONCLUSIVE
+    is_good = (outcome is RatioOutcome.HIGHER) == (better is Better.HIGHER)
+    return VerdictKind.FASTER if is_good else VerdictKind.SLOWER

@@ -1,0 +1,307 @@
+"""What a trial asked of its disk against what the disk's card says it can do.
+
+Shares of limits, each of its own kind: commits that wait for flushes, WAL, reads and writes of the device. The kernel's
+cache answers much of what shared_buffers miss, so reads are the device's own and not the server's. A share near 1 says
+what to look at; it does not say that this was the limit, which CPUs or locks may have been before. Nothing is added up,
+since a disk can do less of each when it does all at once, but for what an instance lets through, which counts all of it.
+Where less is declared to last than was measured, a trial is held against both: one of minutes may live on a burst.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import numpy as np
+
+from pgdyno.analyse.disk.card import DiskFigures, estimate_card
+from pgdyno.analyse.disk.ceiling import TRANSFERS, InstanceLimits
+from pgdyno.analyse.disk.efficiency import ceilings_of, hold_against, instance_limits_of
+from pgdyno.analyse.disk.entries import DiskFigure, DiskFigureKey, list_entries
+from pgdyno.analyse.disk.raid import times_of
+from pgdyno.analyse.prediction.models import ceiling_tps
+from pgdyno.plan.disk import Pattern
+from pgdyno.plan.plan import PlannedWorkload
+from pgdyno.record.device.disk_card import DiskCard
+from pgdyno.record.samples import os_series as series
+from pgdyno.record.serverlog import CheckpointComplete
+from pgdyno.record.trial_data import TrialData
+
+WRITES_BYTES = 100.0
+"""Of WAL, from which on a transaction writes: one that only reads has a little, too, from hints and the server itself."""
+# Scripts of several transactions wait for several flushes in each.
+_ONE_COMMIT_RATIO = 1.05
+_TWENTIETHS = 20
+_GIVEN_UP = frozenset({"off", "false", "no", "0"})
+
+
+class DiskLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What a disk can do, as its card says; None where that was not measured."""
+
+    flush_s: float | None = None
+    """Of a page of WAL, one at a time, until it is durable."""
+    flush_low_s: float | None = None
+    flush_high_s: float | None = None
+    """Ends of its interval; None without one."""
+    flush_how: str = ""
+    flush_spread: tuple[float, ...] = ()
+    """What twentieths of them take, over their mean, from the quickest up; empty where only the mean is known."""
+    random_read_iops: float | None = None
+    random_write_iops: float | None = None
+    read_bytes_per_s: float | None = None
+    write_bytes_per_s: float | None = None
+    lasting: DiskLimits | None = None
+    """What is declared to last, where that is less; None where no figure is."""
+    instance: InstanceLimits | None = None
+    """What the machine lets through to all of its network volumes; None where none is known, or this is none."""
+    copies: float = 1.0
+    """Writes to volumes for one of ours, since each mirror has its own."""
+    entries: tuple[DiskFigure, ...] = ()
+    """What was measured of it, with intervals."""
+
+
+class UseKind(enum.Enum):
+    """What of a disk is used."""
+
+    FLUSHES = "flushes"
+    """Commits of so many clients, which share flushes."""
+    WAL = "WAL"
+    READS = "reads"
+    READ_BYTES = "bytes read"
+    WRITES = "writes"
+    WRITTEN_BYTES = "bytes written"
+    CHECKPOINTS = "checkpoint writing"
+    """While one writes."""
+    INSTANCE_IOPS = "I/Os through the instance"
+    """Reads and writes of this disk together."""
+    INSTANCE_BYTES = "bytes through the instance"
+
+
+class DiskUse(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of one limit a trial used."""
+
+    kind: UseKind
+    used: float
+    limit: float
+    unit: str
+    """Of both."""
+    how: str
+    """What the limit is, in a clause."""
+    lasts: float | None = None
+    """What lasts of the limit; None where all of it does, or nothing is declared."""
+
+    @property
+    def ratio(self) -> float:
+        """Share of the limit."""
+        return self.used / self.limit
+
+    @property
+    def lasting_ratio(self) -> float | None:
+        """Share of what lasts."""
+        return None if self.lasts is None else self.used / self.lasts
+
+
+class DiskJoin(msgspec.Struct, frozen=True, kw_only=True):
+    """A trial's load on the data's device; None where it was not seen."""
+
+    device: str | None
+    busy_ratio: float | None
+    """Time with any request under way; a device that does many at once is not full at 1."""
+    read_await_ms: float | None
+    write_await_ms: float | None
+    flush_await_ms: float | None
+    missed_blocks_per_s: float | None
+    """That shared_buffers missed; what of them the kernel's cache did not have are the device's reads."""
+    uses: tuple[DiskUse, ...]
+
+    def find(self, kind: UseKind) -> DiskUse | None:
+        """The use of that kind."""
+        return next((use for use in self.uses if use.kind is kind), None)
+
+
+def find_limits(card: DiskCard) -> DiskLimits:
+    """The limits that a card knows, as they were measured and as they last."""
+    figures = estimate_card(card)
+    listed = list_entries(card, figures)
+    entries = {entry.key: entry for entry in listed}
+    flushes = entries.get(DiskFigureKey.FLUSHES)
+    estimate = None if flushes is None else flushes.estimate
+    return DiskLimits(
+        flush_s=_inverse(None if estimate is None else estimate.value),
+        flush_low_s=_inverse(None if estimate is None else estimate.high),
+        flush_high_s=_inverse(None if estimate is None else estimate.low),
+        flush_how="" if flushes is None else f"disk card, {flushes.how}",
+        flush_spread=_spread_flushes(figures),
+        random_read_iops=_value(entries.get(DiskFigureKey.RANDOM_READ)),
+        random_write_iops=_value(entries.get(DiskFigureKey.RANDOM_WRITE)),
+        read_bytes_per_s=_value(entries.get(DiskFigureKey.SEQUENTIAL_READ)),
+        write_bytes_per_s=_value(entries.get(DiskFigureKey.SEQUENTIAL_WRITE)),
+        lasting=_find_lasting(card, listed),
+        instance=instance_limits_of(card),
+        entries=listed,
+        copies=1.0 if card.declared is None else times_of(card.declared).copies_of(TRANSFERS["random_write_iops"]),
+    )
+
+
+def join_trial(
+    data: TrialData, workload: PlannedWorkload, limits: DiskLimits, *, device: str | None, tps: float | None
+) -> DiskJoin:
+    """What a trial asked of its disk.
+
+    Args:
+        data: Of the trial.
+        workload: Its load.
+        limits: Of the data's disk.
+        device: Its kernel name.
+        tps: Of the trial; None where it has none, or where variants alternate in it.
+    """
+    seen = _observe(data, device)
+    grown = _growth(data, data.record.load_s)
+
+    def list_uses(of: DiskLimits) -> Iterator[DiskUse]:
+        yield from _commits(data, workload, of, grown, tps)
+        yield from _device_uses(data, of, grown, seen)
+        yield from _instance_uses(of, seen)
+
+    lasts = {} if limits.lasting is None else {use.kind: use.limit for use in list_uses(limits.lasting)}
+    return DiskJoin(
+        device=device,
+        busy_ratio=seen.get("disk_util_ratio"),
+        read_await_ms=seen.get("disk_read_await_ms"),
+        write_await_ms=seen.get("disk_write_await_ms"),
+        flush_await_ms=seen.get("disk_flush_await_ms"),
+        missed_blocks_per_s=grown.get("blks_read_pages"),
+        uses=tuple(msgspec.structs.replace(use, lasts=lasts.get(use.kind)) for use in list_uses(limits)),
+    )
+
+
+def waits_for_flushes(data: TrialData) -> bool:
+    """Whether commits of this trial's sessions return only when their WAL is durable."""
+    settings = data.record.values
+    return not any(settings.get(name, "on") in _GIVEN_UP for name in ("synchronous_commit", "fsync"))
+
+
+def _commits(
+    data: TrialData, workload: PlannedWorkload, limits: DiskLimits, grown: dict[str, float], tps: float | None
+) -> Iterator[DiskUse]:
+    duration_s = data.record.load_s
+    count = None if data.pgbench is None else data.pgbench.transaction_count
+    if tps is None or limits.flush_s is None or not duration_s or not count or not waits_for_flushes(data):
+        return
+    each = {name: grown[name] * duration_s / count for name in ("xact_commit_count", "wal_bytes") if name in grown}
+    if each.get("wal_bytes", 0.0) > WRITES_BYTES and each.get("xact_commit_count", 0.0) < _ONE_COMMIT_RATIO:
+        clients = "1 client" if workload.clients == 1 else f"{workload.clients} clients in two halves"
+        yield DiskUse(
+            kind=UseKind.FLUSHES,
+            used=tps,
+            limit=ceiling_tps(workload.clients, flush_s=limits.flush_s),
+            unit="tps",
+            how=f"{clients}, a flush of {limits.flush_s * 1000:.3g} ms",
+        )
+
+
+def _device_uses(
+    data: TrialData, limits: DiskLimits, grown: dict[str, float], seen: dict[str, float]
+) -> Iterator[DiskUse]:
+    found = (
+        (UseKind.WAL, grown.get("wal_bytes"), limits.write_bytes_per_s, "bytes/s", "sequential write"),
+        (UseKind.READS, seen.get("disk_read_iops"), limits.random_read_iops, "/s", "random read"),
+        (UseKind.READ_BYTES, seen.get("disk_read_bytes_per_s"), limits.read_bytes_per_s, "bytes/s", "sequential read"),
+        (UseKind.WRITES, seen.get("disk_write_iops"), limits.random_write_iops, "/s", "random write"),
+        (UseKind.WRITTEN_BYTES, seen.get("disk_write_bytes_per_s"), limits.write_bytes_per_s, "bytes/s", "sequential write"),
+        (UseKind.CHECKPOINTS, _checkpoint_pages_per_s(data), limits.random_write_iops, "/s", "random write"),
+    )  # fmt: skip
+    for kind, used, limit, unit, how in found:
+        if used is not None and limit:
+            yield DiskUse(kind=kind, used=used, limit=limit, unit=unit, how=how)
+
+
+def _instance_uses(limits: DiskLimits, seen: dict[str, float]) -> Iterator[DiskUse]:
+    """What of this disk goes through the instance, which counts each write of each mirror."""
+    instance = limits.instance
+    if instance is None:
+        return
+    times = "" if limits.copies == 1.0 else f", each write {limits.copies:.3g} times"
+    how = f"{instance.name}, reads and writes together{times}"
+    for kind, name, lets, unit in (
+        (UseKind.INSTANCE_IOPS, "iops", instance.iops, "/s"),
+        (UseKind.INSTANCE_BYTES, "bytes_per_s", instance.bytes_per_s, "bytes/s"),
+    ):
+        read, written = seen.get(f"disk_read_{name}"), seen.get(f"disk_write_{name}")
+        if read is not None and written is not None and lets:
+            yield DiskUse(kind=kind, used=read + limits.copies * written, limit=lets, unit=unit, how=how)
+
+
+def _spread_flushes(figures: DiskFigures) -> tuple[float, ...]:
+    """How differently long flushes take: half as the median, then up to the 95th percentile, the last what the mean leaves."""
+    job = figures.find(Pattern.WAL)
+    if job is None or job.flush is None:
+        return ()
+    mean, p50, p95 = job.flush.mean_us.value, job.flush.p50_us.value, job.flush.p95_us.value
+    if not mean or not p50 or not p95:
+        return ()
+    half = _TWENTIETHS // 2
+    below = [p50] * half + [p50 * (p95 / p50) ** (place / half) for place in range(1, half)]
+    times = np.array([*below, max(p95, _TWENTIETHS * mean - sum(below))])
+    return tuple(float(one) for one in times / times.mean())
+
+
+def _find_lasting(card: DiskCard, entries: Sequence[DiskFigure]) -> DiskLimits | None:
+    """What lasts of those figures that were measured above it."""
+    ceilings = ceilings_of(card)
+    held = () if ceilings is None else hold_against(entries, ceilings)
+    less = {one.key: one.ceiling.value for one in held if one.standing.is_above}
+    if not less:
+        return None
+    return DiskLimits(
+        flush_s=_inverse(less.get(DiskFigureKey.FLUSHES)),
+        random_read_iops=less.get(DiskFigureKey.RANDOM_READ),
+        random_write_iops=less.get(DiskFigureKey.RANDOM_WRITE),
+        read_bytes_per_s=less.get(DiskFigureKey.SEQUENTIAL_READ),
+        write_bytes_per_s=less.get(DiskFigureKey.SEQUENTIAL_WRITE),
+    )
+
+
+def _observe(data: TrialData, device: str | None) -> dict[str, float]:
+    """Means of the device's series over the load, by metric."""
+    if data.os is None or device is None:
+        return {}
+    means = {metric: data.mean_within_load(line) for metric, line in series.disk_series(data.os, device).items()}
+    return {metric: mean for metric, mean in means.items() if mean is not None}
+
+
+def _growth(data: TrialData, duration_s: float | None) -> dict[str, float]:
+    """What counters grew by in a second of the load."""
+    before, after = data.record.counters_before, data.record.counters_after
+    if not duration_s:
+        return {}
+    return {
+        name: (later - earlier) / duration_s
+        for name, later in after.items()
+        if later is not None and (earlier := before.get(name)) is not None
+    }
+
+
+def _checkpoint_pages_per_s(data: TrialData) -> float | None:
+    """Pages that checkpoints wrote, in a second of their writing; those that ended during the load count."""
+    start_s, end_s = data.record.load_start_monotonic_s, data.record.load_end_monotonic_s
+    if start_s is None or end_s is None:
+        return None
+    ended = [
+        event
+        for event in data.log
+        if isinstance(event, CheckpointComplete)
+        and event.origin is not None
+        and start_s <= event.origin.monotonic_s <= end_s
+    ]
+    writing_s = sum(event.write_s for event in ended)
+    return sum(event.written_pages for event in ended) / writing_s if writing_s > 0.0 else None
+
+
+def _value(entry: DiskFigure | None) -> float | None:
+    return None if entry is None else entry.estimate.value
+
+
+def _inverse(value: float | None) -> float | None:
+    return 1.0 / value if value else None

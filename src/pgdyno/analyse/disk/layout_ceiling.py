@@ -1,0 +1,275 @@
+"""The arithmetic ceiling of a declared storage layout: what its volumes, their array and the instance allow at most.
+
+Everything follows from data sheets and from what was declared; nothing is measured, and nothing assumed: what no source
+says is absent, with the reason.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from pgdyno.analyse.disk.ceiling import TRANSFERS, Ceiling, InstanceLimits, Limit, Price, StorageCeilings
+from pgdyno.analyse.disk.raid import array_words, times_of
+from pgdyno.facts.instances import find_instance
+from pgdyno.facts.volumes import find_volume, price_of
+from pgdyno.spec.host import DiskSpec, HostSpec
+from pgdyno.units import PAGE_BYTES
+
+_GIBIBYTE, _MEGABYTE = 2**30, 10**6
+
+
+class Each(msgspec.Struct, frozen=True, kw_only=True):
+    """What one disk or volume can do."""
+
+    value: float
+    how: str
+    """Whose figure it is."""
+    burst_value: float | None = None
+
+
+class FlushTime(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a small write takes that is waited for."""
+
+    value_s: float
+    binds: Limit
+    how: str
+
+
+def limits_of(host: HostSpec) -> InstanceLimits | None:
+    """What the host lets through: what is declared stands before its instance's data sheet; None where neither is there."""
+    sheet = find_instance(host.instance) if host.instance is not None else None
+    limits = InstanceLimits(name=sheet.name if sheet else host.name or "the machine")
+    if sheet is not None:
+        limits = InstanceLimits(
+            name=sheet.name,
+            iops=sheet.disk_iops,
+            burst_iops=sheet.disk_burst_iops,
+            bytes_per_s=sheet.disk_bytes_per_s,
+            burst_bytes_per_s=sheet.disk_burst_bytes_per_s,
+        )
+    if host.instance_iops is not None:
+        limits = msgspec.structs.replace(limits, iops=host.instance_iops, burst_iops=None)
+    if host.instance_mb_s is not None:
+        declared = host.instance_mb_s * _MEGABYTE
+        limits = msgspec.structs.replace(limits, bytes_per_s=declared, burst_bytes_per_s=None)
+    return None if limits.iops is None and limits.bytes_per_s is None else limits
+
+
+def reckon_ceilings(
+    disk: DiskSpec, limits: InstanceLimits | None = None, *, declared_by: str = "as declared"
+) -> StorageCeilings:
+    """What a layout can do.
+
+    Args:
+        disk: As it is declared.
+        limits: Of the machine that it is attached to; they hold for network volumes only.
+        declared_by: Where a figure of the whole path comes from, for `how`.
+    """
+    each, whole = _published(disk), _declared(disk)
+    absent = {
+        name: f"no source says it of {disk.volume}" if disk.volume else "it is not declared"
+        for name in TRANSFERS
+        if name not in {*each, *whole}
+    }
+    transfers: dict[str, Ceiling | None] = dict.fromkeys(TRANSFERS)
+    transfers |= {name: hold_each(name, one, disk, limits) for name, one in each.items()}
+    transfers |= {
+        name: _hold(name, _own(name, value, Limit.PATH, declared_by), disk, limits) for name, value in whole.items()
+    }
+    flush = find_flush_time(disk, declared_by=declared_by)
+    if flush is None:
+        absent["flushes_per_s"] = "no source says how long a flush takes: declare volume_latency_ms, or measure"
+    if disk.size_bytes is None:
+        absent["capacity_bytes"] = "no size is declared"
+    return StorageCeilings(
+        random_read_iops=transfers["random_read_iops"],
+        random_write_iops=transfers["random_write_iops"],
+        read_bytes_per_s=transfers["read_bytes_per_s"],
+        write_bytes_per_s=transfers["write_bytes_per_s"],
+        flushes_per_s=None if flush is None else _flushes(flush),
+        capacity_bytes=None if disk.size_bytes is None else _capacity(disk, disk.size_bytes),
+        price=_find_price(disk, absent),
+        absent=absent,
+    )
+
+
+def let_through(limits: InstanceLimits | None) -> StorageCeilings:
+    """What is known of disks that nobody has declared: that a machine lets so much through; None: nothing."""
+    why = "no volume is declared"
+    transfers: dict[str, Ceiling | None] = dict.fromkeys(TRANSFERS)
+    for name, figure in TRANSFERS.items():
+        lets, lets_burst = (None, None) if limits is None else _limits_in(figure.unit, limits)
+        if limits is not None and lets is not None:
+            transfers[name] = Ceiling(
+                value=lets,
+                unit=figure.unit,
+                binds=Limit.INSTANCE,
+                how=f"{limits.name} lets so much through to all of its network volumes",
+                instance_value=lets,
+                burst_value=lets_burst if lets_burst is not None and lets_burst > lets else None,
+            )
+    rest = ("flushes_per_s", "capacity_bytes", "price")
+    absent = dict.fromkeys([*(name for name, one in transfers.items() if one is None), *rest], why)
+    return StorageCeilings(
+        random_read_iops=transfers["random_read_iops"],
+        random_write_iops=transfers["random_write_iops"],
+        read_bytes_per_s=transfers["read_bytes_per_s"],
+        write_bytes_per_s=transfers["write_bytes_per_s"],
+        flushes_per_s=None,
+        capacity_bytes=None,
+        price=None,
+        absent=absent,
+    )
+
+
+def hold_each(name: str, each: Each, disk: DiskSpec, limits: InstanceLimits | None) -> Ceiling:
+    """What an array of something can do, held against what the instance lets through.
+
+    Args:
+        name: Of TRANSFERS.
+        each: What one of them can do.
+        disk: Their count and how they are put together; its own figures are not looked at.
+        limits: As for `reckon_ceilings`.
+    """
+    times = times_of(disk).of(TRANSFERS[name])
+    is_array = disk.count > 1
+    how = f"{disk.count} × {each.how}, {array_words(disk)}" if is_array else each.how
+    own = _own(name, each.value * times, Limit.ARRAY if is_array else Limit.VOLUME, how, volume_value=each.value)
+    burst_value = None if each.burst_value is None else each.burst_value * times
+    return _hold(name, own, disk, limits, burst_value=burst_value)
+
+
+def find_flush_time(disk: DiskSpec, *, declared_by: str) -> FlushTime | None:
+    """How long a flush takes, as declared or else as published; None where nobody says."""
+    if disk.flush_ms is not None:
+        return FlushTime(value_s=disk.flush_ms / 1000, binds=Limit.PATH, how=declared_by)
+    if disk.volume_latency_ms is not None:
+        how = f"{declared_by}, of each volume"
+        return FlushTime(value_s=disk.volume_latency_ms / 1000, binds=Limit.VOLUME, how=how)
+    published_ms = find_volume(disk.volume).write_ms if disk.volume is not None else None
+    if published_ms is None:
+        return None
+    how = f"random write latency of {disk.volume} as published"
+    return FlushTime(value_s=published_ms / 1000, binds=Limit.VOLUME, how=how)
+
+
+def _published(disk: DiskSpec) -> dict[str, Each]:
+    """What data sheets say of each volume, by the names of TRANSFERS."""
+    if disk.volume is None:
+        return {}
+    ability, how = disk.volume_ability, f"{disk.volume} of {disk.size}"
+    rate = ability.bytes_per_s
+    found = {
+        "random_read_iops": _in_pages(ability.read_iops, ability.burst_iops, rate, how),
+        "random_write_iops": _in_pages(ability.write_iops, ability.burst_iops, rate, how),
+    }
+    if rate is not None:
+        found |= dict.fromkeys(("read_bytes_per_s", "write_bytes_per_s"), Each(value=rate, how=how))
+    return found
+
+
+def _in_pages(iops: float, burst_iops: float | None, bytes_per_s: float | None, how: str) -> Each:
+    """I/Os of 8 kB: of many IOPS and little bandwidth, it is the bandwidth that binds."""
+    pages = float("inf") if bytes_per_s is None else bytes_per_s / PAGE_BYTES
+    if pages < iops:
+        return Each(value=pages, how=f"{how}, whose {iops:,.0f} IOPS its bandwidth cannot fill with 8 kB")
+    return Each(value=iops, how=how, burst_value=None if burst_iops is None else min(burst_iops, pages))
+
+
+def _declared(disk: DiskSpec) -> dict[str, float]:
+    """What is said of the whole path, by the names of TRANSFERS."""
+    said = {
+        "random_read_iops": disk.random_read_iops,
+        "random_write_iops": disk.random_write_iops,
+        "read_bytes_per_s": disk.read_mb_s and disk.read_mb_s * _MEGABYTE,
+        "write_bytes_per_s": disk.write_mb_s and disk.write_mb_s * _MEGABYTE,
+    }
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def _own(name: str, value: float, binds: Limit, how: str, *, volume_value: float | None = None) -> Ceiling:
+    unit = TRANSFERS[name].unit
+    return Ceiling(value=value, unit=unit, binds=binds, how=how, volume_value=volume_value, array_value=value)
+
+
+def _hold(
+    name: str, own: Ceiling, disk: DiskSpec, limits: InstanceLimits | None, *, burst_value: float | None = None
+) -> Ceiling:
+    """The disks' own ceiling, capped at what lasts of the instance's limit, with which of the two binds."""
+    lets, lets_burst = _limits_to(own.unit, disk, limits)
+    copies = times_of(disk).copies_of(TRANSFERS[name])
+    value, binds, how, through = own.value, own.binds, own.how, None
+    if limits is not None and lets is not None:
+        through = lets / copies
+        words = f"{_amount(lets, own.unit)} through" + (
+            f" ({copies:.3g} for each that is written)" if copies > 1 else ""
+        )
+        if own.value <= through:
+            how = f"{how}; {limits.name} lets {words}, so the disks bind"
+        else:
+            how = (
+                f"{limits.name} lets {words} to all of its volumes, which binds: {how} could {_amount(value, own.unit)}"
+            )
+            value, binds = through, Limit.INSTANCE
+    burst = max(own.value, burst_value or 0.0)
+    if lets_burst is not None:
+        burst = min(burst, lets_burst / copies)
+    return msgspec.structs.replace(
+        own, value=value, binds=binds, how=how, instance_value=through, burst_value=burst if burst > value else None
+    )
+
+
+def _limits_to(unit: str, disk: DiskSpec, limits: InstanceLimits | None) -> tuple[float | None, float | None]:
+    """What an instance lets through of a unit, for as long as one likes and for a while; None where it has no limit."""
+    return (None, None) if limits is None or disk.disk_kind != "network-ssd" else _limits_in(unit, limits)
+
+
+def _limits_in(unit: str, limits: InstanceLimits) -> tuple[float | None, float | None]:
+    burst_bytes_per_s = limits.burst_bytes_per_s or limits.bytes_per_s
+    if unit == "bytes/s":
+        return limits.bytes_per_s, burst_bytes_per_s
+    return _fewer(limits.iops, limits.bytes_per_s), _fewer(limits.burst_iops or limits.iops, burst_bytes_per_s)
+
+
+def _fewer(iops: float | None, bytes_per_s: float | None) -> float | None:
+    """I/Os of 8 kB, as either limit lets them through."""
+    pages = None if bytes_per_s is None else bytes_per_s / PAGE_BYTES
+    return min((most for most in (iops, pages) if most is not None), default=None)
+
+
+def _amount(value: float, unit: str) -> str:
+    return f"{value / _MEGABYTE:,.5g} MB/s" if unit == "bytes/s" else f"{value:,.0f} a second"
+
+
+def _flushes(flush: FlushTime) -> Ceiling:
+    value = 1 / flush.value_s
+    how = f"one each {flush.value_s * 1000:.3g} ms, {flush.how}"
+    return Ceiling(value=value, unit="1/s", binds=flush.binds, how=how)
+
+
+def _capacity(disk: DiskSpec, size_bytes: float) -> Ceiling:
+    if disk.count == 1:
+        return Ceiling(value=size_bytes, unit="bytes", binds=Limit.VOLUME, how=disk.size or "")
+    # LVM puts one set of stripes behind the other, so that all disks have room.
+    count = disk.count if disk.lvm_stripes is not None else times_of(disk).data
+    how = f"{disk.count} × {disk.size} {array_words(disk)}"
+    value = size_bytes * count
+    return Ceiling(value=value, unit="bytes", binds=Limit.ARRAY, how=how, volume_value=size_bytes, array_value=value)
+
+
+def _find_price(disk: DiskSpec, absent: dict[str, str]) -> Price | None:
+    if disk.volume is None or disk.size_bytes is None or disk.disk_kind != "network-ssd":
+        absent["price"] = "only volumes of clouds have a price of their own"
+        return None
+    volume, size_gib = find_volume(disk.volume), disk.size_bytes / _GIBIBYTE
+    try:
+        each = price_of(volume, size_gib, iops=disk.volume_iops, mb_s=disk.volume_mb_s)
+    except ValueError as exc:
+        absent["price"] = str(exc)
+        return None
+    return Price(
+        usd_per_month=each * disk.count,
+        how=f"{disk.count} × ${each:,.2f} of {disk.volume} of {disk.size}, on demand in us-east-1",
+        date=volume.price_date,
+        source=volume.price_source or volume.source,
+    )

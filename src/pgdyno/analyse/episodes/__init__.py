@@ -1,0 +1,1 @@
+"""What happens within a trial: cliffs, stalls, cycles, declines, and their causes."""

@@ -1,0 +1,302 @@
+"""What an episode may come from: each suspect with its figures just before the episode and in it.
+
+A suspect is named only when it fits in time and in size: it changed when throughput did, and by enough to explain at
+least half of the change where that can be reckoned. Everything else that was looked at is kept with what speaks against
+it, and what was not sampled is listed. Where no suspect fits, the cause is unknown; the nearest guess is not promoted.
+
+It refuses to look for causes of rises: a trial that warms up, or recovers, is told as that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+import numpy as np
+
+from pgdyno.analyse.episodes.before_after import TOLERANCE_S, Contrast, EpisodeScene, LogSpan
+from pgdyno.analyse.episodes.types import WORSE, Cause, Episode, EpisodeCauses, Suspect
+from pgdyno.record.trial_data import TrialData
+from pgdyno.units import format_bytes
+
+_LEAST_EXPLAINED = 0.5
+_LEAST_STEAL = 0.03
+_LEAST_OTHERS = 0.05
+_LEAST_THROTTLED = 0.25
+_FULL_CPU = 0.85
+_SLOWER_FACTOR = 1.5
+_ALIKE_FACTOR = 1.2
+_BUSIER = 0.15
+_MORE_FACTOR = 2.0
+# Of a transaction of pgbench's own scripts, with an ample margin: a flush, pages read, and pages written to make room.
+_WAITS_PER_TRANSACTION = 10
+_REACHED_RATIO = 0.95
+# Less is on the way to a disk at any moment.
+_LEAST_WRITEBACK_BYTES = 16e6
+_COVER_RISE = 0.5
+_FULL_DISK = 0.9
+_FLAT_SPREAD = 0.05
+_PLATEAU_FALL = 0.85
+_ROUND_RATIO = 0.02
+_ROUND = (1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.5, 8.0)
+# A disk whose burst has ended is slower; CPUs that a quota leaves free are taken by others.
+_ECHOES = ((Cause.CREDITS, Cause.DEVICE), (Cause.QUOTA, Cause.OTHERS))
+
+
+def find_causes(data: TrialData, episodes: Sequence[Episode], *, device: str | None) -> tuple[EpisodeCauses, ...]:
+    """The suspects of every episode for the worse.
+
+    Args:
+        data: Of the trial.
+        episodes: Found in it.
+        device: Kernel name of the disk that holds the data.
+    """
+    return tuple(_look(EpisodeScene(data, one, device=device)) for one in episodes if one.kind in WORSE)
+
+
+def _look(scene: EpisodeScene) -> EpisodeCauses:
+    found = [suspect for rule in _RULES for suspect in rule(scene)]
+    fitting = {one.cause for one in found if one.fits}
+    # The second is then seen because of the first.
+    echoes = {second for first, second in _ECHOES if {first, second} <= fitting}
+    settled = [msgspec.structs.replace(one, fits=one.fits and one.cause not in echoes) for one in found]
+    ranked = sorted(settled, key=lambda one: (not one.fits, -(one.explained_ratio or _LEAST_EXPLAINED)))
+    return EpisodeCauses(episode=scene.episode, suspects=tuple(ranked), absent=scene.absent)
+
+
+def _lost_ratio(episode: Episode) -> float:
+    """The share of throughput that an episode took; of a latency, what its rise would take in a closed loop."""
+    change = episode.change_ratio
+    return -change if episode.metric == "tps" else change / (1 + change)
+
+
+def _steal(scene: EpisodeScene) -> Iterator[Suspect]:
+    seen = scene.compare("steal")
+    if seen is not None:
+        explained = _explain(seen.rise / max(1 - seen.before, 0.01), scene)
+        fits = seen.is_apart and seen.rise >= _LEAST_STEAL and explained >= _LEAST_EXPLAINED
+        yield Suspect(cause=Cause.STEAL, fits=fits, text=f"steal {_shares(seen)}", explained_ratio=explained)
+
+
+def _others(scene: EpisodeScene) -> Iterator[Suspect]:
+    """Programs that come make more tasks run or wait to; what only takes over CPUs that fell idle makes no more."""
+    seen, busy, queue = (scene.compare(name) for name in ("others", "busy", "queue"))
+    if seen is None or busy is None or queue is None:
+        return
+    explained = _explain(seen.rise / max(1 - seen.before, 0.01), scene)
+    is_more = seen.is_apart and seen.rise >= _LEAST_OTHERS and queue.rise > 0.0
+    text = (
+        f"other programs {_shares(seen)} of the CPUs, which were {busy.during * 100:.0f} % busy; tasks that ran or waited to"
+        f" {queue.before:.1f} to {queue.during:.1f}"
+    )
+    fits = is_more and busy.during >= _FULL_CPU and explained >= _LEAST_EXPLAINED
+    yield Suspect(cause=Cause.OTHERS, fits=fits, text=text, explained_ratio=explained)
+
+
+def _quota(scene: EpisodeScene) -> Iterator[Suspect]:
+    seen = scene.compare("throttled")
+    if seen is not None:
+        text = f"the CPU quota ran out in {_shares(seen)} of its periods"
+        fits = seen.is_apart and seen.rise >= _LEAST_THROTTLED
+        yield Suspect(cause=Cause.QUOTA, fits=fits, text=text, explained_ratio=max(seen.rise, 0.0))
+
+
+def _checkpoint(scene: EpisodeScene) -> Iterator[Suspect]:
+    if not scene.has_checkpoints:
+        return
+    begun, covered = scene.begins_with(scene.checkpoints), scene.cover_ratios(scene.checkpoints)
+    is_in_time = covered.rise >= _COVER_RISE or (bool(begun) and not _is_crowded(scene))
+    busier = _find_busier(scene)
+    text = f"{_say_spans(begun, scene) or 'no checkpoint began then'}; {busier or 'the disk was no busier'}"
+    yield Suspect(cause=Cause.CHECKPOINT, fits=is_in_time and busier is not None, text=text)
+
+
+def _is_crowded(scene: EpisodeScene) -> bool:
+    """Whether checkpoints follow each other so closely that one begins near any moment."""
+    count = sum(one.from_s >= 0.0 and not one.is_part for one in scene.checkpoints)
+    return 4 * TOLERANCE_S * count > scene.length_s
+
+
+def _full_page_images(scene: EpisodeScene) -> Iterator[Suspect]:
+    images, wal = scene.compare("fpi"), scene.compare("wal")
+    if images is None or wal is None or not scene.has_checkpoints:
+        return
+    # Per transaction: there were fewer of them.
+    more_wal = wal.factor / max(1 - _lost_ratio(scene.episode), 0.01)
+    explained = _explain(1 - 1 / more_wal if more_wal > 0 else 0.0, scene)
+    # Pages are written in full when they are first changed after a checkpoint began: the first seconds have most.
+    is_in_time = bool(scene.begins_with(scene.checkpoints, lead_s=2 * TOLERANCE_S))
+    is_more = images.is_apart and images.factor >= _MORE_FACTOR and wal.factor >= _ALIKE_FACTOR
+    fits = is_in_time and is_more and explained >= _LEAST_EXPLAINED
+    text = f"full-page images {images.before:,.0f} to {images.during:,.0f} a second, WAL {_rates(wal)}"
+    yield Suspect(cause=Cause.FULL_PAGE_IMAGES, fits=fits, text=text, explained_ratio=explained)
+
+
+def _dirty_limit(scene: EpisodeScene) -> Iterator[Suspect]:
+    """The kernel slows writers down from the middle of its two thresholds on.
+
+    Source: Linux mm/page-writeback.c, dirty_freerun_ceiling and balance_dirty_pages.
+    """
+    held, limit, background = (
+        scene.compare(name) for name in ("held", "nr_dirty_threshold", "nr_dirty_background_threshold")
+    )
+    values = scene.values_in("held")
+    if held is None or values is None or limit is None or background is None:
+        return
+    held_bytes = (limit.during + background.during) / 2
+    if not held_bytes > 0.0:
+        return
+    before, reached = held.before / held_bytes, float(np.quantile(values[1], 0.9)) / held_bytes
+    fits = before < _REACHED_RATIO <= reached
+    text = (
+        f"dirty memory and write-back {before * 100:.0f} to {reached * 100:.0f} % of the {format_bytes(round(held_bytes))}"
+        " at which the kernel slows writers down"
+    )
+    yield Suspect(cause=Cause.DIRTY_LIMIT, fits=fits, text=text)
+
+
+def _write_back(scene: EpisodeScene) -> Iterator[Suspect]:
+    writeback, written = scene.compare("writeback"), scene.compare("disk_write_bytes_per_s")
+    dirty, background = scene.compare("dirty"), scene.compare("nr_dirty_background_threshold")
+    if writeback is None or written is None or dirty is None:
+        return
+    busier = _find_busier(scene)
+    is_up = writeback.is_apart and written.is_apart and writeback.during >= _LEAST_WRITEBACK_BYTES
+    is_more = is_up and writeback.factor >= _MORE_FACTOR and written.factor >= _SLOWER_FACTOR
+    at = "" if background is None or not background.during > 0.0 else (
+        f", dirty memory {dirty.during / background.during * 100:.0f} % of the background threshold"
+    )  # fmt: skip
+    text = f"write-back {_amounts(writeback)}, written {_rates(written)}{at}; {busier or 'the disk was no busier'}"
+    yield Suspect(cause=Cause.WRITEBACK, fits=is_more and busier is not None, text=text)
+
+
+def _device(scene: EpisodeScene) -> Iterator[Suspect]:
+    """Longer waits for no more work."""
+    busy = scene.compare("disk_util_ratio")
+    waits = {kind: scene.compare(f"disk_{kind}_await_ms") for kind in ("flush", "write", "read")}
+    work = [
+        scene.compare(name)
+        for name in ("disk_write_bytes_per_s", "disk_read_bytes_per_s", "disk_write_iops", "disk_read_iops")
+    ]
+    known = {kind: seen for kind, seen in waits.items() if seen is not None and np.isfinite(seen.factor)}
+    if busy is None or not known:
+        return
+    kind, slower = max(known.items(), key=lambda item: item[1].factor)
+    is_more_work = any(seen is not None and seen.factor > _ALIKE_FACTOR for seen in work)
+    explained = _explain(1 - 1 / slower.factor if slower.factor > 0.0 else 0.0, scene)
+    is_slower = slower.is_apart and slower.factor >= _SLOWER_FACTOR and _is_enough(slower, scene)
+    fits = is_slower and not is_more_work and explained >= _LEAST_EXPLAINED
+    more = "with more to do" if is_more_work else "with no more to do"
+    text = f"a {kind} took {slower.before:.3g} to {slower.during:.3g} ms {more}, the disk was busy {_shares(busy)} of the time"
+    yield Suspect(cause=Cause.DEVICE, fits=fits, text=text, explained_ratio=explained)
+
+
+def _credits(scene: EpisodeScene) -> Iterator[Suspect]:
+    """A flat top that falls to a lower flat top while the disk stays full: how token buckets run dry."""
+    busy = scene.compare("disk_util_ratio")
+    if busy is None:
+        return
+    for unit, name in (("IOPS", "disk_iops"), ("MB/s", "disk_bytes_per_s")):
+        values = scene.values_in(name)
+        if values is None:
+            continue
+        before, during = values
+        top, level = float(np.mean(before)), float(np.mean(during))
+        is_full = min(busy.before, busy.during) >= _FULL_DISK
+        is_flat = len(during) >= 5 and level > 0.0 and float(np.std(during, ddof=1)) <= _FLAT_SPREAD * level
+        if is_full and is_flat and level <= _PLATEAU_FALL * top:
+            factor = 1e-6 if unit == "MB/s" else 1.0
+            round_words = ", a round figure as limits are" if _is_round(level * factor) else ""
+            text = f"a full disk went from {top * factor:,.0f} to a flat {level * factor:,.0f} {unit}{round_words}"
+            yield Suspect(cause=Cause.CREDITS, fits=True, text=text, explained_ratio=_explain(1 - level / top, scene))
+            return
+
+
+def _autovacuum(scene: EpisodeScene) -> Iterator[Suspect]:
+    if not scene.data.log:
+        return
+    begun, covered = scene.begins_with(scene.vacuums), scene.cover_ratios(scene.vacuums)
+    busy = scene.compare("busy")
+    fuller = busy is not None and busy.is_apart and busy.rise >= _BUSIER
+    sign = _find_busier(scene) or (f"CPUs were busy {_shares(busy)}" if busy is not None and fuller else None)
+    if begun:
+        fits = covered.rise >= _COVER_RISE and sign is not None
+        text = f"{_say_spans(begun, scene)}; {sign or 'neither the disk nor CPUs were busier'}"
+        yield Suspect(cause=Cause.AUTOVACUUM, fits=fits, text=text)
+
+
+def _find_busier(scene: EpisodeScene) -> str | None:
+    """How the disk had more to do or took longer, strongest sign first; None where it did not."""
+    for kind in ("flush", "write", "read"):
+        seen = scene.compare(f"disk_{kind}_await_ms")
+        if seen is not None and seen.is_apart and seen.factor >= _SLOWER_FACTOR and _is_enough(seen, scene):
+            return f"a {kind} took {seen.before:.3g} to {seen.during:.3g} ms"
+    busy = scene.compare("disk_util_ratio")
+    if busy is not None and busy.is_apart and busy.rise >= _BUSIER and busy.during >= _FULL_DISK:
+        return f"the disk was busy {_shares(busy)} of the time"
+    return None
+
+
+def _is_enough(wait: Contrast, scene: EpisodeScene) -> bool:
+    """Whether longer waits for the disk can have made transactions so much longer."""
+    one, summary = scene.episode, scene.data.pgbench
+    if one.metric != "tps":
+        longer_ms = one.after - one.before
+    elif summary is not None and summary.client_count is not None and one.before > 0.0:
+        # Source: Little's law, in a closed loop. At a given rate clients idle before it, and it is even more.
+        until_s = scene.length_s if one.until_s is None else one.until_s
+        # None took longer than all of it, also where none was done at all.
+        each_s = min(summary.client_count / max(one.after, 1e-3), until_s - one.from_s)
+        longer_ms = 1000 * (each_s - summary.client_count / one.before)
+    else:
+        return True
+    return _WAITS_PER_TRANSACTION * wait.rise >= _LEAST_EXPLAINED * longer_ms
+
+
+def _explain(lost_ratio: float, scene: EpisodeScene) -> float:
+    return min(max(lost_ratio, 0.0) / max(_lost_ratio(scene.episode), 0.01), 1.0)
+
+
+def _is_round(value: float) -> bool:
+    scaled = value / 10 ** math.floor(math.log10(value)) if value > 0 else 0.0
+    return any(abs(scaled / one - 1) <= _ROUND_RATIO for one in (*_ROUND, 10.0))
+
+
+def _say_spans(spans: Sequence[LogSpan], scene: EpisodeScene) -> str:
+    if not spans:
+        return ""
+    times = ", ".join(f"{one.from_s:.1f}" for one in spans[:3])
+    more = f" and {len(spans) - 3} more" if len(spans) > 3 else ""
+    times_of = (
+        f"{len(scene.begins_s)} times from {scene.begins_s[0]:.0f}"
+        if len(scene.begins_s) > 1
+        else f"{scene.begins_s[0]:.0f}"
+    )
+    return f"{spans[0].what} began at {times}{more} s, the change at {times_of} s"
+
+
+def _shares(seen: Contrast) -> str:
+    return f"{seen.before * 100:.1f} to {seen.during * 100:.1f} %"
+
+
+def _rates(seen: Contrast) -> str:
+    return f"{seen.before / 1e6:,.1f} to {seen.during / 1e6:,.1f} MB/s"
+
+
+def _amounts(seen: Contrast) -> str:
+    return f"{seen.before / 1e6:,.1f} to {seen.during / 1e6:,.1f} MB"
+
+
+_RULES: tuple[Callable[[EpisodeScene], Iterator[Suspect]], ...] = (
+    _checkpoint,
+    _full_page_images,
+    _dirty_limit,
+    _write_back,
+    _credits,
+    _device,
+    _autovacuum,
+    _steal,
+    _quota,
+    _others,
+)

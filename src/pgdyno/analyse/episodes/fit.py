@@ -1,0 +1,271 @@
+"""Which shape, if any, a series has beside correlated noise: a step, a dent, a slope, a cycle.
+
+Seconds of throughput follow each other, and what follows itself wanders: whoever takes seconds for independent sees
+cliffs everywhere. Each shape is therefore fitted by generalised least squares beside a first-order autoregression, whose
+correlation is chosen anew with and without the shape, so that a series that merely wanders explains itself. What is
+left is one number, twice the logarithm of the likelihood ratio of the best shape of all against none.
+
+It refuses to say what made a shape, and to judge fewer than 8 observations.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+LEAST_OBSERVATIONS = 8
+_EDGE = 2
+_LEAST_CYCLES = 3
+_LEAST_PERIOD = 3
+_CORRELATIONS = (0.0, 0.2, 0.4, 0.6, 0.75, 0.85, 0.92, 0.95)
+_DEEPEST = 4
+# Parts of an observation that an edge may lie at.
+_FINENESS = 4
+# Squares of what is left below this are rounding.
+_EXACT = 1e-9
+# Half of the 95 % quantile of chi-squared with one degree of freedom.
+_AS_LIKELY = 1.920729410347062
+_SETTLED = 3.0
+"""Time constants until 95 % of a change is done."""
+
+
+class Shape(enum.Enum):
+    """The family that a template belongs to."""
+
+    STEP = "step"
+    """A change that stays, at once or with a tail."""
+    DENT = "dent"
+    """Another level for a while."""
+    SLOPE = "slope"
+    CYCLE = "cycle"
+
+
+class ShapeTemplate(msgspec.Struct, frozen=True, kw_only=True):
+    """One shape at one place. Places and lengths are in observations, and may lie within one."""
+
+    shape: Shape
+    start: float = 0.0
+    """Where the change begins; of a cycle, its first low part."""
+    stop: float
+    """Where it ends."""
+    tail: float = 0.0
+    """Time constant of its approach to the new level; 0 is at once."""
+    period: float | None = None
+    width: float = 0.0
+    """Of a cycle's low part."""
+
+    @property
+    def settled(self) -> float:
+        """Observations from its start until 95 % of the change was done."""
+        return _SETTLED * self.tail
+
+    def draw(self, count: int) -> Floats:
+        """The mean of the shape, which goes from 0 to 1, over each of so many observations."""
+        edges = np.arange(count + 1, dtype=np.float64)
+        if self.shape is Shape.SLOPE:
+            return edges[:-1] / max(count - 1, 1)
+        if self.period is not None:
+            cycles, rest = np.divmod(edges - self.start, self.period)
+            return np.diff(cycles * self.width + np.minimum(rest, self.width))
+        inside = np.clip(edges, self.start, self.stop) - self.start
+        return np.diff(inside - self.tail * -np.expm1(-inside / self.tail)) if self.tail else np.diff(inside)
+
+
+class Fit(msgspec.Struct, frozen=True, kw_only=True):
+    """The size of a template in a series, beside others, with the 95 % interval."""
+
+    template: ShapeTemplate
+    size: float
+    low: float
+    high: float
+
+
+def find_shapes(values: Floats) -> tuple[Fit, ...]:
+    """Every shape of a series that its noise does not explain, by time.
+
+    The strongest first, then what the rest holds on either side of it, as binary segmentation does.
+
+    Args:
+        values: Evenly spaced, finite; shape (n,).
+    """
+    found = [one for each in _search(values, offset=0, total=len(values), depth=0) for one in _part(each, len(values))]
+    return _fit_jointly(values, sorted(found, key=lambda one: (one.start, one.stop)))
+
+
+def _measure_strength(values: Floats) -> tuple[float, ShapeTemplate]:
+    """Twice the logarithm of the likelihood ratio of the best template against none, and that template."""
+    return _measure(values, _family(len(values)), [_whiten_family(len(values), one) for one in _CORRELATIONS])
+
+
+def _critical_strength(count: int) -> float:
+    """What the strength of so many observations of noise rarely exceeds.
+
+    Source: simulated, benchmarks/episodes.py; see docs/how-we-know.md.
+    """
+    return 19.0 + 0.1 * count
+
+
+def _fit_jointly(values: Floats, templates: Sequence[ShapeTemplate]) -> tuple[Fit, ...]:
+    """The sizes of all templates together. Intervals are the union over all correlations that fit about as well.
+
+    Source: profile likelihood, with chi-squared(1) / 2 = 1.92 below the best correlation.
+    """
+    from scipy.special import stdtrit  # noqa: PLC0415 - as in `estimate`
+
+    if not templates:
+        return ()
+    design = np.column_stack([np.ones(len(values)), *(one.draw(len(values)) for one in templates)])
+    freedom = max(len(values) - design.shape[1] - 1, 1)
+    fits = []
+    for correlation in _CORRELATIONS:
+        whitened, rest = _whiten(design.T, correlation).T, _whiten(values, correlation)
+        inverse = np.linalg.pinv(whitened.T @ whitened)
+        sizes = inverse @ whitened.T @ rest
+        left = float(np.square(rest - whitened @ sizes).sum())
+        spreads = np.sqrt(np.diag(inverse) * left / freedom)
+        fits.append((_likelihood(left, len(values), correlation), sizes[1:], spreads[1:]))
+    best = max(fits, key=lambda fit: fit[0])
+    factor = float(stdtrit(freedom, 0.975))
+    near = [fit for fit in fits if fit[0] >= best[0] - _AS_LIKELY]
+    low = np.min([sizes - factor * spreads for _, sizes, spreads in near], axis=0)
+    high = np.max([sizes + factor * spreads for _, sizes, spreads in near], axis=0)
+    return tuple(
+        Fit(template=one, size=float(best[1][i]), low=float(low[i]), high=float(high[i]))
+        for i, one in enumerate(templates)
+    )
+
+
+def _search(values: Floats, *, offset: float, total: int, depth: int) -> Iterator[ShapeTemplate]:
+    if len(values) < LEAST_OBSERVATIONS or depth == _DEEPEST or not np.ptp(values) > 0.0:
+        return
+    strength, coarse = _measure_strength(values)
+    if strength <= _critical_strength(len(values)):
+        return
+    template = _refine(values, coarse)
+    yield _move(template, offset, total)
+    # A slope or a cycle is part of all; a second one on top of it is its own rest.
+    if template.shape in {Shape.STEP, Shape.DENT}:
+        rest = values - _fit_jointly(values, [template])[0].size * template.draw(len(values))
+        edges = sorted({0, round(template.start), round(template.stop), len(values)})
+        for begin, end in itertools.pairwise(edges):
+            yield from _search(rest[begin:end], offset=offset + begin, total=total, depth=depth + 1)
+
+
+def _part(template: ShapeTemplate, count: int) -> Iterator[ShapeTemplate]:
+    """A dent as a step and a step back: whether it leads back to the same level is for the sizes of both to say."""
+    if template.shape is not Shape.DENT:
+        yield template
+        return
+    for start in (template.start, template.stop):
+        yield msgspec.structs.replace(template, shape=Shape.STEP, start=start, stop=count)
+
+
+def _move(template: ShapeTemplate, offset: float, total: int) -> ShapeTemplate:
+    stop = total if template.shape is Shape.STEP else template.stop + offset
+    return msgspec.structs.replace(template, start=template.start + offset, stop=stop)
+
+
+def _refine(values: Floats, coarse: ShapeTemplate) -> ShapeTemplate:
+    """The best of the templates nearby whose edges lie within observations."""
+    nearby = [coarse, *_neighbours(coarse, len(values))]
+    whitened = [_normalise(nearby, len(values), correlation) for correlation in _CORRELATIONS]
+    return _measure(values, nearby, whitened)[1]
+
+
+def _neighbours(coarse: ShapeTemplate, count: int) -> Iterator[ShapeTemplate]:
+    moves = [move / _FINENESS for move in range(-_FINENESS, _FINENESS + 1)]
+    replace = functools.partial(msgspec.structs.replace, coarse)
+    if coarse.shape is Shape.STEP:
+        starts = [coarse.start + move for move in moves if 1 <= coarse.start + move <= count - 1] or [coarse.start]
+        for start, factor in itertools.product(starts, (0.0, 0.5, 0.7, 1.0, 1.4)):
+            if start or coarse.tail * factor:
+                yield replace(start=start, tail=coarse.tail * factor)
+    elif coarse.shape is Shape.DENT:
+        for start, stop in itertools.product(moves, moves):
+            moved = replace(start=coarse.start + start, stop=coarse.stop + stop)
+            # Only what lies wholly in a dent has its depth: a shallow one as long as two observations, and a deep one in
+            # the middle of them, are the same means.
+            if math.ceil(moved.start) + 1 <= math.floor(moved.stop):
+                yield moved
+    elif coarse.period is not None:
+        for start, width, period in itertools.product(moves[::2], moves[::2], moves[::2]):
+            if coarse.width + width > 0:
+                yield replace(start=coarse.start + start, width=coarse.width + width, period=coarse.period + period / 2)
+
+
+@functools.lru_cache(maxsize=64)
+def _family(count: int) -> tuple[ShapeTemplate, ...]:
+    return (ShapeTemplate(shape=Shape.SLOPE, stop=count), *_steps(count), *_dents(count), *_cycles(count))
+
+
+def _steps(count: int) -> Iterator[ShapeTemplate]:
+    tails = [float(tail) for tail in (1, 2, 4, 8) if tail <= count / 4]
+    yield from (ShapeTemplate(shape=Shape.STEP, stop=count, tail=tail) for tail in tails)
+    for halves in range(2 * _EDGE, 2 * (count - _EDGE) + 1):
+        yield from (ShapeTemplate(shape=Shape.STEP, start=halves / 2, stop=count, tail=tail) for tail in (0.0, *tails))
+
+
+def _dents(count: int) -> Iterator[ShapeTemplate]:
+    for start in range(_EDGE, count - 2 * _EDGE + 1):
+        for stop in range(start + _EDGE, count - _EDGE + 1):
+            yield ShapeTemplate(shape=Shape.DENT, start=start, stop=stop)
+
+
+def _cycles(count: int) -> Iterator[ShapeTemplate]:
+    for halves in range(2 * _LEAST_PERIOD, 2 * count // _LEAST_CYCLES + 1):
+        period = halves / 2
+        for start in range(math.ceil(period)):
+            for width in range(1, int(period) // 2 + 1):
+                yield ShapeTemplate(shape=Shape.CYCLE, start=start, stop=count, period=period, width=width)
+
+
+@functools.lru_cache(maxsize=16 * len(_CORRELATIONS))
+def _whiten_family(count: int, correlation: float) -> tuple[Floats, Floats]:
+    return _normalise(_family(count), count, correlation)
+
+
+def _normalise(templates: Sequence[ShapeTemplate], count: int, correlation: float) -> tuple[Floats, Floats]:
+    """Templates by row, without what a constant explains and of length 1; and the constant, of length 1."""
+    constant = _whiten(np.ones(count), correlation)
+    constant /= np.linalg.norm(constant)
+    drawn = _whiten(np.array([one.draw(count) for one in templates]), correlation)
+    drawn -= np.outer(drawn @ constant, constant)
+    return drawn / np.linalg.norm(drawn, axis=1, keepdims=True), constant
+
+
+def _measure(
+    values: Floats, templates: Sequence[ShapeTemplate], whitened: Sequence[tuple[Floats, Floats]]
+) -> tuple[float, ShapeTemplate]:
+    count, none, best, which = len(values), -np.inf, -np.inf, 0
+    for correlation, (drawn, constant) in zip(_CORRELATIONS, whitened, strict=True):
+        rest = _whiten(values, correlation)
+        rest = rest - constant * (constant @ rest)
+        around = float(rest @ rest)
+        explained = np.square(drawn @ rest)
+        top = int(np.argmax(explained))
+        none = max(none, _likelihood(around, count, correlation))
+        likelihood = _likelihood(around - float(explained[top]), count, correlation)
+        if likelihood > best:
+            best, which = likelihood, top
+    return 2 * (best - none), templates[which]
+
+
+def _whiten(values: Floats, correlation: float) -> Floats:
+    """Source: Prais & Winsten 1954, Cowles Commission discussion paper 383."""
+    white = values.astype(np.float64, copy=True)
+    white[..., 1:] -= correlation * values[..., :-1]
+    white[..., 0] *= np.sqrt(1 - correlation**2)
+    return white
+
+
+def _likelihood(left: float, count: int, correlation: float) -> float:
+    return -count / 2 * float(np.log(max(left, _EXACT))) + float(np.log1p(-(correlation**2))) / 2

@@ -1,0 +1,1 @@
+"""The counters that DBAs watch, against their thresholds."""

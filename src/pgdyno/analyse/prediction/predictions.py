@@ -1,0 +1,329 @@
+"""What a trial should show, before it runs, from what is known by then; and afterwards, how far off that was.
+
+Known are the study, the loaded data's pages, the server's settings, the disk's card, and counts of an earlier trial of
+the same load and variant: CPU time and transactions. No rate of an earlier trial goes into what is predicted. Only
+pgbench's own scripts are predicted, in a closed loop, one variant a trial: of others nobody knows which pages they touch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+import numpy as np
+
+from pgdyno.analyse.disk.demand import DiskLimits, waits_for_flushes
+from pgdyno.analyse.prediction.models import (
+    PageClass,
+    find_checkpoint_distance_bytes,
+    keep_pgbench_rows,
+    predict_commit_tps,
+    predict_early_reads,
+    predict_full_page_images,
+    predict_reads,
+    unflushed_tps,
+    wait_for_rows,
+)
+from pgdyno.plan.plan import PlannedWorkload
+from pgdyno.record.predictions import Prediction, PredictionInput
+from pgdyno.record.samples import os_series as series
+from pgdyno.record.serverlog import CheckpointComplete, CheckpointStart
+from pgdyno.record.trial_data import TrialData
+from pgdyno.record.types import Dataset
+from pgdyno.spec.table import SettingValue
+from pgdyno.spec.variant import read_number
+
+TPS, READS, IMAGES, DISTANCE = "tps", "blks_read_pages", "wal_fpi_count", "checkpoint_distance_bytes"
+"""Names of what is predicted: a metric, two counters per transaction, and the WAL from checkpoint to checkpoint."""
+_READING, _WRITING = frozenset({"select-only"}), frozenset({"tpcb-like", "simple-update"})
+_TABLE, _KEY = "pgbench_accounts", "pgbench_accounts_pkey"
+# A row is fetched to be updated and then read; its page of the key is searched for both, and takes the new entry between.
+_WRITING_USES, _READING_USES = (2, 3), (1, 1)
+# Of so many pages of a btree of integers one is no leaf: its 8152 bytes hold 286 entries of 16 + 4 bytes at 70 %.
+# Source: PostgreSQL 18, access/nbtree/nbtsort.c, BTREE_NONLEAF_FILLFACTOR.
+_PAGES_PER_PARENT = 286
+# Per transaction; of fewer, an error in per cent says nothing.
+_FEW = 0.01
+
+
+class Before(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known before a trial."""
+
+    workload: PlannedWorkload
+    """Its load."""
+    dataset: Dataset
+    settings: Mapping[str, SettingValue]
+    """That the server is started with."""
+    version_major: int
+    cpu_count: float
+    limits: DiskLimits | None
+    """Of the data's disk; None without a card."""
+    is_warm: bool
+    """Whether the data are read into the caches before the first transaction, tables first."""
+    earlier: TrialData | None
+    """A finished trial of the same load and variant; None before the first."""
+
+
+class Judged(msgspec.Struct, frozen=True, kw_only=True):
+    """A prediction and what was seen."""
+
+    prediction: Prediction
+    measured: float | None
+    error_ratio: float | None
+    """Predicted over measured, less 1; None with the reason."""
+    reason: str | None
+
+
+def predict_trial(before: Before) -> tuple[Prediction, ...]:
+    """All that can be predicted of a trial."""
+    classes = list_account_pages(before.dataset, before.workload)
+    if classes is None or before.workload.rate_tps is not None:
+        return ()
+    relations = _count_pages(before.dataset)
+    found = [_predict_reads(before, relations, classes)]
+    if before.workload.scripts[0][0] in _WRITING:
+        found += [_predict_tps(before), _predict_images(before, relations), _predict_distance(before)]
+    return tuple(prediction for prediction in found if prediction is not None)
+
+
+def list_account_pages(dataset: Dataset, workload: PlannedWorkload) -> tuple[PageClass, ...] | None:
+    """The pages that a load of one of pgbench's own scripts draws at random; None where nobody knows which they are."""
+    names, relations = {name for name, _ in workload.scripts}, _count_pages(dataset)
+    heap, key = relations.get(_TABLE), relations.get(_KEY)
+    if len(names) != 1 or not names <= _READING | _WRITING or not heap or not key:
+        return None
+    uses = _WRITING_USES if names <= _WRITING else _READING_USES
+    return tuple(
+        PageClass(name=name, pages_count=pages, accesses_per_transaction=1.0, uses_per_access=each)
+        for name, pages, each in (("table", float(heap), uses[0]), ("leaves", _count_leaves(key), uses[1]))
+    )
+
+
+def judge_predictions(
+    predictions: tuple[Prediction, ...],
+    data: TrialData,
+    *,
+    tps: float | None,
+    counts_per_transaction: Mapping[str, float | None],
+) -> tuple[Judged, ...]:
+    """Each prediction of a trial with what the trial showed."""
+    measured = {**counts_per_transaction, TPS: tps, DISTANCE: _find_distance_bytes(data)}
+    return tuple(_judge(one, measured.get(one.name)) for one in predictions)
+
+
+def _judge(prediction: Prediction, measured: float | None) -> Judged:
+    error, reason = None, None
+    if measured is None:
+        reason = "no checkpoint that WAL caused ended in the trial" if prediction.name == DISTANCE else "not measured"
+    elif max(measured, prediction.value) < _FEW or measured <= 0.0:
+        reason = "too few for a share"
+    else:
+        error = prediction.value / measured - 1.0
+    return Judged(prediction=prediction, measured=measured, error_ratio=error, reason=reason)
+
+
+def _count_pages(dataset: Dataset) -> dict[str, int]:
+    return {relation.name: relation.pages for relation in dataset.relations}
+
+
+def _predict_reads(before: Before, relations: Mapping[str, int], classes: tuple[PageClass, ...]) -> Prediction | None:
+    heap, leaves = (one.pages_count for one in classes)
+    buffers = _setting(before, "shared_buffers") - (sum(relations.values()) - heap - leaves)
+    if buffers <= 0.0:
+        return None
+    settled = predict_reads(classes, buffers_count=buffers).reads_per_transaction
+
+    def reads_between(after: float, until: float) -> float:
+        return predict_early_reads(classes, buffers_count=buffers, after=after, until=until, is_warm=before.is_warm)
+
+    inputs = (
+        _pages(_TABLE, heap),
+        _pages(f"leaves of {_KEY}", leaves),
+        PredictionInput(name="shared_buffers less other pages", value=buffers, unit="pages", how="settings"),
+    )
+    count = None if before.earlier is None else _count(before.earlier)
+    if before.earlier is None or not count:
+        first = reads_between(0.0, 1.0)
+        return Prediction(
+            name=READS,
+            value=settled,
+            low=min(first, settled),
+            high=max(first, settled),
+            unit="pages",
+            model="Che's approximation for table and leaves of the key, from the first transaction to the long run",
+            inputs=inputs,
+        )
+    warm_up = 0.0 if before.earlier.warm_up is None else before.earlier.warm_up.transaction_count or 0.0
+    return Prediction(
+        name=READS,
+        value=reads_between(warm_up, warm_up + count),
+        low=None,
+        high=None,
+        unit="pages",
+        model="the clock sweep over table and leaves of the key, from what the caches hold at first",
+        inputs=(
+            *inputs,
+            _from_earlier("transactions of the warm-up", warm_up, "count", before.earlier),
+            _from_earlier("transactions", count, "count", before.earlier),
+        ),
+    )
+
+
+def _predict_tps(before: Before) -> Prediction | None:
+    limits, earlier = before.limits, before.earlier
+    if limits is None or limits.flush_s is None or earlier is None or not waits_for_flushes(earlier):
+        return None
+    cpu_s = _cpu_s_per_transaction(earlier)
+    if cpu_s is None:
+        return None
+    cpus = _cpus_left(before.cpu_count, earlier)
+    # CPU time of a transaction is what one client's takes without its flush: nothing of it runs beside anything else.
+    unflushed = unflushed_tps(before.workload.clients, think_s=cpu_s, cpu_s=cpu_s, cpu_count=cpus)
+
+    branches = _count_branches(before)
+
+    def tps_at(flush_s: float | None) -> float | None:
+        if flush_s is None:
+            return None
+        times_s = [flush_s * share for share in limits.flush_spread or (1.0,)]
+        flushed = predict_commit_tps(unflushed, flush_s=times_s)
+        kept = keep_pgbench_rows(branches, work_s=flushed.work_s) if branches else ()
+        return wait_for_rows(flushed.tps, clients=before.workload.clients, kept=kept)
+
+    inputs = [
+        PredictionInput(name="flush", value=limits.flush_s, unit="s", how=limits.flush_how),
+        _from_earlier("CPU time of a transaction", cpu_s, "s", earlier),
+        _from_earlier("CPUs that others left", cpus, "count", earlier),
+        PredictionInput(name="clients", value=float(before.workload.clients), unit="count", how="plan"),
+    ]
+    if limits.flush_spread:
+        slowest_s = limits.flush_s * limits.flush_spread[-1]
+        how = "disk card, percentiles and mean of flushes"
+        inputs.insert(1, PredictionInput(name="flush, slowest 5 %", value=slowest_s, unit="s", how=how))
+    if branches:
+        inputs.append(PredictionInput(name="branches", value=float(branches), unit="count", how="as loaded"))
+    return Prediction(
+        name=TPS,
+        value=tps_at(limits.flush_s) or 0.0,
+        low=tps_at(limits.flush_high_s),
+        high=tps_at(limits.flush_low_s),
+        unit="tps",
+        model=f"group commit in a closed loop, CPUs shared evenly{', rows locked until they are durable' if branches else ''}",
+        inputs=tuple(inputs),
+    )
+
+
+def _count_branches(before: Before) -> int:
+    """Of a script that updates one in each transaction; 0 of another."""
+    return before.dataset.scale if before.workload.scripts[0][0] == "tpcb-like" else 0
+
+
+def _predict_images(before: Before, relations: Mapping[str, int]) -> Prediction | None:
+    updates = None if before.earlier is None else _count(before.earlier)
+    if before.earlier is None or not updates or not _setting(before, "full_page_writes"):
+        return None
+    pages = (float(relations[_TABLE]), _count_leaves(relations[_KEY]))
+    images = sum(predict_full_page_images(updates_count=updates, pages_count=one) for one in pages)
+    return Prediction(
+        name=IMAGES,
+        value=images / updates,
+        low=None,
+        high=None,
+        unit="count",
+        model="pages of table and key touched at least once since the checkpoint before the load",
+        inputs=(
+            _pages(_TABLE, pages[0]),
+            _pages(f"leaves of {_KEY}", pages[1]),
+            _from_earlier("transactions", updates, "count", before.earlier),
+        ),
+    )
+
+
+def _predict_distance(before: Before) -> Prediction | None:
+    """None where an earlier trial wrote less WAL than that: this one will see no such checkpoint."""
+    if before.earlier is None:
+        return None
+    wal_bytes = _growth(before.earlier, "wal_bytes")
+    target = _setting(before, "checkpoint_completion_target")
+    max_wal_bytes = int(_setting(before, "max_wal_size") * 1024**2)
+    distance = find_checkpoint_distance_bytes(max_wal_size_bytes=max_wal_bytes, completion_target=target)
+    if wal_bytes is None or wal_bytes < distance:
+        return None
+    return Prediction(
+        name=DISTANCE,
+        value=float(distance),
+        low=None,
+        high=None,
+        unit="bytes",
+        model="max_wal_size / (1 + checkpoint_completion_target), in whole segments",
+        inputs=(
+            PredictionInput(name="max_wal_size", value=float(max_wal_bytes), unit="bytes", how="settings"),
+            PredictionInput(name="checkpoint_completion_target", value=target, unit="ratio", how="settings"),
+        ),
+    )
+
+
+def _setting(before: Before, name: str) -> float:
+    return read_number(before.settings, name, major=before.version_major)
+
+
+def _count_leaves(key_pages: int) -> float:
+    return max(1.0, (key_pages - 1) * (1.0 - 1.0 / _PAGES_PER_PARENT))
+
+
+def _pages(name: str, count: float) -> PredictionInput:
+    return PredictionInput(name=name, value=count, unit="pages", how="as loaded")
+
+
+def _from_earlier(name: str, value: float, unit: str, earlier: TrialData) -> PredictionInput:
+    return PredictionInput(name=name, value=value, unit=unit, how=f"trial {earlier.record.planned.number}")
+
+
+def _count(data: TrialData) -> float | None:
+    return None if data.pgbench is None else data.pgbench.transaction_count
+
+
+def _growth(data: TrialData, name: str) -> float | None:
+    later, earlier = data.record.counters_after.get(name), data.record.counters_before.get(name)
+    return None if later is None or earlier is None else later - earlier
+
+
+def _cpu_s_per_transaction(data: TrialData) -> float | None:
+    """CPU seconds of server, load generator and what watches them, for a transaction."""
+    start_s, end_s = data.record.load_start_monotonic_s, data.record.load_end_monotonic_s
+    count = _count(data)
+    if data.os is None or data.os.header is None or start_s is None or end_s is None or not count:
+        return None
+    times_s = series.gauge(data.os.frame, "t_s")
+    user, system = (series.gauge(data.os.frame, f"tree.study/{field}") for field in ("utime", "stime"))
+    spent = user + system
+    inside = (times_s >= start_s) & (times_s <= end_s) & np.isfinite(spent)
+    if inside.sum() < 2:
+        return None
+    first, last = np.flatnonzero(inside)[[0, -1]]
+    cpus = float((spent[last] - spent[first]) / data.os.header.clk_tck / (times_s[last] - times_s[first]))
+    return cpus * (end_s - start_s) / count if cpus > 0.0 else None
+
+
+def _cpus_left(cpu_count: float, data: TrialData) -> float:
+    """CPUs less what programs that are no part of the study used; at least a tenth of them."""
+    if data.os is None:
+        return cpu_count
+    used = (data.mean_within_load(series.cpu_of_others(data.os)) or 0.0) * len(series.list_cpus(data.os))
+    return max(0.1 * cpu_count, cpu_count - max(0.0, used))
+
+
+def _find_distance_bytes(data: TrialData) -> float | None:
+    """The mean over checkpoints that WAL caused and that began and ended in the load, but the first: its WAL began before."""
+    start_s, end_s = data.record.load_start_monotonic_s, data.record.load_end_monotonic_s
+    if start_s is None or end_s is None:
+        return None
+    seen, is_wal = [], False
+    for event in data.log:
+        if event.origin is None or not start_s <= event.origin.monotonic_s <= end_s:
+            continue
+        if isinstance(event, CheckpointStart):
+            is_wal = event.reasons == ("wal",)
+        elif isinstance(event, CheckpointComplete) and is_wal:
+            seen.append(event.distance_kb * 1024.0)
+    return sum(seen) / len(seen) if seen else None

@@ -1,0 +1,130 @@
+"""Records side by side: figures of each with their intervals, and the ratios that the gate lets pass.
+
+A ratio's interval says how well each record repeated itself, and no more: trials of two records never alternated, so
+there is no verdict between them, whatever the interval leaves out. Behind a refusal there is no ratio at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from pgdyno.analyse.comparison.welch import ratio_of
+from pgdyno.analyse.estimate import Estimate, map_estimate
+from pgdyno.analyse.records.difference import DifferenceGravity, RecordDifference
+from pgdyno.analyse.records.gate import pass_gate
+from pgdyno.analyse.records.sides import Side, pair_sides
+from pgdyno.analyse.trial.throughput import estimate_over_trials
+from pgdyno.facts.metrics import find_metric
+
+TPS_PER_CPU = "tps_per_cpu"
+LIMIT = "limit_tps"
+_LATENCIES = ("mean", "p50", "p95", "p99")
+# Of each transaction: nearly without noise, they explain.
+_COUNTS = ("wal_bytes", "wal_fpi_count", "blks_read_pages")
+
+
+class RecordFigure(msgspec.Struct, frozen=True, kw_only=True):
+    """A metric of both sides."""
+
+    metric: str
+    """`tps`, `tps_per_cpu`, `limit_tps`, `latency_mean_ms`, `latency_p50_ms` …, or a counter, then per transaction."""
+    first: Estimate
+    other: Estimate
+    ratio: Estimate | None
+    """The other's to the first's; None behind a refusal."""
+
+
+class PairComparison(msgspec.Struct, frozen=True, kw_only=True):
+    """A load of the first record beside that of another one."""
+
+    first: Side
+    other: Side
+    differences: tuple[RecordDifference, ...]
+    figures: tuple[RecordFigure, ...]
+
+    @property
+    def refusals(self) -> tuple[RecordDifference, ...]:
+        """Why they may not be compared; none where they may."""
+        return tuple(one for one in self.differences if one.standing is DifferenceGravity.REFUSED)
+
+
+class RecordComparison(msgspec.Struct, frozen=True, kw_only=True):
+    """A record against the first one."""
+
+    place: int
+    """Among those named; the first is 0."""
+    pairs: tuple[PairComparison, ...]
+    only_first: tuple[str, ...]
+    """Loads that only the first one has."""
+    only_other: tuple[str, ...]
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether anything that was asked for gets no answer."""
+        return not self.pairs or any(pair.refusals for pair in self.pairs)
+
+
+def compare_records(records: Sequence[Sequence[Side]]) -> tuple[RecordComparison, ...]:
+    """Each other record against the first.
+
+    Args:
+        records: The sides of each.
+    """
+    return tuple(_compare(records[0], other, place) for place, other in enumerate(records[1:], start=1))
+
+
+def _compare(first: Sequence[Side], other: Sequence[Side], place: int) -> RecordComparison:
+    found = pair_sides(first, other)
+    return RecordComparison(
+        place=place,
+        pairs=tuple(_compare_pair(*pair) for pair in found.pairs),
+        only_first=found.only_first,
+        only_other=found.only_other,
+    )
+
+
+def _compare_pair(first: Side, other: Side) -> PairComparison:
+    differences = pass_gate(first, other)
+    is_refused = any(one.standing is DifferenceGravity.REFUSED for one in differences)
+    has_one_limit = first.limit == other.limit
+    ours, theirs = (dict(_list_estimates(side)) for side in (first, other))
+    return PairComparison(
+        first=first,
+        other=other,
+        differences=differences,
+        figures=tuple(
+            RecordFigure(
+                metric=metric,
+                first=ours[metric],
+                other=theirs[metric],
+                ratio=None if is_refused else _ratio(metric, ours[metric], theirs[metric]),
+            )
+            for metric in ours
+            if metric in theirs and (metric != LIMIT or has_one_limit)
+        ),
+    )
+
+
+def _list_estimates(side: Side) -> Iterator[tuple[str, Estimate]]:
+    cpu_count = side.record.host.usable_cpu_count
+    yield "tps", side.workload.tps
+    yield TPS_PER_CPU, map_estimate(side.workload.tps, lambda at: at / cpu_count)
+    if side.limit_tps is not None:
+        yield LIMIT, side.limit_tps
+    for name in _LATENCIES:
+        if name in side.workload.latency_ms:
+            yield f"latency_{name}_ms", side.workload.latency_ms[name]
+    for name in _COUNTS:
+        values = [trial.counts_per_transaction.get(name) for trial in side.trials]
+        if any(values):
+            yield name, estimate_over_trials(values, unit=find_metric(name).unit, missing="not counted")
+
+
+def _ratio(metric: str, first: Estimate, other: Estimate) -> Estimate:
+    ratio = ratio_of(first, other)
+    if metric != LIMIT:
+        return ratio
+    # A search's interval is none of trials: Welch's formula means nothing there.
+    return msgspec.structs.replace(ratio, low=None, high=None, reason="two searches have no common interval")

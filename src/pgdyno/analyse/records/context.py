@@ -1,0 +1,140 @@
+"""What two records show beside their answers: whether figures are the server's own, and what was under the load.
+
+The rules of `records_gate` about validity, software and machines; most of what they find is what one compares for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pgdyno.analyse.records.difference import RecordDifference, declare, free, refuse
+from pgdyno.analyse.records.sides import Side
+from pgdyno.analyse.types import LOAD_THREAD_RATIO, OTHERS_RATIO, STEAL_RATIO
+from pgdyno.facts.gucs import find_guc
+from pgdyno.facts.settings import key_settings
+from pgdyno.record.types import HostFacts
+from pgdyno.units import format_bytes, format_cpus, is_time_unit, unit_size
+
+_FAILED_RATIO = 0.01
+
+
+def validity(first: Side, other: Side) -> Iterator[RecordDifference]:
+    """Whether each figure is the server's own."""
+    generator, steal, others = (
+        [_mean_share(side, name) for side in (first, other)]
+        for name in ("load_generator_thread_ratio", "cpu_steal_ratio", "cpu_others_ratio")
+    )
+    if _any_above(generator, LOAD_THREAD_RATIO):
+        yield refuse("pgbench's busiest thread", *map(_percent, generator), why="it is pgbench's own limit that is seen",
+                      hint="more --threads, or pgbench on another machine")  # fmt: skip
+    if _any_above(steal, STEAL_RATIO):
+        yield declare("CPU taken by the hypervisor", *map(_percent, steal), why="neighbours are in the figures")
+    if _any_above(others, OTHERS_RATIO):
+        yield declare("CPU used by other programs", *map(_percent, others), why="they are in the figures")
+    busy = [_mean_share(side, "cpu_busy_ratio") for side in (first, other)]
+    if None in busy:
+        shown = ["not sampled" if one is None else "sampled" for one in busy]
+        yield declare("the machine under the load", *shown, why="who else used its CPUs, nobody knows")
+    if first.doubts or other.doubts:
+        shown = [f"{len(side.doubts)} of them" if side.doubts else "none" for side in (first, other)]
+        why = " ".join(dict.fromkeys((*first.doubts, *other.doubts)))
+        yield declare("what spoils a measurement", *shown, why=why)
+    failed = [_failed_ratio(side) for side in (first, other)]
+    if _any_above(failed, _FAILED_RATIO):
+        yield declare("failed transactions", *map(_percent, failed), why="they took time and count for nothing")
+    lost = [len(side.workload.trials) - len(side.trials) for side in (first, other)]
+    if any(lost):
+        yield declare("trials without a result", *map(str, lost))
+
+
+def trials(first: Side, other: Side) -> Iterator[RecordDifference]:
+    """Of which variant they are, and how many."""
+    counts = [len(side.trials) for side in (first, other)]
+    if first.variant is not None or other.variant is not None:
+        names = ["–" if side.variant is None else side.variant.name for side in (first, other)]
+        if names[0] != names[1]:
+            yield declare("variant", *names, why="only its record compares variants")
+    if min(counts) == 1:
+        yield declare("trials", *map(str, counts), why="one trial has no interval")
+    elif counts[0] != counts[1]:
+        yield free("trials", *map(str, counts))
+
+
+def software(first: Side, other: Side) -> Iterator[RecordDifference]:
+    """Versions of PostgreSQL, pgdyno and the kernel."""
+    if first.version_major != other.version_major:
+        yield declare("PostgreSQL", first.version, other.version, why="its pgbench is another one, too")
+    elif first.version != other.version:
+        yield free("PostgreSQL", first.version, other.version)
+    tools = [side.record.tool_versions.get("pgdyno", "not recorded") for side in (first, other)]
+    if tools[0] != tools[1]:
+        yield declare("pgdyno", *tools, why="what it measures may have changed: see its changelog")
+    kernels = [side.record.host.kernel for side in (first, other)]
+    if kernels[0] != kernels[1]:
+        yield free("kernel", *kernels)
+
+
+def machine(first: Side, other: Side) -> Iterator[RecordDifference]:
+    """CPUs, memory, disk and settings."""
+    hosts = [side.record.host for side in (first, other)]
+    facts = {
+        "CPUs": [f"{format_cpus(host.usable_cpu_count)} ({host.cpu_model})" for host in hosts],
+        "memory": [format_bytes(host.usable_memory_bytes) for host in hosts],
+        "disk": [_say_disk(host) for host in hosts],
+        "hypervisor": [host.virtualization or "none seen" for host in hosts],
+    }
+    if None not in (names := [host.host_name for host in hosts]):
+        facts = {"machine's name": [str(name) for name in names], **facts}
+    for subject, (one, two) in facts.items():
+        if one != two:
+            yield free(subject, one, two)
+    # Those that decide a bench, and what anybody set.
+    named = dict.fromkeys(one.name for one in key_settings())
+    named |= dict.fromkeys(name for side in (first, other) for name in _asked(side))
+    for name in named:
+        one, two = (_say_setting(side, name) for side in (first, other))
+        if one != two:
+            yield free(name, one, two)
+
+
+def _say_setting(side: Side, name: str) -> str:
+    fact = next((one for one in side.trials[0].record.settings if one.name == name), None)
+    if fact is None:
+        guc = find_guc(name, side.version_major)
+        value, unit = (None, None) if guc is None else (guc.boot, guc.unit)
+    else:
+        value, unit = fact.value, fact.unit
+    if value is None:
+        return "not known"
+    if unit is None or is_time_unit(unit) or not value.isdecimal():
+        return f"{value}{unit or ''}"
+    return format_bytes(int(value) * unit_size(unit))
+
+
+def _asked(side: Side) -> tuple[str, ...]:
+    server = side.record.study.server if side.variant is None else side.variant.server
+    return tuple(server.settings)
+
+
+def _mean_share(side: Side, name: str) -> float | None:
+    seen = [value for trial in side.trials if (value := trial.shares.get(name)) is not None]
+    return sum(seen) / len(seen) if seen else None
+
+
+def _failed_ratio(side: Side) -> float | None:
+    done = sum(trial.transactions_count or 0 for trial in side.trials)
+    failed = sum(trial.failed_count or 0 for trial in side.trials)
+    return failed / (done + failed) if done + failed else None
+
+
+def _any_above(values: list[float | None], bound: float) -> bool:
+    return any(value is not None and value > bound for value in values)
+
+
+def _percent(value: float | None) -> str:
+    return "not seen" if value is None else f"{value * 100:.3g} %"
+
+
+def _say_disk(host: HostFacts) -> str:
+    disk = host.data_disk
+    return f"{disk.filesystem} on {disk.shown_device}, {format_bytes(disk.size_bytes)}"

@@ -1,0 +1,183 @@
+"""Whether two records ask the same: their load, their data, what a crash would take, what trials began with and met.
+
+The rules of `records_gate` that refuse. Each looks at both sides and yields what differs.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+
+import msgspec
+
+from pgdyno.analyse.disk.demand import WRITES_BYTES
+from pgdyno.analyse.episodes.types import EpisodeKind
+from pgdyno.analyse.records.difference import RecordDifference, declare, free, refuse
+from pgdyno.analyse.records.sides import Side
+from pgdyno.analyse.types import WHOLE_CYCLES, TrialAnalysis
+from pgdyno.facts.durability import durability_given_up
+from pgdyno.spec.study import BUILTIN_SCRIPTS
+
+# Shares of data that memory holds, so close that a miss is about as frequent.
+_SAME_RATIO = 1.25
+_SAME_LENGTH = 1.5
+_UNEVEN = (EpisodeKind.STALL, EpisodeKind.RECOVERY, EpisodeKind.DECLINE)
+
+
+def load(first: Side, other: Side) -> Iterator[RecordDifference]:
+    """What was asked of the server, and how."""
+    if first.scripts != other.scripts:
+        yield refuse("scripts", *(_name_scripts(side) for side in (first, other)),
+                      why="other transactions are another question", hint="run the same workload on both")  # fmt: skip
+    lost = [", ".join(_lost_scripts(side)) or "kept" for side in (first, other)]
+    if set(lost) != {"kept"}:
+        yield declare("scripts' text", *lost, why="what is not in the record may be another text of one name")
+    one, two = first.load, other.load
+    if one.mode is not two.mode:
+        yield refuse("query mode", one.mode.value, two.mode.value, why="parsing and planning anew takes CPU of its own",
+                      hint=f"--mode {one.mode.value} on both")  # fmt: skip
+    if one.clients != two.clients:
+        yield refuse("clients", str(one.clients), str(two.clients), why="TPS and latency follow the number of clients",
+                      hint=f"--clients {one.clients} on both, or a sweep over clients on each")  # fmt: skip
+    limits = [None if load.rate_tps is None else load.latency_limit_ms for load in (one, two)]
+    # In a closed loop a limit only counts.
+    if one.rate_tps != two.rate_tps or limits[0] != limits[1]:
+        yield refuse("rate and latency limit", _say_rate(first), _say_rate(other),
+                      why="at a scheduled rate TPS is given, and what comes too late is skipped", hint="ask both for the same")  # fmt: skip
+    if one.max_tries != two.max_tries:
+        yield declare("tries of a failed transaction", str(one.max_tries), str(two.max_tries))
+    if one.threads != two.threads:
+        yield declare("pgbench's threads", str(one.threads), str(two.threads), why="each needs a CPU of its own")
+
+
+def data(first: Side, other: Side) -> Iterator[RecordDifference]:
+    """How much there was to read, and how much of it memory held."""
+    specs = [msgspec.structs.replace(side.record.study.data, scale=None) for side in (first, other)]
+    for name in specs[0].__struct_fields__:
+        one, two = (getattr(spec, name) for spec in specs)
+        # Who generates the rows does not change them.
+        if one != two and name != "generate":
+            yield refuse(f"tables' {name}", _plain(one), _plain(two), why="other tables", hint="load both alike")
+    ratios = [side.data_bytes / side.record.host.usable_memory_bytes for side in (first, other)]
+    shown = [f"scale {side.scale:,}, {ratio * 100:.3g} % of memory" for side, ratio in zip((first, other), ratios, strict=True)]  # fmt: skip
+    far = max(ratios) / min(ratios) > _SAME_RATIO
+    if first.scale != other.scale and far:
+        yield refuse("data to memory", *shown, why="scale decides how much memory holds, and how often clients want the same row",
+                      hint="load the same --scale, or the same share of memory")  # fmt: skip
+    elif first.scale != other.scale:
+        yield declare("data to memory", *shown, why="the same share of memory, and not the same data")
+    elif (ratios[0] > 1) != (ratios[1] > 1):
+        yield declare("data to memory", *shown, why="only one of the two memories holds all data")
+    elif far:
+        yield free("data to memory", *shown)
+
+
+def durability(first: Side, other: Side) -> Iterator[RecordDifference]:
+    """What a crash would take."""
+    given = [
+        ("not recorded",)
+        if not side.settings
+        else tuple(f"{one.setting} = {one.value}" for one in durability_given_up(side.settings, side.version_major))
+        for side in (first, other)
+    ]
+    shown = [", ".join(one) or "durable" for one in given]
+    if given[0] != given[1]:
+        yield refuse(
+            "durability", *shown, why="one gives up what the other pays for", hint="give both the same settings"
+        )
+    elif given[0]:
+        yield declare("durability", *shown, why="neither keeps what was committed")
+    disks = [side.record.host.data_disk for side in (first, other)]
+    if disks[0].is_in_memory != disks[1].is_in_memory:
+        shown = [disk.filesystem for disk in disks]
+        yield refuse("data's file system", *shown, why="what lies in memory is gone when the machine stops",
+                      hint="lay both on a disk: --home DIR")  # fmt: skip
+
+
+def state(first: Side, other: Side) -> Iterator[RecordDifference]:
+    """What a trial began with."""
+    one, two = (side.record.study.trials for side in (first, other))
+    if one.cache is not two.cache:
+        yield refuse("caches", one.cache.value, two.cache.value, why="a cold run reads what a warm one has",
+                      hint=f"--cache {one.cache.value} on both")  # fmt: skip
+    warm_ups = [side.trials[0].record.planned.warm_up_s for side in (first, other)]
+    if warm_ups[0] != warm_ups[1]:
+        shown = [f"{warm_up_s:g} s" for warm_up_s in warm_ups]
+        if min(warm_ups) == 0:
+            yield refuse("warm-up", *shown, why="plans and caches of the sessions are cold in one of the two",
+                          hint="give both the same --warm-up")  # fmt: skip
+        else:
+            yield declare("warm-up", *shown)
+
+
+def length(first: Side, other: Side) -> Iterator[RecordDifference]:
+    """Whether both met what comes with time: checkpoints, and full memory."""
+    lengths = [side.trials[0].record.planned.duration_s for side in (first, other)]
+    shown = [f"{length_s:g} s" for length_s in lengths]
+    is_far = max(lengths) / min(lengths) > _SAME_LENGTH
+    if not any(map(_writes, (first, other))):
+        if is_far:
+            yield free("length of a trial", *shown)
+        return
+    counts = [sorted(trial.checkpoint_count for trial in side.trials)[len(side.trials) // 2] for side in (first, other)]
+    cycles = [f"{length}, {count} checkpoints" for length, count in zip(shown, counts, strict=True)]
+    if (counts[0] == 0) != (counts[1] == 0):
+        yield refuse("checkpoints in a trial", *cycles, why="before the first checkpoint nearly no page has to reach the disk",
+                      hint="make trials of both long enough for several: --duration")  # fmt: skip
+    elif counts[0] and min(counts) < WHOLE_CYCLES:
+        yield declare("checkpoints in a trial", *cycles, why="parts of a cycle, and not the same part")
+    elif not counts[0]:
+        yield declare("checkpoints in a trial", *cycles, why="neither pays for one: a long run is slower on both")
+    if is_far:
+        yield declare("length of a trial", *shown, why="data grow and memory fills for longer in one")
+
+
+def course(first: Side, other: Side) -> Iterator[RecordDifference]:
+    """Whether each trial is one state from its beginning to its end."""
+    fallen = [sum(_has(trial, EpisodeKind.CLIFF) for trial in side.trials) for side in (first, other)]
+    shown = [f"in {count} of {len(side.trials)} trials" for count, side in zip(fallen, (first, other), strict=True)]
+    often = [2 * count >= len(side.trials) for count, side in zip(fallen, (first, other), strict=True)]
+    if often[0] != often[1]:
+        yield refuse("cliff", *shown, why="a mean over a cliff is of two states, and the other may still stand before its own",
+                     hint="make trials of both several times as long as it took to come")  # fmt: skip
+    elif any(fallen):
+        yield declare("cliff", *shown, why="means are of two states")
+    uneven = [sum(_has(trial, *_UNEVEN) for trial in side.trials) for side in (first, other)]
+    if any(uneven):
+        yield declare("stalls and slow changes", *(f"in {count} trials" for count in uneven), why="means hide them")
+    reasons = [
+        next((trial.episodes_absent for trial in side.trials if trial.episodes_absent), None) for side in (first, other)
+    ]
+    if any(reasons) and any(map(_writes, (first, other))):
+        shown = ["looked for" if reason is None else "not looked for" for reason in reasons]
+        yield declare("cliffs and stalls", *shown, why="; ".join(dict.fromkeys(filter(None, reasons))))
+
+
+def _has(trial: TrialAnalysis, *kinds: EpisodeKind) -> bool:
+    return any(one.metric == "tps" and one.kind in kinds for one in trial.episodes)
+
+
+def _writes(side: Side) -> bool:
+    return any((trial.counts_per_transaction.get("wal_bytes") or 0.0) > WRITES_BYTES for trial in side.trials)
+
+
+def _lost_scripts(side: Side) -> list[str]:
+    """Script files of which a record holds only the name."""
+    known = zip(side.load.scripts, side.scripts, strict=True)
+    return [
+        name.rpartition("/")[2] for (name, _), (content, _) in known if content == name and name not in BUILTIN_SCRIPTS
+    ]
+
+
+def _plain(value: object) -> str:
+    return str(value.value if isinstance(value, enum.Enum) else value).lower()
+
+
+def _say_rate(side: Side) -> str:
+    load = side.load
+    rate = "closed loop" if load.rate_tps is None else f"{load.rate_tps:g} TPS"
+    return rate if load.latency_limit_ms is None else f"{rate}, limit {load.latency_limit_ms:g} ms"
+
+
+def _name_scripts(side: Side) -> str:
+    return ", ".join(f"{name.rpartition('/')[2]}@{weight}" for name, weight in side.load.scripts)

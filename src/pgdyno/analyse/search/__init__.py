@@ -1,0 +1,1 @@
+"""The largest rate that holds a latency limit."""

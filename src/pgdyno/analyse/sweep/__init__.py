@@ -1,0 +1,1 @@
+"""TPS by number of clients: status of each load, knee, peak, the Universal Scalability Law."""

@@ -1,0 +1,264 @@
+"""How TPS follows the number of clients: a status for each load, the knee, the peak.
+
+Two readings of one sweep, side by side. The *points* need no model: each load is compared with the best one, and is
+given a status only where its interval leaves no other. The *law* (`usl`) draws a curve through all of them; where it
+passes the points, knee and peak come from it, and from the points otherwise.
+
+It refuses to name a status, a knee or a peak end that the trials leave open.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from pgdyno.analyse.estimate import CONFIDENCE, Estimate, estimate_geometric_means
+from pgdyno.analyse.sweep.client_trials import (
+    NO_NOISE,
+    ClientTrial,
+    Floats,
+    LoadContrasts,
+    SweepTrials,
+    arrange_trials,
+    contrast_loads,
+)
+from pgdyno.analyse.sweep.usl import UslFit, fit_usl
+
+# Our reasoning: a lone client's TPS times the clients, less a fifth, is still what a DBA calls linear.
+LINEAR_RATIO = 0.8
+# Our reasoning: twice the coefficient of variation of pgbench on cloud machines, 4.7 %, is no longer weather.
+# Source of the 4.7 %: Freischuetz et al. 2025, "TUNA: Tuning Unstable and Noisy Cloud Applications", EuroSys.
+COLLAPSE_RATIO = 0.9
+_NOT_LINKED = "no chain of rounds links all loads with each other"
+
+
+class LoadStatus(enum.Enum):
+    """Where a load stands on the curve; each excludes the others."""
+
+    UNDER_USED = "under-used"
+    """Below the peak: a larger load has more than delta more TPS, or TPS still climbs at the largest load. Also where
+    linear growth is likely but not shown."""
+    LINEAR = "linear"
+    """Under-used, and every client still brings at least 80 % of what a lone one does."""
+    PEAK = "peak"
+    """Within delta of the best."""
+    CONTENDED = "contended"
+    """Past the peak: a smaller load has more than delta more TPS, but at most 10 % are lost."""
+    COLLAPSE = "collapse"
+    """Past the peak, with more than 10 % of the best TPS lost."""
+
+
+class LoadPoint(msgspec.Struct, frozen=True, kw_only=True):
+    """One load of the sweep.
+
+    `status` is the only one of `possible`, or None with the reason. The intervals of `to_best` and `efficiency` hold
+    for all loads together, which load is the best being itself in doubt; that of `tps` holds by itself, and rests on the
+    noise of all loads.
+    """
+
+    clients: int
+    tps: Estimate
+    to_best: Estimate
+    """TPS as a share of the best load's, differences between rounds removed."""
+    efficiency: Estimate
+    """TPS of each client as a share of a lone client's."""
+    status: LoadStatus | None
+    possible: tuple[LoadStatus, ...]
+    reason: str | None = None
+
+
+class ClientSweep(msgspec.Struct, frozen=True, kw_only=True):
+    """A sweep over clients. `points` go by clients."""
+
+    points: tuple[LoadPoint, ...]
+    knee: Estimate
+    """The smallest load from which on more clients, up to twice as many as tried, buy less than delta."""
+    peak: Estimate
+    """The load of the highest TPS."""
+    usl: UslFit | None
+    points_alone_reason: str | None
+    """Why knee and peak come from the points alone; None when they come from the law."""
+
+
+def analyse_client_sweep(
+    trials: Sequence[ClientTrial], *, delta_ratio: float, confidence: float = CONFIDENCE
+) -> ClientSweep:
+    """Statuses, knee, peak and the law's fit of a sweep over clients.
+
+    The knee is the load beyond which "the gain in throughput is small", with delta for small. It does not depend on
+    how far the axis was drawn, as the largest curvature of a scaled curve does (Kneedle), and it speaks of TPS alone,
+    where the largest power X/R stops far below it.
+
+    Args:
+        trials: Those that finished, in any order; loads may be repeated unequally often.
+        delta_ratio: What a DBA would not miss: loads whose TPS differ by no more are the same. In (0, 1).
+        confidence: Of all intervals, and that all statuses of the sweep are right together. Simulated at 95 % with
+            up to eight looks and loads that lie right beside the thresholds: 28 of 1,200 sweeps hold a wrong one.
+
+    Raises:
+        ValueError: No trials, a TPS that is not positive and finite, fewer than one client, or a delta out of range.
+
+    Sources: Jain 1991, The Art of Computer Systems Performance Analysis, 3.3, for the knee; against Satopaa et al.
+    2011, "Finding a Kneedle in a haystack", doi:10.1109/ICDCSW.2011.20, and Kleinrock 1979, "Power and deterministic
+    rules of thumb for probabilistic problems in computer communications", ICC.
+    """
+    sweep = arrange_trials(trials, delta_ratio, confidence)
+    compared = contrast_loads(sweep)
+    possible = _possible_statuses(sweep, compared)
+    points = _describe_points(sweep, compared, possible)
+    usl, reason = fit_usl(sweep, compared)
+    if usl is not None and usl.describes:
+        return ClientSweep(points=points, knee=usl.knee, peak=usl.peak, usl=usl, points_alone_reason=None)
+    knee, peak = _read_points(sweep, compared, possible)
+    return ClientSweep(points=points, knee=knee, peak=peak, usl=usl, points_alone_reason=reason)
+
+
+def points_undecided(sweep: ClientSweep) -> tuple[int, ...]:
+    """The clients of the loads that another round should repeat; none when the curve is decided.
+
+    Undecided is a load whose interval leaves more than one status: it cannot be told from the best and is not shown
+    to be within delta of it either, or it is too wide to tell contention from collapse. A wide interval that decides
+    is left alone. The best load runs along, because the others are compared with it inside the round.
+    """
+    undecided = {point.clients for point in sweep.points if point.status is None}
+    if len(sweep.points) == 1 or not undecided:
+        return ()
+    best = max(sweep.points, key=lambda point: point.to_best.value or 0.0)
+    return tuple(sorted({*undecided, best.clients}))
+
+
+class _Ratios(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds of ln TPS against the best: `low` of row minus column, if that is the best; `high` whichever it is."""
+
+    low: Floats
+    high: Floats
+    is_linear: NDArray[np.bool_]
+    floor: float
+    """The least ln ratio that is within delta."""
+
+    def statuses(self, i: int, best: int) -> set[LoadStatus]:
+        """What load `i` may be if `best` is the best."""
+        last = len(self.low) - 1
+        low, high = self.low[i, best], self.high[i]
+        if best == last and self.is_linear[last] and self.is_linear[i]:
+            return {LoadStatus.LINEAR}
+        if i == best == last:
+            # The best is no peak while the curve still climbs to it: the load before it must be as good.
+            low, high = self.low[last - 1, last], self.high[last - 1]
+        collapse = min(math.log(COLLAPSE_RATIO), self.floor)
+        possible = {LoadStatus.PEAK} if high >= self.floor else set()
+        if low < self.floor and i <= best:
+            possible.add(LoadStatus.LINEAR if self.is_linear[i] else LoadStatus.UNDER_USED)
+        if low < self.floor and i > best and high >= collapse and collapse < self.floor:
+            possible.add(LoadStatus.CONTENDED)
+        if low < collapse and i > best:
+            possible.add(LoadStatus.COLLAPSE)
+        return possible
+
+
+def _possible_statuses(sweep: SweepTrials, compared: LoadContrasts) -> list[tuple[LoadStatus, ...]]:
+    """All statuses that each load may have, over all loads that may be the best."""
+    if len(sweep.loads) == 1:
+        return [tuple(LoadStatus)]
+    low, high = compared.log_ratio - compared.half, (compared.log_ratio + compared.half).min(axis=1)
+    has_alone = sweep.loads[0] == 1
+    ratios = _Ratios(
+        low=low,
+        high=high,
+        is_linear=has_alone & (low[:, 0] - np.log(sweep.loads) >= math.log(LINEAR_RATIO)),
+        floor=math.log1p(-sweep.delta_ratio),
+    )
+    found = [
+        set[LoadStatus]().union(*(ratios.statuses(i, best) for best in compared.candidates))
+        for i in range(len(sweep.loads))
+    ]
+    return [tuple(status for status in LoadStatus if status in statuses) for statuses in found]
+
+
+def _describe_points(
+    sweep: SweepTrials, compared: LoadContrasts, possible: list[tuple[LoadStatus, ...]]
+) -> tuple[LoadPoint, ...]:
+    low, high = compared.log_ratio - compared.half, compared.log_ratio + compared.half
+    trials_of_loads = [np.exp(sweep.log_tps[sweep.of_load == i]).tolist() for i in range(len(sweep.loads))]
+    tps = estimate_geometric_means(trials_of_loads, unit="tps", confidence=sweep.confidence)
+    points = []
+    for i, clients in enumerate(sweep.loads.astype(int).tolist()):
+        log_to_best = float(compared.log_ratio[i, compared.best])
+        is_linked = bool(compared.is_linked[i, compared.best])
+        least, most = float(low[i, compared.candidates].min()), float(high[i].min())
+        status = possible[i][0] if len(possible[i]) == 1 else None
+        points.append(
+            LoadPoint(
+                clients=clients,
+                tps=tps[i],
+                to_best=_estimate_ratio(sweep, i, log_to_best if is_linked else None, least, most),
+                efficiency=_estimate_efficiency(sweep, compared, i),
+                status=status,
+                possible=possible[i],
+                reason=None if status is not None else _why_undecided(sweep, compared, possible[i]),
+            )
+        )
+    return tuple(points)
+
+
+def _estimate_efficiency(sweep: SweepTrials, compared: LoadContrasts, i: int) -> Estimate:
+    if sweep.loads[0] != 1:
+        return sweep.unknown("ratio", "no trial with one client")
+    value, half = float(compared.log_ratio[i, 0] - np.log(sweep.loads[i])), float(compared.half[i, 0])
+    return _estimate_ratio(sweep, i, value if compared.is_linked[i, 0] else None, value - half, value + half)
+
+
+def _estimate_ratio(sweep: SweepTrials, i: int, value: float | None, low: float, high: float) -> Estimate:
+    """Of load `i`, from logarithms; without an interval when the lower end is unknown."""
+    is_known = value is not None and math.isfinite(low)
+    reason = _NOT_LINKED if value is None else None if is_known else NO_NOISE
+    return Estimate(
+        value=None if value is None else math.exp(value),
+        low=math.exp(low) if is_known else None,
+        high=math.exp(high) if is_known else None,
+        n=int((sweep.of_load == i).sum()),
+        unit="ratio",
+        confidence=sweep.confidence,
+        reason=reason,
+    )
+
+
+def _why_undecided(sweep: SweepTrials, compared: LoadContrasts, possible: tuple[LoadStatus, ...]) -> str:
+    if len(sweep.loads) == 1:
+        return "one load has nothing to be compared with"
+    if not compared.degrees or not compared.is_linked.all():
+        return _NOT_LINKED if compared.degrees else NO_NOISE
+    return f"the interval allows {' and '.join(status.value for status in possible)}"
+
+
+def _read_points(
+    sweep: SweepTrials, compared: LoadContrasts, possible: list[tuple[LoadStatus, ...]]
+) -> tuple[Estimate, Estimate]:
+    """Knee and peak among the loads that were tried; the ends of their intervals are loads, too."""
+    loads = sweep.loads.tolist()
+    seen = _possible_statuses(sweep, msgspec.structs.replace(compared, half=np.zeros_like(compared.half)))
+    at_peak = [load for load, statuses in zip(loads, seen, strict=True) if LoadStatus.PEAK in statuses]
+    if len(loads) == 1 or not at_peak or not compared.is_linked.all():
+        why = _NOT_LINKED if not compared.is_linked.all() else "TPS still grows at the largest load"
+        why = "only one load was tried" if len(loads) == 1 else why
+        return sweep.unknown("clients", why), sweep.unknown("clients", why)
+    knee, peak = at_peak[0], loads[compared.best]
+    if not compared.degrees:
+        return (
+            sweep.estimate(knee, None, None, "clients", NO_NOISE),
+            sweep.estimate(peak, None, None, "clients", NO_NOISE),
+        )
+    may = [load for load, statuses in zip(loads, possible, strict=True) if LoadStatus.PEAK in statuses]
+    surely = [load for load, statuses in zip(loads, possible, strict=True) if statuses == (LoadStatus.PEAK,)]
+    best = [loads[i] for i in compared.candidates]
+    is_open = best[-1] == loads[-1] and loads[-1] not in surely
+    why_open = "TPS may still grow at the largest load" if is_open else None
+    return (
+        sweep.estimate(knee, may[0], None if is_open else min([*surely, best[-1]]), "clients", why_open),
+        sweep.estimate(peak, best[0], None if is_open else best[-1], "clients", why_open),
+    )

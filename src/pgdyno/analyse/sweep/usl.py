@@ -1,0 +1,291 @@
+"""The Universal Scalability Law through the trials of a sweep over clients: its parameters, its knee, its peak.
+
+The law borrows strength from all loads, but only if there are enough of them and its curve passes the points.
+
+It refuses to fit fewer than six loads or none at one client, to see beyond twice the largest load, and to speak for
+points that lie clearly off its curve.
+"""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import numpy as np
+
+from pgdyno.analyse.estimate import Estimate
+from pgdyno.analyse.sweep.client_trials import NO_NOISE, Floats, LoadContrasts, SweepTrials
+
+# Source: Gunther 2007, Guerrilla Capacity Planning, doi:10.1007/978-3-540-31010-5: half a dozen loads.
+_LEAST_LOADS = 6
+# Our reasoning: what was tried doubled once is as far as a curve through it is worth a DBA's trust.
+_HORIZON = 2.0
+# At this many the ends of an interval lie within 1.5 % of its width of where forty thousand put them.
+_DIRECTIONS = 400
+
+
+class LackOfFit(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the points lie off the law's curve. `p_value` is None, with the reason, when no load was repeated."""
+
+    p_value: float | None
+    largest_ratio: float
+    """The furthest point's TPS over the curve's, minus 1."""
+    largest_clients: int
+    reason: str | None = None
+
+
+class UslFit(msgspec.Struct, frozen=True, kw_only=True):
+    """The Universal Scalability Law X(N) = lambda N / (1 + alpha (N-1) + beta N (N-1)) through the trials.
+
+    Intervals are by profile likelihood. `describes` says whether the law may speak for the points.
+
+    Source: Gunther 2007, Guerrilla Capacity Planning, doi:10.1007/978-3-540-31010-5.
+    """
+
+    lambda_tps: Estimate
+    """TPS of one client, by the curve; its interval holds the spread between rounds, too."""
+    alpha: Estimate
+    """Contention: the share of the work that is done one at a time."""
+    beta: Estimate
+    """Coherency: what each pair of clients costs; 0 never turns down."""
+    knee: Estimate
+    peak: Estimate
+    most_tps: Estimate
+    """The most TPS on the curve up to twice the largest load; its interval as that of `lambda_tps`."""
+    lack_of_fit: LackOfFit
+    describes: bool
+    largest_clients: int
+
+    @property
+    def horizon_clients(self) -> int:
+        """As far as the law is asked."""
+        return int(_HORIZON * self.largest_clients)
+
+    def predict_tps(self, clients: float) -> float | None:
+        """TPS on the curve; None below one client and past twice the largest load that was tried."""
+        lambda_tps, alpha, beta = self.lambda_tps.value, self.alpha.value, self.beta.value
+        if lambda_tps is None or alpha is None or beta is None:
+            return None
+        if not 1 <= clients <= self.horizon_clients:
+            return None
+        return lambda_tps * clients / (1 + alpha * (clients - 1) + beta * clients * (clients - 1))
+
+
+def fit_usl(sweep: SweepTrials, compared: LoadContrasts) -> tuple[UslFit | None, str | None]:
+    """The law's fit, and why it may not speak for the points."""
+    degrees = sweep.trials_count - sweep.rounds_count - 2
+    if len(sweep.loads) < _LEAST_LOADS:
+        return None, f"{len(sweep.loads)} loads are too few for the law: it takes {_LEAST_LOADS}"
+    if sweep.loads[0] != 1:
+        return None, "no trial with one client, from which the law starts"
+    # Differences between loads that rounds link: the rank of the two-way model, less a level for each round.
+    if degrees < 1 or sweep.trials_count - compared.degrees - sweep.rounds_count < _LEAST_LOADS - 1:
+        return None, f"the rounds do not link {_LEAST_LOADS} loads with each other"
+    theta = _least_squares(sweep)
+    rss = float(_rss(sweep, theta[None])[0])
+    # A parameter that rests on its bound was not free to follow the noise.
+    degrees += int((theta[1:] == 0).sum())
+    limit = rss + rss / degrees * _t_quantile(degrees, (1 + sweep.confidence) / 2) ** 2
+    misfit = _test_lack_of_fit(sweep, compared, theta, degrees)
+    usl = _estimate_usl(sweep, np.vstack([theta, _profile_region(sweep, theta, limit)]), rss / degrees, misfit)
+    if usl.describes:
+        return usl, None
+    return (
+        usl,
+        f"at {misfit.largest_clients} clients the trials lie clearly {_side(misfit.largest_ratio)} the law's curve",
+    )
+
+
+def _side(ratio: float) -> str:
+    return "above" if ratio > 0 else "below"
+
+
+def _shape(clients: Floats, alpha: Floats, beta: Floats) -> Floats:
+    """The logarithm of X(N) / lambda; `alpha` and `beta` broadcast against `clients`."""
+    more = clients - 1
+    result: Floats = np.log(clients) - np.log1p(alpha * more + beta * clients * more)
+    return result
+
+
+def _rss(sweep: SweepTrials, thetas: Floats) -> Floats:
+    """Residual sums of squares at rows of (ln lambda, alpha, beta), the rounds' effects taken out."""
+    level, alpha, beta = (column[:, None] for column in thetas.T)
+    residuals = sweep.within_rounds(sweep.log_tps - level - _shape(sweep.clients, alpha, beta))
+    result: Floats = np.square(residuals).sum(axis=1)
+    return result
+
+
+def _slopes(sweep: SweepTrials, theta: Floats) -> Floats:
+    """Derivatives of the curve by (ln lambda, alpha, beta), the rounds' effects taken out; shape (3, trials)."""
+    n, more = sweep.clients, sweep.clients - 1
+    fall = -1 / (1 + theta[1] * more + theta[2] * n * more)
+    return sweep.within_rounds(np.stack([np.ones_like(n), more * fall, n * more * fall]))
+
+
+def _least_squares(sweep: SweepTrials) -> Floats:
+    """(ln lambda, alpha, beta) of the closest curve with alpha and beta at least 0, every trial weighing the same.
+
+    It starts from the law's linear form N / X = (1 + alpha (N-1) + beta N (N-1)) / lambda, weighted for equal
+    relative errors. Source: Gunther 2007, 5.2.3, for that form.
+    """
+    from scipy.optimize import least_squares, nnls  # noqa: PLC0415  # only some commands analyse
+
+    n = sweep.clients
+    per_client = np.exp(sweep.log_tps) / n
+    terms = np.stack([np.ones_like(n), (n - 1) / n.max(), n * (n - 1) / n.max() ** 2], axis=1)
+    base, *costs = np.maximum(nnls(per_client[:, None] / per_client.mean() * terms, np.ones_like(n))[0], 1e-6)
+    start = [math.log(per_client.mean() / base), costs[0] / base / n.max(), costs[1] / base / n.max() ** 2]
+
+    def residuals(theta: Floats) -> Floats:
+        return sweep.within_rounds(sweep.log_tps - theta[0] - _shape(n, theta[1], theta[2]))
+
+    def slopes(theta: Floats) -> Floats:
+        return -_slopes(sweep, theta).T
+
+    bounds = ([-np.inf, 0.0, 0.0], np.inf)
+    fit = least_squares(
+        residuals, start, slopes, bounds, method="dogbox", x_scale="jac", xtol=1e-12, ftol=1e-14, gtol=1e-14
+    )
+    return np.asarray(fit.x, dtype=np.float64)
+
+
+def _profile_region(sweep: SweepTrials, theta: Floats, limit: float) -> Floats:
+    """Rows of (ln lambda, alpha, beta) all around the edge of where the residual sum of squares is at most `limit`.
+
+    The range of any function over that region is its profile likelihood interval, whatever its curvature; with few
+    trials a bootstrap would be too narrow. The edge is sought along rays, and along the walls alpha = 0 and beta = 0.
+
+    Source: Bates & Watts 1988, Nonlinear Regression Analysis and Its Applications, doi:10.1002/9780470316757, 6.1.
+    """
+    slopes = _slopes(sweep, theta)
+    excess = max(limit - float(_rss(sweep, theta[None])[0]), 0.0)
+    scale = 1 / np.sqrt(np.square(slopes).sum(axis=1))
+    unit = slopes * scale[:, None]
+    axes = np.linalg.cholesky(np.linalg.inv(unit @ unit.T)) * scale[:, None] * math.sqrt(excess)
+    rays = _directions() @ axes.T
+
+    def ends(radius: Floats) -> Floats:
+        clipped: Floats = np.maximum(theta + radius[:, None] * rays, [-np.inf, 0.0, 0.0])
+        return clipped
+
+    inside, outside = np.zeros(_DIRECTIONS), np.ones(_DIRECTIONS)
+    for _ in range(20):
+        is_in = _rss(sweep, ends(outside)) <= limit
+        inside, outside = np.where(is_in, outside, inside), np.where(is_in, 2 * outside, outside)
+    for _ in range(20):
+        middle = (inside + outside) / 2
+        is_in = _rss(sweep, ends(middle)) <= limit
+        inside, outside = np.where(is_in, middle, inside), np.where(is_in, outside, middle)
+    return ends(inside)
+
+
+def _directions() -> Floats:
+    """Unit vectors spread evenly over the sphere. Source: Gonzalez 2010, doi:10.1007/s11004-009-9257-x (Fibonacci)."""
+    place = np.arange(_DIRECTIONS) + 0.5
+    height, turn = 1 - 2 * place / _DIRECTIONS, math.pi * (1 + math.sqrt(5)) * place
+    radius = np.sqrt(1 - height**2)
+    return np.stack([radius * np.cos(turn), radius * np.sin(turn), height], axis=1)
+
+
+def _test_lack_of_fit(sweep: SweepTrials, compared: LoadContrasts, theta: Floats, degrees: int) -> LackOfFit:
+    """Whether the points lie further off the curve than repeated trials lie apart: the F test on trials.
+
+    Source: Draper & Smith 1998, Applied Regression Analysis, doi:10.1002/9781118625590, 2.1.
+    """
+    from scipy.special import fdtrc  # noqa: PLC0415  # only some commands analyse
+
+    residuals = sweep.within_rounds(sweep.log_tps - theta[0] - _shape(sweep.clients, theta[1], theta[2]))
+    off = np.bincount(sweep.of_load, residuals) / np.bincount(sweep.of_load)
+    furthest = int(np.argmax(np.abs(off)))
+    p_value = None
+    if compared.degrees:
+        between = degrees - compared.degrees
+        # Trials that repeat exactly leave no noise to blame.
+        within = max(compared.rss / compared.degrees, np.finfo(float).tiny)
+        excess = max(float(np.square(residuals).sum()) - compared.rss, 0.0) / between
+        p_value = float(fdtrc(between, compared.degrees, excess / within))
+    return LackOfFit(
+        p_value=p_value,
+        largest_ratio=math.expm1(off[furthest]),
+        largest_clients=int(sweep.loads[furthest]),
+        reason=None if compared.degrees else NO_NOISE,
+    )
+
+
+def _estimate_usl(sweep: SweepTrials, thetas: Floats, noise: float, misfit: LackOfFit) -> UslFit:
+    """From the best (ln lambda, alpha, beta), the first row of `thetas`, and those all around it."""
+    largest = float(sweep.loads[-1])
+    alpha, beta = thetas[:, 1], thetas[:, 2]
+    peaks = _peak_clients(alpha, beta)
+    bests = np.minimum(peaks, _HORIZON * largest)
+    knees = _knee_clients(alpha, beta, bests, sweep.delta_ratio)
+    most = np.exp(thetas[:, 0] + _shape(bests, alpha, beta))
+
+    def estimate(values: Floats, unit: str) -> Estimate:
+        return sweep.estimate(float(values[0]), float(values.min()), float(values.max()), unit, None)
+
+    return UslFit(
+        lambda_tps=_widen_by_rounds(sweep, thetas[0], noise, estimate(np.exp(thetas[:, 0]), "tps")),
+        alpha=estimate(alpha, "ratio"),
+        beta=estimate(beta, "ratio"),
+        knee=_cut(sweep, estimate(knees, "clients"), largest, "the largest load"),
+        peak=_cut(sweep, estimate(peaks, "clients"), _HORIZON * largest, "twice the largest load"),
+        most_tps=_widen_by_rounds(sweep, thetas[0], noise, estimate(most, "tps")),
+        lack_of_fit=misfit,
+        describes=abs(misfit.largest_ratio) <= sweep.delta_ratio or (misfit.p_value or 0.0) >= 1 - sweep.confidence,
+        largest_clients=int(largest),
+    )
+
+
+def _peak_clients(alpha: Floats, beta: Floats) -> Floats:
+    """Where the law's curve turns down: sqrt((1 - alpha) / beta), at least 1; endless where beta is 0."""
+    idle = np.maximum(1 - alpha, 0.0)
+    result: Floats = np.maximum(1.0, np.sqrt(idle / np.maximum(beta, np.finfo(float).tiny)))
+    return result
+
+
+def _knee_clients(alpha: Floats, beta: Floats, best: Floats, delta_ratio: float) -> Floats:
+    """The smallest N, at least 1, with X(N) >= (1 - delta) X(best): the lesser root of a quadratic."""
+    most = (1 - delta_ratio) * np.exp(_shape(best, alpha, beta))
+    square, slope, rest = most * beta, 1 - most * (alpha - beta), most * (1 - alpha)
+    root = np.sqrt(np.maximum(slope**2 - 4 * square * rest, 0.0))
+    # From alpha = 1 on, one client is the best, and the quadratic may have no positive root.
+    falls = alpha >= 1
+    result: Floats = np.where(falls, 1.0, np.maximum(1.0, 2 * rest / np.where(falls, 1.0, slope + root)))
+    return result
+
+
+def _cut(sweep: SweepTrials, estimate: Estimate, limit: float, where: str) -> Estimate:
+    """Without what lies beyond `limit`."""
+    value, high = estimate.value, estimate.high
+    if value is None or high is None or high <= limit:
+        return estimate
+    if value > limit:
+        return sweep.unknown(estimate.unit, f"by the law it lies beyond {where}, {limit:g}")
+    return msgspec.structs.replace(estimate, high=None, reason=f"it may lie beyond {where}, {limit:g}")
+
+
+def _widen_by_rounds(sweep: SweepTrials, theta: Floats, noise: float, of_curve: Estimate) -> Estimate:
+    """Add to the interval of a TPS how much the level differs between rounds, beyond the trials' own noise.
+
+    Source: Zou & Donner 2008, "Construction of confidence limits about effect measures", Statistics in Medicine 27,
+    doi:10.1002/sim.3095 (MOVER): half-widths of independent parts add in quadrature.
+    """
+    count, value, low, high = sweep.rounds_count, of_curve.value, of_curve.low, of_curve.high
+    if count < 2 or value is None or low is None or high is None:
+        return of_curve
+    per_round = np.bincount(sweep.of_round)
+    levels = np.bincount(sweep.of_round, sweep.log_tps - _shape(sweep.clients, theta[1], theta[2])) / per_round
+    spread = max(float(levels.var(ddof=1)) - noise * float((1 / per_round).mean()), 0.0)
+    of_rounds = _t_quantile(count - 1, (1 + of_curve.confidence) / 2) * math.sqrt(spread / count)
+    return msgspec.structs.replace(
+        of_curve,
+        low=value * math.exp(-math.hypot(math.log(value / low), of_rounds)),
+        high=value * math.exp(math.hypot(math.log(high / value), of_rounds)),
+    )
+
+
+def _t_quantile(degrees: int, probability: float) -> float:
+    from scipy.special import stdtrit  # noqa: PLC0415  # only some commands analyse
+
+    return float(stdtrit(degrees, probability))

@@ -1,0 +1,1 @@
+"""One trial: its steady part, TPS, latency percentiles, charts."""

@@ -1,0 +1,201 @@
+"""One trial by itself: its figures, and what explains them.
+
+What runs trials and asks after each whether another is wanted needs the figures alone, at once; charts, episodes and all
+that is told of a trial are for whoever reports it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from pgdyno.analyse.bottleneck.time_model import measure_time
+from pgdyno.analyse.disk.demand import DiskLimits, join_trial
+from pgdyno.analyse.episodes.causes import find_causes
+from pgdyno.analyse.episodes.detection import Course, describe_episodes, find_trial_episodes
+from pgdyno.analyse.health.checks import assess_health
+from pgdyno.analyse.prediction.predictions import judge_predictions
+from pgdyno.analyse.trial.chart_kind import ChartKind
+from pgdyno.analyse.trial.charts import chart_trial, list_events
+from pgdyno.analyse.trial.latency import PERCENTILES, measure_mean_ms, measure_percentiles
+from pgdyno.analyse.trial.throughput import PgbenchClaim, TrialThroughput, claim_throughput, measure_throughput
+from pgdyno.analyse.types import Percentile, Series, StatementTime, TrialAnalysis
+from pgdyno.plan.plan import PlannedWorkload
+from pgdyno.record.pgbench.output import PgbenchSummary
+from pgdyno.record.samples import os_series as series
+from pgdyno.record.trial_data import TRANSACTION_LOG, TrialData
+from pgdyno.record.types import StudyRecord, TrialStatus, why_missing
+
+
+def analyse_trial(
+    record: StudyRecord, workload: PlannedWorkload, data: TrialData, *, limits: DiskLimits | None = None
+) -> TrialAnalysis:
+    """Analyse one trial under its load.
+
+    Args:
+        record: Of the study.
+        workload: The trial's load.
+        data: What it left.
+        limits: Of the data's disk; None without a card.
+    """
+    throughput = _throughput(workload, data)
+    figures = _make_figures(record, data, throughput)
+    device = record.host.data_disk.block_device
+    charts = chart_trial(data, disk=device)
+    course = _find_course(workload, data, charts)
+    # Variants that alternate have rates and times of their own, and those of the whole trial are nobody's.
+    is_mixed = len(data.record.planned.variants) > 1
+    tps = None if is_mixed else figures.tps
+    is_finished = data.record.status is TrialStatus.FINISHED
+    disk = None if limits is None or not is_finished else join_trial(data, workload, limits, device=device, tps=tps)
+    return msgspec.structs.replace(
+        figures,
+        charts=charts,
+        events=(*list_events(data), *describe_episodes(course.episodes)),
+        statements=tuple(_statements(data.warm_up)),
+        predictions=judge_predictions(
+            data.predictions, data, tps=tps, counts_per_transaction=figures.counts_per_transaction
+        ),
+        time=None if is_mixed else measure_time(data, workload),
+        disk=disk,
+        health=assess_health(record, data, throughput=throughput, disk=disk),
+        episodes=course.episodes,
+        episodes_absent=course.reason,
+        episode_causes=find_causes(data, course.episodes, device=device),
+    )
+
+
+def measure_trial(record: StudyRecord, workload: PlannedWorkload, data: TrialData) -> TrialAnalysis:
+    """The figures of one trial under its load, and nothing of what explains them.
+
+    Args:
+        record: Of the study.
+        workload: The trial's load.
+        data: What it left.
+    """
+    return _make_figures(record, data, _throughput(workload, data))
+
+
+def _make_figures(record: StudyRecord, data: TrialData, throughput: TrialThroughput | None) -> TrialAnalysis:
+    latency = None if throughput is None else throughput.latency
+    start_s = data.load_start_epoch_s
+    from_s = None if throughput is None or start_s is None else throughput.from_epoch_s
+    return TrialAnalysis(
+        record=data.record,
+        tps=None if throughput is None else throughput.tps,
+        latency_mean_ms=None if latency is None else measure_mean_ms(latency),
+        percentiles=_no_percentiles(data, throughput) if latency is None else measure_percentiles(latency),
+        transactions_count=_count(data, "transaction_count"),
+        failed_count=_count(data, "failed_count"),
+        skipped_count=_count(data, "skipped_count"),
+        late_count=_count(data, "above_limit_count"),
+        # A steady part that begins with the first whole second has nothing before it.
+        steady_from_s=None if from_s is None or start_s is None else max(0.0, from_s - start_s),
+        charts={},
+        events=(),
+        counts_per_transaction=_counts_per_transaction(data),
+        shares=_shares(record, data),
+        statements=(),
+        unknown_lines=() if data.pgbench is None else data.pgbench.unknown_lines,
+        gaps=data.gaps,
+        pgbench_tps=None if data.pgbench is None else data.pgbench.tps,
+        doubts=() if throughput is None else throughput.doubts,
+        schedule_lag_ms=None if data.pgbench is None else data.pgbench.schedule_lag_average_ms,
+        cpus_seen_count=None if data.os is None else len(series.list_cpus(data.os)) or None,
+    )
+
+
+def _throughput(workload: PlannedWorkload, data: TrialData) -> TrialThroughput | None:
+    if data.record.status is not TrialStatus.FINISHED:
+        return None
+    claim = PgbenchClaim(
+        clients=workload.clients,
+        is_closed_loop=workload.rate_tps is None,
+        tps=None if data.pgbench is None else data.pgbench.tps,
+        transactions_count=_count(data, "transaction_count"),
+    )
+    return claim_throughput(claim) if data.transactions is None else measure_throughput(data.transactions, claim)
+
+
+def _no_percentiles(data: TrialData, throughput: TrialThroughput | None) -> tuple[Percentile, ...]:
+    reasons = (
+        None if data.record.error is None else data.record.error.fact,
+        None if throughput is None else throughput.reason,
+        why_missing(data.gaps, TRANSACTION_LOG),
+        "no transactions",
+    )
+    reason = next(filter(None, reasons))
+    return tuple(Percentile(name=name, value_ms=None, reason=reason) for name in PERCENTILES)
+
+
+def _count(data: TrialData, field: str) -> int | None:
+    # Where no transaction succeeded, pgbench says that much and no more.
+    if data.pgbench is None or not (data.pgbench.is_complete or data.pgbench.transaction_count == 0):
+        return None
+    count: int | None = getattr(data.pgbench, field)
+    return count
+
+
+def _find_course(workload: PlannedWorkload, data: TrialData, charts: Mapping[ChartKind, Sequence[Series]]) -> Course:
+    if data.record.status is not TrialStatus.FINISHED:
+        return Course(episodes=(), reason="the trial failed")
+    is_mixed = len(data.record.planned.variants) > 1
+    return find_trial_episodes(charts, is_mixed=is_mixed, is_scheduled=workload.rate_tps is not None)
+
+
+def _counts_per_transaction(data: TrialData) -> dict[str, float | None]:
+    count = _count(data, "transaction_count")
+    before, after = data.record.counters_before, data.record.counters_after
+    per_transaction: dict[str, float | None] = {}
+    for name, later in after.items():
+        earlier = before.get(name)
+        has_both = later is not None and earlier is not None and bool(count)
+        per_transaction[name] = (later - earlier) / count if has_both else None  # type: ignore[operator]
+    return per_transaction
+
+
+def _shares(record: StudyRecord, data: TrialData) -> dict[str, float | None]:
+    shares: dict[str, float | None] = {"cache_hit_ratio": _cache_hit_ratio(data)}
+    if data.os is None:
+        return shares
+    disk = record.host.data_disk.block_device
+    observed = {
+        "cpu_busy_ratio": series.cpu_busy(data.os),
+        "cpu_busiest_core_ratio": series.busiest_core(data.os),
+        "cpu_steal_ratio": series.steal(data.os),
+        "load_generator_thread_ratio": series.busiest_thread(data.os),
+    }
+    others = series.cpu_of_others(data.os)
+    # Earlier records do not have it.
+    if others.absent is None:
+        observed["cpu_others_ratio"] = others
+    if disk is not None and disk in series.list_disks(data.os):
+        observed["disk_util_ratio"] = series.disk_series(data.os, disk)["disk_util_ratio"]
+    return {**shares, **{name: data.mean_within_load(line) for name, line in observed.items()}}
+
+
+def _cache_hit_ratio(data: TrialData) -> float | None:
+    grown = []
+    for name in ("blks_hit_pages", "blks_read_pages"):
+        before, after = data.record.counters_before.get(name), data.record.counters_after.get(name)
+        if before is None or after is None:
+            return None
+        grown.append(after - before)
+    total = sum(grown)
+    return grown[0] / total if total else None
+
+
+def _statements(summary: PgbenchSummary | None) -> Iterator[StatementTime]:
+    if summary is None:
+        return
+    sections = [(script.name, script.statements) for script in summary.scripts]
+    for script, statements in sections or [(summary.transaction_type or "", summary.statements)]:
+        for statement in statements:
+            if statement.latency_average_ms is not None:
+                yield StatementTime(
+                    script=script,
+                    statement=statement.text,
+                    latency_ms=statement.latency_average_ms,
+                    failures=statement.failure_count,
+                )

@@ -1,0 +1,173 @@
+"""The series and events of one trial on one time axis: seconds since its measured load began.
+
+Only what was sampled: nothing is smoothed or filled in. Seconds that lie partly outside the load are left out, because
+their rates would be too low.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from pgdyno.analyse.trial.chart_kind import ChartKind
+from pgdyno.analyse.types import Event, Series
+from pgdyno.facts.metrics import find_metric
+from pgdyno.record.samples import os_series as series
+from pgdyno.record.samples import server_series
+from pgdyno.record.samples.os_series import Sampled
+from pgdyno.record.serverlog import Autovacuum, CheckpointComplete, CheckpointStart, Crash, ErrorReport
+from pgdyno.record.trial_data import TrialData
+
+_LATENCIES = (("p50", "p50_us"), ("p95", "p95_us"), ("p99", "p99_us"))
+_CPU_KINDS_SHOWN = ("user", "system", "irq", "softirq", "iowait", "steal")
+
+
+def chart_trial(data: TrialData, *, disk: str | None) -> dict[ChartKind, tuple[Series, ...]]:
+    """All charts of a trial; a chart without any observation is left out.
+
+    Args:
+        data: What the trial left.
+        disk: Kernel name of the device that holds the data; None charts no disk.
+    """
+    charts = {**_load_charts(data), **_os_charts(data, disk), **_server_charts(data)}
+    return {kind: drawn for kind, drawn in charts.items() if drawn}
+
+
+def list_events(data: TrialData) -> tuple[Event, ...]:
+    """Checkpoints, autovacuums, crashes and errors that touch the measured load, by time."""
+    start_s, end_s = data.record.load_start_monotonic_s, data.record.load_end_monotonic_s
+    if start_s is None or end_s is None:
+        return ()
+    events = (
+        event for event in _log_events(data) if (event.until_s or event.t_s) >= 0 and event.t_s <= end_s - start_s
+    )
+    return tuple(sorted(events, key=lambda event: event.t_s))
+
+
+def _load_charts(data: TrialData) -> dict[ChartKind, tuple[Series, ...]]:
+    start_s = data.load_start_epoch_s
+    if data.transactions is None or start_s is None:
+        return {}
+    seconds = data.transactions.series()
+    # A second belongs to the chart when the load ran through all of it; it stands at its middle.
+    t_s = seconds.epoch_s - start_s + 0.5
+    whole = (t_s >= 0.5) & (seconds.epoch_s + 1 <= (data.transactions.last_stamp_us or 0) / 1e6)
+    shown_s = tuple(t_s[whole].tolist())
+
+    def draw(metric: str, label: str, values: np.ndarray) -> Series:
+        return Series(
+            metric=metric, label=label, unit=find_metric(metric).unit, t_s=shown_s, values=_values(values[whole])
+        )
+
+    latencies = (draw(f"latency_{label}_ms", label, getattr(seconds, field) / 1000) for label, field in _LATENCIES)
+    return {
+        ChartKind.TPS: (draw("tps", "TPS", seconds.tps),),
+        ChartKind.LATENCY: (*latencies, draw("latency_max_ms", "max", seconds.max_us / 1000)),
+    }
+
+
+def _os_charts(data: TrialData, disk: str | None) -> dict[ChartKind, tuple[Series, ...]]:
+    samples = data.os
+    if samples is None:
+        return {}
+    shares = {share.label: share for share in series.cpu_shares(samples)}
+    cpu = [shares[kind] for kind in _CPU_KINDS_SHOWN if kind in shares]
+    pressures = [line for resource in ("cpu", "io", "memory") for line in series.pressure(samples, resource)]
+    charts: dict[ChartKind, Iterable[Sampled]] = {
+        ChartKind.CPU: [*cpu, series.busiest_core(samples)],
+        ChartKind.RUN_QUEUE: [series.run_queue(samples), series.blocked(samples)],
+        ChartKind.CPU_QUOTA: [series.cgroup_throttled(samples)],
+        ChartKind.DIRTY_MEMORY: [series.dirty(samples), series.writeback(samples)],
+        ChartKind.PRESSURE: pressures,
+    }
+    if disk is not None and disk in series.list_disks(samples):
+        of_disk = series.disk_series(samples, disk)
+        charts[ChartKind.DISK_IOPS] = _labelled(
+            of_disk, disk_read_iops="reads", disk_write_iops="writes", disk_flush_iops="flushes"
+        )
+        charts[ChartKind.DISK_THROUGHPUT] = _labelled(
+            of_disk, disk_read_bytes_per_s="read", disk_write_bytes_per_s="written"
+        )
+        charts[ChartKind.DISK_LATENCY] = _labelled(
+            of_disk, disk_read_await_ms="read", disk_write_await_ms="write", disk_flush_await_ms="flush"
+        )
+    return {kind: _on_trial_time(data, lines) for kind, lines in charts.items()}
+
+
+def _server_charts(data: TrialData) -> dict[ChartKind, tuple[Series, ...]]:
+    if data.server is None:
+        return {}
+    wal = (server_series.wal_bytes(data.server), server_series.wal_full_page_images(data.server))
+    by_metric = {one.metric: one for one in (*wal, *server_series.written_pages(data.server))}
+    charts: dict[ChartKind, Iterable[Sampled]] = {
+        ChartKind.WAITS: server_series.wait_classes(data.server),
+        ChartKind.WAL: _labelled(by_metric, wal_bytes_per_s="WAL"),
+        ChartKind.FULL_PAGE_IMAGES: _labelled(by_metric, wal_fpi_per_s="full-page images"),
+        ChartKind.BUFFER_WRITES: _labelled(
+            by_metric,
+            checkpointer_written_bytes_per_s="checkpointer",
+            bgwriter_written_bytes_per_s="background writer",
+            backend_written_bytes_per_s="backends and others",
+        ),
+    }
+    return {kind: _on_trial_time(data, lines) for kind, lines in charts.items()}
+
+
+def _labelled(by_metric: dict[str, Sampled], **labels: str) -> Iterator[Sampled]:
+    for metric, label in labels.items():
+        sampled = by_metric[metric]
+        yield Sampled(
+            metric=metric, label=label, monotonic_s=sampled.monotonic_s, values=sampled.values, absent=sampled.absent
+        )
+
+
+def _on_trial_time(data: TrialData, lines: Iterable[Sampled]) -> tuple[Series, ...]:
+    start_s, end_s = data.record.load_start_monotonic_s, data.record.load_end_monotonic_s
+    if start_s is None or end_s is None:
+        return ()
+    drawn = []
+    for line in lines:
+        within = (line.monotonic_s >= start_s) & (line.monotonic_s <= end_s)
+        values = line.values[within]
+        if line.absent is None and np.isfinite(values).any():
+            drawn.append(
+                Series(
+                    metric=line.metric,
+                    label=line.label,
+                    unit=line.unit,
+                    t_s=tuple((line.monotonic_s[within] - start_s).tolist()),
+                    values=_values(values),
+                )
+            )
+    return tuple(drawn)
+
+
+def _values(values: np.ndarray) -> tuple[float | None, ...]:
+    return tuple(None if np.isnan(value) else float(value) for value in values)
+
+
+def _log_events(data: TrialData) -> Iterator[Event]:
+    start_s = data.record.load_start_monotonic_s or 0.0
+    begun: CheckpointStart | None = None
+    for entry in data.log:
+        if entry.origin is None:
+            continue
+        t_s = entry.origin.monotonic_s - start_s
+        match entry:
+            case CheckpointStart():
+                begun = entry
+            case CheckpointComplete():
+                reasons = ", ".join(begun.reasons) if begun is not None else "unknown"
+                text = f"checkpoint ({reasons}): {entry.written_pages} buffers, {entry.distance_kb} kB of WAL"
+                yield Event(kind="checkpoint", t_s=t_s - entry.total_s, until_s=t_s, text=text)
+                begun = None
+            case Autovacuum():
+                text = f"automatic {entry.command} of {entry.table}"
+                yield Event(kind="autovacuum", t_s=t_s - (entry.elapsed_s or 0.0), until_s=t_s, text=text)
+            case Crash() | ErrorReport():
+                yield Event(kind="error", t_s=t_s, until_s=None, text=entry.message)
+    if begun is not None and begun.origin is not None:
+        # It was still under way when the trial ended.
+        text = f"checkpoint ({', '.join(begun.reasons)}), not ended within the trial"
+        yield Event(kind="checkpoint", t_s=begun.origin.monotonic_s - start_s, until_s=None, text=text)

@@ -1,0 +1,54 @@
+"""Latency percentiles: of a trial's steady part, and over trials.
+
+A percentile of one trial has no interval of its own. Latencies in a row depend on each other (one checkpoint slows
+thousands), so the binomial interval for a quantile would be far too narrow. The trial is the unit: its percentile is
+one observation, and the interval comes from several trials.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pgdyno.analyse.estimate import Estimate
+from pgdyno.analyse.trial.throughput import estimate_over_trials
+from pgdyno.analyse.types import Percentile
+from pgdyno.record.transactions.histogram import LatencyHistogram
+
+PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
+"""Name in reports, to quantile."""
+
+
+def measure_percentiles(latency: LatencyHistogram) -> tuple[Percentile, ...]:
+    """The percentiles of one trial, in the order of PERCENTILES; None with the reason where it has too few transactions.
+
+    The maximum is the slowest of the transactions that were logged: under sampling, not the slowest there was.
+    """
+    found = latency.quantiles(PERCENTILES.values())
+    return tuple(
+        Percentile(name=name, value_ms=None if q.value_us is None else q.value_us / 1e3, reason=q.reason)
+        for name, q in zip(PERCENTILES, found, strict=True)
+    )
+
+
+def measure_mean_ms(latency: LatencyHistogram) -> float | None:
+    """The exact mean of one trial; None without transactions."""
+    return None if latency.mean_us is None else latency.mean_us / 1e3
+
+
+def estimate_latencies(
+    percentiles: Sequence[Sequence[Percentile]], means_ms: Sequence[float | None]
+) -> dict[str, Estimate]:
+    """`mean` and every percentile over trials, each a geometric mean of the trials' own.
+
+    A percentile that only some trials have rests on those, and its reason says how many lack it and why.
+
+    Args:
+        percentiles: For each trial, what `measure_percentiles` gave.
+        means_ms: For each trial, what `measure_mean_ms` gave.
+    """
+    estimates = {"mean": estimate_over_trials(means_ms, unit="ms", missing="no transactions")}
+    for name in PERCENTILES:
+        of_trials = [next(p for p in trial if p.name == name) for trial in percentiles]
+        missing = next((p.reason for p in of_trials if p.reason is not None), "no number")
+        estimates[name] = estimate_over_trials([p.value_ms for p in of_trials], unit="ms", missing=missing)
+    return estimates

@@ -1,0 +1,260 @@
+"""TPS of a trial's steady part from the transactions' own time stamps, and whether the trial's numbers fit together.
+
+Four checks, each giving a typed doubt and never a correction: the log holds exactly the transactions pgbench counted,
+both give the same TPS over the whole run, no transaction is faster than an answer can be, and in a closed loop the
+clients are TPS times latency (Little's law). Without a log there is pgbench's own TPS, with a doubt and no latencies.
+
+Only whole seconds count: the first and the last second of a run lie partly outside it. A run that holds too few of them
+has no steady part to find; it counts as a whole, by its exact span.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from pgdyno.analyse.estimate import (
+    Doubt,
+    DoubtKind,
+    Estimate,
+    estimate_geometric_mean,
+    estimate_mean_of_trials,
+)
+from pgdyno.analyse.trial.steady import SteadyPart, find_steady_part
+from pgdyno.record.transactions.histogram import LatencyHistogram
+from pgdyno.record.transactions.log import TransactionSummary
+
+_TOLERANCE_RATIO = 0.01
+# With fewer, what lies outside them is more than half of the run.
+_LEAST_SECONDS = 3
+_SAMPLING_SIGMAS = 3.0
+# Source: our ADR 0006: stale stamps come 0 to 2 us after the beginning; at 3 to 7 us there is next to nothing.
+_STALE_US = 2
+_STALE_RATIO = 0.01
+
+
+class PgbenchClaim(msgspec.Struct, frozen=True, kw_only=True):
+    """What pgbench itself printed of the run, and how it was asked to load."""
+
+    clients: int
+    is_closed_loop: bool
+    """Whether each client starts its next transaction when the last one ends: no `--rate`."""
+    tps: float | None
+    transactions_count: int | None
+
+
+class TrialThroughput(msgspec.Struct, frozen=True, kw_only=True):
+    """TPS of one trial.
+
+    `from_epoch_s` and `until_epoch_s` bound the steady part, in whole seconds since the Unix epoch; `latency` holds its
+    transactions. They are None, with the reason, where the run is too short for one: `tps` and `latency` are then of all of
+    it. `tps` is scaled up by the sampling rate; None when the run holds fewer than two transactions.
+    """
+
+    tps: float | None
+    from_epoch_s: int | None = None
+    until_epoch_s: int | None = None
+    steady: SteadyPart | None = None
+    latency: LatencyHistogram | None = None
+    doubts: tuple[Doubt, ...] = ()
+    reason: str | None = None
+
+
+def measure_throughput(summary: TransactionSummary, claim: PgbenchClaim) -> TrialThroughput:
+    """TPS of the steady part, with the doubts that the checks leave; of a run of two or three seconds, of all of it."""
+    checks = [_check_count(summary, claim), _check_tps(summary, claim)]
+    series = summary.series()
+    first = int(series.epoch_s[0]) + 1 if len(series.epoch_s) else 0
+    tps = series.tps[1:-1]
+    if len(tps) < _LEAST_SECONDS:
+        return _measure_span(summary, checks)
+    steady = find_steady_part(tps)
+    start, stop = first + steady.start, first + steady.stop
+    latency = summary.window(start, stop)
+    mean_tps = float(tps[steady.start : steady.stop].mean())
+    checks.append(check_clock(latency))
+    is_complete = not series.failed_per_s[1:-1].any() and not series.skipped_per_s[1:-1].any()
+    if claim.is_closed_loop and is_complete and latency.mean_us is not None:
+        checks.append(
+            check_littles_law(
+                clients=claim.clients,
+                tps=mean_tps,
+                latency_mean_us=latency.mean_us,
+                seen_count=latency.count,
+                sampling_rate=summary.sampling_rate,
+            )
+        )
+    return TrialThroughput(
+        tps=mean_tps,
+        from_epoch_s=start,
+        until_epoch_s=stop,
+        steady=steady,
+        latency=latency,
+        doubts=_only(checks),
+    )
+
+
+def _measure_span(summary: TransactionSummary, checks: Sequence[Doubt | None]) -> TrialThroughput:
+    """From the end of the first transaction to the end of the last. Little's law is not asked: clients fall idle at both."""
+    tps = _tps_of_span(summary)
+    if tps is None:
+        return TrialThroughput(tps=None, reason="the log holds fewer than two transactions", doubts=_only(checks))
+    latency = summary.latency()
+    return TrialThroughput(
+        tps=tps,
+        latency=latency,
+        doubts=_only([*checks, check_clock(latency)]),
+        reason=f"fewer than {_LEAST_SECONDS} whole seconds: all of the run counts",
+    )
+
+
+def claim_throughput(claim: PgbenchClaim) -> TrialThroughput | None:
+    """What is left of a trial whose transaction log is missing: pgbench's own TPS, of all its seconds; None without one."""
+    if claim.tps is None:
+        return None
+    text = "the transaction log is missing: TPS is pgbench's own over the whole load, latencies are absent"
+    doubt = Doubt(
+        kind=DoubtKind.NO_LOG,
+        observed=0.0,
+        expected=float(claim.transactions_count or 1),
+        tolerance_ratio=0.0,
+        text=text,
+    )
+    return TrialThroughput(tps=claim.tps, doubts=(doubt,))
+
+
+def check_clock(latency: LatencyHistogram) -> Doubt | None:
+    """At most 1 % of the transactions took 0 to 2 us, which no round trip through a socket can.
+
+    Only a transaction whose last stamp fell right behind its first shows itself so; one with several statements loses
+    the time of the last of them, which nothing tells.
+
+    Source: PostgreSQL, pgbench.c, advanceConnectionState: the clock is read once a call, and the call goes on to the
+    end of the transaction when the answer is there already.
+    """
+    if not latency.count:
+        return None
+    stale_ratio = latency.count_at_most(_STALE_US) / latency.count
+    if stale_ratio <= _STALE_RATIO:
+        return None
+    text = (
+        f"pgbench timed {stale_ratio * 100:.0f} % of the transactions as 0 to {_STALE_US} us: it reads its clock before the "
+        "answer comes when the answer is quick; means and low percentiles are too low, TPS is right"
+    )
+    return Doubt(
+        kind=DoubtKind.STALE_CLOCK, observed=stale_ratio, expected=_STALE_RATIO, tolerance_ratio=0.0, text=text
+    )
+
+
+def check_littles_law(
+    *, clients: int, tps: float, latency_mean_us: float, seen_count: int, sampling_rate: float
+) -> Doubt | None:
+    """In a closed loop every client is always inside a transaction: clients = TPS x latency, within 1 %.
+
+    Not to be asked where transactions failed, whose time the log does not tell, nor in an open loop. A sampled log
+    adds its own noise to the tolerance.
+
+    Args:
+        clients: pgbench's `--client`.
+        tps: Of the steady part.
+        latency_mean_us: Of the same transactions.
+        seen_count: How many of them were logged.
+        sampling_rate: Which share was logged.
+
+    Source: Little 1961, "A proof for the queuing formula L = lambda W", Operations Research 9,
+    doi:10.1287/opre.9.3.383.
+    """
+    busy = tps * latency_mean_us / 1e6
+    tolerance = _TOLERANCE_RATIO + _sampling_noise(seen_count, sampling_rate)
+    if abs(busy / clients - 1) <= tolerance:
+        return None
+    if busy < clients:
+        text = (
+            f"{(1 - busy / clients) * 100:.1f} % of the clients' time belongs to no transaction: pgbench was busy or "
+            "waited for a CPU between transactions, or read its clock before an answer came"
+        )
+    else:
+        text = f"the log holds {(busy / clients - 1) * 100:.1f} % more time than the clients had: a clock or a count is wrong"
+    return Doubt(
+        kind=DoubtKind.LITTLES_LAW, observed=busy, expected=float(clients), tolerance_ratio=tolerance, text=text
+    )
+
+
+def estimate_tps(trials: Sequence[float | None]) -> Estimate:
+    """TPS over trials, as a geometric mean; trials without a number are left out, and named in the reason."""
+    return estimate_over_trials(trials, unit="tps")
+
+
+def estimate_over_trials(trials: Sequence[float | None], *, unit: str, missing: str = "no number") -> Estimate:
+    """A geometric mean over the trials that have a number; an arithmetic one where a number is 0.
+
+    Args:
+        trials: One value for each trial, None where it has none.
+        unit: Their unit.
+        missing: What those without one lack, for the reason.
+    """
+    known = [value for value in trials if value is not None]
+    reasons = []
+    if len(known) < len(trials):
+        reasons.append(f"{len(trials) - len(known)} of {len(trials)} trials: {missing}")
+    if all(known):
+        estimate = estimate_geometric_mean(known, unit=unit)
+    else:
+        estimate = estimate_mean_of_trials(known, unit=unit)
+        reasons.append("a trial has 0, which has no geometric mean: this is the arithmetic one")
+    reasons += filter(None, [estimate.reason])
+    return msgspec.structs.replace(estimate, reason="; ".join(reasons) or None)
+
+
+def _check_count(summary: TransactionSummary, claim: PgbenchClaim) -> Doubt | None:
+    """An unsampled log must hold every transaction."""
+    expected = claim.transactions_count
+    if summary.sampling_rate < 1 or not expected or summary.ok_count == expected:
+        return None
+    damage = summary.malformed_lines_count + summary.cut_lines_count
+    text = f"the log holds {summary.ok_count} transactions, pgbench counted {expected}; {damage} lines were unreadable"
+    return Doubt(
+        kind=DoubtKind.COUNT_MISMATCH,
+        observed=float(summary.ok_count),
+        expected=float(expected),
+        tolerance_ratio=0.0,
+        text=text,
+    )
+
+
+def _check_tps(summary: TransactionSummary, claim: PgbenchClaim) -> Doubt | None:
+    """Both clocks give the same TPS, but for the transactions under way at either end, and for sampling."""
+    seen = _tps_of_span(summary)
+    if seen is None or summary.span_s is None or not claim.tps:
+        return None
+    mean_us = summary.latency().mean_us or 0.0
+    ends = 2 * mean_us / 1e6 / summary.span_s
+    tolerance = _TOLERANCE_RATIO + ends + _sampling_noise(summary.ok_count, summary.sampling_rate)
+    if abs(seen / claim.tps - 1) <= tolerance:
+        return None
+    text = f"the log's time stamps give {seen:.6g} TPS, pgbench reported {claim.tps:.6g}"
+    return Doubt(kind=DoubtKind.TPS_MISMATCH, observed=seen, expected=claim.tps, tolerance_ratio=tolerance, text=text)
+
+
+def _tps_of_span(summary: TransactionSummary) -> float | None:
+    """The first transaction ends where the span begins, and is not counted."""
+    if summary.span_s is None or summary.ok_count < 2:
+        return None
+    return (summary.ok_count - 1) / summary.sampling_rate / summary.span_s
+
+
+def _sampling_noise(seen_count: int, sampling_rate: float) -> float:
+    """Three standard errors of a total scaled up from a sample, relative; its values' own spread taken as their mean.
+
+    Source: Horvitz-Thompson estimator under Bernoulli sampling: relative variance (1-p)/n (1 + cv^2), with cv = 1.
+    """
+    if not seen_count:
+        return math.inf
+    return _SAMPLING_SIGMAS * float(np.sqrt(2 * (1 - sampling_rate) / seen_count))
+
+
+def _only(checks: Sequence[Doubt | None]) -> tuple[Doubt, ...]:
+    return tuple(doubt for doubt in checks if doubt is not None)

@@ -1,0 +1,131 @@
+"""Steers one switchback block while it runs: the pilot, then rounds of the undecided variants, until all is decided.
+
+Ctrl-C ends a block after the round under way, once there is a round to keep: see `stop`.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from pgdyno.analyse.comparison.pilot import PILOT_SLICE_S, PILOT_SLICES, choose_from_slices
+from pgdyno.analyse.comparison.rounds import rounds_of_slices
+from pgdyno.conduct.progress_line import describe_progress
+from pgdyno.conduct.sequential import SequentialComparison
+from pgdyno.plan.experiment import Experiment, draw_orders
+from pgdyno.plan.plan import PlannedTrial
+from pgdyno.record.transactions.slices import Slice, SliceLoad, SlicePhase, SliceReader
+from pgdyno.record.trial_data import TRANSACTIONS_DIR
+from pgdyno.run.host.clock import wall_clock_offset_s
+from pgdyno.run.switchback import SliceRound
+
+
+class BlockSchedule:
+    """Implements `run.switchback.Steering` for one block.
+
+    What it sees while the load runs only says when to stop; the verdict is drawn anew from the finished record.
+
+    Args:
+        experiment: What is compared.
+        trial: The block.
+        referee: What was seen before it.
+        without: Variants that are left out, of which nothing is said.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        trial: PlannedTrial,
+        referee: SequentialComparison,
+        *,
+        without: Collection[str] = (),
+    ) -> None:
+        self._trial = trial
+        self._reference = experiment.reference.name
+        self._referee = referee
+        self._gone = without
+        self._draw = random.Random(trial.seed)  # noqa: S311 - an order that can be drawn again, not a secret
+        self._lock = threading.Lock()
+        self._slice_s = referee.find_slice_s(trial.workload)
+        self._variants = referee.undecided(trial.workload)
+        self._orders: list[list[str]] = []
+        self._reader: SliceReader | None = None
+        self._loads: list[SliceLoad] = []
+        self._has_round = False
+        self._asked: tuple[str, ...] = (self._reference,)
+        self._asked_after = 0
+        self.is_stopped = False
+        """Whether Ctrl-C has ended it before its time."""
+        self.news = ""
+        """How things stand, in words."""
+
+    def stop(self) -> bool:
+        """End after the round under way; False where nothing would be kept by that, or when it was asked for before."""
+        if self.is_stopped or not self._has_round:
+            return False
+        self.is_stopped = True
+        return True
+
+    def next_round(self, slices: Sequence[Slice]) -> SliceRound | None:
+        """What to run next; None when everything is decided, or to be stopped. From the switching thread."""
+        # This is asked between rounds only.
+        self._has_round = bool(slices) and slices[-1].phase is SlicePhase.ROUND
+        with self._lock:
+            if self.is_stopped or not self._variants:
+                return None
+            asked = self._draw_round()
+        self._asked, self._asked_after = asked.variants, len(slices)
+        return asked
+
+    def variant_at(self, slices: Sequence[Slice], at_s: float) -> str:
+        """The variant that was in force at a time, on the monotonic clock; after the last slice, the one under way then.
+
+        Args:
+            slices: All that have ended, when the block failed.
+            at_s: When.
+        """
+        for one in slices:
+            if at_s <= one.end_monotonic_s:
+                return one.variant
+        under_way = len(slices) - self._asked_after
+        return self._asked[under_way] if 0 <= under_way < len(self._asked) else self._reference
+
+    def review(self, folder: Path, slices: Sequence[Slice], tps: float | None) -> None:
+        """Look at what has come, and decide. From the main thread."""
+        del tps
+        if self._reader is None:
+            self._reader = SliceReader(folder / TRANSACTIONS_DIR, clock_offset_s=wall_clock_offset_s())
+        self._loads.extend(self._reader.take(slices))
+        known = slices[: len(self._loads)]
+        if self._slice_s is None:
+            self._choose_slice(known)
+            return
+        # The last round may still lack a slice; the sampling rate is in all variants alike and does not matter here.
+        rounds = rounds_of_slices(known, self._loads, trial=self._trial.number, sampling_rate=1.0)[:-1]
+        if not rounds:
+            return
+        workload = self._trial.workload
+        self.news = describe_progress(self._referee.compare_workload(workload, rounds), without=self._gone)
+        undecided = self._referee.undecided(workload, rounds)
+        with self._lock:
+            variants = tuple(variant for variant in self._variants if variant in undecided)
+            if variants != self._variants:
+                self._variants, self._orders = variants, []
+
+    def _draw_round(self) -> SliceRound:
+        if self._slice_s is None:
+            return SliceRound(phase=SlicePhase.PILOT, variants=(self._reference,) * 3, slice_s=PILOT_SLICE_S)
+        if not self._orders:
+            self._orders = draw_orders([self._reference, self._reference, *self._variants], self._draw)
+        return SliceRound(phase=SlicePhase.ROUND, variants=tuple(self._orders.pop()), slice_s=self._slice_s)
+
+    def _choose_slice(self, known: Sequence[Slice]) -> None:
+        self.news = f"pilot, {len(known)} of {PILOT_SLICES} slices"
+        choice = choose_from_slices(known, self._loads)
+        if choice is None:
+            return
+        with self._lock:
+            self._slice_s = choice.slice_s
+        self.news = f"slices of {choice.slice_s:g} s: {choice.reason}"

@@ -1,0 +1,106 @@
+"""How TPS follows the number of clients under the settings that won: the sweep that ends a bench.
+
+It is a record of its own within the study's, so that it is planned, run, resumed and read as any sweep is. Its settings
+are chosen when it begins, by what was proven then, and stay: a resumed one goes on under the same.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from pgdyno.analyse.comparison.answers import Comparison
+from pgdyno.analyse.comparison.derived_gain import turn
+from pgdyno.analyse.comparison.verdict import VerdictKind
+from pgdyno.conduct.experiment import run_experiment
+from pgdyno.conduct.finished import are_own_trials_finished
+from pgdyno.conduct.sequential import SequentialComparison
+from pgdyno.conduct.ui import Ui
+from pgdyno.plan.experiment import reference_server
+from pgdyno.plan.pin import format_pinned
+from pgdyno.plan.plan import Choice, Machine
+from pgdyno.plan.scaling import make_scaling_study, plan_sweep
+from pgdyno.record.store import RecordStore
+from pgdyno.record.tuned import STOCK
+from pgdyno.record.types import StudyRecord
+from pgdyno.run.cluster.home import Home
+from pgdyno.run.cluster.installation import find_installation
+from pgdyno.run.host.clock import local_now
+
+
+class Winner(msgspec.Struct, frozen=True, kw_only=True):
+    """The variant whose settings the sweep runs under; no name where nothing was compared."""
+
+    name: str | None
+    reason: str
+
+
+def run_scaling(store: RecordStore, *, machine: Machine, home: Home, ui: Ui) -> None:
+    """Run the sweep that follows a study, or what is left of it."""
+    if not store.scaling.exists:
+        _begin(store, machine=machine, home=home, ui=ui)
+    elif are_own_trials_finished(store.scaling):
+        return
+    record = store.scaling.read_record()
+    assert record.plan.experiment is not None  # noqa: S101 - it is a sweep
+    run_experiment(store.scaling, record, record.plan.experiment, home=home, ui=ui)
+
+
+def choose_winner(comparison: Comparison) -> Winner:
+    """The variant that is proven to be faster than stock on a workload, of several the fastest; else stock.
+
+    Where no variant is called stock, the reference stands for it.
+    """
+    asked = {q.variant: q.verdict for q in comparison.questions if q.metric == comparison.primary}
+    base = comparison.reference
+    if STOCK in asked:
+        # Layers are taken out of a derived set, which then is the reference.
+        asked, base = {comparison.reference: turn(asked[STOCK])}, STOCK
+    faster = {
+        variant: verdict.effect_ratio or 0.0 for variant, verdict in asked.items() if verdict.kind is VerdictKind.FASTER
+    }
+    if not faster:
+        return Winner(name=base, reason=f"nothing is proven to be faster on {comparison.workload}")
+    best = max(faster, key=lambda variant: faster[variant])
+    return Winner(name=best, reason=f"proven to be faster than {base} on {comparison.workload}")
+
+
+def _begin(store: RecordStore, *, machine: Machine, home: Home, ui: Ui) -> None:
+    record = store.read_record()
+    winner = _find_winner(store, record)
+    variant = next((each for each in record.study.variant if each.title == winner.name), None)
+    places = {name: str((store.path / place).absolute()) for name, place in store.name_scripts(record.plan).items()}
+    study = make_scaling_study(record.study, record.plan, scripts=places, variant=variant)
+    installation = find_installation(reference_server(study), user=home.user, software_dir=home.software)
+    machine = msgspec.structs.replace(machine, version_major=installation.facts.major)
+    plan = plan_sweep(study, record.plan, machine)
+    if winner.name is not None:
+        chosen = Choice(name="settings", value=winner.name, reason=winner.reason)
+        plan = msgspec.structs.replace(plan, choices=(chosen, *plan.choices))
+    following = msgspec.structs.replace(
+        record,
+        name="clients",
+        started_at=local_now().isoformat(timespec="seconds"),
+        study=study,
+        plan=plan,
+        server=installation.facts,
+        dataset=None,
+        refused_variants={},
+        tuned=None,
+        wants_card=False,
+    )
+    store.scaling.remove_half()
+    store.scaling.create(following, study_toml=format_pinned(study, plan, scripts=places))
+    loads = study.sweep[0].levels
+    why = "" if winner.name is None else f", {winner.name} settings: {winner.reason}"
+    line = f"how it scales: {loads[0]} to {loads[-1]} clients on {study.workload[0].name}{why}"
+    # What the comparison left of its time is no part of what is still to be done.
+    ui.announce((line,), total_s=plan.predicted_s)
+
+
+def _find_winner(store: RecordStore, record: StudyRecord) -> Winner:
+    workload, experiment = record.study.find_scaled(), record.plan.experiment
+    if experiment is None or workload is None:
+        return Winner(name=None, reason="nothing was compared")
+    referee = SequentialComparison(record, experiment)
+    referee.take_finished(store)
+    return choose_winner(referee.compare_workload(workload.name))

@@ -1,0 +1,89 @@
+"""Measures a disk card step by step, for `pgdyno disk` and for a study whose disk has no card of today."""
+
+from __future__ import annotations
+
+import datetime as dt
+import platform
+from pathlib import Path
+
+import msgspec
+
+from pgdyno import __version__
+from pgdyno.conduct.ui import Ui
+from pgdyno.plan.disk import DiskPlan
+from pgdyno.record.device.disk_card import CardMachine, DiskCard
+from pgdyno.record.machine.tunables import Tunables
+from pgdyno.run.cluster.installation import read_server_facts
+from pgdyno.run.device.disk_bench import DiskTools, measure_disk
+from pgdyno.run.host.clock import monotonic_s
+from pgdyno.run.host.tunables import read_sysctls
+
+_BOOT_ID = "kernel.random.boot_id"
+
+
+class DiskJobs(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be measured of a path, on the machine as it is."""
+
+    path: Path
+    machine: Tunables
+    plan: DiskPlan
+
+
+def take_card(jobs: DiskJobs, tools: DiskTools, *, ui: Ui, now: dt.datetime, title: str = "") -> DiskCard:
+    """Measure a path.
+
+    Args:
+        jobs: What is to be measured.
+        tools: With what.
+        ui: Told of each step.
+        now: When it begins.
+        title: What the title of each step begins with.
+
+    Raises:
+        HostError: The folder cannot be used.
+        StepFailedError: The file cannot be laid out.
+    """
+    began_s = monotonic_s()
+    steps = _Steps(ui, title)
+    seen = measure_disk(jobs.path, jobs.plan, tools, on_step=steps.begin, on_activity=ui.show_activity)
+    steps.end()
+    host = jobs.machine.host
+    return DiskCard(
+        pgdyno_version=__version__,
+        made_at=now,
+        name=str(jobs.path),
+        path=str(jobs.path),
+        machine=CardMachine(
+            hostname=platform.node(),
+            cpu_model=host.cpu_model,
+            cpu_count=host.cpu_count,
+            memory_bytes=host.memory_bytes,
+            kernel=host.kernel,
+            boot_id=read_sysctls([_BOOT_ID]).get(_BOOT_ID),
+        ),
+        look=jobs.machine.disk,
+        took_s=monotonic_s() - began_s,
+        **{**msgspec.structs.asdict(seen), "tools": {**seen.tools, **_name_server(tools)}},
+    )
+
+
+def _name_server(tools: DiskTools) -> dict[str, str]:
+    return {} if tools.bindir is None else {"PostgreSQL": read_server_facts(tools.bindir).version.split()[0]}
+
+
+class _Steps:
+    """Steps that end when the next one begins."""
+
+    def __init__(self, ui: Ui, title: str) -> None:
+        self._ui, self._title = ui, title
+        self._is_open = False
+
+    def begin(self, title: str, predicted_s: float) -> None:
+        self.end()
+        self._ui.begin_step(f"{self._title}{title}", predicted_s=predicted_s)
+        self._is_open = True
+
+    def end(self) -> None:
+        if self._is_open:
+            self._ui.end_step("")
+        self._is_open = False

@@ -1,0 +1,114 @@
+"""A comparison, run until it knows: try the variants, load, then trials until every question is decided or time is spent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from pgdyno.conduct.runner import TrialRunner, refuse_variants
+from pgdyno.conduct.sequential import SequentialComparison
+from pgdyno.conduct.steps import make_stage
+from pgdyno.conduct.ui import Ui
+from pgdyno.errors import SpecError
+from pgdyno.plan.experiment import Experiment, Variant, count_starts
+from pgdyno.plan.plan import try_variants_s
+from pgdyno.record.store import RecordStore
+from pgdyno.record.types import ErrorFact, StudyRecord
+from pgdyno.run.change.sysctl import check_sysctls
+from pgdyno.run.cluster.home import Home
+from pgdyno.run.cluster.installation import find_installation
+from pgdyno.run.cluster.trial_settings import VariantServer, try_variants
+from pgdyno.run.trial import TrialStage
+
+
+def run_experiment(store: RecordStore, record: StudyRecord, experiment: Experiment, *, home: Home, ui: Ui) -> None:
+    """Run the trials of a comparison that are still of use."""
+    scripts = store.keep_scripts(record.plan)
+    servers = {
+        variant.name: VariantServer(
+            variant=variant, installation=find_installation(variant.server, user=home.user, software_dir=home.software)
+        )
+        for variant in experiment.variants
+    }
+    record = _try_variants(store, record, experiment, servers, home=home, ui=ui)
+    stages = _make_stages(store, record, experiment, servers, scripts=scripts, home=home, ui=ui)
+    if record.dataset is None:
+        record = msgspec.structs.replace(record, dataset=stages[experiment.reference.name].template.dataset)
+        store.write_record(record)
+    referee = SequentialComparison(record, experiment)
+    referee.take_finished(store)
+    TrialRunner(store=store, record=record, experiment=experiment, stages=stages, referee=referee, ui=ui).run()
+
+
+def _try_variants(
+    store: RecordStore,
+    record: StudyRecord,
+    experiment: Experiment,
+    servers: Mapping[str, VariantServer],
+    *,
+    home: Home,
+    ui: Ui,
+) -> StudyRecord:
+    for variant in experiment.variants:
+        check_sysctls(variant.sysctl)
+    ui.begin_step("try the variants", predicted_s=try_variants_s(count_starts(experiment.variants)))
+    refused = try_variants(home, list(servers.values()), on_activity=ui.show_activity)
+    ui.end_step("all start" if not refused else f"{len(refused)} of {len(servers)} do not start")
+    for name, error in refused.items():
+        ui.say(f"{name}: {error.fact}: {error.detail}")
+    reference = experiment.reference.name
+    if reference in refused:
+        error = refused[reference]
+        raise SpecError(f"the reference {reference} does not start", detail=error.detail, hint=error.hint)
+    if len(refused) == len(experiment.variants) - 1:
+        raise SpecError(
+            "only the reference starts: there is nothing to compare",
+            detail=_join(refused),
+            hint="mend what their servers complain of",
+        )
+    # A resumed study tries again what did not start, or was given up: its reason may be gone.
+    return refuse_variants(store, msgspec.structs.replace(record, refused_variants={}), refused)
+
+
+def _join(errors: Mapping[str, ErrorFact]) -> str:
+    return "\n".join(f"{name}: {error.detail or error.fact}" for name, error in errors.items())
+
+
+def _make_stages(
+    store: RecordStore,
+    record: StudyRecord,
+    experiment: Experiment,
+    servers: Mapping[str, VariantServer],
+    *,
+    scripts: Mapping[str, Path],
+    home: Home,
+    ui: Ui,
+) -> dict[str, TrialStage]:
+    """A stage for each variant; those of one PostgreSQL and scale share their data."""
+    stages: dict[str, TrialStage] = {}
+    for variant in experiment.variants:
+        if variant.name in record.refused_variants:
+            continue
+        other = next((s for n, s in stages.items() if _shares_data(experiment.find_variant(n), variant)), None)
+        if other is not None:
+            stages[variant.name] = msgspec.structs.replace(other, settings=variant.server.settings)
+            continue
+        stages[variant.name] = make_stage(
+            record,
+            scale=variant.scale or record.plan.scale,
+            settings=variant.server.settings,
+            scripts=scripts,
+            output_dir=store.init_dir if not stages else store.init_dir / str(len(stages)),
+            home=home,
+            installation=servers[variant.name].installation,
+            ui=ui,
+        )
+    return stages
+
+
+def _shares_data(one: Variant, other: Variant) -> bool:
+    return one.scale == other.scale and msgspec.structs.replace(one.server, settings={}) == msgspec.structs.replace(
+        other.server, settings={}
+    )

@@ -1,0 +1,32 @@
+"""Whether anything is left to measure of a record: trials that a resumed study would still run."""
+
+from __future__ import annotations
+
+from pgdyno.conduct.search import Searcher
+from pgdyno.conduct.sequential import SequentialComparison
+from pgdyno.record.store import RecordStore
+
+
+def is_finished(store: RecordStore) -> bool:
+    """Whether nothing is left of a record, nor of the sweep over clients that follows it."""
+    if not are_own_trials_finished(store):
+        return False
+    return store.read_record().study.scaling is None or (
+        store.scaling.exists and are_own_trials_finished(store.scaling)
+    )
+
+
+def are_own_trials_finished(store: RecordStore) -> bool:
+    """Whether none of a record's planned trials is wanted any more."""
+    record = store.read_record()
+    if len(store.finished_numbers()) == len(record.plan.trials):
+        return True
+    if record.plan.search is not None:
+        searcher = Searcher(record, record.plan.search)
+        searcher.take_finished(store)
+        return searcher.is_settled
+    if record.plan.experiment is None:
+        return False
+    referee = SequentialComparison(record, record.plan.experiment)
+    referee.take_finished(store)
+    return referee.is_settled

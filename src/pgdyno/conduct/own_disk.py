@@ -1,0 +1,104 @@
+"""The card of the disk that a study's data lie on: the home's of the last day, else a quick one measured now.
+
+A whole card of today is better than a quick one; without fio, one of flushes alone is as much as could be measured again.
+
+A study never fails for want of a card: what it needs the card for is then left out of its report, with the reason.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import msgspec
+
+from pgdyno.conduct.disk_card import DiskJobs, take_card
+from pgdyno.conduct.ui import Ui
+from pgdyno.errors import HostError, PgdynoError
+from pgdyno.plan.disk import FLUSH_TESTS, make_disk_plan
+from pgdyno.record.device.disk_card import CardScope, DiskCard, declare, find_kept_card, keep_card, write_card
+from pgdyno.record.store import RecordStore
+from pgdyno.run.cluster.home import Home
+from pgdyno.run.cluster.installation import Installation
+from pgdyno.run.device.disk_bench import DiskTools
+from pgdyno.run.device.fio import find_fio
+from pgdyno.run.host.clock import local_now
+from pgdyno.run.host.tunables import find_room_bytes, read_tunables
+from pgdyno.spec.host import HostSpec
+
+# What others do to a cloud's disk, and its tokens, change from day to day.
+_FRESH = dt.timedelta(days=1)
+# Of each of pg_test_fsync's tests, where there is no fio to tell what a flush takes.
+_FLUSH_TEST_S = 1.0
+
+
+class OwnDisk(msgspec.Struct, frozen=True, kw_only=True):
+    """How a study gets the card of its disk."""
+
+    kept: DiskCard | None
+    """That the home keeps, fresh enough; or measured now."""
+    jobs: DiskJobs
+    tools: DiskTools
+    missing: str
+    """Why not all of it can be measured; empty where it can."""
+    is_done: bool = False
+    """Whether nothing more is to be measured or said of it."""
+
+    @property
+    def expected_s(self) -> float:
+        """Seconds that measuring it takes."""
+        return 0.0 if self.is_done or self.kept is not None else self.jobs.plan.expected_s
+
+
+def plan_own_disk(home: Home, installation: Installation) -> OwnDisk:
+    """Look for a card of the home's disk, and plan one for where there is none."""
+    machine = read_tunables(home.root)
+    fio, missing = None, ""
+    try:
+        fio = find_fio()
+    except HostError as error:
+        missing = f"{error.fact}; {error.hint}"
+    plan = make_disk_plan(
+        is_quick=True,
+        free_bytes=find_room_bytes(machine),
+        seed=int(local_now().timestamp()),
+        wants_fio=fio is not None,
+    )
+    if fio is None:
+        seconds = plan.expected_s + FLUSH_TESTS * _FLUSH_TEST_S
+        plan = msgspec.structs.replace(plan, flush_test_s=_FLUSH_TEST_S, expected_s=seconds)
+    kept = find_kept_card([home.root], machine.disk, now=local_now(), max_age=_FRESH)
+    # Whoever has got fio meanwhile gets more than flushes.
+    is_enough = kept is not None and (fio is None or kept[0].scope > CardScope.FLUSHES)
+    return OwnDisk(
+        kept=kept[0] if kept is not None and is_enough else None,
+        jobs=DiskJobs(path=home.root, machine=machine, plan=plan),
+        tools=DiskTools(fio=fio, bindir=installation.bindir),
+        missing=missing,
+    )
+
+
+def own_disk_step(disk: OwnDisk, *, host: HostSpec | None, store: RecordStore, home: Home, ui: Ui) -> None:
+    """Put the card into the record, with what a study declares."""
+    card = (disk if disk.is_done else measure_own_disk(disk, home=home, ui=ui)).kept
+    if card is not None:
+        write_card(declare(card, host, 0), store.card_path)
+
+
+def measure_own_disk(disk: OwnDisk, *, home: Home, ui: Ui) -> OwnDisk:
+    """With the home's card, or one that is measured now and kept in the home; without one where that fails, which is said."""
+    done = msgspec.structs.replace(disk, is_done=True)
+    if disk.kept is not None:
+        only = f", of flushes alone ({disk.missing})" if disk.kept.scope is CardScope.FLUSHES else ""
+        when = f"{disk.kept.made_at:%Y-%m-%d %H:%M}{only}"
+        ui.say(f"what this disk can do was measured at {when}; `pgdyno disk` does it anew")
+        return done
+    if disk.missing:
+        ui.say(f"{disk.missing}: of this disk only its flushes are measured")
+    try:
+        card = take_card(disk.jobs, disk.tools, ui=ui, now=local_now())
+        if card.runs or card.flush_tests:
+            keep_card(card, home.root)
+    except PgdynoError as error:
+        ui.say(f"what this disk can do is not measured: {error.reason}")
+        return done
+    return msgspec.structs.replace(done, kept=card)

@@ -1,0 +1,82 @@
+"""How far a record has come: it is being measured, was broken off, or has ended as it was to. Nothing of it is analysed."""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from pgdyno.record.store import JSON_FILE, RecordStore
+
+
+class Stage(enum.Enum):
+    """How far a record has come."""
+
+    BEING_MEASURED = "being measured"
+    UNFINISHED = "unfinished"
+    ENDED = "ended"
+    """As it was to: all trials are run, all questions settled, or its time was over."""
+
+
+class RecordProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a record has come, and by how many trials, those of the sweep that follows it among them."""
+
+    stage: Stage
+    finished_count: int
+    planned_count: int
+    is_adaptive: bool
+    """Whether fewer than the planned trials may do."""
+
+    @property
+    def counted(self) -> str:
+        """`12 of at most 72 trials are finished`."""
+        most = "at most " if self.is_adaptive else ""
+        return f"{self.finished_count} of {most}{self.planned_count} trials are finished"
+
+    def describe(self, path: object) -> str:
+        """What is to be known of a record that has not ended; empty of one that has."""
+        if self.stage is Stage.ENDED:
+            return ""
+        goes_on = "" if self.stage is Stage.BEING_MEASURED else f"; `pgdyno resume {path}` goes on"
+        return f"{self.stage.value}: {self.counted}{goes_on}"
+
+
+def read_progress(store: RecordStore) -> RecordProgress:
+    """Look how far a record has come.
+
+    Raises:
+        SpecError: It cannot be read.
+    """
+    record = store.read_record()
+    finished_count, planned_count = count_trials(store)
+    is_adaptive = record.plan.experiment is not None or record.plan.search is not None or store.scaling.exists
+    has_all = finished_count == planned_count and (record.study.scaling is None or store.scaling.exists)
+    # Records of before `is_ended` do not say whether fewer trials were to do; those that ended have a report.
+    has_ended = is_adaptive and (store.path / JSON_FILE).exists() if record.is_ended is None else record.is_ended
+    stage = Stage.ENDED if has_all or has_ended else Stage.UNFINISHED
+    return RecordProgress(
+        stage=Stage.BEING_MEASURED if store.is_locked else stage,
+        finished_count=finished_count,
+        planned_count=planned_count,
+        is_adaptive=is_adaptive,
+    )
+
+
+def count_trials(store: RecordStore) -> tuple[int, int]:
+    """How many trials of a record are finished and how many planned, with those of the sweep that follows once it has begun."""
+    parts = [part for part in (store, store.scaling) if part.exists]
+    return (
+        sum(len(part.finished_numbers()) for part in parts),
+        sum(len(part.read_record().plan.trials) for part in parts),
+    )
+
+
+def note_end(store: RecordStore, *, is_ended: bool) -> None:
+    """Note in a record and in the sweep that follows it whether they ran to their end.
+
+    Raises:
+        StepFailedError: It cannot be written.
+    """
+    for part in (store, store.scaling):
+        if part.exists:
+            part.write_record(msgspec.structs.replace(part.read_record(), is_ended=is_ended))

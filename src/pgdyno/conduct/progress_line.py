@@ -1,0 +1,51 @@
+"""How a comparison stands, in a line that a person reads while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from pgdyno.analyse.comparison.answers import Comparison
+from pgdyno.analyse.comparison.verdict import Verdict
+
+_LONGEST_NAME = 32
+# More than so many do not fit into a line.
+_MOST_TOLD = 4
+
+
+def describe_progress(comparison: Comparison, *, without: Collection[str] = ()) -> str:
+    """How every variant stands in the metric that decides; of many variants only how many are undecided.
+
+    Args:
+        comparison: Of one workload.
+        without: Variants of which nothing more is to be said.
+    """
+    asked = [q for q in comparison.questions if q.metric == comparison.primary and q.variant not in without]
+    if len(asked) > _MOST_TOLD:
+        undecided = sum(not question.verdict.is_decided for question in asked)
+        return f"{undecided} of {len(asked)} variants undecided after {comparison.rounds} rounds"
+    return "; ".join(
+        f"{shorten(each.variant)} {each.verdict.kind.value} {_show_interval(each.verdict)}" for each in asked
+    )
+
+
+def describe_loads(undecided_count: int, loads_count: int) -> str:
+    """How a sweep over clients stands: loads that another round repeats, with the best one to compare them with."""
+    if not undecided_count:
+        return "every load has its status"
+    return f"{undecided_count} of {loads_count} loads run again"
+
+
+def shorten(name: str, length: int = _LONGEST_NAME) -> str:
+    """A name without its middle, where it is long: names made of settings differ at either end."""
+    if len(name) <= length:
+        return name
+    head = (length - 1) // 2
+    return f"{name[:head]}…{name[head + 1 - length :]}"
+
+
+def _show_interval(verdict: Verdict) -> str:
+    pairs = f"{verdict.n} {'pair' if verdict.n == 1 else 'pairs'}"
+    if verdict.effect_ratio is None or verdict.low_ratio is None or verdict.high_ratio is None:
+        return f"({pairs})"
+    low, high = verdict.low_ratio * 100, verdict.high_ratio * 100
+    return f"{verdict.effect_ratio * 100:+.1f} % [{low:+.1f}, {high:+.1f}] ({pairs})"

@@ -1,0 +1,237 @@
+"""Runs the trials of a comparison one after the other: which are of use, what a failure means, and when time is over.
+
+A trial that fails is repeated once. One that fails again ends the study, unless it is one variant's alone, or a block that
+failed both times in the same variant: then that variant is given up, and the others go on. Whether it was its fault shows
+when the next trial succeeds.
+
+A round is run as a whole or not at all: what was left out of one is never made up for later, when the machine may be
+another. No round begins that would end after the announced time, unless the fewest rounds that can decide anything are not
+complete: then it may take as long again.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from pgdyno.conduct.block_schedule import BlockSchedule
+from pgdyno.conduct.progress_line import describe_loads, describe_progress
+from pgdyno.conduct.sequential import SequentialComparison
+from pgdyno.conduct.steps import TRIES, describe_outcome, tell_failure, trial_step
+from pgdyno.conduct.time_budget import find_overrun_s
+from pgdyno.conduct.ui import Ui
+from pgdyno.errors import PgdynoError
+from pgdyno.plan.experiment import Experiment, count_least_rounds, is_client_sweep
+from pgdyno.plan.plan import Plan, PlannedTrial, Step, StepKind
+from pgdyno.record.serverlog import ErrorReport, read_serverlog
+from pgdyno.record.store import RecordStore
+from pgdyno.record.transactions.slices import read_slices
+from pgdyno.record.trial_data import SERVER_LOG, read_trial_data
+from pgdyno.record.types import ErrorFact, StudyRecord, TrialRecord
+from pgdyno.run.host.clock import monotonic_s
+from pgdyno.run.host.ctrl_c import taking_ctrl_c
+from pgdyno.run.trial import TrialOutcome, TrialStage
+
+# Less holds too few rounds for the restoring that it takes.
+_LEAST_REST_S = 20.0
+
+
+class TrialRunner:
+    """Runs what is still of use of a comparison's plan.
+
+    Args:
+        store: Of the record.
+        record: As it is on disk.
+        experiment: Its experiment.
+        stages: For each variant that starts.
+        referee: Has taken what is finished.
+        ui: Is told.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: RecordStore,
+        record: StudyRecord,
+        experiment: Experiment,
+        stages: Mapping[str, TrialStage],
+        referee: SequentialComparison,
+        ui: Ui,
+    ) -> None:
+        self._store = store
+        self._record = record
+        self._experiment = experiment
+        self._stages = stages
+        self._referee = referee
+        self._ui = ui
+        self._suspects: dict[str, ErrorFact] = {}
+        self._latest_round: dict[str, int] = {}
+        finished = store.finished_numbers()
+        for trial in record.plan.trials:
+            if trial.number in finished:
+                self._latest_round[trial.workload] = trial.round
+        self._steps = [s for s in record.plan.steps if s.trial is not None and s.trial.number not in finished]
+
+    def run(self) -> None:
+        """Run until everything is decided, all trials are run, or the time is over.
+
+        Raises:
+            PgdynoError: A trial failed twice, and the study cannot go on without it.
+            KeyboardInterrupt: The user has stopped it.
+        """
+        allowed_s = _allowed_s(self._record.plan, self._experiment, self._steps)
+        began_s, turns, is_told = monotonic_s(), 0, False
+        self._limit(self._steps, allowed_s)
+        last: tuple[int, str] | None = None
+        for place, step in enumerate(self._steps):
+            trial = step.trial
+            if trial is None or not self._is_wanted(trial):
+                continue
+            turn = (trial.round, trial.workload if len(trial.variants) == 1 else str(trial.number))
+            if last not in {None, turn}:
+                turns += 1
+                over_s = find_overrun_s(monotonic_s(), began_s=began_s, allowed_s=allowed_s, turns=turns)
+                if over_s > 0 and (self._can_decide(trial) or over_s > allowed_s):
+                    self._ui.say("the time is over with questions open: `pgdyno resume` runs what is left of the plan")
+                    return
+                if over_s > 0 and not is_told:
+                    is_told = True
+                    self._ui.say("trials take longer than predicted: it goes on until something can be decided")
+                    self._limit(self._steps[place:], allowed_s)
+            last = turn
+            self._run_trial(step, trial)
+
+    def _limit(self, left: list[Step], within_s: float) -> None:
+        self._ui.limit(predicted_s=sum(step.predicted_s for step in left), within_s=within_s)
+
+    def _can_decide(self, trial: PlannedTrial) -> bool:
+        """Whether the rounds before this trial's are as many as a verdict takes; a block holds many."""
+        least = count_least_rounds(self._experiment, len(self._record.plan.workloads))
+        return len(trial.variants) > 1 or trial.round > least
+
+    def _is_wanted(self, trial: PlannedTrial) -> bool:
+        is_past = len(trial.variants) == 1 and trial.round < self._latest_round.get(trial.workload, 0)
+        return not is_past and self._referee.wants(trial)
+
+    def _run_trial(self, step: Step, trial: PlannedTrial) -> None:
+        """Run a trial until it succeeds or is given up."""
+        failed_in: list[str] = []
+        while self._referee.wants(trial):
+            outcome, variant = (
+                self._try_block(step, trial) if len(trial.variants) > 1 else self._try_single(step, trial)
+            )
+            if outcome.error is None:
+                self._take(trial, outcome)
+                return
+            failed_in.append(variant)
+            if tell_failure(trial, outcome.error, tries=len(failed_in), ui=self._ui):
+                continue
+            # Under one load it is a variant's fault only if the load fails in the same one again.
+            if len(trial.variants) > 1 and failed_in != [variant] * TRIES:
+                raise outcome.error
+            self._give_up(variant, outcome.error)
+            failed_in = []
+
+    def _try_single(self, step: Step, trial: PlannedTrial) -> tuple[TrialOutcome, str]:
+        (variant,) = trial.variants
+        return trial_step(step, store=self._store, stage=self._stages[variant], ui=self._ui), variant
+
+    def _try_block(self, step: Step, trial: PlannedTrial) -> tuple[TrialOutcome, str]:
+        """A block, and the variant that was in force when it failed. One that Ctrl-C has ended is kept, its rest planned."""
+        gone = {*self._record.refused_variants, *self._suspects}
+        steering = BlockSchedule(self._experiment, trial, self._referee, without=gone)
+        stage = self._stages[self._experiment.reference.name]
+        with taking_ctrl_c(steering.stop):
+            outcome = trial_step(step, store=self._store, stage=stage, ui=self._ui, steering=steering)
+            if steering.is_stopped and outcome.error is None:
+                self._take(trial, outcome)
+                self._plan_rest(step, trial, outcome.record)
+        if steering.is_stopped:
+            raise KeyboardInterrupt
+        folder = self._store.trial_dir(trial.number)
+        return outcome, steering.variant_at(read_slices(folder), _find_complaint_s(folder, outcome))
+
+    def _take(self, trial: PlannedTrial, outcome: TrialOutcome) -> None:
+        self._referee.take(read_trial_data(self._store.trial_dir(trial.number), outcome.record))
+        self._ui.end_step(self._describe(trial) or describe_outcome(outcome))
+        if self._suspects:
+            # The machine is well: those that failed did so by themselves.
+            self._record = refuse_variants(self._store, self._record, self._suspects)
+            self._suspects = {}
+
+    def _give_up(self, variant: str, error: PgdynoError) -> None:
+        if variant == self._experiment.reference.name or self._suspects:
+            raise error
+        self._referee.give_up(variant)
+        if self._referee.is_settled:
+            raise error
+        self._suspects = {variant: fact_of(error)}
+        self._ui.say(f"{variant} is given up, the others go on: {error.fact}")
+
+    def _plan_rest(self, step: Step, trial: PlannedTrial, seen: TrialRecord) -> None:
+        """Let a resumed study have what is left of a block that was ended early."""
+        if not self._referee.undecided(trial.workload):
+            return
+        began_s, ended_s = seen.load_start_monotonic_s or 0.0, seen.load_end_monotonic_s or 0.0
+        rest_s = max(_LEAST_REST_S, float(round(trial.duration_s - (ended_s - began_s))))
+        rest = msgspec.structs.replace(
+            trial,
+            number=len(self._record.plan.trials) + 1,
+            round=max(other.round for other in self._record.plan.trials if other.workload == trial.workload) + 1,
+            seed=random.Random(trial.seed).randrange(1, 2**31),  # noqa: S311 - another order, not a secret
+            duration_s=rest_s,
+        )
+        added = Step(kind=StepKind.TRIAL, predicted_s=step.predicted_s - trial.duration_s + rest_s, trial=rest)
+        *steps, report = self._record.plan.steps
+        plan = msgspec.structs.replace(self._record.plan, steps=(*steps, added, report))
+        self._record = msgspec.structs.replace(self._record, plan=plan)
+        self._store.write_record(self._record)
+
+    def _describe(self, trial: PlannedTrial) -> str:
+        """How things stand after a block, or after the last trial of a round."""
+        same_round = [s.trial for s in self._steps if s.trial is not None and s.trial.round == trial.round]
+        is_last = not any(
+            other.workload == trial.workload and other.number > trial.number and self._is_wanted(other)
+            for other in same_round
+        )
+        if len(trial.variants) == 1 and not is_last:
+            return ""
+        if is_client_sweep(self._experiment):
+            return describe_loads(len(self._referee.undecided(trial.workload)), len(self._experiment.variants))
+        gone = {*self._record.refused_variants, *self._suspects}
+        return describe_progress(self._referee.compare_workload(trial.workload), without=gone)
+
+
+def refuse_variants(store: RecordStore, record: StudyRecord, errors: Mapping[str, ErrorFact]) -> StudyRecord:
+    """Note in the record which variants are left out, and why."""
+    record = msgspec.structs.replace(record, refused_variants={**record.refused_variants, **errors})
+    store.write_record(record)
+    return record
+
+
+def fact_of(error: PgdynoError) -> ErrorFact:
+    """An error as the record has it."""
+    return ErrorFact(fact=error.fact, detail=error.detail, hint=error.hint)
+
+
+def _find_complaint_s(folder: Path, outcome: TrialOutcome) -> float:
+    """When the server said what ended the load, on the monotonic clock; it is noticed a little later. Else without end."""
+    log = folder / SERVER_LOG
+    if outcome.error is None or not log.exists():
+        return math.inf
+    for event in read_serverlog(log, clock_offset_s=outcome.record.clock_offset_s):
+        if isinstance(event, ErrorReport) and event.origin is not None and event.message in outcome.error.detail:
+            return event.origin.monotonic_s
+    return math.inf
+
+
+def _allowed_s(plan: Plan, experiment: Experiment, left: list[Step]) -> float:
+    """The share of the budget that belongs to the trials that are left."""
+    trials_s = sum(step.predicted_s for step in plan.steps if step.kind is StepKind.TRIAL)
+    others_s = plan.predicted_s - trials_s
+    spare_s = max(trials_s, (experiment.budget_s or 0.0) - others_s)
+    return spare_s * sum(step.predicted_s for step in left) / max(trials_s, 1.0)

@@ -1,0 +1,156 @@
+"""A search for the largest rate that holds a latency limit: closed-loop trials, then trials at rates chosen one by one.
+
+It keeps nothing that the record does not hold: a resumed search reads the finished trials, comes to the same rate again
+and goes on. No trial begins once the announced time is over.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+
+import msgspec
+
+from pgdyno.analyse.search.rate_search import NextTrial, RateSearch, WorkloadSearch
+from pgdyno.analyse.trial.analysis import measure_trial
+from pgdyno.conduct.steps import describe_outcome, prepare_stage, tell_failure, trial_step
+from pgdyno.conduct.time_budget import find_overrun_s
+from pgdyno.conduct.ui import Ui
+from pgdyno.plan.plan import PlannedTrial, Step
+from pgdyno.plan.search import Search
+from pgdyno.record.store import RecordStore
+from pgdyno.record.trial_data import read_trial_data
+from pgdyno.record.types import StudyRecord, TrialRecord, TrialStatus
+from pgdyno.run.cluster.home import Home
+from pgdyno.run.cluster.installation import Installation
+from pgdyno.run.host.clock import monotonic_s
+from pgdyno.run.trial import TrialOutcome, TrialStage
+
+
+def run_search(
+    store: RecordStore, record: StudyRecord, search: Search, *, home: Home, installation: Installation, ui: Ui
+) -> None:
+    """Run trials until every workload's limit is found, the plan has no more, or the time is over."""
+    stage = prepare_stage(store, record, home=home, installation=installation, ui=ui)
+    searcher = Searcher(record, search)
+    searcher.take_finished(store)
+    finished = store.finished_numbers()
+    steps = [step for step in record.plan.steps if step.trial is not None and step.trial.number not in finished]
+    planned_s = sum(step.predicted_s for step in steps)
+    began_s, turns = monotonic_s(), 0
+    ui.limit(predicted_s=planned_s, within_s=planned_s)
+    is_longer_told = False
+    for step in steps:
+        trial = step.trial
+        wanted = None if trial is None else searcher.next_trial(trial.workload)
+        if trial is None or wanted is None:
+            continue
+        if turns and find_overrun_s(monotonic_s(), began_s=began_s, allowed_s=planned_s, turns=turns) > 0:
+            ui.say("the time is over before all is settled: `pgdyno resume` runs what is left of the plan")
+            return
+        if wanted.duration_s > trial.duration_s and not is_longer_told:
+            ui.say(f"trials at rates take {wanted.duration_s:.0f} s each: the percentile needs as many transactions")
+            is_longer_told = True
+        _run_trial(_aim(step, trial, wanted), store=store, stage=stage, searcher=searcher, ui=ui)
+        turns += 1
+
+
+class Searcher:
+    """All that was seen of a search so far, and what is tried next.
+
+    Args:
+        record: Of a study that searches.
+        search: What for.
+    """
+
+    def __init__(self, record: StudyRecord, search: Search) -> None:
+        self._record = record
+        planned_s = record.plan.trials[0].duration_s
+        self._searches = {
+            workload.name: WorkloadSearch(workload.name, search, planned_s=planned_s)
+            for workload in record.plan.workloads
+        }
+
+    def take_finished(self, store: RecordStore) -> None:
+        """Take every trial of a record that is finished."""
+        for trial in store.read_trials():
+            if trial.status is TrialStatus.FINISHED:
+                self.take(store, trial)
+
+    def take(self, store: RecordStore, trial: TrialRecord) -> None:
+        """Take a finished trial."""
+        data = read_trial_data(store.trial_dir(trial.planned.number), trial)
+        load = self._record.plan.find_load(trial.planned)
+        figures = measure_trial(self._record, load, data) if trial.planned.rate_tps is None else None
+        tps = None if figures is None else figures.tps or figures.pgbench_tps
+        self._searches[trial.planned.workload].take(data, tps=tps)
+
+    def next_trial(self, workload: str) -> NextTrial | None:
+        """What to try next of a workload; None when it is settled."""
+        return self._searches[workload].next_trial()
+
+    def stand(self, workload: str) -> RateSearch:
+        """How a workload's search stands."""
+        return self._searches[workload].stand()
+
+    def count_left(self, trial: PlannedTrial) -> int:
+        """Trials of a workload that the plan has after this one."""
+        planned = self._record.plan.trials
+        return sum(other.workload == trial.workload and other.number > trial.number for other in planned)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is left to try."""
+        return all(search.next_trial() is None for search in self._searches.values())
+
+
+def describe_search(search: RateSearch, *, left: int) -> str:
+    """How a search stands, in a line that a person reads while it runs.
+
+    Args:
+        search: Of a workload.
+        left: Trials of the plan that are left to it. How many more than those it needs, nobody knows: the estimate jumps
+            by hundreds from trial to trial as long as it is beyond them.
+    """
+    answer = search.answer
+    if answer is None or not search.levels:
+        return f"capacity {search.capacity.value:,.0f} tps" if search.capacity.value else "no capacity yet"
+    holds = "—" if answer.holds_tps is None else f"{answer.holds_tps:,g}"
+    fails = "—" if answer.fails_tps is None else f"{answer.fails_tps:,g}"
+    about = "" if answer.estimate_tps is None else f"limit about {float(f'{answer.estimate_tps:.3g}'):,.0f} tps, "
+    needed = answer.trials_needed
+    is_enough = needed is not None and needed <= left
+    more = f"about {needed} more trials" if is_enough else f"more than the {left} trial{'s' * (left != 1)} left"
+    return f"{about}holds {holds}, fails {fails}" + ("" if answer.is_settled or not left else f", {more}")
+
+
+def _aim(step: Step, trial: PlannedTrial, wanted: NextTrial) -> Step:
+    aimed = msgspec.structs.replace(trial, rate_tps=wanted.rate_tps, duration_s=wanted.duration_s)
+    longer_s = wanted.duration_s - trial.duration_s
+    return msgspec.structs.replace(step, trial=aimed, predicted_s=step.predicted_s + longer_s)
+
+
+def _run_trial(step: Step, *, store: RecordStore, stage: TrialStage, searcher: Searcher, ui: Ui) -> None:
+    """Run a trial; one that fails is repeated once.
+
+    Raises:
+        PgdynoError: It failed again, or repeating is of no use.
+    """
+    assert step.trial is not None  # noqa: S101 - who calls has looked
+    for tries in count(1):
+        outcome = trial_step(step, store=store, stage=stage, ui=ui)
+        if outcome.error is None:
+            searcher.take(store, outcome.record)
+            ui.end_step(_describe(step.trial, outcome, searcher))
+            return
+        if not tell_failure(step.trial, outcome.error, tries=tries, ui=ui):
+            raise outcome.error
+
+
+def _describe(trial: PlannedTrial, outcome: TrialOutcome, searcher: Searcher) -> str:
+    search = searcher.stand(trial.workload)
+    if trial.rate_tps is None:
+        return f"{describe_outcome(outcome)}; closed loop"
+    seen = next((one for level in search.levels for one in level.trials if one.number == trial.number), None)
+    missed = "misses not known" if seen is None else f"{seen.misses.share_ratio * 100:.3g} % missed"
+    word = "" if seen is None else f", {'held' if seen.is_held else 'not held'}"
+    return f"{missed}{word}; {describe_search(search, left=searcher.count_left(trial))}"

@@ -1,0 +1,135 @@
+"""All that was seen of a comparison so far, and what is still to be asked: the sequential part of an experiment.
+
+It keeps nothing that the record does not hold: a resumed study builds it anew from the finished trials and goes on as
+if it had never stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pgdyno.analyse.comparison.answers import Comparison, Round, compare, primary_metric
+from pgdyno.analyse.comparison.rounds import rounds_of_block, rounds_of_trials
+from pgdyno.analyse.sweep.loads import analyse_clients
+from pgdyno.analyse.sweep.scaling import points_undecided
+from pgdyno.analyse.trial.analysis import measure_trial
+from pgdyno.analyse.types import TrialAnalysis
+from pgdyno.plan.experiment import Experiment, is_client_sweep
+from pgdyno.plan.plan import PlannedTrial
+from pgdyno.record.store import RecordStore
+from pgdyno.record.trial_data import TrialData, read_trial_data
+from pgdyno.record.types import StudyRecord, TrialStatus
+
+
+class SequentialComparison:
+    """Takes finished trials and says which others are wanted.
+
+    Args:
+        record: Of a study that compares.
+        experiment: Its experiment.
+    """
+
+    def __init__(self, record: StudyRecord, experiment: Experiment) -> None:
+        self._record = record
+        self._experiment = experiment
+        self._cpu_count = record.host.usable_cpu_count
+        names = [workload.name for workload in record.plan.workloads]
+        self._blocks: dict[str, list[Round]] = {name: [] for name in names}
+        self._trials: dict[str, list[TrialAnalysis]] = {name: [] for name in names}
+        self._slice_s: dict[str, float] = {}
+        self._given_up: set[str] = set(record.refused_variants)
+        self._undecided = {name: self._find_undecided(name, self.compare()) for name in names}
+
+    def take_finished(self, store: RecordStore) -> None:
+        """Take every trial of a record that is finished."""
+        for trial in store.read_trials():
+            if trial.status is TrialStatus.FINISHED:
+                self.take(read_trial_data(store.trial_dir(trial.planned.number), trial))
+
+    def take(self, data: TrialData) -> None:
+        """Take a finished trial."""
+        planned = data.record.planned
+        if len(planned.variants) > 1:
+            self._blocks[planned.workload].extend(rounds_of_block(data))
+            if data.record.slice_s is not None:
+                self._slice_s[planned.workload] = data.record.slice_s
+        else:
+            workload = self._record.plan.find_load(planned)
+            # Figures alone: the next trial waits, and a long sweep keeps thousands.
+            self._trials[planned.workload].append(measure_trial(self._record, workload, data))
+        self._review()
+
+    def give_up(self, variant: str) -> None:
+        """Ask nothing more of a variant."""
+        self._given_up.add(variant)
+        self._review()
+
+    def compare(self, live: Mapping[str, Sequence[Round]] | None = None) -> tuple[Comparison, ...]:
+        """The primary questions as they stand, with the rounds of a block that still runs."""
+        primary = {workload.name: primary_metric(workload) for workload in self._record.plan.workloads}
+        rounds = {
+            name: (
+                *blocks,
+                *rounds_of_trials(self._trials[name], cpu_count=self._cpu_count),
+                *(live or {}).get(name, ()),
+            )
+            for name, blocks in self._blocks.items()
+        }
+        return compare(rounds, self._experiment, primary=primary, metrics=tuple(dict.fromkeys(primary.values())))
+
+    def compare_workload(self, workload: str, live: Sequence[Round] = ()) -> Comparison:
+        """One workload's comparison, with the rounds of a block that still runs."""
+        return next(one for one in self.compare({workload: live}) if one.workload == workload)
+
+    def undecided(self, workload: str, live: Sequence[Round] = ()) -> tuple[str, ...]:
+        """The variants that still need rounds on a workload; the rounds of a block that still runs count too."""
+        if not live:
+            return self._undecided[workload]
+        return self._find_undecided(workload, self.compare({workload: live}))
+
+    def wants(self, trial: PlannedTrial) -> bool:
+        """Whether a planned trial is still of use."""
+        undecided = self._undecided[trial.workload]
+        if len(trial.variants) > 1 or trial.variants[0] == self._experiment.reference.name:
+            return bool(undecided)
+        return trial.variants[0] in undecided
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether everything is decided."""
+        return not any(self._undecided.values())
+
+    def find_slice_s(self, workload: str) -> float | None:
+        """The slice length that was asked for, or that an earlier block's pilot chose; None where none ran."""
+        return self._experiment.slice_s or self._slice_s.get(workload)
+
+    def _review(self) -> None:
+        comparisons = self.compare()
+        self._undecided = {name: self._find_undecided(name, comparisons) for name in self._undecided}
+
+    def _find_undecided(self, workload: str, comparisons: tuple[Comparison, ...]) -> tuple[str, ...]:
+        comparison = next(one for one in comparisons if one.workload == workload)
+        variants = comparison.undecided
+        if is_client_sweep(self._experiment) and self._trials[workload]:
+            variants = self._undecided[workload] if self._is_midway(workload) else self._find_open_loads(workload)
+        return tuple(variant for variant in variants if variant not in self._given_up)
+
+    def _find_open_loads(self, workload: str) -> tuple[str, ...]:
+        """The loads of a sweep over clients that another round is to repeat, and those that gave nothing yet."""
+        sweep = analyse_clients(self._trials[workload], self._experiment)
+        wanted = () if sweep is None else points_undecided(sweep)
+        seen = set() if sweep is None else {point.clients for point in sweep.points}
+        return tuple(
+            variant.name
+            for variant in self._experiment.variants
+            if variant.clients in wanted or variant.clients not in seen
+        )
+
+    def _is_midway(self, workload: str) -> bool:
+        """Whether the latest round has trials to come: a sweep's statuses hold for looks after whole rounds."""
+        rounds = {trial.record.planned.number: trial.record.planned.round for trial in self._trials[workload]}
+        latest = max(rounds.values())
+        return any(
+            trial.workload == workload and trial.round == latest and trial.number not in rounds and self.wants(trial)
+            for trial in self._record.plan.trials
+        )

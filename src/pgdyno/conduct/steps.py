@@ -1,0 +1,153 @@
+"""The steps that every study is made of, run one by one: load, trial, and what happens when one is broken off."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from pgdyno.conduct.block_schedule import BlockSchedule
+from pgdyno.conduct.predict import predict_into
+from pgdyno.conduct.progress_line import shorten
+from pgdyno.conduct.ui import Ui
+from pgdyno.errors import PgdynoError, StepFailedError
+from pgdyno.plan.plan import PlannedTrial, Step, StepKind
+from pgdyno.record.durable import writing
+from pgdyno.record.pgbench.output import Progress
+from pgdyno.record.store import RecordStore
+from pgdyno.record.types import StudyRecord
+from pgdyno.run.cluster.home import Home
+from pgdyno.run.cluster.installation import Installation
+from pgdyno.run.cluster.template import prepare_template
+from pgdyno.run.trial import TrialOutcome, TrialStage, run_trial
+from pgdyno.spec.table import SettingValue
+
+TRIES = 2
+"""Of a trial that fails."""
+
+
+def run_steps(store: RecordStore, record: StudyRecord, *, home: Home, installation: Installation, ui: Ui) -> None:
+    """Run all steps of a study that compares nothing, but for the trials that are finished."""
+    finished = store.finished_numbers()
+    stage = prepare_stage(store, record, home=home, installation=installation, ui=ui)
+    for step in record.plan.steps:
+        if step.trial is not None and step.trial.number not in finished:
+            outcome = trial_step(step, store=store, stage=stage, ui=ui)
+            if outcome.error is not None:
+                raise outcome.error
+
+
+def prepare_stage(
+    store: RecordStore, record: StudyRecord, *, home: Home, installation: Installation, ui: Ui
+) -> TrialStage:
+    """What all trials of a study that compares nothing share: data are loaded, scripts kept, both noted in the record."""
+    stage = make_stage(
+        record,
+        scale=record.plan.scale,
+        settings=record.study.server.settings,
+        scripts=store.keep_scripts(record.plan),
+        output_dir=store.init_dir,
+        home=home,
+        installation=installation,
+        ui=ui,
+    )
+    if record.dataset is None:
+        store.write_record(msgspec.structs.replace(record, dataset=stage.template.dataset))
+    return stage
+
+
+def make_stage(
+    record: StudyRecord,
+    *,
+    scale: int,
+    settings: Mapping[str, SettingValue],
+    scripts: Mapping[str, Path],
+    output_dir: Path,
+    home: Home,
+    installation: Installation,
+    ui: Ui,
+) -> TrialStage:
+    """What trials of one PostgreSQL, scale and settings share; its data are loaded if nobody has done it yet."""
+    predicted_s = next(step.predicted_s for step in record.plan.steps if step.kind is StepKind.LOAD)
+    ui.begin_step(f"load scale {scale}", predicted_s=predicted_s)
+    with writing(output_dir):
+        output_dir.mkdir(exist_ok=True)
+    template = prepare_template(
+        installation=installation,
+        home=home,
+        data=record.study.data,
+        scale=scale,
+        settings=record.study.server.settings,
+        output_dir=output_dir,
+        on_activity=ui.show_activity,
+    )
+    ui.end_step("reused" if template.dataset.is_reused else f"loaded in {template.dataset.init_total_s:.1f} s")
+    return TrialStage(
+        installation=installation,
+        home=home,
+        template=template,
+        study=record.study,
+        plan=record.plan,
+        settings=settings,
+        cpu_count=record.host.usable_cpu_count,
+        scripts=scripts,
+    )
+
+
+def trial_step(
+    step: Step, *, store: RecordStore, stage: TrialStage, ui: Ui, steering: BlockSchedule | None = None
+) -> TrialOutcome:
+    """Run one trial and make it part of the record, however it ended."""
+    trial = step.trial
+    assert trial is not None  # noqa: S101 - who calls has looked
+    ui.begin_step(title_of(trial, trials_count=len(stage.plan.trials)), predicted_s=step.predicted_s)
+
+    is_told = False
+
+    def show_load(second: Progress) -> None:
+        if steering is None:
+            ui.show_load(tps=second.tps, latency_ms=second.latency_average_ms)
+            return
+        nonlocal is_told
+        if steering.is_stopped and not is_told:
+            is_told = True
+            ui.say("the block ends after the round under way, and is kept; Ctrl-C again breaks it off")
+        ui.show_activity(f"{second.tps:,.0f} tps · {steering.news}")
+
+    folder = store.begin_trial(trial.number)
+    predict_into(folder, store, stage, trial)
+    outcome = run_trial(
+        stage,
+        trial,
+        folder=folder,
+        on_activity=ui.show_activity,
+        on_load=show_load,
+        steering=steering,
+    )
+    store.write_trial(outcome.record)
+    for gap in outcome.record.gaps:
+        ui.say(f"trial {trial.number}: {gap.source}: {gap.reason}")
+    return outcome
+
+
+def tell_failure(trial: PlannedTrial, error: PgdynoError, *, tries: int, ui: Ui) -> bool:
+    """Tell that a trial has failed, so many times by now, and return whether it is run again."""
+    ui.end_step(f"failed: {error.fact}")
+    if tries == TRIES or not isinstance(error, StepFailedError):
+        return False
+    ui.say(f"trial {trial.number} is repeated; what the failed try left is kept beside it")
+    return True
+
+
+def title_of(trial: PlannedTrial, *, trials_count: int) -> str:
+    """What a trial is called while it runs, in a line that leaves room for its result."""
+    of = f" {shorten(trial.variants[0])}" if len(trial.variants) == 1 else ""
+    of = of if trial.rate_tps is None else f" at {trial.rate_tps:,g} tps"
+    return f"trial {trial.number}/{trials_count} {trial.workload}{of}"
+
+
+def describe_outcome(outcome: TrialOutcome) -> str:
+    """A trial's figures in a few words, as pgbench printed them."""
+    latency = "" if outcome.latency_ms is None else f", mean latency {outcome.latency_ms:.3g} ms"
+    return f"{outcome.tps:,.0f} tps{latency}" if outcome.tps is not None else "no result"

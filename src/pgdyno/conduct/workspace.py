@@ -1,0 +1,43 @@
+"""Where a study works, and what a plan must know of the machine there. Nothing of it measures or analyses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from pgdyno.plan.plan import Machine
+from pgdyno.record.types import HostFacts, StudyRecord
+from pgdyno.run.cluster.home import default_home
+
+
+class Workspace(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a study works and writes, and as whom."""
+
+    home: Path
+    is_home_named: bool
+    out: Path | None
+    run_as: str | None
+
+    @classmethod
+    def make(cls, *, home: Path | None, out: Path | None, run_as: str | None) -> Workspace:
+        """Fill in the default home."""
+        chosen = home.absolute() if home else default_home()
+        return cls(home=chosen, is_home_named=home is not None, out=out, run_as=run_as)
+
+    def on_disk_of(self, record: StudyRecord) -> Workspace:
+        """Unless a home was named, on the disk that a record measured, not the one a default would choose today."""
+        if self.is_home_named:
+            return self
+        return msgspec.structs.replace(self, home=Path(record.host.data_disk.path))
+
+
+def machine_of(host: HostFacts, *, version_major: int, scales: frozenset[int] = frozenset()) -> Machine:
+    """What a plan must know of the machine, of its PostgreSQL, and of what lies loaded on it."""
+    return Machine(
+        version_major=version_major,
+        cpu_count=host.usable_cpu_count,
+        memory_bytes=host.usable_memory_bytes,
+        disk_free_bytes=host.data_disk.free_bytes,
+        loaded_scales=scales,
+    )

@@ -1,0 +1,1 @@
+"""What weakens the figures of a disk card."""

@@ -1,0 +1,242 @@
+"""What a reader must know before trusting a disk card: bursts, other loads, noise, what is declared, and its place.
+
+Each rule is one small function over what was seen and estimated, silent where it has no evidence. A finding is `critical`
+where the figures are not those of a disk, a `warning` where they need a word beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from pgdyno.analyse.disk.card import Drift, PlateauKind, bytes_per_s_of, iops_of
+from pgdyno.analyse.disk.efficiency import Attainment, Efficiency
+from pgdyno.analyse.disk.entries import DiskFigureKey
+from pgdyno.explain.disk import places as disk_places
+from pgdyno.explain.disk.rule_input import DiskRuleInput, Rule
+from pgdyno.explain.finding import Finding, Severity
+from pgdyno.plan.disk import DiskJob, Pattern
+from pgdyno.units import format_bytes
+
+# What others moved, of what the run itself did; a file system's own bookkeeping stays below it.
+_OTHERS_RATIO = 0.10
+_OTHERS_BYTES_PER_S = 1e6
+_OTHERS_RUNS_RATIO = 0.1
+_NOISE_RATIO = 0.15
+# Below, fio still waits for the disk now and then.
+_GENERATOR_RATIO = 0.9
+_MOST_NAMED = 3
+_DISAGREEMENT_FACTOR = 2.0
+# Of two depths, one I/O at a time and many, the second is always more.
+_SWEPT_DEPTHS = 3
+_TITLES = {
+    DiskFigureKey.RANDOM_READ: "random reads",
+    DiskFigureKey.RANDOM_WRITE: "random writes",
+    DiskFigureKey.SEQUENTIAL_READ: "sequential reads",
+    DiskFigureKey.SEQUENTIAL_WRITE: "sequential writes",
+    DiskFigureKey.FLUSHES: "flushes",
+}
+# Rule, claim, why it matters and what to do, of figures that lie so beside their ceilings.
+_STANDINGS = {
+    Attainment.BURST: (
+        "above-lasting",
+        "were measured above what lasts: this was burst.",
+        "It is given for a while, from credits; under a load that goes on for hours it is taken back.",
+        "Plan with {lasting}.",
+    ),
+    Attainment.IMPOSSIBLE: (
+        "above-declared",
+        "were measured above all that is declared.",
+        "Another disk was measured, a cache answered, or more was bought than the host file says.",
+        "Compare the host file with what the provider's console says.",
+    ),
+    Attainment.BELOW: (
+        "below-ceiling",
+        "stay below what is declared.",
+        "Too few I/Os at once, an array's chunks, a slower path to the volumes, other loads on them, or credits used up.",
+        "Look at each volume's own use while measuring: `iostat -x 1`.",
+    ),
+}
+
+
+def find_disk_doubts(scene: DiskRuleInput) -> tuple[Finding, ...]:
+    """Everything that weakens a card's figures, worst first."""
+    findings = [finding for rule in _RULES for finding in rule(scene)]
+    order = list(Severity)
+    return tuple(sorted(findings, key=lambda finding: order.index(finding.severity)))
+
+
+def list_disk_doubts(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Those of a card's findings that weaken a study's figures of its disk; of the place the look before it has told."""
+    return tuple(
+        msgspec.structs.replace(finding, claim=f"Disk card: {finding.claim[:1].lower()}{finding.claim[1:]}")
+        for finding in findings
+        if finding.severity is Severity.WARNING and finding.rule != "no-durability"
+    )
+
+
+def _disagreement(scene: DiskRuleInput) -> Iterator[Finding]:
+    own, test = scene.find(DiskFigureKey.FLUSHES), scene.find(DiskFigureKey.FLUSH_TEST)
+    if own and test and not 1 / _DISAGREEMENT_FACTOR < own / test < _DISAGREEMENT_FACTOR:
+        yield Finding(
+            rule="flush-disagreement",
+            severity=Severity.WARNING,
+            claim="fio and pg_test_fsync do not agree on how quick flushes are.",
+            evidence=f"fio {own:,.0f} a second, pg_test_fsync {test:,.0f}",
+            why="They ran one after the other: the disk, or what else was at work on it, changed in between.",
+            advice="Measure again; plan with the lower one.",
+        )
+
+
+def _fades(scene: DiskRuleInput) -> Iterator[Finding]:
+    for fade in scene.figures.fades:
+        yield Finding(
+            rule="burst",
+            severity=Severity.WARNING,
+            claim=f"A burst was measured, which ends: {fade.what} fell meanwhile.",
+            evidence=_describe_drift(fade),
+            why="Credits of a cloud volume or a drive's cache give more at first than what lasts.",
+            advice="Measure again at once: with credits and caches used up, it shows what lasts.",
+        )
+
+
+def _rises(scene: DiskRuleInput) -> Iterator[Finding]:
+    for rise in scene.figures.rises:
+        yield Finding(
+            rule="not-steady",
+            severity=Severity.WARNING,
+            claim=f"The disk was not steady: {rise.what} rose meanwhile.",
+            evidence=_describe_drift(rise),
+            why="Another load on it ended, or a cache, an array or a volume was still being filled: the mean is of two states.",
+            advice="Measure again: it shows whether that has come to its end.",
+        )
+
+
+def _describe_drift(drift: Drift) -> str:
+    ratio = drift.ratio
+    when = "from the first third of a run to its last" if drift.is_within_runs else "from the first round to the last"
+    return f"To {_percent(ratio.value)} [{_percent(ratio.low)} – {_percent(ratio.high)}] {when}, n = {ratio.n}"
+
+
+def _others(scene: DiskRuleInput) -> Iterator[Finding]:
+    direct = [run for run in scene.card.runs if not run.job.is_flushed and run.others_bytes_per_s is not None]
+    disturbed = [
+        run
+        for run in direct
+        if (run.others_bytes_per_s or 0.0) > max(_OTHERS_BYTES_PER_S, _OTHERS_RATIO * bytes_per_s_of(run))
+    ]
+    if disturbed and len(disturbed) > _OTHERS_RUNS_RATIO * len(direct):
+        most = max(disturbed, key=lambda run: (run.others_bytes_per_s or 0.0) / max(bytes_per_s_of(run), 1.0))
+        yield Finding(
+            rule="others-on-device",
+            severity=Severity.WARNING,
+            claim="Others used the disk while it was measured: it can do more than this.",
+            evidence=f"In {len(disturbed)} of {len(direct)} runs; most beside {_name_job(most.job)}: they moved"
+            f" {_rate(most.others_bytes_per_s or 0.0)}, fio {_rate(bytes_per_s_of(most))}",
+            why="What they took is missing from these figures, and they waited, too.",
+            advice="`iotop -o` names them; measure again when they are done.",
+        )
+
+
+def _noise(scene: DiskRuleInput) -> Iterator[Finding]:
+    noise = scene.figures.noise_ratio
+    # Where others were at work, that is why.
+    if noise is not None and noise > _NOISE_RATIO and not any(_others(scene)):
+        yield Finding(
+            rule="noisy",
+            severity=Severity.WARNING,
+            claim="The disk does not do the same twice: intervals are wide.",
+            evidence=f"Runs of one job differ by {_percent(noise)} (standard deviation), over {scene.figures.round_count} rounds",
+            why="Neighbours on the same storage, garbage collection of an SSD, or a limit that lets go now and then.",
+            advice="Measure longer, without --quick, and at another hour; plan with the lower ends.",
+        )
+
+
+def _generator(scene: DiskRuleInput) -> Iterator[Finding]:
+    busy = [run for run in scene.card.runs if run.cpu_ratio > _GENERATOR_RATIO]
+    if busy:
+        names = list(dict.fromkeys(_name_job(run.job) for run in sorted(busy, key=lambda run: -run.cpu_ratio)))
+        more = f" and {len(names) - _MOST_NAMED} other patterns" if len(names) > _MOST_NAMED else ""
+        most = max(busy, key=iops_of)
+        yield Finding(
+            rule="generator-limit",
+            severity=Severity.WARNING,
+            claim="fio itself was the limit, not the disk.",
+            evidence=f"{_percent(most.cpu_ratio)} of a CPU at {iops_of(most):,.0f} IOPS: {', '.join(names[:_MOST_NAMED])}{more}",
+            why="One process cannot ask for more: the disk may do more than this.",
+            advice="Take these figures for what a single backend could get at most.",
+        )
+
+
+def _plateaus(scene: DiskRuleInput) -> Iterator[Finding]:
+    rising = [
+        one
+        for one in scene.figures.plateaus
+        if one.kind is PlateauKind.NOT_REACHED and len(one.depths) >= _SWEPT_DEPTHS
+    ]
+    if rising:
+        yield Finding(
+            rule="no-plateau",
+            severity=Severity.NOTE,
+            claim=f"There is more to be had at greater depth: {' and '.join(f'{one.pattern.value}s' for one in rising)}.",
+            evidence=", ".join(f"{one.pattern.value}: still rising at depth {one.depths[-1]}" for one in rising),
+            why="The largest figure is what was asked for, not what the disk can do.",
+        )
+
+
+def _efficiency(scene: DiskRuleInput) -> Iterator[Finding]:
+    for standing, (rule, claim, why, advice) in _STANDINGS.items():
+        found = [one for one in scene.efficiencies if one.standing is standing]
+        if found:
+            titles = _join([_TITLES[one.key] for one in found])
+            lasting = ", ".join(f"{_amount(one, one.ceiling.value)} for {_TITLES[one.key]}" for one in found)
+            yield Finding(
+                rule=rule,
+                severity=Severity.WARNING,
+                claim=f"{titles[:1].upper()}{titles[1:]} {claim}",
+                evidence=f"{'; '.join(map(_hold, found))}{f': {found[0].ceiling.how}' if len(found) == 1 else ''}",
+                why=why,
+                advice=advice.format(lasting=lasting),
+            )
+
+
+def _hold(one: Efficiency) -> str:
+    measured, lasts = (_amount(one, value) for value in (one.measured.value or 0.0, one.ceiling.value))
+    return f"{_TITLES[one.key]} {measured}, {_percent(one.ratio.value)} of the {lasts} that last"
+
+
+def _join(names: list[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
+def _name_job(job: DiskJob) -> str:
+    size = "" if job.pattern in {Pattern.MIXED, Pattern.WRITE_AND_FLUSH} else f" {format_bytes(job.block_bytes)}"
+    return f"{job.pattern.value}{size} at depth {job.depth}"
+
+
+def _amount(one: Efficiency, value: float) -> str:
+    if one.measured.unit == "bytes/s":
+        return _rate(value)
+    return f"{value:,.0f} {'a second' if one.key is DiskFigureKey.FLUSHES else 'IOPS'}"
+
+
+def _rate(bytes_per_s: float) -> str:
+    return f"{bytes_per_s / 1e6:,.4g} MB/s"
+
+
+def _percent(ratio: float | None) -> str:
+    return "?" if ratio is None else f"{ratio * 100:.0f} %"
+
+
+_RULES: tuple[Rule, ...] = (
+    *disk_places.RULES,
+    _disagreement,
+    _fades,
+    _rises,
+    _others,
+    _efficiency,
+    _noise,
+    _generator,
+    _plateaus,
+)

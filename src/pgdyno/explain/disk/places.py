@@ -1,0 +1,156 @@
+"""Rules about where a disk card was measured: places that keep nothing, caches that may lie, disks that are shared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pgdyno.analyse.disk.efficiency import instance_limits_of
+from pgdyno.analyse.disk.entries import DiskFigureKey
+from pgdyno.explain.disk.rule_input import DiskRuleInput, Rule
+from pgdyno.explain.finding import Finding, Severity
+from pgdyno.facts.volumes import VIRTUAL_DISK_NAMES
+from pgdyno.units import format_bytes
+
+# A quarter of what providers publish of their quickest volumes, 0.2 ms for a small write (facts/volumes.toml).
+_NETWORK_FLUSH_US = 50.0
+# A quarter of a revolution at 15,000 a minute: the platter has not even come round.
+_ROTATING_FLUSH_US = 1000.0
+# Below what any device takes to answer a command: nothing was sent to one.
+_ANY_FLUSH_US = 3.0
+# What drives, controllers and hypervisors cache is of this order.
+_SMALL_FILE_BYTES = 256 * 2**20
+
+
+def _file_system(scene: DiskRuleInput) -> Iterator[Finding]:
+    if scene.card.look is None:
+        return
+    facts = scene.card.look.facts
+    where = f"File system {facts.filesystem} at {facts.path}"
+    if facts.is_in_memory:
+        yield Finding(
+            rule="no-durability",
+            severity=Severity.CRITICAL,
+            claim="This is memory, not a disk: nothing that lies there is durable.",
+            evidence=where,
+            why="A flush has nothing to write to, and a power failure loses everything.",
+            advice="Measure a path on a disk: `pgdyno disk PATH`.",
+        )
+    elif facts.filesystem == "overlay":
+        yield Finding(
+            rule="no-durability",
+            severity=Severity.WARNING,
+            claim="This is a container's own layer: what lies there goes with the container.",
+            evidence=where,
+            why="No database belongs there; a volume that is mounted may be another disk.",
+            advice="Measure the volume that the data will lie on: `pgdyno disk PATH`.",
+        )
+    elif facts.is_remote:
+        yield Finding(
+            rule="remote-file-system",
+            severity=Severity.WARNING,
+            claim="The file system is another machine's: its network, cache and clients are in these figures.",
+            evidence=where,
+            why="What a flush means is up to it.",
+            advice="Read how it is exported (NFS: `sync`) before data lie there.",
+        )
+    off = sorted(set(facts.mount_options.split(",")) & {"nobarrier", "barrier=0"})
+    if off:
+        yield Finding(
+            rule="no-durability",
+            severity=Severity.CRITICAL,
+            claim="Durability is given up: the file system does not flush the disk's cache.",
+            evidence=f"Mount options: {', '.join(off)}",
+            why="Flushes look fast, and a power failure loses what they promised.",
+            advice=f"`mount -o remount,barrier=1 $(findmnt -no TARGET -T {facts.path})`, and measure again.",
+        )
+    if any(device.kind == "loop" for device in scene.card.look.devices):
+        yield Finding(
+            rule="loop-device",
+            severity=Severity.NOTE,
+            claim="This is a file that is used as a disk.",
+            evidence=", ".join(f"/dev/{one.name}" for one in scene.card.look.devices if one.kind == "loop"),
+            why="Each write goes through two file systems.",
+        )
+
+
+def _quick_flushes(scene: DiskRuleInput) -> Iterator[Finding]:
+    flushes, look = scene.find(DiskFigureKey.FLUSHES), scene.card.look
+    if not flushes or look is None or look.facts.is_in_memory:
+        return
+    flush_us = 1e6 / flushes
+    leaves = [device for device in look.devices if device.kind == "disk"]
+    virtual = [device.name for device in leaves if VIRTUAL_DISK_NAMES.match(device.name)]
+    rotating = [device.name for device in leaves if device.is_rotational and device.name not in virtual]
+    for least_us, names, what in (
+        (_ROTATING_FLUSH_US, rotating, "a disk that rotates"),
+        (_NETWORK_FLUSH_US, virtual, "a virtual disk, which mostly lies in a network"),
+        (_ANY_FLUSH_US, [device.name for device in leaves], "any disk"),
+    ):
+        if names and flush_us < least_us:
+            yield Finding(
+                rule="flush-too-quick",
+                severity=Severity.WARNING,
+                claim="Flushes are too quick to have reached a disk: some cache answers for it.",
+                evidence=f"{flush_us:.3g} µs each on {', '.join(names)}; {what} takes {least_us:g} µs or more",
+                why="If that cache does not outlive a power failure, committed transactions do not either.",
+                advice="Make sure that it has a battery or flash behind it: of a controller `storcli /c0/vall show all`,"
+                " of a hypervisor its cache mode (`none` or `writethrough`, not `unsafe`).",
+            )
+            return
+
+
+def _shared_device(scene: DiskRuleInput) -> Iterator[Finding]:
+    look = scene.card.look
+    if look is None or look.facts.block_device is None:
+        return
+    same = [one.name for one in scene.beside if one.look and one.look.facts.block_device == look.facts.block_device]
+    if same:
+        yield Finding(
+            rule="same-device",
+            severity=Severity.WARNING,
+            claim=f"It shares its disk with {', '.join(same)}.",
+            evidence=f"All on {look.facts.block_device}",
+            why="Each was measured alone: together they get what one of them has.",
+            advice="Do not add them up; WAL is apart only on another device.",
+        )
+
+
+def _shared_instance(scene: DiskRuleInput) -> Iterator[Finding]:
+    limits = instance_limits_of(scene.card)
+    sharing = [one.name for one in scene.beside if limits is not None and instance_limits_of(one) is not None]
+    if limits is not None and sharing:
+        yield Finding(
+            rule="shared-instance",
+            severity=Severity.NOTE,
+            claim=f"What {limits.name} lets through it shares with {', '.join(sharing)}.",
+            evidence="Each is held against all of it, as it was measured: while the others rested",
+            why="Together they get what one of them could have alone.",
+            advice="Do not add them up: WAL and checkpoints write at the same time.",
+        )
+
+
+def _neighbours(scene: DiskRuleInput) -> Iterator[Finding]:
+    if scene.card.neighbours:
+        yield Finding(
+            rule="servers-on-device",
+            severity=Severity.NOTE,
+            claim="A PostgreSQL server that was running lies on this disk.",
+            evidence=", ".join(scene.card.neighbours),
+            why="What it did meanwhile is missing from these figures, and it was slower.",
+        )
+
+
+def _small_file(scene: DiskRuleInput) -> Iterator[Finding]:
+    file_bytes = scene.card.file_bytes
+    if file_bytes is not None and file_bytes < _SMALL_FILE_BYTES:
+        yield Finding(
+            rule="small-file",
+            severity=Severity.WARNING,
+            claim="The test file was small: a cache of the drive or its controller may have answered for the disk.",
+            evidence=f"{format_bytes(file_bytes)}, of which reads and writes saw nothing else",
+            why="What a database reads lies all over the disk.",
+            advice="Free space on it, or name a folder on the same disk that has more, and measure again.",
+        )
+
+
+RULES: tuple[Rule, ...] = (_file_system, _small_file, _quick_flushes, _shared_device, _shared_instance, _neighbours)

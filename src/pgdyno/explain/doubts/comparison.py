@@ -1,0 +1,117 @@
+"""What a reader must know before trusting a comparison: noise that got a verdict, durability that differs, an early end.
+
+Rules as those of `doubts`, over the answers instead of the trials.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
+from pgdyno.analyse.types import StudyAnalysis
+from pgdyno.explain.finding import Finding, Severity
+from pgdyno.facts.durability import GivenUp, find_given_up
+from pgdyno.plan.experiment import Experiment, Variant
+from pgdyno.plan.plan import PlannedTrial
+from pgdyno.record.types import StudyRecord
+from pgdyno.spec.variant import DesignKind
+
+_MOST_NAMED = 3
+
+
+def find_comparison_doubts(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
+    """Everything that weakens a comparison's verdicts; nothing for a study that compares nothing."""
+    experiment = record.plan.experiment
+    if experiment is None:
+        return
+    yield from _told_apart(experiment, analysis)
+    yield from _durability(record, experiment)
+    yield from _early_end(record, experiment, analysis)
+
+
+def find_losses(record: StudyRecord, variant: Variant) -> tuple[GivenUp, ...]:
+    """What a variant's settings give up, the gravest first."""
+    return find_given_up(variant.server.settings, variant.server.version or record.server.major)
+
+
+def _told_apart(experiment: Experiment, analysis: StudyAnalysis) -> Iterator[Finding]:
+    for comparison in analysis.comparisons:
+        noise = comparison.find_noise(comparison.primary)
+        if noise is None or noise.verdict.kind in {VerdictKind.EQUIVALENT, VerdictKind.INCONCLUSIVE}:
+            continue
+        yield Finding(
+            severity=Severity.CRITICAL,
+            claim="Two identical variants were told apart: this study's verdicts are in doubt.",
+            evidence=(
+                f"The reference against itself: {comparison.primary} {describe_change(noise.verdict)}, {noise.verdict.n} pairs;"
+                f" by chance at most {experiment.alpha * 100:g} in 100 studies show that"
+            ),
+            advice="Look for what differs between runs on this machine, and ask again.",
+            workload=comparison.workload,
+        )
+
+
+def _durability(record: StudyRecord, experiment: Experiment) -> Iterator[Finding]:
+    variants = [variant for variant in experiment.variants if variant.name not in record.refused_variants]
+    seen: dict[GivenUp, list[str]] = {}
+    for variant in variants:
+        for one in find_losses(record, variant):
+            if one.is_durability:
+                seen.setdefault(one, []).append(variant.name)
+    for one, names in seen.items():
+        if len(names) == len(variants):
+            yield Finding(
+                severity=Severity.CRITICAL,
+                claim=f"Every variant {one.gist}: {one.setting} = {one.value}.",
+                evidence=one.label,
+                advice="Never compare these figures with those of a durable server.",
+            )
+        else:
+            named = "; ".join(names) if len(names) <= _MOST_NAMED else f"{len(names)} of {len(variants)} variants"
+            yield Finding(
+                severity=Severity.WARNING,
+                claim="Variants that keep what was committed are compared with others that may not.",
+                evidence=f"{named}{_cause(one, names)}: {one.label}",
+                advice="A verdict between them is what durability costs, not what tuning gains.",
+            )
+
+
+def _cause(one: GivenUp, names: list[str]) -> str:
+    # A variant without a name of its own is called by what it sets.
+    is_said = all(f"{one.setting}={one.value}" in name for name in names)
+    return "" if is_said else f", by {one.setting} = {one.value}"
+
+
+def _early_end(record: StudyRecord, experiment: Experiment, analysis: StudyAnalysis) -> Iterator[Finding]:
+    for comparison in analysis.comparisons:
+        sweep, variants = analysis.sweeps.get(comparison.workload), comparison.undecided
+        if sweep is not None:
+            # It decides by its curve, which asks less than every load against the first.
+            clients = {point.clients for point in sweep.points if point.status is None}
+            variants = tuple(variant.name for variant in experiment.variants if variant.clients in clients)
+        if not any(variant not in record.refused_variants for variant in variants):
+            continue
+        # What is decided gets no more trials, but as long as anything is open the reference runs in every round.
+        ended = [trial.record.planned for workload in analysis.workloads for trial in workload.trials]
+        last, planned = (_last_round(trials, comparison.workload) for trials in (ended, record.plan.trials))
+        if last < planned:
+            turns = "blocks of load" if experiment.design is DesignKind.SWITCHBACK else "rounds"
+            yield Finding(
+                severity=Severity.WARNING,
+                claim="The comparison ended with questions open.",
+                evidence=f"{last} of at most {planned} {turns}",
+                advice="`pgdyno resume` goes on.",
+                workload=comparison.workload,
+            )
+
+
+def _last_round(trials: Iterable[PlannedTrial], workload: str) -> int:
+    return max((trial.round for trial in trials if trial.workload == workload), default=0)
+
+
+def describe_change(verdict: Verdict) -> str:
+    """A change with its interval: `+38.1 % [+30.2, +46.9]`."""
+    effect, low, high = (
+        (ratio or 0.0) * 100.0 for ratio in (verdict.effect_ratio, verdict.low_ratio, verdict.high_ratio)
+    )
+    return f"{effect:+.1f} % [{low:+.1f}, {high:+.1f}]"

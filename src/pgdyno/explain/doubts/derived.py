@@ -1,0 +1,84 @@
+"""What a reader must know of derived settings before using them: where they cost, and what trials were too short to see.
+
+Rules as those of `doubts`. That the set is slower than stock comes before all else that a report has to say.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from pgdyno.analyse.comparison.derived_gain import Advice, CheckpointCycle, Gain, find_cycles, find_gains
+from pgdyno.analyse.types import StudyAnalysis
+from pgdyno.explain.finding import Finding, Severity
+from pgdyno.record.tuned import STOCK
+from pgdyno.record.types import StudyRecord
+
+SLOWER = "derived-slower"
+_OF_CHECKPOINTS = frozenset({"max_wal_size", "checkpoint_timeout"})
+
+
+def find_derived_doubts(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
+    """Everything against using a derived set as it was tried; nothing for a study without one."""
+    tuned = record.tuned
+    if tuned is None:
+        return
+    for gain in find_gains(record, analysis):
+        if gain.advice is Advice.DROP:
+            yield _costs(gain) if gain.layer is not None else _slower(gain, is_layered=tuned.is_layered)
+    tried = {name for layer in tuned.layers for name in layer.settings}
+    if tried & _OF_CHECKPOINTS:
+        for cycle in find_cycles(record, analysis):
+            if cycle.variant == STOCK and cycle.duration_s < cycle.wanted_s:
+                yield _too_short(cycle)
+
+
+def _slower(gain: Gain, *, is_layered: bool) -> Finding:
+    which = "the table of layers shows which of them" if is_layered else "`pgdyno bench --layers` shows which layer"
+    return Finding(
+        severity=Severity.CRITICAL,
+        claim="The derived settings are slower than stock.",
+        evidence=_describe(gain),
+        advice=f"Do not use them as they are for this load; {which} costs it.",
+        workload=gain.workload,
+        rule=SLOWER,
+    )
+
+
+def _costs(gain: Gain) -> Finding:
+    return Finding(
+        severity=Severity.WARNING,
+        claim=f"The derived settings are faster without the layer {gain.layer}.",
+        evidence=f"What the layer adds: {_describe(gain)}",
+        advice="Leave it out for this load.",
+        workload=gain.workload,
+        rule="layer-costs",
+    )
+
+
+def _too_short(cycle: CheckpointCycle) -> Finding:
+    low, high = min(cycle.counts), max(cycle.counts)
+    held = f"{low}" if low == high else f"{low} to {high}"
+    return Finding(
+        severity=Severity.WARNING,
+        claim="Trials were too short to show what rarer checkpoints gain.",
+        evidence=(
+            f"With stock settings one comes about every {cycle.cycle_s:.0f} s; trials of {cycle.duration_s:.0f} s, begun"
+            f" just after one, held {held}: --duration {math.ceil(cycle.wanted_s / 10.0) * 10}s would hold three"
+        ),
+        advice=(
+            "What was measured is the time in which pages go to the WAL whole: stock is mostly in it, the derived set"
+            " rarely. Ask again with that --duration, one --workload at a time."
+        ),
+        workload=cycle.workload,
+        rule="few-checkpoints",
+    )
+
+
+def _describe(gain: Gain) -> str:
+    verdict = gain.verdict
+    if verdict is None or verdict.effect_ratio is None or verdict.low_ratio is None or verdict.high_ratio is None:
+        return "no interval"
+    metric = "TPS" if verdict.metric == "tps" else verdict.metric
+    effect, low, high = (ratio * 100.0 for ratio in (verdict.effect_ratio, verdict.low_ratio, verdict.high_ratio))
+    return f"{metric} {effect:+.1f} % [{low:+.1f}, {high:+.1f}], {verdict.n} pairs"

@@ -1,0 +1,94 @@
+"""Whether trials of a workload had the same state to work on: how the data grew, how many dead rows they left, checkpoints.
+
+Rules as those of `doubts`. Every trial begins with the same restored data, so what grows within one makes its end another
+load than its beginning, and a checkpoint in one trial and not in the next is a difference that no setting made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pgdyno.analyse.types import WHOLE_CYCLES, StudyAnalysis, TrialAnalysis, WorkloadAnalysis
+from pgdyno.explain.finding import Finding, Severity
+from pgdyno.record.types import StudyRecord, TableState
+from pgdyno.units import format_bytes
+
+# Beyond this, caches and indexes are no longer those of the beginning.
+_GROWTH_RATIO = 0.1
+# Source: PostgreSQL 18 manual, section 19.10, autovacuum_vacuum_scale_factor: from a fifth on a table is vacuumed. Half
+# of that is more than most loads are run with.
+_DEAD_RATIO = 0.1
+
+
+def find_state_doubts(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
+    """What the trials' own data and checkpoints say against comparing or extending their figures."""
+    del record
+    for workload in analysis.workloads:
+        trials = [trial for trial in workload.trials if trial.tps is not None]
+        yield from _growth(workload, trials)
+        yield from _dead_rows(workload, trials)
+        yield from _checkpoint_phase(workload, trials)
+
+
+def _growth(workload: WorkloadAnalysis, trials: Sequence[TrialAnalysis]) -> Iterator[Finding]:
+    grown = [
+        (_sum_bytes(trial.record.tables_after) / before - 1.0, before, trial)
+        for trial in trials
+        if (before := _sum_bytes(trial.record.tables_before))
+    ]
+    above = [each for each in grown if each[0] > _GROWTH_RATIO]
+    if not above:
+        return
+    ratio, before, trial = max(above, key=lambda each: each[0])
+    after = _sum_bytes(trial.record.tables_after)
+    yield Finding(
+        severity=Severity.WARNING,
+        claim="The data grew while they were measured.",
+        evidence=(
+            f"By up to {ratio * 100:.0f} %, from {format_bytes(before)} to {format_bytes(after)} in trial"
+            f" {trial.record.planned.number} (limit {_GROWTH_RATIO * 100:.0f} %)"
+        ),
+        advice="What a trial ends with is not what it began with: use a larger --scale, or shorter trials.",
+        workload=workload.name,
+    )
+
+
+def _dead_rows(workload: WorkloadAnalysis, trials: Sequence[TrialAnalysis]) -> Iterator[Finding]:
+    shares = [(share, trial) for trial in trials if (share := _dead_share(trial.record.tables_after)) is not None]
+    above = [each for each in shares if each[0] > _DEAD_RATIO]
+    if above:
+        share, trial = max(above, key=lambda each: each[0])
+        yield Finding(
+            severity=Severity.WARNING,
+            claim="Dead rows piled up while trials ran.",
+            evidence=(
+                f"Up to {share * 100:.0f} % of all row versions at the end of trial {trial.record.planned.number}"
+                f" (limit {_DEAD_RATIO * 100:.0f} %)"
+            ),
+            advice="Autovacuum did not keep up with this load, or had no turn: a longer run shows what that costs.",
+            workload=workload.name,
+        )
+
+
+def _checkpoint_phase(workload: WorkloadAnalysis, trials: Sequence[TrialAnalysis]) -> Iterator[Finding]:
+    # Where variants alternate under one load, they share its checkpoints.
+    counts = [trial.checkpoint_count for trial in trials if len(trial.record.planned.variants) < 2]
+    if not counts or min(counts) == max(counts) or min(counts) >= WHOLE_CYCLES:
+        return
+    with_most = sum(count == max(counts) for count in counts)
+    yield Finding(
+        severity=Severity.WARNING,
+        claim="Trials saw different parts of the checkpoint cycle.",
+        evidence=f"{min(counts)} to {max(counts)} checkpoints in a trial; {with_most} of {len(counts)} saw {max(counts)}",
+        advice="Make trials shorter than the first checkpoint or several cycles long, with --duration.",
+        workload=workload.name,
+    )
+
+
+def _sum_bytes(tables: Sequence[TableState]) -> int:
+    return sum(table.bytes for table in tables)
+
+
+def _dead_share(tables: Sequence[TableState]) -> float | None:
+    versions = sum(table.live_rows + table.dead_rows for table in tables)
+    return sum(table.dead_rows for table in tables) / versions if versions else None

@@ -1,0 +1,282 @@
+"""What a reader must know before trusting a study's figures: the machine, the trials and the load, rule by rule.
+
+Each rule is one small function that looks at what was recorded and yields findings. A rule that lacks its evidence is
+silent; what could not be observed is reported as a gap, not guessed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from pgdyno.analyse.bottleneck.time_share import Resource
+from pgdyno.analyse.estimate import Doubt, DoubtKind
+from pgdyno.analyse.types import (
+    LOAD_THREAD_RATIO,
+    OTHERS_RATIO,
+    STEAL_RATIO,
+    StudyAnalysis,
+    TrialAnalysis,
+    WorkloadAnalysis,
+)
+from pgdyno.explain.doubts.comparison import find_comparison_doubts
+from pgdyno.explain.doubts.derived import find_derived_doubts
+from pgdyno.explain.doubts.search import find_search_doubts
+from pgdyno.explain.doubts.state import find_state_doubts
+from pgdyno.explain.episodes import find_unsteady
+from pgdyno.explain.finding import Finding, Severity
+from pgdyno.explain.preflight.study import find_preflight_doubts
+from pgdyno.facts.durability import Loss, durability_given_up
+from pgdyno.record.trial_data import FILES
+from pgdyno.record.types import StudyRecord, TrialStatus
+
+_BETWEEN_RATIO = 0.05
+
+
+def find_doubts(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Finding, ...]:
+    """Everything that weakens the figures of a study, worst first."""
+    findings = [finding for rule in _RULES for finding in rule(record, analysis)]
+    order = list(Severity)
+    return tuple(sorted(findings, key=lambda finding: order.index(finding.severity)))
+
+
+def _failed_trials(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
+    for workload, trial in _trials(analysis):
+        if trial.record.error is not None:
+            error = trial.record.error
+            yield Finding(
+                severity=Severity.CRITICAL,
+                claim=f"Trial {trial.record.planned.number} failed: {error.fact}.",
+                evidence=error.detail,
+                advice=error.hint,
+                workload=workload.name,
+            )
+    done = sum(1 for _, trial in _trials(analysis) if trial.tps is not None)
+    planned = len(record.plan.trials)
+    # The plan of a comparison or a search is the most that may be needed: it ends when it knows.
+    if done < planned and record.plan.experiment is None and record.plan.search is None:
+        yield Finding(
+            severity=Severity.WARNING,
+            claim=f"The study is not complete: {done} of {planned} trials are finished.",
+            evidence="Estimates rest on the finished ones",
+            advice="`pgdyno resume` runs the others.",
+        )
+
+
+def _nothing_ended(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
+    for workload in analysis.workloads:
+        trials = [trial.record for trial in workload.trials if trial.transactions_count == 0]
+        numbers = [str(trial.planned.number) for trial in trials if trial.error is None]
+        if numbers:
+            yield Finding(
+                severity=Severity.WARNING,
+                claim=f"No transaction succeeded in {len(numbers)} of {len(workload.trials)} trials.",
+                evidence=f"Trial {', '.join(numbers)}; where variants are compared, it counts as half a transaction",
+                advice="The server's log and the trial's counts of failures say what the clients met with.",
+                workload=workload.name,
+            )
+
+
+def _damaged_files(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
+    found: dict[str, dict[int, str]] = {}
+    for _workload, trial in _trials(analysis):
+        if trial.record.status is TrialStatus.FINISHED:
+            # What the trial itself could not observe was never in a file.
+            for gap in set(trial.gaps) - set(trial.record.gaps):
+                found.setdefault(gap.source, {})[trial.record.planned.number] = gap.reason
+    for source, reasons in sorted(found.items()):
+        numbers = ", ".join(str(number) for number in sorted(reasons))
+        yield Finding(
+            rule="damaged-file",
+            severity=Severity.WARNING,
+            claim=f"Trial{'s' if len(reasons) > 1 else ''} {numbers}: {FILES.get(source, source)} is damaged or missing,"
+            " and left out.",
+            evidence=_sentence(reasons[min(reasons)]),
+            advice="What rests on it is of the other trials, or absent; put the file back, or measure again.",
+        )
+
+
+def _durability(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
+    if record.plan.experiment is not None:
+        return
+    seen = dict.fromkeys(
+        one for _, trial in _trials(analysis) for one in durability_given_up(trial.record.values, record.server.major)
+    )
+    for one in seen:
+        yield Finding(
+            severity=Severity.CRITICAL if one.kind is Loss.DURABILITY else Severity.WARNING,
+            claim=f"The server {one.gist}: {one.setting} = {one.value}.",
+            evidence=one.label,
+            advice="Never compare these figures with those of a durable server.",
+        )
+
+
+def _few_trials(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
+    if record.plan.search is not None:
+        return
+    for workload in analysis.workloads:
+        if workload.tps.n == 1 and not any(trial.record.planned.variants for trial in workload.trials):
+            yield Finding(
+                severity=Severity.WARNING,
+                claim="One trial has no error bar.",
+                evidence="One trial (n = 1): run-to-run noise is unknown",
+                advice="Ask for more --rounds.",
+                workload=workload.name,
+            )
+
+
+def _steal(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
+    yield from _share_above(
+        analysis,
+        "cpu_steal_ratio",
+        STEAL_RATIO,
+        claim="The hypervisor took CPU time away.",
+        advice="Neighbours are in the figures; compare interleaved trials only, or use a dedicated host.",
+    )
+
+
+def _others(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
+    yield from _share_above(
+        analysis,
+        "cpu_others_ratio",
+        OTHERS_RATIO,
+        claim="Other programs used the CPUs while trials ran.",
+        advice="Find them with `top`, stop them, and measure again.",
+    )
+
+
+def _load_generator(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
+    yield from _share_above(
+        analysis,
+        "load_generator_thread_ratio",
+        LOAD_THREAD_RATIO,
+        claim="pgbench itself is at its limit: its busiest thread had no time left.",
+        advice="Raise --threads, or the server may be faster than shown.",
+    )
+
+
+def _branches(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
+    for workload in analysis.workloads:
+        is_writing_branches = any(script == "tpcb-like" for script, _ in workload.load.scripts)
+        # That they do limit it says so already.
+        if workload.bottleneck is not None and workload.bottleneck.resource is Resource.LOCK:
+            continue
+        if is_writing_branches and record.plan.scale < workload.load.clients:
+            yield Finding(
+                severity=Severity.WARNING,
+                claim="There are fewer branches than clients, so clients wait for each other's rows.",
+                evidence=f"Scale {record.plan.scale}, {workload.load.clients} clients",
+                advice="Use a scale of at least the clients, or what is measured is lock waiting.",
+                workload=workload.name,
+            )
+
+
+def _numbers_disagree(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
+    for workload in analysis.workloads:
+        for kind in DoubtKind:
+            doubts = [doubt for trial in workload.trials for doubt in trial.doubts if doubt.kind is kind]
+            if not doubts:
+                continue
+            worst = max(doubts, key=lambda doubt: abs(doubt.excess_ratio))
+            severity, claim, advice = _judge(worst)
+            of_trials = f" (worst of {len(workload.trials)} trials)" if len(workload.trials) > 1 else ""
+            yield Finding(
+                severity=severity,
+                claim=claim,
+                evidence=_sentence(worst.text) + of_trials,
+                advice=advice,
+                workload=workload.name,
+            )
+
+
+def _judge(doubt: Doubt) -> tuple[Severity, str, str]:
+    # Source: our ADR 0006.
+    if doubt.kind is DoubtKind.LITTLES_LAW and doubt.excess_ratio < 0:
+        severity = Severity.WARNING if -doubt.excess_ratio > _BETWEEN_RATIO else Severity.NOTE
+        return (
+            severity,
+            "Part of the clients' time belongs to no transaction.",
+            "TPS is right; with pgbench on another host, or more --threads, the share is smaller.",
+        )
+    if doubt.kind is DoubtKind.STALE_CLOCK:
+        return (
+            Severity.WARNING,
+            "pgbench could not time the quickest transactions.",
+            "TPS is right; do not quote the mean and the low percentiles.",
+        )
+    if doubt.kind is DoubtKind.NO_LOG:
+        return (
+            Severity.WARNING,
+            "A trial lost its transaction log.",
+            "Its TPS is pgbench's own over the whole load; it has no latencies.",
+        )
+    return (
+        Severity.WARNING,
+        "The numbers of a trial do not fit together.",
+        "Look at the trial's files before using its figures.",
+    )
+
+
+def _no_checkpoint(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
+    if record.tuned is not None:
+        # Of settings for checkpoints there is more to say: `derived_doubts` does.
+        return
+    for workload in analysis.workloads:
+        wrote = any((t.counts_per_transaction.get("wal_bytes") or 0.0) > 100.0 for t in workload.trials)
+        seen = any(trial.checkpoint_count for trial in workload.trials)
+        if wrote and not seen and any(t.tps is not None for t in workload.trials):
+            yield Finding(
+                severity=Severity.NOTE,
+                claim="No checkpoint fell into any trial.",
+                evidence="Each begins just after one; the cost of checkpoints and of what follows is not in the figures",
+                advice="A --duration above checkpoint_timeout, or a smaller max_wal_size, brings it in.",
+                workload=workload.name,
+            )
+
+
+def _share_above(
+    analysis: StudyAnalysis, share: str, threshold_ratio: float, *, claim: str, advice: str
+) -> Iterator[Finding]:
+    for workload in analysis.workloads:
+        seen = [value for trial in workload.trials if (value := trial.shares.get(share)) is not None]
+        above = [value for value in seen if value > threshold_ratio]
+        if above:
+            yield Finding(
+                severity=Severity.WARNING,
+                claim=claim,
+                evidence=f"Up to {max(above) * 100:.1f} % in {len(above)} of {len(seen)} trials (limit {threshold_ratio * 100:.0f} %)",
+                advice=advice,
+                workload=workload.name,
+            )
+
+
+def _sentence(words: str) -> str:
+    # A program keeps its name.
+    return words if words.startswith("pgbench") else words[:1].upper() + words[1:]
+
+
+def _trials(analysis: StudyAnalysis) -> Iterator[tuple[WorkloadAnalysis, TrialAnalysis]]:
+    for workload in analysis.workloads:
+        for trial in workload.trials:
+            yield workload, trial
+
+
+_RULES: tuple[Callable[[StudyRecord, StudyAnalysis], Iterable[Finding]], ...] = (
+    # That derived settings are slower than stock leads all else.
+    find_derived_doubts,
+    find_comparison_doubts,
+    find_search_doubts,
+    _failed_trials,
+    _nothing_ended,
+    _damaged_files,
+    _durability,
+    _few_trials,
+    _steal,
+    _others,
+    _load_generator,
+    _branches,
+    find_unsteady,
+    _numbers_disagree,
+    _no_checkpoint,
+    find_state_doubts,
+    find_preflight_doubts,
+)

@@ -1,0 +1,1 @@
+"""Rules of the preflight: what would spoil a measurement here."""

@@ -1,0 +1,225 @@
+"""Rules about the CPUs, the clock, and what a hypervisor or a control group takes of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from pgdyno.explain.finding import Finding, Severity
+from pgdyno.explain.preflight.rule_input import Rule, RuleInput
+from pgdyno.record.machine.preflight import CgroupLimit, LimitKind
+from pgdyno.units import format_bytes
+
+# Read without a system call. Source: Linux arch/x86/include/asm/vdso/clocksource.h, arch/arm64 likewise.
+_FAST_CLOCKS = ("tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page")
+# Source: PostgreSQL 18 manual, pg_test_timing: most fast systems are below 100 ns; a slow clock takes 1000.
+_READ_NS = 100.0
+# Source: our methods: above 1 % of stolen time, neighbours show in the figures.
+_STEAL_RATIO = 0.01
+# Source: Amazon EC2 user guide, "Burstable performance instances": families t2, t3, t3a and t4g.
+_BURSTABLE = re.compile(r"t[2-4][ag]?\.\w+")
+_CLOCK_FILE = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
+_FEW_TASKS = 500
+_DOCKER = {
+    LimitKind.CPU: ("--cpus=N", "CPUQuota="),
+    LimitKind.MEMORY: ("--memory=SIZE", "MemoryMax=infinity"),
+    LimitKind.MEMORY_HIGH: ("--memory-reservation=SIZE", "MemoryHigh=infinity"),
+    LimitKind.READ_BYTES: ("--device-read-bps", "IOReadBandwidthMax="),
+    LimitKind.WRITE_BYTES: ("--device-write-bps", "IOWriteBandwidthMax="),
+    LimitKind.READ_COUNT: ("--device-read-iops", "IOReadIOPSMax="),
+    LimitKind.WRITE_COUNT: ("--device-write-iops", "IOWriteIOPSMax="),
+    LimitKind.TASKS: ("--pids-limit=-1", "TasksMax=infinity"),
+}
+_LIMIT_WHY = {
+    LimitKind.CPU: "Once the quota of a tenth of a second is used up everything stands still until the next: latency jumps.",
+    LimitKind.MEMORY: "The page cache counts, too: data beyond the limit are read from disk, whatever the machine has free.",
+    LimitKind.MEMORY_HIGH: "Above it every allocation waits for memory to be freed first.",
+    LimitKind.TASKS: "Each client is a process: beyond the limit connections fail.",
+}
+_IO_WHY = "It is the limit that is measured, not the disk."
+
+
+def _clock_source(scene: RuleInput) -> Iterator[Finding]:
+    source = scene.host.clock_source
+    if source is None or source in _FAST_CLOCKS:
+        return
+    clock = scene.facts.clock
+    better = next((name for name in _FAST_CLOCKS if clock and name in clock.available), None)
+    yield Finding(
+        rule="clock-source",
+        severity=Severity.WARNING,
+        claim="The clock source is slow to read, which makes timing itself a load.",
+        evidence=f"It is {source}; fast ones are {', '.join(_FAST_CLOCKS)}",
+        why="pgbench, EXPLAIN ANALYZE and track_io_timing read it for each transaction, row or block.",
+        advice=f"Choose a fast one: `echo {better} > {_CLOCK_FILE}`."
+        if better
+        else f"Choose a fast one in {_CLOCK_FILE}; where the kernel offers none, use another kind of machine.",
+    )
+
+
+def _clock_read(scene: RuleInput) -> Iterator[Finding]:
+    clock = scene.facts.clock
+    if clock is not None and clock.read_ns is not None and clock.read_ns > _READ_NS:
+        yield Finding(
+            rule="clock-read",
+            severity=Severity.WARNING,
+            claim="Reading the clock takes long.",
+            evidence=f"pg_test_timing: {clock.read_ns:.0f} ns a reading (limit {_READ_NS:.0f} ns), clock source {clock.source}",
+            why="EXPLAIN ANALYZE and track_io_timing then slow down what they time.",
+            advice=f"See what the kernel offers: `cat {_CLOCK_FILE.replace('current', 'available')}`; leave track_io_timing off until then.",
+        )
+
+
+def _steal(scene: RuleInput) -> Iterator[Finding]:
+    activity, clock = scene.facts.activity, scene.facts.clock
+    ratio = activity.steal_ratio if activity else None
+    if clock and clock.steal_ratio is not None:
+        # The longer look, which asked for a whole CPU: an idle machine shows none.
+        ratio = clock.steal_ratio
+    if ratio is not None and ratio > _STEAL_RATIO:
+        boot = scene.facts.cpu.steal_since_boot_ratio if scene.facts.cpu else None
+        yield Finding(
+            rule="steal",
+            severity=Severity.CRITICAL,
+            claim="The hypervisor takes CPU time away.",
+            evidence=f"{ratio * 100:.1f} % stolen just now (limit {_STEAL_RATIO * 100:.0f} %)"
+            + ("" if boot is None else f", {boot * 100:.1f} % since boot"),
+            why="Neighbours are in the figures.",
+            advice="Use a dedicated host or another time; until then trust only ratios of interleaved trials, as `pgdyno bench` and `pgdyno compare` run them.",
+        )
+
+
+def _governor(scene: RuleInput) -> Iterator[Finding]:
+    seen = scene.facts.cpu.governors if scene.facts.cpu else tuple(filter(None, [scene.host.governor]))
+    if any(one != "performance" for one in seen):
+        yield Finding(
+            rule="governor",
+            severity=Severity.WARNING,
+            claim="The CPU's frequency is not held at its highest.",
+            evidence=f"Governor {', '.join(seen)}",
+            why="Short transactions between waits run at a low frequency, and the frequency follows the load.",
+            advice="For the time of measuring: `cpupower frequency-set -g performance`.",
+        )
+
+
+def _frequency(scene: RuleInput) -> Iterator[Finding]:
+    activity, cpu = scene.facts.activity, scene.facts.cpu
+    if activity is not None and activity.throttled_count:
+        yield Finding(
+            rule="thermal-throttling",
+            severity=Severity.CRITICAL,
+            claim="The CPU is too hot and slows itself down.",
+            evidence=f"{activity.throttled_count} throttling events in {activity.window_s:.1f} s",
+            why="Later trials run slower than earlier ones.",
+            advice="Let it cool down, and mend its cooling.",
+        )
+    if cpu is not None and cpu.is_boosting and not cpu.is_virtual:
+        yield Finding(
+            rule="boost",
+            severity=Severity.NOTE,
+            claim="The CPU may run above its base frequency.",
+            evidence=f"Boost is allowed ({cpu.frequency_driver or 'driver not known'})",
+            why="How far depends on heat and on how many cores work, so one client gains more than many.",
+            advice="For figures that repeat: `echo 1 > /sys/devices/system/cpu/intel_pstate/no_turbo`, or"
+            " `echo 0 > /sys/devices/system/cpu/cpufreq/boost`.",
+        )
+
+
+def _kind_of_machine(scene: RuleInput) -> Iterator[Finding]:
+    cpu = scene.facts.cpu
+    if cpu is None:
+        return
+    if cpu.product is not None and _BURSTABLE.fullmatch(cpu.product):
+        yield Finding(
+            rule="burstable",
+            severity=Severity.CRITICAL,
+            claim="This kind of machine has CPU credits: it is fast until they are used up.",
+            evidence=f"Instance type {cpu.product}",
+            why="A trial's figure depends on what ran in the hours before.",
+            advice="Measure on a kind without credits, such as m, c or r.",
+        )
+    if cpu.is_virtual:
+        yield Finding(
+            rule="virtual-machine",
+            severity=Severity.NOTE,
+            claim="This is a virtual machine.",
+            evidence=", ".join(filter(None, [scene.host.virtualization, cpu.product])) or "The CPU says so",
+            why="What its neighbours do to disk, network and caches of the CPU is not counted as steal.",
+        )
+    if cpu.mitigations:
+        names = [one.split(":", 1)[0] for one in cpu.mitigations]
+        yield Finding(
+            rule="mitigations",
+            severity=Severity.NOTE,
+            claim="Mitigations of flaws of the CPU are in force.",
+            evidence=", ".join(names),
+            why="They make system calls and switches dearer: compare only with machines that have the same ones.",
+        )
+
+
+def _limits(scene: RuleInput) -> Iterator[Finding]:
+    limits = scene.facts.limits or tuple(_limits_of_old(scene))
+    for limit in limits:
+        if not _is_below_host(limit, scene):
+            continue
+        docker, systemd = _DOCKER[limit.kind]
+        yield Finding(
+            rule="cgroup-limit",
+            severity=Severity.WARNING,
+            claim=f"A control group gives less than the machine has: {limit.kind.value}.",
+            evidence=f"{_format_limit(limit, scene)}, set on {limit.group}",
+            why=_LIMIT_WHY.get(limit.kind, _IO_WHY),
+            advice=f"Raise it (`docker update {docker} CONTAINER`, `systemctl set-property UNIT {systemd}`), or take the"
+            " figures for those of a server with this limit.",
+        )
+    cpu = scene.facts.cpu
+    if cpu is not None and cpu.online_count is not None and cpu.online_count > scene.host.cpu_count:
+        yield Finding(
+            rule="cpu-affinity",
+            severity=Severity.NOTE,
+            claim="pgdyno may use only some of the CPUs.",
+            evidence=f"{scene.host.cpu_count} of {cpu.online_count} CPUs, by a cpuset or an affinity mask",
+            why="Server and load share those, while others on the machine use the rest.",
+            advice="`taskset -pc $$` shows and changes it.",
+        )
+
+
+def _limits_of_old(scene: RuleInput) -> Iterator[CgroupLimit]:
+    """What records without a preflight tell of limits."""
+    if scene.host.cpu_limit is not None:
+        yield CgroupLimit(kind=LimitKind.CPU, group="its control group", value=scene.host.cpu_limit)
+    if scene.host.memory_limit_bytes is not None:
+        yield CgroupLimit(kind=LimitKind.MEMORY, group="its control group", value=scene.host.memory_limit_bytes)
+
+
+def _is_below_host(limit: CgroupLimit, scene: RuleInput) -> bool:
+    if limit.kind is LimitKind.CPU:
+        return limit.value < scene.host.cpu_count
+    if limit.kind in {LimitKind.MEMORY, LimitKind.MEMORY_HIGH}:
+        return limit.value < scene.host.memory_bytes
+    if limit.kind is LimitKind.TASKS:
+        return limit.value < max(_FEW_TASKS, 2 * scene.most_clients)
+    ours = scene.device_names
+    return not ours or limit.device in ours
+
+
+def _format_limit(limit: CgroupLimit, scene: RuleInput) -> str:
+    if limit.kind is LimitKind.CPU:
+        return f"{limit.value:g} of {scene.host.cpu_count} CPUs"
+    if limit.kind in {LimitKind.MEMORY, LimitKind.MEMORY_HIGH}:
+        return f"{format_bytes(limit.value)} of {format_bytes(scene.host.memory_bytes)}"
+    if limit.kind is LimitKind.TASKS:
+        return f"{limit.value:g} processes and threads"
+    amount = format_bytes(limit.value) if "bandwidth" in limit.kind.value else f"{limit.value:g} operations"
+    return f"{amount}/s on {limit.device}"
+
+
+RULES: tuple[Rule, ...] = (
+    _clock_source,
+    _clock_read,
+    _steal,
+    _governor,
+    _frequency,
+    _kind_of_machine,
+    _limits,
+)

@@ -1,0 +1,215 @@
+"""Rules about who else is at work: CPUs and disks in use, loads, servers, and jobs that will start by themselves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from pgdyno.explain.finding import Finding, Severity
+from pgdyno.explain.preflight.rule_input import Rule, RuleInput
+from pgdyno.record.machine.preflight import Activity, BusyProcess, Timer
+from pgdyno.units import format_bytes
+
+# Source: our own machines: an idle one is 1 to 3 % busy with its own upkeep.
+_BUSY_RATIO = 0.1
+# One process that keeps half a CPU takes it from somebody, however many CPUs there are.
+_BUSY_CPUS = 0.5
+_SERVER_CPUS = 0.1
+# Source: proc_diskstats, io_ms: half a second holds stray writes of journals; a tenth of it is a load.
+_DISK_BUSY_RATIO = 0.1
+# Where the servers lie that the unit `postgresql` of Debian's and Red Hat's packages starts.
+_PACKAGED = ("/var/lib/postgresql/", "/var/lib/pgsql/")
+_DIRTY_BYTES = 256 * 1024**2
+# What reads or writes much, or locks packages for minutes, wherever distributions and vendors name it so.
+_HEAVY_JOB = re.compile(
+    r"apt|dnf|yum|zypper|packagekit|unattended|fstrim|scrub|mdcheck|mdadm|raid|balance|defrag|trim|locate|updatedb|man-db"
+    r"|backup|dump|backrest|barman|wal-g|restic|borg|rsnapshot|snapper|timeshift|rsync|duplicity|clam|rkhunter|aide"
+    r"|vacuum|reindex|fwupd|snapd",
+    re.IGNORECASE,
+)
+# Done in a moment.
+_LIGHT_JOB = re.compile(
+    r"systemd-tmpfiles|logrotate|dpkg-db-backup|motd|sysstat|^sa1|ua-timer|phpsession|certbot|ntp|chrony|e2scrub_reap"
+    r"|apport|update-notifier|^dpkg$",
+    re.IGNORECASE,
+)
+
+
+def _busy(scene: RuleInput) -> Iterator[Finding]:
+    activity = scene.facts.activity
+    ratio = activity.busy_ratio if activity else scene.host.cpu_busy_before_ratio
+    if ratio is None:
+        return
+    greedy = [one for one in (activity.busiest if activity else ()) if one.cpu_count > _BUSY_CPUS]
+    if ratio <= _BUSY_RATIO and not greedy:
+        return
+    # Who and what, and no command: advice stays in reports for weeks, where a pid is soon somebody else's.
+    who = _list_names(one for one in (activity.busiest if activity else ()) if _can_be_ended(one))
+    yield Finding(
+        rule="busy-machine",
+        severity=Severity.CRITICAL if ratio > _BUSY_RATIO else Severity.WARNING,
+        claim="Something else was running: it uses the CPUs that are to be measured.",
+        evidence=_describe_busy(activity) if activity else f"CPUs {ratio * 100:.0f} % busy before the first step",
+        why="It takes a share that changes from trial to trial, so that figures differ for no reason of the server's.",
+        advice=f"Stop {who}, or wait until it is done." if who else "Stop it (`top` names it), or wait.",
+    )
+
+
+def _describe_busy(activity: Activity) -> str:
+    named = [
+        f"{one.name} {one.cpu_count:.2f} CPUs (pid {one.pid}{f', {one.user}' if one.user else ''})"
+        for one in activity.busiest
+    ]
+    known = sum(one.cpu_count for one in activity.busiest)
+    hidden = activity.busy_ratio * activity.cpu_count - known
+    if hidden > max(_BUSY_CPUS / 5, known):
+        named.append(f"{hidden:.2f} CPUs by what is short-lived, the kernel's own or not visible from here")
+    said = f"{activity.cpu_count} CPUs {activity.busy_ratio * 100:.0f} % busy over {activity.window_s:.1f} s"
+    return said + (f": {', '.join(named)}" if named else "")
+
+
+def _can_be_ended(one: BusyProcess) -> bool:
+    # A server is stopped in another way.
+    return one.cpu_count > _BUSY_CPUS / 5 and not one.is_kernel and one.name != "postgres"
+
+
+def _list_names(processes: Iterable[BusyProcess]) -> str:
+    return ", ".join(dict.fromkeys(f"{one.name} of {one.user}" if one.user else one.name for one in processes))
+
+
+def _load_programs(scene: RuleInput) -> Iterator[Finding]:
+    programs = scene.facts.load_programs
+    if programs:
+        yield Finding(
+            rule="load-running",
+            severity=Severity.CRITICAL,
+            claim="Another load is running on this machine.",
+            evidence=", ".join(f"{one.name} (pid {one.pid})" for one in programs),
+            why="Two loads measure each other.",
+            advice="Wait for it, or end it if it is yours.",
+        )
+    holder = scene.facts.home_holder_pid
+    if holder is not None and all(one.pid != holder for one in programs):
+        yield Finding(
+            rule="load-running",
+            severity=Severity.CRITICAL,
+            claim="Another pgdyno is at work in the same home.",
+            evidence=f"pid {holder} holds its lock" if holder else "A process of another container holds its lock",
+            why="Two loads measure each other; the second is refused.",
+            advice="Wait for it.",
+        )
+
+
+def _servers(scene: RuleInput) -> Iterator[Finding]:
+    meant = scene.facts.server.data_dir if scene.facts.server else None
+    others = sorted(
+        (one for one in scene.facts.servers if one.data_dir is None or one.data_dir != meant),
+        key=lambda one: one.cpu_count or 0.0,
+        reverse=True,
+    )
+    if not others:
+        return
+    busy = [one for one in others if (one.cpu_count or 0.0) > _SERVER_CPUS]
+    is_packaged = all(one.data_dir and one.data_dir.startswith(_PACKAGED) for one in others)
+    yield Finding(
+        rule="other-servers",
+        severity=Severity.CRITICAL if busy else Severity.NOTE,
+        claim=f"{'Another PostgreSQL server is' if len(others) == 1 else 'Other PostgreSQL servers are'} running here"
+        + (", and at work." if busy else "."),
+        evidence=", ".join(
+            f"pid {one.pid}"
+            + (f" in {one.data_dir}" if one.data_dir else "")
+            + (f", {one.cpu_count:.2f} CPUs" if one.cpu_count else "")
+            for one in others
+        ),
+        why="They hold memory, and their checkpoints and autovacuum come when they like.",
+        advice=f"Stop {'it' if len(others) == 1 else 'them'} for the time of measuring: "
+        + (
+            "`systemctl stop postgresql`."
+            if is_packaged
+            else f"`pg_ctl -D {others[0].data_dir or 'THEIR_DATA_DIRECTORY'} stop`{' first' if len(others) > 1 else ''}."
+        ),
+    )
+
+
+def _busy_disks(scene: RuleInput) -> Iterator[Finding]:
+    activity = scene.facts.activity
+    ours = scene.device_names
+    busy = [
+        one for one in (activity.disks if activity else ()) if one.device in ours and one.busy_ratio > _DISK_BUSY_RATIO
+    ]
+    if busy:
+        yield Finding(
+            rule="disk-busy",
+            severity=Severity.CRITICAL,
+            claim="Somebody else is using the disk that is to be measured.",
+            evidence=", ".join(
+                f"{one.device} busy {one.busy_ratio * 100:.0f} % of the time, {format_bytes(one.read_bytes_per_s)}/s read,"
+                f" {format_bytes(one.written_bytes_per_s)}/s written"
+                for one in busy
+            ),
+            why="Commits and reads wait behind it.",
+            advice="Find it with `iotop -oba -n 3` or `pidstat -d 1 3`, and stop it or wait.",
+        )
+
+
+def _dirty(scene: RuleInput) -> Iterator[Finding]:
+    memory = scene.facts.memory
+    if memory is not None and memory.dirty_bytes > _DIRTY_BYTES:
+        yield Finding(
+            rule="writeback-pending",
+            severity=Severity.WARNING,
+            claim="Data of something that ran before are still to be written to disk.",
+            evidence=f"{format_bytes(memory.dirty_bytes)} dirty or under writeback",
+            why="The kernel writes them while trials run, and flushes wait behind that.",
+            advice="Write them now: `sync`.",
+        )
+
+
+def _timers(scene: RuleInput) -> Iterator[Finding]:
+    due = [timer for timer in scene.facts.timers if timer.due_s <= scene.intent.horizon_s]
+    heavy = [timer for timer in due if _is_heavy(timer)]
+    unknown = [timer for timer in due if not _is_heavy(timer) and not _LIGHT_JOB.search(f"{timer.job}")]
+    if heavy:
+        units = " ".join(timer.name for timer in heavy if timer.name.endswith(".timer"))
+        yield Finding(
+            rule="timer-due",
+            severity=Severity.CRITICAL,
+            claim=f"{'A job that works' if len(heavy) == 1 else 'Jobs that work'} the disk or the CPUs will start soon.",
+            evidence=_list_timers(heavy),
+            why="It falls into some trials and not into others.",
+            advice=f"Hold it back and start it again afterwards: `systemctl stop {units}`, then `systemctl start {units}`."
+            if units
+            else f"Measure after it, or put a # before it for the time: {heavy[0].name}.",
+        )
+    if unknown:
+        yield Finding(
+            rule="timer-due",
+            severity=Severity.NOTE,
+            claim="Jobs will start by themselves soon.",
+            evidence=_list_timers(unknown),
+            why="Whether they disturb, only you know.",
+        )
+
+
+def _is_heavy(timer: Timer) -> bool:
+    return any(_HEAVY_JOB.search(job) and not _LIGHT_JOB.search(job) for job in timer.job.split(", "))
+
+
+def _list_timers(timers: list[Timer]) -> str:
+    return "; ".join(f"{timer.job} in {timer.due_s / 60:.0f} min ({timer.name})" for timer in timers)
+
+
+def _battery(scene: RuleInput) -> Iterator[Finding]:
+    if scene.facts.is_on_battery:
+        yield Finding(
+            rule="on-battery",
+            severity=Severity.CRITICAL,
+            claim="This machine runs on its battery.",
+            evidence="A battery of /sys/class/power_supply is discharging",
+            why="Its CPU is held back by an amount that changes with the charge.",
+            advice="Plug it in.",
+        )
+
+
+RULES: tuple[Rule, ...] = (_busy, _load_programs, _servers, _busy_disks, _dirty, _timers, _battery)

@@ -1,0 +1,91 @@
+"""What the rules of a preflight look at: the machine, its state, and what is to be measured on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from pgdyno.explain.finding import Finding
+from pgdyno.record.machine.disk_facts import DiskFacts
+from pgdyno.record.machine.preflight import BlockDevice, PreflightFacts
+from pgdyno.record.types import HostFacts
+
+
+class IntendedLoad(msgspec.Struct, frozen=True, kw_only=True):
+    """A load that is to be run."""
+
+    name: str
+    clients: int
+    scale: int | None
+    """None where it is not known."""
+    is_writing_branches: bool
+    """Whether each transaction updates one of `scale` rows, as the built-in tpcb-like does."""
+
+
+class Intent(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be measured, as far as a rule asks for it."""
+
+    horizon_s: float
+    """How long it will take."""
+    loads: tuple[IntendedLoad, ...] = ()
+    dataset_bytes: int | None = None
+    """Of the largest data that it loads; None where it takes those that are there."""
+
+
+class ServerFolder(msgspec.Struct, frozen=True, kw_only=True):
+    """A file system that a server writes to."""
+
+    content: str
+    """`data` or `WAL`."""
+    disk: DiskFacts
+    devices: tuple[BlockDevice, ...]
+    """Below it, those that another place before it has left out."""
+
+    @property
+    def lies(self) -> str:
+        """Its content and the verb."""
+        return "The data lie" if self.content == "data" else "The WAL lies"
+
+
+class RuleInput(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a rule may look at."""
+
+    host: HostFacts
+    facts: PreflightFacts
+    intent: Intent
+
+    @property
+    def most_clients(self) -> int:
+        """Of all loads; 0 without one."""
+        return max((load.clients for load in self.intent.loads), default=0)
+
+    @property
+    def places(self) -> tuple[ServerFolder, ...]:
+        """The data's, and the WAL's where it has a file system of its own."""
+        disk, wal = self.host.data_disk, self.facts.wal
+        data = ServerFolder(content="data", disk=disk, devices=self.facts.devices)
+        if wal is None or not _is_elsewhere(wal, disk):
+            return (data,)
+        shared = {device.name for device in data.devices}
+        own = tuple(device for device in self.facts.wal_devices if device.name not in shared)
+        return (data, ServerFolder(content="WAL", disk=wal, devices=own))
+
+    @property
+    def device_names(self) -> frozenset[str]:
+        """Of all devices that data and WAL lie on."""
+        disks = (self.host.data_disk, self.facts.wal)
+        seen = (*self.facts.devices, *self.facts.wal_devices)
+        return frozenset(
+            {device.name for device in seen} | {disk.block_device for disk in disks if disk and disk.block_device}
+        )
+
+
+def _is_elsewhere(wal: DiskFacts, data: DiskFacts) -> bool:
+    if (wal.filesystem, wal.size_bytes) != (data.filesystem, data.size_bytes):
+        return True
+    # Records from before they were noted have neither device nor options of the WAL's.
+    return bool(wal.device) and (wal.device, wal.mount_options) != (data.device, data.mount_options)
+
+
+Rule = Callable[[RuleInput], Iterator[Finding]]

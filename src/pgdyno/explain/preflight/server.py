@@ -1,0 +1,293 @@
+"""Rules about the server and the load that are meant: durability, huge pages, the wrong server, a scale too small."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+from pgdyno.explain.finding import Finding, Severity
+from pgdyno.explain.preflight.rule_input import Rule, RuleInput
+from pgdyno.facts.durability import find_given_up
+from pgdyno.facts.gucs import as_shown, find_guc, read_value
+from pgdyno.facts.shared_memory import choose_wal_buffers_bytes, estimate_other_shared_bytes
+from pgdyno.record.machine.preflight import MemoryFacts, ServerLook, ServerOrigin
+from pgdyno.units import format_bytes, unit_size
+
+# Below this the page tables of a hundred backends take some ten MB: there is little to gain.
+_WORTH_HUGE_PAGES_BYTES = 1024**3
+# Where clients look for a server that are told nothing. Source: PostgreSQL 18 manual, section 32.15, PGPORT.
+_PORT = 5432
+# Rows are counted by VACUUM and ANALYZE. Source: PostgreSQL 18 manual, section 52.11, reltuples.
+_COUNT_ERROR_RATIO = 0.1
+# Not all of memory is the data's: sessions and the kernel take some, and shared_buffers hold pages twice.
+_FITS_RATIO = 0.7
+_BEYOND_RATIO = 1.5
+
+
+def _durability(scene: RuleInput) -> Iterator[Finding]:
+    server = scene.facts.server
+    if server is None:
+        return
+    for one in find_given_up(server.settings, server.major):
+        label = one.label[:1].upper() + one.label[1:]
+        yield Finding(
+            rule="durability" if one.is_durability else "given-up",
+            severity=Severity.CRITICAL if one.is_durability else Severity.NOTE,
+            claim=f"{label}.",
+            evidence=f"{one.setting} = {one.value} ({_say_where(server)})",
+            why="Figures won so do not stand beside those of a durable server." if one.is_durability else "",
+            advice=_reset(one.setting, server) if one.is_durability else "",
+        )
+
+
+def _say_where(server: ServerLook) -> str:
+    return {
+        ServerOrigin.PLANNED: "as asked for",
+        ServerOrigin.FILES: "in its configuration files",
+        ServerOrigin.RUNNING: "in force",
+    }[server.origin]
+
+
+def _reset(name: str, server: ServerLook) -> str:
+    if server.origin is ServerOrigin.PLANNED:
+        return f"Leave `--set {name}=...` out, or keep the label beside the result."
+    guc = find_guc(name, server.major)
+    value = guc.boot if guc else "on"
+    return f"`ALTER SYSTEM SET {name} = '{value}'; SELECT pg_reload_conf();`, or keep the label beside the result."
+
+
+def _wrong_server(scene: RuleInput) -> Iterator[Finding]:
+    server = scene.facts.server
+    if server is None:
+        return
+    if server.is_in_recovery:
+        yield Finding(
+            rule="wrong-server",
+            severity=Severity.CRITICAL,
+            claim="This server is a standby.",
+            evidence=f"{server.data_dir}: pg_is_in_recovery() is true",
+            why="It takes no writes, and it replays those of its primary while trials run.",
+            advice="Measure the primary, or a restored copy.",
+        )
+    if server.active_sessions:
+        yield Finding(
+            rule="sessions-at-work",
+            severity=Severity.CRITICAL,
+            claim="Others are at work in this server.",
+            evidence=f"{server.active_sessions} sessions that are not idle",
+            why="Their transactions are in the figures, and they would wait for ours.",
+            advice="See who: `SELECT pid, usename, application_name, state, query FROM pg_stat_activity WHERE state <> 'idle';`.",
+        )
+
+
+def _file_errors(scene: RuleInput) -> Iterator[Finding]:
+    server = scene.facts.server
+    if server is None or not server.file_errors:
+        return
+    is_running = server.origin is ServerOrigin.RUNNING
+    yield Finding(
+        rule="configuration-errors",
+        severity=Severity.CRITICAL,
+        claim=f"The server's configuration files hold errors: {'a restart would fail' if is_running else 'it does not start'}.",
+        evidence="; ".join(server.file_errors),
+        why="Until then a reload takes in a part of what they say, or nothing." if is_running else "",
+        advice="Mend them until `SELECT * FROM pg_file_settings WHERE error IS NOT NULL;` tells only of what waits for a restart."
+        if is_running
+        else "Mend them.",
+    )
+
+
+def _assertions(scene: RuleInput) -> Iterator[Finding]:
+    server = scene.facts.server
+    if server is not None and server.has_assertions:
+        yield Finding(
+            rule="assertions",
+            severity=Severity.CRITICAL,
+            claim="This PostgreSQL was built to check itself.",
+            evidence="debug_assertions is on",
+            why="It runs at a fraction of its speed, with other bottlenecks.",
+            advice="Use a build without --enable-cassert, such as the distribution's.",
+        )
+
+
+def _logging(scene: RuleInput) -> Iterator[Finding]:
+    server = scene.facts.server
+    if server is None:
+        return
+    shown = {name: _number(server, name) for name in ("log_min_duration_statement",)}
+    chatty = [name for name, value in shown.items() if value == 0]
+    chatty += [
+        name
+        for name, values in (("log_statement", {"all", "mod"}), ("log_duration", {"on"}))
+        if server.settings.get(name) in values
+    ]
+    if chatty:
+        yield Finding(
+            rule="logging",
+            severity=Severity.WARNING,
+            claim="The server writes every statement into its log.",
+            evidence=", ".join(f"{name} = {server.settings[name]}" for name in chatty),
+            why="The log is one pipe or file for all sessions, and often lies on the disk of the data.",
+            advice="; ".join(f"`ALTER SYSTEM RESET {name};`" for name in chatty) + ", then `SELECT pg_reload_conf();`."
+            if server.origin is not ServerOrigin.PLANNED
+            else f"Leave {', '.join(chatty)} out.",
+        )
+
+
+def _huge_pages(scene: RuleInput) -> Iterator[Finding]:
+    server, memory = scene.facts.server, scene.facts.memory
+    if server is None or memory is None or not memory.huge_page_bytes:
+        return
+    if server.file_errors and not server.settings:
+        # Nothing is known of it.
+        return
+    if server.settings.get("huge_pages", "try") != "try" or _has_huge_pages(server, memory):
+        return
+    needed = _needed_huge_pages(server, memory)
+    about = "" if _said_huge_pages(server) else "about "
+    target = memory.huge_pages_total - memory.huge_pages_free + needed
+    is_seen = server.origin is ServerOrigin.RUNNING
+    yield Finding(
+        rule="huge-pages",
+        severity=Severity.WARNING if _size(server, "shared_buffers") >= _WORTH_HUGE_PAGES_BYTES else Severity.NOTE,
+        claim="huge_pages = try, and the server " + ("got none." if is_seen else "would get none."),
+        evidence=f"{about}{needed} of {format_bytes(memory.huge_page_bytes)} needed, {memory.huge_pages_free} free"
+        + (f", huge_pages_status = {status}" if (status := server.settings.get("huge_pages_status")) else ""),
+        why="It silently does without: page tables grow with each connection, and the CPU walks them more often.",
+        advice=f"`sysctl vm.nr_hugepages={target}`" + (", then restart the server." if is_seen else "."),
+    )
+
+
+def _has_huge_pages(server: ServerLook, memory: MemoryFacts) -> bool:
+    status = server.settings.get("huge_pages_status")
+    if status in {"on", "off"}:
+        return status == "on"
+    if server.origin is ServerOrigin.RUNNING and server.huge_pages_bytes is not None:
+        return server.huge_pages_bytes > 0
+    return memory.huge_pages_free >= _needed_huge_pages(server, memory)
+
+
+def _needed_huge_pages(server: ServerLook, memory: MemoryFacts) -> int:
+    return _said_huge_pages(server) or math.ceil(_estimate_shared_bytes(server) / memory.huge_page_bytes)
+
+
+def _said_huge_pages(server: ServerLook) -> int | None:
+    """What the server, or its program, has counted."""
+    said = server.settings.get("shared_memory_size_in_huge_pages", "")
+    return int(said) if said.isdigit() else None
+
+
+def _estimate_shared_bytes(server: ServerLook) -> float:
+    buffers, wal_buffers = _size(server, "shared_buffers"), _size(server, "wal_buffers")
+    return buffers + estimate_other_shared_bytes(
+        buffers,
+        wal_buffers_bytes=wal_buffers if wal_buffers > 0 else choose_wal_buffers_bytes(buffers),
+        session_count=_size(server, "max_connections") + _size(server, "max_worker_processes"),
+        major=server.major,
+    )
+
+
+def _size(server: ServerLook, name: str) -> float:
+    """A setting in bytes, or a count."""
+    guc = find_guc(name, server.major)
+    return (_number(server, name) or 0.0) * unit_size(guc.unit if guc else None)
+
+
+def _number(server: ServerLook, name: str) -> float | None:
+    """A setting in its own unit: as set, else as built in; None where neither is known."""
+    guc = find_guc(name, server.major)
+    text = server.settings.get(name) or (guc.boot if guc else None)
+    if guc is None or text is None:
+        return None
+    try:
+        return float(read_value(guc, text))
+    except ValueError:
+        return None
+
+
+def _few_branches(scene: RuleInput) -> Iterator[Finding]:
+    for load in scene.intent.loads:
+        if load.is_writing_branches and load.scale is not None and load.scale < load.clients:
+            yield Finding(
+                rule="scale-below-clients",
+                severity=Severity.WARNING,
+                claim="There are fewer branches than clients, so clients wait for each other's rows.",
+                evidence=f"Scale {load.scale}, {load.clients} clients",
+                advice=f"Use a scale of at least the clients, such as --scale {load.clients}, or what is measured is lock waiting.",
+                workload=load.name,
+            )
+
+
+def _wrong_database(scene: RuleInput) -> Iterator[Finding]:
+    server = scene.facts.server
+    branches = server.branches if server else {}
+    for load in scene.intent.loads if branches else ():
+        scale = load.scale
+        if scale is not None and all(abs(seen - scale) > _COUNT_ERROR_RATIO * seen for seen in branches.values()):
+            yield Finding(
+                rule="wrong-database",
+                severity=Severity.CRITICAL,
+                claim="This is not the server that is meant: none of its databases has pgbench's tables at that scale.",
+                evidence=f"Scale {scale} is asked for; pgbench_branches has "
+                + ", ".join(f"{seen} rows in {name}" for name, seen in branches.items()),
+                why="Data of another size would be measured: pgbench counts the branches that it finds.",
+                advice=f"Name another server or scale, or load it anew: `pgbench -i -s {scale} DATABASE`.",
+            )
+
+
+def _wrong_port(scene: RuleInput) -> Iterator[Finding]:
+    server = scene.facts.server
+    if server is None or server.port in {None, server.client_port or _PORT}:
+        return
+    said = f"PGPORT is {server.client_port}" if server.client_port else f"PGPORT is not set, which means {_PORT}"
+    yield Finding(
+        rule="wrong-port",
+        severity=Severity.CRITICAL if server.client_port else Severity.NOTE,
+        claim="Clients that are told no port look for another server.",
+        evidence=f"This one listens at {server.port}; {said}",
+        why="pgbench and psql would load and show a server that nobody has looked at.",
+        advice=f"`export PGPORT={server.port}`, or `-p {server.port}` for each of them.",
+    )
+
+
+def _data_against_memory(scene: RuleInput) -> Iterator[Finding]:
+    server, memory_bytes = scene.facts.server, scene.host.usable_memory_bytes
+    data_bytes = scene.intent.dataset_bytes or (server.data_bytes if server else None)
+    if not data_bytes:
+        return
+    ratio = data_bytes / memory_bytes
+    if ratio < _FITS_RATIO:
+        claim = "The data fit into memory: once they are there, no disk is measured by reading them."
+    elif ratio < _BEYOND_RATIO:
+        claim = "The data are about as large as memory: how much of them is read from disk changes with small things."
+    else:
+        claim = "The data are larger than memory: the disk is in all figures of reads."
+    yield Finding(
+        rule="data-against-memory",
+        severity=Severity.NOTE,
+        claim=claim,
+        evidence=f"{format_bytes(data_bytes)} of data, {data_bytes / memory_bytes:.2g} × {format_bytes(memory_bytes)} of memory",
+        why="Figures of another ratio are of another bottleneck: compare only with those of a like one.",
+        advice=f"Data of {format_bytes(_BEYOND_RATIO * memory_bytes)} are read from disk for certain."
+        if ratio < _BEYOND_RATIO
+        else "",
+    )
+
+
+def effective_settings(settings: Mapping[str, str | float]) -> dict[str, str]:
+    """Settings of a study as a server would show booleans."""
+    return {name.lower(): as_shown(value) for name, value in settings.items()}
+
+
+RULES: tuple[Rule, ...] = (
+    _durability,
+    _wrong_server,
+    _wrong_database,
+    _wrong_port,
+    _file_errors,
+    _assertions,
+    _logging,
+    _huge_pages,
+    _few_branches,
+    _data_against_memory,
+)

@@ -1,0 +1,268 @@
+"""Rules about storage: RAID, room, file systems and how they are mounted, schedulers, read-ahead, where WAL lies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from pgdyno.explain.finding import Finding, Severity
+from pgdyno.explain.preflight.rule_input import Rule, RuleInput, ServerFolder
+from pgdyno.record.machine.preflight import BlockDevice
+from pgdyno.units import format_bytes
+
+_NEARLY_FULL_RATIO = 0.9
+_FULL_RATIO = 0.97
+_FEW_INODES_RATIO = 0.05
+_AT_REST = frozenset({"idle", "frozen"})
+# Work that can be put off without leaving the array short of a disk.
+_CAN_WAIT = frozenset({"check", "repair"})
+# Source: Linux Documentation/block/bfq-iosched.rst: fairness costs throughput on fast devices; cfq was its ancestor.
+_SLOW_SCHEDULERS = frozenset({"bfq", "cfq"})
+_WITH_ACCESS_TIMES = frozenset({"ext3", "ext4", "xfs", "btrfs", "f2fs"})
+# What a device gets without being told is 128 kB; beyond 4 MB no scan of PostgreSQL gains.
+_READ_AHEAD_KB = (128, 4096)
+
+
+class _JudgedOption(NamedTuple):
+    names: frozenset[str]
+    severity: Severity
+    claim: str
+    why: str
+    command: str
+
+
+_ACCESS_TIMES = "neither noatime nor relatime"
+_JUDGED_OPTIONS = (
+    _JudgedOption(
+        frozenset({"ro"}), Severity.CRITICAL, "is read-only.", "Nothing can be written.", "{remount},rw {mount}"
+    ),
+    _JudgedOption(
+        frozenset({"nobarrier", "barrier=0"}),
+        Severity.CRITICAL,
+        "does not flush the disk's cache: durability is given up.",
+        "Commits look fast, and a power failure loses them or the file system.",
+        "{remount},barrier=1 {mount}",
+    ),
+    _JudgedOption(
+        frozenset({"sync", "dirsync"}),
+        Severity.WARNING,
+        "writes everything at once.",
+        "Each write waits for the disk, also those that PostgreSQL flushes later.",
+        "{remount},async {mount}",
+    ),
+    _JudgedOption(
+        frozenset({"data=journal"}),
+        Severity.WARNING,
+        "writes all data twice.",
+        "PostgreSQL has a log of its own.",
+        "tune2fs -o journal_data_ordered DEVICE, and mount it anew",
+    ),
+    _JudgedOption(
+        frozenset({_ACCESS_TIMES}),
+        Severity.WARNING,
+        "notes each access to a file.",
+        "Reading becomes writing.",
+        "{remount},noatime {mount}",
+    ),
+    _JudgedOption(
+        frozenset({"discard"}),
+        Severity.NOTE,
+        "tells the disk at once what it has freed.",
+        "Removing large files, such as temporary ones, makes the disk busy while others wait.",
+        "{remount},nodiscard {mount}` and `systemctl enable --now fstrim.timer",
+    ),
+)
+
+
+def _raid(scene: RuleInput) -> Iterator[Finding]:
+    for array in scene.facts.arrays:
+        if array.action not in _AT_REST:
+            done = "" if array.done_ratio is None else f", {array.done_ratio * 100:.0f} % done"
+            file = f"/sys/block/{array.name}/md/sync_action"
+            yield Finding(
+                rule="raid-sync",
+                severity=Severity.CRITICAL,
+                claim=f"A RAID array is working on itself: {array.name}.",
+                evidence=f"{file}: {array.action}{done} ({array.level})",
+                why="It reads all of its disks from end to end, and trials during it are slower than those after it.",
+                advice=f"Put it off: `echo idle > {file}`, and afterwards `echo {array.action} > {file}`."
+                if array.action in _CAN_WAIT
+                else f"Wait until it is done: `mdadm --wait /dev/{array.name}`.",
+            )
+        if array.missing_count:
+            yield Finding(
+                rule="raid-degraded",
+                severity=Severity.WARNING,
+                claim=f"A RAID array lacks disks: {array.name}.",
+                evidence=f"{array.missing_count} missing ({array.level})",
+                why="It reads what is missing from all the others, and data are at risk.",
+                advice=f"`mdadm --detail /dev/{array.name}` tells which; add one with `mdadm --add`.",
+            )
+
+
+def _room(scene: RuleInput) -> Iterator[Finding]:
+    for place in scene.places:
+        disk = place.disk
+        used_ratio = 1.0 - disk.free_bytes / max(disk.size_bytes, 1)
+        if used_ratio > _NEARLY_FULL_RATIO:
+            yield Finding(
+                rule="disk-full",
+                severity=Severity.CRITICAL if used_ratio > _FULL_RATIO else Severity.WARNING,
+                claim=f"The disk of the {place.content} is nearly full, which slows file systems and SSDs.",
+                evidence=f"{used_ratio * 100:.0f} % of {format_bytes(disk.size_bytes)} in use, {format_bytes(disk.free_bytes)} free",
+                why="Files are laid out in pieces, an SSD has to clean up while it writes, and a trial may stop for want of room.",
+                advice=f"Free some space, `du -xh --max-depth=2 {disk.path} | sort -h | tail`. Or: {_move(place, scene)}",
+            )
+    inodes_ratio = scene.facts.inodes_free_ratio
+    if inodes_ratio is not None and inodes_ratio < _FEW_INODES_RATIO:
+        yield Finding(
+            rule="disk-full",
+            severity=Severity.WARNING,
+            claim="The file system of the data has few inodes left.",
+            evidence=f"{inodes_ratio * 100:.1f} % of them are free",
+            why="New files fail while there is room.",
+            advice=f"Remove files that are not needed: `du --inodes -x --max-depth=2 {scene.host.data_disk.path} | sort -n | tail`.",
+        )
+
+
+def _move(place: ServerFolder, scene: RuleInput) -> str:
+    """How to put a place elsewhere: pgdyno's own goes where its home is."""
+    data_dir = _users_data_dir(scene)
+    if data_dir is None:
+        return "Put pgdyno's home on another disk with --home."
+    if place.content == "data":
+        return f"Stop the server and move {data_dir} to another disk."
+    # What pg_wal points to may be what was found.
+    return f"Stop the server, then `mv {place.disk.path} /OTHER/DISK/pg_wal && ln -sfn /OTHER/DISK/pg_wal {data_dir}/pg_wal`."
+
+
+def _users_data_dir(scene: RuleInput) -> str | None:
+    return scene.facts.server.data_dir if scene.facts.server else None
+
+
+def _file_system(scene: RuleInput) -> Iterator[Finding]:
+    for place in scene.places:
+        disk = place.disk
+        where = f"File system {disk.filesystem} at {disk.path}"
+        if disk.is_in_memory:
+            yield Finding(
+                rule="data-in-memory" if place.content == "data" else "wal-in-memory",
+                severity=Severity.CRITICAL,
+                claim=f"{place.lies} in memory: no disk is measured, and nothing is durable.",
+                evidence=where,
+                why="Flushes cost nothing."
+                if place.content == "data"
+                else "Commits cost no flush, and after a power failure the data are of no use without it.",
+                advice=_move(place, scene),
+            )
+        elif disk.filesystem == "overlay":
+            yield Finding(
+                rule="container-layer",
+                severity=Severity.WARNING,
+                claim=f"{place.lies} on a container's layer, which is slower than the disk below it.",
+                evidence=where,
+                why="The first write to each file copies it.",
+                advice=f"Mount a volume, such as `docker run -v /fast/disk:/var/lib/pgdyno ...`. {_move(place, scene)}",
+            )
+        elif disk.is_remote:
+            yield Finding(
+                rule="remote-file-system",
+                severity=Severity.WARNING,
+                claim=f"{place.lies} on a file system that is not this machine's own.",
+                evidence=where,
+                why="Its network and its other clients are in the figures, and what a flush means is up to it.",
+                advice=_move(place, scene),
+            )
+
+
+def _mount_options(scene: RuleInput) -> Iterator[Finding]:
+    for place in scene.places:
+        disk = place.disk
+        options = set(disk.mount_options.split(","))
+        if disk.mount_options and disk.filesystem in _WITH_ACCESS_TIMES and not options & {"noatime", "relatime"}:
+            options.add(_ACCESS_TIMES)
+        for judged in _JUDGED_OPTIONS:
+            if seen := options & judged.names:
+                command = judged.command.format(
+                    remount="mount -o remount", mount=f"$(findmnt -no TARGET -T {disk.path})"
+                )
+                yield Finding(
+                    rule="mount-options",
+                    severity=judged.severity,
+                    claim=f"The file system of the {place.content} {judged.claim}",
+                    evidence=f"Mount options: {', '.join(sorted(seen))}",
+                    why=judged.why,
+                    advice=f"`{command}`, and in /etc/fstab to keep it.",
+                )
+
+
+def _devices(scene: RuleInput) -> Iterator[Finding]:
+    for place in scene.places:
+        for device in place.devices:
+            yield from _scheduler(device)
+            if device.kind == "loop":
+                yield Finding(
+                    rule="loop-device",
+                    severity=Severity.WARNING,
+                    claim=f"{place.lies} in a file that is used as a disk.",
+                    evidence=f"/dev/{device.name}",
+                    why="Each write goes through two file systems and two caches.",
+                    advice=_move(place, scene),
+                )
+        # The one that the file system lies on counts: those below it are not asked.
+        for device in place.devices[:1]:
+            yield from _read_ahead(device)
+
+
+def _scheduler(device: BlockDevice) -> Iterator[Finding]:
+    if device.scheduler in _SLOW_SCHEDULERS:
+        better = next((one for one in ("none", "mq-deadline", "deadline") if one in device.schedulers), "none")
+        yield Finding(
+            rule="io-scheduler",
+            severity=Severity.WARNING,
+            claim=f"The I/O scheduler of {device.name} is made for desktops.",
+            evidence=f"{device.scheduler}; it could be {', '.join(one for one in device.schedulers if one != device.scheduler)}",
+            why="It holds requests back to be fair, and spends CPU on each.",
+            advice=f"`echo {better} > /sys/block/{device.name}/queue/scheduler`.",
+        )
+
+
+def _read_ahead(device: BlockDevice) -> Iterator[Finding]:
+    ahead_kb = device.read_ahead_kb
+    if ahead_kb is not None and not _READ_AHEAD_KB[0] <= ahead_kb <= _READ_AHEAD_KB[1]:
+        is_small = ahead_kb < _READ_AHEAD_KB[0]
+        yield Finding(
+            rule="read-ahead",
+            severity=Severity.NOTE,
+            claim=f"The read-ahead of {device.name} is {'small' if is_small else 'large'}.",
+            evidence=f"{ahead_kb} kB; usual are {_READ_AHEAD_KB[0]} to {_READ_AHEAD_KB[1]} kB",
+            why="What is read from end to end, as by scans and recovery, waits for each piece."
+            if is_small
+            else "Short ranges of a table bring in much that nobody asked for, and push other data out of the cache.",
+            advice=f"`blockdev --setra {2 * (128 if is_small else 4096)} /dev/{device.name}` (it counts in 512 bytes).",
+        )
+
+
+def _wal_place(scene: RuleInput) -> Iterator[Finding]:
+    wal, disk = scene.facts.wal, scene.host.data_disk
+    if wal is None:
+        return
+    of_data = (disk.block_device, *(device.name for device in scene.facts.devices))
+    of_wal = {wal.block_device, *(device.name for device in scene.facts.wal_devices)}
+    shared = next((name for name in of_data if name is not None and name in of_wal), None)
+    if shared is None:
+        return
+    # A cluster of pgdyno's own keeps them together.
+    is_own = _users_data_dir(scene) is None
+    place = ServerFolder(content="WAL", disk=wal, devices=())
+    yield Finding(
+        rule="wal-on-data-disk",
+        severity=Severity.NOTE if is_own else Severity.WARNING,
+        claim="WAL and data share one disk.",
+        evidence=f"pg_wal and the data are on {shared}",
+        why="Commits wait behind the pages that a checkpoint writes.",
+        advice="" if is_own else _move(place, scene),
+    )
+
+
+RULES: tuple[Rule, ...] = (_raid, _room, _file_system, _mount_options, _devices, _wal_place)

@@ -1,0 +1,51 @@
+"""The preflight of a study, judged from its record: what was so before the first trial, and what the server made of it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from pgdyno.analyse.types import StudyAnalysis
+from pgdyno.explain.finding import Finding, Severity
+from pgdyno.explain.preflight.rule_input import Intent
+from pgdyno.explain.preflight.rules import find_obstacles
+from pgdyno.record.machine.preflight import PreflightFacts, ServerLook, ServerOrigin
+from pgdyno.record.types import StudyRecord
+
+# What a server that pgdyno started tells only of itself. Durability is judged by the trials, variant by variant.
+_TOLD_BY_SERVER = frozenset(
+    {"huge_pages", "huge_pages_status", "shared_buffers", "shared_memory_size_in_huge_pages", "debug_assertions"}
+)
+
+
+def list_obstacles(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Finding, ...]:
+    """All that the rules of the preflight say of a study's record, worst first."""
+    facts = record.preflight or PreflightFacts()
+    facts = msgspec.structs.replace(facts, server=_look_at_trials(record, analysis))
+    dataset_bytes = record.plan.dataset_bytes if record.dataset is None else record.dataset.total_bytes
+    intent = Intent(horizon_s=record.plan.predicted_s, dataset_bytes=dataset_bytes)
+    return find_obstacles(record.host, facts, intent=intent)
+
+
+def find_preflight_doubts(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Finding, ...]:
+    """Those that weaken the figures, in the form of all other doubts; notes stay in the preflight's own table."""
+    return tuple(
+        msgspec.structs.replace(
+            finding, evidence=". ".join(filter(None, [finding.evidence, finding.why.rstrip(".")])), why=""
+        )
+        for finding in list_obstacles(record, analysis)
+        if finding.severity is not Severity.NOTE
+    )
+
+
+def _look_at_trials(record: StudyRecord, analysis: StudyAnalysis) -> ServerLook | None:
+    for workload in analysis.workloads:
+        for trial in workload.trials:
+            settings = {one.name: one.value for one in trial.record.settings if one.name in _TOLD_BY_SERVER}
+            if settings:
+                return ServerLook(
+                    origin=ServerOrigin.RUNNING,
+                    major=record.server.major,
+                    settings=settings,
+                    has_assertions=settings.get("debug_assertions") == "on",
+                )
+    return None

@@ -1,0 +1,187 @@
+"""Settings derived for a study's load and this machine become variants of it, and part of its record.
+
+What the study will load and how many clients it will run are known before it runs: settings are derived for that, and
+not for a load that nobody measures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from pgdyno.conduct.ui import Ui
+from pgdyno.errors import PgdynoError
+from pgdyno.flow.disk_cards import find_cards, with_cards
+from pgdyno.flow.study import Ready
+from pgdyno.plan.minutes import Budget, with_minutes
+from pgdyno.plan.plan import Plan, plan_study
+from pgdyno.plan.scaling import choose_loads, choose_scaled
+from pgdyno.record.tuned import DERIVED, STOCK, Tuned, TunedInput, TunedLayer, TunedSetting
+from pgdyno.run.change.kernel import changed_sysctls
+from pgdyno.run.cluster.installation import Installation
+from pgdyno.run.cluster.settings_check import count_huge_pages
+from pgdyno.run.host.process import ServerUser
+from pgdyno.run.host.tunables import read_tunables
+from pgdyno.spec.scaling import ScalingSpec
+from pgdyno.spec.study import Study
+from pgdyno.spec.variant import VariantSpec, show_value
+from pgdyno.tune.derive import derive, with_huge_pages
+from pgdyno.tune.layers import LayerPart, TrialSet, choose_trial_set, stock_value
+from pgdyno.tune.subject import LoadHints, Measured, make_subject
+from pgdyno.tune.types import DerivedSettings, Known, Target, WorkloadClass
+from pgdyno.units import format_bytes
+
+_DERIVE_S = 1.0
+# pgbench's own scripts; of others nobody knows what they do.
+_CLASSES = {
+    "tpcb-like": WorkloadClass.OLTP_WRITE,
+    "simple-update": WorkloadClass.OLTP_WRITE,
+    "select-only": WorkloadClass.OLTP_READ,
+}
+
+
+def add_variants(study: Study, *, is_layered: bool, budget: Budget, ready: Ready, ui: Ui) -> tuple[Study, Tuned | None]:
+    """The study with stock and the derived set as variants, a sweep over clients to follow, and the set.
+
+    Without variants where nothing is to be changed.
+
+    Args:
+        study: Without variants.
+        is_layered: Whether also without each layer of the set.
+        budget: How long it may take.
+        ready: The machine.
+        ui: Is told.
+
+    Raises:
+        SpecError: A setting that the study fixes is none, or does not fit the machine; or the time is too short.
+        HostError: The data do not fit on the disk.
+    """
+    ui.begin_step("derive settings", predicted_s=_DERIVE_S)
+    home, installation, machine = ready.home, ready.installation, ready.machine
+    seen = read_tunables(home.root)
+    planned = plan_study(study, machine, load_budget_s=budget.load_s)
+    fixed = {name: show_value(value) for name, value in study.server.settings.items()}
+    wishes = LoadHints(workload=classify_load(planned))
+    subject = make_subject(seen, installation.facts, wishes, measured=_know_load(planned))
+    subject = with_cards(subject, find_cards(home.root, seen), is_here=True)
+    tuning = _count_pages(derive(subject, fixed=fixed), installation, home.user)
+    wanted = choose_trial_set(tuning, fixed=fixed, refused={})
+    chosen = choose_trial_set(tuning, fixed=fixed, refused=_find_refused(wanted.sysctls().items()))
+    ui.end_step(f"{len(chosen.settings())} of PostgreSQL and {len(chosen.sysctls())} of the kernel to be tried")
+    if chosen.sysctls():
+        ui.say(f"changed while trials need them, and put back: {', '.join(chosen.sysctls())}")
+    if not chosen.layers:
+        ui.say("nothing derived for this load and machine differs from what is there: only how fast it is can be told")
+        return with_minutes(with_scaling(study, planned), machine, budget), None
+    study = msgspec.structs.replace(study, variant=make_variants(chosen, is_layered=is_layered))
+    study = with_minutes(with_scaling(study, planned), machine, budget)
+    return study, describe_tuned(tuning, chosen, planned, is_layered=is_layered)
+
+
+def with_scaling(study: Study, planned: Plan) -> Study:
+    """The study with a sweep over clients to follow, of the workload that writes most; without one where none can be."""
+    name = choose_scaled(planned)
+    clients = () if name is None else choose_loads(study, planned.find_workload(name))
+    if len(clients) < 2:
+        return study
+    return msgspec.structs.replace(study, scaling=ScalingSpec(workload=name, clients=clients))
+
+
+def classify_load(plan: Plan) -> WorkloadClass:
+    """What settings are derived for: the class of all of a plan's scripts; reads beside writes are OLTP that writes.
+
+    Where nobody knows what one of them does, a mixture.
+    """
+    classes = {_CLASSES.get(name, WorkloadClass.MIXED) for workload in plan.workloads for name, _ in workload.scripts}
+    return next(
+        one for one in (WorkloadClass.MIXED, WorkloadClass.OLTP_WRITE, WorkloadClass.OLTP_READ) if one in classes
+    )
+
+
+def make_variants(chosen: TrialSet, *, is_layered: bool) -> tuple[VariantSpec, ...]:
+    """Stock and derived; to take layers apart derived first, and one more without each layer."""
+    stock, derived = VariantSpec(name=STOCK), _make_variant(DERIVED, chosen, None)
+    if not _is_apart(chosen, is_layered=is_layered):
+        return stock, derived
+    return derived, stock, *(_make_variant(_name_without(layer), chosen, layer) for layer in chosen.layers)
+
+
+def describe_tuned(tuning: DerivedSettings, chosen: TrialSet, planned: Plan, *, is_layered: bool) -> Tuned:
+    """The set for the record: all of it, and what of it was tried."""
+    is_apart = _is_apart(chosen, is_layered=is_layered)
+    clients = max(workload.clients for workload in planned.workloads)
+    return Tuned(
+        derived_for=f"{tuning.subject.workload.value}, {clients} clients, {format_bytes(planned.dataset_bytes)} of data",
+        settings=tuple(
+            TunedSetting(
+                name=one.name,
+                value=one.value,
+                stock=stock_value(one, tuning.subject),
+                target=one.target.value,
+                layer=one.layer.value,
+                reason=one.reason,
+                formula=one.formula,
+                inputs=tuple(_describe_input(known) for known in one.inputs),
+                source=one.source,
+                trades=one.trades,
+                left_out=chosen.left_out.get(one.name),
+            )
+            for one in tuning.settings
+        ),
+        layers=tuple(
+            TunedLayer(
+                name=layer.name,
+                settings=tuple(one.name for one in layer.settings),
+                variant=_name_without(layer) if is_apart else None,
+            )
+            for layer in chosen.layers
+        ),
+        notes=tuning.notes,
+    )
+
+
+def _know_load(plan: Plan) -> Measured:
+    """What the bench will do is known: it chose it."""
+    how = "as this bench runs it"
+    clients = max(workload.clients for workload in plan.workloads)
+    return Measured(
+        active=Known.declared("active sessions", clients, "count", how),
+        dataset=Known.declared("dataset", plan.dataset_bytes, "bytes", how),
+    )
+
+
+def _count_pages(tuning: DerivedSettings, installation: Installation, user: ServerUser) -> DerivedSettings:
+    pages = count_huge_pages(installation, tuning.values_of(Target.POSTGRESQL), user=user)
+    return tuning if pages is None else with_huge_pages(tuning, pages)
+
+
+def _find_refused(sysctls: Iterable[tuple[str, str]]) -> Mapping[str, str]:
+    """Kernel settings that cannot be changed here, each with the reason; all are put back before the next is tried."""
+    refused = {}
+    for name, value in sysctls:
+        try:
+            with changed_sysctls({name: value}):
+                pass
+        except PgdynoError as error:
+            refused[name] = error.fact
+    return refused
+
+
+def _is_apart(chosen: TrialSet, *, is_layered: bool) -> bool:
+    # Without its only layer a set is stock again.
+    return is_layered and len(chosen.layers) > 1
+
+
+def _make_variant(name: str, chosen: TrialSet, without: LayerPart | None) -> VariantSpec:
+    return VariantSpec(
+        name=name, settings={**chosen.settings(without=without)}, sysctl={**chosen.sysctls(without=without)}
+    )
+
+
+def _name_without(layer: LayerPart) -> str:
+    return f"without {layer.name}"
+
+
+def _describe_input(known: Known) -> TunedInput:
+    return TunedInput(name=known.name, value=known.value, unit=known.unit, origin=known.origin.value, how=known.how)

@@ -1,0 +1,1 @@
+"""Disk cards, and parsers of what fio and the test programs print."""

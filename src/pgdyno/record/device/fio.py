@@ -1,0 +1,156 @@
+"""Reads what fio prints with `--output-format=json --status-interval`: one report a while, each of all since the start.
+
+The differences of consecutive reports are the parts of a run, so that a burst that ends can be seen. Figures are fio's
+own; a report that is cut off, because fio was killed, is refused rather than taken for a shorter run.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+
+import msgspec
+
+from pgdyno.record.device.disk_card import Direction, Latencies, RunPart
+
+# Source: fio 3.33 HOWTO, percentile_list and "Interpreting the output"; keys of `percentile` have six decimals.
+PERCENTILES = (50.0, 95.0, 99.0, 99.9)
+# Two reports may come close to each other at the end; a rate over less than this says little.
+_SHORTEST_SPAN_S = 0.08
+# What the end of a run comes late by; fio counts milliseconds.
+_LATE_S = 0.02
+
+
+class FioReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What fio says of a job that it ran to its end."""
+
+    version: str
+    runtime_s: float
+    read: Direction | None
+    write: Direction | None
+    flush: Latencies | None
+    spans: tuple[RunPart, ...]
+    moved_bytes: int
+    """Read and written."""
+    cpu_ratio: float
+
+
+class _Times(msgspec.Struct):
+    """Nanoseconds."""
+
+    N: int
+    mean: float
+    max: float
+    percentile: dict[str, float] = {}
+
+
+class _Side(msgspec.Struct):
+    io_bytes: int
+    bw_bytes: float
+    iops: float
+    total_ios: int
+    lat_ns: _Times
+
+
+class _Flushes(msgspec.Struct):
+    lat_ns: _Times | None = None
+
+
+class _Job(msgspec.Struct):
+    error: int
+    read: _Side
+    write: _Side
+    sync: _Flushes
+    job_runtime: float
+    """Milliseconds."""
+    usr_cpu: float
+    sys_cpu: float
+
+    @property
+    def ios(self) -> int:
+        return self.read.total_ios + self.write.total_ios
+
+
+class _Report(msgspec.Struct):
+    jobs: list[_Job]
+    version: str = msgspec.field(name="fio version")
+
+
+def parse_fio(text: str, *, load_s: float | None = None) -> FioReport:
+    """The last of fio's reports, with what the earlier ones tell of the time between.
+
+    Args:
+        text: All that fio printed.
+        load_s: When it was to stop submitting: then only the queue drains, which is no part of a run. None: never.
+
+    Raises:
+        ValueError: There is none, the last is cut off, or fio says that its job failed.
+    """
+    reports = list(_read_reports(text))
+    if not reports or not all(report.jobs for report in reports):
+        raise ValueError("fio has reported nothing")
+    job = reports[-1].jobs[0]
+    if job.error:
+        raise ValueError(f"fio's job failed with error {job.error}")
+    return FioReport(
+        version=reports[-1].version,
+        runtime_s=job.job_runtime / 1000,
+        read=_direction(job.read),
+        write=_direction(job.write),
+        flush=_latencies(job.sync.lat_ns),
+        spans=tuple(_list_spans([report.jobs[0] for report in reports], load_s)),
+        moved_bytes=job.read.io_bytes + job.write.io_bytes,
+        cpu_ratio=(job.usr_cpu + job.sys_cpu) / 100,
+    )
+
+
+def _read_reports(text: str) -> Iterator[_Report]:
+    """Reports follow one another; notes of fio's may stand before them."""
+    decoder = json.JSONDecoder()
+    start = text.find("{")
+    while start >= 0:
+        try:
+            said, end = decoder.raw_decode(text, start)
+            yield msgspec.convert(said, _Report)
+        except (json.JSONDecodeError, msgspec.ValidationError) as exc:
+            raise ValueError(f"fio's report is cut off or not understood: {exc}") from exc
+        start = text.find("{", end)
+
+
+def _direction(side: _Side) -> Direction | None:
+    latency = _latencies(side.lat_ns)
+    if latency is None:
+        return None
+    return Direction(iops=side.iops, bytes_per_s=side.bw_bytes, latency=latency)
+
+
+def _latencies(times: _Times | None) -> Latencies | None:
+    if times is None or not times.N:
+        return None
+    p50, p95, p99, p999 = (times.percentile[f"{percentile:.6f}"] / 1000 for percentile in PERCENTILES)
+    return Latencies(
+        count=times.N,
+        mean_us=times.mean / 1000,
+        p50_us=p50,
+        p95_us=p95,
+        p99_us=p99,
+        p999_us=p999,
+        max_us=times.max / 1000,
+    )
+
+
+def _list_spans(jobs: list[_Job], load_s: float | None) -> Iterator[RunPart]:
+    """Of what was done between one report and the next; the first begins with the run."""
+    until_s = math.inf if load_s is None else load_s + _LATE_S
+    marks = [(0.0, 0)]
+    for mark in ((job.job_runtime / 1000, job.ios) for job in jobs):
+        if mark[0] > until_s:
+            break
+        if mark[0] - marks[-1][0] >= _SHORTEST_SPAN_S:
+            marks.append(mark)
+        elif len(marks) > 1:
+            marks[-1] = mark
+    for (began_s, before), (ended_s, after) in pairwise(marks):
+        yield RunPart(t_s=ended_s, iops=(after - before) / (ended_s - began_s))

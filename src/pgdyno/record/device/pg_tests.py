@@ -1,0 +1,69 @@
+"""Reads what PostgreSQL's own pg_test_fsync and pg_test_timing print, of versions 15 to 18.
+
+Figures are the programs' own. A method that a platform or a file system does not have is kept as a line without figures;
+output that is cut off is refused.
+"""
+
+from __future__ import annotations
+
+import re
+
+from pgdyno.record.device.disk_card import ClockTest, FlushTest
+
+# Source: PostgreSQL 15 to 18 src/bin/pg_test_fsync/pg_test_fsync.c: OPS_FORMAT, NA_FORMAT, and the headings of main().
+_FIGURES = re.compile(r" +(?P<name>\S.*?) +(?P<ops>[0-9.]+) ops/sec +(?P<us>[0-9.]+) usecs/op")
+_ABSENT = re.compile(r" +(?P<name>\S.*?) +n/a(?P<mark>\*?)")
+_HEADING = re.compile(r"(?:Compare (?:file sync methods using )?|Test if )?(?P<group>\S.*?)(?: is honored)?:")
+_DEFAULT = re.compile(r"preference order, except (?P<name>\w+) is Linux's default\)")
+_LAST_GROUP = "Non-sync'ed 8kB writes"
+_NO_DIRECT = "the file system refuses direct I/O"
+# Source: PostgreSQL 15 to 18 src/bin/pg_test_timing/pg_test_timing.c, test_timing() and output().
+_READ = re.compile(r"Per loop time including overhead:\s+([0-9.]+) ns")
+_COLUMNS = re.compile(r" +< (?P<unit>\w+) +% of total +count")
+_COUNT = re.compile(r" +(?P<below>\d+) +[0-9.]+ +(?P<count>\d+)")
+
+
+def parse_flush_tests(text: str) -> tuple[FlushTest, ...]:
+    """All lines that pg_test_fsync printed.
+
+    Raises:
+        ValueError: It did not come to its end, or says something that is not understood.
+    """
+    tests: list[FlushTest] = []
+    group, default = "", None
+    for line in text.splitlines():
+        if (heading := _HEADING.fullmatch(line)) is not None:
+            group, default = heading["group"], None
+        elif (said := _DEFAULT.search(line)) is not None:
+            default = said["name"]
+        elif (test := _parse_flush_test(line, group, default)) is not None:
+            tests.append(test)
+    if not tests or tests[-1].group != _LAST_GROUP:
+        raise ValueError("pg_test_fsync did not come to its end")
+    return tuple(tests)
+
+
+def parse_clock_test(text: str) -> ClockTest:
+    """What pg_test_timing printed.
+
+    Raises:
+        ValueError: It is something else.
+    """
+    read, columns = _READ.search(text), _COLUMNS.search(text)
+    if read is None or columns is None:
+        raise ValueError("pg_test_timing did not come to its end")
+    rows = [row for line in text[columns.end() :].splitlines() if (row := _COUNT.fullmatch(line))]
+    return ClockTest(
+        read_ns=float(read[1]), counts={row["below"]: int(row["count"]) for row in rows}, unit=columns["unit"]
+    )
+
+
+def _parse_flush_test(line: str, group: str, default: str | None) -> FlushTest | None:
+    """A line of a table; None: it is none."""
+    if (match := _FIGURES.fullmatch(line)) is not None:
+        name, ops, us = match.groups()
+        return FlushTest(group=group, name=name, ops_per_s=float(ops), op_us=float(us), is_default=name == default)
+    if (absent := _ABSENT.fullmatch(line)) is not None:
+        remark = _NO_DIRECT if absent["mark"] else "this platform has no such method"
+        return FlushTest(group=group, name=absent["name"], ops_per_s=None, op_us=None, remark=remark)
+    return None

@@ -1,0 +1,1 @@
+"""What was seen of a machine: disks, preflight, tunable settings."""

@@ -1,0 +1,1 @@
+"""What pgbench prints: parsers of its output."""

@@ -1,0 +1,1 @@
+"""The samplers' files, and the series made of them."""

@@ -1,0 +1,321 @@
+"""Makes rates, shares and gauges of the OS sampler's counters, each at its true time.
+
+Rates are differences over the measured time between two samples and stand at its middle. What was not observed is NaN,
+a counter that went backwards (a restart, a reset) makes NaN for that interval, and a source that never was is absent
+with its reason. It refuses to smooth, resample or fill.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from pgdyno.facts.metrics import find_metric
+from pgdyno.record.frames import pl
+from pgdyno.record.samples.files import OsSamples
+
+Floats = npt.NDArray[np.float64]
+
+# Source: Linux Documentation/admin-guide/iostats.rst: a sector is 512 bytes whatever the device.
+SECTOR_BYTES = 512
+_KB = 1024
+# Source: Linux Documentation/filesystems/proc.rst section 1.8: guest time is part of user time already.
+CPU_KINDS = ("user", "nice", "system", "irq", "softirq", "iowait", "steal", "idle")
+_NOT_BUSY = ("iowait", "steal", "idle")
+_PROGRAMS = ("user", "nice", "system")
+
+
+class Sampled(msgspec.Struct, frozen=True, kw_only=True):
+    """A metric over time.
+
+    `metric` is its name in facts/metrics.toml, `label` says which one of several. `monotonic_s` (seconds on
+    CLOCK_MONOTONIC) and `values` have one element for each sample or interval; NaN is a moment without an observation.
+    With `absent`, the reason, both are empty.
+    """
+
+    metric: str
+    label: str
+    monotonic_s: Floats
+    values: Floats
+    absent: str | None = None
+
+    @property
+    def unit(self) -> str:
+        """As facts/metrics.toml has it."""
+        return find_metric(self.metric).unit
+
+
+def absent_series(metric: str, label: str, reason: str) -> Sampled:
+    """A series that could not be observed."""
+    return Sampled(metric=metric, label=label, monotonic_s=np.empty(0), values=np.empty(0), absent=reason)
+
+
+def difference(frame: pl.DataFrame, column: str) -> Floats:
+    """What a cumulative counter grew by in each interval; NaN where it is absent or went backwards."""
+    return growth(frame[column]) if column in frame.columns else np.full(max(0, frame.height - 1), np.nan)
+
+
+def growth(counter: pl.Series) -> Floats:
+    """What a cumulative counter grew by from each value to the next; NaN where it went backwards."""
+    # In its own type: counters above 2**53 would lose their last digits as floats.
+    grown = counter.diff().slice(1).cast(pl.Float64).to_numpy().copy()
+    grown[grown < 0] = np.nan
+    return grown
+
+
+def gauge(frame: pl.DataFrame, column: str) -> Floats:
+    """A column as it is, NaN where absent."""
+    if column not in frame.columns:
+        return np.full(frame.height, np.nan)
+    return frame[column].cast(pl.Float64).to_numpy()
+
+
+def intervals(times_s: Floats) -> tuple[Floats, Floats]:
+    """The middle and the length of each interval between samples."""
+    return (times_s[1:] + times_s[:-1]) / 2, np.diff(times_s)
+
+
+def list_cpus(samples: OsSamples) -> tuple[str, ...]:
+    """The CPUs seen that the study may use, as `cpu0`: what others do on theirs is nothing to it."""
+    seen = _list_sources(samples, "cpu", "user")
+    usable = {f"cpu{number}" for number in samples.header.cpus} if samples.header else set()
+    return tuple(cpu for cpu in seen if not usable or cpu in usable)
+
+
+def list_disks(samples: OsSamples) -> tuple[str, ...]:
+    """The whole block devices that did any I/O, by kernel name."""
+    return tuple(name.removeprefix("disk.") for name in _list_sources(samples, "disk.", "reads"))
+
+
+def cpu_shares(samples: OsSamples) -> tuple[Sampled, ...]:
+    """Shares of all CPUs' time by kind, `CPU_KINDS`; together they make 1."""
+    by_kind, _ = _cpu_ticks(samples)
+    total = sum(by_kind.values(), start=np.zeros(1))
+    return tuple(_os_rate(samples, f"cpu_{kind}_ratio", kind, _divide(ticks, total)) for kind, ticks in by_kind.items())
+
+
+def cpu_busy(samples: OsSamples) -> Sampled:
+    """Share of all CPUs' time that was neither idle, waiting for I/O nor stolen."""
+    by_kind, _ = _cpu_ticks(samples)
+    total = sum(by_kind.values(), start=np.zeros(1))
+    idle = sum((by_kind[kind] for kind in _NOT_BUSY), start=np.zeros(1))
+    return _os_rate(samples, "cpu_busy_ratio", "busy", 1 - _divide(idle, total))
+
+
+def busiest_core(samples: OsSamples) -> Sampled:
+    """Busy share of whichever CPU was busiest in each interval."""
+    _, busy = _cpu_ticks(samples)
+    values = np.fmax.reduce(busy) if busy else np.empty(0)
+    return _os_rate(samples, "cpu_busiest_core_ratio", "busiest core", values)
+
+
+def steal(samples: OsSamples) -> Sampled:
+    """Share of all CPUs' time that the hypervisor gave to others."""
+    return next(series for series in cpu_shares(samples) if series.label == "steal")
+
+
+def cpu_of_others(samples: OsSamples, label: str = "study") -> Sampled:
+    """Share of all CPUs' time that programs used which do not belong to the tree followed as `label`, the kernel's included.
+
+    Interrupts are nobody's and left out. The kernel counts all by ticks and each program to the nanosecond, so that an
+    interval can come out a little below 0, or above 1.
+    """
+    columns = [f"tree.{label}/{field}" for field in ("utime", "stime")]
+    if columns[0] not in samples.frame.columns:
+        return absent_series("cpu_others_ratio", label, f"no processes were followed as {label}")
+    by_kind, _ = _cpu_ticks(samples)
+    own = sum((difference(samples.frame, column) for column in columns), start=np.zeros(1))
+    all_programs = sum((by_kind[kind] for kind in _PROGRAMS), start=np.zeros(1))
+    return _os_rate(
+        samples, "cpu_others_ratio", "others", _divide(all_programs - own, sum(by_kind.values(), start=np.zeros(1)))
+    )
+
+
+def busiest_thread(samples: OsSamples, label: str = "load") -> Sampled:
+    """CPU share of whichever thread of the process followed as `label` was busiest in each interval."""
+    shares = [had for had, _ in busy_threads(samples, label).values()]
+    if not shares:
+        return absent_series("load_generator_thread_ratio", label, f"no process was followed as {label}")
+    return _os_rate(samples, "load_generator_thread_ratio", label, np.fmax.reduce(shares))
+
+
+def busy_threads(samples: OsSamples, label: str = "load") -> dict[str, tuple[Floats, Floats]]:
+    """By thread of the process followed as `label`, the shares of each interval in which it had a CPU, and waited for one.
+
+    The second is NaN in records of before it was seen.
+    """
+    _, steps_s = _os_intervals(samples)
+    return {
+        thread: (
+            difference(samples.frame, f"{thread}/run_ns") / 1e9 / steps_s,
+            difference(samples.frame, f"{thread}/wait_ns") / 1e9 / steps_s,
+        )
+        for thread in _list_sources(samples, f"thread.{label}.", "run_ns")
+    }
+
+
+def backends_on_cpu(samples: OsSamples, label: str = "server") -> tuple[Sampled, Sampled]:
+    """Mean number of clients' backends that had a CPU, and that were ready and had none; without the sampler's own.
+
+    Source: Linux Documentation/scheduler/sched-stats.rst, /proc/<pid>/schedstat.
+    """
+    columns = {
+        "backends_running_count": f"backends.{label}/run_ns",
+        "backends_queueing_count": f"backends.{label}/wait_ns",
+    }
+    if not set(columns.values()) <= set(samples.frame.columns):
+        reason = f"no server's backends were followed as {label}"
+        running, queueing = (absent_series(metric, label, reason) for metric in columns)
+        return running, queueing
+    own = list(busy_threads(samples, "sampler_backend").values())
+    _, steps_s = _os_intervals(samples)
+    running, queueing = (
+        _os_rate(
+            samples,
+            metric,
+            label,
+            np.maximum(difference(samples.frame, column) / 1e9 / steps_s - sum(each[i] for each in own), 0.0),
+            columns=(column,),
+        )
+        for i, (metric, column) in enumerate(columns.items())
+    )
+    return running, queueing
+
+
+def run_queue(samples: OsSamples) -> Sampled:
+    """Tasks running or ready to run at each sample, the sampler itself included."""
+    return _os_gauge(samples, "run_queue_count", "running or ready", "sched/procs_running")
+
+
+def blocked(samples: OsSamples) -> Sampled:
+    """Tasks blocked on I/O at each sample."""
+    return _os_gauge(samples, "blocked_count", "waiting for a disk", "sched/procs_blocked")
+
+
+def dirty(samples: OsSamples) -> Sampled:
+    """File data that the disk does not have yet."""
+    return _os_gauge(samples, "dirty_bytes", "dirty", "mem/Dirty", factor=_KB)
+
+
+def writeback(samples: OsSamples) -> Sampled:
+    """File data on the way to the disk."""
+    return _os_gauge(samples, "writeback_bytes", "writeback", "mem/Writeback", factor=_KB)
+
+
+def pressure(samples: OsSamples, resource: str) -> tuple[Sampled, Sampled]:
+    """Share of time in which some, and in which all, tasks waited for `cpu`, `memory` or `io`."""
+    some, full = (
+        _os_per_second(
+            samples, f"pressure_{kind}_ratio", f"{resource} {kind}", f"psi.{resource}/{kind}_total_us", factor=1e-6
+        )
+        for kind in ("some", "full")
+    )
+    return some, full
+
+
+def cgroup_throttled(samples: OsSamples) -> Sampled:
+    """Share of scheduling periods in which the CPU quota ran out; NaN while no quota is enforced."""
+    throttled = difference(samples.frame, "cgroup_cpu/nr_throttled")
+    periods = difference(samples.frame, "cgroup_cpu/nr_periods")
+    return _os_rate(
+        samples, "cgroup_throttled_ratio", "throttled", _divide(throttled, periods), columns=("cgroup_cpu/nr_periods",)
+    )
+
+
+def disk_series(samples: OsSamples, device: str) -> dict[str, Sampled]:
+    """All series of a block device, by metric name.
+
+    Await is NaN in an interval without a completed request. Source: iostat(1) for await, aqu-sz and %util.
+    """
+    _, steps_s = _os_intervals(samples)
+    grown = {name: difference(samples.frame, f"disk.{device}/{name}") for name in _disk_fields(samples)}
+    values = {
+        "disk_read_iops": grown["reads"] / steps_s,
+        "disk_write_iops": grown["writes"] / steps_s,
+        "disk_flush_iops": grown["flushes"] / steps_s,
+        "disk_read_bytes_per_s": grown["sectors_read"] * SECTOR_BYTES / steps_s,
+        "disk_write_bytes_per_s": grown["sectors_written"] * SECTOR_BYTES / steps_s,
+        "disk_read_await_ms": _divide(grown["read_ms"], grown["reads"]),
+        "disk_write_await_ms": _divide(grown["write_ms"], grown["writes"]),
+        "disk_flush_await_ms": _divide(grown["flush_ms"], grown["flushes"]),
+        "disk_queue_count": grown["weighted_io_ms"] / 1000 / steps_s,
+        # The kernel's clock ticks between our samples, so that a full interval can come out a little above 1.
+        "disk_util_ratio": np.minimum(grown["io_ms"] / 1000 / steps_s, 1.0),
+    }
+    return {
+        metric: _os_rate(samples, metric, device, series, columns=(f"disk.{device}/reads",))
+        for metric, series in values.items()
+    }
+
+
+def _disk_fields(samples: OsSamples) -> tuple[str, ...]:
+    return samples.header.fields["disk"] if samples.header else ()
+
+
+def _list_sources(samples: OsSamples, prefix: str, field: str) -> tuple[str, ...]:
+    columns = (name.rpartition("/") for name in samples.frame.columns)
+    return tuple(source for source, _, name in columns if source.startswith(prefix) and name == field)
+
+
+def _cpu_ticks(samples: OsSamples) -> tuple[dict[str, Floats], list[Floats]]:
+    """Ticks of all CPUs by kind, and the busy share of each CPU. A CPU that was off counts for nothing."""
+    by_kind = {kind: np.zeros(max(0, samples.frame.height - 1)) for kind in CPU_KINDS}
+    busy = []
+    for cpu in list_cpus(samples):
+        ticks = {kind: _cpu_difference(samples.frame, f"{cpu}/{kind}") for kind in CPU_KINDS}
+        for kind, values in ticks.items():
+            by_kind[kind] += np.nan_to_num(values)
+        total = sum(ticks.values(), start=np.zeros(1))
+        busy.append(1 - _divide(sum((ticks[kind] for kind in _NOT_BUSY), start=np.zeros(1)), total))
+    return by_kind, busy
+
+
+def _cpu_difference(frame: pl.DataFrame, column: str) -> Floats:
+    # Idle and iowait may go back a tick by design, which is no reset. Source: proc_stat(5), iowait.
+    # Ticks are far below 2**53, and floats' differences ten times as quick as those of a column's own type.
+    return np.maximum(np.diff(gauge(frame, column)), 0.0)
+
+
+def _divide(part: Floats, whole: Floats) -> Floats:
+    quotient = np.full(np.broadcast_shapes(part.shape, whole.shape), np.nan)
+    np.divide(part, whole, out=quotient, where=whole > 0)
+    return quotient
+
+
+def _os_intervals(samples: OsSamples) -> tuple[Floats, Floats]:
+    return intervals(gauge(samples.frame, "t_s"))
+
+
+def _why_absent(samples: OsSamples, columns: Iterable[str]) -> str | None:
+    if samples.header is None or samples.frame.height < 2:
+        return samples.end or "the OS sampler saw too little"
+    for column in columns:
+        if column not in samples.frame.columns or samples.frame[column].null_count() == samples.frame.height:
+            source = column.rpartition("/")[0]
+            reasons = samples.header.absent
+            return reasons.get(source, reasons.get(source.partition(".")[0], f"this kernel does not report {column}"))
+    return None
+
+
+def _os_gauge(samples: OsSamples, metric: str, label: str, column: str, *, factor: float = 1) -> Sampled:
+    reason = _why_absent(samples, (column,))
+    if reason:
+        return absent_series(metric, label, reason)
+    times_s, values = gauge(samples.frame, "t_s"), gauge(samples.frame, column) * factor
+    return Sampled(metric=metric, label=label, monotonic_s=times_s, values=values)
+
+
+def _os_per_second(samples: OsSamples, metric: str, label: str, column: str, *, factor: float = 1) -> Sampled:
+    _, steps_s = _os_intervals(samples)
+    return _os_rate(samples, metric, label, difference(samples.frame, column) * factor / steps_s, columns=(column,))
+
+
+def _os_rate(samples: OsSamples, metric: str, label: str, values: Floats, *, columns: Iterable[str] = ()) -> Sampled:
+    reason = _why_absent(samples, columns)
+    if reason:
+        return absent_series(metric, label, reason)
+    middles_s, _ = _os_intervals(samples)
+    return Sampled(metric=metric, label=label, monotonic_s=middles_s, values=values)

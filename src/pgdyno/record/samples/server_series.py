@@ -1,0 +1,191 @@
+"""Makes rates and wait counts of the server sampler's counters, each at its true time.
+
+The same rules as in `series.py`. A counter that this version of PostgreSQL does not have, or that a setting kept at 0,
+is absent with that reason. Backends report their counters about once a second, at their own times, so that one-second
+rates of transactions and pages are smeared by as much; the WAL position is exact.
+
+Source: PostgreSQL 18 src/backend/utils/activity/pgstat.c, PGSTAT_MIN_INTERVAL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+import numpy as np
+
+from pgdyno.facts.views import (
+    Absent,
+    Counter,
+    FromIo,
+    server_counters,
+)
+from pgdyno.record.samples.files import ServerHeader, ServerSamples
+from pgdyno.record.samples.os_series import Floats, Sampled, absent_series, difference, gauge, growth, intervals
+
+RUNNING = "CPU"
+"""The class of backends that wait for nothing."""
+IDLE_IN_TRANSACTION = "idle in transaction"
+_ACTIVE_STATES = {"active", "fastpath function call"}
+CLIENT_BACKEND = "client backend"
+_CLIENT_TYPES = (CLIENT_BACKEND, "parallel worker")
+_WRITERS = {"checkpointer", "background writer"}
+_ROOM = {(who, "relation") for who in _CLIENT_TYPES}
+
+
+class Observed(msgspec.Struct, frozen=True, kw_only=True):
+    """Backends in one state and wait; what PostgreSQL has as NULL is empty."""
+
+    state: str
+    wait_event_type: str
+    wait_event: str
+    counts: Floats
+    """In all looks of each row."""
+
+
+def list_observed(samples: ServerSamples, backend_type: str) -> Iterator[Observed]:
+    """What backends of a type were seen in."""
+    for column in samples.frame.columns:
+        source, *key = column.split("/", 4)
+        if source == "wait" and key[0] == backend_type:
+            yield Observed(state=key[1], wait_event_type=key[2], wait_event=key[3], counts=gauge(samples.frame, column))
+
+
+def counter_rate(samples: ServerSamples, name: str, *, metric: str, factor: float = 1) -> Sampled:
+    """A counter's growth per second.
+
+    Args:
+        samples: What the sampler saw.
+        name: The counter's canonical name.
+        metric: What the rate is called.
+        factor: To multiply with, such as bytes of a page.
+    """
+    reason = _why_absent(samples, name)
+    if reason:
+        return absent_series(metric, name, reason)
+    return _per_second(samples, metric, name, _grown(samples, name) * factor)
+
+
+def wal_bytes(samples: ServerSamples) -> Sampled:
+    """WAL generated per second, from the insert position."""
+    return counter_rate(samples, "wal_insert_lsn_bytes", metric="wal_bytes_per_s")
+
+
+def wal_full_page_images(samples: ServerSamples) -> Sampled:
+    """Full-page images per second."""
+    return counter_rate(samples, "wal_fpi_count", metric="wal_fpi_per_s")
+
+
+def written_pages(samples: ServerSamples) -> tuple[Sampled, Sampled, Sampled]:
+    """Bytes of shared_buffers written per second by the checkpointer, the background writer, and all others.
+
+    The others' pages include those they add to files, in every version.
+    """
+    page_bytes = float(samples.header.block_bytes) if samples.header else np.nan
+    checkpointer, bgwriter = (
+        counter_rate(samples, f"{who}_written_pages", metric=f"{who}_written_bytes_per_s", factor=page_bytes)
+        for who in ("checkpointer", "bgwriter")
+    )
+    others = counter_rate(samples, "backend_written_pages", metric="backend_written_bytes_per_s", factor=page_bytes)
+    if others.absent and samples.header and samples.frame.height > 1:
+        others = _per_second(samples, others.metric, others.label, _written_by_others(samples))
+    return checkpointer, bgwriter, others
+
+
+def room_made(samples: ServerSamples) -> Sampled:
+    """Bytes of tables and indexes that sessions wrote per second because a dirty page had to make room.
+
+    Only pg_stat_io tells them from pages that are added to a file: absent before 16.
+    """
+    metric, label = "backend_written_bytes_per_s", "sessions"
+    if samples.header is None or samples.frame.height < 2:
+        return absent_series(metric, label, samples.end or "the server sampler saw too little")
+    if not server_counters(samples.header.version_num // 10_000).io:
+        return absent_series(metric, label, "pg_stat_io came with 16")
+    return _per_second(samples, metric, label, _sum_io(samples, "io_write_bytes", lambda who, of: (who, of) in _ROOM))
+
+
+def wait_classes(samples: ServerSamples) -> tuple[Sampled, ...]:
+    """Mean number of client backends and their parallel workers in each class of wait, over the looks of each second.
+
+    Classes are PostgreSQL's wait_event_type, `CPU` for backends that wait for nothing, and `idle in transaction` for
+    those that wait for their client inside one. Who waits for its client outside a transaction belongs to none.
+    """
+    if samples.header is None or not samples.frame.height:
+        return ()
+    sums: dict[str, Floats] = {}
+    for observed in (each for kind in _CLIENT_TYPES for each in list_observed(samples, kind)):
+        label = _wait_class(observed.state, observed.wait_event_type)
+        if label is not None:
+            sums[label] = sums.get(label, np.zeros(samples.frame.height)) + observed.counts
+    times_s, looks = gauge(samples.frame, "t_s"), gauge(samples.frame, "n")
+    # The looks of a row lie in the interval before it; the first row's in none.
+    middles_s, _ = intervals(times_s)
+    return tuple(
+        Sampled(
+            metric="wait_backends_count",
+            label=label,
+            monotonic_s=middles_s,
+            values=np.divide(counts, looks, out=np.full(counts.shape, np.nan), where=looks > 0)[1:],
+        )
+        for label, counts in sorted(sums.items())
+    )
+
+
+def _wait_class(state: str, kind: str) -> str | None:
+    # PostgreSQL copies all states and then reads the wait events, so that a fast backend's two may not fit together.
+    # The event is the later, and says more: what waits for a lock or a disk is at work whatever its state was.
+    if kind == "Client" and state not in _ACTIVE_STATES:
+        return IDLE_IN_TRANSACTION if state.startswith(IDLE_IN_TRANSACTION) else None
+    return kind or RUNNING
+
+
+def _intervals(samples: ServerSamples) -> tuple[Floats, Floats]:
+    # The counters were read at some moment between these two; the middle errs least.
+    return intervals((gauge(samples.frame, "t_s") + gauge(samples.frame, "until_s")) / 2)
+
+
+def _per_second(samples: ServerSamples, metric: str, label: str, grown: Floats) -> Sampled:
+    middles_s, steps_s = _intervals(samples)
+    return Sampled(metric=metric, label=label, monotonic_s=middles_s, values=grown / steps_s)
+
+
+def _find_counter(header: ServerHeader, name: str) -> Counter:
+    facts = server_counters(header.version_num // 10_000)
+    return next(counter for counter in facts.counters if counter.name == name)
+
+
+def _why_absent(samples: ServerSamples, name: str) -> str | None:
+    if samples.header is None or samples.frame.height < 2:
+        return samples.end or "the server sampler saw too little"
+    counter = _find_counter(samples.header, name)
+    if isinstance(counter.source, Absent):
+        return counter.source.reason
+    if counter.needs is not None and not samples.header.settings[counter.needs]:
+        return f"{counter.needs} is off"
+    return None
+
+
+def _grown(samples: ServerSamples, name: str) -> Floats:
+    source = _find_counter(samples.header, name).source if samples.header else None
+    if isinstance(source, FromIo):
+        io_object = source.object
+        return _sum_io(samples, source.column, lambda _, of: of == io_object)
+    return difference(samples.frame, f"counter/{name}")
+
+
+def _written_by_others(samples: ServerSamples) -> Floats:
+    def is_other(backend_type: str, io_object: str) -> bool:
+        return backend_type not in _WRITERS and io_object == "relation"
+
+    return _sum_io(samples, "io_write_bytes", is_other) + _sum_io(samples, "io_extend_bytes", is_other)
+
+
+def _sum_io(samples: ServerSamples, name: str, wanted: Callable[[str, str], bool]) -> Floats:
+    """The growth of an I/O column over the rows wanted. A row that appears later began at 0: only then is it shown."""
+    total = np.zeros(samples.frame.height - 1)
+    for column in samples.frame.columns:
+        source, *key = column.split("/")
+        if source == "io" and key[-1] == name and wanted(key[0], key[1]):
+            total += growth(samples.frame[column].fill_null(0))
+    return total

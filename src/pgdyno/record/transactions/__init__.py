@@ -1,0 +1,1 @@
+"""pgbench's transaction log: parsed, packed, counted."""

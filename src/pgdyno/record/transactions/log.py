@@ -1,0 +1,351 @@
+"""What a transaction log says in total: counts, latency histograms for each script, and every second of the run.
+
+Everything is taken from one pass over the transactions, in memory that does not grow with their number: a histogram
+for each script, and for each second a few counters and a histogram deflated to about 700 bytes. The seconds may arrive
+in any order and more than once, as they do when the threads' logs are read one after the other.
+
+Keeping a histogram, not percentiles, for each second is what lets the percentiles of any stretch (the steady part, a
+slice, five-second bins) be computed afterwards: percentiles do not add up, histograms do.
+
+It refuses to guess. Counts are lines of the log; where a rate is scaled up because pgbench logged a sample, its
+docstring says so. Malformed and cut lines are counted, never repaired.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from pgdyno.record.transactions.histogram import LatencyHistogram
+from pgdyno.record.transactions.parse import (
+    BLOCK_BYTES,
+    LineCutter,
+    LogColumns,
+    ParsedBlock,
+    TransactionBatch,
+    TransactionOutcome,
+    parse_block,
+)
+
+SUMMARY_VERSION = 1
+
+_OPEN_SECONDS = 64
+"""Seconds whose histograms stay inflated (42 kB each); live threads are rarely further apart than this."""
+
+
+class ScriptSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """The transactions of one script, by its number on pgbench's command line from 0. Counts are lines of the log.
+
+    `late_count` is the share of `ok_count` above the latency limit; None without a limit.
+    """
+
+    script: int
+    ok_count: int
+    failed_count: int
+    serialization_count: int
+    deadlock_count: int
+    skipped_count: int
+    late_count: int | None
+    histogram: bytes
+
+
+class SecondSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """The transactions that ended in one second of the wall clock. Counts are lines of the log; `failed_count` is of any kind."""
+
+    epoch_s: int
+    failed_count: int
+    skipped_count: int
+    late_count: int | None
+    histogram: bytes
+
+
+class SecondSeries(msgspec.Struct, frozen=True, kw_only=True):
+    """The run over time, one row for each bin, in columns of equal length. NaN where a bin has no such number.
+
+    The first and the last bin are partly outside the run: their rates are too low. `tps`, `failed_per_s` and
+    `skipped_per_s` are scaled up by 1 / sampling rate. A bin without transactions has 0 TPS and no latency. A
+    percentile is NaN also where the bin has too few transactions for it (`LatencyHistogram.quantile`).
+    """
+
+    width_s: int
+    epoch_s: NDArray[np.int64]
+    tps: NDArray[np.float64]
+    failed_per_s: NDArray[np.float64]
+    skipped_per_s: NDArray[np.float64]
+    mean_us: NDArray[np.float64]
+    p50_us: NDArray[np.float64]
+    p95_us: NDArray[np.float64]
+    p99_us: NDArray[np.float64]
+    max_us: NDArray[np.float64]
+
+
+class TransactionSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """What one run's transaction logs hold. Counts are lines of the log, also when pgbench logged only a sample.
+
+    `retried_count` (transactions) and `retries_count` (tries beyond the first) are None when pgbench did not log them.
+    The stamps are the ends of the first and of the last transaction, in microseconds since the Unix epoch; None when
+    nothing was logged. `cut_lines_count` are last lines without an end: the writer was stopped.
+    """
+
+    version: int
+    columns: LogColumns
+    sampling_rate: float
+    latency_limit_us: int | None
+    first_stamp_us: int | None
+    last_stamp_us: int | None
+    retried_count: int | None
+    retries_count: int | None
+    malformed_lines_count: int
+    first_malformed_line: str | None
+    cut_lines_count: int
+    scripts: tuple[ScriptSummary, ...]
+    seconds: tuple[SecondSummary, ...]
+
+    @property
+    def ok_count(self) -> int:
+        """Logged transactions that were processed."""
+        return sum(script.ok_count for script in self.scripts)
+
+    @property
+    def failed_count(self) -> int:
+        """Logged transactions that failed, of any kind."""
+        return sum(s.failed_count + s.serialization_count + s.deadlock_count for s in self.scripts)
+
+    @property
+    def skipped_count(self) -> int:
+        """Logged transactions that were never started because they were already late."""
+        return sum(script.skipped_count for script in self.scripts)
+
+    @property
+    def span_s(self) -> float | None:
+        """From the end of the first transaction to the end of the last; None with fewer than two."""
+        if self.first_stamp_us is None or self.last_stamp_us is None or self.first_stamp_us == self.last_stamp_us:
+            return None
+        return (self.last_stamp_us - self.first_stamp_us) / 1e6
+
+    def latency(self, script: int | None = None) -> LatencyHistogram:
+        """The latencies of one script, or of all."""
+        chosen = (s for s in self.scripts if script is None or s.script == script)
+        return LatencyHistogram.merged(LatencyHistogram.from_bytes(s.histogram) for s in chosen)
+
+    def window(self, from_epoch_s: int, until_epoch_s: int) -> LatencyHistogram:
+        """The latencies of the transactions that ended in [from, until), whole seconds since the Unix epoch."""
+        chosen = (s for s in self.seconds if from_epoch_s <= s.epoch_s < until_epoch_s)
+        return LatencyHistogram.merged(LatencyHistogram.from_bytes(s.histogram) for s in chosen)
+
+    def series(self, width_s: int = 1) -> SecondSeries:
+        """The run over time in bins of `width_s` whole seconds, from the first second to the last without gaps."""
+        first = self.seconds[0].epoch_s if self.seconds else 0
+        last = self.seconds[-1].epoch_s if self.seconds else -1
+        bins: list[list[SecondSummary]] = [[] for _ in range(-(-(last + 1 - first) // width_s))]
+        for second in self.seconds:
+            bins[(second.epoch_s - first) // width_s].append(second)
+        columns = np.array([_bin_row(each) for each in bins], dtype=np.float64).reshape(len(bins), 8).T
+        scale = 1.0 / (self.sampling_rate * width_s)
+        tps, failed, skipped, mean, p50, p95, p99, most = columns
+        return SecondSeries(
+            width_s=width_s,
+            epoch_s=first + width_s * np.arange(len(bins), dtype=np.int64),
+            tps=tps * scale,
+            failed_per_s=failed * scale,
+            skipped_per_s=skipped * scale,
+            mean_us=mean,
+            p50_us=p50,
+            p95_us=p95,
+            p99_us=p99,
+            max_us=most,
+        )
+
+
+def _bin_row(seconds: Sequence[SecondSummary]) -> list[float | None]:
+    histogram = LatencyHistogram.merged(LatencyHistogram.from_bytes(s.histogram) for s in seconds)
+    return [
+        histogram.count,
+        sum(s.failed_count for s in seconds),
+        sum(s.skipped_count for s in seconds),
+        histogram.mean_us,
+        *(found.value_us for found in histogram.quantiles((0.5, 0.95, 0.99))),
+        histogram.max_us,
+    ]
+
+
+class _Tally:
+    """Counters of one script or one second while they fill."""
+
+    __slots__ = ("histogram", "late_count", "outcome_counts")
+
+    def __init__(self) -> None:
+        self.histogram = LatencyHistogram()
+        self.outcome_counts = np.zeros(len(TransactionOutcome), dtype=np.int64)
+        self.late_count = 0
+
+    def add(self, latency_us: NDArray[np.int64], outcome: NDArray[np.uint8], limit_us: int | None) -> None:
+        if outcome.any():
+            self.outcome_counts += np.bincount(outcome, minlength=len(TransactionOutcome))
+            latency_us = latency_us[outcome == TransactionOutcome.OK]
+        else:
+            self.outcome_counts[TransactionOutcome.OK] += len(outcome)
+        self.histogram.add(latency_us)
+        if limit_us is not None:
+            self.late_count += int(np.count_nonzero(latency_us > limit_us))
+
+
+class TransactionTally:
+    """Takes batches of transactions as they come and gives their `TransactionSummary` at the end.
+
+    Args:
+        columns: What pgbench was asked to log.
+        sampling_rate: pgbench's `--sampling-rate`, in (0, 1].
+        latency_limit_us: pgbench's `--latency-limit`, for counting late transactions; None without one.
+    """
+
+    def __init__(self, *, columns: LogColumns, sampling_rate: float = 1.0, latency_limit_us: int | None = None) -> None:
+        if not 0.0 < sampling_rate <= 1.0:
+            raise ValueError(f"sampling rate {sampling_rate} is outside (0, 1]")
+        self._columns = columns
+        self._sampling_rate = sampling_rate
+        self._limit_us = latency_limit_us
+        self._scripts: dict[int, _Tally] = {}
+        self._open: dict[int, _Tally] = {}
+        self._sealed: dict[int, SecondSummary] = {}
+        self._first_us: int | None = None
+        self._last_us: int | None = None
+        self._retried_count = self._retries_count = 0
+        self._malformed_count = self._cut_count = 0
+        self._first_malformed: str | None = None
+
+    def add_block(self, parsed: ParsedBlock) -> None:
+        """Take a parsed block with its malformed lines."""
+        self._malformed_count += parsed.malformed_count
+        if self._first_malformed is None and parsed.first_malformed is not None:
+            self._first_malformed = parsed.first_malformed.decode(errors="backslashreplace")
+        self.add(parsed.batch)
+
+    def add_rest(self, rest: bytes) -> None:
+        """Take what stood after the last newline of a log: a cut line, or nothing."""
+        self._cut_count += bool(rest)
+
+    def add(self, batch: TransactionBatch) -> None:
+        """Take transactions. Cheap when they come in order of time, right in any order."""
+        if not len(batch):
+            return
+        low, high = int(batch.stamp_us.min()), int(batch.stamp_us.max())
+        self._first_us = low if self._first_us is None else min(low, self._first_us)
+        self._last_us = high if self._last_us is None else max(high, self._last_us)
+        if batch.retries is not None:
+            self._retried_count += int(np.count_nonzero(batch.retries))
+            self._retries_count += int(batch.retries.sum())
+        least, most = int(batch.script.min()), int(batch.script.max())
+        for script in [least] if least == most else np.unique(batch.script).tolist():
+            rows = slice(None) if least == most else batch.script == script
+            tally = self._scripts.setdefault(script, _Tally())
+            tally.add(batch.latency_us[rows], batch.outcome[rows], self._limit_us)
+        seconds = batch.stamp_us // 1_000_000
+        edges = [0, *(np.flatnonzero(seconds[1:] != seconds[:-1]) + 1).tolist(), len(seconds)]
+        for start, stop in itertools.pairwise(edges):
+            second = self._second(int(seconds[start]))
+            second.add(batch.latency_us[start:stop], batch.outcome[start:stop], self._limit_us)
+
+    def summary(self) -> TransactionSummary:
+        """Everything so far."""
+        for epoch_s in list(self._open):
+            self._seal(epoch_s)
+        has_retries = "retries" in self._columns.fields
+        return TransactionSummary(
+            version=SUMMARY_VERSION,
+            columns=self._columns,
+            sampling_rate=self._sampling_rate,
+            latency_limit_us=self._limit_us,
+            first_stamp_us=self._first_us,
+            last_stamp_us=self._last_us,
+            retried_count=self._retried_count if has_retries else None,
+            retries_count=self._retries_count if has_retries else None,
+            malformed_lines_count=self._malformed_count,
+            first_malformed_line=self._first_malformed,
+            cut_lines_count=self._cut_count,
+            scripts=tuple(
+                self._script_summary(n) for n in sorted(self._scripts) if self._scripts[n].outcome_counts.any()
+            ),
+            seconds=tuple(self._sealed[epoch_s] for epoch_s in sorted(self._sealed)),
+        )
+
+    def _second(self, epoch_s: int) -> _Tally:
+        tally = self._open.pop(epoch_s, None)
+        if tally is None:
+            tally = _Tally()
+            if len(self._open) >= _OPEN_SECONDS:
+                self._seal(next(iter(self._open)))
+        self._open[epoch_s] = tally  # the one longest unused stays first
+        return tally
+
+    def _seal(self, epoch_s: int) -> None:
+        tally = self._open.pop(epoch_s)
+        counts = tally.outcome_counts
+        failed = int(
+            counts[[TransactionOutcome.FAILED, TransactionOutcome.SERIALIZATION, TransactionOutcome.DEADLOCK]].sum()
+        )
+        skipped, late = int(counts[TransactionOutcome.SKIPPED]), tally.late_count
+        before = self._sealed.get(epoch_s)
+        if before is not None:
+            tally.histogram.merge(LatencyHistogram.from_bytes(before.histogram))
+            failed, skipped, late = (
+                failed + before.failed_count,
+                skipped + before.skipped_count,
+                late + (before.late_count or 0),
+            )
+        self._sealed[epoch_s] = SecondSummary(
+            epoch_s=epoch_s,
+            failed_count=failed,
+            skipped_count=skipped,
+            late_count=late if self._limit_us is not None else None,
+            histogram=tally.histogram.to_bytes(),
+        )
+
+    def _script_summary(self, script: int) -> ScriptSummary:
+        tally = self._scripts[script]
+        counts = {outcome: int(tally.outcome_counts[outcome]) for outcome in TransactionOutcome}
+        return ScriptSummary(
+            script=script,
+            ok_count=counts[TransactionOutcome.OK],
+            failed_count=counts[TransactionOutcome.FAILED],
+            serialization_count=counts[TransactionOutcome.SERIALIZATION],
+            deadlock_count=counts[TransactionOutcome.DEADLOCK],
+            skipped_count=counts[TransactionOutcome.SKIPPED],
+            late_count=tally.late_count if self._limit_us is not None else None,
+            histogram=tally.histogram.to_bytes(),
+        )
+
+
+def read_log(path: Path, columns: LogColumns, tally: TransactionTally) -> Iterator[TransactionBatch]:
+    """Read one log file block by block into `tally`, and hand on each batch.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    cutter = LineCutter()
+    with path.open("rb", buffering=0) as file:
+        while data := file.read(BLOCK_BYTES):
+            parsed = parse_block(cutter.feed(data), columns)
+            tally.add_block(parsed)
+            yield parsed.batch
+    tally.add_rest(cutter.rest)
+
+
+def summarise_logs(
+    paths: Iterable[Path], *, columns: LogColumns, sampling_rate: float = 1.0, latency_limit_us: int | None = None
+) -> TransactionSummary:
+    """The summary of the logs of one run, one file for each pgbench thread.
+
+    Raises:
+        OSError: A file cannot be read.
+    """
+    tally = TransactionTally(columns=columns, sampling_rate=sampling_rate, latency_limit_us=latency_limit_us)
+    for path in paths:
+        for _ in read_log(path, columns, tally):
+            pass
+    return tally.summary()

@@ -1,0 +1,102 @@
+"""The variants of an experiment as a reader meets them: what each sets, what it gives up, whether it dropped out."""
+
+from __future__ import annotations
+
+import msgspec
+
+from pgdyno.analyse.types import WorkloadAnalysis
+from pgdyno.explain.doubts.comparison import find_losses
+from pgdyno.facts.durability import GivenUp, Loss
+from pgdyno.plan.experiment import Experiment, Variant
+from pgdyno.record.types import ErrorFact, StudyRecord
+from pgdyno.spec.study import ServerSpec
+
+_MOST_SHOWN = 3
+
+
+class VariantText(msgspec.Struct, frozen=True, kw_only=True):
+    """A variant in words."""
+
+    name: str
+    is_reference: bool
+    sets: tuple[str, ...]
+    """Such as `commit_delay = 50`; for a load, `8 clients`."""
+    given_up: tuple[GivenUp, ...]
+    """The gravest first."""
+    error: ErrorFact | None
+    """Why it dropped out; None when it did not."""
+
+    @property
+    def tag(self) -> str:
+        """What stands beside its name wherever it has a number: `gives up durability`, or nothing."""
+        return next((one.gist for one in self.given_up if one.is_durability), "")
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether what was committed is surely kept, as far as settings say."""
+        return not any(one.is_durability for one in self.given_up)
+
+    @property
+    def title(self) -> str:
+        """The name with its tag."""
+        return f"{self.name} ({self.tag})" if self.tag else self.name
+
+    @property
+    def content(self) -> str:
+        """What a name of its own stands for; empty where the name says it."""
+        if self.name.replace(" ", "") == ",".join(one.replace(" ", "") for one in self.sets):
+            return ""
+        more = len(self.sets) - _MOST_SHOWN
+        return ", ".join((*self.sets[:_MOST_SHOWN], *([f"{more} more"] if more > 0 else []))) or "sets nothing"
+
+
+def describe_variants(record: StudyRecord, experiment: Experiment) -> dict[str, VariantText]:
+    """All variants by name, in their order."""
+    return {variant.name: _describe(record, experiment, variant) for variant in experiment.variants}
+
+
+def find_variant_of(workload: WorkloadAnalysis, variants: dict[str, VariantText]) -> VariantText | None:
+    """The variant that all trials of a workload were of; None where several alternated, or nothing was compared."""
+    tried = {trial.record.planned.variants for trial in workload.trials}
+    names = next(iter(tried)) if len(tried) == 1 else ()
+    return variants[names[0]] if len(names) == 1 else None
+
+
+def shared_losses(variants: dict[str, VariantText]) -> tuple[GivenUp, ...]:
+    """What every variant gives up of durability: true of the whole study."""
+    first, *others = (
+        tuple(one for one in variant.given_up if one.kind is Loss.DURABILITY) for variant in variants.values()
+    )
+    return tuple(one for one in first if all(one in other for other in others))
+
+
+def _describe(record: StudyRecord, experiment: Experiment, variant: Variant) -> VariantText:
+    servers = {_name_server(other.server) for other in experiment.variants}
+    return VariantText(
+        name=variant.name,
+        is_reference=variant.name == experiment.reference.name,
+        sets=tuple(_list_sets(variant, has_own_server=len(servers) > 1)),
+        given_up=find_losses(record, variant),
+        error=record.refused_variants.get(variant.name),
+    )
+
+
+def _list_sets(variant: Variant, *, has_own_server: bool) -> list[str]:
+    said = {
+        "server": _name_server(variant.server) if has_own_server else None,
+        "scale": variant.scale,
+        "mode": None if variant.mode is None else variant.mode.value,
+        "clients": variant.clients,
+        "threads": variant.threads,
+        **variant.changed,
+        **variant.sysctl,
+    }
+    return [f"{name} = {_as_typed(value)}" for name, value in said.items() if value is not None]
+
+
+def _name_server(server: ServerSpec) -> str:
+    return str(server.version or server.bindir or server.kind.value)
+
+
+def _as_typed(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,102 @@
+"""What a server says of its settings: one that runs by itself, one that does not by its own program and its files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from pgdyno.errors import SpecError
+from pgdyno.facts.gucs import same_value
+from pgdyno.run.change.named_server import NamedServer
+
+# Source: PostgreSQL 18 src/include/utils/guc.h, GucSource.
+_OF_SESSION = frozenset({"database", "user", "database user"})
+# A value by which the server is asked to choose one itself.
+_CHOSEN_BY_SERVER = {
+    "wal_buffers": "-1",
+    "commit_timestamp_buffers": "0",
+    "subtransaction_buffers": "0",
+    "transaction_buffers": "0",
+}
+_PATIENCE_S = 60.0
+_SAID = re.compile(r"^.*? (?=(?:FATAL|ERROR|LOG|DETAIL|HINT): )", re.MULTILINE)
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """What a running server says of one of its settings."""
+
+    value: str | None
+    """In the server's own unit; None where it does not know the name."""
+    source: str
+    context: str
+    is_waiting: bool
+    """Whether the files say something else that takes a restart."""
+
+    @property
+    def is_of_session(self) -> bool:
+        """Whether it was set for the role or the database that pgdyno asks as, and so hides the server's own."""
+        return self.source in _OF_SESSION
+
+
+class RunningSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a running server says of itself."""
+
+    is_superuser: bool
+    is_in_recovery: bool
+    may_alter_system: bool
+    data_directory: str | None
+    config_file: str | None
+    loaded_at: str
+    settings: dict[str, Setting]
+
+
+def ask_state(server: NamedServer, names: Sequence[str]) -> RunningSettings:
+    """What a running server says of itself and of settings, by name in lower case.
+
+    Raises:
+        HostError: It lets nobody in whom we may be.
+        StepFailedError: It does not run, or does not answer.
+    """
+    # psycopg comes with it: only who asks a server waits for that.
+    from pgdyno.run.cluster.sql import named_server_query  # noqa: PLC0415
+
+    return server.ask(named_server_query(names), RunningSettings)
+
+
+def find_differing(settings: Mapping[str, str], shown: Mapping[str, Setting], major: int) -> tuple[str, ...]:
+    """Which settings a server has otherwise than wanted, by their names in lower case."""
+    return tuple(
+        name
+        for name, value in settings.items()
+        if _CHOSEN_BY_SERVER.get(name) != value and not same_value(name, value, shown[name].value or "", major)
+    )
+
+
+def read_conf_value(server: NamedServer, name: str) -> Setting:
+    """What a server that does not run would have, by its files.
+
+    Raises:
+        SpecError: It does not take what stands in them.
+    """
+    value = ask_program(server, name).removesuffix("\n")
+    return Setting(value=value, source="", context="", is_waiting=False)
+
+
+def ask_program(
+    server: NamedServer, name: str, settings: Mapping[str, str] | None = None, config_file: str | None = None
+) -> str:
+    """What its program prints of a setting, with these others.
+
+    Raises:
+        SpecError: It does not take one of them, in its own words.
+    """
+    done = server.ask_program(name, settings=settings, config_file=config_file, timeout_s=_PATIENCE_S)
+    if done.exit_code != 0:
+        raise SpecError(
+            "the server refuses a setting",
+            detail=_SAID.sub("", done.stderr.strip()),
+            hint=f"PostgreSQL {server.major} does not take it",
+        )
+    return done.stdout

@@ -1,0 +1,242 @@
+"""Undoes what a tuning has changed: the configuration of servers, files, the kernel, and what these had set in motion.
+
+What somebody else has changed since is left, and said. Of a postgresql.auto.conf that others have written since, only
+what pgdyno had put there is taken out: the whole file as it was would undo their ALTER SYSTEM, which nobody has asked for.
+Where nobody has, it is put back byte for byte.
+
+Servers are restarted only where that was allowed, and stopped before the kernel's settings change: the huge pages that
+one holds cannot be given to another, or to the rest of the machine, before it lets go of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from pgdyno.errors import HostError, PgdynoError, StepFailedError
+from pgdyno.run.change.journal import (
+    AnyChange,
+    AppliedTuning,
+    FileChange,
+    SavedFile,
+    ServerChange,
+    Starter,
+    TuningState,
+    Undo,
+    UndoOutcome,
+    read_boot_id,
+)
+from pgdyno.run.change.kept_file import FileCopy, discard_partial, read_copy, write_copy
+from pgdyno.run.change.kernel import undo_changes
+from pgdyno.run.change.named_server import NamedServer, open_server
+from pgdyno.run.change.server_conf import NAME, take_back
+from pgdyno.run.change.settings_state import RunningSettings, ask_state
+from pgdyno.run.given.starter import find_origin
+from pgdyno.run.host.clock import monotonic_s
+
+_RELOAD_PATIENCE_S = 10.0
+_POLL_S = 0.02
+Load = Callable[[SavedFile], FileCopy]
+"""Gives what a saved file held."""
+
+
+def undo_tuning(
+    tuning: AppliedTuning,
+    load: Load,
+    *,
+    environment: Mapping[str, str] | None = None,
+    on_activity: Callable[[str], None],
+) -> tuple[Undo, ...]:
+    """Undo what a tuning has changed, in an order that lets servers come back, and tell how each change ended.
+
+    Args:
+        tuning: To be undone.
+        load: Gives what files held.
+        environment: In which a server is started that does not run now but did; None: a clean one.
+        on_activity: Told what is done now.
+    """
+    servers = [_UndoneServer(change, tuning, load, environment) for change in tuning.servers]
+    for server in servers:
+        on_activity(f"{server.change.what}: settings")
+        server.attempt(server.put_back)
+        server.attempt(server.stop)
+    on_activity("kernel settings")
+    files = [_undo_file(change, load) for change in tuning.files]
+    kernel = undo_changes(tuning.kernel, is_lasting=bool(tuning.files))
+    for server in servers:
+        if server.starts_with is not None:
+            on_activity(f"{server.change.what}: start")
+        server.attempt(server.start)
+    return (*(server.undo for server in servers), *files, *kernel)
+
+
+def reload_server(server: NamedServer, names: Sequence[str]) -> RunningSettings:
+    """Have a running server read its files, and tell what its new sessions then have of settings, by name in lower case.
+
+    Raises:
+        HostError: As `ask_state`; nothing has changed.
+        StepFailedError: As `ask_state`.
+    """
+    before = ask_state(server, names)
+    server.reload()
+    deadline = monotonic_s() + _RELOAD_PATIENCE_S
+    while True:
+        state = ask_state(server, names)
+        if state.loaded_at != before.loaded_at or monotonic_s() > deadline:
+            return state
+        time.sleep(_POLL_S)
+
+
+def open_changed(change: ServerChange) -> NamedServer:
+    """The server that a tuning has changed.
+
+    Raises:
+        HostError: As `open_server`.
+    """
+    return open_server(Path(change.what), bindir=Path(change.bindir), uid=change.uid)
+
+
+class _UndoneServer:
+    """A server on its way back."""
+
+    def __init__(
+        self, change: ServerChange, tuning: AppliedTuning, load: Load, environment: Mapping[str, str] | None
+    ) -> None:
+        self.change = change
+        self.starts_with: Starter | None = None
+        self.undo = Undo(change=change, outcome=UndoOutcome.UNNEEDED)
+        self._tuning = tuning
+        self._load = load
+        self._environment = environment
+
+    def attempt(self, step: Callable[[NamedServer], None]) -> None:
+        """Do a step; what fails is told as the end of the change, and the machine's other parts are still undone."""
+        if self.undo.outcome is UndoOutcome.GONE:
+            return
+        if not Path(self.change.what).exists() and Path(self.change.mount_point).is_mount():
+            where = "" if self.change.is_put_back else "; wherever it is now, its settings are as tuned"
+            self._end(UndoOutcome.GONE, f"its data directory is gone{where}")
+            return
+        try:
+            step(open_changed(self.change))
+        except (PgdynoError, OSError) as error:
+            words = error.reason if isinstance(error, PgdynoError) else str(error)
+            self._end(UndoOutcome.FAILED, words)
+
+    def put_back(self, server: NamedServer) -> None:
+        """The file."""
+        if self.change.is_put_back:
+            return
+        path = server.path / NAME
+        discard_partial(path, uid=server.uid)
+        old = self._load(self.change.old) if self.change.old is not None else None
+        found = read_copy(path, uid=server.uid)
+        if found == old:
+            return
+        if found is None:
+            self.undo = _ended(self.change, UndoOutcome.LEFT, "somebody else has removed it since, and it was left so")
+            return
+        back = take_back(found.content, old.content if old else None, self.change.settings)
+        new = old if back.is_as_before else msgspec.structs.replace(found, content=back.content)
+        write_copy(path, new, instead_of=found, uid=server.uid)
+        self.undo = _ended(self.change, UndoOutcome.UNDONE, _words_of_left(back.left))
+
+    def stop(self, server: NamedServer) -> None:
+        """The server, where it takes a restart to be as before."""
+        running = server.postmaster()
+        if self.change.is_put_back and running is not None and running.id != self.change.postmaster:
+            # Its restart was all that was missing.
+            return
+        was_ours = self._tuning.state is TuningState.APPLYING and _is_of_this_boot(self.change)
+        try:
+            waiting = self._reload(server)
+        except StepFailedError:
+            # systemd may start it again and again with what it fails of.
+            is_of_unit = self.change.starter is not None and self.change.starter.unit is not None
+            if server.postmaster() is not None and not (was_ours and is_of_unit):
+                raise
+            # It was stopped, or came to its end, while settings were applied to it.
+            self.starts_with = self.change.starter if was_ours else None
+            return
+        except HostError as error:
+            server.reload()
+            why = f"whether it takes a restart, too, cannot be seen: {error.detail or error.fact}"
+            self._tell(why, waiting=tuple(self.change.settings))
+            return
+        # With settings that could not be put back it would come up no other than it is.
+        if not waiting or self.undo.outcome is UndoOutcome.FAILED:
+            return
+        running = server.postmaster()
+        origin = find_origin(server, running.id.pid) if running else None
+        if origin is None or origin.starter is None or not self._tuning.may_restart:
+            how = (
+                f"is left to you: {origin.obstacle}"
+                if origin and origin.obstacle
+                else "`pgdyno restore --restart` does"
+            )
+            self._tell(
+                f"it runs with {', '.join(waiting)} as tuned until it is restarted, which {how}", waiting=waiting
+            )
+            return
+        self._environment = origin.environment
+        self.starts_with = origin.starter
+        server.stop(origin.starter)
+
+    def start(self, server: NamedServer) -> None:
+        """The server, where it was stopped."""
+        if self.starts_with is not None:
+            server.start(self.starts_with, self._environment)
+            # One that was already on its way up may have read the file before it was put back.
+            if self._reload(server):
+                server.stop(self.starts_with)
+                server.start(self.starts_with, self._environment)
+            if self.change.is_put_back:
+                self.undo = _ended(self.change, UndoOutcome.UNDONE, "by a restart")
+
+    def _reload(self, server: NamedServer) -> tuple[str, ...]:
+        """Have it read its files; returns which of our settings wait for a restart."""
+        state = reload_server(server, tuple(self.change.settings))
+        return tuple(name for name, shown in state.settings.items() if shown.is_waiting)
+
+    def _tell(self, words: str, *, waiting: tuple[str, ...] = ()) -> None:
+        was_needed = self.undo.outcome is not UndoOutcome.UNNEEDED or (self.change.is_put_back and waiting)
+        outcome = self.undo.outcome if was_needed else UndoOutcome.UNDONE
+        reason = "; ".join(filter(None, (self.undo.reason, words)))
+        self.undo = Undo(change=self.change, outcome=outcome, reason=reason, waiting=waiting)
+
+    def _end(self, outcome: UndoOutcome, words: str) -> None:
+        before = [self.undo.reason] if self.undo.reason not in {"", words} else []
+        self.undo = _ended(self.change, outcome, "; ".join((*before, words)))
+
+
+def _undo_file(change: FileChange, load: Load) -> Undo:
+    path = Path(change.what)
+    try:
+        if not path.parent.exists():
+            return _ended(change, UndoOutcome.GONE, "its folder is gone")
+        discard_partial(path, uid=0)
+        old = load(change.old) if change.old is not None else None
+        found = read_copy(path, uid=0)
+        if found == old:
+            return Undo(change=change, outcome=UndoOutcome.UNNEEDED)
+        if found is None or found.sha256 not in change.new_sha256s:
+            return _ended(change, UndoOutcome.LEFT, "somebody else has changed it since, and it was left so")
+        write_copy(path, old, instead_of=found, uid=0)
+    except PgdynoError as error:
+        return _ended(change, UndoOutcome.FAILED, error.reason)
+    return Undo(change=change, outcome=UndoOutcome.UNDONE)
+
+
+def _ended(change: AnyChange, outcome: UndoOutcome, reason: str) -> Undo:
+    return Undo(change=change, outcome=outcome, reason=reason)
+
+
+def _words_of_left(names: Sequence[str]) -> str:
+    return f"somebody else has changed {', '.join(names)} since, which was left so" if names else ""
+
+
+def _is_of_this_boot(change: ServerChange) -> bool:
+    return change.postmaster is not None and change.postmaster.boot_id == read_boot_id()

@@ -1,0 +1,192 @@
+"""pgdyno's home on a machine: templates of loaded clusters, the cluster at work, and the lock that keeps others out.
+
+Two studies at once would spoil each other's figures, so a home serves one at a time. Whatever a killed pgdyno left
+running in it is found by its working directory and ended before anything new starts; no other process is ever touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from pgdyno.errors import HostError
+from pgdyno.run.cluster.shared_memory import free_shared_memory
+from pgdyno.run.host.process import ServerUser, run
+
+# Source: Linux sun_path is 108 bytes (unix(7)); the socket's own name takes up to 22.
+_MAX_SOCKET_DIR = 85
+_PROGRAM = "postgres"
+_ROOTS_HOME = Path("/var/lib/pgdyno")
+
+
+class Home:
+    """Folders of one pgdyno home; made by `open_home`, which holds its lock."""
+
+    def __init__(self, root: Path, user: ServerUser) -> None:
+        self.root = root
+        self.user = user
+        self.templates = root / "templates"
+        self.software = root / "software"
+        self.work = root / "work"
+        self.data = self.work / "data"
+        self.sockets = self.work / "sockets"
+        self.left_overs: list[str] = []
+        """What an earlier pgdyno had left running here, and was ended when this one began."""
+
+    def prepare(self) -> None:
+        """Make the folders; those of the server belong to the server's user and are closed to others.
+
+        Raises:
+            HostError: A folder cannot be made, or the server's user cannot reach it.
+        """
+        path_bytes = len(os.fsencode(self.sockets))
+        if path_bytes > _MAX_SOCKET_DIR:
+            raise HostError(
+                f"the path {self.sockets} is too long for a socket",
+                detail=f"{path_bytes} bytes; PostgreSQL allows {_MAX_SOCKET_DIR}",
+                hint="choose a shorter one with --home",
+            )
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            for folder in (self.templates, self.work, self.sockets):
+                folder.mkdir(exist_ok=True, mode=0o700)
+                if not self.user.is_self:
+                    os.chown(folder, self.user.uid, self.user.gid)
+            self.software.mkdir(exist_ok=True)
+        except OSError as exc:
+            raise HostError(
+                f"cannot use {self.root} as pgdyno's home", detail=str(exc), hint="choose another folder with --home"
+            ) from exc
+        if run(["test", "-w", str(self.work)], user=self.user).exit_code != 0:
+            raise HostError(
+                f"the user {self.user.name} cannot reach {self.work}",
+                detail="each folder above it must be open to that user",
+                hint="choose another folder with --home",
+            )
+
+    def end_left_overs(self) -> list[str]:
+        """End every process of this home's cluster, free its shared memory, remove the cluster and its sockets.
+
+        Returns:
+            What was found and ended, in words, for the report.
+        """
+        found = self.end_servers()
+        shutil.rmtree(self.data, ignore_errors=True)
+        for socket in self.sockets.iterdir():
+            # Another account could not open the lock file of a socket that a killed server left.
+            socket.unlink(missing_ok=True)
+        return found
+
+    def end_servers(self) -> list[str]:
+        """End every process of this home's cluster and free its shared memory.
+
+        Returns:
+            What was found and ended, in words.
+        """
+        found = [f"{_PROGRAM} (pid {pid})" for pid in self._server_pids()]
+        for sign in (signal.SIGQUIT, signal.SIGKILL):
+            pids = list(self._server_pids())
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, sign)
+            deadline = time.monotonic() + 10.0
+            while pids and time.monotonic() < deadline and any(True for _ in self._server_pids()):
+                time.sleep(0.05)
+        free_shared_memory(self.data, self.user)
+        return found
+
+    def _server_pids(self) -> Iterator[int]:
+        # Every PostgreSQL process changes to its data directory; that identifies ours without trusting recorded pids.
+        # A shell or an editor that somebody has opened there is not ours.
+        inside = f"{self.work.resolve()}/"
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            try:
+                if not str((entry / "cwd").readlink()).startswith(inside):
+                    continue
+                status = (entry / "status").read_text(encoding="utf-8", errors="replace")
+            except OSError:
+                continue
+            facts = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+            if facts["Name"] == _PROGRAM and int(facts["Uid"].split()[0]) == self.user.uid:
+                yield int(entry.name)
+
+
+def default_home() -> Path:
+    """PGDYNO_HOME; else /var/lib/pgdyno for root, whose own home others cannot enter; else the user's data folder.
+
+    Raises:
+        HostError: There is no home directory to put it in.
+    """
+    named = os.environ.get("PGDYNO_HOME")
+    if named:
+        return Path(named).absolute()
+    if os.geteuid() == 0:
+        return _ROOTS_HOME
+    data_home = os.environ.get("XDG_DATA_HOME")
+    if data_home:
+        return Path(data_home) / "pgdyno"
+    try:
+        return Path.home() / ".local/share/pgdyno"
+    except RuntimeError as exc:
+        raise HostError("there is no home directory", hint="name a folder with --home") from exc
+
+
+def homes_to_read(home: Path) -> tuple[Path, ...]:
+    """Where to look for what was measured of this machine: a home and, where nobody chose it, root's as well.
+
+    Disks are as quick for one account as for the other.
+
+    Raises:
+        HostError: There is no home directory.
+    """
+    is_chosen = bool(os.environ.get("PGDYNO_HOME")) or home != default_home()
+    return (home,) if is_chosen or home == _ROOTS_HOME else (home, _ROOTS_HOME)
+
+
+@contextlib.contextmanager
+def open_home(root: Path, user: ServerUser) -> Iterator[Home]:
+    """Lock a home for this process, end what an earlier one left in it, and give it.
+
+    Raises:
+        HostError: Another pgdyno uses it, or it cannot be made.
+    """
+    home = Home(root, user)
+    home.prepare()
+    with _open_lock(root / "lock") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as exc:
+            lock.seek(0)
+            raise HostError(
+                "another pgdyno is at work on this machine",
+                detail=f"{lock.read().strip() or 'unknown process'} holds {root}",
+                hint="wait for it: two at once would spoil each other's figures",
+            ) from exc
+        lock.truncate(0)
+        lock.write(f"pid {os.getpid()}\n")
+        lock.flush()
+        home.left_overs = home.end_left_overs()
+        try:
+            yield home
+        finally:
+            home.end_left_overs()
+
+
+def _open_lock(path: Path) -> IO[str]:
+    try:
+        return path.open("a+", encoding="utf-8")
+    except OSError as exc:
+        raise HostError(
+            f"cannot lock {path.parent}",
+            detail=str(exc),
+            hint="it is the home of another account: choose another folder with --home",
+        ) from exc

@@ -1,0 +1,156 @@
+"""Runs script files once on a little data, so that a mistake in one is heard of before the study's data are loaded.
+
+It has a cluster of its own, thrown away afterwards, because a script may change anything in it. What no data can mend is
+refused: what pgbench cannot parse, and errors of PostgreSQL's class 42, such as wrong syntax or an unknown column. Other
+failures may be owed to the little data; they are only told, and the trial judges.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from pgdyno.errors import PgdynoError, SpecError, StepFailedError
+from pgdyno.plan.plan import PlannedWorkload
+from pgdyno.record.serverlog import parse_serverlog
+from pgdyno.run.cluster import sql
+from pgdyno.run.cluster.home import Home
+from pgdyno.run.cluster.installation import Installation
+from pgdyno.run.cluster.server import DATABASE, Server
+from pgdyno.run.host.clock import monotonic_s
+from pgdyno.run.load.argv import InitRun, LoadRun
+from pgdyno.run.load.pgbench import Pgbench
+from pgdyno.run.load.process import INVOCATION_FILE, Invocation
+from pgdyno.spec.study import BUILTIN_SCRIPTS, DataSpec
+from pgdyno.spec.table import SettingValue
+
+SCRIPT_CHECK_S = 5.0
+"""About how long it takes; each script adds a second."""
+_RUN_S = 1.0
+# A script may well take longer; that is no mistake, and nobody is to wait for it.
+_PATIENCE_S = 15.0
+# Source: PostgreSQL 18 manual, pgbench, "Exit Status": what is wrong before the first transaction.
+_REFUSED_EXIT_CODE = 1
+# Source: PostgreSQL 18 manual, appendix A: "Syntax Error or Access Rule Violation".
+_MISTAKE_CLASS = "42"
+_UNDEFINED_VARIABLE = "undefined variable"
+
+
+def has_script_files(workloads: tuple[PlannedWorkload, ...]) -> bool:
+    """Whether there is anything to check."""
+    return any(True for _ in _list_scripts(workloads))
+
+
+def check_scripts(
+    *,
+    installation: Installation,
+    home: Home,
+    data: DataSpec,
+    workloads: tuple[PlannedWorkload, ...],
+    settings: Mapping[str, SettingValue],
+    on_activity: Callable[[str], None],
+) -> tuple[str, ...]:
+    """Run each script file of the workloads for a second by one client at scale 1. Use it from the main thread.
+
+    Returns:
+        In words, what failed and may go well on the study's data.
+
+    Raises:
+        SpecError: A script is wrong whatever the data, cannot be read, or the server refuses a setting.
+        HostError: The server's account cannot read a script.
+        StepFailedError: The server does not start or dies.
+    """
+    folder = home.work / "script-check"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o755)
+    server = Server(installation=installation, home=home, log_path=folder / "server.log")
+    remarks = []
+    try:
+        on_activity("initdb")
+        server.initdb()
+        server.start(settings)
+        _load_a_little(server, data, folder / "init")
+        for number, (workload, name) in enumerate(_list_scripts(workloads)):
+            on_activity(name)
+            remark = _try_script(server, workload, name, folder / str(number))
+            if remark is not None:
+                remarks.append(f"{name} failed on a little data, where scale is 1: {remark}")
+    except PgdynoError as exc:
+        failure = server.find_failure()
+        if failure is not None:
+            raise failure from exc
+        raise
+    finally:
+        server.abandon()
+        home.end_left_overs()
+        shutil.rmtree(folder, ignore_errors=True)
+    return tuple(remarks)
+
+
+def _list_scripts(workloads: tuple[PlannedWorkload, ...]) -> Iterator[tuple[PlannedWorkload, str]]:
+    for workload in workloads:
+        for name in dict.fromkeys(name for name, _ in workload.scripts):
+            if name not in BUILTIN_SCRIPTS:
+                yield workload, name
+
+
+def _load_a_little(server: Server, data: DataSpec, directory: Path) -> None:
+    with server.connect(database="postgres") as connection:
+        sql.create_database(connection, DATABASE)
+    run = InitRun(
+        address=server.address,
+        scale=1,
+        partitions=data.partitions,
+        partition_method=data.partition_method,
+        foreign_keys=data.foreign_keys,
+    )
+    pgbench = Pgbench(installation=server.installation, user=server.home.user)
+    pgbench.run_init(run, directory=directory, should_abort=server.find_failure)
+
+
+def _try_script(server: Server, workload: PlannedWorkload, name: str, directory: Path) -> str | None:
+    """None when it went well or merely long; else what it failed of, in words."""
+    run = LoadRun(
+        address=server.address,
+        scripts=((name, 1),),
+        mode=workload.mode,
+        clients=1,
+        threads=1,
+        duration_s=_RUN_S,
+        max_tries=workload.max_tries,
+        random_seed=1,
+        scale=1,
+    )
+    too_long = StepFailedError("the script takes longer than its check")
+    began_s = monotonic_s()
+
+    def find_reason() -> PgdynoError | None:
+        return server.find_failure() or (too_long if monotonic_s() - began_s > _PATIENCE_S else None)
+
+    log_start = server.log_path.stat().st_size
+    pgbench = Pgbench(installation=server.installation, user=server.home.user)
+    try:
+        pgbench.run_load(run, directory=directory, should_abort=find_reason)
+    except StepFailedError as exc:
+        if exc is too_long:
+            return None
+        if server.find_failure() is not None:
+            raise
+        # The copy's name in pgbench's words is none that the user knows.
+        words = exc.detail.replace(str(directory / f"script-1-{Path(name).name}"), name)
+        if not _is_mistake(directory, words, server.log_path.read_bytes()[log_start:].decode(errors="replace")):
+            return words or exc.fact
+        raise SpecError(f"script {name} fails", detail=words, hint="mend the script; nothing was loaded yet") from exc
+    return None
+
+
+def _is_mistake(directory: Path, words: str, log: str) -> bool:
+    """Whether no data could make it go well."""
+    done = msgspec.json.decode((directory / INVOCATION_FILE).read_bytes(), type=Invocation)
+    if done.exit_code == _REFUSED_EXIT_CODE or _UNDEFINED_VARIABLE in words:
+        return True
+    states = [event.origin.sqlstate for event in parse_serverlog(log, clock_offset_s=0.0) if event.origin is not None]
+    return any(state.startswith(_MISTAKE_CLASS) for state in states)

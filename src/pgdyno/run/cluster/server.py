@@ -1,0 +1,331 @@
+"""A PostgreSQL cluster of pgdyno's own: initdb, start, stop, and its death noticed at once.
+
+The postmaster is a direct child: its end is seen by wait, not guessed from a socket, and it ends with pgdyno. Nothing
+here connects to a database that pgdyno did not make. Its own folder is the key to its socket; who comes through a port
+needs a password, since every account of the machine can reach that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+import psycopg
+
+from pgdyno.errors import HostError, PgdynoError, SpecError, StepFailedError
+from pgdyno.record.durable import writing
+from pgdyno.record.serverlog import LOG_SETTINGS
+from pgdyno.run.cluster import sql
+from pgdyno.run.cluster import timeouts as patience
+from pgdyno.run.cluster.home import Home
+from pgdyno.run.cluster.installation import Installation
+from pgdyno.run.cluster.sql import Address
+from pgdyno.run.host import process
+from pgdyno.spec.conf import quote_value
+
+SUPERUSER = "pgdyno"
+DATABASE = "pgdyno"
+_OWN_SETTINGS = "pgdyno.conf"
+_LISTEN_ADDRESS = "127.0.0.1"
+# What pgdyno and the log's reader rely on; the rest of LOG_SETTINGS a study may change.
+_FIXED_LOG_SETTINGS = ("log_destination", "log_line_prefix", "lc_messages")
+_START_PATIENCE_S = 60.0
+# A fast shutdown writes all dirty buffers first: minutes on slow disks.
+_STOP_PATIENCE_S = 600.0
+_LOG_TAIL_LINES = 12
+_PGPASS_FILE = "password"
+# Only names the private socket, so any number does; tools know this one.
+_SOCKET_PORT = 5432
+_REFUSED_SETTING = re.compile(
+    r"unrecognized configuration parameter|invalid value for parameter|is outside the valid range|parameter \"[^\"]+\" requires"
+)
+
+
+class Server:
+    """One cluster in a home's work folder.
+
+    Args:
+        installation: Which PostgreSQL.
+        home: Whose `data` and `sockets` it uses.
+        log_path: Where the server's log is appended to, byte for byte.
+        port: Of the socket; with `listen`, also of 127.0.0.1.
+    """
+
+    def __init__(self, *, installation: Installation, home: Home, log_path: Path, port: int | None = None) -> None:
+        self.installation = installation
+        self.home = home
+        self.log_path = log_path
+        self.port = port if port is not None else _SOCKET_PORT
+        self._listens = port is not None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def initdb(self) -> None:
+        """Make an empty cluster with checksums.
+
+        Raises:
+            StepFailedError: initdb failed, with its own words.
+        """
+        argv = [
+            self.installation.program("initdb"),
+            f"--pgdata={self.home.data}",
+            f"--username={SUPERUSER}",
+            "--auth-local=trust",
+            "--auth-host=scram-sha-256",
+            "--encoding=UTF8",
+            "--no-locale",
+            "--data-checksums",
+            "--no-instructions",
+        ]
+        done = process.run(argv, user=self.home.user, timeout_s=300.0)
+        if done.exit_code != 0:
+            raise StepFailedError("initdb failed", detail=done.stderr.strip(), hint=hint_for(done.stderr))
+        with _writing(path := self.home.data / "postgresql.conf"), path.open("a", encoding="utf-8") as config:
+            config.write(f"include '{_OWN_SETTINGS}'\n")
+
+    def start(self, settings: Mapping[str, str | int | float | bool]) -> None:
+        """Start the cluster with `settings` and wait until it answers.
+
+        Raises:
+            SpecError: The server refused a setting.
+            HostError: The port is taken, or the cluster is of another version.
+            StepFailedError: It did not come up, serves another data folder, or took a setting differently.
+        """
+        self._check_version()
+        if self._listens:
+            check_port(self.port)
+        self._write_settings(settings)
+        with writing(self.log_path):
+            log_file = self.log_path.open("ab")
+        with log_file as log:
+            log_start = log.tell()
+            self._process = process.start(
+                [self.installation.program("postgres"), "-D", str(self.home.data)],
+                user=self.home.user,
+                # Immediate shutdown: backends end and shared memory is freed at once; the cluster is disposable.
+                death_signal="QUIT",
+                stdout=log,
+                stderr=log,
+                cwd=self.home.data,
+            )
+        self._wait_until_ready(log_start)
+        try:
+            self._verify(settings)
+            if self._listens:
+                self._set_password()
+        except PgdynoError:
+            self.abandon()
+            raise
+
+    def stop(self) -> None:
+        """Stop it with a fast shutdown, a checkpoint included; does nothing when it is not running.
+
+        Raises:
+            StepFailedError: It did not end in order, so what is on disk is not whole.
+        """
+        if self._process is None:
+            return
+        exit_code = process.stop(self._process, first=signal.SIGINT, patience_s=_STOP_PATIENCE_S)
+        failure = self.find_failure() if exit_code != 0 else None
+        self._clear_up()
+        if failure is not None:
+            raise failure
+
+    def abandon(self) -> None:
+        """End it at once, without a checkpoint: for a cluster that nobody will read again."""
+        if self._process is None:
+            return
+        process.stop(self._process, first=signal.SIGQUIT, patience_s=10.0)
+        self._clear_up()
+
+    @property
+    def pid(self) -> int:
+        """The postmaster's process id.
+
+        Raises:
+            RuntimeError: The server was not started.
+        """
+        if self._process is None:
+            raise RuntimeError("the server is not running")
+        return self._process.pid
+
+    def find_failure(self) -> StepFailedError | None:
+        """None while the postmaster lives; else the error to raise, with the end of its log."""
+        if self._process is None or self._process.poll() is None:
+            return None
+        code = self._process.returncode
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        return StepFailedError(
+            f"the server {how}", detail=self.log_tail(), hint="what was finished is kept; `pgdyno resume` goes on"
+        )
+
+    def log_tail(self, lines: int = _LOG_TAIL_LINES) -> str:
+        """The last lines of the server's log."""
+        try:
+            text = self.log_path.read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            return ""
+        return "\n".join(text.splitlines()[-lines:])
+
+    @property
+    def address(self) -> Address:
+        """Where its own database is reached."""
+        return Address(socket_dir=str(self.home.sockets), port=self.port, user=SUPERUSER, dbname=DATABASE)
+
+    def connect(self, *, database: str = DATABASE, patience_s: int | None = None) -> sql.Connection:
+        """A connection in autocommit mode that gives rows as dicts; see `sql.connect`.
+
+        Raises:
+            StepFailedError: The server does not take it, or does not answer.
+        """
+        return sql.connect(msgspec.structs.replace(self.address, dbname=database), patience_s=patience_s)
+
+    def _check_version(self) -> None:
+        found = (self.home.data / "PG_VERSION").read_text(encoding="utf-8").strip()
+        if found != str(self.installation.facts.major):
+            raise HostError(
+                f"the data folder is of PostgreSQL {found}, the server is {self.installation.facts.major}",
+                detail=str(self.home.data),
+                hint="remove it with `pgdyno clean`; it is loaded anew",
+            )
+
+    def _write_settings(self, settings: Mapping[str, str | int | float | bool]) -> None:
+        # Of a name that comes twice PostgreSQL takes the last line.
+        own: Mapping[str, str | int | float | bool] = {
+            **{name: LOG_SETTINGS[name] for name in _FIXED_LOG_SETTINGS},
+            "logging_collector": "off",
+            "data_directory": str(self.home.data),
+            "hba_file": str(self.home.data / "pg_hba.conf"),
+            "ident_file": str(self.home.data / "pg_ident.conf"),
+            "unix_socket_directories": str(self.home.sockets),
+            "listen_addresses": _LISTEN_ADDRESS if self._listens else "",
+            "port": self.port,
+        }
+        lines = [
+            f"{name} = {quote_value(value)}" for layer in (LOG_SETTINGS, settings, own) for name, value in layer.items()
+        ]
+        path = self.home.data / _OWN_SETTINGS
+        _write_anew(path, "\n".join(lines) + "\n")
+        if not self.home.user.is_self:
+            os.chown(path, self.home.user.uid, self.home.user.gid, follow_symlinks=False)
+
+    def _wait_until_ready(self, log_start: int) -> None:
+        deadline = time.monotonic() + _START_PATIENCE_S
+        while time.monotonic() < deadline:
+            if self._process is not None and self._process.poll() is not None:
+                self._raise_refusal(log_start)
+            try:
+                self.connect(database="postgres").close()
+            except StepFailedError:
+                time.sleep(0.05)
+            else:
+                return
+        tail = self.log_tail()
+        self.abandon()
+        raise StepFailedError(f"the server did not answer within {_START_PATIENCE_S:g} s", detail=tail)
+
+    def _raise_refusal(self, log_start: int) -> None:
+        said = self.log_path.read_bytes()[log_start:].decode(errors="replace").strip()
+        self._process = None
+        if _REFUSED_SETTING.search(said):
+            raise SpecError(
+                "the server refuses a setting",
+                detail=said,
+                hint=f"PostgreSQL {self.installation.facts.major} does not take it; mend [server.settings] or --set",
+            )
+        raise StepFailedError("the server does not start", detail=said, hint=hint_for(said))
+
+    def _verify(self, settings: Mapping[str, str | int | float | bool]) -> None:
+        with self.connect(database="postgres") as connection:
+            shown = {fact.name: fact.value for fact in sql.read_settings(connection)}["data_directory"]
+            told = sql.find_unapplied_settings(connection, [*settings])
+        if Path(shown).resolve() != self.home.data.resolve():
+            raise StepFailedError("the server serves another data folder", detail=f"{shown}, not {self.home.data}")
+        if told:
+            raise StepFailedError("the server took a setting differently", detail="; ".join(told))
+
+    @property
+    def _password_path(self) -> Path:
+        return self.home.work / _PGPASS_FILE
+
+    def _set_password(self) -> None:
+        password = secrets.token_urlsafe(24)
+        _write_anew(self._password_path, f"{_LISTEN_ADDRESS}:{self.port}:*:{SUPERUSER}:{password}\n")
+        address = msgspec.structs.replace(self.address, dbname="postgres")
+        with sql.connect(address, options="-c password_encryption=scram-sha-256") as connection:
+            try:
+                with patience.limit(connection):
+                    connection.pgconn.change_password(SUPERUSER.encode(), password.encode())
+            except psycopg.Error as exc:
+                raise StepFailedError("cannot set the server's password", detail=str(exc).strip()) from exc
+
+    def _clear_up(self) -> None:
+        self._process = None
+        self._password_path.unlink(missing_ok=True)
+        # What a killed postmaster leaves: backends on their way out, and all shared memory.
+        self.home.end_servers()
+
+
+def check_port(port: int) -> None:
+    """Make sure that a server can listen at `port`.
+
+    Raises:
+        HostError: Somebody else does.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((_LISTEN_ADDRESS, port))
+        except OSError as exc:
+            raise HostError(
+                f"port {port} is in use",
+                detail=str(exc),
+                hint="leave port out: pgdyno then needs none, only a private socket",
+            ) from exc
+
+
+def looking_on(home: Home, port: int) -> str:
+    """The command with which the account that runs pgdyno can look on while a server listens at `port`."""
+    password_path = home.work / _PGPASS_FILE
+    return f"PGPASSFILE={password_path} psql -h {_LISTEN_ADDRESS} -p {port} -U {SUPERUSER} {DATABASE}"
+
+
+def lacks_memory(words: str) -> bool:
+    """Whether PostgreSQL's tools describe in `words` that the kernel gave them no memory."""
+    return "could not map anonymous shared memory" in words or "Cannot allocate memory" in words
+
+
+def hint_for(words: str) -> str:
+    """What to try about a failure that PostgreSQL's tools describe in `words`; empty where nothing is known."""
+    if "No space left on device" in words:
+        return "the disk is full: free some space, use a smaller scale, or put the work elsewhere with --home"
+    if lacks_memory(words):
+        return "lower shared_buffers or give the machine more memory"
+    if "Permission denied" in words:
+        return "the server's user must be able to reach pgdyno's home; choose another with --home"
+    return ""
+
+
+def _write_anew(path: Path, text: str) -> None:
+    # Its folder is the server's account's: a link that somebody put there must not lead root's pen elsewhere.
+    with _writing(path):
+        path.unlink(missing_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+
+
+@contextlib.contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as exc:
+        raise StepFailedError(f"cannot write {path}", detail=str(exc), hint=hint_for(str(exc))) from exc

@@ -1,0 +1,138 @@
+"""Frees the shared memory that a killed PostgreSQL server leaves behind: what nobody would free before the next boot.
+
+The server's main segment names the one that lists all others (`dynamic_shared_memory_type`), be they files below
+/dev/shm or of System V; those of the type mmap lie in the data folder. Nothing is removed that belongs to another
+account, or that does not look as PostgreSQL writes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import struct
+from pathlib import Path
+
+import msgspec
+
+from pgdyno.run.host.process import ServerUser, run
+
+_SEGMENT_DIR = Path("/dev/shm")  # noqa: S108 - PostgreSQL's own place
+_SYSTEM_V_LIST = Path("/proc/sysvipc/shm")
+# Source: PGShmemHeader in src/include/storage/pg_shmem.h: magic, creator's pid, total size, free offset, dsm_control.
+_SHMEM_HEADER = struct.Struct("=iiQQI")
+_SHMEM_MAGIC = 679834894
+# Source: Linux shmat(2), include/uapi/linux/shm.h.
+_SHM_RDONLY = 0o10000
+# Source: dsm_control_header and dsm_control_item in src/backend/storage/ipc/dsm.c, the same in versions 15 to 18 where
+# pointers have 64 bits: magic, nitems, maxitems, padding; handle, refcnt, first_page, npages, private handle, pinned.
+_DSM_HEADER = struct.Struct("=III4x")
+_DSM_MAGIC = 0x9A503D32
+_DSM_ITEM = struct.Struct("=IIQQQ?7x")
+
+
+class _SystemV(msgspec.Struct, frozen=True, kw_only=True):
+    """A segment of System V. Source: proc_sysvipc_shm(5)."""
+
+    key: int
+    id: int
+    size_bytes: int
+    uid: int
+
+
+def free_shared_memory(data_dir: Path, user: ServerUser) -> None:
+    """Free what a server on `data_dir` left, which runs as `user` and has ended; does nothing after an orderly end."""
+    # A server that could end in its own way has removed postmaster.pid after its shared memory.
+    # Source: miscadmin.h, LOCK_FILE_LINE_SHMEM_KEY: the 7th line of postmaster.pid is `key id`.
+    try:
+        lines = (data_dir / "postmaster.pid").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return
+    if len(lines) < 7 or len(fields := lines[6].split()) != 2:
+        return
+    main_id = int(fields[1])
+    control = _parse_control(_read_system_v(main_id, _SHMEM_HEADER.size))
+    if control is not None:
+        # All are of one type; a file's handle says nothing about keys of System V.
+        is_posix = _segment_path(control).exists()
+        segments = {} if is_posix else {one.key: one for one in _list_system_v() if one.uid == user.uid}
+        for handle in (*_parse_handles(_read_segment(control, segments)), control):
+            _remove_segment(handle, segments, user)
+    _remove_system_v(main_id, user)
+
+
+def _list_system_v() -> list[_SystemV]:
+    try:
+        lines = _SYSTEM_V_LIST.read_text(encoding="utf-8").splitlines()[1:]
+    except OSError:
+        return []
+    rows = [line.split() for line in lines]
+    return [_SystemV(key=int(row[0]), id=int(row[1]), size_bytes=int(row[3]), uid=int(row[7])) for row in rows]
+
+
+def _segment_path(handle: int) -> Path:
+    return _SEGMENT_DIR / f"PostgreSQL.{handle}"
+
+
+def _key_of(handle: int) -> int:
+    # Source: dsm_impl_sysv in src/backend/storage/ipc/dsm_impl.c: the handle as a signed key, made positive.
+    signed = handle - (1 << 32) if handle >= 1 << 31 else handle
+    return abs(signed)
+
+
+def _read_segment(handle: int, system_v: dict[int, _SystemV]) -> bytes:
+    with contextlib.suppress(OSError):
+        return _segment_path(handle).read_bytes()
+    segment = system_v.get(_key_of(handle))
+    return b"" if segment is None else _read_system_v(segment.id, segment.size_bytes)
+
+
+def _remove_segment(handle: int, system_v: dict[int, _SystemV], user: ServerUser) -> None:
+    path = _segment_path(handle)
+    with contextlib.suppress(FileNotFoundError):
+        if path.stat().st_uid == user.uid:
+            path.unlink()
+    segment = system_v.get(_key_of(handle))
+    if segment is not None:
+        _remove_system_v(segment.id, user)
+
+
+def _remove_system_v(segment_id: int, user: ServerUser) -> None:
+    # As the server's user, who can remove nobody else's; fails harmlessly when the segment is gone already.
+    run(["ipcrm", "-m", str(segment_id)], user=user)
+
+
+def _read_system_v(segment_id: int, size_bytes: int) -> bytes:
+    """The beginning of a segment; empty when it is not there, or not ours to read."""
+    libc = ctypes.CDLL(None)
+    libc.shmat.restype = ctypes.c_void_p
+    libc.shmat.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_int)
+    libc.shmdt.argtypes = (ctypes.c_void_p,)
+    address = libc.shmat(segment_id, None, _SHM_RDONLY)
+    if address in {None, ctypes.c_void_p(-1).value}:
+        return b""
+    try:
+        return ctypes.string_at(address, size_bytes)
+    finally:
+        libc.shmdt(address)
+
+
+def _parse_control(main: bytes) -> int | None:
+    """The handle of the segment that lists all others of a server, from its main one; None where there is none."""
+    if len(main) < _SHMEM_HEADER.size:
+        return None
+    magic, _, total_bytes, _, control = _SHMEM_HEADER.unpack_from(main)
+    return control if magic == _SHMEM_MAGIC and total_bytes >= _SHMEM_HEADER.size and control != 0 else None
+
+
+def _parse_handles(content: bytes) -> list[int]:
+    """Handles of the segments in use that a control segment lists; those within the main shared memory are none."""
+    if len(content) < _DSM_HEADER.size:
+        return []
+    magic, item_count, _ = _DSM_HEADER.unpack_from(content)
+    room_count = (len(content) - _DSM_HEADER.size) // _DSM_ITEM.size
+    if magic != _DSM_MAGIC or item_count > room_count:
+        return []
+    end = _DSM_HEADER.size + item_count * _DSM_ITEM.size
+    items = _DSM_ITEM.iter_unpack(content[_DSM_HEADER.size : end])
+    # Source: dsm.c, is_main_region_dsm_handle: odd handles.
+    return [handle for handle, reference_count, *_ in items if reference_count > 0 and handle % 2 == 0]

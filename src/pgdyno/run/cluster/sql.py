@@ -1,0 +1,391 @@
+"""All SQL that pgdyno sends, built from `facts`, and the small readers that send it.
+
+One module, so that a look at it tells a DBA everything pgdyno does inside a server. It never resets statistics
+(differences do), never leaves an object behind, and reads every column by its name. It waits for no answer without
+end: a server that hangs but lives would keep a study for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+import psycopg
+from psycopg import sql as compose
+from psycopg.rows import dict_row
+
+from pgdyno.errors import StepFailedError
+from pgdyno.facts.views import (
+    IO_DIMENSIONS,
+    TIMING_SETTINGS,
+    Counter,
+    FromColumn,
+    FromFunction,
+    FromIo,
+    FromIoColumn,
+    IoColumn,
+    ServerCounters,
+    Unit,
+    server_counters,
+)
+from pgdyno.record.types import RelationFact, SettingFact, TableState
+from pgdyno.run.cluster import timeouts as patience
+from pgdyno.run.cluster.timeouts import NoAnswerError
+
+# A checkpoint writes all dirty buffers: minutes on slow disks.
+_CHECKPOINT_PATIENCE_S = 600.0
+# What the slowest volumes still read, for tables that are read as a whole.
+_SLOW_DISK_BYTES_PER_S = 5_000_000
+
+Connection = psycopg.Connection[dict[str, Any]]
+Values = dict[str, int | float | None]
+
+SERVER_STATE = f"""
+SELECT current_setting('server_version_num')::int AS version_num, pg_backend_pid() AS backend_pid,
+       current_setting('block_size')::int AS block_bytes,
+       {", ".join(f"current_setting('{name}')::bool AS {name}" for name in TIMING_SETTINGS)}"""
+
+# The function below pg_stat_activity spares two joins at ten calls a second. Grouping in the server keeps what
+# crosses the socket, and what the client must parse, independent of the number of clients.
+WAITS = """
+SELECT backend_type, state, wait_event_type, wait_event, count(*) AS observed_count
+FROM pg_stat_get_activity(NULL) WHERE pid <> pg_backend_pid()
+GROUP BY backend_type, state, wait_event_type, wait_event"""
+
+# Source `client` and `session` are of the asking connection, not of the server. Two settings may hold a password.
+SETTINGS_NOT_DEFAULT = """
+SELECT name, unit, boot_val AS boot_value, source,
+       CASE WHEN name IN ('primary_conninfo', 'ssl_passphrase_command') THEN '(not recorded)' ELSE setting END AS value
+FROM pg_settings
+WHERE setting IS DISTINCT FROM boot_val AND source NOT IN ('client', 'session')
+ORDER BY name"""
+
+# `bytes` has all forks and TOAST; `pages` the main fork alone, which is what scans and caches go over.
+DATASET = """
+SELECT c.oid::regclass::text AS name,
+       CASE c.relkind WHEN 'r' THEN 'table' WHEN 'i' THEN 'index'
+                      WHEN 'p' THEN 'partitioned table' WHEN 'I' THEN 'partitioned index' END AS kind,
+       pg_table_size(c.oid) AS bytes,
+       pg_relation_size(c.oid) / current_setting('block_size')::int AS pages,
+       nullif(c.reltuples, -1)::float8 AS rows
+FROM pg_class c LEFT JOIN pg_index i ON i.indexrelid = c.oid JOIN pg_class t ON t.oid = coalesce(i.indrelid, c.oid)
+WHERE t.relname LIKE 'pgbench\\_%' AND c.relkind IN ('r', 'i', 'p', 'I')
+ORDER BY t.relname, c.relkind NOT IN ('r', 'p'), c.relname"""
+
+TABLE_STATES = """
+SELECT relid::regclass::text AS name, pg_total_relation_size(relid) AS bytes, n_live_tup AS live_rows, n_dead_tup AS dead_rows,
+       n_tup_upd AS updated_count, n_tup_hot_upd AS hot_updated_count
+FROM pg_stat_user_tables ORDER BY name"""
+
+# A line of a file that a later line or file overrides is not a problem; one that nothing applied is.
+UNAPPLIED_SETTINGS = """
+SELECT name, coalesce(max(error), 'not applied') AS reason FROM pg_file_settings
+WHERE name = ANY(%s) GROUP BY name HAVING NOT bool_or(applied) ORDER BY name"""
+
+# Each process of the server reads the files anew and keeps its own time of doing so: a session that has done it since it
+# asked for it sees what all others see with their next command. A name of an extension's own that was set once and then
+# no longer is empty; before, it was unknown.
+RELOAD = "SELECT pg_reload_conf() AS is_sent"
+LOADED_SETTINGS = """
+SELECT pg_conf_load_time() AS loaded_at,
+       ARRAY(SELECT coalesce(current_setting(name, true), '') FROM unnest(%s::text[]) WITH ORDINALITY AS asked (name, place) ORDER BY place)
+         AS shown"""
+
+# Of somebody's running server, through psql as the account that owns it; `names` are ours. One JSON document.
+SERVER_LOOK = """
+SELECT jsonb_build_object(
+    'settings', (SELECT jsonb_object_agg(name, setting) FROM pg_settings WHERE name = ANY (ARRAY[{names}])),
+    'set_names', (SELECT coalesce(jsonb_agg(name), '[]') FROM pg_settings WHERE source NOT IN ('default', 'override')),
+    'waiting_names', (SELECT coalesce(jsonb_agg(name), '[]') FROM pg_settings WHERE pending_restart),
+    'is_in_recovery', pg_is_in_recovery(),
+    'active_sessions', (SELECT count(*) FROM pg_stat_activity
+                        WHERE backend_type = 'client backend' AND state <> 'idle' AND pid <> pg_backend_pid()))"""
+
+DATABASES = "SELECT coalesce(jsonb_agg(datname ORDER BY oid DESC), '[]') FROM pg_database WHERE datallowconn AND NOT datistemplate"
+BRANCHES = """
+SELECT coalesce(jsonb_agg(reltuples ORDER BY oid), '[]') FROM pg_class
+ WHERE relname = 'pgbench_branches' AND relkind = 'r' AND reltuples >= 0"""
+
+# What it says of its files as they are now, whatever it has read.
+FILE_ERRORS = """
+SELECT coalesce(jsonb_agg(jsonb_build_object(
+    'file', sourcefile, 'line', sourceline, 'name', name, 'value', setting, 'error', error) ORDER BY seqno), '[]')
+FROM pg_file_settings WHERE error IS NOT NULL"""
+
+# Of the same before and after it is changed. What an extension that is not loaded defines pg_settings does not show.
+NAMED_SERVER = """
+SELECT jsonb_build_object(
+    'is_superuser', current_setting('is_superuser')::bool,
+    'is_in_recovery', pg_is_in_recovery(),
+    'may_alter_system', coalesce(current_setting('allow_alter_system', true), 'on')::bool,
+    'data_directory', (SELECT setting FROM pg_settings WHERE name = 'data_directory'),
+    'config_file', (SELECT setting FROM pg_settings WHERE name = 'config_file'),
+    'loaded_at', pg_conf_load_time()::text,
+    'settings', (SELECT coalesce(jsonb_object_agg(asked.name, jsonb_build_object(
+                        'value', coalesce(setting, current_setting(asked.name, true)), 'source', coalesce(source, ''),
+                        'context', coalesce(context, ''), 'is_waiting', coalesce(pending_restart, false))), '{{}}')
+                 FROM unnest(ARRAY[{names}]::text[]) AS asked (name) LEFT JOIN pg_settings s ON lower(s.name) = asked.name))"""
+
+WAL_POSITION = "SELECT (pg_current_wal_insert_lsn() - '0/0')::int8 AS wal_bytes"
+
+CHECKPOINT = "CHECKPOINT"
+CREATE_DATABASE = "CREATE DATABASE {name}"
+
+# A function in the session's temporary schema needs no extension in the database and is gone with the session.
+# Source: PostgreSQL contrib/pg_prewarm/pg_prewarm--1.1.sql.
+CREATE_PREWARM = """
+CREATE OR REPLACE FUNCTION pg_temp.prewarm(regclass, mode text, fork text, first_block int8, last_block int8)
+RETURNS int8 AS '$libdir/pg_prewarm', 'pg_prewarm' LANGUAGE C"""
+PREWARM = "SELECT pg_temp.prewarm(%s::regclass, 'buffer', 'main', NULL, NULL) AS pages"
+
+# Sequential scans of large tables go through a ring of 32 buffers and would leave shared_buffers cold; a scan of the
+# primary key with whole rows does not. Source: PostgreSQL src/backend/access/heap/heapam.c, initscan().
+FORCE_INDEX_SCANS = """
+SELECT set_config(name, 'off', true) FROM unnest(ARRAY['enable_seqscan', 'enable_bitmapscan']) AS name"""
+PRIMARY_KEYS = """
+SELECT i.indrelid::regclass::text AS relation, a.attname AS column
+FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+WHERE i.indisprimary AND c.relkind = 'r' AND c.relname LIKE 'pgbench\\_%' ORDER BY 1"""
+SCAN_BY_KEY = "SELECT count(row) FROM (SELECT r AS row FROM {relation} r ORDER BY {column}) AS ordered"
+
+
+class Address(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a server listens and whom to be there. A password never is part of it: libpq takes that from pgpass."""
+
+    socket_dir: str
+    port: int
+    user: str
+    dbname: str = "postgres"
+
+
+class LoadedSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """When a session last read the server's configuration files, and what it then shows of the settings asked for."""
+
+    loaded_at: datetime
+    shown: tuple[str, ...]
+
+
+class Warming(msgspec.Struct, frozen=True, kw_only=True):
+    """How shared_buffers was filled. `pages` is None where the way to do it does not count them."""
+
+    method: str
+    pages: int | None
+
+
+def connect(
+    address: Address, *, application_name: str = "pgdyno", options: str = "", patience_s: int | None = None
+) -> Connection:
+    """Connect in autocommit mode, with rows as dicts.
+
+    Args:
+        address: Where to.
+        application_name: Who the server sees.
+        options: As in PGOPTIONS.
+        patience_s: How long to wait for an answer; None: `patience.CONNECT_PATIENCE_S`.
+
+    Raises:
+        NoAnswerError: The server lets us wait.
+        StepFailedError: The server refuses.
+    """
+    patience_s = patience_s or patience.CONNECT_PATIENCE_S
+    try:
+        return psycopg.Connection.connect(
+            host=address.socket_dir,
+            port=address.port,
+            user=address.user,
+            dbname=address.dbname,
+            application_name=application_name,
+            options=options,
+            connect_timeout=patience_s,
+            autocommit=True,
+            row_factory=dict_row,
+        )
+    except psycopg.errors.ConnectionTimeout as exc:
+        raise NoAnswerError(f"no answer to a new connection within {patience_s} s") from exc
+    except psycopg.Error as exc:
+        raise StepFailedError("cannot connect to the server", detail=str(exc).strip()) from exc
+
+
+def counters_query(facts: ServerCounters) -> str:
+    """One row with every direct counter under its canonical name; its one parameter is the watched database."""
+    views = sorted({c.source.view for c in facts.direct if isinstance(c.source, FromColumn)})
+    columns = ", ".join(map(_counter_sql, facts.direct))
+    return f"SELECT {columns} FROM {' CROSS JOIN '.join(views)} WHERE pg_stat_database.datname = %s"  # noqa: S608 - facts only
+
+
+def io_query(facts: ServerCounters) -> str | None:
+    """The rows of pg_stat_io in which anything happened, by canonical names; None where the version has no such view."""
+    if not facts.io:
+        return None
+    happened = " OR ".join(f"{_io_sql(c)} > 0" for c in facts.io if c.unit in {Unit.COUNT, Unit.PAGES})
+    columns = ", ".join(f"({_io_sql(c)})::{_sql_type(c.unit)} AS {c.name}" for c in facts.io)
+    return f"SELECT {', '.join(IO_DIMENSIONS)}, {columns} FROM pg_stat_io WHERE {happened}"  # noqa: S608 - facts only
+
+
+def read_counters(connection: Connection, *, watched_database: str) -> Values:
+    """Every cumulative counter by canonical name; None for what this version or its settings do not count.
+
+    Raises:
+        StepFailedError: A query failed, or there is no such database.
+    """
+    state = _one(connection, SERVER_STATE)
+    facts = server_counters(state["version_num"] // 10_000)
+    direct = _one(connection, counters_query(facts), (watched_database,))
+    query = io_query(facts)
+    io_rows = _rows(connection, query) if query else []
+    off = {name for name in TIMING_SETTINGS if not state[name]}
+    values: Values = {}
+    for counter in facts.counters:
+        if counter.needs in off:
+            values[counter.name] = None
+        elif isinstance(counter.source, FromIo):
+            values[counter.name] = _sum_io(io_rows, counter.source)
+        else:
+            values[counter.name] = direct.get(counter.name)
+    return values
+
+
+def server_look_query(names: Sequence[str]) -> str:
+    """What to ask of a running server that pgdyno did not make, for psql."""
+    return SERVER_LOOK.format(names=", ".join(f"'{name}'" for name in names))
+
+
+def named_server_query(names: Sequence[str]) -> str:
+    """What to ask of a running server before and after it is changed, for psql; of settings by name in lower case.
+
+    Args:
+        names: Which hold nothing but letters, digits, dots, `_` and `$`.
+    """
+    return NAMED_SERVER.format(names=", ".join(f"'{name}'" for name in names))
+
+
+def read_settings(connection: Connection) -> tuple[SettingFact, ...]:
+    """The server's settings that differ from what is built in, by name."""
+    return tuple(msgspec.convert(row, SettingFact) for row in _rows(connection, SETTINGS_NOT_DEFAULT))
+
+
+def find_unapplied_settings(connection: Connection, names: list[str]) -> tuple[str, ...]:
+    """Which of the named settings stand in the configuration files but are not in force, and why, in words."""
+    rows = _rows(connection, UNAPPLIED_SETTINGS, ([name.lower() for name in names],))
+    return tuple(f"{row['name']}: {row['reason']}" for row in rows)
+
+
+def reload_settings(connection: Connection) -> None:
+    """Have all processes of the server read its configuration files; returns before they have."""
+    _execute(connection, RELOAD)
+
+
+def read_loaded(connection: Connection, names: Sequence[str]) -> LoadedSettings:
+    """What this session has in force, in the order of the names; empty for what this server does not know."""
+    return msgspec.convert(_one(connection, LOADED_SETTINGS, (list(names),)), LoadedSettings)
+
+
+def read_wal_bytes(connection: Connection) -> int:
+    """WAL written since the cluster began, up to this very moment."""
+    return int(_one(connection, WAL_POSITION)["wal_bytes"])
+
+
+def read_dataset(connection: Connection) -> tuple[RelationFact, ...]:
+    """The tables of pgbench in the connected database, each followed by its indexes."""
+    return tuple(msgspec.convert(row, RelationFact) for row in _rows(connection, DATASET))
+
+
+def read_table_states(connection: Connection) -> tuple[TableState, ...]:
+    """The connected database's tables as they are now."""
+    return tuple(msgspec.convert(row, TableState) for row in _rows(connection, TABLE_STATES))
+
+
+def create_database(connection: Connection, name: str) -> None:
+    """Make an empty database; not inside a transaction."""
+    _execute(connection, compose.SQL(CREATE_DATABASE).format(name=compose.Identifier(name)))
+
+
+def checkpoint(connection: Connection) -> None:
+    """Write everything dirty to disk now."""
+    _execute(connection, CHECKPOINT, patience_s=_CHECKPOINT_PATIENCE_S)
+
+
+def warm_dataset(connection: Connection) -> Warming:
+    """Read pgbench's tables, then their indexes, into shared_buffers; indexes last because each access needs them."""
+    try:
+        with patience.limit(connection):
+            connection.execute(CREATE_PREWARM)
+    except psycopg.errors.UndefinedFile:
+        return _warm_by_index_scans(connection)
+    except psycopg.Error as exc:
+        raise StepFailedError("cannot make the function that warms the cache", detail=str(exc).strip()) from exc
+    relations = sorted(read_dataset(connection), key=lambda relation: relation.kind == "index")
+    pages = 0
+    for relation in relations:
+        if relation.kind in {"table", "index"}:
+            rows = _execute(connection, PREWARM, (relation.name,), patience_s=_reading_patience_s(relation.bytes))
+            pages += rows.fetchall()[0]["pages"]
+    return Warming(method="pg_prewarm", pages=pages)
+
+
+def _reading_patience_s(size_bytes: int) -> float:
+    return patience.QUERY_PATIENCE_S + size_bytes / _SLOW_DISK_BYTES_PER_S
+
+
+def _warm_by_index_scans(connection: Connection) -> Warming:
+    sizes = {relation.name: relation.bytes for relation in read_dataset(connection)}
+    with connection.transaction():
+        _execute(connection, FORCE_INDEX_SCANS)
+        for key in _rows(connection, PRIMARY_KEYS):
+            relation = compose.SQL(key["relation"])
+            scan = compose.SQL(SCAN_BY_KEY).format(relation=relation, column=compose.Identifier(key["column"]))
+            _execute(connection, scan, patience_s=_reading_patience_s(sizes[key["relation"]]))
+    return Warming(method="index scans", pages=None)
+
+
+def _counter_sql(counter: Counter) -> str:
+    source = counter.source
+    if isinstance(source, FromColumn):
+        expression = f"{source.view}.{source.column}"
+    elif isinstance(source, FromFunction):
+        expression = source.call
+    else:
+        raise TypeError(f"{counter.name} is not in a view of one row")
+    return f"({expression})::{_sql_type(counter.unit)} AS {counter.name}"
+
+
+def _io_sql(column: IoColumn) -> str:
+    if not isinstance(column.source, FromIoColumn):
+        raise TypeError(f"{column.name} is not in this version's pg_stat_io")
+    return column.source.sql
+
+
+def _sql_type(unit: Unit) -> str:
+    return "float8" if unit is Unit.MS else "int8"
+
+
+def _sum_io(rows: list[dict[str, Any]], source: FromIo) -> int | float:
+    return sum(row[source.column] or 0 for row in rows if row["object"] == source.object)
+
+
+def _one(connection: Connection, query: str, parameters: tuple[object, ...] = ()) -> dict[str, Any]:
+    rows = _rows(connection, query, parameters)
+    if len(rows) != 1:
+        raise StepFailedError(f"a query gave {len(rows)} rows instead of one", detail=f"{query.strip()}\n{parameters}")
+    return rows[0]
+
+
+def _rows(connection: Connection, query: str, parameters: tuple[object, ...] = ()) -> list[dict[str, Any]]:
+    return _execute(connection, query, parameters).fetchall()
+
+
+def _execute(
+    connection: Connection,
+    query: str | compose.Composed,
+    parameters: tuple[object, ...] = (),
+    *,
+    patience_s: float | None = None,
+) -> psycopg.Cursor[dict[str, Any]]:
+    text: Any = query
+    try:
+        with patience.limit(connection, patience_s):
+            return connection.execute(text, parameters or None)
+    except psycopg.Error as exc:
+        raise StepFailedError("the server refused a query", detail=f"{str(exc).strip()}\n{query}") from exc

@@ -1,0 +1,261 @@
+"""Loaded clusters, kept: each trial begins with a copy of one, so that all begin alike and nothing is loaded twice.
+
+A template is a stopped cluster with its dataset's facts beside it. It takes its name when it is whole and on disk;
+what carries the name is never changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import stat
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from pgdyno.errors import HostError, PgdynoError, StepFailedError
+from pgdyno.record.durable import write_durably
+from pgdyno.record.types import Dataset
+from pgdyno.run.cluster import sql
+from pgdyno.run.cluster.home import Home
+from pgdyno.run.cluster.installation import Installation
+from pgdyno.run.cluster.server import DATABASE, Server, hint_for
+from pgdyno.run.host import process
+from pgdyno.run.host.clock import monotonic_s
+from pgdyno.run.host.process import ServerUser
+from pgdyno.run.load.argv import InitRun
+from pgdyno.run.load.pgbench import Pgbench
+from pgdyno.run.load.watch import LoadWatch
+from pgdyno.spec.study import DataSpec, ServerKind
+
+_FACTS_FILE = "dataset.json"
+_SCALE_IN_NAME = re.compile(r"-scale(\d+)-")
+# WAL of loading is checkpointed less often; the figures of the init steps are then the disk's, not the checkpointer's.
+_LOAD_SETTINGS = {"max_wal_size": "4GB", "maintenance_work_mem": "256MB"}
+
+
+class Template(msgspec.Struct, frozen=True, kw_only=True):
+    """A loaded cluster in a home's templates."""
+
+    data_dir: Path
+    dataset: Dataset
+
+
+def template_name(installation: Installation, data: DataSpec, scale: int) -> str:
+    """What a template is called: all that makes its content differ from another one's."""
+    # Builds of one version can differ in what they write, its block size say.
+    place = str(installation.bindir) if installation.kind is ServerKind.LOCAL else ""
+    build = hashlib.sha256(f"{installation.facts.configure}\n{place}".encode()).hexdigest()[:8]
+    parts = [f"pg{installation.facts.version_num}", build, f"scale{scale}", f"fillfactor{data.fillfactor}"]
+    if data.partitions:
+        parts.append(f"{data.partition_method.value}{data.partitions}")
+    if data.foreign_keys:
+        parts.append("fk")
+    return "-".join([*parts, data.generate.value])
+
+
+def find_loaded_scales(home: Home, installation: Installation, data: DataSpec) -> frozenset[int]:
+    """The scales whose templates lie in a home already, whole, for this PostgreSQL and all else of `data`."""
+    numbers = (int(found[1]) for folder in home.templates.iterdir() if (found := _SCALE_IN_NAME.search(folder.name)))
+    return frozenset(n for n in numbers if _is_whole(home.templates / template_name(installation, data, n)))
+
+
+def prepare_template(
+    *,
+    installation: Installation,
+    home: Home,
+    data: DataSpec,
+    scale: int,
+    settings: Mapping[str, str | int | float | bool],
+    output_dir: Path,
+    on_activity: Callable[[str], None],
+) -> Template:
+    """The loaded cluster that a study wants; made if there is none.
+
+    Args:
+        installation: Which PostgreSQL.
+        home: Whose templates.
+        data: What to load.
+        scale: pgbench's scale.
+        settings: What trials will run with. The empty cluster is started with them first, because a setting that the
+            server refuses is better heard of before loading than after it.
+        output_dir: Where the outputs of loading are kept.
+        on_activity: Told what loading does now.
+
+    Raises:
+        SpecError: The server refuses a setting.
+        StepFailedError: Loading failed, what it says cannot be kept, or the server did not end in order; nothing
+            half-made stays.
+        HostError: An old folder cannot be removed.
+    """
+    folder = home.templates / template_name(installation, data, scale)
+    if _is_whole(folder):
+        dataset = msgspec.json.decode((folder / _FACTS_FILE).read_bytes(), type=Dataset)
+        return Template(data_dir=folder / "data", dataset=msgspec.structs.replace(dataset, is_reused=True))
+    server = Server(installation=installation, home=home, log_path=output_dir / "server.log")
+    # What the last trial worked on.
+    _remove_folder(home.data)
+    try:
+        on_activity("initdb")
+        server.initdb()
+        server.start(settings)
+        server.stop()
+        server.start(_LOAD_SETTINGS)
+        dataset = _load(server, data=data, scale=scale, output_dir=output_dir, on_activity=on_activity)
+        on_activity("writing to disk")
+        server.stop()
+    except PgdynoError as exc:
+        # A dead server explains what failed without it.
+        failure = server.find_failure()
+        server.abandon()
+        if failure is not None:
+            raise failure from exc
+        raise
+    except BaseException:
+        server.abandon()
+        raise
+    return _keep(folder, dataset, home)
+
+
+def restore_template(template: Template, home: Home) -> float:
+    """Make the home's working cluster what a template is, all of it on disk. Returns the seconds it took.
+
+    One of an earlier trial is written over where it differs; else the template is copied. Copies share no blocks with it,
+    where a file system could do that (reflink): the first write to each such page would cost the load more than it should.
+
+    Raises:
+        StepFailedError: Copying failed, for want of space say.
+        HostError: The last trial's folder cannot be removed.
+    """
+    began_s = monotonic_s()
+    if _may_write_over(home.user, template.data_dir, home.data):
+        _mirror(template, home)
+    else:
+        _remove_folder(home.data)
+        _copy(["cp", "--archive", "--reflink=never", "--no-target-directory", str(template.data_dir), str(home.data)])
+        if not home.user.is_self:
+            # The template stays with the account that loaded it, which may be another one.
+            _copy(["chown", "--recursive", "--no-dereference", f"{home.user.uid}:{home.user.gid}", str(home.data)])
+    # Write-back of the copy must be over before the load begins.
+    _copy(["sync", "--file-system", str(home.data)])
+    return monotonic_s() - began_s
+
+
+def _may_write_over(user: ServerUser, source: Path, target: Path) -> bool:
+    """Whether both are folders of that account: what it may read there, it may write here."""
+    try:
+        found = [path.lstat() for path in (source, target)]
+    except FileNotFoundError:
+        return False
+    return all(stat.S_ISDIR(one.st_mode) and one.st_uid == user.uid for one in found)
+
+
+def _mirror(template: Template, home: Home) -> None:
+    # numpy comes with it.
+    from pgdyno.run.cluster.mirror import mirror_folder  # noqa: PLC0415
+
+    try:
+        # Its account could put a link in the way, which must not lead where that account could not go itself.
+        with process.acting_as(home.user):
+            mirror_folder(template.data_dir, home.data)
+    except OSError as exc:
+        raise StepFailedError("cannot restore the loaded cluster", detail=str(exc), hint=hint_for(str(exc))) from exc
+
+
+def remove_template(folder: Path) -> None:
+    """Remove a template; when that is broken off, what stays is no template any more.
+
+    Raises:
+        HostError: Something in it cannot be removed.
+    """
+    try:
+        (folder / _FACTS_FILE).unlink(missing_ok=True)
+    except OSError as exc:
+        raise _removal_error(folder, exc) from exc
+    _remove_folder(folder)
+
+
+def drop_file_cache(folder: Path) -> None:
+    """Ask the kernel to forget the pages of every file below `folder`; needs no root and leaves other files alone.
+
+    Source: posix_fadvise(2), POSIX_FADV_DONTNEED; dirty pages stay, so write them first.
+    """
+    for path in folder.rglob("*"):
+        if path.is_file():
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(descriptor)
+
+
+def _is_whole(folder: Path) -> bool:
+    return (folder / _FACTS_FILE).exists() and (folder / "data/PG_VERSION").exists()
+
+
+def _load(
+    server: Server, *, data: DataSpec, scale: int, output_dir: Path, on_activity: Callable[[str], None]
+) -> Dataset:
+    with server.connect(database="postgres") as connection:
+        sql.create_database(connection, DATABASE)
+    run = InitRun(
+        address=server.address,
+        scale=scale,
+        fillfactor=data.fillfactor,
+        partitions=data.partitions,
+        partition_method=data.partition_method,
+        foreign_keys=data.foreign_keys,
+        generate=data.generate,
+    )
+    pgbench = Pgbench(installation=server.installation, user=server.home.user)
+    watch = LoadWatch(server)
+    done = pgbench.run_init(run, directory=output_dir, on_activity=on_activity, should_abort=watch.find_failure)
+    with server.connect() as connection:
+        relations = sql.read_dataset(connection)
+        sql.checkpoint(connection)
+    return Dataset(
+        scale=scale,
+        relations=relations,
+        total_bytes=sum(relation.bytes for relation in relations),
+        init_argv=done.argv,
+        init_steps_s=done.steps_s,
+        init_total_s=done.total_s,
+        is_reused=False,
+    )
+
+
+def _keep(folder: Path, dataset: Dataset, home: Home) -> Template:
+    remove_template(folder)
+    try:
+        folder.mkdir()
+        os.chown(folder, home.user.uid, home.user.gid)
+        home.data.rename(folder / "data")
+        _copy(["sync", "--file-system", str(folder)])
+        write_durably(folder / _FACTS_FILE, msgspec.json.encode(dataset))
+    except OSError as exc:
+        raise StepFailedError("cannot keep the loaded cluster", detail=str(exc), hint=hint_for(str(exc))) from exc
+    return Template(data_dir=folder / "data", dataset=dataset)
+
+
+def _copy(argv: list[str]) -> None:
+    done = process.run(argv, timeout_s=3600.0)
+    if done.exit_code != 0:
+        raise StepFailedError("cannot copy the loaded cluster", detail=done.stderr.strip(), hint=hint_for(done.stderr))
+
+
+def _remove_folder(folder: Path) -> None:
+    # A process that is ending may remove a file first; what counts is that nothing is left.
+    shutil.rmtree(folder, ignore_errors=True)
+    if os.path.lexists(folder):
+        try:
+            shutil.rmtree(folder)
+        except OSError as exc:
+            raise _removal_error(folder, exc) from exc
+
+
+def _removal_error(folder: Path, exc: OSError) -> HostError:
+    return HostError(f"cannot remove {folder}", detail=str(exc), hint="remove it by hand, or use another --home")

@@ -1,0 +1,97 @@
+"""Tries each variant's settings on an empty cluster, so that one the server refuses is heard of before the first trial.
+
+Kernel settings of the variant are in force meanwhile, because a server may need them (huge pages), and a value that the
+kernel refuses shows only when it is set. A variant that does not start is no reason to give up the others: it comes back
+with the server's words.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from pgdyno.errors import PgdynoError
+from pgdyno.plan.experiment import Variant, has_same_server
+from pgdyno.record.types import ErrorFact
+from pgdyno.run.change.kernel import changed_sysctls
+from pgdyno.run.cluster.home import Home
+from pgdyno.run.cluster.installation import Installation
+from pgdyno.run.cluster.server import Server
+
+# Before a server has read its settings it has its own prefix, afterwards the one that pgdyno gives it.
+_LOG_LINE = re.compile(r"(?:[\d.]+\|\d+\|[^|]*\|\w{5}\||\S+ \S+ \S+ \[\d+\] )[A-Z]+\d?:  ?(?P<text>.*)")
+_PLACE = re.compile(r" in file \"[^\"]*\" line \d+")
+_NO_REASON = ("database system is shut down", "starting PostgreSQL", "listening on", "contains errors")
+
+
+class VariantServer(msgspec.Struct, frozen=True, kw_only=True):
+    """A variant and the PostgreSQL it runs on."""
+
+    variant: Variant
+    installation: Installation
+
+
+def try_variants(
+    home: Home, variants: Sequence[VariantServer], *, on_activity: Callable[[str], None]
+) -> dict[str, ErrorFact]:
+    """Start each variant's server once on an empty cluster, thrown away afterwards. From the main thread.
+
+    Returns:
+        The variants that do not start, by name, with the reason.
+
+    Raises:
+        StepFailedError: initdb failed.
+    """
+    refused: dict[str, ErrorFact] = {}
+    for installation in {str(each.installation.bindir): each.installation for each in variants}.values():
+        shutil.rmtree(home.data, ignore_errors=True)
+        log_path = home.work / "try-variants.log"
+        server = Server(installation=installation, home=home, log_path=log_path)
+        try:
+            on_activity("initdb")
+            server.initdb()
+            refused |= _try_all(
+                server,
+                [each.variant for each in variants if each.installation.bindir == installation.bindir],
+                on_activity,
+            )
+        finally:
+            server.abandon()
+            shutil.rmtree(home.data, ignore_errors=True)
+            log_path.unlink(missing_ok=True)
+    return refused
+
+
+def _try_all(server: Server, variants: Sequence[Variant], on_activity: Callable[[str], None]) -> dict[str, ErrorFact]:
+    refused, tried = {}, list[tuple[Variant, ErrorFact | None]]()
+    for variant in variants:
+        # Variants that differ in their load alone start alike.
+        like = next((seen for seen in tried if has_same_server(seen[0], variant)), None)
+        if like is None:
+            on_activity(variant.name)
+            like = (variant, _try_variant(server, variant))
+            tried.append(like)
+        if like[1] is not None:
+            refused[variant.name] = like[1]
+    return refused
+
+
+def _try_variant(server: Server, variant: Variant) -> ErrorFact | None:
+    try:
+        with changed_sysctls(variant.sysctl):
+            server.start(variant.server.settings)
+    except PgdynoError as exc:
+        return ErrorFact(fact=exc.fact, detail=_words_of(exc.detail), hint=exc.hint)
+    finally:
+        server.abandon()
+    return None
+
+
+def _words_of(said: str) -> str:
+    """What the server complains of, without what its log puts before each line, and without where pgdyno wrote it."""
+    texts = [found["text"] if (found := _LOG_LINE.fullmatch(line)) else line for line in said.splitlines()]
+    told = [_PLACE.sub("", text) for text in texts if not any(words in text for words in _NO_REASON)]
+    return "\n".join(told) or said

@@ -1,0 +1,1 @@
+"""Disk benchmarks: fio and PostgreSQL's own test programs."""

@@ -1,0 +1,243 @@
+"""Measures a storage path by a plan: lays out a file, runs fio's jobs round by round, then PostgreSQL's own programs.
+
+What fails is left out and said; the rest goes on. Beside each run it looks at what the device did in all, since a
+disk that others use is not the disk's own figure. Nothing is kept in memory but the figures, and the file is gone
+afterwards however this ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from pgdyno.errors import PgdynoError, StepFailedError
+from pgdyno.plan.disk import FIO_START_S, FLUSH_TESTS, DiskJob, DiskPlan
+from pgdyno.record.device.disk_card import ClockTest, FlushTest, JobRun
+from pgdyno.record.device.fio import FioReport
+from pgdyno.record.machine.preflight import Unseen
+from pgdyno.run.device.fio import QUEUEING, Fio, can_run, lay_out, run_job
+from pgdyno.run.device.pg_tests import run_clock_test, run_flush_tests
+from pgdyno.run.device.scratch import Scratch, open_scratch
+from pgdyno.run.host.clock import local_now, monotonic_s
+from pgdyno.run.host.disks import compare_disk_counters, read_disk_counters
+from pgdyno.run.host.facts import read_disk_facts
+from pgdyno.run.host.process import ServerUser
+from pgdyno.run.host.processes import find_servers, take_look
+from pgdyno.run.host.tree import Tree
+from pgdyno.units import format_bytes
+
+# Below this a few blocks are read and written over and over.
+_LEAST_LAID_OUT_BYTES = 16 * 2**20
+
+
+class DiskMeasurement(msgspec.Struct, frozen=True, kw_only=True):
+    """All that was seen of a path."""
+
+    file_bytes: int | None
+    """As laid out; None where nothing was."""
+    runs: tuple[JobRun, ...]
+    flush_tests: tuple[FlushTest, ...]
+    clock: ClockTest | None
+    unseen: tuple[Unseen, ...]
+    tools: dict[str, str]
+    """Version by name."""
+    neighbours: tuple[str, ...]
+    """Data directories of servers that run on the same device."""
+
+
+class DiskTools(msgspec.Struct, frozen=True, kw_only=True):
+    """What to measure with; what is None is left out, and said."""
+
+    fio: Fio | None
+    bindir: Path | None
+    """Of the server whose pg_test_fsync and pg_test_timing are run."""
+    user: ServerUser | None = None
+    """Whom to run them as; None: as ourselves."""
+
+
+def measure_disk(
+    path: Path,
+    plan: DiskPlan,
+    tools: DiskTools,
+    *,
+    on_step: Callable[[str, float], None] = lambda _title, _predicted_s: None,
+    on_activity: Callable[[str], None] = lambda _text: None,
+) -> DiskMeasurement:
+    """Do what a plan says. Call it from the main thread.
+
+    Args:
+        path: An existing folder on the disk.
+        plan: What to measure.
+        tools: With what.
+        on_step: Told the title of each step and how many seconds it should take.
+        on_activity: Told what a step does now.
+
+    Raises:
+        HostError: The folder cannot be used.
+        StepFailedError: The file cannot be laid out.
+    """
+    with open_scratch(path, plan.file_bytes, user=tools.user) as scratch:
+        bench = _Bench(path, plan, tools, on_step, on_activity)
+        runs = bench.run_rounds(scratch)
+        flush_tests = bench.run_flush_tests(scratch)
+    clock = bench.run_clock_test()
+    return DiskMeasurement(
+        file_bytes=bench.file_bytes,
+        runs=runs,
+        flush_tests=flush_tests,
+        clock=clock,
+        unseen=tuple(bench.unseen),
+        tools={"fio": tools.fio.version.removeprefix("fio-")} if tools.fio else {},
+        neighbours=tuple(find_neighbours(path)),
+    )
+
+
+class _Bench:
+    """A measurement under way."""
+
+    def __init__(
+        self,
+        path: Path,
+        plan: DiskPlan,
+        tools: DiskTools,
+        on_step: Callable[[str, float], None],
+        on_activity: Callable[[str], None],
+    ) -> None:
+        self._plan, self._tools = plan, tools
+        self._on_step, self._on_activity = on_step, on_activity
+        self._tree = Tree()
+        self._facts = read_disk_facts(path)
+        self.file_bytes: int | None = None
+        self.unseen: list[Unseen] = []
+
+    def run_rounds(self, scratch: Scratch) -> tuple[JobRun, ...]:
+        """Every job of every round, but those that cannot be run or fail."""
+        fio, plan = self._tools.fio, self._plan
+        if fio is None or not plan.rounds:
+            self._miss("all that fio measures", "fio is missing" if fio is None else "it was not asked for")
+            return ()
+        self._say_limits(fio, scratch)
+        self.file_bytes = self._lay_out(fio, scratch)
+        runs: list[JobRun] = []
+        for number, jobs in enumerate(plan.rounds):
+            possible = [job for job in jobs if can_run(fio, job, scratch)]
+            seconds = sum(job.runtime_s + FIO_START_S for job in possible)
+            self._on_step(f"fio, round {number + 1} of {len(plan.rounds)}", seconds)
+            for place, job in enumerate(possible):
+                what = f"{job.pattern.value}, {format_bytes(job.block_bytes)}, depth {job.depth}"
+                self._on_activity(what)
+                seed = plan.seed + number * len(jobs) + place
+                with self._missing(f"a run of {what}"):
+                    runs.append(self._run_once(fio, scratch, job, number, seed))
+        return tuple(runs)
+
+    def _say_limits(self, fio: Fio, scratch: Scratch) -> None:
+        if not fio.is_known:
+            self._miss("whether fio is understood rightly", f"{fio.version} is newer than what pgdyno was made for")
+        if not scratch.takes_direct:
+            reason = f"{self._facts.filesystem} refuses them"
+            self._miss("reads and writes past the page cache (O_DIRECT): all patterns but WAL", reason)
+        if fio.queueing is None:
+            self._miss("more than one I/O at once", f"this fio has none of the engines {', '.join(QUEUEING)}")
+
+    def _lay_out(self, fio: Fio, scratch: Scratch) -> int:
+        plan = self._plan
+        self._on_step("laying out the test file", plan.expected_fill_s)
+        self._on_activity(f"{format_bytes(plan.file_bytes)} in {scratch.folder}")
+        written_bytes = lay_out(
+            fio, scratch, plan.file_bytes, seed=plan.seed, most_s=plan.fill_s, user=self._tools.user
+        )
+        if written_bytes < _LEAST_LAID_OUT_BYTES:
+            raise StepFailedError(
+                f"{scratch.folder} is too slow to be measured",
+                detail=f"{format_bytes(written_bytes)} were written in {plan.fill_s:.0f} s",
+            )
+        return written_bytes
+
+    def _run_once(self, fio: Fio, scratch: Scratch, job: DiskJob, number: int, seed: int) -> JobRun:
+        began_at, began_s = local_now().astimezone(dt.UTC), monotonic_s()
+        before = read_disk_counters(self._tree)
+        report = run_job(fio, job, scratch, self.file_bytes or 0, seed=seed, user=self._tools.user)
+        after = read_disk_counters(self._tree)
+        return JobRun(
+            job=job,
+            round=number,
+            began_at=began_at,
+            runtime_s=report.runtime_s,
+            read=report.read,
+            write=report.write,
+            flush=report.flush,
+            spans=report.spans,
+            others_bytes_per_s=self._count_others(before, after, report, window_s=monotonic_s() - began_s),
+            cpu_ratio=report.cpu_ratio,
+        )
+
+    def _count_others(
+        self, before: dict[str, list[int]], after: dict[str, list[int]], report: FioReport, *, window_s: float
+    ) -> float | None:
+        """What the device moved beside the run. A file system's own writing counts as others', and is little."""
+        device = self._facts.block_device
+        if device not in after:
+            return None
+        done = next(
+            (one for one in compare_disk_counters(before, after, window_s=window_s) if one.device == device), None
+        )
+        moved_bytes_per_s = done.read_bytes_per_s + done.written_bytes_per_s if done else 0.0
+        return max(0.0, moved_bytes_per_s - report.moved_bytes / window_s)
+
+    def run_flush_tests(self, scratch: Scratch) -> tuple[FlushTest, ...]:
+        """PostgreSQL's own test of flushes."""
+        what, test_s = "the methods of flushing (pg_test_fsync)", self._plan.flush_test_s
+        bindir = self._tools.bindir
+        if not test_s or bindir is None:
+            self._miss(what, "no PostgreSQL was named" if bindir is None else "it was left out to save time")
+            return ()
+        self._on_step("pg_test_fsync", test_s * FLUSH_TESTS)
+        with self._missing(what):
+            return run_flush_tests(bindir, scratch, test_s=test_s, user=self._tools.user)
+        return ()
+
+    def run_clock_test(self) -> ClockTest | None:
+        """PostgreSQL's own test of the clock."""
+        what, bindir = "what reading the clock costs (pg_test_timing)", self._tools.bindir
+        if bindir is None:
+            self._miss(what, "no PostgreSQL was named")
+            return None
+        self._on_step("pg_test_timing", self._plan.clock_test_s)
+        with self._missing(what):
+            return run_clock_test(bindir, test_s=self._plan.clock_test_s, user=self._tools.user)
+        return None
+
+    @contextlib.contextmanager
+    def _missing(self, what: str) -> Iterator[None]:
+        """Go on without what fails, and say so."""
+        try:
+            yield
+        except PgdynoError as error:
+            self._miss(what, error.reason)
+
+    def _miss(self, what: str, reason: str) -> None:
+        if (missed := Unseen(what=what, reason=reason)) not in self.unseen:
+            self.unseen.append(missed)
+
+
+def find_neighbours(path: Path) -> Iterator[str]:
+    """Data directories of the servers that run now and lie, with their data or WAL, on the device of a path."""
+    tree = Tree()
+    look = take_look(tree)
+    device = _device_of(path)
+    for server in find_servers(look.processes, tree, None, look, look):
+        folders = [Path(server.data_dir, name) for name in ("", "pg_wal")] if server.data_dir is not None else []
+        # Another account's may be closed to us, and a server may end meanwhile.
+        with contextlib.suppress(OSError):
+            if device in map(_device_of, folders):
+                yield str(folders[0])
+
+
+def _device_of(path: Path) -> str:
+    """The whole disk, since its partitions share what it can do; where there is none, what is mounted."""
+    return read_disk_facts(path).shown_device

@@ -1,0 +1,65 @@
+"""Runs the programs that PostgreSQL brings to measure flushes and the clock, those of the server that is in question."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pgdyno.errors import HostError, StepFailedError
+from pgdyno.plan.disk import FLUSH_TESTS
+from pgdyno.record.device.disk_card import ClockTest, FlushTest
+from pgdyno.record.device.pg_tests import parse_clock_test, parse_flush_tests
+from pgdyno.run.device.scratch import AS_STDIN, Scratch
+from pgdyno.run.host import process
+from pgdyno.run.host.process import ServerUser
+
+# Of all its tests, so that a disk that answers late is waited for.
+_FLUSH_PATIENCE_S, _CLOCK_PATIENCE_S = 60.0, 5.0
+
+
+def run_flush_tests(bindir: Path, scratch: Scratch, *, test_s: float, user: ServerUser | None) -> tuple[FlushTest, ...]:
+    """Run pg_test_fsync over the beginning of a file.
+
+    Args:
+        bindir: Of the server.
+        scratch: The file.
+        test_s: Of each of its tests, in whole seconds.
+        user: Whom to run it as; None: as ourselves.
+
+    Raises:
+        HostError: The program is not there, or cannot be started.
+        StepFailedError: It fails, does not end, or says something else.
+    """
+    program = _find(bindir, "pg_test_fsync")
+    argv = [program, f"--filename={AS_STDIN}", f"--secs-per-test={test_s:.0f}"]
+    done = scratch.run(argv, user=user, timeout_s=FLUSH_TESTS * test_s + _FLUSH_PATIENCE_S)
+    try:
+        return parse_flush_tests(done.stdout)
+    except ValueError as exc:
+        raise StepFailedError("pg_test_fsync failed", detail=done.stderr.strip() or str(exc)) from exc
+
+
+def run_clock_test(bindir: Path, *, test_s: float, user: ServerUser | None) -> ClockTest:
+    """Run pg_test_timing.
+
+    Args:
+        bindir: Of the server.
+        test_s: How long, in whole seconds.
+        user: Whom to run it as; None: as ourselves.
+
+    Raises:
+        HostError: The program is not there, or cannot be started.
+        StepFailedError: It fails, does not end, or says something else.
+    """
+    program = _find(bindir, "pg_test_timing")
+    done = process.run([program, f"--duration={test_s:.0f}"], user=user, timeout_s=test_s + _CLOCK_PATIENCE_S)
+    try:
+        return parse_clock_test(done.stdout)
+    except ValueError as exc:
+        raise StepFailedError("pg_test_timing failed", detail=(done.stderr or str(exc)).strip()) from exc
+
+
+def _find(bindir: Path, name: str) -> str:
+    program = bindir / name
+    if not program.exists():
+        raise HostError("the program is not there", detail=str(program))
+    return str(program)

@@ -1,0 +1,185 @@
+"""A file to measure a disk on, which has no name: nobody else can open it, and it goes with whoever holds it.
+
+The kernel frees it when the last process that has it open ends, also after kill -9 or a loss of power, so that nothing is
+ever left to be removed and nothing of anybody else's can be. Programs get it as their standard input and open it anew as
+/proc/self/fd/0: no path is followed that somebody could have redirected meanwhile. It refuses to take more than half of
+what is free: a server that lies there must not run out of space.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import os
+import secrets
+import signal
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from pgdyno.errors import HostError, StepFailedError
+from pgdyno.run.host import process
+from pgdyno.run.host.process import Completed, ServerUser
+from pgdyno.units import format_bytes
+
+AS_STDIN = "/proc/self/fd/0"
+"""How a program opens the file that it got as its standard input."""
+_MOST_OF_FREE = 0.5
+# Where a file system cannot make files without a name. Source: open(2), O_TMPFILE.
+_NO_TMPFILE = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL}
+# Where it cannot take space beforehand: what is written then finds none. Source: fallocate(2).
+_NO_FALLOCATE = {errno.EOPNOTSUPP, errno.ENOSYS}
+_NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
+
+
+class Scratch(msgspec.Struct, frozen=True, kw_only=True):
+    """An open file below a folder."""
+
+    folder: Path
+    descriptor: int
+    takes_direct: bool
+    """Whether it can be read and written past the page cache."""
+
+    def run(self, argv: Sequence[str], *, user: ServerUser | None, timeout_s: float) -> Completed:
+        """Run a program that opens the file as `AS_STDIN`. From the main thread.
+
+        Args:
+            argv: The program and its arguments.
+            user: Whom to run it as; None: as ourselves.
+            timeout_s: After this long it is ended.
+
+        Raises:
+            HostError: It is missing or may not be run.
+            StepFailedError: It was ended, or somebody killed it.
+        """
+        name = Path(argv[0]).name
+        with process.start(
+            argv, user=user, stdin=self.descriptor, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as child:
+            try:
+                stdout, stderr = child.communicate(timeout=timeout_s)
+            except subprocess.TimeoutExpired as exc:
+                raise StepFailedError(f"{name} did not end within {timeout_s:.0f} s") from exc
+            finally:
+                process.stop(child)
+        if child.returncode < 0:
+            raise StepFailedError(f"{name} was killed", detail=f"by {signal.Signals(-child.returncode).name}")
+        return Completed(
+            argv=tuple(argv),
+            exit_code=child.returncode,
+            stdout=stdout.decode(errors="replace"),
+            stderr=stderr.decode(errors="replace"),
+        )
+
+
+@contextlib.contextmanager
+def open_scratch(folder: Path, file_bytes: int, *, user: ServerUser | None = None) -> Iterator[Scratch]:
+    """Give a file whose space is taken, but not yet written.
+
+    Args:
+        folder: Where it is to lie: an existing folder.
+        file_bytes: Its size.
+        user: Whose it is to be, where root asks for somebody else.
+
+    Raises:
+        HostError: The folder is none, cannot be written to, is being measured already, or has too little space.
+    """
+    with contextlib.ExitStack() as stack:
+        place = _open_folder(folder)
+        stack.callback(os.close, place)
+        try:
+            fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as exc:
+            raise HostError(
+                f"{folder} is being measured by another pgdyno", hint="wait for it: both would spoil their figures"
+            ) from exc
+        _check_space(folder, place, file_bytes)
+        try:
+            descriptor = _make_file(place)
+            stack.callback(os.close, descriptor)
+            if user is not None and not user.is_self:
+                os.fchown(descriptor, user.uid, user.gid)
+            _take_space(descriptor, file_bytes)
+        except OSError as exc:
+            raise _translate(exc, folder, file_bytes) from exc
+        yield Scratch(folder=folder, descriptor=descriptor, takes_direct=_takes_direct(descriptor))
+
+
+def _open_folder(folder: Path) -> int:
+    try:
+        return os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError as exc:
+        raise HostError(f"there is no folder {folder}", hint="name one on the disk that is to be measured") from exc
+    except NotADirectoryError as exc:
+        raise HostError(f"{folder} is no folder", hint="name a folder on the disk that is to be measured") from exc
+    except OSError as exc:
+        raise HostError(f"cannot open {folder}", detail=exc.strerror or str(exc)) from exc
+
+
+def _check_space(folder: Path, place: int, file_bytes: int) -> None:
+    usage = os.fstatvfs(place)
+    free_bytes = usage.f_bavail * usage.f_frsize
+    # One without a size of its own, such as ramfs, says that it has none at all.
+    if usage.f_blocks and file_bytes > free_bytes * _MOST_OF_FREE:
+        raise HostError(
+            f"{folder} has too little space to be measured",
+            detail=f"the test file is {format_bytes(file_bytes)} and {format_bytes(free_bytes)} are free, "
+            "of which it may take half",
+            hint="free some, or name a folder on the same disk that has more",
+        )
+
+
+def _make_file(place: int) -> int:
+    try:
+        return os.open(".", os.O_RDWR | os.O_TMPFILE, 0o600, dir_fd=place)
+    except OSError as exc:
+        if exc.errno not in _NO_TMPFILE:
+            raise
+    return _make_unlinked(place)
+
+
+def _make_unlinked(place: int) -> int:
+    """A file that has a name for a moment; one that is killed in it leaves an empty file."""
+    name = f".pgdyno-{secrets.token_hex(8)}"
+    descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=place)
+    os.unlink(name, dir_fd=place)
+    return descriptor
+
+
+def _take_space(descriptor: int, file_bytes: int) -> None:
+    # Not os.posix_fallocate: where the file system cannot, the C library writes to every block, over a network too.
+    os.ftruncate(descriptor, file_bytes)
+    fallocate = ctypes.CDLL(None, use_errno=True).fallocate
+    fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    if fallocate(descriptor, 0, 0, file_bytes) != 0 and (code := ctypes.get_errno()) not in _NO_FALLOCATE:
+        raise OSError(code, os.strerror(code))
+
+
+def _takes_direct(descriptor: int) -> bool:
+    try:
+        os.close(os.open(f"/proc/self/fd/{descriptor}", os.O_RDWR | os.O_DIRECT))
+    except OSError as exc:
+        if exc.errno != errno.EINVAL:
+            raise
+        return False
+    return True
+
+
+def _translate(exc: OSError, folder: Path, file_bytes: int) -> HostError:
+    if exc.errno in _NO_SPACE:
+        return HostError(
+            f"{folder} has too little space to be measured",
+            detail=f"the test file is {format_bytes(file_bytes)}: {exc.strerror}",
+            hint="free some, or name a folder on the same disk that has more",
+        )
+    if exc.errno == errno.EROFS:
+        return HostError(f"{folder} is on a file system that is read-only", hint="name a folder that can be written to")
+    return HostError(
+        f"cannot make a file in {folder}",
+        detail=exc.strerror or str(exc),
+        hint="name a folder that this account may write to",
+    )

@@ -1,0 +1,67 @@
+"""A look at what a preflight asks of somebody's server beside its settings: its data, pgbench's tables, its port.
+
+The databases of a running server are asked through psql, as the account that owns it, and of their catalogues alone: what
+bears a table's name may be a view with anybody's functions in it. Nothing is started, and nobody's rows are read.
+"""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+
+from pgdyno.errors import PgdynoError
+from pgdyno.record.machine.preflight import ServerLook, Unseen
+from pgdyno.run.given.data_folder import DataFolder, Postmaster
+from pgdyno.run.given.state import PATIENCE_S, look_at_server
+from pgdyno.run.host.tunables import read_data_bytes
+
+# Each takes a psql.
+_MOST_DATABASES = 20
+
+
+def look_at_server_and_data(folder: DataFolder, *, wants_branches: bool) -> tuple[ServerLook, tuple[Unseen, ...]]:
+    """What can be seen of a server with its data, and what cannot.
+
+    Args:
+        folder: Its data directory.
+        wants_branches: Whether to look into its databases for pgbench's tables.
+    """
+    look, unseen = look_at_server(folder)
+    running = folder.postmaster()
+    branches: dict[str, int] = {}
+    if wants_branches:
+        branches, reason = _count_branches(folder, running)
+        unseen += (Unseen(what="pgbench's tables in this server", reason=reason),) if reason else ()
+    port = os.environ.get("PGPORT", "")
+    look = msgspec.structs.replace(
+        look,
+        data_bytes=read_data_bytes(folder.path),
+        branches=branches,
+        port=running.port or None if running else None,
+        client_port=int(port) if port.isdigit() else None,
+    )
+    return look, unseen
+
+
+def _count_branches(folder: DataFolder, running: Postmaster | None) -> tuple[dict[str, int], str]:
+    """By database, and why some are not among them."""
+    # psycopg comes with it: only who asks a server waits for that.
+    from pgdyno.run.cluster.sql import BRANCHES, DATABASES  # noqa: PLC0415
+
+    if running is None:
+        return {}, "it does not run"
+    found: dict[str, int] = {}
+    try:
+        databases = folder.ask_once(running, DATABASES, list[str], patience_s=PATIENCE_S, database="postgres")
+        for database in databases[:_MOST_DATABASES]:
+            seen = folder.ask_once(running, BRANCHES, list[float], patience_s=PATIENCE_S, database=database)
+            if seen:
+                found[database] = round(max(seen))
+    except PgdynoError as error:
+        return found, error.reason
+    is_whole = len(databases) <= _MOST_DATABASES
+    return (
+        found,
+        "" if is_whole else f"only the newest {_MOST_DATABASES} of {len(databases)} databases were looked into",
+    )

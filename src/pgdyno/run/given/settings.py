@@ -1,0 +1,82 @@
+"""Reads all settings of somebody's server, by its data directory, as they are now. Nothing is started.
+
+A running server answers one query, through psql as the account that owns it. Of one that does not run, or does not let
+us in, its own program tells what its configuration files say (`postgres -C`). It takes one name at a time, so only those
+that stand in the files are asked for; the others are what is built in, and missing here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from pgdyno.errors import PgdynoError
+from pgdyno.facts.gucs import all_gucs
+from pgdyno.record.machine.preflight import Unseen
+from pgdyno.record.machine.tunables import ServerState
+from pgdyno.run.given.data_folder import DataFolder
+from pgdyno.run.given.state import PATIENCE_S, look_for
+from pgdyno.run.host.tunables import read_data_bytes, read_wal_bytes
+
+_ASKED_AT_ONCE = 4
+# A name at the beginning of a line, and what may be a file or folder to include.
+_LINE = re.compile(r"^[ \t]*(?P<name>[A-Za-z_][\w$.]*)\s*=?[ \t]*(?:'(?P<value>[^'\n]*)')?", re.MULTILINE)
+# Source: PostgreSQL 18 manual, section 19.1.5: files within files, at most ten deep.
+_DEEPEST = 10
+
+
+def read_server_state(folder: DataFolder) -> ServerState:
+    """A server's settings, as pg_settings.setting has them, and the sizes of its data and WAL, by its data directory."""
+    unseen: list[Unseen] = []
+    names = [guc.name for guc in all_gucs(folder.major)]
+    look, answer = look_for(folder, names, unseen, read_files=_ask_program)
+    return ServerState(
+        look=look,
+        set_names=answer.set_names if answer else frozenset(look.settings),
+        waiting_names=answer.waiting_names if answer else frozenset(),
+        unseen=tuple(unseen),
+        data_bytes=read_data_bytes(folder.path),
+        wal_bytes=read_wal_bytes(folder.path),
+    )
+
+
+def _ask_program(folder: DataFolder, names: Sequence[str], unseen: list[Unseen]) -> dict[str, str]:
+    mentioned = _find_names([folder.config_file(), folder.path / "postgresql.auto.conf"])
+
+    def ask(name: str) -> str | Unseen:
+        try:
+            done = folder.ask_program(name, timeout_s=PATIENCE_S)
+        except PgdynoError as error:
+            return Unseen(what=f"the server's setting {name}", reason=error.reason)
+        last = " ".join(done.stderr.strip().splitlines()[-1:])
+        return done.stdout.strip() if done.exit_code == 0 else Unseen(what=f"the server's setting {name}", reason=last)
+
+    asked = [name for name in names if name.lower() in mentioned]
+    with ThreadPoolExecutor(_ASKED_AT_ONCE) as pool:
+        answers = dict(zip(asked, pool.map(ask, asked), strict=True))
+    unseen += [answer for answer in answers.values() if isinstance(answer, Unseen)]
+    return {name: answer for name, answer in answers.items() if isinstance(answer, str)}
+
+
+def _find_names(files: Sequence[Path]) -> set[str]:
+    """The names, in lower case, that stand at the beginning of a line of these files and of those they include."""
+    return {name.lower() for file in files for name in _names_in(file, deep=0)}
+
+
+def _names_in(file: Path, *, deep: int) -> Iterator[str]:
+    try:
+        text = file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        # The program itself will say so.
+        return
+    for found in _LINE.finditer(text):
+        name, value = found["name"].lower(), found["value"]
+        if not name.startswith("include"):
+            yield name
+        elif value and deep < _DEEPEST:
+            place = file.parent / value
+            inner = sorted(place.glob("*.conf")) if name == "include_dir" else [place]
+            for one in inner:
+                yield from _names_in(one, deep=deep + 1)

@@ -1,0 +1,100 @@
+"""What started a running server, so that it can be stopped and started again as it was; or why nothing here may.
+
+A server that somebody watches over is left to them: who sees it end may start it anew, fail over to another, or end
+a container. Nothing here starts or stops anything.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import msgspec
+
+from pgdyno.errors import HostError
+from pgdyno.run.change.journal import Starter
+from pgdyno.run.change.named_server import NamedServer, show_unit
+
+# No name can be an option of systemctl's.
+_UNIT = re.compile(r"/(?P<unit>\w[\w:.\\@-]*\.service)(/|$)", re.ASCII | re.MULTILINE)
+_PATIENCE_S = 10.0
+# Source: Patroni 4 patroni/config.py, Config.CACHE_FILENAME, which it keeps in the data directory.
+_PATRONI = "patroni.dynamic.json"
+
+
+class ServerOrigin(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a running server comes from."""
+
+    starter: Starter | None
+    """None where nothing here may restart it."""
+    obstacle: str = ""
+    """Why, in a clause."""
+    environment: dict[str, str] | None = None
+    """Of its process; never to be written anywhere, for it may hold a password."""
+
+
+def find_origin(server: NamedServer, pid: int) -> ServerOrigin:
+    """What started the server whose postmaster has the number.
+
+    Raises:
+        HostError: It cannot be seen.
+    """
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        # Source: proc_pid_stat(5): the fields after the name begin with the 3rd, state; ppid is the 4th.
+        parent = int(stat.rpartition(")")[2].split()[1])
+        groups = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8")
+        output = str(Path(f"/proc/{pid}/fd/2").readlink())
+        environment = _read_environment(pid)
+    except OSError as exc:
+        raise HostError("cannot see how the server was started", detail=str(exc)) from exc
+    # Where it is no unit of systemd its servers are children of process 1, as those of pg_ctl are.
+    if (server.path / _PATRONI).exists():
+        return ServerOrigin(starter=None, obstacle="Patroni watches over it: `patronictl restart` does it")
+    units = [found["unit"] for found in _UNIT.finditer(groups)]
+    if units:
+        return _of_unit(units[-1], pid)
+    obstacle = _find_watcher(pid, parent)
+    if obstacle:
+        return ServerOrigin(starter=None, obstacle=obstacle)
+    log = None if (server.path / "current_logfiles").exists() else output
+    if log is not None and (not log.startswith("/") or _may_not_write(server, log)):
+        return ServerOrigin(starter=None, obstacle=f"its log goes to {log}, which it could not open again")
+    return ServerOrigin(starter=Starter(log=log), environment=environment)
+
+
+def _of_unit(unit: str, pid: int) -> ServerOrigin:
+    try:
+        asked = show_unit(unit, "MainPID")
+    except HostError:
+        asked = ""
+    if asked != str(pid):
+        return ServerOrigin(starter=None, obstacle=f"it runs inside {unit}, which watches over it")
+    if os.geteuid() != 0:
+        return ServerOrigin(starter=None, obstacle=f"only root may have systemd restart {unit}")
+    return ServerOrigin(starter=Starter(unit=unit))
+
+
+def _find_watcher(pid: int, parent: int) -> str:
+    if pid == 1:
+        return "it is the first process of its container, which ends with it"
+    if parent == 1:
+        return ""
+    try:
+        name = Path(f"/proc/{parent}/comm").read_text(encoding="utf-8").strip()
+    except OSError:
+        name = "a process outside of this container"
+    # That of a session takes over what its sessions leave behind.
+    return "" if name == "systemd" else f"it is a child of {name} (pid {parent}), which may take its end for a failure"
+
+
+def _may_not_write(server: NamedServer, log: str) -> bool:
+    return server.run("/usr/bin/test", "-w", log, timeout_s=_PATIENCE_S).exit_code != 0
+
+
+def _read_environment(pid: int) -> dict[str, str]:
+    words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    pairs = (os.fsdecode(word).partition("=") for word in words if b"=" in word)
+    # Source: PostgreSQL 18 src/bin/pg_ctl/pg_ctl.c, start_postmaster(): pg_ctl's own.
+    return {name: value for name, _, value in pairs if name != "PG_GRANDPARENT_PID"}

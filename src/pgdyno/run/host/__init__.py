@@ -1,0 +1,1 @@
+"""This machine: facts, processes, clocks, and how programs are started on it."""

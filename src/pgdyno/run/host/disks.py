@@ -1,0 +1,185 @@
+"""Disks: the devices that a file system is made of, how software RAID and LVM stripe them, and what each device did.
+
+A file system may lie on a logical volume over a RAID of encrypted disks: every layer has a scheduler and a read-ahead of
+its own, and a RAID that is checked reads all of its disks.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterable
+
+from pgdyno.record.machine.dm_table import parse_dm_table
+from pgdyno.record.machine.preflight import BlockDevice, DiskActivity, RaidArray, Unseen
+from pgdyno.record.machine.tunables import Stripe
+from pgdyno.run.host.process import run
+from pgdyno.run.host.tree import Tree, bracketed
+
+# Source: Linux Documentation/admin-guide/iostats.rst: sectors are of 512 bytes whatever the device has.
+_SECTOR_BYTES = 512
+_READ_SECTORS, _WRITTEN_SECTORS, _BUSY_MS = 5, 9, 12
+
+
+def read_devices(tree: Tree, names: Iterable[str]) -> tuple[BlockDevice, ...]:
+    """Whole devices and all that they are made of, each once.
+
+    Args:
+        tree: The machine.
+        names: Kernel names such as `nvme0n1` or `md0`.
+    """
+    found: dict[str, BlockDevice] = {}
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop(0)
+        if name in found or not tree.exists(f"sys/block/{name}"):
+            continue
+        found[name] = _read_device(tree, name)
+        waiting += found[name].below
+    return tuple(found.values())
+
+
+def whole_device(tree: Tree, name: str) -> str:
+    """The disk of a partition; a whole device is itself."""
+    if tree.exists(f"sys/block/{name}"):
+        return name
+    holder = next(tree.glob(f"sys/block/*/{name}/partition"), None)
+    return holder.split("/")[2] if holder else name
+
+
+def read_dm_table(title: str) -> str | None:
+    """What device-mapper says of a volume of this machine; None where it says nothing to this account."""
+    dmsetup = shutil.which("dmsetup") or shutil.which("dmsetup", path="/usr/sbin:/sbin")
+    if dmsetup is None or os.geteuid() != 0:
+        return None
+    done = run([dmsetup, "table", title])
+    return done.stdout if done.exit_code == 0 else None
+
+
+def read_stripes(
+    tree: Tree, devices: Iterable[BlockDevice], ask: Callable[[str], str | None] = read_dm_table
+) -> tuple[dict[str, Stripe], tuple[Unseen, ...]]:
+    """How devices that are made of others spread their data, by name, and those of which it cannot be seen.
+
+    Args:
+        tree: The machine.
+        devices: Such as `read_devices` gives.
+        ask: For the table of a device-mapper volume; only the machine itself has one.
+    """
+    stripes: dict[str, Stripe] = {}
+    unseen = []
+    for device in devices:
+        stripe = None
+        if tree.exists(f"sys/block/{device.name}/md"):
+            stripe = _read_md(tree, device.name)
+        elif device.kind == "lvm" and device.below:
+            table = ask(device.title or device.name)
+            stripe = _read_limits(tree, device) if table is None else parse_dm_table(table)
+            if table is None and stripe is None and len(device.below) > 1:
+                reason = "the kernel does not tell, and dmsetup is not installed or takes root"
+                unseen.append(Unseen(what=f"how {device.title or device.name} spreads its data", reason=reason))
+        if stripe is not None:
+            stripes[device.name] = stripe
+    return stripes, tuple(unseen)
+
+
+def _read_md(tree: Tree, name: str) -> Stripe:
+    """Source: Linux Documentation/admin-guide/md.rst: chunk_size is in bytes."""
+    folder = f"sys/block/{name}/md"
+    return Stripe(
+        level=tree.read(f"{folder}/level") or "unknown",
+        disk_count=tree.read_int(f"{folder}/raid_disks") or 1,
+        chunk_bytes=tree.read_int(f"{folder}/chunk_size") or None,
+    )
+
+
+def _read_limits(tree: Tree, device: BlockDevice) -> Stripe | None:
+    """A stripe as the sizes tell it that the kernel recommends, which anybody may read; None where they tell nothing.
+
+    A stripe's least size is its chunk and its best the chunk times the disks; what it lies on may recommend sizes of its
+    own. Source: Linux drivers/md/dm-stripe.c, stripe_io_hints().
+    """
+    least, best = _io_sizes(tree, device.name)
+    if not least or best % least or any(best == _io_sizes(tree, name)[1] for name in device.below):
+        return None
+    count = best // least
+    return Stripe(level="raid0", disk_count=count, chunk_bytes=least) if 2 <= count <= len(device.below) else None
+
+
+def _io_sizes(tree: Tree, name: str) -> tuple[int, int]:
+    queue = f"sys/block/{name}/queue"
+    return tree.read_int(f"{queue}/minimum_io_size") or 0, tree.read_int(f"{queue}/optimal_io_size") or 0
+
+
+def read_arrays(tree: Tree) -> tuple[RaidArray, ...]:
+    """The software RAID arrays of this machine."""
+    arrays = []
+    for folder in tree.glob("sys/block/md*/md"):
+        done, _, total = (tree.read(f"{folder}/sync_completed") or "").partition("/")
+        is_counted = done.strip().isdigit() and total.strip().isdigit() and int(total) > 0
+        arrays.append(
+            RaidArray(
+                name=folder.split("/")[2],
+                level=tree.read(f"{folder}/level") or "unknown",
+                # Linear and RAID 0 have nothing to synchronise, and no such file.
+                action=tree.read(f"{folder}/sync_action") or "idle",
+                done_ratio=int(done) / int(total) if is_counted else None,
+                missing_count=tree.read_int(f"{folder}/degraded") or 0,
+            )
+        )
+    return tuple(arrays)
+
+
+def read_disk_counters(tree: Tree) -> dict[str, list[int]]:
+    """The fields of /proc/diskstats by device, numbers and name included so that places are those of the manual."""
+    rows = (line.split() for line in (tree.read("proc/diskstats") or "").splitlines())
+    return {row[2]: [int(field) if field.isdigit() else 0 for field in row] for row in rows if len(row) > _BUSY_MS}
+
+
+def compare_disk_counters(
+    before: dict[str, list[int]], after: dict[str, list[int]], *, window_s: float
+) -> tuple[DiskActivity, ...]:
+    """What each device did in between; those that did nothing are left out."""
+    found = []
+    for device, now in after.items():
+        then = before.get(device)
+        if then is None or now == then or window_s <= 0:
+            continue
+        found.append(
+            DiskActivity(
+                device=device,
+                busy_ratio=min(1.0, (now[_BUSY_MS] - then[_BUSY_MS]) / 1000 / window_s),
+                read_bytes_per_s=(now[_READ_SECTORS] - then[_READ_SECTORS]) * _SECTOR_BYTES / window_s,
+                written_bytes_per_s=(now[_WRITTEN_SECTORS] - then[_WRITTEN_SECTORS]) * _SECTOR_BYTES / window_s,
+            )
+        )
+    return tuple(found)
+
+
+def _read_device(tree: Tree, name: str) -> BlockDevice:
+    queue = f"sys/block/{name}/queue"
+    spins = tree.read(f"{queue}/rotational")
+    scheduler = tree.read(f"{queue}/scheduler")
+    sectors = tree.read_int(f"sys/block/{name}/size")
+    below = (whole_device(tree, part) for part in tree.list(f"sys/block/{name}/slaves"))
+    return BlockDevice(
+        name=name,
+        kind=_kind(tree, name),
+        is_rotational=None if spins is None else spins == "1",
+        scheduler=bracketed(scheduler),
+        schedulers=tuple((scheduler or "").replace("[", "").replace("]", "").split()),
+        read_ahead_kb=tree.read_int(f"{queue}/read_ahead_kb"),
+        title=tree.read(f"sys/block/{name}/dm/name"),
+        below=tuple(dict.fromkeys(below)),
+        size_bytes=None if sectors is None else sectors * _SECTOR_BYTES,
+    )
+
+
+def _kind(tree: Tree, name: str) -> str:
+    if name.startswith("md"):
+        return "raid"
+    if name.startswith("dm-"):
+        # Source: cryptsetup and LVM name their volumes so for the kernel.
+        owner = (tree.read(f"sys/block/{name}/dm/uuid") or "").partition("-")[0]
+        return {"CRYPT": "crypt", "LVM": "lvm"}.get(owner, "mapper")
+    return "loop" if name.startswith("loop") else "disk"

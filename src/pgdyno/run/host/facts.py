@@ -1,0 +1,127 @@
+"""Reads what the machine is, from /proc, /sys and /etc. What cannot be read is None, with the reason.
+
+Containers see the host's /proc/meminfo; the cgroup's own limits are therefore read beside it, never instead of it. What
+passes, such as what else runs, is the preflight's.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from pathlib import Path
+
+from pgdyno.errors import HostError
+from pgdyno.record.machine.disk_facts import DiskFacts
+from pgdyno.record.machine.preflight import LimitKind
+from pgdyno.record.types import HostFacts
+from pgdyno.run.host.cgroup import read_limits
+from pgdyno.run.host.tree import Tree, bracketed
+
+_OCTAL = re.compile(r"\\([0-7]{3})")
+
+
+def read_host_facts(data_dir: Path, *, root: Path = Path("/")) -> HostFacts:
+    """The machine, and the disk below `data_dir`.
+
+    Args:
+        data_dir: An existing folder.
+        root: Where /proc, /sys and /etc are; another one in tests.
+
+    Raises:
+        HostError: /proc is not mounted.
+    """
+    absent: dict[str, str] = {}
+
+    def read(path: str) -> str | None:
+        try:
+            return (root / path).read_text(encoding="utf-8", errors="replace").strip()
+        except OSError as exc:
+            absent[f"/{path}"] = exc.strerror or str(exc)
+            return None
+
+    meminfo = read("proc/meminfo")
+    if meminfo is None:
+        raise HostError("/proc is not readable", detail=str(absent), hint="pgdyno runs on Linux, with /proc mounted")
+    memory = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in meminfo.splitlines() if ":" in line}
+    limits = read_limits(Tree(root))
+    cpus = [limit.value for limit in limits if limit.kind is LimitKind.CPU]
+    memory_limits = [int(limit.value) for limit in limits if limit.kind is LimitKind.MEMORY]
+    return HostFacts(
+        os_name=_field(read("etc/os-release"), "PRETTY_NAME=") or "Linux",
+        kernel=platform.release(),
+        architecture=platform.machine(),
+        cpu_model=_field(read("proc/cpuinfo"), "model name") or platform.machine(),
+        cpu_count=len(os.sched_getaffinity(0)),
+        cpu_limit=min(cpus, default=None),
+        memory_bytes=memory["MemTotal"],
+        memory_limit_bytes=min(memory_limits, default=None),
+        swap_bytes=memory.get("SwapTotal", 0),
+        virtualization=read("sys/class/dmi/id/sys_vendor"),
+        clock_source=read("sys/devices/system/clocksource/clocksource0/current_clocksource"),
+        transparent_huge_pages=bracketed(read("sys/kernel/mm/transparent_hugepage/enabled")),
+        governor=read("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        load_average_1min=os.getloadavg()[0],
+        data_disk=read_disk_facts(data_dir, root=root),
+        host_name=read("proc/sys/kernel/hostname") or None,
+        absent=absent,
+    )
+
+
+def read_disk_facts(path: Path, *, root: Path = Path("/")) -> DiskFacts:
+    """The file system that holds `path` and the whole block device below it."""
+    path = path.resolve()
+    lines = (root / "proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
+    mounts = [[_unescape(word) for word in line.split()] for line in lines]
+    device_id = path.stat().st_dev
+    major_minor = f"{os.major(device_id)}:{os.minor(device_id)}"
+    # The longest mount point above the path wins; the device number decides between mounts over one another.
+    above = [m for m in mounts if path == Path(m[4]) or Path(m[4]) in path.parents]
+    # In a plain chroot no mount covers the path: the device number is then all there is to go by.
+    unknown = ["", "", major_minor, "", "", "", "-", "unknown", "unknown", ""]
+    mount = max(above or [unknown], key=lambda m: (m[2] == major_minor, len(m[4])))
+    separator = mount.index("-")
+    usage = os.statvfs(path)
+    block = _whole_device(root, mount[2])
+    queue = root / "sys/block" / block / "queue" if block else None
+    return DiskFacts(
+        path=str(path),
+        device=mount[separator + 2],
+        block_device=block,
+        filesystem=mount[separator + 1],
+        mount_options=",".join(dict.fromkeys(filter(None, f"{mount[5]},{mount[separator + 3]}".split(",")))),
+        size_bytes=usage.f_blocks * usage.f_frsize,
+        free_bytes=usage.f_bavail * usage.f_frsize,
+        scheduler=bracketed(_read_optional(queue, "scheduler")),
+        is_rotational=None if (spins := _read_optional(queue, "rotational")) is None else spins == "1",
+        read_ahead_kb=None if (ahead := _read_optional(queue, "read_ahead_kb")) is None else int(ahead),
+    )
+
+
+def _unescape(word: str) -> str:
+    """A word of mountinfo, in which blanks and the like are octal. Source: Linux fs/proc_namespace.c, mangle()."""
+    return _OCTAL.sub(lambda found: chr(int(found[1], 8)), word)
+
+
+def _whole_device(root: Path, major_minor: str) -> str | None:
+    link = root / "sys/dev/block" / major_minor
+    if not link.exists():
+        return None
+    device = link.resolve()
+    return device.parent.name if (device / "partition").exists() else device.name
+
+
+def _read_optional(folder: Path | None, name: str) -> str | None:
+    if folder is None:
+        return None
+    try:
+        return (folder / name).read_text(encoding="utf-8").strip()
+    except OSError:
+        return None
+
+
+def _field(text: str | None, key: str) -> str | None:
+    for line in (text or "").splitlines():
+        if line.startswith(key):
+            return line[len(key) :].strip().lstrip(":").strip().strip('"')
+    return None

@@ -1,0 +1,188 @@
+"""Gathers the facts of a preflight: all that passes on a machine and may spoil a measurement, within two seconds.
+
+Two looks at the counters, a little apart, tell what everybody else does; what takes time to read is read in between.
+Then PostgreSQL's own program measures the clock, while the hypervisor, asked for a whole CPU, shows what it withholds.
+Nothing is changed, nothing needs root, and what cannot be seen is said. Nothing here judges.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from pgdyno.errors import PgdynoError
+from pgdyno.record.machine.preflight import PreflightFacts, ServerLook, Unseen
+from pgdyno.record.types import HostFacts
+from pgdyno.run.device.pg_tests import run_clock_test
+from pgdyno.run.host.cgroup import read_limits
+from pgdyno.run.host.clock import local_now, monotonic_s
+from pgdyno.run.host.disks import read_arrays, read_devices
+from pgdyno.run.host.facts import read_disk_facts, read_host_facts
+from pgdyno.run.host.process import ServerUser
+from pgdyno.run.host.processes import Look, compare_looks, find_load_programs, find_servers, steal_ratio, take_look
+from pgdyno.run.host.state import (
+    read_clock,
+    read_cpu,
+    read_is_on_battery,
+    read_memory,
+    read_process_limits,
+)
+from pgdyno.run.host.timers import read_timers
+from pgdyno.run.host.tree import Tree
+
+# The kernel counts CPU time in hundredths of a second: over this long, one of them is 2.5 % of a CPU.
+_LOOK_S = 0.4
+# The least that pg_test_timing takes. Source: PostgreSQL 18 manual, pg_test_timing, --duration.
+_TIMING_S = 1
+
+
+class PreflightSubject(msgspec.Struct, frozen=True, kw_only=True):
+    """What a preflight is about.
+
+    Attributes:
+        data_dir: Where the data lie, or will lie below: an existing folder.
+        wal_dir: Where pg_wal lies.
+        home: pgdyno's own, to see whether another pgdyno is at work in it.
+        bindir: Programs that measure the clock.
+        program_user: Whom to run those as; None: as ourselves.
+        server: What was seen of the server.
+    """
+
+    data_dir: Path
+    wal_dir: Path
+    home: Path | None = None
+    bindir: Path | None = None
+    program_user: ServerUser | None = None
+    server: ServerLook | None = None
+
+
+def read_preflight(
+    subject: PreflightSubject, *, root: Path = Path("/"), later_root: Path | None = None, now: datetime | None = None
+) -> tuple[HostFacts, PreflightFacts]:
+    """The machine as it is, and what it does at this moment.
+
+    Args:
+        subject: What it is about.
+        root: Where /proc, /sys and /etc are; a captured tree in tests.
+        later_root: Where the second look is taken, for a tree that was captured twice.
+        now: By the clock on the wall, in the zone that cron goes by; for a tree that was captured at another time.
+
+    Raises:
+        HostError: /proc is not mounted.
+    """
+    began_s = monotonic_s()
+    tree, later = Tree(root), Tree(later_root or root)
+    own_pid = os.getpid() if tree.is_live else None
+    before = take_look(tree)
+    host = read_host_facts(subject.data_dir, root=root)
+    unseen: list[Unseen] = []
+    timers, unseen_timers = read_timers(
+        tree, process_names={one.name for one in before.processes.values()}, now=now or local_now()
+    )
+    memory, cpu, arrays, limits = read_memory(tree), read_cpu(tree), read_arrays(tree), read_limits(tree)
+    devices = read_devices(tree, filter(None, [host.data_disk.block_device]))
+    wal = read_disk_facts(subject.wal_dir, root=root)
+    if tree.is_live:
+        time.sleep(max(0.0, _LOOK_S - (monotonic_s() - began_s)))
+    after = take_look(later)
+    activity = compare_looks(before, after, tree=later, own_pid=own_pid)
+    read_ns, stolen_ratio = _time_clock(subject, tree, before, unseen) if tree.is_live else (None, None)
+    facts = PreflightFacts(
+        took_s=monotonic_s() - began_s,
+        activity=activity,
+        clock=read_clock(tree, read_ns=read_ns, steal_ratio=stolen_ratio),
+        cpu=cpu,
+        memory=memory,
+        arrays=arrays,
+        devices=devices,
+        wal=wal,
+        wal_devices=read_devices(tree, filter(None, [wal.block_device])),
+        inodes_free_ratio=_read_inodes(subject.data_dir),
+        home_holder_pid=_find_holder(subject.home, tree),
+        limits=limits,
+        process_limits=read_process_limits(tree),
+        timers=timers,
+        load_programs=find_load_programs(after.processes, later, own_pid=own_pid),
+        servers=find_servers(after.processes, later, activity, before, after),
+        is_on_battery=read_is_on_battery(tree),
+        server=subject.server,
+        unseen=(*unseen, *unseen_timers, *_list_hidden(tree, before), *_list_refused(tree, later)),
+    )
+    busy_ratio = activity.busy_ratio if activity else None
+    return msgspec.structs.replace(host, cpu_busy_before_ratio=busy_ratio), facts
+
+
+def _time_clock(
+    subject: PreflightSubject, tree: Tree, before: Look, unseen: list[Unseen]
+) -> tuple[float | None, float | None]:
+    """Nanoseconds that reading the clock takes, and the share of CPU time that was stolen since the first look."""
+    what = "what reading the clock costs (pg_test_timing)"
+    if subject.bindir is None:
+        unseen.append(Unseen(what=what, reason="no PostgreSQL was named"))
+        return None, None
+    used_before_s = _children_cpu_s()
+    began_s = monotonic_s()
+    try:
+        clock = run_clock_test(subject.bindir, test_s=_TIMING_S, user=subject.program_user)
+    except PgdynoError as error:
+        unseen.append(Unseen(what=what, reason=error.reason))
+        return None, None
+    took_s = monotonic_s() - began_s
+    # Where others want the CPU, too, it counts the time in which it did not run; that is not the clock's.
+    share = min(1.0, (_children_cpu_s() - used_before_s) / took_s)
+    return clock.read_ns * share, steal_ratio(before, take_look(tree))
+
+
+def _children_cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _read_inodes(path: Path) -> float | None:
+    usage = os.statvfs(path)
+    return usage.f_favail / usage.f_files if usage.f_files else None
+
+
+def _find_holder(home: Path | None, tree: Tree) -> int | None:
+    """The pid of another process that holds a home's lock, 0 where it cannot be seen from here. It is not touched."""
+    try:
+        status = (home / "lock").stat() if home is not None else None
+    except OSError:
+        return None
+    if status is None:
+        return None
+    # Source: proc_locks(5): `1: FLOCK ADVISORY WRITE 4711 fe:00:1234 0 EOF`.
+    place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+    for line in (tree.read("proc/locks") or "").splitlines():
+        words = line.split()
+        if words[1:2] == ["FLOCK"] and words[5:6] == [place] and words[4] != str(os.getpid()):
+            return max(0, int(words[4]))
+    return None
+
+
+def _list_hidden(tree: Tree, look: Look) -> Iterator[Unseen]:
+    """Processes that /proc does not show. Source: proc(5), hidepid; kthreadd is the second process of every host."""
+    mounts = [line for line in (tree.read("proc/self/mountinfo") or "").splitlines() if " - proc " in line]
+    is_root = tree.is_live and os.geteuid() == 0
+    if not is_root and any("hidepid=" in line and "hidepid=0" not in line for line in mounts):
+        yield Unseen(what="processes of other accounts", reason="/proc is mounted with hidepid")
+    if 2 not in look.processes or look.processes[2].name != "kthreadd":
+        yield Unseen(what="processes and timers of the host", reason="this is a container, with processes of its own")
+
+
+def _list_refused(*trees: Tree) -> Iterator[Unseen]:
+    refused = {path: reason for tree in trees for path, reason in tree.refused.items()}
+    with contextlib.suppress(KeyError):
+        # Told with the timers.
+        del refused["/var/spool/cron/crontabs"]
+    for path, reason in refused.items():
+        # Of processes that end while we look, and of files whose reading the device itself refuses.
+        if not path.startswith("/proc/") or path.count("/") < 3:
+            yield Unseen(what=path, reason=reason)

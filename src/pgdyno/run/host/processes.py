@@ -1,0 +1,278 @@
+"""Who else is at work on this machine: CPU by process, load generators, other PostgreSQL servers.
+
+Of foreign processes only names are kept, never command lines. pgdyno itself, what it started and whoever started it are
+left out. Processes of other containers cannot be seen; what they use shows in the machine's totals.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import time
+from collections.abc import Mapping
+from pathlib import PurePath
+
+import msgspec
+
+from pgdyno.record.machine.preflight import Activity, BusyProcess, LoadProgram, OtherServer
+from pgdyno.run.host.disks import compare_disk_counters, read_disk_counters
+from pgdyno.run.host.tree import Tree
+
+_MOST_NAMED = 5
+# Below this a process is part of any machine's murmur.
+_LEAST_CPUS = 0.02
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+# Source: Linux kernel/kthread.c: the parent of the kernel's own threads; a container does not see it.
+_KERNEL_PARENT = "kthreadd"
+_POSTGRES = frozenset({"postgres", "postmaster"})
+# What people load a machine or a database with, and what reads or writes whole disks, by the kernel's name (15 bytes).
+_LOAD_PROGRAMS = frozenset(
+    (
+        *("pgbench", "fio", "sysbench", "stress", "stress-ng", "pgreplay", "hammerdbcli", "bonnie++", "iozone", "dd"),
+        *("pg_dump", "pg_dumpall", "pg_restore", "pg_basebackup", "pg_test_fsync", "pg_test_timing", "pgbackrest"),
+        *("barman", "rsync", "restic", "borg", "fstrim", "e2scrub", "xfs_scrub", "e4defrag", "updatedb", "mkfs.ext4"),
+        *("apt-get", "dpkg", "unattended-upgr", "dnf", "yum", "redis-benchmark", "wrk", "k6"),
+    )
+)
+_PGDYNO_AT_WORK = frozenset({"bench", "run", "resume", "compare", "sweep", "disk"})
+
+
+class Process(msgspec.Struct, frozen=True, kw_only=True):
+    """A process at one moment."""
+
+    pid: int
+    parent: int
+    name: str
+    start_ticks: int
+    cpu_ticks: int
+    reaped_ticks: int
+    """CPU of its children that have ended."""
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """All counters that a difference is made of, at one moment."""
+
+    at_s: float
+    cpu_ticks: tuple[int, ...]
+    """user nice system idle iowait irq softirq steal, of all CPUs."""
+    cpu_count: int
+    processes: dict[int, Process]
+    disks: dict[str, list[int]]
+    vm: dict[str, int]
+    throttled_count: int | None
+
+
+def take_look(tree: Tree) -> Look:
+    """Read the counters now."""
+    lines = [line.split() for line in (tree.read("proc/stat") or "").splitlines() if line.startswith("cpu")]
+    throttles = [
+        tree.read_int(file) for file in tree.glob("sys/devices/system/cpu/cpu*/thermal_throttle/*_throttle_count")
+    ]
+    seen = [count for count in throttles if count is not None]
+    return Look(
+        at_s=time.monotonic(),
+        # Source: proc_stat(5); guest times are within user.
+        cpu_ticks=tuple(int(field) for field in lines[0][1:9]) if lines else (),
+        cpu_count=max(1, len(lines) - 1),
+        processes=read_processes(tree),
+        disks=read_disk_counters(tree),
+        vm=tree.read_table("proc/vmstat"),
+        throttled_count=sum(seen) if seen else None,
+    )
+
+
+def compare_looks(before: Look, after: Look, *, tree: Tree, own_pid: int | None = None) -> Activity | None:
+    """What everybody but `own_pid` and what it started did in between.
+
+    Returns:
+        None when no time has passed or nothing is known of it.
+    """
+    spent = [now - then for then, now in zip(before.cpu_ticks, after.cpu_ticks, strict=False)]
+    total_ticks = sum(spent)
+    if total_ticks <= 0:
+        return None
+    window_s = total_ticks / _TICKS_PER_S / after.cpu_count
+    used = _ticks_used(before, after)
+    own_pids = frozenset[int]() if own_pid is None else descend(after.processes, own_pid)
+    own_ticks = sum(ticks for pid, ticks in used.items() if pid in own_pids) + _reaped(before, after, own_pid)
+    idle, stolen = spent[3] + spent[4], spent[7] if len(spent) > 7 else 0
+    others = {pid: ticks for pid, ticks in used.items() if pid not in own_pids}
+    return Activity(
+        window_s=window_s,
+        cpu_count=after.cpu_count,
+        busy_ratio=max(0, total_ticks - idle - stolen - own_ticks) / total_ticks,
+        steal_ratio=stolen / total_ticks,
+        busiest=_name_busiest(others, after, tree, window_s=window_s),
+        disks=compare_disk_counters(before.disks, after.disks, window_s=window_s),
+        swapped_in_pages=_difference(before.vm, after.vm, "pswpin"),
+        swapped_out_pages=_difference(before.vm, after.vm, "pswpout"),
+        throttled_count=(
+            None
+            if before.throttled_count is None or after.throttled_count is None
+            else after.throttled_count - before.throttled_count
+        ),
+    )
+
+
+def steal_ratio(before: Look, after: Look) -> float | None:
+    """Share of CPU time that the hypervisor took away in between; None when no time has passed."""
+    spent = [now - then for then, now in zip(before.cpu_ticks, after.cpu_ticks, strict=False)]
+    return spent[7] / sum(spent) if len(spent) > 7 and sum(spent) > 0 else None
+
+
+def read_processes(tree: Tree) -> dict[int, Process]:
+    """All processes that can be seen."""
+    found = {}
+    for entry in tree.list("proc"):
+        if not entry.isdigit():
+            continue
+        # Source: proc_pid_stat(5): the name may hold blanks and brackets; fields after it begin with the 3rd.
+        head, _, rest = (tree.read(f"proc/{entry}/stat") or "").rpartition(")")
+        fields = rest.split()
+        if len(fields) > 19 and fields[0] not in {"Z", "X"}:
+            found[int(entry)] = Process(
+                pid=int(entry),
+                parent=int(fields[1]),
+                name=head.partition("(")[2],
+                start_ticks=int(fields[19]),
+                cpu_ticks=int(fields[11]) + int(fields[12]),
+                reaped_ticks=int(fields[13]) + int(fields[14]),
+            )
+    return found
+
+
+def descend(processes: Mapping[int, Process], pid: int) -> frozenset[int]:
+    """A process and all that it started, directly or not."""
+    below = {pid}
+    while grown := {one.pid for one in processes.values() if one.parent in below} - below:
+        below |= grown
+    return frozenset(below)
+
+
+def ascend(processes: Mapping[int, Process], pid: int) -> frozenset[int]:
+    """A process and all that it descends from."""
+    above = {pid}
+    process = processes.get(pid)
+    while process is not None and process.parent not in above:
+        above.add(process.parent)
+        process = processes.get(process.parent)
+    return frozenset(above)
+
+
+def find_load_programs(
+    processes: Mapping[int, Process], tree: Tree, *, own_pid: int | None = None
+) -> tuple[LoadProgram, ...]:
+    """Programs whose very purpose is load, and other pgdynos that measure.
+
+    Args:
+        processes: All there are.
+        tree: The machine.
+        own_pid: Who asks: neither it nor what it started or was started by counts.
+    """
+    ours = frozenset[int]() if own_pid is None else descend(processes, own_pid) | ascend(processes, own_pid)
+    found = []
+    for process in processes.values():
+        if process.pid in ours:
+            continue
+        if process.name in _LOAD_PROGRAMS:
+            found.append(LoadProgram(pid=process.pid, name=process.name))
+        elif process.name.startswith(("pgdyno", "python")) and _is_measuring(tree, process.pid):
+            found.append(LoadProgram(pid=process.pid, name="pgdyno"))
+    return tuple(found)
+
+
+def find_servers(
+    processes: Mapping[int, Process], tree: Tree, activity: Activity | None, before: Look, after: Look
+) -> tuple[OtherServer, ...]:
+    """PostgreSQL servers by their postmasters, with what all processes of each used."""
+    used = _ticks_used(before, after)
+    window_s = activity.window_s if activity else None
+    found = []
+    for process in processes.values():
+        parent = processes.get(process.parent)
+        if process.name not in _POSTGRES or (parent is not None and parent.name in _POSTGRES):
+            continue
+        family = [one.pid for one in processes.values() if process.pid in {one.pid, one.parent}]
+        if len(family) == 1:
+            # `postgres --version` and the like: a server is never alone.
+            continue
+        ticks = sum(used.get(pid, 0) for pid in family)
+        found.append(
+            OtherServer(
+                pid=process.pid,
+                data_dir=find_data_dir(tree, process.pid),
+                cpu_count=ticks / _TICKS_PER_S / window_s if window_s else None,
+            )
+        )
+    return tuple(found)
+
+
+def find_data_dir(tree: Tree, pid: int) -> str | None:
+    """Where a postmaster works: its current folder, or what it was told by -D."""
+    with contextlib.suppress(OSError):
+        return str(tree.path(f"proc/{pid}/cwd").readlink())
+    words = (tree.read(f"proc/{pid}/cmdline") or "").split("\0")
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        if word == "-D":
+            return following or None
+        if word.startswith("-D"):
+            return word[2:]
+    return None
+
+
+def _is_measuring(tree: Tree, pid: int) -> bool:
+    words = (tree.read(f"proc/{pid}/cmdline") or "").split("\0")
+    for place, word in enumerate(words[:4]):
+        is_it = PurePath(word).name == "pgdyno" or (word == "pgdyno" and words[place - 1 : place] == ["-m"])
+        if is_it:
+            return bool(_PGDYNO_AT_WORK & set(words[place + 1 : place + 2]))
+    return False
+
+
+def _ticks_used(before: Look, after: Look) -> dict[int, int]:
+    """CPU ticks of each process in between; all of one that began meanwhile."""
+    used = {}
+    for pid, now in after.processes.items():
+        then = before.processes.get(pid)
+        is_same = then is not None and then.start_ticks == now.start_ticks
+        used[pid] = now.cpu_ticks - (then.cpu_ticks if then is not None and is_same else 0)
+    return used
+
+
+def _reaped(before: Look, after: Look, pid: int | None) -> int:
+    then, now = before.processes.get(pid or 0), after.processes.get(pid or 0)
+    return now.reaped_ticks - then.reaped_ticks if then is not None and now is not None else 0
+
+
+def _name_busiest(used: Mapping[int, int], after: Look, tree: Tree, *, window_s: float) -> tuple[BusyProcess, ...]:
+    busiest = sorted(used.items(), key=lambda item: -item[1])[:_MOST_NAMED]
+    return tuple(
+        BusyProcess(
+            pid=pid,
+            name=after.processes[pid].name,
+            user=_find_user(tree, pid),
+            cpu_count=ticks / _TICKS_PER_S / window_s,
+            is_kernel=any(
+                above in after.processes and after.processes[above].name == _KERNEL_PARENT
+                for above in (pid, after.processes[pid].parent)
+            ),
+        )
+        for pid, ticks in busiest
+        if ticks / _TICKS_PER_S / window_s > _LEAST_CPUS
+    )
+
+
+def _find_user(tree: Tree, pid: int) -> str | None:
+    for line in (tree.read(f"proc/{pid}/status") or "").splitlines():
+        if line.startswith("Uid:"):
+            uid = int(line.split()[1])
+            try:
+                return pwd.getpwuid(uid).pw_name
+            except KeyError:
+                return str(uid)
+    return None
+
+
+def _difference(before: Mapping[str, int], after: Mapping[str, int], name: str) -> int | None:
+    return after[name] - before[name] if name in before and name in after else None

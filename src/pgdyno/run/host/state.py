@@ -1,0 +1,128 @@
+"""CPU, clock, memory and power as they are now, from /proc and /sys.
+
+What a kernel or a machine does not have is None. What reading the clock costs is measured by PostgreSQL's own
+pg_test_timing, which takes a second: it is run by whoever has it, not here.
+"""
+
+from __future__ import annotations
+
+import re
+
+from pgdyno.record.machine.preflight import ClockFacts, CpuFacts, MemoryFacts, ProcessLimits
+from pgdyno.run.host.tree import Tree
+
+_CPU = "sys/devices/system/cpu"
+_CLOCK = "sys/devices/system/clocksource/clocksource0"
+_SIZE = re.compile(r"\bsize=(\d+)k\b")
+_UNLIMITED = "unlimited"
+
+
+def read_clock(tree: Tree, *, read_ns: float | None, steal_ratio: float | None) -> ClockFacts:
+    """The clock source, with what was measured of it."""
+    return ClockFacts(
+        source=tree.read(f"{_CLOCK}/current_clocksource"),
+        available=tuple((tree.read(f"{_CLOCK}/available_clocksource") or "").split()),
+        read_ns=read_ns,
+        steal_ratio=steal_ratio,
+    )
+
+
+def read_cpu(tree: Tree) -> CpuFacts:
+    """How the CPUs are run."""
+    governors = {tree.read(file) for file in tree.glob(f"{_CPU}/cpu[0-9]*/cpufreq/scaling_governor")}
+    flaws = {file.rpartition("/")[2]: tree.read(file) or "" for file in tree.glob(f"{_CPU}/vulnerabilities/*")}
+    ticks = [int(field) for field in (tree.read("proc/stat") or "").split("\n", 1)[0].split()[1:9]]
+    return CpuFacts(
+        online_count=_count_cpus(tree.read(f"{_CPU}/online")),
+        governors=tuple(sorted(one for one in governors if one)),
+        frequency_driver=tree.read(f"{_CPU}/cpu0/cpufreq/scaling_driver"),
+        is_boosting=_read_boost(tree),
+        is_virtual=_is_virtual(tree),
+        mitigations=tuple(
+            f"{name}: {said.removeprefix('Mitigation: ')}"
+            for name, said in flaws.items()
+            if said.startswith("Mitigation")
+        ),
+        steal_since_boot_ratio=ticks[7] / sum(ticks) if len(ticks) > 7 and any(ticks) else None,
+        product=tree.read("sys/class/dmi/id/product_name"),
+    )
+
+
+def read_memory(tree: Tree) -> MemoryFacts:
+    """Memory, swap and huge pages."""
+    memory = tree.read_table("proc/meminfo")
+    return MemoryFacts(
+        available_bytes=memory.get("MemAvailable"),
+        dirty_bytes=memory.get("Dirty", 0) + memory.get("Writeback", 0),
+        swap_used_bytes=memory.get("SwapTotal", 0) - memory.get("SwapFree", 0),
+        huge_page_bytes=memory.get("Hugepagesize", 0),
+        huge_pages_free=memory.get("HugePages_Free", 0) - memory.get("HugePages_Rsvd", 0),
+        huge_pages_total=memory.get("HugePages_Total", 0),
+        commit_limit_bytes=memory.get("CommitLimit", 0),
+        committed_bytes=memory.get("Committed_AS", 0),
+        overcommit_memory=tree.read_int("proc/sys/vm/overcommit_memory"),
+        zone_reclaim_mode=tree.read_int("proc/sys/vm/zone_reclaim_mode"),
+        numa_nodes=sum(1 for _ in tree.glob("sys/devices/system/node/node[0-9]*")),
+        numa_balancing=tree.read_int("proc/sys/kernel/numa_balancing"),
+        shm_size_bytes=_read_shm_size(tree),
+    )
+
+
+def read_is_on_battery(tree: Tree) -> bool | None:
+    """Whether a laptop runs on its battery; None where the machine has none."""
+    supplies = [folder.rpartition("/")[0] for folder in tree.glob("sys/class/power_supply/*/type")]
+    # Mice and keyboards have batteries, too; those say that their scope is a device.
+    batteries = [
+        one
+        for one in supplies
+        if tree.read(f"{one}/type") == "Battery" and (tree.read(f"{one}/scope") or "System") == "System"
+    ]
+    if not batteries:
+        return None
+    return any(tree.read(f"{one}/status") == "Discharging" for one in batteries)
+
+
+def read_process_limits(tree: Tree) -> ProcessLimits:
+    """The soft limits of this process."""
+    limits = {}
+    for line in (tree.read("proc/self/limits") or "").splitlines():
+        name, soft = line[:25].strip(), line[25:].split()[:1]
+        limits[name] = None if not soft or soft[0] == _UNLIMITED or not soft[0].isdigit() else int(soft[0])
+    return ProcessLimits(open_files=limits.get("Max open files"), processes=limits.get("Max processes"))
+
+
+def _count_cpus(text: str | None) -> int | None:
+    """`0-3,8` is 5."""
+    if not text:
+        return None
+    count = 0
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        count += int(last or first) - int(first) + 1
+    return count
+
+
+def _read_boost(tree: Tree) -> bool | None:
+    no_turbo = tree.read_int(f"{_CPU}/intel_pstate/no_turbo")
+    if no_turbo is not None:
+        return no_turbo == 0
+    boost = tree.read_int(f"{_CPU}/cpufreq/boost")
+    return None if boost is None else boost == 1
+
+
+def _read_shm_size(tree: Tree) -> int | None:
+    """What /dev/shm was limited to; None where that is the kernel's default, half of memory."""
+    mounts = [line.split() for line in (tree.read("proc/self/mountinfo") or "").splitlines()]
+    # Of mounts over one another the last is seen.
+    options = next((words[-1] for words in reversed(mounts) if words[4:5] == ["/dev/shm"]), "")  # noqa: S108 - where it is
+    match = _SIZE.search(options)
+    return int(match[1]) * 1024 if match else None
+
+
+def _is_virtual(tree: Tree) -> bool:
+    for line in (tree.read("proc/cpuinfo") or "").splitlines():
+        if line.startswith("flags"):
+            return "hypervisor" in line.split()
+    # Variant has no such flag: the firmware names the machine.
+    said = f"{tree.read('sys/class/dmi/id/sys_vendor')} {tree.read('sys/class/dmi/id/product_name')}".lower()
+    return any(word in said for word in ("qemu", "kvm", "amazon ec2", "google compute", "virtual", "alibaba cloud"))

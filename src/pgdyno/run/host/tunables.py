@@ -1,0 +1,164 @@
+"""Reads what settings depend on: the machine with its limits, the disks below data and WAL, the kernel's settings.
+
+It looks at what stays and takes milliseconds; what passes, such as what else runs, is the preflight's. Nothing is
+measured and nothing changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from pgdyno.record.machine.preflight import CgroupLimit, LimitKind
+from pgdyno.record.machine.tunables import DiskLook, Tunables
+from pgdyno.record.types import HostFacts
+from pgdyno.run.change.sysctl import swap_dots
+from pgdyno.run.host.cgroup import read_limits
+from pgdyno.run.host.disks import read_devices, read_dm_table, read_stripes
+from pgdyno.run.host.facts import read_disk_facts, read_host_facts
+from pgdyno.run.host.state import read_memory
+from pgdyno.run.host.tree import Tree, bracketed
+
+# Folders and names below /proc/sys that have to do with a database; the whole of it has a thousand.
+_SYSCTLS = (
+    *("vm/*", "kernel/numa_balancing", "kernel/sched_*", "kernel/shm*", "kernel/sem", "kernel/io_uring_*"),
+    *("fs/file-max", "fs/nr_open", "fs/aio-max-nr", "net/core/somaxconn", "net/core/?mem_*", "net/ipv4/tcp_?mem"),
+    *("net/ipv4/tcp_keepalive_*", "net/ipv4/tcp_max_syn_backlog", "net/ipv4/ip_local_port_range"),
+)
+
+
+def read_tunables(
+    data_dir: Path, wal_dir: Path | None = None, *, server_pid: int | None = None, root: Path = Path("/")
+) -> Tunables:
+    """The machine as it is.
+
+    Args:
+        data_dir: Where the data lie or will lie below: an existing folder.
+        wal_dir: Where pg_wal lies; None: with the data.
+        server_pid: Of the running server, whose limits then count rather than ours.
+        root: Where /proc and /sys are; another one in tests.
+
+    Raises:
+        HostError: /proc is not mounted.
+    """
+    limits = read_limits(Tree(root) if server_pid is None else _TreeOf(server_pid, root))
+    disk = read_disk_look(data_dir, root=root)
+    wal_disk = read_disk_look(wal_dir, root=root) if wal_dir is not None else None
+    is_apart = wal_disk is not None and wal_disk.facts.device != disk.facts.device
+    return Tunables(
+        host=_limited(read_host_facts(data_dir, root=root), limits, server_pid),
+        memory=read_memory(Tree(root)),
+        disk=disk,
+        wal_disk=wal_disk if is_apart else None,
+        limits=limits,
+        page_bytes=os.sysconf("SC_PAGE_SIZE"),
+        sysctls=read_sysctls(_list_sysctls(Tree(root)), root=root),
+    )
+
+
+def read_disk_look(folder: Path, *, root: Path = Path("/")) -> DiskLook:
+    """The file system that a folder lies on, and the devices below it.
+
+    Args:
+        folder: An existing one.
+        root: As for `read_tunables`.
+    """
+    tree = Tree(root)
+    facts = read_disk_facts(folder, root=root)
+    devices = read_devices(tree, filter(None, [facts.block_device]))
+    models = {device.name: tree.read(f"sys/block/{device.name}/device/model") for device in devices}
+    stripes, unseen = read_stripes(tree, devices, read_dm_table if tree.is_live else lambda _: None)
+    return DiskLook(
+        facts=facts,
+        devices=devices,
+        stripes=stripes,
+        models={name: model for name, model in models.items() if model},
+        unseen=unseen,
+    )
+
+
+def find_room_bytes(machine: Tunables) -> int:
+    """What is free below the data; of a file system in memory, whose size is a limit and no reserve, what memory has left."""
+    facts, memory = machine.disk.facts, machine.memory.available_bytes
+    if not facts.is_in_memory or memory is None:
+        return facts.free_bytes
+    return min(facts.free_bytes or memory, memory, machine.host.usable_memory_bytes)
+
+
+def read_product(*, root: Path = Path("/")) -> str | None:
+    """What the machine calls its kind, such as `c7g.2xlarge`; None where it does not say."""
+    return Tree(root).read("sys/class/dmi/id/product_name")
+
+
+def read_sysctls(names: Iterable[str], *, root: Path = Path("/")) -> dict[str, str]:
+    """Kernel settings by name; those that cannot be read are missing."""
+    tree = Tree(root)
+    said = {name: tree.read(f"proc/sys/{swap_dots(name)}") for name in names}
+    return {name: " ".join(value.split()) for name, value in said.items() if value}
+
+
+def read_kernel_files(names: Iterable[str], *, root: Path = Path("/")) -> dict[str, str]:
+    """The chosen value of files below /sys, by path; those that cannot be read are missing."""
+    tree = Tree(root)
+    said = {name: bracketed(tree.read(f"sys/{name}")) for name in names}
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def read_data_bytes(data_dir: Path) -> int:
+    """The size of all databases, tablespaces included. Files may come and go meanwhile."""
+    folders = [data_dir / "base", data_dir / "global", *(data_dir / "pg_tblspc").glob("*")]
+    return sum(_folder_bytes(folder) for folder in folders)
+
+
+def read_wal_bytes(data_dir: Path) -> int:
+    """The size of the WAL that is kept now."""
+    return _folder_bytes(data_dir / "pg_wal")
+
+
+class _TreeOf(Tree):
+    """The machine as another process sees its control groups."""
+
+    def __init__(self, pid: int, root: Path) -> None:
+        super().__init__(root)
+        self._pid = pid
+
+    def path(self, name: str) -> Path:
+        """Where a file lies."""
+        return super().path(name.replace("proc/self/cgroup", f"proc/{self._pid}/cgroup"))
+
+
+def _limited(host: HostFacts, limits: tuple[CgroupLimit, ...], pid: int | None) -> HostFacts:
+    def tightest(*kinds: LimitKind) -> float | None:
+        return min((limit.value for limit in limits if limit.kind in kinds), default=None)
+
+    # Above the lower limit nobody is killed, but whoever wants memory waits for some to be freed.
+    memory = tightest(LimitKind.MEMORY, LimitKind.MEMORY_HIGH)
+    cpu_count = host.cpu_count
+    with contextlib.suppress(OSError):
+        cpu_count = len(os.sched_getaffinity(pid or 0))
+    return msgspec.structs.replace(
+        host,
+        cpu_count=cpu_count,
+        cpu_limit=tightest(LimitKind.CPU),
+        memory_limit_bytes=None if memory is None else int(memory),
+    )
+
+
+def _list_sysctls(tree: Tree) -> Iterator[str]:
+    for pattern in _SYSCTLS:
+        for file in tree.glob(f"proc/sys/{pattern}"):
+            if tree.path(file).is_file():
+                yield swap_dots(file.removeprefix("proc/sys/"))
+
+
+def _folder_bytes(folder: Path) -> int:
+    total = 0
+    for path, _, files in os.walk(folder):
+        for name in files:
+            with contextlib.suppress(OSError):
+                total += os.stat(os.path.join(path, name)).st_size  # noqa: PTH116, PTH118 - of a hundred thousand files
+    return total

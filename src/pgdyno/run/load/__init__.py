@@ -1,0 +1,1 @@
+"""pgbench: command lines, the running process, its transaction log."""

@@ -1,0 +1,128 @@
+"""What pgbench is asked to do, and the command lines that ask it. Pure: values in, arguments out.
+
+Everything that would differ from run to run, or from version to version, is said explicitly rather than left to
+pgbench's defaults, so that the recorded command line is the whole question.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from pgdyno.run.cluster.sql import Address
+from pgdyno.spec.study import BUILTIN_SCRIPTS, GenerateAt, PartitionMethod
+from pgdyno.spec.table import QueryMode
+
+# pgbench ends with its first client that gives up; before, it goes on with the others. Source: release notes of 17.
+_EXIT_ON_ABORT_SINCE = 17
+
+
+class LoadRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of pgbench against loaded data.
+
+    Attributes:
+        address: The server and the database.
+        scripts: Built-in names or absolute paths of script files, each with its weight.
+        mode: How queries are sent.
+        clients: Connections.
+        threads: pgbench's threads.
+        duration_s: Whole seconds.
+        rate_tps: Scheduled rate; None: as fast as it goes.
+        latency_limit_ms: Slower transactions are counted; with a rate, hopeless ones are skipped.
+        max_tries: Of a transaction that fails by serialization or deadlock.
+        random_seed: Of pgbench's random numbers; None leaves it to pgbench.
+        scale: What script files read as `:scale`. With a built-in among them, pgbench counts the branches itself.
+        log_prefix: Where the transaction log goes; pgbench adds its process id. None: no log.
+        sampling_rate: Share of transactions that are logged, in (0, 1]; None: all.
+        progress_s: Whole seconds from one progress line to the next.
+        reports_statements: Whether to measure each statement.
+    """
+
+    address: Address
+    scripts: tuple[tuple[str, int], ...]
+    mode: QueryMode
+    clients: int
+    threads: int
+    duration_s: float
+    rate_tps: float | None = None
+    latency_limit_ms: float | None = None
+    max_tries: int = 1
+    random_seed: int | None = None
+    scale: int | None = None
+    log_prefix: Path | None = None
+    sampling_rate: float | None = None
+    progress_s: int = 1
+    reports_statements: bool = True
+
+
+class InitRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One `pgbench -i`. `partition_method` counts when `partitions` is above 0."""
+
+    address: Address
+    scale: int
+    fillfactor: int = 100
+    partitions: int = 0
+    partition_method: PartitionMethod = PartitionMethod.RANGE
+    foreign_keys: bool = False
+    generate: GenerateAt = GenerateAt.CLIENT
+
+
+def build_argv(run: LoadRun, program: str, version_major: int) -> tuple[str, ...]:
+    """The command line of a load.
+
+    Args:
+        run: What to run.
+        program: Path of pgbench.
+        version_major: pgbench's; 15 to 18 differ in one option only.
+    """
+    is_all_files = all(name not in BUILTIN_SCRIPTS for name, _ in run.scripts)
+    optional = {
+        "rate": run.rate_tps,
+        "latency-limit": run.latency_limit_ms,
+        "random-seed": run.random_seed,
+        # With a built-in script, pgbench would only warn that it counts the branches itself.
+        "scale": run.scale if is_all_files else None,
+        "log-prefix": run.log_prefix,
+        "sampling-rate": run.sampling_rate,
+    }
+    flags = {
+        "report-per-command": run.reports_statements,
+        "log": run.log_prefix is not None,
+        "exit-on-abort": version_major >= _EXIT_ON_ABORT_SINCE,
+    }
+    return (
+        program,
+        "--no-vacuum",
+        f"--client={run.clients}",
+        f"--jobs={run.threads}",
+        f"--time={run.duration_s:.0f}",
+        f"--protocol={run.mode.value}",
+        f"--max-tries={run.max_tries}",
+        "--failures-detailed",
+        f"--progress={run.progress_s}",
+        *(f"--{name}={value}" for name, value in optional.items() if value is not None),
+        *(f"--{name}" for name, is_set in flags.items() if is_set),
+        *(f"--{'builtin' if name in BUILTIN_SCRIPTS else 'file'}={name}@{weight}" for name, weight in run.scripts),
+        *_connection(run.address),
+    )
+
+
+def build_init_argv(run: InitRun, program: str) -> tuple[str, ...]:
+    """The command line of `pgbench -i`: drop, create, generate, vacuum, primary keys, and foreign keys if wanted."""
+    generate = "G" if run.generate is GenerateAt.SERVER else "g"
+    partitioning = (f"--partitions={run.partitions}", f"--partition-method={run.partition_method.value}")
+    return (
+        program,
+        "--initialize",
+        f"--scale={run.scale}",
+        f"--fillfactor={run.fillfactor}",
+        f"--init-steps=dt{generate}vp{'f' if run.foreign_keys else ''}",
+        *(partitioning if run.partitions else ()),
+        *_connection(run.address),
+    )
+
+
+def _connection(address: Address) -> tuple[str, ...]:
+    # The database is positional: -d means debug before PostgreSQL 17.
+    return (f"--host={address.socket_dir}", f"--port={address.port}", f"--username={address.user}", address.dbname)

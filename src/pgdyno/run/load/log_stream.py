@@ -1,0 +1,400 @@
+"""Reads pgbench's transaction log while it is written, frees what was read, and leaves the packed form in the record.
+
+The log lies in memory (/dev/shm), away from the disks under test. Every second a child of pgdyno takes the whole lines
+that have come, adds them to the summary and to the packed parts, and punches what it has read out of the files, so
+that a run of any length holds a few seconds of log.
+
+A child and not a thread: its 0.17 CPU seconds a million transactions then contend with nothing in pgdyno but the
+scheduler, at a lower priority; a fault in it costs the latencies, not the trial; and it outlives a killed pgdyno by the
+moment it takes to save what there is and to delete the log. Its imports (0.25 CPU seconds, 60 MB) are over before it says it is ready.
+
+When the child dies, the trial goes on: it leaves the files to its parent, who empties them from then on
+(`LogStream.poll`) and gives the reason (`finish`). A deleted file would grow on unseen until pgbench ends.
+It judges nothing about the latencies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import secrets
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from pgdyno.errors import StepFailedError
+from pgdyno.record.transactions.log import TransactionSummary, TransactionTally
+from pgdyno.record.transactions.pack import PackedLog, TransactionPacker, prepare, write_summary
+from pgdyno.record.transactions.parse import BLOCK_BYTES, LineCutter, LogColumns, parse_block
+from pgdyno.run.host import process
+from pgdyno.run.host.stale import name_of_this_process, remove_stale_folders
+
+MEMORY_FOLDER = Path("/dev/shm")  # noqa: S108  # the place is the point: a log on a disk would disturb what is measured
+ROOM_BYTES = 256 << 20
+"""Free memory to ask for: a minute and a half of log at 90 000 TPS, should the reader fall behind."""
+
+_NICENESS = 10
+_PERIOD_S = 1.0
+_READY_TIMEOUT_S = 30.0
+_DRAIN_TIMEOUT_S = 120.0
+_LAST_WORDS_S = 5.0
+_FOLDER_MARK = "pgdyno-log-"
+_PAGE_BYTES = 4096
+_READY = b"ready\n"
+
+READER_ENVIRONMENT = {
+    "OPENBLAS_NUM_THREADS": "1",
+    "POLARS_MAX_THREADS": "1",
+    "MALLOC_MMAP_THRESHOLD_": str(64 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(128 << 20),
+}
+"""One thread each: the load needs the cores. The allocator keeps its memory: giving it back after every block and
+faulting it in again cost a third of the reader's CPU time."""
+
+
+class LogTask(msgspec.Struct, frozen=True, kw_only=True):
+    """What the child is told: where the log grows, where the packed form goes, and what pgbench was asked to log."""
+
+    parent_pid: int
+    log_folder: str
+    record_folder: str
+    columns: LogColumns
+    sampling_rate: float
+    latency_limit_us: int | None
+    flush_period_s: float | None = None
+    """How often what was read is to stand in the record for those who look on; None: when a part is full."""
+
+
+class LogOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the log.
+
+    `summary` is None when the reader died, `packed` when the record could not be written, and both end early when the
+    reader was told to stop before the load had ended; `reason` says why. `cpu_s`,
+    `peak_memory_bytes`, `log_bytes` and `backlog_bytes` (the most that waited to be read) are the reader's own account,
+    None when it died. `notes` are circumstances a report should mention.
+    """
+
+    summary: TransactionSummary | None = None
+    packed: PackedLog | None = None
+    reason: str | None = None
+    cpu_s: float | None = None
+    startup_cpu_s: float | None = None
+    peak_memory_bytes: int | None = None
+    log_bytes: int | None = None
+    backlog_bytes: int | None = None
+    notes: tuple[str, ...] = ()
+
+
+class LogStream:
+    """The parent's side: start it before pgbench, give pgbench `log_prefix`, finish it when pgbench has ended."""
+
+    def __init__(self, *, child: subprocess.Popen[bytes], folder: Path, notes: tuple[str, ...]) -> None:
+        self._child = child
+        self._folder = folder
+        self._notes = notes
+
+    @property
+    def log_prefix(self) -> Path:
+        """For pgbench's `--log-prefix`."""
+        return self._folder / "pgbench"
+
+    @property
+    def pid(self) -> int:
+        """The reader's process id, for those who account for its CPU time."""
+        return self._child.pid
+
+    def poll(self) -> bool:
+        """Whether the reader lives. When it does not, the log is emptied, so that it cannot fill the memory."""
+        if self._child.poll() is None:
+            return True
+        for path in self._folder.glob("*"):
+            os.truncate(path, 0)  # pgbench writes on at its own offset: the file stays sparse
+        return False
+
+    def finish(self) -> LogOutcome:
+        """Let the reader take the rest, end it and delete the log. Never raises for a fault of the reader: see `reason`."""
+        try:
+            output, _ = self._child.communicate(timeout=_DRAIN_TIMEOUT_S)
+            outcome = _decode_outcome(output, self._child.returncode)
+        except subprocess.TimeoutExpired:
+            outcome = LogOutcome(reason=f"the log reader did not end within {_DRAIN_TIMEOUT_S:g} s")
+        finally:
+            self.close()
+        return msgspec.structs.replace(outcome, notes=(*self._notes, *outcome.notes))
+
+    def close(self) -> None:
+        """End the reader if it still runs, and delete the log."""
+        if self._child.poll() is None:
+            self._child.kill()
+            self._child.wait()
+        for pipe in (self._child.stdin, self._child.stdout):
+            if pipe is not None:
+                pipe.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def start_log_stream(
+    record_folder: Path,
+    *,
+    user: process.ServerUser,
+    columns: LogColumns,
+    sampling_rate: float = 1.0,
+    latency_limit_us: int | None = None,
+    flush_period_s: float | None = None,
+    memory_folder: Path = MEMORY_FOLDER,
+) -> LogStream:
+    """Make a folder for pgbench's log and start its reader; returns when the reader is ready. From the main thread.
+
+    Args:
+        record_folder: Where the packed parts and the summary go; must hold no parts yet.
+        user: The account pgbench will run as, which must be able to write the log.
+        columns: The columns pgbench will be asked for.
+        sampling_rate: pgbench's `--sampling-rate`.
+        latency_limit_us: pgbench's `--latency-limit` in microseconds.
+        flush_period_s: How often to write a part while the load runs; None: when one is full.
+        memory_folder: Where the log lies while it is read; the system's temporary folder when this lacks room.
+
+    Raises:
+        HostError: The reader cannot be started.
+        StepFailedError: The reader ended at once or did not become ready; it did not make room for the log.
+    """
+    parent, notes = _choose_folder(memory_folder)
+    remove_stale_folders(parent, _FOLDER_MARK)
+    folder = parent / f"{name_of_this_process(_FOLDER_MARK)}{secrets.token_hex(4)}"
+    folder.mkdir(mode=0o700)
+    if not user.is_self:
+        os.chown(folder, user.uid, user.gid)
+    task = LogTask(
+        parent_pid=os.getpid(),
+        log_folder=str(folder),
+        record_folder=str(record_folder.absolute()),
+        columns=columns,
+        sampling_rate=sampling_rate,
+        latency_limit_us=latency_limit_us,
+        flush_period_s=flush_period_s,
+    )
+    argv = [sys.executable, "-P", "-m", "pgdyno.run.load.log_stream", msgspec.json.encode(task).decode()]
+    stream: LogStream | None = None
+    try:
+        child = process.start(
+            argv,
+            death_signal="TERM",  # it saves what it has and deletes the log
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={**process.clean_environment(), **READER_ENVIRONMENT},
+        )
+        stream = LogStream(child=child, folder=folder, notes=notes)
+        _await_ready(child)
+    except BaseException:
+        if stream is not None:
+            stream.close()
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return stream
+
+
+def _choose_folder(preferred: Path) -> tuple[Path, tuple[str, ...]]:
+    """The preferred folder when it has room, else the system's temporary folder and a note that says so."""
+    try:
+        free = shutil.disk_usage(preferred).free
+    except OSError as exc:
+        why = f"{preferred} cannot be used ({exc.strerror})"
+    else:
+        if free >= ROOM_BYTES and os.access(preferred, os.W_OK):
+            return preferred, ()
+        why = f"{preferred} has {free >> 20} MB of the {ROOM_BYTES >> 20} MB asked for"
+    other = Path(tempfile.gettempdir())
+    return other, (f"the transaction log was written to {other}: {why}",)
+
+
+def _await_ready(child: subprocess.Popen[bytes]) -> None:
+    assert child.stdout is not None  # noqa: S101  # started with a pipe
+    said = b""
+    if select.select([child.stdout], [], [], _READY_TIMEOUT_S)[0]:
+        said = child.stdout.readline()
+        if said == _READY:
+            return
+        # It is telling why it ends; what it says arrives piece by piece.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(_LAST_WORDS_S)
+    child.kill()
+    rest = child.stdout.read()
+    raise StepFailedError("the log reader did not start", detail=(said + rest).decode(errors="replace").strip())
+
+
+def _decode_outcome(output: bytes, exit_code: int) -> LogOutcome:
+    try:
+        return msgspec.json.decode(output, type=LogOutcome)
+    except msgspec.DecodeError:
+        last = output.decode(errors="replace").strip().rpartition("\n")[2]
+        return LogOutcome(reason=f"the log reader ended with exit code {exit_code}: {last or 'it said nothing'}")
+
+
+class _Follower:
+    """One growing file: reads what is new and frees it."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_RDWR)
+        self._freed_bytes = 0
+        self.read_bytes = 0
+        self.last_stamp_us = 0
+        self.cutter = LineCutter()
+
+    def backlog_bytes(self) -> int:
+        return os.fstat(self._descriptor).st_size - self.read_bytes
+
+    def read(self) -> bytes:
+        """The next block of whole lines; empty when nothing is new, or only part of a line."""
+        data = os.pread(self._descriptor, BLOCK_BYTES, self.read_bytes)
+        self.read_bytes += len(data)
+        return self.cutter.feed(data)
+
+    def free(self) -> bool:
+        """Give back the pages that were read; False where the file system cannot."""
+        until = self.read_bytes // _PAGE_BYTES * _PAGE_BYTES
+        if until == self._freed_bytes:
+            return True
+        done = _punch_hole(self._descriptor, self._freed_bytes, until - self._freed_bytes)
+        self._freed_bytes = until
+        return done
+
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_LIBC.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+
+
+def _punch_hole(descriptor: int, offset: int, length: int) -> bool:
+    """Free the pages of a range, keeping the file's size: FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, fallocate(2)."""
+    return bool(_LIBC.fallocate(descriptor, 0x02 | 0x01, offset, length) == 0)
+
+
+class _Reader:
+    """The child's work."""
+
+    def __init__(self, task: LogTask) -> None:
+        self._task = task
+        self._folder = Path(task.log_folder)
+        self._files: dict[str, _Follower] = {}
+        self._tally = TransactionTally(
+            columns=task.columns, sampling_rate=task.sampling_rate, latency_limit_us=task.latency_limit_us
+        )
+        self._packer: TransactionPacker | None = TransactionPacker(Path(task.record_folder))
+        self._reason: str | None = None
+        self._backlog_bytes = 0
+        self._can_free = True
+
+    def sweep(self) -> None:
+        """Take all that has come since the last time."""
+        for path in sorted(self._folder.iterdir()):
+            if path.name not in self._files:
+                self._files[path.name] = _Follower(path)
+        self._backlog_bytes = max(self._backlog_bytes, sum(file.backlog_bytes() for file in self._files.values()))
+        for file in self._files.values():
+            while file.backlog_bytes() > 0:
+                self._take(file)
+                self._can_free &= file.free()
+        if self._task.flush_period_s is not None and self._files and self._packer is not None:
+            # Within a thread's log times ascend, so that all that ended before the slowest thread's last line is known.
+            known_until_us = min(file.last_stamp_us for file in self._files.values())
+            with self._giving_up_when_full():
+                self._packer.flush(known_until_us=known_until_us or None, is_synced=False)
+
+    def finish(self) -> LogOutcome:
+        """Take the rest and write everything to the record."""
+        self.sweep()
+        for file in self._files.values():
+            self._tally.add_rest(file.cutter.rest)
+        summary = self._tally.summary()
+        packed: PackedLog | None = None
+        try:
+            if self._packer is not None:
+                packed = self._packer.close()
+            write_summary(Path(self._task.record_folder), summary)
+        except OSError as exc:
+            packed, self._reason = None, f"the packed transactions could not be written: {exc}"
+        note = "what was read of the log could not be freed: its file system has no fallocate(2) for it"
+        return LogOutcome(
+            summary=summary,
+            packed=packed,
+            reason=self._reason,
+            log_bytes=sum(file.read_bytes for file in self._files.values()),
+            backlog_bytes=self._backlog_bytes,
+            notes=() if self._can_free else (note,),
+        )
+
+    def _take(self, file: _Follower) -> None:
+        parsed = parse_block(file.read(), self._task.columns)
+        self._tally.add_block(parsed)
+        if len(parsed.batch):
+            file.last_stamp_us = int(parsed.batch.stamp_us[-1])
+        if self._packer is not None:
+            with self._giving_up_when_full():
+                self._packer.add(parsed.batch)
+
+    @contextlib.contextmanager
+    def _giving_up_when_full(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as exc:  # the disk of the record is full: the summary is still worth having
+            self._packer, self._reason = None, f"the packed transactions could not be written: {exc}"
+
+
+def main() -> None:
+    """Follow the log until standard input ends, which it does also when pgdyno is killed."""
+    task = msgspec.json.decode(sys.argv[1], type=LogTask)
+    try:
+        os.nice(_NICENESS)
+        is_asked_to_stop = False
+
+        def stop(*_: object) -> None:
+            nonlocal is_asked_to_stop
+            is_asked_to_stop = True
+
+        signal.signal(signal.SIGTERM, stop)
+        prepare()
+        reader = _Reader(task)
+        startup_cpu_s = _cpu_s()
+        os.write(1, _READY)
+        period_s = task.flush_period_s or _PERIOD_S
+        while not is_asked_to_stop and not select.select([0], [], [], period_s)[0]:
+            reader.sweep()
+        outcome = reader.finish()
+        if is_asked_to_stop:
+            why = "the log reader was told to stop before the load had ended: what came later is missing"
+            outcome = msgspec.structs.replace(outcome, reason="; ".join(filter(None, (why, outcome.reason))))
+        outcome = msgspec.structs.replace(
+            outcome,
+            cpu_s=_cpu_s(),
+            startup_cpu_s=startup_cpu_s,
+            peak_memory_bytes=_peak_memory_bytes(),
+        )
+    finally:
+        # A living parent empties and deletes the log itself; pgbench may still be writing it.
+        if os.getppid() != task.parent_pid:
+            shutil.rmtree(task.log_folder, ignore_errors=True)
+    sys.stdout.buffer.write(msgspec.json.encode(outcome))
+
+
+def _peak_memory_bytes() -> int:
+    # ru_maxrss would count the process that this one was forked from. Source: getrusage(2), proc_pid_status(5).
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) * 1024
+
+
+def _cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+if __name__ == "__main__":
+    main()

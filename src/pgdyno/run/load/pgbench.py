@@ -1,0 +1,277 @@
+"""Runs pgbench, to load data and to make a load: the real one, and one that replays what a real one said.
+
+pgbench runs as the server's unprivileged account and never outlives the call, however that ends. What it says is kept
+byte for byte.
+
+It refuses half a load: the first client that gives up ends the run, because what is left is not what was asked for.
+It judges no result, and it leaves the tables as they are: no vacuum, no truncation before the load.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from pgdyno.errors import HostError, PgdynoError, SpecError, StepFailedError
+from pgdyno.record.durable import writing
+from pgdyno.record.pgbench.failure import is_client_abort, parse_failure
+from pgdyno.record.pgbench.init import parse_init, parse_init_progress
+from pgdyno.record.pgbench.output import PgbenchSummary, Progress, parse_progress, parse_summary
+from pgdyno.record.trial_data import STDOUT_FILE
+from pgdyno.run.cluster.installation import Installation
+from pgdyno.run.cluster.server import hint_for
+from pgdyno.run.host import process
+from pgdyno.run.host.process import ServerUser
+from pgdyno.run.load.argv import InitRun, LoadRun, build_argv, build_init_argv
+from pgdyno.run.load.process import (
+    INVOCATION_FILE,
+    STDERR_FILE,
+    Invocation,
+    ShouldAbort,
+    ShouldEnd,
+    execute,
+)
+from pgdyno.spec.study import BUILTIN_SCRIPTS
+
+
+class LoadOutcome(Invocation, frozen=True, kw_only=True):
+    """A load that ran to its end."""
+
+    stdout: bytes
+    stderr: bytes
+
+    @property
+    def summary(self) -> PgbenchSummary:
+        """What pgbench said of it."""
+        return parse_summary(self.stdout.decode(errors="replace"))
+
+
+class InitOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """Data that were loaded, with the seconds of pgbench's steps under pgbench's names."""
+
+    argv: tuple[str, ...]
+    total_s: float
+    steps_s: dict[str, float]
+
+
+class LoadGenerator(Protocol):
+    """What makes a load."""
+
+    def run_load(
+        self,
+        run: LoadRun,
+        *,
+        directory: Path,
+        on_progress: Callable[[Progress], None],
+        on_start: Callable[[int], None],
+        should_abort: ShouldAbort,
+        should_end: ShouldEnd,
+    ) -> LoadOutcome:
+        """Make one load and keep what pgbench says in `directory`.
+
+        Args:
+            run: What to run.
+            directory: Made if missing; gets both outputs, `pgbench.json` and copies of the script files.
+            on_progress: Told every progress line.
+            on_start: Told pgbench's process id as soon as it has one.
+            should_abort: Asked four times a second; the error it returns ends the load at once and is raised.
+            should_end: Asked as often; True ends the load in order before its time. Not to be said before the first
+                progress line.
+
+        Raises:
+            SpecError: A script file cannot be read.
+            StepFailedError: pgbench failed, or a client of it; `detail` has its own words.
+            PgdynoError: What `should_abort` returned.
+        """
+        ...
+
+
+class Pgbench(msgspec.Struct, frozen=True, kw_only=True):
+    """The real one. Use it from the main thread.
+
+    Attributes:
+        installation: Whose pgbench.
+        user: The account it runs as.
+        script_directory: A folder that `user` can reach, for script files, when `directory` is not one.
+    """
+
+    installation: Installation
+    user: ServerUser
+    script_directory: Path | None = None
+
+    def run_load(
+        self,
+        run: LoadRun,
+        *,
+        directory: Path,
+        on_progress: Callable[[Progress], None] = lambda _: None,
+        on_start: Callable[[int], None] = lambda _: None,
+        should_abort: ShouldAbort = lambda: None,
+        should_end: ShouldEnd = lambda: False,
+    ) -> LoadOutcome:
+        """Make one load; see `LoadGenerator`."""
+        staged = self._stage_scripts(run, directory)
+        argv = build_argv(staged, self.installation.program("pgbench"), self.installation.facts.major)
+        aborts: list[str] = []
+
+        def take_line(line: str) -> None:
+            if (progress := parse_progress(line)) is not None:
+                on_progress(progress)
+            elif is_client_abort(line):
+                aborts.append(line)
+
+        def find_reason() -> PgdynoError | None:
+            # A dead server explains its clients' failures, so it is asked first.
+            if (error := should_abort()) is not None or not aborts:
+                return error
+            return _load_failure(run, (directory / STDERR_FILE).read_bytes(), exit_code=0)
+
+        done = execute(
+            argv,
+            self.user,
+            directory,
+            on_line=take_line,
+            on_start=on_start,
+            should_abort=find_reason,
+            should_end=should_end,
+        )
+        return _conclude(run, done, directory, should_abort)
+
+    def run_init(
+        self,
+        run: InitRun,
+        *,
+        directory: Path,
+        on_activity: Callable[[str], None] = lambda _: None,
+        should_abort: ShouldAbort = lambda: None,
+    ) -> InitOutcome:
+        """Load pgbench's tables.
+
+        Args:
+            run: What to load.
+            directory: Made if missing; gets both outputs and `pgbench.json`.
+            on_activity: Told the step under way, with the percentage of rows sent where pgbench says it.
+            should_abort: As in `LoadGenerator.run_load`.
+
+        Raises:
+            StepFailedError: pgbench failed; `detail` has its own words. Or a file cannot be written.
+            PgdynoError: What `should_abort` returned.
+        """
+
+        def take_line(line: str) -> None:
+            if (progress := parse_init_progress(line)) is not None:
+                share = "" if progress.percent is None else f" {progress.percent:.0f} %"
+                on_activity(progress.step + share)
+
+        with writing(directory):
+            directory.mkdir(parents=True, exist_ok=True)
+        argv = build_init_argv(run, self.installation.program("pgbench"))
+        done = execute(
+            argv, self.user, directory, on_line=take_line, on_start=lambda _: None, should_abort=should_abort
+        )
+        stderr = (directory / STDERR_FILE).read_bytes().decode(errors="replace")
+        steps = parse_init(stderr)
+        if done.exit_code != 0 or steps is None:
+            raise should_abort() or _failure(f"loading scale {run.scale} failed", stderr, done.exit_code)
+        return InitOutcome(argv=done.argv, total_s=steps.total_s, steps_s=steps.step_durations_s)
+
+    def _stage_scripts(self, run: LoadRun, directory: Path) -> LoadRun:
+        """Keep a copy of each script file, and name one that pgbench's account can read."""
+        directory.mkdir(parents=True, exist_ok=True)
+        staged = []
+        for number, (name, weight) in enumerate(run.scripts, start=1):
+            if name in BUILTIN_SCRIPTS:
+                staged.append((name, weight))
+                continue
+            copy = _copy_script(Path(name), directory / f"script-{number}-{Path(name).name}")
+            if self.script_directory is not None:
+                copy = _copy_script(copy, self.script_directory / copy.name)
+            self._check_readable(copy)
+            staged.append((str(copy), weight))
+        return msgspec.structs.replace(run, scripts=tuple(staged))
+
+    def _check_readable(self, path: Path) -> None:
+        if not self.user.is_self and process.run(["test", "-r", str(path)], user=self.user).exit_code != 0:
+            raise HostError(
+                f"the account {self.user.name} cannot read a script file",
+                detail=str(path),
+                hint="put the record into a folder that every account may enter",
+            )
+
+
+class ReplayedPgbench(msgspec.Struct, frozen=True, kw_only=True):
+    """Says again, at once, what a real pgbench said: for tests, and to look into a record without running anything.
+
+    Attributes:
+        source: A folder with the three files that `Pgbench` leaves.
+    """
+
+    source: Path
+
+    def run_load(
+        self,
+        run: LoadRun,
+        *,
+        directory: Path,
+        on_progress: Callable[[Progress], None] = lambda _: None,
+        on_start: Callable[[int], None] = lambda _: None,
+        should_abort: ShouldAbort = lambda: None,
+        should_end: ShouldEnd = lambda: False,
+    ) -> LoadOutcome:
+        """Replay one load; see `LoadGenerator`. How long it was is not asked anew."""
+        del should_end
+        directory.mkdir(parents=True, exist_ok=True)
+        for name in (STDOUT_FILE, STDERR_FILE, INVOCATION_FILE):
+            shutil.copyfile(self.source / name, directory / name)
+        done = msgspec.json.decode((directory / INVOCATION_FILE).read_bytes(), type=Invocation)
+        on_start(done.pid)
+        for line in (directory / STDERR_FILE).read_bytes().decode(errors="replace").split("\n"):
+            if (progress := parse_progress(line)) is not None:
+                on_progress(progress)
+        return _conclude(run, done, directory, should_abort)
+
+
+def _copy_script(source: Path, target: Path) -> Path:
+    try:
+        shutil.copyfile(source, target)
+        target.chmod(0o644)
+    except OSError as exc:
+        raise SpecError(f"cannot read script file {source}", detail=str(exc), hint="mend scripts in the study") from exc
+    return target
+
+
+def _conclude(run: LoadRun, done: Invocation, directory: Path, should_abort: ShouldAbort) -> LoadOutcome:
+    stderr = (directory / STDERR_FILE).read_bytes()
+    if done.exit_code != 0:
+        raise should_abort() or _load_failure(run, stderr, done.exit_code)
+    return LoadOutcome(**msgspec.structs.asdict(done), stdout=(directory / STDOUT_FILE).read_bytes(), stderr=stderr)
+
+
+def _load_failure(run: LoadRun, stderr: bytes, exit_code: int) -> StepFailedError:
+    text = stderr.decode(errors="replace")
+    number = parse_failure(text, exit_code).script_number
+    fact = "pgbench failed" if number is None else f"pgbench failed in script {run.scripts[number - 1][0]}"
+    return _failure(fact, text, exit_code)
+
+
+def _failure(fact: str, stderr: str, exit_code: int) -> StepFailedError:
+    failure = parse_failure(stderr, exit_code)
+    if failure.signal_name is not None and not failure.words:
+        hint = "something outside ended it"
+        if exit_code == -signal.SIGKILL:
+            hint += "; `dmesg` tells whether the kernel was out of memory"
+        return StepFailedError(f"{fact}: it was ended by {failure.signal_name}", hint=hint)
+    return StepFailedError(fact, detail=failure.words or f"exit code {exit_code}", hint=_hint(failure.words))
+
+
+def _hint(words: str) -> str:
+    if "too many clients" in words or "remaining connection slots" in words:
+        return "lower clients, or raise max_connections"
+    if "backend died" in words or "terminating connection" in words or "server closed the connection" in words:
+        return "the end of the server's log has the reason"
+    return hint_for(words) or ("mend the script" if "script" in words or "in command" in words else "")

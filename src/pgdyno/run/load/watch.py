@@ -1,0 +1,62 @@
+"""Tells a server that is slow from one that hangs, while a load runs.
+
+A server that hangs lives, so that its end cannot be waited for, and pgbench waits for it without end. As long as
+transactions end, nobody asks. When none has for a while, because they are long, few or stuck, a new connection has to be
+answered. It refuses to end a load that is merely slow: a disk that stalls for a minute is what one wants to see.
+"""
+
+from __future__ import annotations
+
+from pgdyno.errors import StepFailedError
+from pgdyno.record.pgbench.output import Progress
+from pgdyno.run.cluster.server import Server
+from pgdyno.run.cluster.timeouts import NoAnswerError
+from pgdyno.run.host.clock import monotonic_s
+
+SILENCE_S = 15.0
+"""Without the end of a transaction, until the server is asked."""
+ANSWER_PATIENCE_S = 30
+# Transactions under way when the time is over are waited for; a disk that never comes back would make that for ever.
+_OVERTIME_S = 600.0
+
+
+class LoadWatch:
+    """Watches over one load, from its making on.
+
+    Args:
+        server: Which is loaded.
+        duration_s: Of the load; None where that is not known.
+    """
+
+    def __init__(self, server: Server, *, duration_s: float | None = None) -> None:
+        self._server = server
+        self._sign_s = monotonic_s()
+        self._end_s = None if duration_s is None else self._sign_s + duration_s + _OVERTIME_S
+
+    def see(self, second: Progress) -> None:
+        """Take a second of the load as a sign of life, if anything ended in it."""
+        if second.tps > 0:
+            self._sign_s = monotonic_s()
+
+    def find_failure(self) -> StepFailedError | None:
+        """The error to end the load with: the server is dead or hangs, or the load goes on long after its end."""
+        if (failure := self._server.find_failure()) is not None:
+            return failure
+        if self._end_s is not None and monotonic_s() > self._end_s:
+            return StepFailedError(
+                f"the load did not end within {_OVERTIME_S:g} s after its time",
+                detail=self._server.log_tail(),
+                hint="transactions that take so long need a longer --duration; if none should, the disk may hang",
+            )
+        if monotonic_s() - self._sign_s < SILENCE_S:
+            return None
+        try:
+            self._server.connect(database="postgres", patience_s=ANSWER_PATIENCE_S).close()
+        except NoAnswerError as exc:
+            exc.detail = f"{exc.detail}; no transaction had ended for {SILENCE_S:g} s\n{self._server.log_tail()}"
+            return exc
+        except StepFailedError:
+            # It refuses, so it lives; if it is about to die, that is seen at the next look.
+            pass
+        self._sign_s = monotonic_s()
+        return None

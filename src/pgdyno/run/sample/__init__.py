@@ -1,0 +1,1 @@
+"""Samplers of the operating system and the server, which run beside a load."""

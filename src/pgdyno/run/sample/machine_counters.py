@@ -1,0 +1,56 @@
+"""Counters that are right at any instant, so that a difference of two holds what happened between, to the moment.
+
+PostgreSQL's own cumulative views are not among them: each session reports to those when it likes, up to a second late
+and more. Samples over a whole trial are the samplers' task.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pgdyno.run.cluster import sql
+from pgdyno.run.host.clock import monotonic_s
+
+_SECTOR_BYTES = 512
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+Counts = dict[str, float | None]
+
+
+class MachineCounters:
+    """Reads the counters.
+
+    Args:
+        connection: For the WAL's position.
+        block_device: Of the data, by the kernel's name; None where there is none.
+    """
+
+    def __init__(self, connection: sql.Connection, block_device: str | None) -> None:
+        self._connection = connection
+        self._disk = None if block_device is None else Path("/sys/block", block_device.replace("/", "!"), "stat")
+
+    def read(self) -> tuple[float, Counts]:
+        """The time and all counters at it."""
+        wal_bytes = sql.read_wal_bytes(self._connection)
+        at_s = monotonic_s()
+        return at_s, {"wal_bytes": wal_bytes, "cpu_s": _read_cpu_s(), **self._read_disk()}
+
+    def _read_disk(self) -> Counts:
+        # Source: Documentation/block/stat.rst of the Linux kernel; flushes are counted since 5.5.
+        place = {
+            "device_read_count": (0, 1),
+            "device_read_bytes": (2, _SECTOR_BYTES),
+            "device_write_count": (4, 1),
+            "device_write_bytes": (6, _SECTOR_BYTES),
+            "device_flush_count": (15, 1),
+        }
+        fields = [] if self._disk is None or not self._disk.exists() else self._disk.read_text(encoding="ascii").split()
+        return {name: int(fields[at]) * unit if at < len(fields) else None for name, (at, unit) in place.items()}
+
+
+def _read_cpu_s() -> float:
+    # Source: proc_stat(5): user nice system idle iowait irq softirq steal; guest times are within user.
+    fields = Path("/proc/stat").read_text(encoding="ascii").partition("\n")[0].split()[1:8]
+    user, nice, system, _, _, irq, softirq = map(int, fields)
+    return (user + nice + system + irq + softirq) / _TICKS_PER_S

@@ -1,0 +1,560 @@
+"""The OS sampler: one stdlib-only program that reads /proc and /sys and prints a JSON line each interval.
+
+It imports nothing of pgdyno and runs as `python3 -S -I sample_os.py`, Python 3.9 or later, so that the same file can
+watch a remote host through ssh, which is why it is one and long. It prints raw cumulative counters in the kernel's own units; shares and rates are
+computed from the record. It refuses to disturb: files stay open and are read with pread, digits are copied and not
+parsed, and what has not changed since the line before is left out.
+
+The first line is the header. In each later line `t` is CLOCK_MONOTONIC in seconds, `cost_s` the CPU seconds spent by
+this program so far, and each other key a source with its values in the order that the header's `fields` names; a source
+left out is unchanged, a source that is null is gone. The last line carries `end`, the reason for ending.
+
+It ends when stdin closes, on SIGTERM or SIGINT, or when its parent dies. A line `LABEL=PID` on stdin has it follow one
+more process, a line `LABEL+=PID` a process with its children and theirs, all as one, a line `LABEL*=PID` the backends of
+the postmaster's clients, all as one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import select
+import signal
+import sys
+import time
+
+FORMAT_VERSION = 1
+# Source: Linux Documentation/filesystems/proc.rst section 1.8, Documentation/admin-guide/iostats.rst,
+# Documentation/accounting/psi.rst, Documentation/admin-guide/cgroup-v2.rst, Documentation/scheduler/sched-stats.rst.
+CPU_FIELDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal", "guest", "guest_nice")
+SCHED_FIELDS = ("ctxt", "processes", "procs_running", "procs_blocked")
+DISK_FIELDS = (
+    *("reads", "reads_merged", "sectors_read", "read_ms", "writes", "writes_merged", "sectors_written", "write_ms"),
+    *("in_flight", "io_ms", "weighted_io_ms", "discards", "discards_merged", "sectors_discarded", "discard_ms"),
+    *("flushes", "flush_ms"),
+)
+MEMORY_FIELDS = (
+    *("MemTotal", "MemFree", "MemAvailable", "Buffers", "Cached", "SwapTotal", "SwapFree", "Dirty", "Writeback"),
+    *("AnonPages", "Shmem", "PageTables", "Slab", "AnonHugePages"),
+    *("HugePages_Total", "HugePages_Free", "HugePages_Rsvd"),
+)
+VM_FIELDS = (
+    *("pgpgin", "pgpgout", "pswpin", "pswpout", "pgfault", "pgmajfault", "nr_dirtied", "nr_written", "oom_kill"),
+    *("nr_dirty_threshold", "nr_dirty_background_threshold"),
+)
+FIELDS = {
+    "cpu": CPU_FIELDS,
+    "sched": SCHED_FIELDS,
+    "load": ("load1", "load5", "load15"),
+    "mem": MEMORY_FIELDS,
+    "vm": VM_FIELDS,
+    "psi": ("some_avg10", "some_total_us", "full_avg10", "full_total_us"),
+    "disk": DISK_FIELDS,
+    "cgroup_cpu": ("quota_us", "period_us", "nr_periods", "nr_throttled", "throttled_us"),
+    "cgroup_memory": ("limit_bytes", "usage_bytes"),
+    "process": ("pid", "utime", "stime"),
+    "thread": ("run_ns", "wait_ns"),
+    "tree": ("pid", "utime", "stime"),
+    "backends": ("count", "run_ns", "wait_ns"),
+}
+NO_MEMORY_LIMIT = 1 << 60
+"""cgroup v1 says "no limit" with the largest multiple of a page below 2**63."""
+CHUNK_BYTES = 65536
+# The title of a process that serves a client, which ends in where that client is; before it has one, its postmaster's.
+# Source: PostgreSQL 18 src/backend/tcop/backend_startup.c, BackendInitialize(); 15: postmaster.c.
+BACKEND_TITLE = re.compile(rb"postgres: (?!.*walsender ).*(\[local\]|\(\d+\))", re.DOTALL)
+TITLE_START = b"postgres: "
+
+
+class PseudoFile:
+    """A file of /proc or /sys that stays open. `read` gives None for good once it has vanished."""
+
+    def __init__(self, path: str) -> None:
+        self.error = ""
+        self._fd = -1
+        try:
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as exc:
+            self.error = str(exc)
+
+    def read(self) -> bytes | None:
+        """All that is in it now; None when it is not there."""
+        if self._fd < 0:
+            return None
+        try:
+            # seq_file hands out about a page at a time, so read on until nothing comes.
+            data = chunk = os.pread(self._fd, CHUNK_BYTES, 0)
+            while chunk:
+                chunk = os.pread(self._fd, CHUNK_BYTES, len(data))
+                data += chunk
+        except OSError as exc:
+            self.error = str(exc)
+            self.close()
+            return None
+        return data
+
+    def close(self) -> None:
+        """Give up the descriptor; `read` gives None from then on."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def array(values: list[bytes]) -> bytes:
+    """The JSON array of numbers that are already text."""
+    return b"[" + b",".join(values) + b"]"
+
+
+class Stat:
+    """/proc/stat: time by kind for each CPU, context switches and the run queue."""
+
+    def __init__(self) -> None:
+        self.files = {"cpu": PseudoFile("/proc/stat"), "load": PseudoFile("/proc/loadavg")}
+
+    def read(self, out: dict[bytes, bytes]) -> None:
+        """Add each source's values as JSON text under its key; what cannot be read is left out."""
+        data = self.files["cpu"].read()
+        if data is not None:
+            for line in data[: data.find(b"\nintr")].split(b"\n")[1:]:
+                name, *values = line.split()
+                out[name] = array(values)
+            out[b"sched"] = array([number_after(data, b"\n" + field.encode() + b" ") for field in SCHED_FIELDS])
+        load = self.files["load"].read()
+        if load is not None:
+            out[b"load"] = array(load.split()[:3])
+
+
+class NamedLines:
+    """A file of `name value` lines, of which some are wanted; the places are looked up once."""
+
+    def __init__(self, key: str, path: str, fields: tuple[str, ...], name_end: bytes) -> None:
+        self.files = {key: PseudoFile(path)}
+        self._key = key.encode()
+        self._names = [field.encode() + name_end for field in fields]
+        self._places: list[int] = []
+        self._token_count = -1
+
+    def read(self, out: dict[bytes, bytes]) -> None:
+        """Add each source's values as JSON text under its key; what cannot be read is left out."""
+        data = self.files[self._key.decode()].read()
+        if data is None:
+            return
+        tokens = data.split()
+        if len(tokens) != self._token_count:
+            self._token_count = len(tokens)
+            self._places = [tokens.index(name) + 1 if name in tokens else -1 for name in self._names]
+        out[self._key] = array([tokens[place] if place > 0 else b"null" for place in self._places])
+
+
+class Pressure:
+    """/proc/pressure: how long tasks waited for CPU, memory and I/O."""
+
+    def __init__(self) -> None:
+        self.files = {f"psi.{kind}": PseudoFile(f"/proc/pressure/{kind}") for kind in ("cpu", "memory", "io")}
+
+    def read(self, out: dict[bytes, bytes]) -> None:
+        """Add each source's values as JSON text under its key; what cannot be read is left out."""
+        for key, file in self.files.items():
+            data = file.read()
+            if data is not None:
+                values = [b"null"] * 4
+                for line in data.splitlines():
+                    kind, avg10, _, _, total = line.split()
+                    place = 0 if kind == b"some" else 2
+                    values[place : place + 2] = avg10[6:], total[6:]
+                out[key.encode()] = array(values)
+
+
+class Disks:
+    """/proc/diskstats: whole block devices that ever did any I/O."""
+
+    def __init__(self) -> None:
+        self.files = {"disk": PseudoFile("/proc/diskstats")}
+        self._is_whole: dict[bytes, bool] = {}
+
+    def read(self, out: dict[bytes, bytes]) -> None:
+        """Add each source's values as JSON text under its key; what cannot be read is left out."""
+        for line in (self.files["disk"].read() or b"").splitlines():
+            _, _, name, *values = line.split()
+            if name not in self._is_whole:
+                self._is_whole[name] = os.path.exists(b"/sys/block/" + name.replace(b"/", b"!"))  # noqa: PTH110
+            if self._is_whole[name] and (values[0] != b"0" or values[4] != b"0"):
+                out[b"disk." + name] = array(values)
+
+
+class Cgroup:
+    """Limits and throttling of this program's own control group, version 1 or 2.
+
+    Where a group above is the one with the limit, that one is read: the limit holds for all below it.
+    """
+
+    def __init__(self, folders: dict[str, list[str]]) -> None:
+        self.files: dict[str, PseudoFile] = {}
+        self._open("cgroup_cpu", folders, {"": "cpu.max", "cpu": "cpu.cfs_quota_us"})
+        self._open("cgroup_memory", folders, {"": "memory.max", "memory": "memory.limit_in_bytes"})
+
+    def _open(self, key: str, folders: dict[str, list[str]], limit_files: dict[str, str]) -> None:
+        for controller, limit in limit_files.items():
+            levels = [path for path in folders.get(controller, []) if os.path.exists(f"{path}/{limit}")]  # noqa: PTH110
+            if not levels:
+                continue
+            limited = [path for path in levels if is_limit(PseudoFile(f"{path}/{limit}").read())]
+            folder = (limited or levels)[0]
+            others = {
+                "cpu.max": ("cpu.stat",),
+                "cpu.cfs_quota_us": ("cpu.cfs_period_us", "cpu.stat"),
+                "memory.max": ("memory.current",),
+                "memory.limit_in_bytes": ("memory.usage_in_bytes",),
+            }[limit]
+            for name in (limit, *others):
+                self.files[f"{key}.{name}"] = PseudoFile(f"{folder}/{name}")
+            return
+
+    def _text(self, name: str) -> bytes | None:
+        file = self.files.get(name)
+        return None if file is None else file.read()
+
+    def read(self, out: dict[bytes, bytes]) -> None:
+        """Add each source's values as JSON text under its key; what cannot be read is left out."""
+        stat = self._text("cgroup_cpu.cpu.stat")
+        if stat is not None:
+            both = self._text("cgroup_cpu.cpu.max")
+            if both is None:
+                quota, period = self._text("cgroup_cpu.cpu.cfs_quota_us"), self._text("cgroup_cpu.cpu.cfs_period_us")
+                throttled_ns = number_after(stat, b"throttled_time ")
+                throttled = throttled_ns if throttled_ns == b"null" else str(int(throttled_ns) / 1000).encode()
+            else:
+                quota, period = both.split()
+                throttled = number_after(stat, b"throttled_usec ")
+            counts = [number_after(stat, name) for name in (b"nr_periods ", b"nr_throttled ")]
+            out[b"cgroup_cpu"] = array([limit_number(quota), limit_number(period), *counts, throttled])
+        for limit, usage in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
+            used = self._text(f"cgroup_memory.{usage}")
+            if used is not None:
+                out[b"cgroup_memory"] = array([limit_number(self._text(f"cgroup_memory.{limit}")), used.strip()])
+
+
+class SampledProcess:
+    """CPU time of one process, and of each of its threads in nanoseconds, with how long that waited for a CPU."""
+
+    def __init__(self, label: str, pid: int) -> None:
+        self.label = label
+        self._folder = f"/proc/{pid}"
+        self._pid = str(pid).encode()
+        self._stat = PseudoFile(f"{self._folder}/stat")
+        self._threads: dict[bytes, PseudoFile] = {}
+        self._thread_count = b""
+
+    def read(self, out: dict[bytes, bytes]) -> bool:
+        """Add what is known; False when the process is gone."""
+        data = self._stat.read()
+        if data is None:
+            self._close()
+            return False
+        values = data[data.rfind(b")") + 2 :].split()
+        out[b"process." + self.label.encode()] = array([self._pid, values[11], values[12]])
+        if values[17] != self._thread_count:
+            self._find_threads(values[17])
+        for tid, file in self._threads.items():
+            run = file.read()
+            if run is not None:
+                out[b"thread." + self.label.encode() + b"." + tid] = array(run.split()[:2])
+        return True
+
+    def _find_threads(self, thread_count: bytes) -> None:
+        try:
+            names = os.listdir(f"{self._folder}/task")  # noqa: PTH208
+        except OSError:
+            return
+        self._thread_count = thread_count
+        for name in names:
+            if name.encode() not in self._threads:
+                self._threads[name.encode()] = PseudoFile(f"{self._folder}/task/{name}/schedstat")
+
+    def _close(self) -> None:
+        for file in self._threads.values():
+            file.close()
+
+
+class ProcessTree:
+    """CPU time of one process, its children and theirs, as one: of those that live, and of those that they waited for.
+
+    Who ends while it is read may be missing once, so that the sum can go back for a moment.
+    """
+
+    def __init__(self, label: str, pid: int) -> None:
+        self._key = b"tree." + label.encode()
+        self._pid = str(pid).encode()
+        self._stats: dict[bytes, PseudoFile] = {}
+        self._children: dict[bytes, PseudoFile] = {}
+
+    def read(self, out: dict[bytes, bytes]) -> bool:
+        """Add what is known; False when the process is gone, or its children cannot be told."""
+        total = self._spent(self._pid)
+        children = self._list_children(self._pid)
+        if total is None or children is None:
+            self._forget(set())
+            return False
+        pids = [*children, *(pid for child in children for pid in self._list_children(child) or ())]
+        user, system = total
+        for spent in filter(None, map(self._spent, pids)):
+            user, system = user + spent[0], system + spent[1]
+        self._forget({self._pid, *pids})
+        out[self._key] = array([self._pid, b"%d" % user, b"%d" % system])
+        return True
+
+    def _spent(self, pid: bytes) -> tuple[int, int] | None:
+        if pid not in self._stats:
+            self._stats[pid] = PseudoFile(f"/proc/{pid.decode()}/stat")
+        data = self._stats[pid].read()
+        if data is None:
+            return None
+        values = data[data.rfind(b")") + 2 :].split()
+        return int(values[11]) + int(values[13]), int(values[12]) + int(values[14])
+
+    def _list_children(self, pid: bytes) -> list[bytes] | None:
+        # Source: proc_tid_children(5); needs CONFIG_PROC_CHILDREN, as distributions have it. Those of a first thread,
+        # because nobody in this tree starts programs from another.
+        if pid not in self._children:
+            self._children[pid] = PseudoFile(f"/proc/{pid.decode()}/task/{pid.decode()}/children")
+        data = self._children[pid].read()
+        return None if data is None else data.split()
+
+    def _forget(self, living: set[bytes]) -> None:
+        for files in (self._stats, self._children):
+            for pid in files.keys() - living:
+                files.pop(pid).close()
+
+
+class Backends:
+    """How long the processes that serve a server's clients had a CPU, and how long they were ready and had none.
+
+    Those that ended count on with what was last seen of them, so that sums never go back. What a kernel does not count
+    is 0 of both.
+    """
+
+    def __init__(self, label: str, postmaster_pid: int) -> None:
+        self._key = b"backends." + label.encode()
+        self._postmaster = PseudoFile(f"/proc/{postmaster_pid}/stat")
+        self._children = PseudoFile(f"/proc/{postmaster_pid}/task/{postmaster_pid}/children")
+        self._others: set[bytes] = set()
+        self._files: dict[bytes, PseudoFile] = {}
+        self._seen: dict[bytes, tuple[int, int]] = {}
+        self._ended_ns = (0, 0)
+
+    def read(self, out: dict[bytes, bytes]) -> bool:
+        """Add what is known; False when the server is gone, or its children cannot be told."""
+        # Of one that ended the list of children is empty, which is no error.
+        data = None if self._postmaster.read() is None else self._children.read()
+        pids = set() if data is None else set(data.split())
+        for pid in self._seen.keys() - pids:
+            self._ended_ns = add(self._ended_ns, self._seen.pop(pid))
+            self._files.pop(pid).close()
+        if data is None:
+            return False
+        self._others &= pids
+        for pid in pids - self._files.keys() - self._others:
+            self._tell(pid)
+        for pid, file in self._files.items():
+            run, wait, *_ = (file.read() or b"").split() or (None, None)
+            if run is not None and wait is not None:
+                self._seen[pid] = int(run), int(wait)
+        run_ns, wait_ns = self._ended_ns
+        for each in self._seen.values():
+            run_ns, wait_ns = run_ns + each[0], wait_ns + each[1]
+        out[self._key] = b"[%d,%d,%d]" % (len(self._seen), run_ns, wait_ns)
+        return True
+
+    def _tell(self, pid: bytes) -> None:
+        """Whether it serves a client; one that has no title yet is asked again."""
+        title = read_text(f"/proc/{pid.decode()}/cmdline").encode()
+        if BACKEND_TITLE.match(title):
+            self._files[pid] = PseudoFile(f"/proc/{pid.decode()}/schedstat")
+            self._seen[pid] = 0, 0
+        elif title.startswith(TITLE_START):
+            self._others.add(pid)
+
+
+def add(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
+    """Both sums."""
+    return one[0] + other[0], one[1] + other[1]
+
+
+class Sampler:
+    """All sources, and what was last printed of each."""
+
+    def __init__(self) -> None:
+        self.sources = (
+            Stat(),
+            NamedLines("mem", "/proc/meminfo", MEMORY_FIELDS, b":"),
+            NamedLines("vm", "/proc/vmstat", VM_FIELDS, b""),
+            Pressure(),
+            Disks(),
+            Cgroup(cgroup_folders(read_text("/proc/self/cgroup"), read_text("/proc/self/mountinfo"))),
+        )
+        self._processes: list[SampledProcess | ProcessTree | Backends] = []
+        self._last: dict[bytes, bytes] = {}
+
+    def follow(self, request: str) -> None:
+        """Follow what `LABEL=PID` names from the next sample on; `+=`: with all it starts; `*=`: a server's backends."""
+        label, _, pid = request.strip().partition("=")
+        name = label.rstrip("+*")
+        kinds: dict[str, type[SampledProcess | ProcessTree | Backends]] = {
+            "": SampledProcess,
+            "+": ProcessTree,
+            "*": Backends,
+        }
+        follow = kinds.get(label[len(name) :])
+        if follow is None or not name.isidentifier() or not pid.isdigit():
+            sys.stderr.write(f"not LABEL=PID: {request!r}\n")
+            return
+        self._processes.append(follow(name, int(pid)))
+
+    def absent(self) -> dict[str, str]:
+        """Sources that cannot be read at all, with the reason."""
+        self.line()
+        self._last.clear()
+        missing = {k: f.error for source in self.sources for k, f in source.files.items() if f.error}
+        groups = dict.fromkeys(("cgroup_cpu", "cgroup_memory"), "no such controller is mounted here")
+        found = {key.partition(".")[0] for key in self.sources[-1].files}
+        return {**missing, **{key: reason for key, reason in groups.items() if key not in found}}
+
+    def line(self) -> bytes:
+        """One sample as a JSON line."""
+        now: dict[bytes, bytes] = {}
+        started = time.monotonic_ns()
+        for source in self.sources:
+            source.read(now)
+        self._processes = [process for process in self._processes if process.read(now)]
+        last = self._last
+        changed = [b'"%b":%b' % (key, value) for key, value in now.items() if last.get(key) != value]
+        changed += [b'"%b":null' % key for key in last if key not in now]
+        self._last = now
+        head = b'{"t":%d.%09d,"cost_s":%.6f,' % (*divmod(started, 1_000_000_000), time.process_time())
+        return head + b",".join(changed) + b"}\n"
+
+
+def number_after(data: bytes, name: bytes) -> bytes:
+    """The digits that follow `name` up to the end of its line, or null."""
+    at = data.find(name)
+    if at < 0:
+        return b"null"
+    start = at + len(name)
+    end = data.find(b"\n", start)
+    return data[start : end if end >= 0 else len(data)].strip()
+
+
+def is_limit(text: bytes | None) -> bool:
+    """Whether the text of a limit file limits anything."""
+    return text is not None and limit_number(text.split()[0]) != b"null"
+
+
+def limit_number(text: bytes | None) -> bytes:
+    """The limit in a file, or null for the ways to say that there is none."""
+    word = (text or b"max").strip()
+    return b"null" if word in {b"max", b"-1"} or int(word) >= NO_MEMORY_LIMIT else word
+
+
+def cgroup_folders(groups: str, mounts: str) -> dict[str, list[str]]:
+    """For each version 1 controller, and "" for version 2, the folders from a process's own group up to the mount.
+
+    `groups` and `mounts` are the texts of its /proc files cgroup and mountinfo.
+    """
+    found: dict[str, list[str]] = {}
+    for line in mounts.splitlines():
+        before, _, after = line.partition(" - ")
+        root, mount = before.split()[3:5]
+        kind, _, options = after.split(None, 2)
+        for group in groups.splitlines():
+            _, names, path = group.split(":", 2)
+            controllers = set(names.split(",")) if names else set()
+            if kind != ("cgroup" if names else "cgroup2") or not controllers <= set(options.split(",")):
+                continue
+            inside = path[len(root.rstrip("/")) :] if path.startswith(root) else "/"
+            folders = [mount + inside.rstrip("/")]
+            while len(folders[-1]) > len(mount):
+                folders.append(os.path.dirname(folders[-1]))  # noqa: PTH120
+            for name in names.split(","):
+                found.setdefault(name, folders)
+    return found
+
+
+def read_text(path: str) -> str:
+    """The whole text of a small file; empty where there is none."""
+    return (PseudoFile(path).read() or b"").decode(errors="replace")
+
+
+def write(data: bytes) -> None:
+    """Put all of it out at once, unbuffered."""
+    while data:
+        data = data[os.write(1, data) :]
+
+
+def header(sampler: Sampler, interval_s: float) -> bytes:
+    """The first line."""
+    value = {
+        "format": FORMAT_VERSION,
+        "kind": "os",
+        "wall_s": time.time(),
+        "monotonic_s": time.monotonic(),
+        "interval_s": interval_s,
+        "clk_tck": os.sysconf("SC_CLK_TCK"),
+        "page_bytes": os.sysconf("SC_PAGE_SIZE"),
+        "cpus": sorted(os.sched_getaffinity(0)),
+        "fields": FIELDS,
+        "absent": sampler.absent(),
+    }
+    return json.dumps(value, separators=(",", ":")).encode() + b"\n"
+
+
+def watch(sampler: Sampler, interval_s: float) -> str:
+    """Print a line each interval until told to stop; returns the reason."""
+    wake, signalled = os.pipe()
+    os.set_blocking(signalled, False)
+    signal.set_wakeup_fd(signalled)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    parent = os.getppid()
+    due_s = time.monotonic()
+    pending = b""
+    while os.getppid() == parent:
+        ready, _, _ = select.select([0, wake], [], [], max(0.0, due_s - time.monotonic()))
+        asked = os.read(0, 4096) if 0 in ready else b""
+        if wake in ready or (0 in ready and not asked):
+            # A last sample, unless the interval it closes would be too short to give rates.
+            if due_s - time.monotonic() < interval_s / 2:
+                write(sampler.line())
+            return f"signal {os.read(wake, 1)[0]}" if wake in ready else "stdin closed"
+        if asked:
+            *requests, pending = (pending + asked).split(b"\n")
+            for request in requests:
+                sampler.follow(request.decode(errors="replace"))
+        elif time.monotonic() >= due_s:
+            write(sampler.line())
+            due_s += interval_s * max(1, -(-(time.monotonic() - due_s) // interval_s))
+    return "parent gone"
+
+
+def main() -> int:
+    """Read the arguments, sample to the end, say why it ended."""
+    parser = argparse.ArgumentParser(description="Print counters of this machine as JSON lines.")
+    parser.add_argument("--interval", type=float, default=1.0, metavar="S")
+    parser.add_argument("--pid", action="append", default=[], metavar="LABEL=PID", help="a process to follow")
+    arguments = parser.parse_args()
+    sampler = Sampler()
+    try:
+        write(header(sampler, arguments.interval))
+        for request in [f"sampler_os={os.getpid()}", *arguments.pid]:
+            sampler.follow(request)
+        reason = watch(sampler, arguments.interval)
+        write(json.dumps({"t": time.monotonic(), "cost_s": time.process_time(), "end": reason}).encode() + b"\n")
+    except OSError as exc:
+        sys.stderr.write(f"the OS sampler cannot go on: {exc}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

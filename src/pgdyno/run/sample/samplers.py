@@ -1,0 +1,218 @@
+"""Runs the OS sampler and the server sampler beside a load, and says afterwards what they missed.
+
+A sampler that fails leaves a gap and never fails a trial: what it was to see is absent, with the reason, and the
+load's own figures stand. Nothing is judged or computed here; the children write their files themselves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from pgdyno.errors import HostError, PgdynoError
+from pgdyno.record.samples.files import (
+    OS_FILE,
+    SERVER_FILE,
+    OsSamples,
+    ServerSamples,
+    find_missed,
+    read_os_samples,
+    read_server_samples,
+)
+from pgdyno.run.cluster.sql import Address
+from pgdyno.run.host import process
+from pgdyno.run.sample import os_sampler as sample_os
+
+OS = "os sampler"
+SERVER = "server sampler"
+LOAD_LABEL = "load"
+"""The name under which the OS sampler follows the load generator."""
+STUDY_LABEL = "study"
+"""The name under which it follows all processes of the study as one: this one and what it started."""
+SERVER_LABEL = "server"
+"""The name under which it follows the backends of the server's clients."""
+SERVER_SAMPLER_LABEL = "sampler_server"
+BACKEND_LABEL = "sampler_backend"
+_READY_WITHIN_S = 10.0
+# A machine that is busy beyond measure lets it write its last line late; killed, it would be a gap.
+_STOP_WITHIN_S = 20.0
+
+
+class SamplerGap(msgspec.Struct, frozen=True, kw_only=True):
+    """A stretch of time, on CLOCK_MONOTONIC, that a sampler did not see."""
+
+    source: str
+    reason: str
+    from_s: float
+    to_s: float
+
+
+class _FirstLine(msgspec.Struct):
+    backend_pid: int | None = None
+
+
+class _Child:
+    """A sampler as a process, and its output file."""
+
+    def __init__(self, source: str, argv: list[str], path: Path) -> None:
+        self.source = source
+        self.path = path
+        self.started_s = time.monotonic()
+        self.failure = ""
+        self.process: subprocess.Popen[bytes] | None = None
+        try:
+            with path.open("ab") as output:
+                self.process = process.start(
+                    argv, death_signal="TERM", stdin=subprocess.PIPE, stdout=output, stderr=subprocess.PIPE
+                )
+        except (HostError, OSError) as exc:
+            self.failure = str(exc)
+
+    @property
+    def is_alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def has_lines(self, count: int) -> bool:
+        return self.path.exists() and self.path.read_bytes().count(b"\n") >= count
+
+    def say(self, line: str) -> None:
+        if self.process is None or self.process.stdin is None:
+            return
+        try:
+            self.process.stdin.write(line.encode())
+            self.process.stdin.flush()
+        except OSError as exc:
+            self.failure = self.failure or f"it does not listen any more: {exc}"
+
+    def stop(self) -> None:
+        """End it; `failure` then tells of an end that came before."""
+        if self.process is None:
+            return
+        died = self.process.poll() is not None
+        code = process.stop(self.process, patience_s=_STOP_WITHIN_S)
+        said = self.process.stderr.read().decode(errors="replace").strip() if self.process.stderr else ""
+        for stream in (self.process.stdin, self.process.stderr):
+            if stream is not None:
+                stream.close()
+        if died or code != 0:
+            how = f"ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+            self.failure = ": ".join(part for part in (how, said) if part)
+
+
+class Samplers:
+    """Both samplers, from `with` to its end. Enter it from the main thread, before the load starts.
+
+    Args:
+        directory: Where `os.jsonl` and `server.jsonl` are appended to; it exists.
+        address: The server, and in `dbname` the database whose counters are read.
+        interval_s: Between samples.
+    """
+
+    def __init__(self, *, directory: Path, address: Address, interval_s: float = 1.0) -> None:
+        self._directory = directory
+        self._address = address
+        self._interval_s = interval_s
+        self._children: list[_Child] = []
+        self._gaps: tuple[SamplerGap, ...] = ()
+        self._backend_pid: int | None = None
+
+    def __enter__(self) -> Self:
+        self._children = [
+            _Child(OS, self._os_argv(), self._directory / OS_FILE),
+            _Child(SERVER, self._server_argv(), self._directory / SERVER_FILE),
+        ]
+        self._children[0].say(f"{STUDY_LABEL}+={os.getpid()}\n")
+        self._wait_until_ready()
+        self._follow_server_sampler()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        stopped_s = time.monotonic()
+        for child in self._children:
+            child.stop()
+        os_child, server_child = self._children
+        self._gaps = (
+            *_find_gaps(os_child, stopped_s, read_os_samples),
+            *_find_gaps(server_child, stopped_s, read_server_samples),
+        )
+
+    @property
+    def gaps(self) -> tuple[SamplerGap, ...]:
+        """What was not seen; complete after the `with` block."""
+        return self._gaps
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Process ids of the samplers that run, and of the server's backend that answers one, by name."""
+        running = {child.source: child.process.pid for child in self._children if child.process is not None}
+        return running if self._backend_pid is None else {**running, BACKEND_LABEL: self._backend_pid}
+
+    def follow(self, label: str, pid: int) -> None:
+        """Have the OS sampler follow one more process and its threads, as `label`; `LOAD_LABEL` for the load generator."""
+        self._children[0].say(f"{label}={pid}\n")
+
+    def follow_backends(self, postmaster_pid: int) -> None:
+        """Have the OS sampler follow the backends of the server's clients as one, as `SERVER_LABEL`."""
+        self._children[0].say(f"{SERVER_LABEL}*={postmaster_pid}\n")
+
+    def _os_argv(self) -> list[str]:
+        return [sys.executable, "-S", "-I", sample_os.__file__, "--interval", str(self._interval_s)]
+
+    def _server_argv(self) -> list[str]:
+        return [
+            *(sys.executable, "-P", "-m", "pgdyno.run.sample.server_sampler"),
+            *("--socket-dir", self._address.socket_dir, "--port", str(self._address.port)),
+            *("--user", self._address.user, "--watched-database", self._address.dbname),
+            *("--interval", str(self._interval_s)),
+        ]
+
+    def _wait_until_ready(self) -> None:
+        """Wait for the first sample of each, so that starting Python disturbs no measurement."""
+        deadline_s = time.monotonic() + _READY_WITHIN_S
+        while time.monotonic() < deadline_s:
+            if all(child.has_lines(2) or not child.is_alive for child in self._children):
+                return
+            time.sleep(0.02)
+
+    def _follow_server_sampler(self) -> None:
+        child = self._children[1]
+        if child.process is not None:
+            self.follow(SERVER_SAMPLER_LABEL, child.process.pid)
+        if child.has_lines(1):
+            first_line = child.path.read_bytes().partition(b"\n")[0]
+            # A first line that is none is told as a gap when all is read.
+            with contextlib.suppress(msgspec.DecodeError):
+                self._backend_pid = msgspec.json.decode(first_line, type=_FirstLine).backend_pid
+            if self._backend_pid is not None:
+                self.follow(BACKEND_LABEL, self._backend_pid)
+
+
+def _find_gaps(
+    child: _Child, stopped_s: float, read: Callable[[Path], OsSamples | ServerSamples]
+) -> tuple[SamplerGap, ...]:
+    try:
+        samples = read(child.path)
+    except (PgdynoError, OSError) as exc:
+        what = exc.reason if isinstance(exc, PgdynoError) else str(exc)
+        reason = child.failure or what
+        return (SamplerGap(source=child.source, reason=reason, from_s=child.started_s, to_s=stopped_s),)
+    gaps = [
+        SamplerGap(source=child.source, reason="came too late for its samples", from_s=missed.from_s, to_s=missed.to_s)
+        for missed in find_missed(samples)
+    ]
+    failure = samples.end if samples.end and samples.end.startswith("failed") else child.failure
+    if failure:
+        last_s = samples.frame["t_s"][-1] if samples.frame.height else child.started_s
+        gaps.append(SamplerGap(source=child.source, reason=failure, from_s=last_s, to_s=stopped_s))
+    return tuple(gaps)

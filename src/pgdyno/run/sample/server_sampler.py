@@ -1,0 +1,201 @@
+"""The server sampler: a child program with one connection that prints a JSON line each second.
+
+Counters are read once a second, wait events ten times, and the observations of a second are added up into one line, so
+that the record stays small. What is printed is what PostgreSQL says, under canonical names: which state or process type
+counts as load is decided from the record. It refuses to survive its connection: a lost server is said in the last line
+and recorded as a gap by whoever started it.
+
+The first line is the header. In each later line `t` and `until` are CLOCK_MONOTONIC before and after the counters were
+read, `c` the counters in the header's order, `io` those rows of pg_stat_io that changed since the line before,
+`waits` the observed backends by type, state and wait event over `n` looks since the line before, and `cost_s` the CPU
+seconds of this program so far (those of its backend are the OS sampler's to see). The last line carries `end`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import time
+from collections import Counter
+from typing import Any
+
+import msgspec
+import psycopg
+
+from pgdyno.errors import PgdynoError
+from pgdyno.facts.views import IO_DIMENSIONS, TIMING_SETTINGS, server_counters
+from pgdyno.run.cluster import sql
+
+FORMAT_VERSION = 1
+APPLICATION_NAME = "pgdyno-sampler"
+# Compiling or planning these queries anew would cost more than running them.
+SESSION_OPTIONS = "-c jit=off -c plan_cache_mode=force_generic_plan"
+STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
+WAIT_COLUMNS = ("backend_type", "state", "wait_event_type", "wait_event")
+PREPARED_WAITS = b"pgdyno_waits"
+
+WaitKey = tuple["str | None", ...]
+
+
+class ServerReader:
+    """The queries of one connection, prepared."""
+
+    def __init__(self, connection: sql.Connection, *, watched_database: str) -> None:
+        self._connection = connection
+        self._database = watched_database
+        self.state: dict[str, Any] = connection.execute(sql.SERVER_STATE).fetchall()[0]
+        facts = server_counters(self.state["version_num"] // 10_000)
+        self.counter_names = tuple(counter.name for counter in facts.direct)
+        self.io_names = tuple(column.name for column in facts.io)
+        self._counters = sql.counters_query(facts)
+        self._io = sql.io_query(facts)
+        self._last_io: dict[tuple[str, ...], list[Any]] = {}
+        # libpq's own call costs a third less CPU than a cursor, which counts at ten a second.
+        prepared = connection.pgconn.prepare(PREPARED_WAITS, sql.WAITS.encode())
+        if prepared.status != psycopg.pq.ExecStatus.COMMAND_OK:
+            raise psycopg.OperationalError(prepared.get_error_message())
+
+    def counters(self) -> list[Any]:
+        """The direct counters in the order of `counter_names`; empty when the watched database is gone."""
+        rows = self._connection.execute(self._counters, (self._database,), prepare=True).fetchall()
+        return [rows[0][name] for name in self.counter_names] if rows else []
+
+    def changed_io(self) -> list[list[Any]]:
+        """The rows of pg_stat_io that changed since the last call: the dimensions, then `io_names`."""
+        if self._io is None:
+            return []
+        changed = []
+        for row in self._connection.execute(self._io, prepare=True):
+            key = tuple(row[name] for name in IO_DIMENSIONS)
+            values = [row[name] for name in self.io_names]
+            if self._last_io.get(key) != values:
+                self._last_io[key] = values
+                changed.append([*key, *values])
+        return changed
+
+    def observe_waits(self, counts: Counter[WaitKey]) -> None:
+        """Add the backends as they are now to `counts`, this sampler's own left out."""
+        result = self._connection.pgconn.exec_prepared(PREPARED_WAITS, None)
+        if result.status != psycopg.pq.ExecStatus.TUPLES_OK:
+            raise psycopg.OperationalError(result.get_error_message())
+        place = {result.fname(i): i for i in range(result.nfields)}
+        columns = [place[name.encode()] for name in WAIT_COLUMNS]
+        count = place[b"observed_count"]
+        for row in range(result.ntuples):
+            counts[tuple(map(_text, (result.get_value(row, c) for c in columns)))] += int(
+                result.get_value(row, count) or 0
+            )
+        result.clear()
+
+
+def watch(reader: ServerReader, *, interval_s: float, looks: int) -> str:
+    """Print a line each interval, with `looks` observations of waits in each; returns the reason for ending."""
+    parent = os.getppid()
+    tick_s = interval_s / looks
+    waits: Counter[WaitKey] = Counter()
+    observed = 0
+    next_line_s = due_s = time.monotonic()
+    while os.getppid() == parent:
+        stop = signal.sigtimedwait(STOP_SIGNALS, max(0.0, due_s - time.monotonic()))
+        if stop is not None:
+            # A last sample, unless the interval it closes would be too short to give rates.
+            if next_line_s - time.monotonic() < interval_s / 2:
+                _write(_sample(reader, waits, observed))
+            return f"signal {stop.si_signo}"
+        reader.observe_waits(waits)
+        observed += 1
+        if due_s >= next_line_s - tick_s / 2:
+            _write(_sample(reader, waits, observed))
+            waits.clear()
+            observed = 0
+            next_line_s = _next(next_line_s, interval_s)
+        due_s = _next(due_s, tick_s)
+    return "parent gone"
+
+
+def main() -> int:
+    """Read the arguments, sample to the end, say why it ended."""
+    parser = argparse.ArgumentParser(description="Print a PostgreSQL server's counters and waits as JSON lines.")
+    parser.add_argument("--socket-dir", required=True)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--user", required=True)
+    parser.add_argument("--watched-database", required=True, help="whose counters are read")
+    # The sampler's own transactions and page reads count for the database it is connected to.
+    parser.add_argument("--dbname", default="postgres", help="to connect to; another one than the watched")
+    parser.add_argument("--interval", type=float, default=1.0, metavar="S")
+    parser.add_argument("--looks", type=int, default=10, help="observations of wait events in an interval")
+    arguments = parser.parse_args()
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    address = sql.Address(
+        socket_dir=arguments.socket_dir, port=arguments.port, user=arguments.user, dbname=arguments.dbname
+    )
+    try:
+        connection = sql.connect(address, application_name=APPLICATION_NAME, options=SESSION_OPTIONS)
+        reader = ServerReader(connection, watched_database=arguments.watched_database)
+        _write(_header(reader, arguments))
+        reason = watch(reader, interval_s=arguments.interval, looks=arguments.looks)
+    except PgdynoError as exc:
+        reason = f"failed: {exc.reason}"
+    except psycopg.Error as exc:
+        reason = f"failed: {str(exc).strip()}"
+    try:
+        _write({"t": time.monotonic(), "cost_s": time.process_time(), "end": reason})
+    except OSError:
+        return 1
+    return 1 if reason.startswith("failed") else 0
+
+
+def _sample(reader: ServerReader, waits: Counter[WaitKey], observed: int) -> dict[str, Any]:
+    before_s = time.monotonic()
+    counters = reader.counters()
+    after_s = time.monotonic()
+    return {
+        "t": before_s,
+        "until": after_s,
+        "cost_s": time.process_time(),
+        "c": counters,
+        "io": reader.changed_io(),
+        "n": observed,
+        "waits": [[*key, count] for key, count in waits.items()],
+    }
+
+
+def _header(reader: ServerReader, arguments: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "format": FORMAT_VERSION,
+        "kind": "server",
+        "wall_s": time.time(),
+        "monotonic_s": time.monotonic(),
+        "interval_s": arguments.interval,
+        "looks": arguments.looks,
+        "version_num": reader.state["version_num"],
+        "block_bytes": reader.state["block_bytes"],
+        "backend_pid": reader.state["backend_pid"],
+        "settings": {name: reader.state[name] for name in TIMING_SETTINGS},
+        "watched_database": arguments.watched_database,
+        "counters": reader.counter_names,
+        "io": (*IO_DIMENSIONS, *reader.io_names),
+        "waits": (*WAIT_COLUMNS, "observed_count"),
+    }
+
+
+def _next(due_s: float, step_s: float) -> float:
+    """The first multiple of the step after now; what was missed is skipped, not caught up with."""
+    late_s = max(0.0, time.monotonic() - due_s)
+    return due_s + step_s * (1 + late_s // step_s)
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode()
+
+
+def _write(line: dict[str, Any]) -> None:
+    data = msgspec.json.encode(line) + b"\n"
+    while data:
+        data = data[os.write(1, data) :]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

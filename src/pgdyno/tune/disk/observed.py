@@ -1,0 +1,110 @@
+"""A disk that was seen, as settings are derived from it: of what kind it is, and what one of its kind is taken to do.
+
+Nothing is measured here: figures are those of the class, times the disks of an array, or the control group's limits where
+those are tighter, and all of them say so.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from pgdyno.analyse.disk.ceiling import TRANSFERS
+from pgdyno.analyse.disk.raid import ArrayTimes, array_times
+from pgdyno.analyse.disk.throttle import find_throttle
+from pgdyno.facts.volumes import VIRTUAL_DISK_NAMES
+from pgdyno.record.machine.preflight import CgroupLimit
+from pgdyno.record.machine.tunables import DiskLook, Stripe
+from pgdyno.tune.disk.classes import ASSUMED, TITLES
+from pgdyno.tune.types import Device, Disk, DiskKind, Known, Origin
+from pgdyno.units import format_bytes
+
+# What volumes of clouds call themselves; the local ones are called otherwise.
+_NETWORK_MODELS = re.compile(
+    r"elastic block|persistentdisk|nvme_card-pd|msft|virtual disk|accelerator|qemu", re.IGNORECASE
+)
+
+
+def make_disk(look: DiskLook, limits: Sequence[CgroupLimit], *, wal_bytes: int = 0) -> Disk:
+    """What settings are derived from.
+
+    Args:
+        look: As it was seen.
+        limits: Of the control groups, on any device.
+        wal_bytes: Of WAL that lies there now: as free for WAL as what is.
+    """
+    kind = _find_kind(look)
+    arrays = _find_arrays(look)
+    array = "".join(f" in {stripe.level} of {stripe.disk_count}" for stripe in reversed(arrays))
+    figures = {}
+    for name, (title, unit) in TITLES.items():
+        value, source = ASSUMED[kind][name]
+        # A flush waits for all disks that it reaches.
+        times = 1.0 if name == "flush_s" else math.prod(_times_of(one).of(TRANSFERS[name]) for one in arrays)
+        how = f"{kind.value}{array}, not measured: {source}"
+        figure = Known.assumed(title, value * times, unit, how)
+        figures[name] = _hold_against_limits(name, figure, look, limits)
+    facts = look.facts
+    held = f", or WAL already ({format_bytes(wal_bytes)})" if wal_bytes else ""
+    return Disk(
+        path=facts.path,
+        kind=kind,
+        free_bytes=Known.measured("free space", facts.free_bytes + wal_bytes, "bytes", f"free at {facts.path}{held}"),
+        filesystem=facts.filesystem,
+        card="",
+        devices=tuple(_make_device(look, position) for position in range(len(look.devices))),
+        **figures,
+    )
+
+
+def _find_kind(look: DiskLook) -> DiskKind:
+    """The slowest of the disks that a file system lies on; what cannot be seen is somewhere in a network."""
+    leaves = [device for device in look.devices if device.kind == "disk"]
+    if not leaves:
+        return DiskKind.NETWORK_SSD
+    kinds = set()
+    for device in leaves:
+        # Hypervisors call most of their disks rotating: it says nothing of theirs.
+        is_remote = VIRTUAL_DISK_NAMES.match(device.name) or _NETWORK_MODELS.search(look.models.get(device.name, ""))
+        kinds.add(DiskKind.NETWORK_SSD if is_remote else DiskKind.HDD if device.is_rotational else DiskKind.LOCAL_SSD)
+    return next(kind for kind in (DiskKind.HDD, DiskKind.NETWORK_SSD, DiskKind.LOCAL_SSD) if kind in kinds)
+
+
+def _make_device(look: DiskLook, position: int) -> Device:
+    seen = look.devices[position]
+    stripe = look.stripes.get(seen.name)
+    chunk_bytes = None if stripe is None else stripe.chunk_bytes
+    return Device(
+        name=seen.name,
+        kind=seen.kind,
+        scheduler=seen.scheduler,
+        schedulers=seen.schedulers,
+        read_ahead_kb=seen.read_ahead_kb,
+        chunk_kb=None if chunk_bytes is None else chunk_bytes // 1024,
+        data_disks=1 if stripe is None else int(_times_of(stripe).data),
+    )
+
+
+def _hold_against_limits(name: str, figure: Known, look: DiskLook, limits: Sequence[CgroupLimit]) -> Known:
+    """A figure, or a control group's limit where that is tighter."""
+    tightest = find_throttle(name, look, limits) if name in TRANSFERS else None
+    if tightest is None or tightest.value >= figure.value:
+        return figure
+    return msgspec.structs.replace(figure, value=tightest.value, origin=Origin.MEASURED, how=tightest.how)
+
+
+def _find_arrays(look: DiskLook) -> list[Stripe]:
+    """From the device that is mounted down; of arrays beside each other, below another, the first stands for all."""
+    devices = {device.name: device for device in look.devices}
+    found, device = [], next(iter(look.devices), None)
+    while device is not None:
+        found += [look.stripes[device.name]] if device.name in look.stripes else []
+        device = next((devices[name] for name in device.below if name in devices), None)
+    return found
+
+
+def _times_of(stripe: Stripe) -> ArrayTimes:
+    return array_times(stripe.level, stripe.disk_count)

@@ -1,0 +1,1 @@
+"""The rules that derive each setting, by layer."""

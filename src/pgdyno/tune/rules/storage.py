@@ -1,0 +1,191 @@
+"""Block devices, and advice to who makes the volumes: stripes, file systems, and a volume for the WAL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pgdyno.tune.checkpoints import wal_rate
+from pgdyno.tune.disk.classes import find_read_latency
+from pgdyno.tune.draft import KB, Draft, round_down
+from pgdyno.tune.types import Device, Disk, DiskKind, Layer, Target, WorkloadClass
+
+_BLOCK = "Linux, Documentation/block"
+# A page, a run of them that a scan asks for at once, and alignment. Source: PostgreSQL's io_combine_limit.
+_LEAST_CHUNK_KB = 128
+# Source: Linux, include/linux/pagemap.h, VM_READAHEAD_PAGES.
+_READ_AHEAD_STOCK_KB, _READ_AHEAD_MOST_KB = 128, 4096
+# A network disk does a few thousand requests a second: a queue that lets reads go first costs nothing there.
+_SCHEDULERS = {DiskKind.HDD: "mq-deadline", DiskKind.LOCAL_SSD: "none"}
+# Share of the disk's write bandwidth that the WAL may take before data and WAL hold each other up.
+_WAL_SHARE = 0.15
+
+
+def derive_storage(draft: Draft) -> None:
+    """Decide what is known of the devices, and advise on the rest."""
+    if not draft.subject.kernel.is_given:
+        _put_schedulers(draft)
+        _put_read_ahead(draft)
+    for role, disk in _roles(draft):
+        _advise_filesystem(draft, role, disk)
+    _advise_wal_volume(draft)
+
+
+def _roles(draft: Draft) -> Iterator[tuple[str, Disk]]:
+    yield "data", draft.subject.disk
+    if draft.subject.wal_disk is not None:
+        yield "pg_wal", draft.subject.wal_disk
+
+
+def _devices(draft: Draft) -> Iterator[tuple[Disk, Device]]:
+    seen = set()
+    for _, disk in _roles(draft):
+        for device in disk.devices:
+            if device.name not in seen:
+                seen.add(device.name)
+                yield disk, device
+
+
+def _put_schedulers(draft: Draft) -> None:
+    for disk, device in _devices(draft):
+        wanted = _SCHEDULERS.get(disk.kind)
+        if (
+            wanted is None
+            or device.kind != "disk"
+            or device.scheduler in {None, wanted}
+            or wanted not in device.schedulers
+        ):
+            continue
+        seeks = disk.kind is DiskKind.HDD
+        draft.put_outside(
+            f"block/{device.name}/queue/scheduler",
+            wanted,
+            target=Target.SYSFS,
+            layer=Layer.STORAGE,
+            reason="a disk that seeks is faster when its requests are sorted."
+            if seeks
+            else "an SSD needs no sorted requests; a scheduler only takes CPU time and a lock.",
+            formula="mq-deadline for disks that seek, none for local SSDs; network disks keep theirs",
+            inputs=(disk.random_read_iops,),
+            source=f"{_BLOCK}/switching-sched.rst",
+            trades="CPU time for each request" if seeks else "no process's requests go before another's",
+        )
+
+
+def _put_read_ahead(draft: Draft) -> None:
+    if draft.subject.workload not in {WorkloadClass.ANALYTIC, WorkloadClass.MIXED}:
+        return
+    for role, disk in _roles(draft):
+        top, latency = next(iter(disk.devices), None), find_read_latency(disk)
+        stripe_kb = max((_chunk_kb(one) * one.data_disks for one in disk.devices if one.data_disks > 1), default=0)
+        # Source: bandwidth × delay: what must be under way for a sequential read never to wait.
+        flight_kb = disk.read_bytes_per_s.value * latency.value / KB
+        wanted = int(min(_READ_AHEAD_MOST_KB, max(_READ_AHEAD_STOCK_KB, 2 * stripe_kb, round_down(2 * flight_kb))))
+        if not disk.path:
+            now, name, value, target = _READ_AHEAD_STOCK_KB, f"read-ahead of {role}", f"{wanted} kB", Target.STORAGE
+        elif top is not None and top.read_ahead_kb is not None:
+            now, name, value, target = (
+                top.read_ahead_kb,
+                f"block/{top.name}/queue/read_ahead_kb",
+                str(wanted),
+                Target.SYSFS,
+            )
+        else:
+            continue
+        if wanted > now:
+            draft.put_outside(
+                name,
+                value,
+                target=target,
+                layer=Layer.STORAGE,
+                reason="with more read-ahead a table scan keeps all disks of the device busy.",
+                formula="2 × read bandwidth × random read latency, at least two stripes and 128 kB, at most 4 MB; never less than it is",
+                inputs=(disk.read_bytes_per_s, latency),
+                source=f"{_BLOCK}/queue-sysfs.rst, read_ahead_kb",
+                trades="pages that nobody asks for, where files are read in pieces",
+            )
+
+
+def _chunk_kb(array: Device) -> int:
+    """What the set makes of it: of a smaller one, and of one that is still to be chosen, the least that is advised."""
+    return max(array.chunk_kb or 0, _LEAST_CHUNK_KB)
+
+
+def _advise(
+    draft: Draft, disk: Disk, name: str, value: str, *, reason: str, formula: str, source: str, trades: str = ""
+) -> None:
+    draft.put_outside(
+        name,
+        value,
+        target=Target.STORAGE,
+        layer=Layer.STORAGE,
+        reason=reason,
+        formula=formula,
+        inputs=(disk.write_bytes_per_s, disk.random_write_iops),
+        source=source,
+        trades=trades,
+    )
+
+
+def _advise_filesystem(draft: Draft, role: str, disk: Disk) -> None:
+    filesystem = disk.filesystem if disk.filesystem in {"xfs", "ext4"} else "xfs" if disk.filesystem is None else None
+    if filesystem is None:
+        return
+    _advise(
+        draft,
+        disk,
+        f"mount options of {role}",
+        "noatime",
+        reason="reading a file should not cause a write.",
+        formula="noatime on every file system",
+        source="Linux, mount(8), noatime",
+        trades="nobody can ask when a file was last read",
+    )
+    array = next((one for one in disk.devices if one.data_disks > 1), None)
+    if array is None or (disk.path and array.chunk_kb is None):
+        return
+    chunk, disks = _chunk_kb(array), array.data_disks
+    if chunk != array.chunk_kb:
+        _advise(
+            draft,
+            disk,
+            f"chunk of {role}",
+            f"{chunk}K",
+            reason="a read of a few pages in a row then needs one disk, not two.",
+            formula="at least 128 kB, the built-in io_combine_limit",
+            source="Linux, md(4); PostgreSQL 18 manual, section 19.4.5, io_combine_limit",
+            trades=f"{array.name} must be made anew" if array.chunk_kb else "",
+        )
+    options = {
+        "xfs": f"-d su={chunk}k,sw={disks}",
+        "ext4": f"-E stride={chunk // 4},stripe_width={chunk // 4 * disks}",
+    }
+    _advise(
+        draft,
+        disk,
+        f"mkfs.{filesystem} options of {role}",
+        options[filesystem],
+        reason="it aligns the file system with the stripes of the array.",
+        formula=f"chunk of {chunk} kB × {disks} data disks",
+        source=f"mkfs.{filesystem}(8)",
+        trades="only when the file system is made",
+    )
+
+
+def _advise_wal_volume(draft: Draft) -> None:
+    subject = draft.subject
+    rate, bandwidth = wal_rate(subject), subject.disk.write_bytes_per_s
+    if subject.wal_disk is not None or subject.workload is WorkloadClass.OLTP_READ:
+        return
+    if rate.value < _WAL_SHARE * bandwidth.value:
+        return
+    draft.put_outside(
+        "pg_wal",
+        "a volume of its own",
+        target=Target.STORAGE,
+        layer=Layer.STORAGE,
+        reason=f"the WAL takes {rate.value / bandwidth.value:.0%} of the write bandwidth, and each commit waits behind writes of data.",
+        formula="WAL rate / write bandwidth, from 15 %",
+        inputs=(rate, bandwidth),
+        source="PostgreSQL 18 manual, section 28.6 “WAL Internals”",
+        trades="one more volume to pay and to watch",
+    )
