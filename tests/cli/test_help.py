@@ -36,13 +36,13 @@ COMMANDS = [
 GOLDEN = Path(__file__).parent / "golden"
 
 
-def say(*arguments: str) -> str:
+def say(*arguments: str, columns: int = 100) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "pgdyno", *arguments],
         capture_output=True,
         text=True,
         check=True,
-        env={**os.environ, "COLUMNS": "100", "TERMINAL_WIDTH": "100", "NO_COLOR": "1", "TERM": "dumb"},
+        env={**os.environ, "COLUMNS": str(columns), "NO_COLOR": "1", "TERM": "dumb"},
     )
     return "\n".join(line.rstrip() for line in done.stdout.splitlines()) + "\n"
 
@@ -59,6 +59,33 @@ def test_help(golden: Callable[[Path, str], None]) -> None:
     golden(GOLDEN / "pgdyno.txt", text)
     assert all(command in text for command in COMMANDS)
     assert say("-h") == text
+
+
+@pytest.mark.parametrize("columns", [48, 80, 300])
+def test_help_fits_the_terminal(columns: int) -> None:
+    for command in COMMANDS:
+        lines = say(command, "--help", columns=columns).splitlines()
+        # A command that is to be copied stays on its line, however long.
+        assert max(len(line) for line in lines if not line.startswith(("  pgdyno ", "  sudo "))) <= min(columns, 100)
+
+
+def test_an_example_can_be_copied_as_it_stands() -> None:
+    asked = "pgdyno tune --server 15 --workload oltp-write --dataset 20GB --connections 200 --form conf > pgdyno.conf"
+    assert f"  {asked}\n" in say("tune", "--help", columns=60)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["bench", "--help"], ["--version"]])
+def test_who_asks_for_help_waits_for_nothing_else(arguments: list[str]) -> None:
+    code = f"""if True:
+        import runpy, sys
+        sys.argv = ["pgdyno", *{arguments!r}]
+        try:
+            runpy.run_module("pgdyno", run_name="__main__")
+        finally:
+            print(*sorted({{"rich", "pydantic", "numpy", "polars", "msgspec"}} & set(sys.modules)), file=sys.stderr)"""
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout
+    assert done.stderr == "\n"
 
 
 def test_what_to_type_is_said_as_the_program_was_called() -> None:
@@ -95,6 +122,16 @@ def test_completion(shell: str) -> None:
         env={**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"},
     )
     assert "pgdyno" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"), [("pgdyno ", {"bench", "show"}), ("pgdyno bench --qui", {"--quick", "--quiet"})]
+)
+def test_what_completion_offers(typed: str, offered: set[str]) -> None:
+    words = {"COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" ")), "_PGDYNO_COMPLETE": "complete_bash"}
+    command = [sys.executable, "-m", "pgdyno"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **words})
+    assert offered <= set(done.stdout.split())
 
 
 def test_ctrl_c_before_there_is_anything_to_end() -> None:
