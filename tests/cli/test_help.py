@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -10,8 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import typer
+from typer.core import TyperCommand
 
 from pgdyno import __version__
+from pgdyno.cli.commands import PlainCommand
+from pgdyno.cli.main import app
 
 COMMANDS = [
     "check",
@@ -86,6 +91,35 @@ def test_who_asks_for_help_waits_for_nothing_else(arguments: list[str]) -> None:
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout
     assert done.stderr == "\n"
+
+
+def test_a_command_without_arguments_does_not_wait_for_them_to_be_converted(tmp_path: Path) -> None:
+    code = """if True:
+        import runpy, sys
+        sys.argv = ["pgdyno", "list", "--json"]
+        try:
+            runpy.run_module("pgdyno", run_name="__main__")
+        finally:
+            print(*sorted({"pydantic", "polars", "scipy"} & set(sys.modules)), file=sys.stderr)"""
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=tmp_path)
+    assert json.loads(done.stdout)["records"] == []
+    assert done.stderr == "\n"
+
+
+def test_options_that_were_not_given_are_what_typer_makes_of_them() -> None:
+    def read(kind: type[TyperCommand]) -> dict[str, dict[str, object]]:
+        for command in app.registered_commands:
+            command.cls = kind
+        group = typer.main.get_command(app)
+        read = {}
+        for name, command in group.commands.items():
+            needed = ["x" for parameter in command.params if parameter.required]
+            read[name] = command.make_context(name, needed).params
+        return read
+
+    ours, theirs = read(PlainCommand), read(TyperCommand)
+    assert set(ours) == set(COMMANDS)
+    assert repr(ours) == repr(theirs)
 
 
 def test_what_to_type_is_said_as_the_program_was_called() -> None:

@@ -13,10 +13,10 @@ from typing import Annotated
 import typer
 
 from pgdyno import __version__
+from pgdyno.cli.commands import PlainCommand, PlainGroup
 from pgdyno.cli.disk import DISK_EXAMPLES, disk
 from pgdyno.cli.experiments import COMPARE_EXAMPLES, SWEEP_EXAMPLES, compare, sweep
 from pgdyno.cli.explain import EXPLAIN_EXAMPLES, explain
-from pgdyno.cli.help import PlainCommand, PlainGroup
 from pgdyno.cli.options import (
     DEFAULT_RECORDS,
     BindirOption,

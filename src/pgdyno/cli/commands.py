@@ -1,7 +1,7 @@
-"""Writes `--help` as plain text.
+"""Typer's commands, without what takes it long to load.
 
-Typer's own page needs rich and its reader of Markdown, which take longer to load than all that a command loads before it
-begins its work.
+Its own `--help` needs rich and its reader of Markdown, which take longer than all that a command loads before it begins
+its work: here the page is plain text. And it loads pydantic to convert what was typed, also where nothing was.
 """
 
 from __future__ import annotations
@@ -24,6 +24,15 @@ Row = tuple[str, str]
 class PlainCommand(TyperCommand):
     """Shows the page of a command."""
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        for parameter in self.params:
+            _keep_default(parameter)
+
+    def get_params(self, ctx: Any) -> Any:
+        """Return the options of the command."""
+        return _lower_flags(super().get_params(ctx))
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the page into typer's formatter."""
         formatter.write("\n".join(_write_page(self, ctx, commands=())))
@@ -33,20 +42,34 @@ class PlainGroup(TyperGroup):
     """Shows the page of the program, with its commands."""
 
     def get_params(self, ctx: Any) -> Any:
-        """Return the options of the program, with a default for each flag.
-
-        Typer gives its own flags none, and loads pydantic, which takes 0.1 s, to learn that an absent flag is absent.
-        """
-        parameters = super().get_params(ctx)
-        for parameter in parameters:
-            if getattr(parameter, "is_flag", False):
-                parameter.default = parameter.default or False
-        return parameters
+        """Return the options of the program."""
+        return _lower_flags(super().get_params(ctx))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the page into typer's formatter."""
         commands = [(name, _split_paragraphs(self.commands[name])[0]) for name in self.list_commands(ctx)]
         formatter.write("\n".join(_write_page(self, ctx, commands=commands)))
+
+
+def _keep_default(parameter: Any) -> None:
+    """Leave the default of an option that was not given as it is declared, instead of converting it."""
+    convert = parameter.process_value
+
+    def process_value(ctx: Any, value: Any) -> Any:
+        if value is not parameter.default or parameter.required:
+            return convert(ctx, value)
+        is_list = parameter.nargs != 1 or getattr(parameter, "multiple", False)
+        return () if value is None and is_list else value
+
+    parameter.process_value = process_value
+
+
+def _lower_flags(parameters: list[Any]) -> list[Any]:
+    """Give each flag a default: typer's own have none, which it would convert to learn that they are not given."""
+    for parameter in parameters:
+        if getattr(parameter, "is_flag", False):
+            parameter.default = parameter.default or False
+    return parameters
 
 
 def _write_page(command: TyperCommand | TyperGroup, ctx: Any, *, commands: Sequence[Row]) -> Iterator[str]:
