@@ -23,6 +23,8 @@ CODE = sorted(
 FOLDERS = ("benchmarks", "changelog.d", "docs", "src", "studies", "tests", "tools", ".ci")
 PACKAGE = TREE / "src" / "pgdyno"
 ROOMS = sorted(path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name.isalpha())
+HELP = TREE / "tests" / "cli" / "golden"
+COMMAND = re.compile(r"(?:`|\./|sudo )pgdyno ([a-z][a-z-]*)([^`|\n]*)")
 WORD = re.compile(r"[\w./*<>{}$…:+-]+")
 
 
@@ -98,6 +100,33 @@ def test_a_broken_link_is_found(tmp_path: Path, wrong: str) -> None:
 def test_a_wrong_path_is_found() -> None:
     text = "`tests/gone.py`, run/host/gone.py. `README.md` (docs/adr/) tests/NAME.py and/or run/host/process.py"
     assert [path for path in find_paths(text) if is_gone(path)] == ["tests/gone.py", "run/host/gone.py"]
+
+
+def find_unknown(command: str, words: str) -> list[str]:
+    """What the help of a command does not know, of words that follow it; the command itself if there is none of that name."""
+    file = HELP / f"{command}.txt"
+    if not file.exists():
+        return [command]
+    known = set(re.findall(r"--[a-z-]+", file.read_text(encoding="utf-8")))
+    return [option for option in re.findall(r"(?<!\S)--[a-z-]+", words) if option not in known]
+
+
+def test_shown_commands_exist() -> None:
+    """Commands to type, and the options in the tables of a command's page."""
+    texts = {page: page.read_text(encoding="utf-8") for page in PAGES}
+    typed = [(page, match[1], match[2]) for page, text in texts.items() for match in COMMAND.finditer(text)]
+    typed += [
+        (page, page.stem, match[1])
+        for page, text in texts.items()
+        if (HELP / f"{page.stem}.txt").exists()
+        for match in re.finditer(r"^\| `(--[^`]*)`", text, re.MULTILINE)
+    ]
+    unknown = [
+        f"{page.relative_to(TREE)}: {command} {words}" for page, command, words in typed if find_unknown(command, words)
+    ]
+    assert len(typed) > 60
+    assert not unknown, "commands that are not there:\n" + "\n".join(unknown)
+    assert (find_unknown("bench", " --quick --gone"), find_unknown("gone", "")) == (["--gone"], ["gone"])
 
 
 def test_readme_is_short() -> None:
