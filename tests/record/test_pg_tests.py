@@ -82,3 +82,12 @@ def test_pg_test_timing(version: str) -> None:
 def test_a_clock_test_that_failed_is_refused() -> None:
     with pytest.raises(ValueError, match="did not come to its end"):
         parse_clock_test("pg_test_timing: error: out of range")
+
+
+def test_pg_test_timing_as_the_manual_of_19_shows_it() -> None:
+    # Of the system's clock only, and no row of the exact durations or of the CPU's counter among them.
+    test = parse_clock_test(read("pg_test_timing", "19-manual"))
+    assert test.read_ns == 44.67
+    assert test.unit == "ns"
+    assert list(test.counts) == [str(2**power - 1) for power in range(17)]
+    assert test.counts["63"] == 16974658

@@ -1,4 +1,4 @@
-"""Reads what PostgreSQL's own pg_test_fsync and pg_test_timing print, of versions 15 to 18.
+"""Reads what PostgreSQL's own pg_test_fsync and pg_test_timing print, of versions 15 to 19.
 
 Figures are the programs' own. A method that a platform or a file system does not have is kept as a line without figures;
 output that is cut off is refused.
@@ -6,6 +6,7 @@ output that is cut off is refused.
 
 from __future__ import annotations
 
+import itertools
 import re
 
 from pgdyno.record.device.disk_card import ClockTest, FlushTest
@@ -18,9 +19,11 @@ _DEFAULT = re.compile(r"preference order, except (?P<name>\w+) is Linux's defaul
 _LAST_GROUP = "Non-sync'ed 8kB writes"
 _NO_DIRECT = "the file system refuses direct I/O"
 # Source: PostgreSQL 15 to 18 src/bin/pg_test_timing/pg_test_timing.c, test_timing() and output().
-_READ = re.compile(r"Per loop time including overhead:\s+([0-9.]+) ns")
-_COLUMNS = re.compile(r" +< (?P<unit>\w+) +% of total +count")
-_COUNT = re.compile(r" +(?P<below>\d+) +[0-9.]+ +(?P<count>\d+)")
+# 19 counts in nanoseconds up to a bound (before: microseconds below one), adds a column of running percentages, and tests
+# the system's clock first and then the CPU's counter; its output is of its manual's "pg_test_timing", not of a real 19.
+_READ = re.compile(r"(?:Per|Average) loop time including overhead:\s+([0-9.]+) ns")
+_COLUMNS = re.compile(r" +<=? (?P<unit>\w+) +% of total +(?:running % +)?count")
+_COUNT = re.compile(r" +(?P<below>\d+) +[0-9.]+ +(?:[0-9.]+ +)?(?P<count>\d+)")
 
 
 def parse_flush_tests(text: str) -> tuple[FlushTest, ...]:
@@ -44,7 +47,7 @@ def parse_flush_tests(text: str) -> tuple[FlushTest, ...]:
 
 
 def parse_clock_test(text: str) -> ClockTest:
-    """What pg_test_timing printed.
+    """What pg_test_timing printed of the system's clock: its first table.
 
     Raises:
         ValueError: It is something else.
@@ -52,10 +55,10 @@ def parse_clock_test(text: str) -> ClockTest:
     read, columns = _READ.search(text), _COLUMNS.search(text)
     if read is None or columns is None:
         raise ValueError("pg_test_timing did not come to its end")
-    rows = [row for line in text[columns.end() :].splitlines() if (row := _COUNT.fullmatch(line))]
-    return ClockTest(
-        read_ns=float(read[1]), counts={row["below"]: int(row["count"]) for row in rows}, unit=columns["unit"]
-    )
+    lines = text[columns.end() :].splitlines()[1:]
+    rows = list(itertools.takewhile(lambda row: row is not None, map(_COUNT.fullmatch, lines)))
+    counts = {row["below"]: int(row["count"]) for row in rows if row is not None}
+    return ClockTest(read_ns=float(read[1]), counts=counts, unit=columns["unit"])
 
 
 def _parse_flush_test(line: str, group: str, default: str | None) -> FlushTest | None:
