@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from pgdyno.facts.views import SUPPORTED_MAJORS
+from pgdyno.facts.versions import TRIED_MAJORS
 from pgdyno.run.cluster import sql
 from pgdyno.run.host import process
 from tests.facts.clusters import Cluster, made_cluster
@@ -38,7 +38,7 @@ def main(further: list[str]) -> None:
     """Ask every server, and write the file."""
     rows: dict[int, dict[str, Row]] = {}
     versions: dict[str, str] = {}
-    for major in SUPPORTED_MAJORS:
+    for major in TRIED_MAJORS:
         with made_cluster(major) as cluster:
             versions[str(major)], rows[major] = ask(cluster)
     for text in further:
@@ -126,7 +126,7 @@ def merge(by_major: dict[int, Row]) -> Row:
     """One row for all versions: a plain value where all agree, else one for each range of versions."""
     newest = by_major[max(by_major)]
     merged: Row = {"name": newest["name"]}
-    if tuple(by_major) != SUPPORTED_MAJORS:
+    if tuple(by_major) != TRIED_MAJORS:
         merged["versions"] = format_ranges(tuple(by_major))
     for key in ("context", "vartype", "unit", "min", "max", "values", "boot"):
         value = merge_values({major: row[key] for major, row in by_major.items()})

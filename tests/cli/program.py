@@ -46,7 +46,11 @@ class Bench:
         options = [*(("--home", str(self.home)) if needs_home else ()), *(("--no-disk",) if may_measure else ())]
         return [sys.executable, "-m", "pgdyno", *arguments, *options]
 
-    def run(self, *arguments: str, timeout_s: float = 280) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *arguments: str, timeout_s: float = 280, python_path: Path | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run the program to its end; where `python_path` is given, the copy of it that lies there."""
+        program = {} if python_path is None else {"PYTHONPATH": str(python_path)}
         return subprocess.run(
             self.argv(*arguments),
             cwd=self.folder,
@@ -55,7 +59,7 @@ class Bench:
             timeout=timeout_s,
             check=False,
             stdin=subprocess.DEVNULL,
-            env={**os.environ, "COLUMNS": "200"},
+            env={**os.environ, "COLUMNS": "200", **program},
         )
 
     def json(self, *arguments: str, timeout_s: float = 280) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import pytest
 from pgdyno.facts.durability import Loss, durability_given_up, explain_alike, find_given_up
 from pgdyno.facts.durability import _rules as rules
 from pgdyno.facts.gucs import VarType, find_guc
-from pgdyno.facts.views import SUPPORTED_MAJORS
+from pgdyno.facts.versions import TRIED_MAJORS
 
 STANDBY = {"synchronous_standby_names": "first 1 (a)"}
 
@@ -35,7 +35,7 @@ STANDBY = {"synchronous_standby_names": "first 1 (a)"}
     ],
 )
 def test_durability_given_up(settings: dict[str, str], expected: list[tuple[str, str, Loss]]) -> None:
-    for major in SUPPORTED_MAJORS:
+    for major in TRIED_MAJORS:
         found = durability_given_up(settings, major)
         assert [(one.setting, one.value, one.kind) for one in found] == expected
         assert all(one.is_durability and "durability" in one.label for one in found)
@@ -77,7 +77,7 @@ def test_levels_of_commit_are_alike_without_a_synchronous_standby() -> None:
 
 def test_every_rule_speaks_of_a_value_that_servers_show() -> None:
     for rule in (*rules().gives_up, *rules().alike):
-        for major in SUPPORTED_MAJORS:
+        for major in TRIED_MAJORS:
             guc = find_guc(rule.setting, major)
             assert guc is not None
             shown = {"on", "off"} if guc.vartype is VarType.BOOL else set(guc.values)

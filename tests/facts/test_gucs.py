@@ -35,7 +35,7 @@ from pgdyno.facts.gucs import (
     read_value,
     same_value,
 )
-from pgdyno.facts.views import SUPPORTED_MAJORS
+from pgdyno.facts.versions import TRIED_MAJORS
 from pgdyno.run.cluster import sql
 from pgdyno.run.host import process
 from tests.facts.clusters import VERSIONS, Cluster
@@ -338,7 +338,7 @@ def test_nobody_who_asks_for_help_waits_for_the_catalogue() -> None:
 
 
 def test_what_we_add_speaks_of_settings_that_exist() -> None:
-    every = {guc.name: guc for major in SUPPORTED_MAJORS for guc in all_gucs(major)}
+    every = {guc.name: guc for major in TRIED_MAJORS for guc in all_gucs(major)}
     known = knowledge()
     rules = [
         rule for rule in known.effect if not rule.categories or not rule.categories[0].startswith(("vm.", "kernel."))
@@ -433,7 +433,7 @@ def test_how_soon_a_change_acts(name: str, effect: Effect) -> None:
 
 
 def test_whole_families_act_alike() -> None:
-    for guc in all_gucs(SUPPORTED_MAJORS[-1]):
+    for guc in all_gucs(TRIED_MAJORS[-1]):
         if guc.name.startswith(("autovacuum", "vacuum_")) and guc.context is not Context.POSTMASTER:
             assert effect_of(guc.name) is Effect.SLOW, guc.name
         if guc.name.startswith(("enable_", "cpu_", "geqo", "parallel_", "jit_above")):

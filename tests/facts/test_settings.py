@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from pgdyno.facts.settings import key_settings
-from pgdyno.facts.views import SUPPORTED_MAJORS
+from pgdyno.facts.versions import TRIED_MAJORS
 from pgdyno.run.cluster import sql
 from tests.facts.clusters import VERSIONS, Cluster
 
@@ -23,5 +23,5 @@ def test_built_in_values_are_the_servers(major: int, cluster_of: Callable[[int],
 
 def test_every_supported_version_is_known_and_no_other() -> None:
     for setting in key_settings():
-        assert all(setting.find_boot_value(major) for major in SUPPORTED_MAJORS)
-        assert setting.find_boot_value(SUPPORTED_MAJORS[0] - 1) is None
+        assert all(setting.find_boot_value(major) for major in TRIED_MAJORS)
+        assert setting.find_boot_value(TRIED_MAJORS[0] - 1) is None

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from pgdyno.analyse.bottleneck.time_share import Resource
-from pgdyno.facts.views import SUPPORTED_MAJORS
+from pgdyno.facts.versions import TRIED_MAJORS
 from pgdyno.facts.wait_events import find_waited, list_waited
 from pgdyno.run.cluster import sql
 from tests.facts.clusters import VERSIONS, Cluster
@@ -13,7 +13,7 @@ from tests.facts.clusters import VERSIONS, Cluster
 _VIEW_SINCE = 17
 
 
-@pytest.mark.parametrize("major", SUPPORTED_MAJORS)
+@pytest.mark.parametrize("major", TRIED_MAJORS)
 def test_each_event_is_for_a_resource_that_analysis_knows(major: int) -> None:
     assert {Resource(resource) for resource in list_waited(major).values()} == {
         Resource.WAL_FLUSH,

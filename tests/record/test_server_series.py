@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -152,3 +153,27 @@ def test_a_sampler_that_never_began_leaves_all_absent_in_its_words(tmp_path: Pat
     assert series.wal_bytes(samples).absent == "failed: cannot connect"
     assert [one.absent for one in series.written_pages(samples)] == ["failed: cannot connect"] * 3
     assert series.wait_classes(samples) == ()
+
+
+def test_what_a_newer_server_does_not_give_is_absent_and_never_0(version: str, samples: ServerSamples) -> None:
+    assert samples.header is not None
+    header = msgspec.structs.replace(
+        samples.header,
+        version_num=990000,
+        counters=tuple(name for name in samples.header.counters if name != "wal_insert_lsn_bytes"),
+        io=tuple(name for name in samples.header.io if name not in {"io_write_bytes", "io_fsync_count"}),
+    )
+    newer = msgspec.structs.replace(samples, header=header)
+    lost = rate_of(newer, "wal_insert_lsn_bytes")
+    assert lost.absent is not None
+    assert "this PostgreSQL has no pg_current_wal_insert_lsn()" in lost.absent
+    assert len(lost.values) == 0
+    lost_of_io = rate_of(newer, "wal_sync_count")
+    assert lost_of_io.absent is not None
+    assert "this PostgreSQL has no pg_stat_io with object = wal" in lost_of_io.absent
+    assert series.room_made(newer).absent
+    *_, others = series.written_pages(newer)
+    assert others.absent
+    kept = rate_of(newer, "xact_commit_count")
+    assert kept.absent is None
+    assert np.array_equal(kept.values, rate_of(samples, "xact_commit_count").values)

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pgdyno.tune
-from pgdyno.errors import SpecError
+from pgdyno.errors import HostError, SpecError
 from pgdyno.facts.durability import find_given_up
 from pgdyno.facts.gucs import ChangeCost, change_cost, find_guc, read_value, same_value
-from pgdyno.tune.derive import derive, with_huge_pages
+from pgdyno.tune.derive import derive, leave_out, with_huge_pages
 from pgdyno.tune.draft import KB
 from pgdyno.tune.memory import sum_memory, total_bytes
 from pgdyno.tune.types import DerivedSettings, Kernel, Origin, Target, TuningSubject, WorkloadClass
@@ -360,3 +360,25 @@ def test_settings_that_are_left_alone_on_purpose(tunings: list[DerivedSettings])
     for tuning in tunings:
         assert not alone & {one.name for one in tuning.settings}
         assert same_value("commit_delay", "0", postgresql(tuning).get("commit_delay", "0"), tuning.subject.major)
+
+
+def test_for_a_version_that_was_not_tried_no_default_is_taken_for_known() -> None:
+    subject = make_subject()
+    known, newer = derive(subject), derive(msgspec.structs.replace(subject, major=99))
+    assert postgresql(known).keys() < postgresql(newer).keys()
+    assert postgresql(newer).items() >= postgresql(known).items()
+    assert newer.notes[0].startswith("PostgreSQL 99 is newer than all that this pgdyno was tried with (15 to 18)")
+    assert not any("newer than all" in note for note in known.notes)
+
+
+def test_what_a_newer_server_lacks_or_refuses_is_left_out_and_told() -> None:
+    subject = msgspec.structs.replace(make_subject(), major=99, lacking=frozenset({"wal_compression", "commit_delay"}))
+    tuning = derive(subject, fixed={"quantum_buffers": "7 cats"})
+    values = postgresql(tuning)
+    assert values["quantum_buffers"] == "7 cats"
+    assert not subject.lacking & values.keys()
+    less = leave_out(tuning, {"work_mem": "it is gone"})
+    assert postgresql(less) == {name: value for name, value in values.items() if name != "work_mem"}
+    assert less.notes[0] == f"work_mem = {values['work_mem']} is left out: this PostgreSQL 99 refuses it (it is gone)."
+    with pytest.raises(HostError, match="this PostgreSQL 99 has no max_wal_size"):
+        derive(msgspec.structs.replace(subject, lacking=frozenset({"max_wal_size"})))

@@ -20,7 +20,7 @@ from pgdyno.errors import with_program
 from pgdyno.explain.finding import Finding
 from pgdyno.plan.plan import Plan, PlannedWorkload, apply_variant
 from pgdyno.report.forms.terminal import HUE_STYLES
-from pgdyno.report.sections.preflight import MEANINGS
+from pgdyno.report.sections.preflight import describe_severity
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.program import program_name
 from pgdyno.spec.variant import DesignKind
@@ -144,7 +144,7 @@ class Display(AbstractContextManager["Display"]):
         """Print a finding as the report will call it, with what it means for the figures."""
         words = with_program(f"{finding.claim} {finding.evidence}. {finding.advice}".strip(), program_name())
         severity = (finding.severity.value, HUE_STYLES.get(finding.severity.value, "bold"))
-        self.console.print(Text.assemble(severity, f" ({MEANINGS[finding.severity]}): {words}"), soft_wrap=True)
+        self.console.print(Text.assemble(severity, f" ({describe_severity(finding)}): {words}"), soft_wrap=True)
 
     def confirm(self, question: str, *, default: bool) -> bool:
         """Ask on a terminal, unless --yes answered already; where nobody can be asked, `default` is the answer."""

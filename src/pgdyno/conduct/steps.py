@@ -16,7 +16,7 @@ from pgdyno.plan.plan import PlannedTrial, Step, StepKind
 from pgdyno.record.durable import writing
 from pgdyno.record.pgbench.output import Progress
 from pgdyno.record.store import RecordStore
-from pgdyno.record.types import StudyRecord
+from pgdyno.record.types import LOST_COUNTERS, StudyRecord
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.cluster.installation import Installation
 from pgdyno.run.cluster.template import prepare_template
@@ -127,7 +127,9 @@ def trial_step(
     )
     store.write_trial(outcome.record)
     for gap in outcome.record.gaps:
-        ui.say(f"trial {trial.number}: {gap.source}: {gap.reason}")
+        # That is so in every trial, and the report says it.
+        if gap.source != LOST_COUNTERS or trial.number == 1:
+            ui.say(f"trial {trial.number}: {gap.source}: {gap.reason}")
     return outcome
 
 

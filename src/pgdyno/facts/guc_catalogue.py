@@ -12,7 +12,7 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
-from pgdyno.facts.views import SUPPORTED_MAJORS
+from pgdyno.facts.versions import NEWEST_TRIED_MAJOR, OLDEST_MAJOR, covers, find_range, stand_ins
 
 _T = TypeVar("_T")
 Varying: TypeAlias = _T | dict[str, _T]
@@ -76,7 +76,7 @@ class _Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     vartype: Varying[VarType]
     category: str
     about: str
-    versions: str = f"{SUPPORTED_MAJORS[0]}-{SUPPORTED_MAJORS[-1]}"
+    versions: str = f"{OLDEST_MAJOR}-{NEWEST_TRIED_MAJOR}"
     unit: str | None = None
     min: Varying[int | float | None] = None
     max: Varying[int | float | None] = None
@@ -127,6 +127,25 @@ class _NotEverywhere(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     source: str
 
 
+class _Later(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a version that was not tried changed of a setting; what is None is as it was."""
+
+    name: str
+    since: int
+    source: str
+    is_gone: bool = False
+    is_boot_of_build: bool = False
+    boot: str | None = None
+    context: Context | None = None
+    vartype: VarType | None = None
+
+
+class _Added(_Row, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A setting that came with a version that was not tried."""
+
+    source: str
+
+
 class Knowledge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`gucs.toml`."""
 
@@ -135,6 +154,8 @@ class Knowledge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     build_values: tuple[_BuildValues, ...]
     not_everywhere: tuple[_NotEverywhere, ...]
     effect: tuple[EffectRule, ...]
+    added: tuple[_Added, ...] = ()
+    later: tuple[_Later, ...] = ()
 
 
 @functools.cache
@@ -152,16 +173,36 @@ def _raw() -> _Raw:
 
 @functools.cache
 def catalogue(major: int) -> dict[str, Guc]:
-    """The settings of that version by their names in lower case; empty for a version that pgdyno does not know."""
+    """The settings of that version by their names in lower case; none of a version older than all that pgdyno knows.
+
+    Of a version that was not tried, those of the newest one before it, with what is known to have changed.
+    """
     known = knowledge()
     not_everywhere = {one.name: one for one in known.not_everywhere}
     build_values = {one.name: one.values for one in known.build_values}
     gucs = {}
-    for row in _raw().settings:
+    for row in (*_raw().settings, *known.added):
         partial = not_everywhere.get(row.name)
-        if _covers(partial.versions if partial else row.versions, major):
+        versions = partial.versions if partial else row.versions
+        if any(covers(versions, one) for one in stand_ins(major)):
             gucs[row.name.lower()] = _guc(row, major, build_values.get(row.name, ()), partial, known)
+    for change in known.later:
+        if change.since <= major:
+            _change(gucs, change)
     return gucs
+
+
+def _change(gucs: dict[str, Guc], change: _Later) -> None:
+    guc = gucs.pop(change.name)
+    if not change.is_gone:
+        vartype = change.vartype or guc.vartype
+        gucs[change.name] = msgspec.structs.replace(
+            guc,
+            boot=None if change.is_boot_of_build else change.boot or guc.boot,
+            context=change.context or guc.context,
+            vartype=vartype,
+            values=() if vartype is VarType.STRING else guc.values,
+        )
 
 
 def _guc(row: _Row, major: int, build_values: tuple[str, ...], partial: _NotEverywhere | None, known: Knowledge) -> Guc:
@@ -192,15 +233,7 @@ def _pick(value: Varying[_T], major: int) -> _T:
     """
     if not isinstance(value, dict):
         return value
-    for versions, one in value.items():
-        if _covers(versions, major):
-            return one
-    raise LookupError(f"{value} has nothing for version {major}")
-
-
-def _covers(versions: str, major: int) -> bool:
-    for one in versions.split(", "):
-        first, _, last = one.partition("-")
-        if int(first) <= major <= int(last or first):
-            return True
-    return False
+    versions = find_range(value, major)
+    if versions is None:
+        raise LookupError(f"{value} has nothing for version {major}")
+    return value[versions]

@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterable
 
 from pgdyno.facts.guc_catalogue import Context, Effect, EffectRule, Guc, VarType, catalogue, knowledge
-from pgdyno.facts.views import SUPPORTED_MAJORS
+from pgdyno.facts.versions import READ_MAJORS, TRIED_MAJORS, is_untried
 from pgdyno.units import parse_in_unit
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "nearest_gucs",
     "read_value",
     "same_value",
+    "unknown_guc",
 ]
 
 # Names that the server still takes for the new ones, where it has those.
@@ -101,8 +102,28 @@ def find_guc(name: str, major: int) -> Guc | None:
     return gucs.get(key) or gucs.get(_OLD_NAMES.get(key, ""))
 
 
+def unknown_guc(name: str, major: int) -> Guc:
+    """Describe a setting of which nothing is known: it takes a restart, and its value stays the text that it is."""
+    return Guc(
+        name=name,
+        major=major,
+        context=Context.POSTMASTER,
+        vartype=VarType.STRING,
+        unit=None,
+        min_value=None,
+        max_value=None,
+        values=(),
+        build_values=(),
+        aliases={},
+        boot=None,
+        category="",
+        about="",
+        not_everywhere="pgdyno does not know it",
+    )
+
+
 def all_gucs(major: int) -> tuple[Guc, ...]:
-    """The settings of that version, by name; none of a version that pgdyno does not know."""
+    """The settings of that version, by name; none of a version older than all that pgdyno knows."""
     return tuple(catalogue(major).values())
 
 
@@ -113,8 +134,11 @@ def nearest_gucs(name: str, major: int) -> tuple[str, ...]:
 
 
 def majors_with(name: str) -> tuple[int, ...]:
-    """The supported major versions that have a setting of that name."""
-    return tuple(major for major in SUPPORTED_MAJORS if find_guc(name, major) is not None)
+    """The tried major versions that have a setting of that name; of one that only newer versions have, the known of these."""
+    tried, read = (
+        tuple(major for major in majors if find_guc(name, major) is not None) for majors in (TRIED_MAJORS, READ_MAJORS)
+    )
+    return tried or read
 
 
 def is_custom_name(name: str) -> bool:
@@ -126,14 +150,15 @@ def change_cost(name: str, major: int) -> ChangeCost:
     """What a change takes.
 
     A custom name (`a.b`) costs a restart: only its extension knows its context, and after a restart it is in force
-    whatever that is. Where the extension is loaded, ask its server and use `cost_of_context`.
+    whatever that is. Where the extension is loaded, ask its server and use `cost_of_context`. So does a name that pgdyno
+    does not know in a version that it was not tried with.
 
     Raises:
         LookupError: That version has no such setting.
     """
     guc = find_guc(name, major)
     if guc is None:
-        if is_custom_name(name):
+        if is_custom_name(name) or is_untried(major):
             return ChangeCost.RESTART
         raise LookupError(f"PostgreSQL {major} has no setting {name}")
     if guc.name in knowledge().initdb:
@@ -165,7 +190,7 @@ def explain_effect(name: str) -> EffectRule:
     The versions differ only in what the context decides, and `change_cost` tells that; here the newest counts. What
     pgdyno does not know is slow, which no comparison takes amiss.
     """
-    guc = next((one for major in reversed(SUPPORTED_MAJORS) if (one := find_guc(name, major))), None)
+    guc = next((one for major in reversed((*TRIED_MAJORS, *READ_MAJORS)) if (one := find_guc(name, major))), None)
     if guc and guc.context in {Context.POSTMASTER, Context.INTERNAL}:
         return _NOT_WHILE_RUNNING
     if guc and guc.context in {Context.BACKEND, Context.SUPERUSER_BACKEND}:
@@ -184,7 +209,8 @@ def explain_effect(name: str) -> EffectRule:
 def read_value(guc: Guc, text: str) -> bool | float | str:
     """The value that a server of that version makes of `text`: a bool, a number in `guc.unit`, an enum's value, or the text.
 
-    What a server's own checks may do after that (wal_buffers is at least 4 pages) is not done here.
+    What a server's own checks may do after that (wal_buffers is at least 4 pages) is not done here. A version that was not
+    tried may take more numbers and more words than is known: those are left to the server.
 
     Raises:
         ValueError: The server would refuse it; the message says what it takes.
@@ -196,7 +222,9 @@ def read_value(guc: Guc, text: str) -> bool | float | str:
     if guc.vartype is VarType.ENUM:
         return _read_enum(guc, text)
     number = parse_in_unit(text, guc.unit, is_integer=guc.vartype is VarType.INTEGER)
-    if guc.min_value is not None and guc.max_value is not None and not guc.min_value <= number <= guc.max_value:
+    if guc.min_value is None or guc.max_value is None or is_untried(guc.major):
+        return number
+    if not guc.min_value <= number <= guc.max_value:
         unit = f" {guc.unit}" if guc.unit else ""
         raise ValueError(f"{text!r} is not within {guc.min_value} to {guc.max_value}{unit}")
     return number
@@ -241,4 +269,6 @@ def _read_enum(guc: Guc, text: str) -> str:
     try:
         return meanings[text.lower()]
     except KeyError:
+        if is_untried(guc.major):
+            return text.lower()
         raise ValueError(f"{text!r} is not one of {', '.join(guc.values)}") from None

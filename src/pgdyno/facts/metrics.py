@@ -12,7 +12,8 @@ import importlib.resources
 
 import msgspec
 
-from pgdyno.facts.views import SUPPORTED_MAJORS, server_counters
+from pgdyno.facts.versions import NEWEST_TRIED_MAJOR
+from pgdyno.facts.views import server_counters
 
 
 class Better(enum.Enum):
@@ -43,7 +44,7 @@ class _Metrics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 def all_metrics() -> dict[str, Metric]:
     """Every metric by name: those of `metrics.toml`, and the server's counters under their canonical names."""
     text = importlib.resources.files("pgdyno.facts").joinpath("metrics.toml").read_bytes()
-    counters = server_counters(SUPPORTED_MAJORS[-1]).counters
+    counters = server_counters(NEWEST_TRIED_MAJOR).counters
     known = {
         c.name: Metric(name=c.name, unit=c.unit.value, better=Better.NONE, meaning=c.meaning, low=0) for c in counters
     }

@@ -12,7 +12,7 @@ import importlib.resources
 import msgspec
 
 from pgdyno.facts.gucs import find_guc
-from pgdyno.facts.views import SUPPORTED_MAJORS
+from pgdyno.facts.versions import NEWEST_TRIED_MAJOR
 
 
 class KeySetting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -24,7 +24,7 @@ class KeySetting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     @property
     def unit(self) -> str | None:
         """As pg_settings.unit has it, such as `8kB`."""
-        guc = find_guc(self.name, SUPPORTED_MAJORS[-1])
+        guc = find_guc(self.name, NEWEST_TRIED_MAJOR)
         return guc.unit if guc else None
 
     def find_boot_value(self, version_major: int) -> str | None:

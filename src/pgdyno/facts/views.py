@@ -2,7 +2,8 @@
 
 PostgreSQL moves, drops and redefines its counters (17 moved checkpoints, 18 moved WAL timing), so samplers and reports
 speak of canonical names that end in their unit, and only this room knows which view and column carries one.
-It refuses to guess: a version without a line in `views.toml` is an error, and what a version lacks is absent with a reason.
+It refuses to guess: what a version lacks is absent with a reason. A version newer than all that pgdyno was tried with is
+read as the newest of them, after its own catalogue has confirmed each column (`confirm_counters`).
 """
 
 from __future__ import annotations
@@ -10,15 +11,17 @@ from __future__ import annotations
 import enum
 import functools
 import importlib.resources
+import re
 from typing import TypeVar
 
 import msgspec
 
 from pgdyno.errors import HostError
+from pgdyno.facts.versions import WHAT_IS_SUPPORTED, find_range, is_supported
 
 _Source = TypeVar("_Source")
 
-SUPPORTED_MAJORS = (15, 16, 17, 18)
+IO_VIEW = "pg_stat_io"
 IO_DIMENSIONS = ("backend_type", "object", "context")
 """What tells the rows of pg_stat_io apart; the names of its columns."""
 IO_OBJECT_WITH_WAL_TIMING = "wal"
@@ -27,6 +30,8 @@ IO_OBJECT_WITH_WAL_TIMING = "wal"
 Source: PostgreSQL 18 manual, section 19.9.1, track_wal_io_timing.
 """
 TIMING_SETTINGS = ("track_io_timing", "track_wal_io_timing")
+_COLUMN = re.compile(r"[a-z_]\w*")
+_FUNCTION = re.compile(r"([a-z_]\w*)\(")
 
 
 class Unit(enum.Enum):
@@ -51,6 +56,13 @@ class FromFunction(
     """An SQL expression of functions, of no view."""
 
     call: str
+
+
+class FromSum(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="sum", tag_field="from"):
+    """The sum of a column over all rows of a view."""
+
+    view: str
+    column: str
 
 
 class FromIo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="io", tag_field="from"):
@@ -80,7 +92,7 @@ class Counter(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     unit: Unit
     meaning: str
-    source: FromColumn | FromFunction | FromIo | Absent
+    source: FromColumn | FromFunction | FromSum | FromIo | Absent
     needs: str | None = None
 
 
@@ -110,7 +122,14 @@ class ServerCounters(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def direct(self) -> tuple[Counter, ...]:
         """Counters that one row of one query answers; the others come from pg_stat_io or not at all."""
-        return tuple(counter for counter in self.counters if isinstance(counter.source, FromColumn | FromFunction))
+        return tuple(
+            counter for counter in self.counters if isinstance(counter.source, FromColumn | FromFunction | FromSum)
+        )
+
+    @property
+    def sources(self) -> dict[str, FromColumn | FromFunction | FromSum | FromIo | FromIoColumn | Absent]:
+        """Where each is read, by name; those of pg_stat_io with them."""
+        return {one.name: one.source for one in self.counters} | {one.name: one.source for one in self.io_columns}
 
     @property
     def io(self) -> tuple[IoColumn, ...]:
@@ -122,7 +141,7 @@ class _CounterEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     name: str
     unit: Unit
     meaning: str
-    read: dict[str, FromColumn | FromFunction | FromIo | Absent]
+    read: dict[str, FromColumn | FromFunction | FromSum | FromIo | Absent]
     needs: str | None = None
 
 
@@ -146,10 +165,10 @@ def server_counters(version_major: int) -> ServerCounters:
     Raises:
         HostError: pgdyno does not know that version's views.
     """
-    if version_major not in SUPPORTED_MAJORS:
+    if not is_supported(version_major):
         raise HostError(
             f"PostgreSQL {version_major} is not supported",
-            detail=f"its statistics views are known for {', '.join(map(str, SUPPORTED_MAJORS))}",
+            detail=f"pgdyno takes versions {WHAT_IS_SUPPORTED}",
             hint="use one of these versions",
         )
     views = _read_views()
@@ -177,8 +196,100 @@ def _read_views() -> _Views:
 
 
 def _pick(name: str, read: dict[str, _Source], version_major: int) -> _Source:
-    for versions, source in read.items():
-        first, _, last = versions.partition("-")
-        if int(first) <= version_major <= int(last or first):
-            return source
-    raise LookupError(f"views.toml says nothing of {name} in PostgreSQL {version_major}")
+    versions = find_range(read, version_major)
+    if versions is None:
+        raise LookupError(f"views.toml says nothing of {name} in PostgreSQL {version_major}")
+    return read[versions]
+
+
+class ServerCatalogue(msgspec.Struct, frozen=True, kw_only=True):
+    """What a real server has of that which counters are read from."""
+
+    columns: dict[str, frozenset[str]]
+    """By view."""
+    functions: frozenset[str]
+    io_objects: frozenset[str]
+    """That rows of pg_stat_io are about."""
+
+
+def views_read(facts: ServerCounters) -> tuple[str, ...]:
+    """List the views that counters are read from."""
+    named = {c.source.view for c in facts.counters if isinstance(c.source, FromColumn | FromSum)}
+    return tuple(sorted(named | {IO_VIEW}))
+
+
+def functions_read(facts: ServerCounters) -> tuple[str, ...]:
+    """List the functions that counters are read from."""
+    calls = (c.source.call for c in facts.counters if isinstance(c.source, FromFunction))
+    return tuple(sorted({name for call in calls for name in _FUNCTION.findall(call)}))
+
+
+def confirm_counters(facts: ServerCounters, server: ServerCatalogue) -> ServerCounters:
+    """Keep the counters that a real server has where the facts say; each of the others is absent, with the reason."""
+    io_columns = tuple(
+        msgspec.structs.replace(c, source=_confirm_io(c.source, facts, server)) for c in facts.io_columns
+    )
+    readable = {c.name for c in io_columns if isinstance(c.source, FromIoColumn)}
+    counters = []
+    for counter in facts.counters:
+        lacking = _find_lacking(counter.source, server, readable)
+        source = Absent(reason=_say_lacking(facts, lacking)) if lacking else counter.source
+        counters.append(msgspec.structs.replace(counter, source=source))
+    return msgspec.structs.replace(facts, counters=tuple(counters), io_columns=io_columns)
+
+
+def describe_lost(expected: ServerCounters, confirmed: ServerCounters) -> str:
+    """Name the counters that a server does not have where they are expected; empty where it has all."""
+    lost = [
+        f"{name} ({describe_source(source)})"
+        for name, source in expected.sources.items()
+        if not isinstance(source, Absent) and isinstance(confirmed.sources[name], Absent)
+    ]
+    return (
+        f"this PostgreSQL {expected.version_major} does not have, where older versions have them: {', '.join(lost)}"
+        if lost
+        else ""
+    )
+
+
+def describe_source(source: FromColumn | FromFunction | FromSum | FromIo | FromIoColumn | Absent) -> str:
+    """Say where a counter is read, as PostgreSQL calls it."""
+    match source:
+        case FromColumn() | FromSum():
+            return f"{source.view}.{source.column}"
+        case FromFunction():
+            return source.call
+        case FromIo():
+            return f"{IO_VIEW} with object = {source.object}"
+        case FromIoColumn():
+            return f"{IO_VIEW}.{source.sql}"
+        case Absent():
+            return ""
+
+
+def _find_lacking(
+    source: FromColumn | FromFunction | FromSum | FromIo | Absent, server: ServerCatalogue, readable: set[str]
+) -> str:
+    """Find what a source needs and the server lacks; empty where it lacks nothing."""
+    match source:
+        case FromColumn() | FromSum():
+            is_there = source.column in server.columns.get(source.view, ())
+        case FromFunction():
+            is_there = server.functions.issuperset(_FUNCTION.findall(source.call))
+        case FromIo():
+            is_there = source.column in readable and source.object in server.io_objects
+        case Absent():
+            is_there = True
+    return "" if is_there else describe_source(source)
+
+
+def _confirm_io(source: FromIoColumn | Absent, facts: ServerCounters, server: ServerCatalogue) -> FromIoColumn | Absent:
+    if isinstance(source, Absent):
+        return source
+    lacking = {*IO_DIMENSIONS, *_COLUMN.findall(source.sql)} - server.columns.get(IO_VIEW, frozenset())
+    named = ", ".join(f"{IO_VIEW}.{name}" for name in sorted(lacking))
+    return Absent(reason=_say_lacking(facts, named)) if lacking else source
+
+
+def _say_lacking(facts: ServerCounters, lacking: str) -> str:
+    return f"this PostgreSQL {facts.version_major} has no {lacking}, where older versions have it"

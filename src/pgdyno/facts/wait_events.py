@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from pgdyno.facts.views import SUPPORTED_MAJORS
+from pgdyno.facts.versions import find_range
 
 
 class _Type(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -42,20 +42,13 @@ def list_waited(version_major: int) -> Mapping[tuple[str, str], str]:
     return {
         (event.type, name): event.resource
         for event in _read_waits().event
-        for versions, names in event.names.items()
-        if version_major in _list_majors(versions)
-        for name in names
+        for name in event.names.get(find_range(event.names, version_major) or "", ())
     }
 
 
 @functools.cache
 def _list_types() -> Mapping[str, str]:
     return {each.name: each.resource for each in _read_waits().type}
-
-
-def _list_majors(versions: str) -> tuple[int, ...]:
-    first, _, last = versions.partition("-")
-    return tuple(major for major in SUPPORTED_MAJORS if int(first) <= major <= int(last or first))
 
 
 @functools.cache

@@ -147,6 +147,7 @@ def check_data(path: Path, *, named: ServerSpec | None, scale: int | None = None
     folder, programs = find_meant_folder(path, named)
     has_load = scale is not None or clients is not None
     look, unseen = look_at_server_and_data(folder, wants_branches=has_load)
+    look = msgspec.structs.replace(look, settings_said=programs.settings_said)
     subject = PreflightSubject(
         data_dir=folder.path,
         wal_dir=folder.path / "pg_wal",
@@ -192,6 +193,7 @@ def look_at_planned(
         major=programs.major,
         settings=settings,
         has_assertions=None if programs.configure is None else "--enable-cassert" in programs.configure,
+        settings_said=programs.settings_said,
     )
     return look, refusal
 

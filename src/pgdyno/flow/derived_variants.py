@@ -12,6 +12,7 @@ import msgspec
 
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import PgdynoError
+from pgdyno.flow.confirmed_settings import confirm_settings
 from pgdyno.flow.disk_cards import find_cards, with_cards
 from pgdyno.flow.study import Ready
 from pgdyno.plan.minutes import Budget, with_minutes
@@ -19,17 +20,14 @@ from pgdyno.plan.plan import Plan, plan_study
 from pgdyno.plan.scaling import choose_loads, choose_scaled
 from pgdyno.record.tuned import DERIVED, STOCK, Tuned, TunedInput, TunedLayer, TunedSetting
 from pgdyno.run.change.kernel import changed_sysctls
-from pgdyno.run.cluster.installation import Installation
-from pgdyno.run.cluster.settings_check import count_huge_pages
-from pgdyno.run.host.process import ServerUser
 from pgdyno.run.host.tunables import read_tunables
 from pgdyno.spec.scaling import ScalingSpec
 from pgdyno.spec.study import Study
 from pgdyno.spec.variant import VariantSpec, show_value
-from pgdyno.tune.derive import derive, with_huge_pages
+from pgdyno.tune.derive import derive
 from pgdyno.tune.layers import LayerPart, TrialSet, choose_trial_set, stock_value
 from pgdyno.tune.subject import LoadHints, Measured, make_subject
-from pgdyno.tune.types import DerivedSettings, Known, Target, WorkloadClass
+from pgdyno.tune.types import DerivedSettings, Known, WorkloadClass
 from pgdyno.units import format_bytes
 
 _DERIVE_S = 1.0
@@ -65,7 +63,7 @@ def add_variants(study: Study, *, is_layered: bool, budget: Budget, ready: Ready
     wishes = LoadHints(workload=classify_load(planned))
     subject = make_subject(seen, installation.facts, wishes, measured=_know_load(planned))
     subject = with_cards(subject, find_cards(home.root, seen), is_here=True)
-    tuning = _count_pages(derive(subject, fixed=fixed), installation, home.user)
+    tuning = confirm_settings(derive(subject, fixed=fixed), installation, user=home.user, fixed=fixed)
     wanted = choose_trial_set(tuning, fixed=fixed, refused={})
     chosen = choose_trial_set(tuning, fixed=fixed, refused=_find_refused(wanted.sysctls().items()))
     ui.end_step(f"{len(chosen.settings())} of PostgreSQL and {len(chosen.sysctls())} of the kernel to be tried")
@@ -149,11 +147,6 @@ def _know_load(plan: Plan) -> Measured:
         active=Known.declared("active sessions", clients, "count", how),
         dataset=Known.declared("dataset", plan.dataset_bytes, "bytes", how),
     )
-
-
-def _count_pages(tuning: DerivedSettings, installation: Installation, user: ServerUser) -> DerivedSettings:
-    pages = count_huge_pages(installation, tuning.values_of(Target.POSTGRESQL), user=user)
-    return tuning if pages is None else with_huge_pages(tuning, pages)
 
 
 def _find_refused(sysctls: Iterable[tuple[str, str]]) -> Mapping[str, str]:

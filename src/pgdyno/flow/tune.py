@@ -12,7 +12,9 @@ import msgspec
 from rich.console import RenderableType
 
 from pgdyno.facts.instances import find_instance
+from pgdyno.facts.versions import is_untried
 from pgdyno.flow.check import existing
+from pgdyno.flow.confirmed_settings import confirm_settings
 from pgdyno.flow.disk_cards import find_cards, read_cards, with_cards
 from pgdyno.record.machine.preflight import ServerOrigin, Unseen
 from pgdyno.record.machine.tunables import ServerState
@@ -21,7 +23,7 @@ from pgdyno.record.types import ServerFacts
 from pgdyno.report.documents.tuning import tune_document
 from pgdyno.report.sections.tuning.view import Tried, TuningView
 from pgdyno.run.cluster.installation import Installation, find_installation
-from pgdyno.run.cluster.settings_check import count_huge_pages, shaping_settings, start_empty
+from pgdyno.run.cluster.settings_check import read_built_in, shaping_settings, start_empty
 from pgdyno.run.given.data_folder import DataFolder, find_meant_folder
 from pgdyno.run.given.settings import read_server_state
 from pgdyno.run.host.process import ServerUser, find_server_user
@@ -30,7 +32,7 @@ from pgdyno.run.host.tunables import read_kernel_files, read_sysctls, read_tunab
 from pgdyno.spec.host import read_host
 from pgdyno.spec.setting import check_tunable
 from pgdyno.spec.study import ServerSpec
-from pgdyno.tune.derive import derive, with_huge_pages
+from pgdyno.tune.derive import derive
 from pgdyno.tune.hosts import MachineShape, shape_of
 from pgdyno.tune.subject import LoadHints, Measured, make_subject, make_subject_of_shape, read_measured
 from pgdyno.tune.types import DerivedSettings, Target, TuningSubject
@@ -152,14 +154,15 @@ def tune(
     asked = find_asked(question)
     subject, machine = _see(question, asked)
     tuning = derive(subject, fixed=question.fixed)
-    pages = count_huge_pages(
+    tuning = confirm_settings(
+        tuning,
         asked.installation,
-        {**_shaping(asked), **tuning.values_of(Target.POSTGRESQL)},
         user=asked.user,
+        fixed=question.fixed,
+        around=_shaping(asked),
         control_file=None if asked.folder is None else asked.folder.path / "global/pg_control",
         huge_page_bytes=subject.kernel.huge_page_bytes if question.host else None,
     )
-    tuning = with_huge_pages(tuning, pages) if pages is not None else tuning
     # A machine that is not here is not this one's to try.
     is_to_be_started = (form in _INSTALLED if is_to_be_started is None else is_to_be_started) and question.host is None
     tried = Tried.VALUES
@@ -244,6 +247,9 @@ def _shaping(asked: Asked) -> dict[str, str]:
 def _read_now(tuning: DerivedSettings, asked: Asked, *, is_here: bool) -> dict[str, str]:
     """Values in force, by name, as far as they can be seen."""
     now = {} if asked.state is None else dict(asked.state.look.settings)
+    if is_untried(asked.facts.major):
+        unseen = tuning.values_of(Target.POSTGRESQL).keys() - now.keys()
+        now |= read_built_in(asked.installation, unseen, user=asked.user)
     if is_here:
         now |= read_sysctls(one.name for one in tuning.of(Target.SYSCTL))
         now |= read_kernel_files(one.name for one in tuning.of(Target.SYSFS))

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 import msgspec
 
 from pgdyno.plan.plan import Plan, PlannedTrial
+from pgdyno.record.described_settings import SettingsSaid
 from pgdyno.record.machine.disk_facts import DiskFacts
 from pgdyno.record.machine.preflight import PreflightFacts
 from pgdyno.record.tuned import Tuned
@@ -69,6 +70,8 @@ class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
     bindir: str
     configure: str | None = None
     """Options of its build, from pg_config; None where that program is missing."""
+    settings_said: SettingsSaid | None = None
+    """Of a version newer than all that pgdyno was tried with; None: of another, or its program did not answer."""
 
     @property
     def major(self) -> int:
@@ -138,6 +141,10 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True):
 
     source: str
     reason: str
+
+
+LOST_COUNTERS = "statistics views"
+"""The source of a gap: counters that a PostgreSQL newer than all that pgdyno was tried with does not have where expected."""
 
 
 def why_missing(gaps: Iterable[Gap], source: str) -> str | None:

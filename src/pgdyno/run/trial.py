@@ -191,6 +191,7 @@ def _measure(
             sql.checkpoint(connection)
             seen.settings = sql.read_settings(connection)
             seen.counters_before = sql.read_counters(connection, watched_database=DATABASE)
+            seen.gaps = (*seen.gaps, *sql.find_lost_counters(connection))
             seen.tables_before = sql.read_table_states(connection)
         on_activity("measuring")
         if block is not None:

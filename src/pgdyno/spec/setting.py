@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 
 from pgdyno.errors import SpecError
-from pgdyno.facts.gucs import Guc, find_guc, majors_with, nearest_gucs, read_value
+from pgdyno.facts.gucs import Guc, find_guc, majors_with, nearest_gucs, read_value, unknown_guc
+from pgdyno.facts.versions import is_untried
 from pgdyno.spec.table import PLACE_SETTINGS, SECRET_SETTINGS
 from pgdyno.spec.variant import OF_LOAD
 
@@ -13,12 +14,12 @@ _WAYS_IN = PLACE_SETTINGS | {"allow_alter_system"}
 
 
 def find_setting(name: str, major: int) -> Guc:
-    """The setting of that name.
+    """The setting of that name; of a version that pgdyno was not tried with, a name unknown here is the server's to judge.
 
     Raises:
         SpecError: The version has none; the hint says what is near, and which version has it.
     """
-    guc = find_guc(name, major)
+    guc = find_guc(name, major) or (unknown_guc(name, major) if is_untried(major) else None)
     if guc is not None:
         return guc
     nearest, others = nearest_gucs(name, major), majors_with(name)

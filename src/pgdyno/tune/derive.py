@@ -6,11 +6,12 @@ kernel, which is asked for what PostgreSQL then takes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
 from pgdyno.facts.durability import find_given_up
+from pgdyno.facts.versions import NEWEST_TRIED_MAJOR, OLDEST_MAJOR, is_untried
 from pgdyno.tune.checkpoints import COMPRESSIONS, interval_s, recovery_s, wal_rate
 from pgdyno.tune.draft import Draft
 from pgdyno.tune.memory import check_memory, reserve_bytes, total_bytes
@@ -56,7 +57,7 @@ def derive(subject: TuningSubject, *, fixed: Mapping[str, str] | None = None) ->
     for layer in _LAYERS:
         layer(draft)
     draft.put_rest_of_fixed()
-    draft.notes[:0] = _tell_given_up(draft)
+    draft.notes[:0] = (*_tell_untried(subject), *_tell_given_up(draft))
     memory = check_memory(subject, draft.values())
     _warn_of_others(draft, total_bytes(memory) - reserve_bytes(subject))
     return DerivedSettings(
@@ -69,12 +70,32 @@ def derive(subject: TuningSubject, *, fixed: Mapping[str, str] | None = None) ->
     )
 
 
+def _tell_untried(subject: TuningSubject) -> Iterator[str]:
+    if is_untried(subject.major):
+        yield (
+            f"PostgreSQL {subject.major} is newer than all that this pgdyno was tried with ({OLDEST_MAJOR} to {NEWEST_TRIED_MAJOR}):"
+            " its own defaults are not known here, so that a value may be the default already; the rules are those of the"
+            f" versions before it, and of settings that only it has none is derived."
+        )
+
+
 def _tell_given_up(draft: Draft) -> list[str]:
     in_force = {**draft.subject.settings, **draft.fixed}
     return [
         f"{loss.setting} = {loss.value}, which {'you set' if draft.is_fixed(loss.setting) else 'the server keeps unless you --set it'}, {loss.label}."
         for loss in find_given_up(in_force, draft.subject.major)
     ]
+
+
+def leave_out(tuning: DerivedSettings, refused: Mapping[str, str]) -> DerivedSettings:
+    """Drop the settings that the server refuses, given by name with its words, and say so in the notes."""
+    notes = tuple(
+        f"{one.name} = {one.value} is left out: this PostgreSQL {tuning.subject.major} refuses it ({refused[one.name]})."
+        for one in tuning.settings
+        if one.name in refused
+    )
+    kept = tuple(one for one in tuning.settings if one.name not in refused)
+    return msgspec.structs.replace(tuning, settings=kept, notes=(*notes, *tuning.notes))
 
 
 def with_huge_pages(tuning: DerivedSettings, pages: int) -> DerivedSettings:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pgdyno.errors import SpecError
-from pgdyno.facts.gucs import ChangeCost, Guc, change_cost, find_guc, read_value, same_value
+from pgdyno.errors import HostError, SpecError
+from pgdyno.facts.gucs import ChangeCost, Guc, change_cost, find_guc, read_value, same_value, unknown_guc
+from pgdyno.facts.versions import is_untried
 from pgdyno.spec.setting import find_setting, read_setting
 from pgdyno.tune.types import Derived, Known, Layer, Origin, Target, TuningSubject
 from pgdyno.units import is_time_unit, unit_size
@@ -53,8 +54,8 @@ class Draft:
         self.fixed = {_checked_guc(name, value, subject).name: value for name, value in fixed.items()}
 
     def guc(self, name: str) -> Guc | None:
-        """The setting in this version."""
-        return find_guc(name, self.subject.major)
+        """The setting in this version; None where this server has none."""
+        return None if name in self.subject.lacking else find_guc(name, self.subject.major)
 
     def is_fixed(self, name: str) -> bool:
         """Whether the user insists on a value."""
@@ -84,6 +85,14 @@ class Draft:
 
     def _existing(self, name: str) -> Guc:
         guc = self.guc(name)
+        if guc is None and name in self.fixed:
+            return unknown_guc(name, self.subject.major)
+        if guc is None and name in self.subject.lacking:
+            raise HostError(
+                f"this PostgreSQL {self.subject.major} has no {name}",
+                detail="other settings are derived from it, and this version is newer than all that pgdyno was tried with",
+                hint="derive for an older version, or use a newer pgdyno",
+            )
         if guc is None:
             raise LookupError(f"PostgreSQL {self.subject.major} has no setting {name}")
         return guc
@@ -116,11 +125,13 @@ class Draft:
             trades: What it costs.
             is_worth_a_word: Whether it is kept even where it is the built-in value.
         """
-        guc = self.guc(name)
+        guc = self._existing(name) if name in self.fixed else self.guc(name)
         if guc is None:
             return
         major = self.subject.major
-        is_built_in = guc.boot is not None and same_value(name, guc.boot, value, major)
+        # What a version that was not tried has built in is not known.
+        is_known = guc.boot is not None and not is_untried(major)
+        is_built_in = is_known and same_value(name, guc.boot or "", value, major)
         if name in self.fixed:
             is_same = same_value(name, self.fixed[name], value, major)
             reason = reason if is_same else f"you set it; derived, it would be {value}: {reason}"

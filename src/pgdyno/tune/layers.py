@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 from pgdyno.facts.gucs import find_guc, same_value
+from pgdyno.facts.versions import is_untried
 from pgdyno.tune.types import Derived, DerivedSettings, Layer, Target, TuningSubject
 
 REST = "the rest"
@@ -98,7 +99,7 @@ def stock_value(setting: Derived, subject: TuningSubject) -> str | None:
     if setting.target is Target.SYSCTL:
         return subject.kernel.sysctls.get(setting.name)
     guc = find_guc(setting.name, subject.major) if setting.target is Target.POSTGRESQL else None
-    return None if guc is None else guc.boot
+    return None if guc is None or is_untried(subject.major) else guc.boot
 
 
 def _find_reason(

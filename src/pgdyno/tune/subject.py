@@ -197,6 +197,7 @@ def _complete(
     return TuningSubject(
         major=server.major,
         missing_values=find_missing_values(server),
+        lacking=frozenset(server.settings_said.lacking if server.settings_said else ()),
         settings={} if state is None else _find_set(state, server.major),
         workload=workload,
         cpus=cpus,

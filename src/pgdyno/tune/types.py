@@ -149,6 +149,8 @@ class TuningSubject(msgspec.Struct, frozen=True, kw_only=True):
     major: int
     missing_values: dict[str, tuple[str, ...]] = {}
     """Values of enum settings that this build does not take, such as lz4 of wal_compression."""
+    lacking: frozenset[str] = frozenset()
+    """Settings that a version of this kind should have, and that this server's program does not."""
     settings: dict[str, str] = {}
     """What somebody has set on the server already, as pg_settings.setting has it; what is missing is built in."""
     workload: WorkloadClass

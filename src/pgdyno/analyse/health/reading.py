@@ -9,11 +9,12 @@ import msgspec
 
 from pgdyno.analyse.disk.demand import DiskJoin
 from pgdyno.analyse.trial.throughput import TrialThroughput
-from pgdyno.facts.views import SUPPORTED_MAJORS, Absent, server_counters
+from pgdyno.facts.versions import is_supported
+from pgdyno.facts.views import Absent, server_counters
 from pgdyno.record.samples import os_series as series
 from pgdyno.record.samples import server_series
 from pgdyno.record.trial_data import TrialData
-from pgdyno.record.types import StudyRecord, why_missing
+from pgdyno.record.types import LOST_COUNTERS, StudyRecord, why_missing
 
 
 class Reading(NamedTuple):
@@ -80,8 +81,8 @@ class SeenTrial(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return why_missing(self.data.gaps, source) or f"the {source} saw nothing"
 
     def _why_absent(self, name: str) -> str:
-        if self.version_major in SUPPORTED_MAJORS:
+        if is_supported(self.version_major):
             for counter in server_counters(self.version_major).counters:
                 if counter.name == name and isinstance(counter.source, Absent):
                     return counter.source.reason
-        return "this record does not hold the counter"
+        return why_missing(self.data.gaps, LOST_COUNTERS) or "this record does not hold the counter"

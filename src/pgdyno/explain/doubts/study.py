@@ -22,6 +22,7 @@ from pgdyno.explain.doubts.comparison import find_comparison_doubts
 from pgdyno.explain.doubts.derived import find_derived_doubts
 from pgdyno.explain.doubts.search import find_search_doubts
 from pgdyno.explain.doubts.state import find_state_doubts
+from pgdyno.explain.doubts.version import find_version_doubts
 from pgdyno.explain.episodes import find_unsteady
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight.study import find_preflight_doubts
@@ -278,5 +279,6 @@ _RULES: tuple[Callable[[StudyRecord, StudyAnalysis], Iterable[Finding]], ...] = 
     _numbers_disagree,
     _no_checkpoint,
     find_state_doubts,
+    find_version_doubts,
     find_preflight_doubts,
 )

@@ -13,6 +13,7 @@ from pgdyno.explain.preflight import memory as preflight_memory
 from pgdyno.explain.preflight import other_load as preflight_others
 from pgdyno.explain.preflight import server as preflight_server
 from pgdyno.explain.preflight import storage as preflight_storage
+from pgdyno.explain.preflight import version as preflight_version
 from pgdyno.explain.preflight.rule_input import Intent, Rule, RuleInput
 from pgdyno.record.machine.preflight import PreflightFacts
 from pgdyno.record.types import HostFacts
@@ -20,6 +21,7 @@ from pgdyno.record.types import HostFacts
 RULES: tuple[Rule, ...] = (
     *preflight_others.RULES,
     *preflight_server.RULES,
+    *preflight_version.RULES,
     *preflight_storage.RULES,
     *preflight_cpu.RULES,
     *preflight_memory.RULES,

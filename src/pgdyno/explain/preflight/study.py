@@ -8,6 +8,7 @@ from pgdyno.analyse.types import StudyAnalysis
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight.rule_input import Intent
 from pgdyno.explain.preflight.rules import find_obstacles
+from pgdyno.explain.preflight.version import UNTRIED_VERSION
 from pgdyno.record.machine.preflight import PreflightFacts, ServerLook, ServerOrigin
 from pgdyno.record.types import StudyRecord
 
@@ -23,7 +24,8 @@ def list_obstacles(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Findin
     facts = msgspec.structs.replace(facts, server=_look_at_trials(record, analysis))
     dataset_bytes = record.plan.dataset_bytes if record.dataset is None else record.dataset.total_bytes
     intent = Intent(horizon_s=record.plan.predicted_s, dataset_bytes=dataset_bytes)
-    return find_obstacles(record.host, facts, intent=intent)
+    # `find_version_doubts` says it, with what the trials did not find.
+    return tuple(one for one in find_obstacles(record.host, facts, intent=intent) if one.rule != UNTRIED_VERSION)
 
 
 def find_preflight_doubts(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Finding, ...]:

@@ -11,6 +11,7 @@ import enum
 
 import msgspec
 
+from pgdyno.record.described_settings import SettingsSaid
 from pgdyno.record.machine.disk_facts import DiskFacts
 
 
@@ -233,6 +234,8 @@ class ServerLook(msgspec.Struct, frozen=True, kw_only=True):
     """At which it listens now."""
     client_port: int | None = None
     """Of PGPORT, at which clients look for a server; None where it is not set."""
+    settings_said: SettingsSaid | None = None
+    """As of `ServerFacts`."""
 
 
 class PreflightFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,10 +14,12 @@ from collections.abc import Callable, Iterator
 import msgspec
 import numpy as np
 
+from pgdyno.facts.versions import is_untried
 from pgdyno.facts.views import (
     Absent,
     Counter,
     FromIo,
+    describe_source,
     server_counters,
 )
 from pgdyno.record.samples.files import ServerHeader, ServerSamples
@@ -87,7 +89,8 @@ def written_pages(samples: ServerSamples) -> tuple[Sampled, Sampled, Sampled]:
         for who in ("checkpointer", "bgwriter")
     )
     others = counter_rate(samples, "backend_written_pages", metric="backend_written_bytes_per_s", factor=page_bytes)
-    if others.absent and samples.header and samples.frame.height > 1:
+    is_readable = samples.header is not None and {"io_write_bytes", "io_extend_bytes"} <= set(samples.header.io)
+    if others.absent and is_readable and samples.frame.height > 1:
         others = _per_second(samples, others.metric, others.label, _written_by_others(samples))
     return checkpointer, bgwriter, others
 
@@ -102,6 +105,10 @@ def room_made(samples: ServerSamples) -> Sampled:
         return absent_series(metric, label, samples.end or "the server sampler saw too little")
     if not server_counters(samples.header.version_num // 10_000).io:
         return absent_series(metric, label, "pg_stat_io came with 16")
+    if "io_write_bytes" not in samples.header.io:
+        return absent_series(
+            metric, label, "the writes of this PostgreSQL's pg_stat_io are not where older versions have them"
+        )
     return _per_second(samples, metric, label, _sum_io(samples, "io_write_bytes", lambda who, of: (who, of) in _ROOM))
 
 
@@ -163,7 +170,19 @@ def _why_absent(samples: ServerSamples, name: str) -> str | None:
         return counter.source.reason
     if counter.needs is not None and not samples.header.settings[counter.needs]:
         return f"{counter.needs} is off"
-    return None
+    return _why_not_read(samples, counter)
+
+
+def _why_not_read(samples: ServerSamples, counter: Counter) -> str | None:
+    """Say why a server of a version that was not tried did not give a counter; None where it did."""
+    header, source = samples.header, counter.source
+    if header is None or not is_untried(header.version_num // 10_000):
+        return None
+    is_read = counter.name in header.counters
+    if isinstance(source, FromIo):
+        objects = {column.split("/")[2] for column in samples.frame.columns if column.startswith("io/")}
+        is_read = source.column in header.io and source.object in objects
+    return None if is_read else f"this PostgreSQL has no {describe_source(source)}, where older versions have it"
 
 
 def _grown(samples: ServerSamples, name: str) -> Floats:

@@ -9,7 +9,7 @@ import msgspec
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.record.machine.preflight import PreflightFacts, Unseen
 from pgdyno.record.types import HostFacts
-from pgdyno.report.sections.preflight import SEVERITY_WORDS
+from pgdyno.report.sections.preflight import name_severity
 
 CHECK_VERSION = 1
 
@@ -19,7 +19,7 @@ class FindingDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     rule: str
     severity: str
-    """`spoils`, `costs speed` or `note`."""
+    """`spoils`, `costs speed`, `note`, or `not tried` of a PostgreSQL newer than all that pgdyno was tried with."""
     claim: str
     seen: str
     why: str
@@ -50,7 +50,7 @@ def check_document(
         findings=tuple(
             FindingDocument(
                 rule=finding.rule,
-                severity=SEVERITY_WORDS[finding.severity],
+                severity=name_severity(finding),
                 claim=finding.claim,
                 seen=finding.evidence,
                 why=finding.why,

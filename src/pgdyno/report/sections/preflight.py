@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from pgdyno.explain.finding import Finding, Severity
+from pgdyno.explain.preflight.version import UNTRIED_VERSION
 from pgdyno.record.machine.preflight import PreflightFacts
 from pgdyno.report.document import Claim, Claims, Document, Prose, Section
 
@@ -17,11 +18,23 @@ _BADGES = {Severity.CRITICAL: "problem", Severity.WARNING: "costs speed", Severi
 SEVERITY_WORDS = {Severity.CRITICAL: "spoils", Severity.WARNING: "costs speed", Severity.NOTE: "note"}
 MEANINGS = {Severity.CRITICAL: "spoils the figures", Severity.WARNING: "costs speed", Severity.NOTE: "worth knowing"}
 """What a finding of each severity means for what is going to be measured."""
+_NOT_TRIED = "not tried"
 _COUNTED = {
-    Severity.CRITICAL: ("would spoil a measurement", "would spoil a measurement"),
-    Severity.WARNING: ("costs speed", "cost speed"),
-    Severity.NOTE: ("is worth knowing", "are worth knowing"),
+    SEVERITY_WORDS[Severity.CRITICAL]: ("would spoil a measurement", "would spoil a measurement"),
+    SEVERITY_WORDS[Severity.WARNING]: ("costs speed", "cost speed"),
+    _NOT_TRIED: ("was not tried", "were not tried"),
+    SEVERITY_WORDS[Severity.NOTE]: ("is worth knowing", "are worth knowing"),
 }
+
+
+def name_severity(finding: Finding) -> str:
+    """Name a finding's weight in a word or two."""
+    return _NOT_TRIED if finding.rule == UNTRIED_VERSION else SEVERITY_WORDS[finding.severity]
+
+
+def describe_severity(finding: Finding) -> str:
+    """Say what a finding means for what is going to be measured."""
+    return _NOT_TRIED if finding.rule == UNTRIED_VERSION else MEANINGS[finding.severity]
 
 
 def build_check(subject: str, findings: Sequence[Finding], facts: PreflightFacts) -> Document:
@@ -44,7 +57,7 @@ def build_check(subject: str, findings: Sequence[Finding], facts: PreflightFacts
 def _make_claim(finding: Finding) -> Claim:
     parts = (("observed", finding.evidence), ("why", finding.why), ("fix", finding.advice))
     return Claim(
-        badge=_BADGES[finding.severity],
+        badge=_NOT_TRIED if finding.rule == UNTRIED_VERSION else _BADGES[finding.severity],
         hue=finding.severity.value,
         claim=finding.claim,
         of=finding.workload or "",
@@ -54,10 +67,10 @@ def _make_claim(finding: Finding) -> Claim:
 
 def summarise(findings: Sequence[Finding]) -> str:
     """`2 would spoil a measurement, 1 costs speed, 3 are worth knowing`."""
-    counts = Counter(finding.severity for finding in findings)
+    counts = Counter(map(name_severity, findings))
     parts = [
-        f"{counts[severity]} {_COUNTED[severity][0 if counts[severity] == 1 else 1]}"
-        for severity in Severity
-        if counts[severity]
+        f"{counts[word]} {one if counts[word] == 1 else several}"
+        for word, (one, several) in _COUNTED.items()
+        if counts[word]
     ]
     return ", ".join(parts) or "nothing stands in the way of a measurement"

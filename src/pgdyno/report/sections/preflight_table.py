@@ -5,7 +5,7 @@ from __future__ import annotations
 from pgdyno.errors import with_program
 from pgdyno.explain.preflight.study import list_obstacles
 from pgdyno.report.input import ReportInput
-from pgdyno.report.sections.preflight import SEVERITY_WORDS, summarise
+from pgdyno.report.sections.preflight import name_severity, summarise
 from pgdyno.report.table import Table, columns, text
 
 
@@ -18,7 +18,7 @@ def preflight_table(report: ReportInput) -> Table | None:
     program = next(iter(report.record.command), "pgdyno")
     rows = [
         (
-            text(SEVERITY_WORDS[finding.severity]),
+            text(name_severity(finding)),
             text(finding.claim),
             text(finding.evidence),
             text(finding.why),

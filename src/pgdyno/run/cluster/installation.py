@@ -16,6 +16,8 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.errors import HostError, SpecError
+from pgdyno.facts.versions import WHAT_IS_SUPPORTED, is_supported, is_untried
+from pgdyno.record.described_settings import SettingsSaid, compare_described
 from pgdyno.record.types import ServerFacts
 from pgdyno.run.host.process import ServerUser, run
 from pgdyno.spec.study import ServerKind, ServerSpec
@@ -24,8 +26,6 @@ _PROGRAMS = ("postgres", "initdb", "pgbench")
 # Where Debian, Ubuntu (PGDG too), the RHEL family and Homebrew-like builds put major version N.
 _USUAL_PLACES = ("/usr/lib/postgresql/{}/bin", "/usr/pgsql-{}/bin", "/usr/local/pgsql-{}/bin", "/opt/postgresql/{}/bin")
 _VERSION = re.compile(r"postgres \(PostgreSQL\) (?P<text>(?P<major>\d+)\.(?P<minor>\d+).*)")
-# Source: src/include/pg_config.h of PostgreSQL 15 to 18; what this project knows the views and pgbench of.
-SUPPORTED_MAJORS = (15, 16, 17, 18)
 
 
 class Installation(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +49,7 @@ def find_installation(spec: ServerSpec, *, user: ServerUser, software_dir: Path)
         software_dir: Where programs are copied to if `user` cannot reach them.
 
     Raises:
-        SpecError: The folder named is no PostgreSQL, or of a version pgdyno does not know.
+        SpecError: The folder named is no PostgreSQL, or of a version that pgdyno is too new for.
         HostError: No such version is installed, a program of it is missing, or `user` cannot run a local one.
     """
     bindir = _find_bindir(spec)
@@ -74,7 +74,7 @@ def read_named_facts(spec: ServerSpec) -> ServerFacts:
     """Which PostgreSQL a study names, without running anything of it but its version.
 
     Raises:
-        SpecError: The folder named is no PostgreSQL, or of a version pgdyno does not know.
+        SpecError: The folder named is no PostgreSQL, or of a version that pgdyno is too new for.
         HostError: No such version is installed.
     """
     return read_server_facts(_find_bindir(spec))
@@ -95,9 +95,10 @@ def read_server_facts(bindir: Path, *, user: ServerUser | None = None) -> Server
     if match is None:
         raise SpecError(f"{bindir / 'postgres'} is no released PostgreSQL", detail=said)
     major = int(match["major"])
-    if major not in SUPPORTED_MAJORS:
-        known = f"{SUPPORTED_MAJORS[0]} to {SUPPORTED_MAJORS[-1]}"
-        raise SpecError(f"PostgreSQL {major} is not supported", detail=said, hint=f"pgdyno knows versions {known}")
+    if not is_supported(major):
+        raise SpecError(
+            f"PostgreSQL {major} is not supported", detail=said, hint=f"pgdyno takes versions {WHAT_IS_SUPPORTED}"
+        )
     pg_config = bindir / "pg_config"
     asked = run([str(pg_config), "--configure"], user=user) if pg_config.exists() else None
     return ServerFacts(
@@ -105,16 +106,24 @@ def read_server_facts(bindir: Path, *, user: ServerUser | None = None) -> Server
         version_num=major * 10_000 + int(match["minor"]),
         bindir=str(bindir),
         configure=asked.stdout.strip() if asked is not None and asked.exit_code == 0 else None,
+        settings_said=_compare_settings(bindir, major, user) if is_untried(major) else None,
     )
+
+
+def _compare_settings(bindir: Path, major: int, user: ServerUser | None) -> SettingsSaid | None:
+    # As root, too: PostgreSQL reads and writes nothing for it.
+    asked = run([str(bindir / "postgres"), "--describe-config"], user=user)
+    return compare_described(asked.stdout, major) if asked.exit_code == 0 else None
 
 
 def installed_majors() -> dict[int, Path]:
     """Major versions in the usual places of this machine, newest first, with their program folders."""
     found = {
-        major: Path(place.format(major))
-        for major in reversed(SUPPORTED_MAJORS)
+        int(number): program.parent
         for place in reversed(_USUAL_PLACES)
-        if Path(place.format(major), "postgres").exists()
+        for program in Path("/").glob(f"{place.format('*')}/postgres".lstrip("/"))
+        if (number := str(program).removeprefix(place.partition("{}")[0]).partition("/")[0]).isdigit()
+        and is_supported(int(number))
     }
     return dict(sorted(found.items(), reverse=True))
 
@@ -137,9 +146,10 @@ def _find_bindir(spec: ServerSpec) -> Path:
         return bindir.resolve()
     if spec.kind is ServerKind.EMBEDDED:
         return _embedded_bindir()
-    if spec.version not in SUPPORTED_MAJORS:
-        known = f"{SUPPORTED_MAJORS[0]} to {SUPPORTED_MAJORS[-1]}"
-        raise SpecError(f"PostgreSQL {spec.version} is not supported", hint=f"pgdyno knows versions {known}")
+    if spec.version is None or not is_supported(spec.version):
+        raise SpecError(
+            f"PostgreSQL {spec.version} is not supported", hint=f"pgdyno takes versions {WHAT_IS_SUPPORTED}"
+        )
     found = installed_majors()
     if spec.version in found:
         return found[spec.version].resolve()

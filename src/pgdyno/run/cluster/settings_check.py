@@ -16,7 +16,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from pgdyno.errors import HostError, SpecError, StepFailedError
@@ -76,6 +76,31 @@ def count_huge_pages(
         )
     pages = int(done.stdout.strip())
     return pages if pages >= 0 else None
+
+
+def find_refused(installation: Installation, settings: Mapping[str, str], *, user: ServerUser) -> dict[str, str]:
+    """Find the settings that the program refuses, each tried alone; the values are its words."""
+    refused = {}
+    with _place(_ASKED_BYTES) as place:
+        data = _make_data(place, installation, user, None)
+        for name, value in settings.items():
+            argv = [installation.program("postgres"), "-C", name, "-D", str(data), "-c", f"{name}={value}"]
+            done = process.run(argv, user=user)
+            if done.exit_code != 0:
+                refused[name] = _words_of(done.stderr)
+    return refused
+
+
+def read_built_in(installation: Installation, names: Iterable[str], *, user: ServerUser) -> dict[str, str]:
+    """Ask the program what it has built in for these settings, as pg_settings.setting has it; it may lack some."""
+    built_in = {}
+    with _place(_ASKED_BYTES) as place:
+        data = _make_data(place, installation, user, None)
+        for name in names:
+            done = process.run([installation.program("postgres"), "-C", name, "-D", str(data)], user=user)
+            if done.exit_code == 0:
+                built_in[name] = done.stdout.strip()
+    return built_in
 
 
 def shaping_settings(current: Mapping[str, str], major: int) -> dict[str, str]:

@@ -17,20 +17,28 @@ from psycopg import sql as compose
 from psycopg.rows import dict_row
 
 from pgdyno.errors import StepFailedError
+from pgdyno.facts.versions import is_untried
 from pgdyno.facts.views import (
     IO_DIMENSIONS,
+    IO_VIEW,
     TIMING_SETTINGS,
     Counter,
     FromColumn,
     FromFunction,
     FromIo,
     FromIoColumn,
+    FromSum,
     IoColumn,
+    ServerCatalogue,
     ServerCounters,
     Unit,
+    confirm_counters,
+    describe_lost,
+    functions_read,
     server_counters,
+    views_read,
 )
-from pgdyno.record.types import RelationFact, SettingFact, TableState
+from pgdyno.record.types import LOST_COUNTERS, Gap, RelationFact, SettingFact, TableState
 from pgdyno.run.cluster import timeouts as patience
 from pgdyno.run.cluster.timeouts import NoAnswerError
 
@@ -45,7 +53,17 @@ Values = dict[str, int | float | None]
 SERVER_STATE = f"""
 SELECT current_setting('server_version_num')::int AS version_num, pg_backend_pid() AS backend_pid,
        current_setting('block_size')::int AS block_bytes,
-       {", ".join(f"current_setting('{name}')::bool AS {name}" for name in TIMING_SETTINGS)}"""
+       {", ".join(f"coalesce(current_setting('{name}', true), 'off')::bool AS {name}" for name in TIMING_SETTINGS)}"""
+
+# Of a version that pgdyno was not tried with: what its catalogue has of the places that counters are read from.
+VIEW_COLUMNS = """
+SELECT c.relname::text AS view, array_agg(a.attname::text) AS columns
+FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+WHERE c.relnamespace = 'pg_catalog'::regnamespace AND c.relname = ANY(%s) GROUP BY c.relname"""
+FUNCTIONS = """
+SELECT DISTINCT proname::text AS name FROM pg_proc
+WHERE pronamespace = 'pg_catalog'::regnamespace AND proname = ANY(%s)"""
+IO_OBJECTS = "SELECT DISTINCT object FROM pg_stat_io"
 
 # The function below pg_stat_activity spares two joins at ten calls a second. Grouping in the server keeps what
 # crosses the socket, and what the client must parse, independent of the number of clients.
@@ -208,9 +226,46 @@ def connect(
         raise StepFailedError("cannot connect to the server", detail=str(exc).strip()) from exc
 
 
+def find_counters(connection: Connection, version_num: int) -> ServerCounters:
+    """Find the server's counters: of a version that pgdyno was not tried with, those that its own catalogue confirms.
+
+    Raises:
+        HostError: The version is older than all that pgdyno knows.
+        StepFailedError: The server refuses a query.
+    """
+    facts = server_counters(version_num // 10_000)
+    return confirm_by_catalogue(connection, facts) if is_untried(facts.version_major) else facts
+
+
+def confirm_by_catalogue(connection: Connection, facts: ServerCounters) -> ServerCounters:
+    """Keep the counters that the server's own catalogue confirms; the others are absent.
+
+    Raises:
+        StepFailedError: The server refuses a query.
+    """
+    rows = _rows(connection, VIEW_COLUMNS, (list(views_read(facts)),))
+    columns = {row["view"]: frozenset(row["columns"]) for row in rows}
+    objects = _rows(connection, IO_OBJECTS) if "object" in columns.get(IO_VIEW, ()) else []
+    functions = _rows(connection, FUNCTIONS, (list(functions_read(facts)),))
+    catalogue = ServerCatalogue(
+        columns=columns,
+        functions=frozenset(row["name"] for row in functions),
+        io_objects=frozenset(row["object"] for row in objects),
+    )
+    return confirm_counters(facts, catalogue)
+
+
+def find_lost_counters(connection: Connection) -> tuple[Gap, ...]:
+    """Find what a version that was not tried should count, and by its own catalogue does not; no gap where it counts all."""
+    facts = find_counters(connection, connection.info.server_version)
+    reason = describe_lost(server_counters(facts.version_major), facts)
+    return (Gap(source=LOST_COUNTERS, reason=reason),) if reason else ()
+
+
 def counters_query(facts: ServerCounters) -> str:
     """One row with every direct counter under its canonical name; its one parameter is the watched database."""
-    views = sorted({c.source.view for c in facts.direct if isinstance(c.source, FromColumn)})
+    # The one that names the database is there also where every counter of it is absent.
+    views = sorted({"pg_stat_database", *(c.source.view for c in facts.direct if isinstance(c.source, FromColumn))})
     columns = ", ".join(map(_counter_sql, facts.direct))
     return f"SELECT {columns} FROM {' CROSS JOIN '.join(views)} WHERE pg_stat_database.datname = %s"  # noqa: S608 - facts only
 
@@ -231,7 +286,7 @@ def read_counters(connection: Connection, *, watched_database: str) -> Values:
         StepFailedError: A query failed, or there is no such database.
     """
     state = _one(connection, SERVER_STATE)
-    facts = server_counters(state["version_num"] // 10_000)
+    facts = find_counters(connection, state["version_num"])
     direct = _one(connection, counters_query(facts), (watched_database,))
     query = io_query(facts)
     io_rows = _rows(connection, query) if query else []
@@ -346,6 +401,8 @@ def _counter_sql(counter: Counter) -> str:
         expression = f"{source.view}.{source.column}"
     elif isinstance(source, FromFunction):
         expression = source.call
+    elif isinstance(source, FromSum):
+        expression = f"(SELECT sum({source.column}) FROM {source.view})"  # noqa: S608 - facts only
     else:
         raise TypeError(f"{counter.name} is not in a view of one row")
     return f"({expression})::{_sql_type(counter.unit)} AS {counter.name}"

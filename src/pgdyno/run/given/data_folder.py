@@ -17,10 +17,10 @@ from typing import TypeVar
 import msgspec
 
 from pgdyno.errors import HostError, SpecError, StepFailedError
+from pgdyno.facts.versions import WHAT_IS_SUPPORTED, is_supported
 from pgdyno.record.types import ServerFacts
 from pgdyno.run.change.journal import ProcessId, identify
 from pgdyno.run.cluster.installation import (
-    SUPPORTED_MAJORS,
     installed_majors,
     is_embedded,
     read_named_facts,
@@ -201,9 +201,8 @@ def find_data_folder(path: Path, *, bindir: Path | None) -> DataFolder:
         raise HostError(
             f"this account may not look into {path}", detail=str(exc), hint="run as root or as the server's account"
         ) from exc
-    if not version.isdigit() or int(version) not in SUPPORTED_MAJORS:
-        known = f"{SUPPORTED_MAJORS[0]} to {SUPPORTED_MAJORS[-1]}"
-        raise SpecError(f"the data are of PostgreSQL {version}", hint=f"pgdyno knows versions {known}")
+    if not version.isdigit() or not is_supported(int(version)):
+        raise SpecError(f"the data are of PostgreSQL {version}", hint=f"pgdyno takes versions {WHAT_IS_SUPPORTED}")
     running = _read_postmaster(path, owner.st_uid)
     bindir = bindir or (_find_running_bindir(running) if running else None) or installed_majors().get(int(version))
     if bindir is None:

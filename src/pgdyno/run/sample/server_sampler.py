@@ -25,7 +25,7 @@ import msgspec
 import psycopg
 
 from pgdyno.errors import PgdynoError
-from pgdyno.facts.views import IO_DIMENSIONS, TIMING_SETTINGS, server_counters
+from pgdyno.facts.views import IO_DIMENSIONS, TIMING_SETTINGS
 from pgdyno.run.cluster import sql
 
 FORMAT_VERSION = 1
@@ -46,7 +46,7 @@ class ServerReader:
         self._connection = connection
         self._database = watched_database
         self.state: dict[str, Any] = connection.execute(sql.SERVER_STATE).fetchall()[0]
-        facts = server_counters(self.state["version_num"] // 10_000)
+        facts = sql.find_counters(connection, self.state["version_num"])
         self.counter_names = tuple(counter.name for counter in facts.direct)
         self.io_names = tuple(column.name for column in facts.io)
         self._counters = sql.counters_query(facts)

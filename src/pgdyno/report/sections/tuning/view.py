@@ -7,6 +7,7 @@ import enum
 import msgspec
 
 from pgdyno.facts.gucs import ChangeCost, find_guc, same_value
+from pgdyno.facts.versions import is_untried
 from pgdyno.record.machine.preflight import Unseen
 from pgdyno.report.format import format_bytes, format_number, format_seconds
 from pgdyno.report.setting_words import show_setting
@@ -85,7 +86,8 @@ def change_of(view: TuningView, derived: Derived) -> SettingChange:
     raw = view.now.get(derived.name)
     if derived.target is Target.POSTGRESQL:
         guc = find_guc(derived.name, major)
-        raw = guc.boot if raw is None and guc is not None else raw
+        # What a version that was not tried has built in is not known.
+        raw = guc.boot if raw is None and guc is not None and not is_untried(major) else raw
         is_waiting = derived.name in view.waiting
         is_same = raw is not None and not is_waiting and same_value(derived.name, raw, derived.value, major)
         now = None if raw is None else show_setting(derived.name, raw, major)

@@ -1,0 +1,64 @@
+"""Puts derived settings before PostgreSQL's own program, and takes from it how many huge pages they want.
+
+A version that pgdyno was tried with takes the whole set, or the set is wrong. A newer one may refuse a value that older
+ones take: what it refuses is left out and told, unless the user insists on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from pgdyno.errors import SpecError
+from pgdyno.facts.versions import is_untried
+from pgdyno.run.cluster.installation import Installation
+from pgdyno.run.cluster.settings_check import count_huge_pages, find_refused
+from pgdyno.run.host.process import ServerUser
+from pgdyno.tune.derive import leave_out, with_huge_pages
+from pgdyno.tune.types import DerivedSettings, Target
+
+
+def confirm_settings(
+    tuning: DerivedSettings,
+    installation: Installation,
+    *,
+    user: ServerUser,
+    fixed: Collection[str],
+    around: Mapping[str, str] | None = None,
+    control_file: Path | None = None,
+    huge_page_bytes: int | None = None,
+) -> DerivedSettings:
+    """Reduce the set to what the program takes, and put in the huge pages that the program counts.
+
+    Args:
+        tuning: The set.
+        installation: Which PostgreSQL.
+        user: Whom to run it as.
+        fixed: Names of settings that the user insists on, which are never left out.
+        around: Other settings that the server has.
+        control_file: Of the cluster that it is about; None: as a new cluster of that version would have.
+        huge_page_bytes: Of a machine that is not this one; None: as this kernel says.
+
+    Raises:
+        SpecError: The program refuses the settings, and leaving out single ones does not help.
+        HostError: The place for trying them cannot be made.
+    """
+
+    def count(asked: DerivedSettings) -> int | None:
+        return count_huge_pages(
+            installation,
+            {**(around or {}), **asked.values_of(Target.POSTGRESQL)},
+            user=user,
+            control_file=control_file,
+            huge_page_bytes=huge_page_bytes,
+        )
+
+    try:
+        pages = count(tuning)
+    except SpecError:
+        if not is_untried(installation.facts.major):
+            raise
+        derived = {name: value for name, value in tuning.values_of(Target.POSTGRESQL).items() if name not in fixed}
+        tuning = leave_out(tuning, find_refused(installation, derived, user=user))
+        pages = count(tuning)
+    return tuning if pages is None else with_huge_pages(tuning, pages)
