@@ -76,7 +76,7 @@ def test_what_it_prints_and_how_it_exits(tmp_path: Path) -> None:
 
     told = run_check("--home", str(tmp_path), "--set", "fsync=off", "--scale", "3", "--clients", "7")
     assert told.returncode == 1
-    assert "spoils: Gives up durability" in told.stdout
+    assert "problem: Gives up durability" in told.stdout
     assert "  seen: fsync = off" in told.stdout
     assert "  mend: Leave `--set fsync=...` out" in told.stdout
     assert "  seen: Scale 3, 7 clients" in told.stdout
