@@ -1,7 +1,7 @@
-"""One trial by itself: its figures, and what explains them.
+"""Analyse one trial by itself: its figures, and what explains them.
 
-What runs trials and asks after each whether another is wanted needs the figures alone, at once; charts, episodes and all
-that is told of a trial are for whoever reports it.
+The code that runs trials needs the figures alone, right after each trial, to decide whether another is wanted. Charts,
+episodes and explanations are computed for reports only.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ def analyse_trial(
     """Analyse one trial under its load.
 
     Args:
-        record: Of the study.
+        record: The study's record.
         workload: The trial's load.
-        data: What it left.
-        limits: Of the data's disk; None without a card.
+        data: The data that the trial left.
+        limits: Limits of the disk that holds the data, from its disk card; None without a card.
     """
     throughput = _throughput(workload, data)
     figures = _make_figures(record, data, throughput)
     device = record.host.data_disk.block_device
     charts = chart_trial(data, disk=device)
     course = _find_course(workload, data, charts)
-    # Variants that alternate have rates and times of their own, and those of the whole trial are nobody's.
+    # Variants that alternate have different rates and times, and those of the whole trial describe none of them.
     is_mixed = len(data.record.planned.variants) > 1
     tps = None if is_mixed else figures.tps
     is_finished = data.record.status is TrialStatus.FINISHED
@@ -67,12 +67,12 @@ def analyse_trial(
 
 
 def measure_trial(record: StudyRecord, workload: PlannedWorkload, data: TrialData) -> TrialAnalysis:
-    """The figures of one trial under its load, and nothing of what explains them.
+    """Measure the figures of one trial under its load, without what explains them.
 
     Args:
-        record: Of the study.
+        record: The study's record.
         workload: The trial's load.
-        data: What it left.
+        data: The data that the trial left.
     """
     return _make_figures(record, data, _throughput(workload, data))
 
@@ -90,7 +90,7 @@ def _make_figures(record: StudyRecord, data: TrialData, throughput: TrialThrough
         failed_count=_count(data, "failed_count"),
         skipped_count=_count(data, "skipped_count"),
         late_count=_count(data, "above_limit_count"),
-        # A steady part that begins with the first whole second has nothing before it.
+        # A steady part that begins with the first whole second leaves nothing out.
         steady_from_s=None if from_s is None or start_s is None else max(0.0, from_s - start_s),
         charts={},
         events=(),
@@ -130,7 +130,7 @@ def _no_percentiles(data: TrialData, throughput: TrialThroughput | None) -> tupl
 
 
 def _count(data: TrialData, field: str) -> int | None:
-    # Where no transaction succeeded, pgbench says that much and no more.
+    # If no transaction succeeded, pgbench prints their count and little else.
     if data.pgbench is None or not (data.pgbench.is_complete or data.pgbench.transaction_count == 0):
         return None
     count: int | None = getattr(data.pgbench, field)
@@ -167,7 +167,7 @@ def _shares(record: StudyRecord, data: TrialData) -> dict[str, float | None]:
         "load_generator_thread_ratio": series.busiest_thread(data.os),
     }
     others = series.cpu_of_others(data.os)
-    # Earlier records do not have it.
+    # Earlier records lack this series.
     if others.absent is None:
         observed["cpu_others_ratio"] = others
     if disk is not None and disk in series.list_disks(data.os):
