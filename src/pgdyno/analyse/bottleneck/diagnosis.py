@@ -1,15 +1,15 @@
-"""What limits a load, from where its clients' time goes and what the machine showed beside it.
+"""Diagnose what limits a load, from where its clients' time goes and from the machine's other signs.
 
-The largest share of the clients' time is named, after symptoms have gone to their causes:
+The largest share of the clients' time is named, after symptoms have moved to their causes:
 
-- On CPUs that are full of a load, waits of every kind are put down to the CPUs, as what they probably are.
-- pgbench's own time is no limit before its busiest thread has none left; then the CPUs go behind it, which it lacks, too.
-- Flushes that may wait behind pages of data are put down to those, with the flushes as a rival.
-- Who waits for a row that others hold by chance waits for what these wait for.
+- If the load fills the CPUs, waits of every kind are attributed to the CPUs, as their probable cause.
+- Pgbench's own time is a limit only if its busiest thread has no time left; it then ranks before the CPUs, which it lacks, too.
+- Flushes that may wait behind pages of data are attributed to those, with the flushes as a rival.
+- A wait for a row lock that is held by chance is attributed to what the lock's holder waits for.
 
-A share says what to look at, not what it would gain: an experiment does. Where the largest share is small, is time of
-which nobody saw what it was, or where full CPUs may stand behind any wait, the answer is that it is not known. Several
-trials must agree, more than half of them. All numbers that verdicts depend on are in `bottleneck_thresholds`.
+A share shows where to look, not what removing it would gain: an experiment shows that. The answer is "unknown" if the largest
+share is small, if it is time of unknown cause, or if full CPUs may be behind any wait. Of several trials, more than half must
+agree. All thresholds are in `bottleneck/thresholds.py`.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from pgdyno.record.types import StudyRecord, TrialStatus, why_missing
 
 
 def judge_workload(record: StudyRecord, load: PlannedWorkload, trials: Sequence[TrialAnalysis]) -> Bottleneck | None:
-    """What limits a load over its finished trials, in more than half of them; None without one that ran it alone.
+    """Diagnose what limits a load in more than half of its finished trials; None if no trial ran it alone.
 
     Args:
-        record: Of the study.
-        load: Of the trials.
-        trials: All of that load and variant.
+        record: The study's record.
+        load: The load of the trials.
+        trials: All trials of that load and variant.
     """
     judged = [
         _judge_trial(record, load, trial)
         for trial in trials
-        # Of variants that alternate within a trial nobody knows which one a wait was of.
+        # If variants alternate within a trial, a wait cannot be assigned to one of them.
         if trial.record.status is TrialStatus.FINISHED
         and trial.tps is not None
         and len(trial.record.planned.variants) <= 1
@@ -64,7 +64,7 @@ def judge_workload(record: StudyRecord, load: PlannedWorkload, trials: Sequence[
     if count == len(judged):
         return _estimate_share(middle, judged)
     others = ", ".join(f"{other.value} in {n}" for other, n in counts.items() if other is not resource)
-    # Of those alone that say so, an interval would be too narrow.
+    # The interval over only the trials that agree would be too narrow.
     said = _say_interval(middle, None, None)
     return msgspec.structs.replace(
         said,
@@ -74,7 +74,7 @@ def judge_workload(record: StudyRecord, load: PlannedWorkload, trials: Sequence[
 
 
 def _judge_trial(record: StudyRecord, load: PlannedWorkload, trial: TrialAnalysis) -> Bottleneck:
-    """What limits a load in one trial."""
+    """Diagnose what limits a load in one trial."""
     return msgspec.structs.replace(_judge(record, load, trial), trial=trial.record.planned.number)
 
 
@@ -111,7 +111,7 @@ def _judge(record: StudyRecord, load: PlannedWorkload, trial: TrialAnalysis) -> 
 
 
 def _is_clear(share: TimeShare, rest: Sequence[Resource], ranked: Ranking, time: TransactionTime) -> bool:
-    """Whether a share is large beyond chance, and larger than any other; what was moved by a guess is not."""
+    """Tell whether a share is large beyond chance and larger than any other; a share that was moved by a guess is not clear."""
     is_large = share.low_ratio is not None and share.low_ratio >= THRESHOLDS.named_ratio
     if not is_large or time.observed_count < THRESHOLDS.least_looks_count or ranked.aside >= share.ratio:
         return False
@@ -143,7 +143,7 @@ def _list_rivals(
 
 
 def _blame_cpu(time: TransactionTime, signs: Signs, why: str) -> Bottleneck:
-    """On full CPUs all that waits in the server probably waits for those who run; a thinking client would leave them idle."""
+    """Attribute all waits in the server to full CPUs; a client with think time would leave the CPUs idle."""
     seen = time.find(Resource.CPU)
     full = "" if signs.full_generator is None else signs.full_generator
     return Bottleneck(
@@ -166,7 +166,7 @@ def _blame_cpu(time: TransactionTime, signs: Signs, why: str) -> Bottleneck:
 
 
 def _is_unseen_client(resource: Resource, time: TransactionTime) -> bool:
-    """Whether it is the clients' time, of which a record does not say whether pgbench had a CPU."""
+    """Tell whether the resource is client time of which the record does not say whether pgbench had a CPU."""
     return resource is Resource.CLIENT and Resource.LOAD_GENERATOR.value in time.absent
 
 
@@ -194,7 +194,7 @@ def _unknown(time: TransactionTime, signs: Signs, *, reason: str, beside: Sequen
 
 
 def _judge_unseen(trial: TrialAnalysis, signs: Signs) -> Bottleneck:
-    """Without a look at waits, full CPUs and a full pgbench are still seen."""
+    """Diagnose a trial without sampled waits: full CPUs and a saturated pgbench are still visible."""
     absent = (why_missing(trial.gaps, "server sampler") or "too few looks at the server's waits", *signs.absent)
     for resource, why in ((Resource.LOAD_GENERATOR, signs.full_generator), (Resource.CPU, signs.full_cpu)):
         if why is not None:
@@ -204,7 +204,7 @@ def _judge_unseen(trial: TrialAnalysis, signs: Signs) -> Bottleneck:
 
 
 def _disagree(judged: Sequence[Bottleneck], counts: Counter[Resource]) -> Bottleneck:
-    """Where no resource is named in more than half of the trials."""
+    """Return an unknown bottleneck for trials of which no half names one resource."""
     said = ", ".join(f"{resource.value} in {count}" for resource, count in counts.most_common())
     return Bottleneck(
         resource=Resource.UNKNOWN,
@@ -220,7 +220,7 @@ def _disagree(judged: Sequence[Bottleneck], counts: Counter[Resource]) -> Bottle
 
 
 def _estimate_share(middle: Bottleneck, judged: Sequence[Bottleneck]) -> Bottleneck:
-    """Of several trials that agree the middle one, with the interval over all: what varies between trials counts, too."""
+    """Give the middle one of several agreeing trials the interval over all, which includes variation between trials."""
     ratios = [each.share.ratio for each in judged if each.share is not None]
     if middle.share is None or len(ratios) < 2:
         return middle
@@ -236,7 +236,7 @@ def _weaken(found: Bottleneck) -> Bottleneck:
 
 
 def _say_interval(found: Bottleneck, low: float | None, high: float | None, *, trials_count: int = 1) -> Bottleneck:
-    """Another interval of the share, in its words, too."""
+    """Replace the interval of the share, in its evidence, too."""
     if found.share is None:
         return found
     how = f"{found.share.how}, the interval over {trials_count} trials" if trials_count > 1 else found.share.how

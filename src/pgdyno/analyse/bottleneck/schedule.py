@@ -1,4 +1,4 @@
-"""Whether a load at a scheduled rate kept its schedule: then that is what limits it, and no resource of the server."""
+"""Tell whether a load at a scheduled rate kept its schedule: then the schedule limits it, and no resource of the server."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pgdyno.plan.plan import PlannedWorkload
 
 
 def judge_schedule(load: PlannedWorkload, trial: TrialAnalysis) -> Bottleneck | None:
-    """That a trial kept its schedule; None where it has none, fell behind, or may have.
+    """Name the client as the bottleneck if a trial kept its schedule; None if it has none, fell behind or may have.
 
-    A load that falls behind by a percent has a backlog that grows until it ends, so that as many transactions must have
-    been done as arrivals at random explain, and few of them late.
+    A load that falls behind by one percent has a backlog that grows until it ends. So the schedule counts as kept if random
+    arrivals explain the number of completed transactions, and few of them were late.
     """
     load_s, count = trial.record.load_s, trial.transactions_count
     if load.rate_tps is None or load_s is None or not count:

@@ -1,16 +1,18 @@
-"""Where the clients' time goes, by resource: looks at their backends x Little's law, corrected by what the kernel counted.
+"""Estimate where the clients' time goes, by resource: sampled backends and Little's law, corrected by kernel counters.
 
-A wait event tells where a backend sleeps, not what it lacks. Four corrections follow, each only as far as it was seen:
+A wait event tells where a backend sleeps, not what it lacks. Four corrections follow, each only where its data exist:
 
-- A backend that was woken and has no CPU yet still shows its wait event. The kernel counts how long backends were ready
-  and had no CPU; what of that does not fit into the time as running backends lies in the waits, in proportion to them.
-- A backend that waits for its client waits for pgbench's thread, for the CPU of that thread, or for the network and a
-  client that thinks. How busy a thread is tells how many of its clients are with it, at most those that wait.
-- pgbench's own wait for a CPU is the CPU's as far as backends wait for one just as long; else it alone is kept short.
-- pgbench's own scripts do not think and their sockets are local. Where CPUs are short, looks come late, when many have
-  been woken at once: what such a client seems to take beyond pgbench's threads is left out, and the rest scaled.
+- A backend that was woken but has no CPU yet still shows its wait event. The kernel counts how long backends were runnable
+  without a CPU; what of this exceeds the sampled running time is moved from the waits to the CPU, in proportion to the waits.
+- A backend that waits for its client waits for pgbench's thread, for the CPU of that thread, or for the network and the
+  client's think time. A thread's utilisation tells how many of its clients are at it, at most those that wait.
+- Pgbench's own wait for a CPU counts as CPU if backends wait for one just as long; if pgbench waits longer, the excess is
+  pgbench's own.
+- Pgbench's built-in scripts have no think time and use local sockets. If CPUs are short, samples are taken late, when many
+  backends have been woken at once: the time that such clients seem to take beyond pgbench's threads is left out, and the
+  other shares are scaled up.
 
-Nothing is added up twice: all shares together are the clients' time. It refuses to judge what limits: `bottleneck` does.
+No time is counted twice: all shares together are the clients' time. What limits the load is decided in `diagnosis`.
 
 Sources: Little 1961, doi:10.1287/opre.9.3.383; Lazowska et al. 1984, Quantitative System Performance, chapters 3 and 5.
 """
@@ -35,8 +37,8 @@ from pgdyno.record.trial_data import TrialData
 from pgdyno.record.types import TrialStatus, why_missing
 from pgdyno.spec.study import BUILTIN_SCRIPTS
 
-# Looks at fewer seconds say nothing of where the time goes; of fewer than the second number, several trials alone tell how
-# far it varies.
+# With fewer sampled seconds than the first number, the shares are unknown; with fewer than the second, only several trials
+# show how far they vary.
 _LEAST_SECONDS = 2
 _LEAST_SPREAD_SECONDS = 3
 _RUNNING = "running"
@@ -50,11 +52,11 @@ WAITING = (
     Resource.STANDBY,
     Resource.LOCK,
 )
-"""What backends are seen waiting for in the server, if that is known."""
+"""Resources that backends wait for inside the server, if the cause is known."""
 
 
 class _Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """Mean numbers of clients' backends in each second by what they did, and how many looks that rests on."""
+    """Mean numbers of clients' backends in each second by activity, and the number of samples."""
 
     by_what: dict[Resource | str, Floats]
     looks_count: int
@@ -64,15 +66,15 @@ class _Seen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Cpu(msgspec.Struct, frozen=True, kw_only=True):
-    """Means over the load of what the kernel counted; None, with the reason, what it did not."""
+    """Means over the load of what the kernel counted; absent values are None, with a reason."""
 
     backends: tuple[float, float] | None
-    """Clients' backends that had a CPU, and that waited for one."""
+    """Mean number of clients' backends that had a CPU, and that waited for one."""
     threads: tuple[tuple[float, float], ...] | None
-    """Of pgbench, likewise."""
+    """The same for each pgbench thread."""
     absent: dict[str, str]
     spread: Floats | None = None
-    """Of both numbers of backends together, by second."""
+    """Sum of both numbers of backends, by second."""
 
     @property
     def is_short(self) -> bool:
@@ -83,13 +85,13 @@ class _Cpu(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def measure_time(data: TrialData, workload: PlannedWorkload) -> TransactionTime | None:
-    """The mean time of a trial's transaction by resource; None where there are too few looks at the server's waits.
+    """Estimate the mean time of a trial's transaction by resource; None if there are too few samples of the server's waits.
 
-    At a scheduled rate, clients that wait for their schedule are no part of it.
+    At a scheduled rate, clients that wait for their schedule are left out.
 
     Args:
-        data: Of the trial.
-        workload: Its load.
+        data: The trial's data.
+        workload: The trial's load.
     """
     if data.record.status is not TrialStatus.FINISHED or data.server is None or data.server.header is None:
         return None
@@ -124,10 +126,10 @@ def measure_time(data: TrialData, workload: PlannedWorkload) -> TransactionTime 
 
 
 def _observe(samples: ServerSamples, workload: PlannedWorkload, start_s: float, end_s: float) -> _Seen | None:
-    """What clients' backends did in each second of the load."""
+    """Count the activities of clients' backends in each second of the load."""
     times_s, looks = gauge(samples.frame, "t_s"), gauge(samples.frame, "n")
     inside = (times_s > start_s) & (times_s <= end_s) & (looks > 0)
-    # The looks of a row lie in the second before it.
+    # The samples of a row were taken in the second before it.
     inside[1:] &= times_s[:-1] >= start_s
     inside[:1] = False
     if inside.sum() < _LEAST_SECONDS or samples.header is None:
@@ -154,7 +156,7 @@ def _find_what(major: int, state: str, wait_event_type: str, wait_event: str) ->
 
 
 def _leave_out_others(by_what: dict[Resource | str, Floats], clients: int) -> None:
-    """Sessions that are no part of the load idle; what goes beyond the clients is theirs."""
+    """Remove sessions that are not part of the load: idle backends beyond the number of clients."""
     if _IDLE in by_what:
         beyond = sum(by_what.values()) - clients
         by_what[_IDLE] = by_what[_IDLE] - np.clip(beyond, 0.0, by_what[_IDLE])
@@ -187,7 +189,7 @@ def _count_cpu(data: TrialData, start_s: float, end_s: float) -> _Cpu:
 
 
 def _split(seen: _Seen, cpu: _Cpu, clients: int) -> dict[Resource, float]:
-    """The mean number of clients by resource, corrected."""
+    """Split the mean number of clients by resource, with all corrections."""
     parts = {resource: seen.mean(resource) for resource in (*WAITING, Resource.UNKNOWN)}
     parts[Resource.CLIENT] = seen.mean(Resource.CLIENT) + seen.mean(_IDLE)
     parts[Resource.CPU] = seen.mean(_RUNNING)
@@ -199,7 +201,7 @@ def _split(seen: _Seen, cpu: _Cpu, clients: int) -> dict[Resource, float]:
 
 
 def _take_out_queueing(parts: dict[Resource, float], on_cpu: float) -> None:
-    """Have CPU be what the kernel counted: more than ran lies in the waits, and what ran without one is not known."""
+    """Set CPU to what the kernel counted: an excess comes out of the waits, a shortfall becomes unknown time."""
     running = parts[Resource.CPU]
     waiting = sum(parts.values()) - running
     within = min(max(0.0, on_cpu - running), waiting)
@@ -217,7 +219,7 @@ def _take_out_generator(
     backends: tuple[float, float] | None,
     clients: int,
 ) -> None:
-    # pgbench deals its clients out evenly; who has one more is the busier.
+    # pgbench distributes its clients evenly; a thread with one client more is the busier one.
     each, more = divmod(clients, len(threads))
     busy = sorted(map(sum, threads), reverse=True)
     of_client = min(
@@ -226,7 +228,7 @@ def _take_out_generator(
     had, waited = (sum(each) for each in zip(*threads, strict=True))
     queueing = 0.0
     if backends is not None and had > 0.0 and waited > 0.0:
-        # Where backends get their CPU sooner than pgbench does, it is pgbench that is kept short.
+        # If backends get their CPU sooner than pgbench does, only pgbench is short of CPU.
         queueing = waited / (had + waited) * min(1.0, (backends[1] / backends[0]) / (waited / had))
     parts[Resource.CLIENT] -= of_client
     parts[Resource.LOAD_GENERATOR] = of_client * (1.0 - queueing)
@@ -234,7 +236,7 @@ def _take_out_generator(
 
 
 def _leave_out_client(parts: dict[Resource, float]) -> dict[str, str]:
-    """Scale all other parts to the whole; returns why one is absent, by its name."""
+    """Scale all other parts up to the whole, and return the reason why the client's part is absent, by its name."""
     client = parts[Resource.CLIENT]
     others = sum(parts.values()) - client
     if not client or not others:
@@ -273,7 +275,7 @@ def _share(resource: Resource, ratio: float, transaction_ms: float, seen: _Seen,
 
 
 def _spread_of(resource: Resource, seen: _Seen, cpu: _Cpu) -> Floats | None:
-    """What the share follows from second to second."""
+    """Return the series that shows how a resource's share varies from second to second."""
     sources: dict[Resource, tuple[Resource | str, ...]] = {
         Resource.CPU: (_RUNNING,),
         Resource.CLIENT: (Resource.CLIENT, _IDLE),
