@@ -1,13 +1,13 @@
-"""The TPS that each resource alone allows, from what a transaction takes of it and what there is of it.
+"""Estimate the TPS that each resource alone allows: its capacity over the demand of a transaction.
 
-Operational laws only: what was used over what was done is the demand of a transaction, and nothing is used beyond what
-there is. That holds whatever the load, the order of service or the noise, as long as a transaction goes on taking what
-it took; a load that changes its nature on the way (more contention, another hit ratio) moves the bound with it. Of one
-such change the bound of the CPUs knows: they are used worse while they are half idle.
+These are operational laws only: what was used over what was done is the demand of a transaction, and no more can be used than
+the capacity. They hold for any load, order of service or noise, as long as a transaction's demand stays the same; if a load
+changes its nature on the way (more contention, another hit ratio), the bound moves. One such change is part of the bound of the
+CPUs: half-idle CPUs take more time for the same work.
 
-A bound is the most that could be had, and so all of a resource counts as there. Others who use the CPUs meanwhile yield
-them to a load that asks for more; only what the hypervisor took is gone. A disk does less of each kind when it does all
-at once: its bounds are optimistic, each by itself.
+A bound is the most that could be reached, so the whole capacity of a resource counts. Other programs yield CPUs to a load that
+asks for more; only stolen CPU time is gone. A disk does less of each kind of work if it does all kinds at once, so each of its
+bounds is optimistic.
 
 Sources: Denning & Buzen 1978, "The operational analysis of queueing network models", doi:10.1145/356733.356735, for the
 utilization law; Lazowska, Zahorjan, Graham & Sevcik 1984, Quantitative System Performance, 5.2, for asymptotic bounds.
@@ -44,13 +44,13 @@ _DEVICE = {
 CARD_KEYS = {BoundKind.FLUSHES: DiskFigureKey.FLUSHES} | {
     kind: key for kind, key in _DEVICE.values() if key is not None
 }
-"""Of which figure of a disk's card a bound is."""
+"""The figure of a disk card that each bound rests on."""
 _OF_INSTANCE = frozenset({BoundKind.INSTANCE_IOPS, BoundKind.INSTANCE_BYTES})
 _DEMAND_UNITS = {"1/s": "count", "bytes/s": "bytes", "s/s": "s"}
 
 
 class _Taken(NamedTuple):
-    """What a trial took of a resource in a second, its transactions in a second, and what was left to it of the resource."""
+    """The use of a resource per second in one trial, the trial's TPS, and the share of the resource left to it."""
 
     amount: float
     rate_tps: float
@@ -67,14 +67,14 @@ class _Trial(NamedTuple):
 def find_bounds(
     workload: WorkloadAnalysis, host: HostFacts, limits: DiskLimits | None
 ) -> tuple[tuple[Bound, ...], dict[str, str]]:
-    """The bounds of a load, the lowest first, and why others are not there, by the kind's name.
+    """Find the bounds of a load, the lowest first, and the reasons why others are absent, by the kind's name.
 
     Args:
-        workload: At one number of clients, over its trials.
-        host: The machine it ran on.
-        limits: Of the data's disk; None without a card.
+        workload: The load at one number of clients, over its trials.
+        host: The machine that it ran on.
+        limits: Limits of the disk that holds the data; None without a card.
     """
-    # Of the steady part, beside means over the whole load: what begins and ends a load makes bounds a little too high.
+    # TPS of the steady part, with means over the whole load: the ends of a load make bounds slightly too high.
     trials = [
         _Trial(trial, trial.tps)
         for trial in workload.trials
@@ -90,17 +90,17 @@ def find_bounds(
         *(_bound_device(trials, use_kind, limits) for use_kind in _DEVICE),
     ]
     bounds = [bound for _, bound in found if isinstance(bound, Bound)]
-    # An instance that limits nothing lacks nothing.
+    # An instance without limits has no missing bound.
     absent = {kind.value: reason for kind, reason in found if isinstance(reason, str) and kind not in _OF_INSTANCE}
     return tuple(sorted(bounds, key=lambda bound: bound.tps.value or 0.0)), absent
 
 
 _Found = tuple[BoundKind, Bound | str]
-"""A bound, or why there is none."""
+"""A bound, or the reason why there is none."""
 
 
 def _bound_cpus(trials: Sequence[_Trial], host: HostFacts) -> _Found:
-    """Of the CPUs that the study may use, less what the hypervisor took of them."""
+    """Bound the load by the CPUs that the study may use, minus stolen time."""
     usable, most_others, is_narrowed, is_shared = host.usable_cpu_count, 0.0, False, False
     taken: list[_Taken] = []
     idle: list[float] = []
@@ -108,7 +108,7 @@ def _bound_cpus(trials: Sequence[_Trial], host: HostFacts) -> _Found:
         busy, seen_count = trial.shares.get("cpu_busy_ratio"), trial.cpus_seen_count
         if busy is None or not seen_count:
             continue
-        # Where the study may use some of the CPUs only, nobody knows what others used of them.
+        # If the study may use only some CPUs, the use of these by other programs is unknown.
         is_narrowed = usable < seen_count
         told = trial.shares.get("cpu_others_ratio")
         is_shared, others = is_shared or told is None, told or 0.0
@@ -138,7 +138,7 @@ def _bound_cpus(trials: Sequence[_Trial], host: HostFacts) -> _Found:
 
 
 def _ease(tps: Estimate, idle_ratio: float) -> Estimate:
-    """What CPUs allow when they are full, where a share of them was idle: up to that share more.
+    """Raise the upper end of the CPU bound by the idle share of the CPUs, because full CPUs work more efficiently.
 
     A CPU that falls idle and is woken for each transaction spends time on that, its caches are cold, and flushes are not
     shared. Source: benchmarks/capacity.py on six sweeps, docs/how-we-know.md: at 36 % of the CPUs a transaction took 1.6
@@ -148,7 +148,7 @@ def _ease(tps: Estimate, idle_ratio: float) -> Estimate:
 
 
 def _bound_generator(trials: Sequence[_Trial], threads: int) -> _Found:
-    """Of pgbench's threads, as its busiest one stands: clients are dealt out evenly."""
+    """Bound the load by pgbench's threads, from its busiest one, because clients are distributed evenly."""
     ratios = [(trial.shares.get("load_generator_thread_ratio"), rate_tps) for trial, rate_tps in trials]
     taken = [_Taken(ratio * threads, rate_tps) for ratio, rate_tps in ratios if ratio is not None]
     how = f"pgbench with {threads} threads" if threads > 1 else "pgbench with one thread"
@@ -157,7 +157,7 @@ def _bound_generator(trials: Sequence[_Trial], threads: int) -> _Found:
 
 
 def _bound_flushes(trials: Sequence[_Trial], clients: int, limits: DiskLimits | None) -> _Found:
-    """One client waits for a flush in each transaction, more share them in two halves. Source: `models.ceiling_tps`."""
+    """Bound the load by flushes: one client waits for one per transaction, more share them. Source: `models.ceiling_tps`."""
     uses = _list_uses(trials, UseKind.FLUSHES)
     if not uses:
         return BoundKind.FLUSHES, NO_CARD if limits is None else "no commit waits for a flush of its own"
@@ -195,7 +195,7 @@ def _list_uses(trials: Sequence[_Trial], kind: UseKind) -> list[tuple[DiskUse, f
 
 
 def _limit(use: DiskUse, key: DiskFigureKey | None, limits: DiskLimits | None, *, per: float = 1.0) -> Estimate:
-    """What lasts of a limit: as declared, or as measured with its interval. The use's own figure is `per` transaction."""
+    """Return the sustained part of a limit: declared, or measured with its interval. The use's own figure is `per` transaction."""
     unit = use.unit if use.unit in _DEMAND_UNITS else "1/s"
     if use.lasts is not None:
         return exactly(use.lasts * per, unit=unit)
@@ -207,7 +207,7 @@ def _limit(use: DiskUse, key: DiskFigureKey | None, limits: DiskLimits | None, *
 
 
 def _bound(kind: BoundKind, taken: Sequence[_Taken], limit: Estimate, *, how: str, unseen: str) -> _Found:
-    """From what each trial took. What was not left to a trial is charged to its transactions, in proportion."""
+    """Bound the load by what each trial used; what was not left to a trial is charged to its transactions in proportion."""
     if not taken:
         return kind, unseen
     if not all(one.amount for one in taken):

@@ -1,8 +1,8 @@
-"""Which of several machines for how much load: up to here the cheapest that surely carries it, above that the next.
+"""Choose between several machines by load: up to which TPS the cheapest is certain to carry it, and above that the next.
 
-A machine is counted on for the low end of its interval, never for its best estimate: the tiers of a purchase must hold.
-Machines are compared by what they cost; where no prices are known, by what they carry, since less of a machine is
-rarely dearer. It refuses to place a machine without an interval, or one without a price among those that have one.
+A machine counts with the low end of its interval, never with its best estimate: the tiers of a purchase must hold. Machines
+are ordered by price; if no prices are known, by capacity, because a smaller machine is rarely more expensive. A machine without
+an interval is in no tier, and neither is one without a price if others have one.
 """
 
 from __future__ import annotations
@@ -15,40 +15,40 @@ from pgdyno.analyse.estimate import Estimate
 
 
 class HostCapacity(msgspec.Struct, frozen=True, kw_only=True):
-    """What a machine carries of a load, and what it costs."""
+    """The capacity of a machine for a load, and its price."""
 
     name: str
     capacity: Estimate
-    """In TPS, as measured: a bound is no promise."""
+    """Measured capacity in TPS: a bound would promise too much."""
     per_month: Estimate | None = None
-    """Its price, whose unit is the currency; None where nobody knows it."""
+    """Price per month, in the unit of its currency; None if it is unknown."""
 
 
 class Tier(msgspec.Struct, frozen=True, kw_only=True):
-    """A machine and the loads for which it is the one to take."""
+    """A machine and the range of loads for which it is the best choice."""
 
     host: HostCapacity
     above_tps: float
-    """0 for the first."""
+    """Lower end of the range; 0 for the first tier."""
     up_to_tps: float
-    """The low end of what it carries."""
+    """Upper end of the range: the low end of the machine's capacity."""
     rivals: tuple[str, ...]
-    """Machines that carry as much and may be no dearer: their prices' intervals overlap."""
+    """Machines that carry as much and may cost no more: their price intervals overlap."""
 
 
 class Tiers(msgspec.Struct, frozen=True, kw_only=True):
-    """All tiers from below, and the machines that are in none."""
+    """All tiers in increasing order, and the machines that are in none."""
 
     tiers: tuple[Tier, ...]
     left_out: dict[str, str]
-    """By a machine's name, why nobody should take it, or nobody can tell."""
+    """Why a machine is in no tier, by its name."""
 
 
 def make_tiers(hosts: Sequence[HostCapacity]) -> Tiers:
-    """The tiers of a load over several machines.
+    """Build the tiers of a load over several machines.
 
     Args:
-        hosts: Each with what it carries of the same load, measured in the same way.
+        hosts: Machines with their capacities for the same load, measured in the same way.
     """
     currency = next((host.per_month.unit for host in hosts if host.per_month is not None), None)
     left_out = {host.name: reason for host in hosts if (reason := _why_not(host, currency)) is not None}
@@ -66,7 +66,7 @@ def make_tiers(hosts: Sequence[HostCapacity]) -> Tiers:
 
 
 def _why_not(host: HostCapacity, currency: str | None) -> str | None:
-    """Why a machine cannot be placed; None where it can."""
+    """Return why a machine can be in no tier; None if it can."""
     if host.capacity.low is None:
         return host.capacity.reason or "what it carries has no interval"
     if currency is None:
@@ -93,7 +93,7 @@ def _least_price(host: HostCapacity) -> float:
 
 
 def _rivals(host: HostCapacity, hosts: Sequence[HostCapacity]) -> tuple[str, ...]:
-    """Dearer machines that carry at least as much, and whose price is not surely higher."""
+    """List more expensive machines that carry at least as much and whose price is not certain to be higher."""
     if host.per_month is None:
         return ()
     most = host.per_month.high if host.per_month.high is not None else _price(host)
