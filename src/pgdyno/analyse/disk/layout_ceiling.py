@@ -1,7 +1,7 @@
-"""The arithmetic ceiling of a declared storage layout: what its volumes, their array and the instance allow at most.
+"""Compute the ceilings of a declared storage layout: what its volumes, their array and the instance allow at most.
 
-Everything follows from data sheets and from what was declared; nothing is measured, and nothing assumed: what no source
-says is absent, with the reason.
+All figures come from data sheets and declarations. Nothing is measured or assumed: a figure without a source is absent, with
+the reason.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ _GIBIBYTE, _MEGABYTE = 2**30, 10**6
 
 
 class Each(msgspec.Struct, frozen=True, kw_only=True):
-    """What one disk or volume can do."""
+    """The limit of one disk or volume."""
 
     value: float
     how: str
-    """Whose figure it is."""
+    """Source of the figure."""
     burst_value: float | None = None
 
 
 class FlushTime(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a small write takes that is waited for."""
+    """The duration of a small write that is waited for."""
 
     value_s: float
     binds: Limit
@@ -36,7 +36,7 @@ class FlushTime(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def limits_of(host: HostSpec) -> InstanceLimits | None:
-    """What the host lets through: what is declared stands before its instance's data sheet; None where neither is there."""
+    """Return the host's limits: declared ones take precedence over its instance's data sheet; None without either."""
     sheet = find_instance(host.instance) if host.instance is not None else None
     limits = InstanceLimits(name=sheet.name if sheet else host.name or "the machine")
     if sheet is not None:
@@ -58,12 +58,12 @@ def limits_of(host: HostSpec) -> InstanceLimits | None:
 def reckon_ceilings(
     disk: DiskSpec, limits: InstanceLimits | None = None, *, declared_by: str = "as declared"
 ) -> StorageCeilings:
-    """What a layout can do.
+    """Compute the ceilings of a layout.
 
     Args:
-        disk: As it is declared.
-        limits: Of the machine that it is attached to; they hold for network volumes only.
-        declared_by: Where a figure of the whole path comes from, for `how`.
+        disk: The declared layout.
+        limits: Limits of the machine that it is attached to; they apply to network volumes only.
+        declared_by: Source of a figure for the whole path, for `how`.
     """
     each, whole = _published(disk), _declared(disk)
     absent = {
@@ -94,7 +94,7 @@ def reckon_ceilings(
 
 
 def let_through(limits: InstanceLimits | None) -> StorageCeilings:
-    """What is known of disks that nobody has declared: that a machine lets so much through; None: nothing."""
+    """Return the ceilings of undeclared disks: only the machine's limits are known; None if there are none."""
     why = "no volume is declared"
     transfers: dict[str, Ceiling | None] = dict.fromkeys(TRANSFERS)
     for name, figure in TRANSFERS.items():
@@ -123,12 +123,12 @@ def let_through(limits: InstanceLimits | None) -> StorageCeilings:
 
 
 def hold_each(name: str, each: Each, disk: DiskSpec, limits: InstanceLimits | None) -> Ceiling:
-    """What an array of something can do, held against what the instance lets through.
+    """Compute the ceiling of an array, and compare it with the instance's limit.
 
     Args:
-        name: Of TRANSFERS.
-        each: What one of them can do.
-        disk: Their count and how they are put together; its own figures are not looked at.
+        name: Name in TRANSFERS.
+        each: Limit of one disk or volume.
+        disk: Number and arrangement of the disks; its own figures are not used.
         limits: As for `reckon_ceilings`.
     """
     times = times_of(disk).of(TRANSFERS[name])
@@ -140,7 +140,7 @@ def hold_each(name: str, each: Each, disk: DiskSpec, limits: InstanceLimits | No
 
 
 def find_flush_time(disk: DiskSpec, *, declared_by: str) -> FlushTime | None:
-    """How long a flush takes, as declared or else as published; None where nobody says."""
+    """Find the duration of a flush, declared or else published; None if it is unknown."""
     if disk.flush_ms is not None:
         return FlushTime(value_s=disk.flush_ms / 1000, binds=Limit.PATH, how=declared_by)
     if disk.volume_latency_ms is not None:
@@ -154,7 +154,7 @@ def find_flush_time(disk: DiskSpec, *, declared_by: str) -> FlushTime | None:
 
 
 def _published(disk: DiskSpec) -> dict[str, Each]:
-    """What data sheets say of each volume, by the names of TRANSFERS."""
+    """Return the limits of each volume from data sheets, by the names of TRANSFERS."""
     if disk.volume is None:
         return {}
     ability, how = disk.volume_ability, f"{disk.volume} of {disk.size}"
@@ -169,7 +169,7 @@ def _published(disk: DiskSpec) -> dict[str, Each]:
 
 
 def _in_pages(iops: float, burst_iops: float | None, bytes_per_s: float | None, how: str) -> Each:
-    """I/Os of 8 kB: of many IOPS and little bandwidth, it is the bandwidth that binds."""
+    """Limit I/Os of 8 kB by the volume's IOPS or bandwidth, whichever is lower."""
     pages = float("inf") if bytes_per_s is None else bytes_per_s / PAGE_BYTES
     if pages < iops:
         return Each(value=pages, how=f"{how}, whose {iops:,.0f} IOPS its bandwidth cannot fill with 8 kB")
@@ -177,7 +177,7 @@ def _in_pages(iops: float, burst_iops: float | None, bytes_per_s: float | None, 
 
 
 def _declared(disk: DiskSpec) -> dict[str, float]:
-    """What is said of the whole path, by the names of TRANSFERS."""
+    """Return the declared figures of the whole path, by the names of TRANSFERS."""
     said = {
         "random_read_iops": disk.random_read_iops,
         "random_write_iops": disk.random_write_iops,
@@ -195,7 +195,7 @@ def _own(name: str, value: float, binds: Limit, how: str, *, volume_value: float
 def _hold(
     name: str, own: Ceiling, disk: DiskSpec, limits: InstanceLimits | None, *, burst_value: float | None = None
 ) -> Ceiling:
-    """The disks' own ceiling, capped at what lasts of the instance's limit, with which of the two binds."""
+    """Cap the disks' own ceiling at the instance's sustained limit, and say which of the two binds."""
     lets, lets_burst = _limits_to(own.unit, disk, limits)
     copies = times_of(disk).copies_of(TRANSFERS[name])
     value, binds, how, through = own.value, own.binds, own.how, None
@@ -220,7 +220,7 @@ def _hold(
 
 
 def _limits_to(unit: str, disk: DiskSpec, limits: InstanceLimits | None) -> tuple[float | None, float | None]:
-    """What an instance lets through of a unit, for as long as one likes and for a while; None where it has no limit."""
+    """Return the instance's limits for a unit, sustained and burst; None where it has none."""
     return (None, None) if limits is None or disk.disk_kind != "network-ssd" else _limits_in(unit, limits)
 
 
@@ -232,7 +232,7 @@ def _limits_in(unit: str, limits: InstanceLimits) -> tuple[float | None, float |
 
 
 def _fewer(iops: float | None, bytes_per_s: float | None) -> float | None:
-    """I/Os of 8 kB, as either limit lets them through."""
+    """Return I/Os of 8 kB at the lower of two limits."""
     pages = None if bytes_per_s is None else bytes_per_s / PAGE_BYTES
     return min((most for most in (iops, pages) if most is not None), default=None)
 
@@ -250,7 +250,7 @@ def _flushes(flush: FlushTime) -> Ceiling:
 def _capacity(disk: DiskSpec, size_bytes: float) -> Ceiling:
     if disk.count == 1:
         return Ceiling(value=size_bytes, unit="bytes", binds=Limit.VOLUME, how=disk.size or "")
-    # LVM puts one set of stripes behind the other, so that all disks have room.
+    # LVM concatenates sets of stripes, so that all disks add capacity.
     count = disk.count if disk.lvm_stripes is not None else times_of(disk).data
     how = f"{disk.count} × {disk.size} {array_words(disk)}"
     value = size_bytes * count

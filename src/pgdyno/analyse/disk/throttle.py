@@ -1,7 +1,7 @@
-"""Limits that the kernel was told for a disk: those of control groups, as a ceiling beside those of its makers.
+"""Apply the kernel's limits for a disk, those of control groups, to its ceilings.
 
-A limit of one disk of an array is no limit of the array: stripes do as many times what the slowest of their disks does as
-they have disks, mirrors write as the slowest and read wherever there is no limit.
+A limit of one disk of an array is no limit of the array: stripes reach the slowest disk's rate times the number of disks,
+mirrors write at the slowest disk's rate and read wherever there is no limit.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pgdyno.record.machine.preflight import CgroupLimit, LimitKind
 from pgdyno.record.machine.tunables import DiskLook
 from pgdyno.units import PAGE_BYTES
 
-# What each figure is limited by, and of that kind of limit how much one I/O or byte takes: I/Os are of 8 kB.
+# The limits that apply to each figure, and how much of each limit one I/O or byte uses: I/Os are of 8 kB.
 _TAKEN = {
     "random_read_iops": {LimitKind.READ_COUNT: 1, LimitKind.READ_BYTES: PAGE_BYTES},
     "random_write_iops": {LimitKind.WRITE_COUNT: 1, LimitKind.WRITE_BYTES: PAGE_BYTES},
@@ -26,7 +26,7 @@ _TAKEN = {
 
 
 class Throttle(msgspec.Struct, frozen=True, kw_only=True):
-    """What a control group leaves of a figure."""
+    """The part of a figure that a control group leaves."""
 
     value: float
     """In the figure's unit."""
@@ -34,12 +34,12 @@ class Throttle(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_throttle(name: str, look: DiskLook, limits: Sequence[CgroupLimit]) -> Throttle | None:
-    """The least that control groups leave of a figure of a disk; None where they do not limit it.
+    """Find the lowest limit of a disk's figure that control groups set; None if they do not limit it.
 
     Args:
-        name: Of TRANSFERS.
-        look: The disk with all that it is made of.
-        limits: Of the control groups, on any device.
+        name: Name in TRANSFERS.
+        look: The disk with all devices below it.
+        limits: Limits of the control groups, on any device.
     """
     taken = _TAKEN[name]
     by_device: dict[str | None, list[Throttle]] = {}
@@ -55,7 +55,7 @@ def find_throttle(name: str, look: DiskLook, limits: Sequence[CgroupLimit]) -> T
 def _descend(
     name: str, figure: CeilingFigure, look: DiskLook, by_device: Mapping[str | None, Sequence[Throttle]]
 ) -> Iterator[Throttle]:
-    """What limits of a device and of those that it is made of leave of a figure."""
+    """Yield what the limits of a device and of the devices below it leave of a figure."""
     yield from by_device.get(name, ())
     device = next((one for one in look.devices if one.name == name), None)
     below = () if device is None else device.below
@@ -80,7 +80,7 @@ def _least(found: Iterable[Throttle]) -> Throttle | None:
 
 
 def throttle(ceilings: StorageCeilings, look: DiskLook, limits: Sequence[CgroupLimit]) -> StorageCeilings:
-    """The ceilings of a disk, with what control groups take of them. Those know no bursts."""
+    """Cap the ceilings of a disk at the limits of control groups, which have no bursts."""
     held = {}
     for name, figure in TRANSFERS.items():
         limit, ceiling = find_throttle(name, look, limits), getattr(ceilings, name)
