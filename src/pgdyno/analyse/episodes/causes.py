@@ -1,10 +1,10 @@
-"""What an episode may come from: each suspect with its figures just before the episode and in it.
+"""Find what may have caused an episode: each suspect with its figures just before the episode and in it.
 
-A suspect is named only when it fits in time and in size: it changed when throughput did, and by enough to explain at
-least half of the change where that can be reckoned. Everything else that was looked at is kept with what speaks against
-it, and what was not sampled is listed. Where no suspect fits, the cause is unknown; the nearest guess is not promoted.
+A suspect is named only if it fits in time and in size: it changed when throughput did, and by enough to explain at least half
+of the change, if that can be computed. All other suspects are kept with the evidence against them, and what was not sampled
+is listed. If no suspect fits, the cause is unknown; the next best guess is not named.
 
-It refuses to look for causes of rises: a trial that warms up, or recovers, is told as that.
+Rises have no causes here: a trial that warms up or recovers is reported as such.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _SLOWER_FACTOR = 1.5
 _ALIKE_FACTOR = 1.2
 _BUSIER = 0.15
 _MORE_FACTOR = 2.0
-# Of a transaction of pgbench's own scripts, with an ample margin: a flush, pages read, and pages written to make room.
+# Waits of a transaction of pgbench's own scripts, with a wide margin: a flush, pages read, and pages written to make room.
 _WAITS_PER_TRANSACTION = 10
 _REACHED_RATIO = 0.95
-# Less is on the way to a disk at any moment.
+# Less than this is on the way to a disk at any moment.
 _LEAST_WRITEBACK_BYTES = 16e6
 _COVER_RISE = 0.5
 _FULL_DISK = 0.9
@@ -40,16 +40,16 @@ _FLAT_SPREAD = 0.05
 _PLATEAU_FALL = 0.85
 _ROUND_RATIO = 0.02
 _ROUND = (1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.5, 8.0)
-# A disk whose burst has ended is slower; CPUs that a quota leaves free are taken by others.
+# A disk whose burst has ended is slower; CPUs that a quota leaves free are used by others.
 _ECHOES = ((Cause.CREDITS, Cause.DEVICE), (Cause.QUOTA, Cause.OTHERS))
 
 
 def find_causes(data: TrialData, episodes: Sequence[Episode], *, device: str | None) -> tuple[EpisodeCauses, ...]:
-    """The suspects of every episode for the worse.
+    """Find the suspects of every episode for the worse.
 
     Args:
-        data: Of the trial.
-        episodes: Found in it.
+        data: The trial's data.
+        episodes: The episodes found in it.
         device: Kernel name of the disk that holds the data.
     """
     return tuple(_look(EpisodeScene(data, one, device=device)) for one in episodes if one.kind in WORSE)
@@ -58,7 +58,7 @@ def find_causes(data: TrialData, episodes: Sequence[Episode], *, device: str | N
 def _look(scene: EpisodeScene) -> EpisodeCauses:
     found = [suspect for rule in _RULES for suspect in rule(scene)]
     fitting = {one.cause for one in found if one.fits}
-    # The second is then seen because of the first.
+    # The second cause of such a pair is only an effect of the first.
     echoes = {second for first, second in _ECHOES if {first, second} <= fitting}
     settled = [msgspec.structs.replace(one, fits=one.fits and one.cause not in echoes) for one in found]
     ranked = sorted(settled, key=lambda one: (not one.fits, -(one.explained_ratio or _LEAST_EXPLAINED)))
@@ -66,7 +66,7 @@ def _look(scene: EpisodeScene) -> EpisodeCauses:
 
 
 def _lost_ratio(episode: Episode) -> float:
-    """The share of throughput that an episode took; of a latency, what its rise would take in a closed loop."""
+    """Return the share of throughput that an episode cost; for a latency, what its rise would cost in a closed loop."""
     change = episode.change_ratio
     return -change if episode.metric == "tps" else change / (1 + change)
 
@@ -80,7 +80,7 @@ def _steal(scene: EpisodeScene) -> Iterator[Suspect]:
 
 
 def _others(scene: EpisodeScene) -> Iterator[Suspect]:
-    """Programs that come make more tasks run or wait to; what only takes over CPUs that fell idle makes no more."""
+    """Check other programs: when they start, more tasks run or wait; those that only take over idle CPUs add none."""
     seen, busy, queue = (scene.compare(name) for name in ("others", "busy", "queue"))
     if seen is None or busy is None or queue is None:
         return
@@ -113,7 +113,7 @@ def _checkpoint(scene: EpisodeScene) -> Iterator[Suspect]:
 
 
 def _is_crowded(scene: EpisodeScene) -> bool:
-    """Whether checkpoints follow each other so closely that one begins near any moment."""
+    """Tell whether checkpoints follow each other so closely that one begins near any moment."""
     count = sum(one.from_s >= 0.0 and not one.is_part for one in scene.checkpoints)
     return 4 * TOLERANCE_S * count > scene.length_s
 
@@ -122,10 +122,10 @@ def _full_page_images(scene: EpisodeScene) -> Iterator[Suspect]:
     images, wal = scene.compare("fpi"), scene.compare("wal")
     if images is None or wal is None or not scene.has_checkpoints:
         return
-    # Per transaction: there were fewer of them.
+    # Per transaction, because there were fewer transactions.
     more_wal = wal.factor / max(1 - _lost_ratio(scene.episode), 0.01)
     explained = _explain(1 - 1 / more_wal if more_wal > 0 else 0.0, scene)
-    # Pages are written in full when they are first changed after a checkpoint began: the first seconds have most.
+    # A page is written in full at its first change after a checkpoint began, so the first seconds have most of them.
     is_in_time = bool(scene.begins_with(scene.checkpoints, lead_s=2 * TOLERANCE_S))
     is_more = images.is_apart and images.factor >= _MORE_FACTOR and wal.factor >= _ALIKE_FACTOR
     fits = is_in_time and is_more and explained >= _LEAST_EXPLAINED
@@ -134,7 +134,7 @@ def _full_page_images(scene: EpisodeScene) -> Iterator[Suspect]:
 
 
 def _dirty_limit(scene: EpisodeScene) -> Iterator[Suspect]:
-    """The kernel slows writers down from the middle of its two thresholds on.
+    """Check whether dirty memory reached the middle of the kernel's two thresholds, from where on it throttles writers.
 
     Source: Linux mm/page-writeback.c, dirty_freerun_ceiling and balance_dirty_pages.
     """
@@ -172,7 +172,7 @@ def _write_back(scene: EpisodeScene) -> Iterator[Suspect]:
 
 
 def _device(scene: EpisodeScene) -> Iterator[Suspect]:
-    """Longer waits for no more work."""
+    """Check whether the disk took longer for no more work."""
     busy = scene.compare("disk_util_ratio")
     waits = {kind: scene.compare(f"disk_{kind}_await_ms") for kind in ("flush", "write", "read")}
     work = [
@@ -193,7 +193,7 @@ def _device(scene: EpisodeScene) -> Iterator[Suspect]:
 
 
 def _credits(scene: EpisodeScene) -> Iterator[Suspect]:
-    """A flat top that falls to a lower flat top while the disk stays full: how token buckets run dry."""
+    """Check for a flat top that falls to a lower flat top while the disk stays full, as token buckets do when they run dry."""
     busy = scene.compare("disk_util_ratio")
     if busy is None:
         return
@@ -227,7 +227,7 @@ def _autovacuum(scene: EpisodeScene) -> Iterator[Suspect]:
 
 
 def _find_busier(scene: EpisodeScene) -> str | None:
-    """How the disk had more to do or took longer, strongest sign first; None where it did not."""
+    """Describe how the disk had more to do or took longer, strongest sign first; None if it did not."""
     for kind in ("flush", "write", "read"):
         seen = scene.compare(f"disk_{kind}_await_ms")
         if seen is not None and seen.is_apart and seen.factor >= _SLOWER_FACTOR and _is_enough(seen, scene):
@@ -239,14 +239,14 @@ def _find_busier(scene: EpisodeScene) -> str | None:
 
 
 def _is_enough(wait: Contrast, scene: EpisodeScene) -> bool:
-    """Whether longer waits for the disk can have made transactions so much longer."""
+    """Tell whether longer waits for the disk can have made transactions slower by this much."""
     one, summary = scene.episode, scene.data.pgbench
     if one.metric != "tps":
         longer_ms = one.after - one.before
     elif summary is not None and summary.client_count is not None and one.before > 0.0:
-        # Source: Little's law, in a closed loop. At a given rate clients idle before it, and it is even more.
+        # Source: Little's law, in a closed loop. At a scheduled rate clients were idle before, and the rise is even larger.
         until_s = scene.length_s if one.until_s is None else one.until_s
-        # None took longer than all of it, also where none was done at all.
+        # No transaction took longer than the episode, even if none completed.
         each_s = min(summary.client_count / max(one.after, 1e-3), until_s - one.from_s)
         longer_ms = 1000 * (each_s - summary.client_count / one.before)
     else:
