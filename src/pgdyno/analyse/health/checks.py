@@ -1,8 +1,8 @@
-"""The counters that DBAs watch, of one trial, held against their thresholds.
+"""Check the counters that DBAs watch, of one trial, against their thresholds.
 
-A value beyond a threshold says where to look. It names no cause: a server at the limit of its CPUs waits for locks and
-flushes, too, and a load can be at its best with half of these in red. So nothing is concluded here, what was not counted
-is absent with the reason, and a share of next to nothing is shown but not judged.
+A value beyond a threshold shows where to look. It names no cause: a server at the limit of its CPUs waits for locks and
+flushes, too, and a load can be at its best with half of these in red. So this module draws no conclusion. A value that was
+not counted is absent with a reason, and a share of a tiny total is shown but not judged.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ _READERS: Final[dict[str, Callable[[SeenTrial], Reading]]] = {
 def assess_health(
     record: StudyRecord, data: TrialData, *, throughput: TrialThroughput | None, disk: DiskJoin | None
 ) -> tuple[HealthRow, ...]:
-    """All checks of a trial, in the order of facts/health.toml.
+    """Check the health of a trial, in the order of facts/health.toml.
 
-    A trial that failed has none, nor one within which variants alternated: its counters are a mixture of them.
+    A failed trial has no checks, and neither has one in which variants alternated: its counters are a mixture of them.
 
     Args:
-        record: Of the study.
-        data: What the trial left.
-        throughput: Of its steady part; None where there is none.
-        disk: Its load on the disk; None without a card.
+        record: The study's record.
+        data: The data that the trial left.
+        throughput: Throughput of the trial's steady part; None without one.
+        disk: The trial's load on the disk; None without a card.
     """
     if data.record.status is not TrialStatus.FINISHED or len(data.record.planned.variants) > 1:
         return ()

@@ -1,8 +1,8 @@
-"""How even a trial's load ran, what its sessions waited for, and how near the kernel came to slowing writers down.
+"""Read how even a trial's load ran, what its sessions waited for, and how close the kernel came to throttling writers.
 
-Waits are shares of the sessions' time inside transactions, from looks ten times a second; a session that the CPUs keep
-waiting shows as running. Where the CPUs are full, waits for the server's own locks and for flushes may be queues for a
-CPU: they are shown then, and not judged.
+Waits are shares of the sessions' time inside transactions, from samples ten times a second; a session that waits for a CPU
+shows as running. If the CPUs are full, waits for the server's own locks and for flushes may be queues for a CPU: they are
+then shown but not judged.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from pgdyno.record.samples import os_series as series
 
 _NO_LOG = "the trial has no transaction log"
 _LEAST_SECONDS = 10
-# Seconds with fewer transactions differ by their counts alone.
+# With fewer transactions per second than this allows, TPS varies by counting noise alone.
 _COUNTING_NOISE_RATIO = 0.05
-# Sessions seen at work: with fewer a share is wrong by more than a tenth either way.
+# Sessions sampled inside a transaction: with fewer, a share is wrong by more than a tenth either way.
 _LEAST_LOOKS = 100
 _FULL_CPU_RATIO = 0.9
 _MEDIAN, _TAIL = 0.5, 0.99
 
 
 def tps_variation(seen: SeenTrial) -> Reading:
-    """Standard deviation of the steady part's seconds by their mean."""
+    """Read the standard deviation of the steady part's TPS over its mean."""
     throughput, transactions = seen.throughput, seen.data.transactions
     if throughput is None or transactions is None:
         return unread(_NO_LOG)
@@ -43,7 +43,7 @@ def tps_variation(seen: SeenTrial) -> Reading:
 
 
 def variation_of(tps: np.ndarray) -> float:
-    """The coefficient of variation of two seconds or more, in which something was done."""
+    """Compute the coefficient of variation of TPS over two or more seconds with transactions."""
     return float(tps.std(ddof=1) / tps.mean())
 
 
@@ -58,7 +58,7 @@ def _why_no_variation(seen: SeenTrial, *, seconds: int, mean_tps: float) -> str 
 
 
 def latency_tail(seen: SeenTrial) -> Reading:
-    """p99 by p50 of the steady part."""
+    """Read p99 over p50 of the steady part."""
     latency = None if seen.throughput is None else seen.throughput.latency
     if latency is None:
         return unread(_NO_LOG)
@@ -69,24 +69,24 @@ def latency_tail(seen: SeenTrial) -> Reading:
 
 
 def wal_of_disk(seen: SeenTrial) -> Reading:
-    """WAL against what the disk writes in sequence."""
+    """Read the WAL rate over the disk's sequential write rate."""
     use = None if seen.disk is None else seen.disk.find(UseKind.WAL)
     if use is None:
         return unread("the disk has no card")
-    # What lasts is what matters, where a burst was measured.
+    # If a burst was measured, the sustained rate is the one that matters.
     return Reading(use.ratio if use.lasting_ratio is None else use.lasting_ratio, use.how)
 
 
 def dirty_memory(seen: SeenTrial) -> Reading:
-    """The most dirty memory there was, against the point from which on the kernel slows down writers.
+    """Read the peak of dirty memory over the point from which on the kernel throttles writers.
 
-    Source: Linux mm/page-writeback.c, balance_dirty_pages() and dirty_freerun_ceiling(): dirty and under writeback,
-    halfway between the two thresholds.
+    Source: Linux mm/page-writeback.c, balance_dirty_pages() and dirty_freerun_ceiling(): dirty memory and write-back, halfway
+    between the two thresholds.
     """
     samples = seen.data.os
     if samples is None or samples.header is None:
         return unread(seen.why_unsampled("os sampler"))
-    # Only thresholds that the kernel reckoned itself are right: ratios are of memory that changes all the time.
+    # Only thresholds that the kernel computed itself are right: ratios refer to memory that changes all the time.
     thresholds = [f"vm/nr_dirty_{name}" for name in ("background_threshold", "threshold")]
     columns = [series.gauge(samples.frame, name) for name in thresholds]
     ceiling = (columns[0] + columns[1]) / 2.0 * samples.header.page_bytes
@@ -108,27 +108,27 @@ def dirty_memory(seen: SeenTrial) -> Reading:
 
 
 def lock_waits(seen: SeenTrial) -> Reading:
-    """Of the sessions' time, that spent waiting for rows and tables."""
+    """Read the share of the sessions' time spent waiting for rows and tables."""
     return _wait_share(seen, "Lock", is_queueing=False)
 
 
 def lwlock_waits(seen: SeenTrial) -> Reading:
-    """Of the sessions' time, that spent waiting for the server's own structures."""
+    """Read the share of the sessions' time spent waiting for the server's own structures."""
     return _wait_share(seen, "LWLock", is_queueing=True)
 
 
 def io_waits(seen: SeenTrial) -> Reading:
-    """Of the sessions' time, that spent waiting for reads, writes and flushes."""
+    """Read the share of the sessions' time spent waiting for reads, writes and flushes."""
     return _wait_share(seen, "IO", is_queueing=True)
 
 
 def _wait_share(seen: SeenTrial, kind: str, *, is_queueing: bool) -> Reading:
-    """A class of waits.
+    """Read the share of a class of waits.
 
     Args:
-        seen: The trial.
+        seen: The observed trial.
         kind: The class, PostgreSQL's wait_event_type.
-        is_queueing: Whether a want of CPUs makes such waits, too.
+        is_queueing: Whether a shortage of CPUs causes such waits, too.
     """
     samples = seen.data.server
     if samples is None or samples.header is None:

@@ -1,7 +1,7 @@
-"""What PostgreSQL counted over a trial's load, as the figures that DBAs know: shares, rates, distances.
+"""Read what PostgreSQL counted over a trial's load, as the figures that DBAs know: shares, rates, distances.
 
-Growth of counters from just before the load to just after it; who wrote pages comes from pg_stat_io where there is one,
-since only that tells pages written to make room from those added to a file.
+They are the growth of counters from just before the load to just after it. Pages by writer come from pg_stat_io if the server
+has it, because only that view separates pages written to make room from pages added to a file.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from pgdyno.record.samples import server_series
 from pgdyno.record.serverlog import CheckpointStart
 from pgdyno.record.types import TableState
 
-# From which on a share is a share, and not one page or one checkpoint more or less.
+# From these counts on, a share does not depend on one page or one checkpoint more or less.
 _LEAST_PAGES = 1_000
 _LEAST_CHECKPOINTS = 3
 _LEAST_ROWS = 1_000
 # Source: prometheus-community/postgres_exporter, postgres_mixin, PostgresHasTooManyDeadTuples, and awesome-prometheus-alerts,
-# PostgresqlTooManyDeadTuples, count a table from so many dead rows on. A few hundred in a table of a few rows are nothing.
+# PostgresqlTooManyDeadTuples, count a table from this many dead rows on. A few hundred in a tiny table do not matter.
 _LEAST_DEAD_ROWS = 10_000
-# Of the updates of the table that has most: what another one must have for its own share to matter.
+# Updates of a table, over those of the most updated table, from which on its own share matters.
 _MATTERING_RATIO = 0.1
 # Source: pgbench.c, createPartitions().
 _PARTITION = re.compile(r"^(pgbench_accounts)_\d+$")
-# A share that is good with pages that sessions added to files, or of a few rows, is good in any case.
+# A share this small is good even if it includes pages that sessions added to files, or rests on few rows.
 _GOOD_ENOUGH = 0.05
 _WITH_ADDED = "before 16 pages that sessions add to files count as theirs, too"
 _NO_LOAD = "the load's beginning or end is not recorded"
@@ -35,7 +35,7 @@ _BGWRITER_DELAY_MS = 200.0
 
 
 class _Updates(NamedTuple):
-    """A table's rows at the end, its updates over the load, and those of them that touched no index."""
+    """A table's rows at the end, its updates over the load, and how many of these were HOT updates."""
 
     rows: int
     updates: int
@@ -43,18 +43,18 @@ class _Updates(NamedTuple):
 
 
 class _Pages(NamedTuple):
-    """Pages written, by whom; None where nobody knows, with the reason."""
+    """Pages written, by writer; None if unknown, with a reason."""
 
     checkpointer: float
     bgwriter: float
     sessions: float | None
     is_with_added: bool = False
-    """Whether the sessions' hold those that they added to files."""
+    """Whether the sessions' pages include those that they added to files."""
     reason: str = ""
 
 
 def backend_written(seen: SeenTrial) -> Reading:
-    """Pages that sessions wrote themselves, of all written."""
+    """Read the share of written pages that sessions wrote themselves."""
     pages = _count_written(seen)
     if pages.sessions is None:
         return unread(pages.reason)
@@ -71,7 +71,7 @@ def backend_written(seen: SeenTrial) -> Reading:
 
 
 def bgwriter_cleaned(seen: SeenTrial) -> Reading:
-    """Pages that the background writer wrote, of those that it and sessions wrote."""
+    """Read the background writer's share of the pages that it and sessions wrote to make room."""
     pages = _count_written(seen)
     if pages.sessions is None:
         return unread(pages.reason)
@@ -87,7 +87,7 @@ def bgwriter_cleaned(seen: SeenTrial) -> Reading:
 
 
 def bgwriter_stopped(seen: SeenTrial) -> Reading:
-    """Rounds of the background writer that ended at bgwriter_lru_maxpages."""
+    """Read the share of the background writer's rounds that ended at bgwriter_lru_maxpages."""
     stopped, load_s = seen.grown("bgwriter_stopped_count"), seen.data.record.load_s
     if stopped.by is None or load_s is None:
         return unread(stopped.reason or _NO_LOAD)
@@ -97,7 +97,7 @@ def bgwriter_stopped(seen: SeenTrial) -> Reading:
 
 
 def checkpoints_requested(seen: SeenTrial) -> Reading:
-    """Checkpoints that did not wait for their time."""
+    """Read the share of checkpoints that were requested rather than timed."""
     requested, timed = "checkpoints_requested_count", "checkpoints_timed_count"
     words, nothing = "{part:,.0f} requested, {rest:,.0f} timed", "no checkpoint began under the load"
     reading = _share(seen, requested, timed, words=words, nothing=nothing)
@@ -107,7 +107,7 @@ def checkpoints_requested(seen: SeenTrial) -> Reading:
 
 
 def checkpoint_distance(seen: SeenTrial) -> Reading:
-    """Seconds from the beginning of one checkpoint to that of the next, as the server's log has them."""
+    """Read the seconds from the beginning of one checkpoint to that of the next, from the server's log."""
     start_s, end_s = seen.data.record.load_start_monotonic_s, seen.data.record.load_end_monotonic_s
     if start_s is None or end_s is None:
         return unread(_NO_LOAD)
@@ -128,35 +128,35 @@ def checkpoint_distance(seen: SeenTrial) -> Reading:
 
 
 def wal_rate(seen: SeenTrial) -> Reading:
-    """WAL in a second."""
+    """Read the WAL rate."""
     return _per_second(seen, "wal_insert_lsn_bytes", words="{by:,.0f} bytes in all")
 
 
 def cache_hits(seen: SeenTrial) -> Reading:
-    """Pages found in shared_buffers."""
+    """Read the share of pages found in shared_buffers."""
     words = "{rest:,.0f} of {total:,.0f} pages missed"
     return _share(seen, "blks_hit_pages", "blks_read_pages", words=words, nothing="no page was asked for")
 
 
 def temp_files(seen: SeenTrial) -> Reading:
-    """Bytes that spilled into files, in a second."""
+    """Read the rate of bytes that spilled into temporary files."""
     return _per_second(seen, "temp_bytes", words="{by:,.0f} bytes in all")
 
 
 def deadlocks(seen: SeenTrial) -> Reading:
-    """Deadlocks in a minute."""
+    """Read the deadlocks per minute."""
     reading = _per_second(seen, "deadlocks_count", words="{by:,.0f} in all")
     return reading if reading.value is None else reading._replace(value=reading.value * 60.0)
 
 
 def rollbacks(seen: SeenTrial) -> Reading:
-    """Transactions that were rolled back, of all."""
+    """Read the share of transactions that were rolled back."""
     words = "{part:,.0f} of {total:,.0f}"
     return _share(seen, "xact_rollback_count", "xact_commit_count", words=words, nothing="no transaction ended")
 
 
 def hot_updates(seen: SeenTrial) -> Reading:
-    """HOT updates of the table where they are fewest, of those that are updated a tenth as often as any or more."""
+    """Read the lowest share of HOT updates among tables updated at least a tenth as often as the most updated one."""
     after = seen.data.record.tables_after
     if not after or any(table.updated_count is None for table in after):
         return unread("this record does not hold the tables' counts of updates")
@@ -174,9 +174,9 @@ def hot_updates(seen: SeenTrial) -> Reading:
 
 
 def dead_rows(seen: SeenTrial) -> Reading:
-    """Dead rows of the table where their share is largest, of those with so many that it matters.
+    """Read the largest share of dead rows among the tables with enough of them to matter.
 
-    Of all row versions, not of what autovacuum waits for: a server that is told to vacuum sooner has no more dead rows.
+    It is a share of all row versions, not of autovacuum's threshold: a server told to vacuum sooner has no more dead rows.
     """
     tables = [one for one in seen.data.record.tables_after if one.live_rows + one.dead_rows >= _LEAST_ROWS]
     if not seen.data.record.tables_after:
@@ -184,7 +184,7 @@ def dead_rows(seen: SeenTrial) -> Reading:
     if not tables:
         return unread(f"no table has {_LEAST_ROWS:,} rows")
     many = [one for one in tables if one.dead_rows >= _LEAST_DEAD_ROWS]
-    # Where none has many, the one that has most says so best.
+    # If no table has many dead rows, the one with most of them shows it best.
     worst = max(many, key=_dead_ratio) if many else max(tables, key=lambda one: one.dead_rows)
     share = _dead_ratio(worst)
     reading = Reading(share, f"{worst.name}: {worst.dead_rows:,} of {worst.live_rows + worst.dead_rows:,}")
@@ -198,7 +198,7 @@ def _dead_ratio(table: TableState) -> float:
 
 
 def _share(seen: SeenTrial, part: str, rest: str, *, words: str, nothing: str) -> Reading:
-    """What a counter grew by, of what it and another one grew by; `nothing` says why there is no share of nothing."""
+    """Read the growth of a counter over the growth of itself and another one; `nothing` is the reason if both are 0."""
     ours, others = seen.grown(part), seen.grown(rest)
     if ours.by is None or others.by is None:
         return unread(ours.reason or others.reason)
@@ -209,7 +209,7 @@ def _share(seen: SeenTrial, part: str, rest: str, *, words: str, nothing: str) -
 
 
 def _per_second(seen: SeenTrial, name: str, *, words: str) -> Reading:
-    """What a counter grew by in a second of the load."""
+    """Read the growth of a counter per second of the load."""
     grown, load_s = seen.grown(name), seen.data.record.load_s
     if grown.by is None or load_s is None:
         return unread(grown.reason or _NO_LOAD)
@@ -217,7 +217,7 @@ def _per_second(seen: SeenTrial, name: str, *, words: str) -> Reading:
 
 
 def _count_updates(before: Sequence[TableState], after: Sequence[TableState]) -> dict[str, _Updates]:
-    """What each table was updated over the load, all partitions of pgbench_accounts as one: each has few of its updates."""
+    """Count each table's updates over the load; partitions of pgbench_accounts count as one table, as each has few updates."""
     earlier = {table.name: table for table in before}
     counts: dict[str, _Updates] = {}
     for table in after:
@@ -233,7 +233,7 @@ def _count_updates(before: Sequence[TableState], after: Sequence[TableState]) ->
 
 
 def _rise(earlier: int | None, later: int | None) -> int:
-    """Nothing where the statistics were reset."""
+    """Return the growth of a counter; 0 if the statistics were reset."""
     return max(0, (later or 0) - (earlier or 0))
 
 
