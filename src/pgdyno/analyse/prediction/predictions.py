@@ -1,8 +1,8 @@
-"""What a trial should show, before it runs, from what is known by then; and afterwards, how far off that was.
+"""Predict what a trial should show before it runs, and judge the prediction by the trial's result.
 
-Known are the study, the loaded data's pages, the server's settings, the disk's card, and counts of an earlier trial of
-the same load and variant: CPU time and transactions. No rate of an earlier trial goes into what is predicted. Only
-pgbench's own scripts are predicted, in a closed loop, one variant a trial: of others nobody knows which pages they touch.
+The inputs are the study, the pages of the loaded data, the server's settings, the disk card, and counts of an earlier trial of
+the same load and variant: CPU time and transactions. No rate of an earlier trial is an input. Only pgbench's own scripts are
+predicted, in a closed loop with one variant per trial: for other scripts the accessed pages are unknown.
 """
 
 from __future__ import annotations
@@ -34,30 +34,30 @@ from pgdyno.spec.table import SettingValue
 from pgdyno.spec.variant import read_number
 
 TPS, READS, IMAGES, DISTANCE = "tps", "blks_read_pages", "wal_fpi_count", "checkpoint_distance_bytes"
-"""Names of what is predicted: a metric, two counters per transaction, and the WAL from checkpoint to checkpoint."""
+"""Names of the predicted quantities: a metric, two counters per transaction, and the WAL between checkpoints."""
 _READING, _WRITING = frozenset({"select-only"}), frozenset({"tpcb-like", "simple-update"})
 _TABLE, _KEY = "pgbench_accounts", "pgbench_accounts_pkey"
-# A row is fetched to be updated and then read; its page of the key is searched for both, and takes the new entry between.
+# A row is fetched to be updated and then read; its key page is searched for both, and takes the new entry in between.
 _WRITING_USES, _READING_USES = (2, 3), (1, 1)
-# Of so many pages of a btree of integers one is no leaf: its 8152 bytes hold 286 entries of 16 + 4 bytes at 70 %.
+# One in this many pages of a btree of integers is not a leaf: its 8152 bytes hold 286 entries of 16 + 4 bytes at 70 %.
 # Source: PostgreSQL 18, access/nbtree/nbtsort.c, BTREE_NONLEAF_FILLFACTOR.
 _PAGES_PER_PARENT = 286
-# Per transaction; of fewer, an error in per cent says nothing.
+# Counts per transaction below this are too small for an error in percent.
 _FEW = 0.01
 
 
 class Before(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known before a trial."""
+    """The known inputs of a prediction before a trial."""
 
     workload: PlannedWorkload
-    """Its load."""
+    """The trial's load."""
     dataset: Dataset
     settings: Mapping[str, SettingValue]
-    """That the server is started with."""
+    """Settings that the server is started with."""
     version_major: int
     cpu_count: float
     limits: DiskLimits | None
-    """Of the data's disk; None without a card."""
+    """Limits of the disk that holds the data; None without a card."""
     is_warm: bool
     """Whether the data are read into the caches before the first transaction, tables first."""
     earlier: TrialData | None
@@ -65,17 +65,17 @@ class Before(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True):
-    """A prediction and what was seen."""
+    """A prediction with the measured value and the error."""
 
     prediction: Prediction
     measured: float | None
     error_ratio: float | None
-    """Predicted over measured, less 1; None with the reason."""
+    """Predicted over measured, minus 1; None with a reason."""
     reason: str | None
 
 
 def predict_trial(before: Before) -> tuple[Prediction, ...]:
-    """All that can be predicted of a trial."""
+    """Predict everything that can be predicted of a trial."""
     classes = list_account_pages(before.dataset, before.workload)
     if classes is None or before.workload.rate_tps is not None:
         return ()
@@ -87,7 +87,7 @@ def predict_trial(before: Before) -> tuple[Prediction, ...]:
 
 
 def list_account_pages(dataset: Dataset, workload: PlannedWorkload) -> tuple[PageClass, ...] | None:
-    """The pages that a load of one of pgbench's own scripts draws at random; None where nobody knows which they are."""
+    """Return the pages that one of pgbench's own scripts accesses at random; None if they are unknown."""
     names, relations = {name for name, _ in workload.scripts}, _count_pages(dataset)
     heap, key = relations.get(_TABLE), relations.get(_KEY)
     if len(names) != 1 or not names <= _READING | _WRITING or not heap or not key:
@@ -106,7 +106,7 @@ def judge_predictions(
     tps: float | None,
     counts_per_transaction: Mapping[str, float | None],
 ) -> tuple[Judged, ...]:
-    """Each prediction of a trial with what the trial showed."""
+    """Compare each prediction of a trial with what the trial showed."""
     measured = {**counts_per_transaction, TPS: tps, DISTANCE: _find_distance_bytes(data)}
     return tuple(_judge(one, measured.get(one.name)) for one in predictions)
 
@@ -177,7 +177,7 @@ def _predict_tps(before: Before) -> Prediction | None:
     if cpu_s is None:
         return None
     cpus = _cpus_left(before.cpu_count, earlier)
-    # CPU time of a transaction is what one client's takes without its flush: nothing of it runs beside anything else.
+    # The think time equals the CPU time: without its flush, one client's transaction does nothing in parallel.
     unflushed = unflushed_tps(before.workload.clients, think_s=cpu_s, cpu_s=cpu_s, cpu_count=cpus)
 
     branches = _count_branches(before)
@@ -214,7 +214,7 @@ def _predict_tps(before: Before) -> Prediction | None:
 
 
 def _count_branches(before: Before) -> int:
-    """Of a script that updates one in each transaction; 0 of another."""
+    """Return the branches of a script that updates one in each transaction; 0 for another script."""
     return before.dataset.scale if before.workload.scripts[0][0] == "tpcb-like" else 0
 
 
@@ -240,7 +240,7 @@ def _predict_images(before: Before, relations: Mapping[str, int]) -> Prediction 
 
 
 def _predict_distance(before: Before) -> Prediction | None:
-    """None where an earlier trial wrote less WAL than that: this one will see no such checkpoint."""
+    """Predict the WAL between checkpoints; None if an earlier trial wrote less WAL, because no such checkpoint will occur."""
     if before.earlier is None:
         return None
     wal_bytes = _growth(before.earlier, "wal_bytes")
@@ -289,7 +289,7 @@ def _growth(data: TrialData, name: str) -> float | None:
 
 
 def _cpu_s_per_transaction(data: TrialData) -> float | None:
-    """CPU seconds of server, load generator and what watches them, for a transaction."""
+    """Compute the CPU seconds per transaction of server, load generator and samplers."""
     start_s, end_s = data.record.load_start_monotonic_s, data.record.load_end_monotonic_s
     count = _count(data)
     if data.os is None or data.os.header is None or start_s is None or end_s is None or not count:
@@ -306,7 +306,7 @@ def _cpu_s_per_transaction(data: TrialData) -> float | None:
 
 
 def _cpus_left(cpu_count: float, data: TrialData) -> float:
-    """CPUs less what programs that are no part of the study used; at least a tenth of them."""
+    """Compute the CPUs left over by programs that are not part of the study; at least a tenth of them."""
     if data.os is None:
         return cpu_count
     used = (data.mean_within_load(series.cpu_of_others(data.os)) or 0.0) * len(series.list_cpus(data.os))
@@ -314,7 +314,10 @@ def _cpus_left(cpu_count: float, data: TrialData) -> float:
 
 
 def _find_distance_bytes(data: TrialData) -> float | None:
-    """The mean over checkpoints that WAL caused and that began and ended in the load, but the first: its WAL began before."""
+    """Average the WAL between checkpoints that WAL triggered and that began and ended in the load.
+
+    The first one does not count: its WAL began before the load.
+    """
     start_s, end_s = data.record.load_start_monotonic_s, data.record.load_end_monotonic_s
     if start_s is None or end_s is None:
         return None
