@@ -1,7 +1,7 @@
-"""Records side by side: figures of each with their intervals, and the ratios that the gate lets pass.
+"""Compare records side by side: figures of each with their intervals, and ratios where the gate allows them.
 
-A ratio's interval says how well each record repeated itself, and no more: trials of two records never alternated, so
-there is no verdict between them, whatever the interval leaves out. Behind a refusal there is no ratio at all.
+A ratio's interval shows how well each record repeated itself, and no more: trials of two records never alternated, so there
+is no verdict between them, whatever the interval excludes. After a refusal there is no ratio at all.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from pgdyno.facts.metrics import find_metric
 TPS_PER_CPU = "tps_per_cpu"
 LIMIT = "limit_tps"
 _LATENCIES = ("mean", "p50", "p95", "p99")
-# Of each transaction: nearly without noise, they explain.
+# Counts per transaction, which are nearly free of noise and explain a result.
 _COUNTS = ("wal_bytes", "wal_fpi_count", "blks_read_pages")
 
 
 class RecordFigure(msgspec.Struct, frozen=True, kw_only=True):
-    """A metric of both sides."""
+    """A metric of both sides, and its ratio."""
 
     metric: str
     """`tps`, `tps_per_cpu`, `limit_tps`, `latency_mean_ms`, `latency_p50_ms` …, or a counter, then per transaction."""
     first: Estimate
     other: Estimate
     ratio: Estimate | None
-    """The other's to the first's; None behind a refusal."""
+    """The other side's figure over the first one's; None after a refusal."""
 
 
 class PairComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """A load of the first record beside that of another one."""
+    """A load of the first record compared with that of another record."""
 
     first: Side
     other: Side
@@ -46,31 +46,31 @@ class PairComparison(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def refusals(self) -> tuple[RecordDifference, ...]:
-        """Why they may not be compared; none where they may."""
+        """Why the two may not be compared; empty if they may."""
         return tuple(one for one in self.differences if one.standing is DifferenceGravity.REFUSED)
 
 
 class RecordComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """A record against the first one."""
+    """A record compared with the first one."""
 
     place: int
-    """Among those named; the first is 0."""
+    """Index of the record among those named; the first is 0."""
     pairs: tuple[PairComparison, ...]
     only_first: tuple[str, ...]
-    """Loads that only the first one has."""
+    """Loads that only the first record has."""
     only_other: tuple[str, ...]
 
     @property
     def is_refused(self) -> bool:
-        """Whether anything that was asked for gets no answer."""
+        """Whether a requested comparison has no answer."""
         return not self.pairs or any(pair.refusals for pair in self.pairs)
 
 
 def compare_records(records: Sequence[Sequence[Side]]) -> tuple[RecordComparison, ...]:
-    """Each other record against the first.
+    """Compare each other record with the first.
 
     Args:
-        records: The sides of each.
+        records: The sides of each record.
     """
     return tuple(_compare(records[0], other, place) for place, other in enumerate(records[1:], start=1))
 
@@ -126,5 +126,5 @@ def _ratio(metric: str, first: Estimate, other: Estimate) -> Estimate:
     ratio = ratio_of(first, other)
     if metric != LIMIT:
         return ratio
-    # A search's interval is none of trials: Welch's formula means nothing there.
+    # A search's interval does not come from trials, so Welch's formula does not apply.
     return msgspec.structs.replace(ratio, low=None, high=None, reason="two searches have no common interval")

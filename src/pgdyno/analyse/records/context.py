@@ -1,6 +1,6 @@
-"""What two records show beside their answers: whether figures are the server's own, and what was under the load.
+"""Compare what surrounds two records' results: whether figures are the server's own, and the software and machine.
 
-The rules of `records_gate` about validity, software and machines; most of what they find is what one compares for.
+These are the rules of `gate` on validity, software and machines; most of their differences are what records are compared for.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FAILED_RATIO = 0.01
 
 
 def validity(first: Side, other: Side) -> Iterator[RecordDifference]:
-    """Whether each figure is the server's own."""
+    """Compare whether each figure is the server's own."""
     generator, steal, others = (
         [_mean_share(side, name) for side in (first, other)]
         for name in ("load_generator_thread_ratio", "cpu_steal_ratio", "cpu_others_ratio")
@@ -48,7 +48,7 @@ def validity(first: Side, other: Side) -> Iterator[RecordDifference]:
 
 
 def trials(first: Side, other: Side) -> Iterator[RecordDifference]:
-    """Of which variant they are, and how many."""
+    """Compare the variant and the number of trials."""
     counts = [len(side.trials) for side in (first, other)]
     if first.variant is not None or other.variant is not None:
         names = ["–" if side.variant is None else side.variant.name for side in (first, other)]
@@ -61,7 +61,7 @@ def trials(first: Side, other: Side) -> Iterator[RecordDifference]:
 
 
 def software(first: Side, other: Side) -> Iterator[RecordDifference]:
-    """Versions of PostgreSQL, pgdyno and the kernel."""
+    """Compare versions of PostgreSQL, pgdyno and the kernel."""
     if first.version_major != other.version_major:
         yield declare("PostgreSQL", first.version, other.version, why="its pgbench is another one, too")
     elif first.version != other.version:
@@ -75,7 +75,7 @@ def software(first: Side, other: Side) -> Iterator[RecordDifference]:
 
 
 def machine(first: Side, other: Side) -> Iterator[RecordDifference]:
-    """CPUs, memory, disk and settings."""
+    """Compare CPUs, memory, disk and settings."""
     hosts = [side.record.host for side in (first, other)]
     facts = {
         "CPUs": [f"{format_cpus(host.usable_cpu_count)} ({host.cpu_model})" for host in hosts],
@@ -88,7 +88,7 @@ def machine(first: Side, other: Side) -> Iterator[RecordDifference]:
     for subject, (one, two) in facts.items():
         if one != two:
             yield free(subject, one, two)
-    # Those that decide a bench, and what anybody set.
+    # The settings that decide a bench, and those that a user set.
     named = dict.fromkeys(one.name for one in key_settings())
     named |= dict.fromkeys(name for side in (first, other) for name in _asked(side))
     for name in named:

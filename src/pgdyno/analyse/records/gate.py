@@ -1,11 +1,11 @@
-"""Whether two records may be compared at all, before any figure of one is divided by one of the other.
+"""Decide whether two records may be compared at all, before any figure of one is divided by one of the other.
 
-Every rule looks at both and yields what differs, in one of three kinds. *Refused*: the figures answer different questions,
-so their ratio answers none. *To be declared*: the ratio means something only beside this. *Free*: it is what one compares
-machines, versions or settings for, or cannot matter. What a rule lacks evidence of it does not wave through: it declares it.
+Every rule looks at both records and yields their differences, in one of three kinds. *Refused*: the figures answer different
+questions, so their ratio answers none. *To be declared*: the ratio is meaningful only beside this difference. *Free*: it is what
+a DBA compares machines, versions or settings for, or cannot matter. If a rule lacks evidence, it declares that.
 
-Nothing is ever decided here between records. Their trials did not alternate, so whatever changed from one hour to the
-other, or from one machine to the other, is in their difference, and no number of trials takes it out.
+There is never a verdict between records. Their trials did not alternate, so every change from one hour or machine to the other
+is part of their difference, and no number of trials removes it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pgdyno.analyse.records.sides import Side
 
 
 def pass_gate(first: Side, other: Side) -> tuple[RecordDifference, ...]:
-    """All in which two sides differ, refusals first; without a refusal they may be compared."""
+    """List all differences between two sides, refusals first; without a refusal they may be compared."""
     found = [difference for rule in _RULES for difference in rule(first, other)]
     order = list(DifferenceGravity)
     return tuple(sorted(found, key=lambda one: order.index(one.standing)))
