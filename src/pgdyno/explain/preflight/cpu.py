@@ -10,7 +10,7 @@ from pgdyno.explain.preflight.rule_input import Rule, RuleInput
 from pgdyno.record.machine.preflight import CgroupLimit, LimitKind
 from pgdyno.units import format_bytes
 
-# Read without a system call. Source: Linux arch/x86/include/asm/vdso/clocksource.h, arch/arm64 likewise.
+# Clock sources that are read without a system call. Source: Linux arch/x86/include/asm/vdso/clocksource.h, arch/arm64 likewise.
 _FAST_CLOCKS = ("tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page")
 # Source: PostgreSQL 18 manual, pg_test_timing: most fast systems are below 100 ns; a slow clock takes 1000.
 _READ_NS = 100.0
@@ -74,7 +74,7 @@ def _steal(scene: RuleInput) -> Iterator[Finding]:
     activity, clock = scene.facts.activity, scene.facts.clock
     ratio = activity.steal_ratio if activity else None
     if clock and clock.steal_ratio is not None:
-        # The longer look, which asked for a whole CPU: an idle machine shows none.
+        # The longer measurement, which requested a whole CPU: an idle machine shows no steal.
         ratio = clock.steal_ratio
     if ratio is not None and ratio > _STEAL_RATIO:
         boot = scene.facts.cpu.steal_since_boot_ratio if scene.facts.cpu else None
@@ -185,7 +185,7 @@ def _limits(scene: RuleInput) -> Iterator[Finding]:
 
 
 def _limits_of_old(scene: RuleInput) -> Iterator[CgroupLimit]:
-    """What records without a preflight tell of limits."""
+    """Yield the limits that records without a preflight contain."""
     if scene.host.cpu_limit is not None:
         yield CgroupLimit(kind=LimitKind.CPU, group="its control group", value=scene.host.cpu_limit)
     if scene.host.memory_limit_bytes is not None:

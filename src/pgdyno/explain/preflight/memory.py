@@ -9,11 +9,11 @@ from pgdyno.explain.preflight.rule_input import Rule, RuleInput
 from pgdyno.units import format_bytes
 
 _LOW_RATIO = 0.1
-# Source: Docker's default of 64 MB for /dev/shm, of which one parallel hash join takes more.
+# Source: Docker's default for /dev/shm is 64 MB; one parallel hash join needs more.
 _SMALL_SHM_BYTES = 256 * 1024**2
 _NEVER_OVERCOMMIT = 2
 _COMMIT_SLACK_BYTES = 1024**3
-# Files and processes beside those of the clients: the server's own, psql, samplers.
+# Files and processes besides those of the clients: the server's own, psql, samplers.
 _OWN_FILES = 64
 _OWN_PROCESSES = 100
 _THP_FILE = "/sys/kernel/mm/transparent_hugepage/enabled"

@@ -1,4 +1,4 @@
-"""Rules about who else is at work: CPUs and disks in use, loads, servers, and jobs that will start by themselves."""
+"""Define the rules about other activity: CPUs and disks in use, loads, servers, and jobs that are about to start."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from pgdyno.units import format_bytes
 
 # Source: our own machines: an idle one is 1 to 3 % busy with its own upkeep.
 _BUSY_RATIO = 0.1
-# One process that keeps half a CPU takes it from somebody, however many CPUs there are.
+# A process that uses half a CPU takes it from the load, however many CPUs there are.
 _BUSY_CPUS = 0.5
 _SERVER_CPUS = 0.1
-# Source: proc_diskstats, io_ms: half a second holds stray writes of journals; a tenth of it is a load.
+# Source: proc_diskstats, io_ms: half a second contains stray writes of journals; a tenth of it is a load.
 _DISK_BUSY_RATIO = 0.1
-# Where the servers lie that the unit `postgresql` of Debian's and Red Hat's packages starts.
+# Data directories of the servers that the unit `postgresql` of Debian's and Red Hat's packages starts.
 _PACKAGED = ("/var/lib/postgresql/", "/var/lib/pgsql/")
 _DIRTY_BYTES = 256 * 1024**2
-# What reads or writes much, or locks packages for minutes, wherever distributions and vendors name it so.
+# Jobs that read or write much, or lock packages for minutes, by the names that distributions and vendors use.
 _HEAVY_JOB = re.compile(
     r"apt|dnf|yum|zypper|packagekit|unattended|fstrim|scrub|mdcheck|mdadm|raid|balance|defrag|trim|locate|updatedb|man-db"
     r"|backup|dump|backrest|barman|wal-g|restic|borg|rsnapshot|snapper|timeshift|rsync|duplicity|clam|rkhunter|aide"
     r"|vacuum|reindex|fwupd|snapd",
     re.IGNORECASE,
 )
-# Done in a moment.
+# Jobs that finish in a moment.
 _LIGHT_JOB = re.compile(
     r"systemd-tmpfiles|logrotate|dpkg-db-backup|motd|sysstat|^sa1|ua-timer|phpsession|certbot|ntp|chrony|e2scrub_reap"
     r"|apport|update-notifier|^dpkg$",
@@ -43,7 +43,7 @@ def _busy(scene: RuleInput) -> Iterator[Finding]:
     greedy = [one for one in (activity.busiest if activity else ()) if one.cpu_count > _BUSY_CPUS]
     if ratio <= _BUSY_RATIO and not greedy:
         return
-    # Who and what, and no command: advice stays in reports for weeks, where a pid is soon somebody else's.
+    # Names the program and gives no command: advice stays in reports for weeks, and a pid is soon another process's.
     who = _list_names(one for one in (activity.busiest if activity else ()) if _can_be_ended(one))
     yield Finding(
         rule="busy-machine",
@@ -69,7 +69,7 @@ def _describe_busy(activity: Activity) -> str:
 
 
 def _can_be_ended(one: BusyProcess) -> bool:
-    # A server is stopped in another way.
+    # A server must be stopped in another way.
     return one.cpu_count > _BUSY_CPUS / 5 and not one.is_kernel and one.name != "postgres"
 
 

@@ -1,8 +1,8 @@
-"""What would spoil a measurement here, cost speed, or should be known: every rule of the preflight, over facts alone.
+"""Find what would disturb a measurement here, cost speed, or should be known: all preflight rules, over recorded facts.
 
-The rules are grouped by what they look at; each is one small function that is silent where it has no evidence. A finding
-is `critical` where it would spoil a measurement, `warning` where it costs speed, and a `note` where neither is sure.
-They serve `pgdyno check`, and every study's report over the facts that its record keeps.
+The rules are grouped by subject; each is one small function that yields nothing if it lacks evidence. A finding is `critical` if
+it would disturb a measurement, `warning` if it costs speed, and a `note` if neither is certain. The rules serve `pgdyno check`,
+and the report of every study from the facts in its record.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ RULES: tuple[Rule, ...] = (
     *preflight_cpu.RULES,
     *preflight_memory.RULES,
 )
-# How far ahead to look where nothing is planned.
+# How far ahead to look if nothing is planned.
 DEFAULT_HORIZON_S = 3600.0
 
 
 def find_obstacles(
     host: HostFacts, facts: PreflightFacts | None = None, *, intent: Intent | None = None
 ) -> tuple[Finding, ...]:
-    """Everything that stands between this machine and a fair measurement, worst first.
+    """Find everything that stands between this machine and a fair measurement, worst first.
 
     Args:
         host: The machine.
-        facts: What it was doing; None where nobody looked, as in records of old.
+        facts: State of the machine; None if it was not observed, as in old records.
         intent: What is to be measured.
     """
     scene = RuleInput(host=host, facts=facts or PreflightFacts(), intent=intent or Intent(horizon_s=DEFAULT_HORIZON_S))
@@ -45,5 +45,5 @@ def find_obstacles(
 
 
 def would_spoil(findings: tuple[Finding, ...]) -> bool:
-    """Whether a measurement should wait."""
+    """Tell whether a measurement should wait."""
     return any(finding.severity is Severity.CRITICAL for finding in findings)

@@ -1,4 +1,4 @@
-"""Rules about the server and the load that are meant: durability, huge pages, the wrong server, a scale too small."""
+"""Define the rules about the intended server and load: durability, huge pages, the wrong server, a scale that is too small."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pgdyno.facts.shared_memory import choose_wal_buffers_bytes, estimate_other_
 from pgdyno.record.machine.preflight import MemoryFacts, ServerLook, ServerOrigin
 from pgdyno.units import format_bytes, unit_size
 
-# Below this the page tables of a hundred backends take some ten MB: there is little to gain.
+# Below this size the page tables of a hundred backends take some ten MB: there is little to gain.
 _WORTH_HUGE_PAGES_BYTES = 1024**3
-# Where clients look for a server that are told nothing. Source: PostgreSQL 18 manual, section 32.15, PGPORT.
+# Default port of clients. Source: PostgreSQL 18 manual, section 32.15, PGPORT.
 _PORT = 5432
-# Rows are counted by VACUUM and ANALYZE. Source: PostgreSQL 18 manual, section 52.11, reltuples.
+# VACUUM and ANALYZE estimate row counts. Source: PostgreSQL 18 manual, section 52.11, reltuples.
 _COUNT_ERROR_RATIO = 0.1
-# Not all of memory is the data's: sessions and the kernel take some, and shared_buffers hold pages twice.
+# Not all memory is available to the data: sessions and the kernel use some, and shared_buffers hold pages twice.
 _FITS_RATIO = 0.7
 _BEYOND_RATIO = 1.5
 
@@ -139,7 +139,7 @@ def _huge_pages(scene: RuleInput) -> Iterator[Finding]:
     if server is None or memory is None or not memory.huge_page_bytes:
         return
     if server.file_errors and not server.settings:
-        # Nothing is known of it.
+        # Nothing is known about the settings.
         return
     if server.settings.get("huge_pages", "try") != "try" or _has_huge_pages(server, memory):
         return
@@ -172,7 +172,7 @@ def _needed_huge_pages(server: ServerLook, memory: MemoryFacts) -> int:
 
 
 def _said_huge_pages(server: ServerLook) -> int | None:
-    """What the server, or its program, has counted."""
+    """Return the number of huge pages as the server, or its program, computed it; None if it did not."""
     said = server.settings.get("shared_memory_size_in_huge_pages", "")
     return int(said) if said.isdigit() else None
 
@@ -188,13 +188,13 @@ def _estimate_shared_bytes(server: ServerLook) -> float:
 
 
 def _size(server: ServerLook, name: str) -> float:
-    """A setting in bytes, or a count."""
+    """Return a setting in bytes, or a count."""
     guc = find_guc(name, server.major)
     return (_number(server, name) or 0.0) * unit_size(guc.unit if guc else None)
 
 
 def _number(server: ServerLook, name: str) -> float | None:
-    """A setting in its own unit: as set, else as built in; None where neither is known."""
+    """Return a setting in its own unit: as set, otherwise the built-in value; None if neither is known."""
     guc = find_guc(name, server.major)
     text = server.settings.get(name) or (guc.boot if guc else None)
     if guc is None or text is None:
@@ -275,7 +275,7 @@ def _data_against_memory(scene: RuleInput) -> Iterator[Finding]:
 
 
 def effective_settings(settings: Mapping[str, str | float]) -> dict[str, str]:
-    """Settings of a study as a server would show booleans."""
+    """Format the settings of a study as a server would show them."""
     return {name.lower(): as_shown(value) for name, value in settings.items()}
 
 

@@ -1,4 +1,4 @@
-"""Rules about storage: RAID, room, file systems and how they are mounted, schedulers, read-ahead, where WAL lies."""
+"""Define the rules about storage: RAID, free space, file systems and mount options, schedulers, read-ahead, place of the WAL."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _NEARLY_FULL_RATIO = 0.9
 _FULL_RATIO = 0.97
 _FEW_INODES_RATIO = 0.05
 _AT_REST = frozenset({"idle", "frozen"})
-# Work that can be put off without leaving the array short of a disk.
+# Work that can be postponed without leaving the array short of a disk.
 _CAN_WAIT = frozenset({"check", "repair"})
 # Source: Linux Documentation/block/bfq-iosched.rst: fairness costs throughput on fast devices; cfq was its ancestor.
 _SLOW_SCHEDULERS = frozenset({"bfq", "cfq"})
 _WITH_ACCESS_TIMES = frozenset({"ext3", "ext4", "xfs", "btrfs", "f2fs"})
-# What a device gets without being told is 128 kB; beyond 4 MB no scan of PostgreSQL gains.
+# The kernel's default is 128 kB; beyond 4 MB no scan of PostgreSQL gains.
 _READ_AHEAD_KB = (128, 4096)
 
 
@@ -126,13 +126,13 @@ def _room(scene: RuleInput) -> Iterator[Finding]:
 
 
 def _move(place: ServerFolder, scene: RuleInput) -> str:
-    """How to put a place elsewhere: pgdyno's own goes where its home is."""
+    """Describe how to move a folder; pgdyno's own follows its home."""
     data_dir = _users_data_dir(scene)
     if data_dir is None:
         return "Put pgdyno's home on another disk with --home."
     if place.content == "data":
         return f"Stop the server and move {data_dir} to another disk."
-    # What pg_wal points to may be what was found.
+    # The folder may have been found through the link pg_wal.
     return f"Stop the server, then `mv {place.disk.path} /OTHER/DISK/pg_wal && ln -sfn /OTHER/DISK/pg_wal {data_dir}/pg_wal`."
 
 
@@ -209,7 +209,7 @@ def _devices(scene: RuleInput) -> Iterator[Finding]:
                     why="Each write goes through two file systems and two caches.",
                     advice=_move(place, scene),
                 )
-        # The one that the file system lies on counts: those below it are not asked.
+        # Only the device that the file system is on counts, not those below it.
         for device in place.devices[:1]:
             yield from _read_ahead(device)
 
