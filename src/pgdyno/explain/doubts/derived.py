@@ -1,6 +1,6 @@
-"""What a reader must know of derived settings before using them: where they cost, and what trials were too short to see.
+"""Find what speaks against derived settings: where they cost, and what the trials were too short to show.
 
-Rules as those of `doubts`. That the set is slower than stock comes before all else that a report has to say.
+The rules work as in `doubts.study`. If the set is slower than stock, that finding comes first in a report.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _OF_CHECKPOINTS = frozenset({"max_wal_size", "checkpoint_timeout"})
 
 
 def find_derived_doubts(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
-    """Everything against using a derived set as it was tried; nothing for a study without one."""
+    """Yield everything that speaks against using a derived set as it was tried; nothing for a study without one."""
     tuned = record.tuned
     if tuned is None:
         return
