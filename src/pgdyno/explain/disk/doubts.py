@@ -1,7 +1,7 @@
-"""What a reader must know before trusting a disk card: bursts, other loads, noise, what is declared, and its place.
+"""Find what weakens a disk card: bursts, other loads, noise, declared figures, and the place of the measurement.
 
-Each rule is one small function over what was seen and estimated, silent where it has no evidence. A finding is `critical`
-where the figures are not those of a disk, a `warning` where they need a word beside them.
+Each rule is one small function over observed and estimated figures; it yields nothing if it lacks evidence. A finding is
+`critical` if the figures are not those of a disk, and a `warning` if they need a comment.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from pgdyno.explain.finding import Finding, Severity
 from pgdyno.plan.disk import DiskJob, Pattern
 from pgdyno.units import format_bytes
 
-# What others moved, of what the run itself did; a file system's own bookkeeping stays below it.
+# Bytes moved by others over those of the run itself; a file system's own bookkeeping stays below it.
 _OTHERS_RATIO = 0.10
 _OTHERS_BYTES_PER_S = 1e6
 _OTHERS_RUNS_RATIO = 0.1
 _NOISE_RATIO = 0.15
-# Below, fio still waits for the disk now and then.
+# Below this, fio still waits for the disk now and then.
 _GENERATOR_RATIO = 0.9
 _MOST_NAMED = 3
 _DISAGREEMENT_FACTOR = 2.0
-# Of two depths, one I/O at a time and many, the second is always more.
+# With two depths, one and many, the second is always faster.
 _SWEPT_DEPTHS = 3
 _TITLES = {
     DiskFigureKey.RANDOM_READ: "random reads",
@@ -37,7 +37,7 @@ _TITLES = {
     DiskFigureKey.SEQUENTIAL_WRITE: "sequential writes",
     DiskFigureKey.FLUSHES: "flushes",
 }
-# Rule, claim, why it matters and what to do, of figures that lie so beside their ceilings.
+# Rule, claim, effect and advice for figures by their position relative to their ceilings.
 _STANDINGS = {
     Attainment.BURST: (
         "above-lasting",
@@ -61,14 +61,14 @@ _STANDINGS = {
 
 
 def find_disk_doubts(scene: DiskRuleInput) -> tuple[Finding, ...]:
-    """Everything that weakens a card's figures, worst first."""
+    """Find everything that weakens a card's figures, worst first."""
     findings = [finding for rule in _RULES for finding in rule(scene)]
     order = list(Severity)
     return tuple(sorted(findings, key=lambda finding: order.index(finding.severity)))
 
 
 def list_disk_doubts(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Those of a card's findings that weaken a study's figures of its disk; of the place the look before it has told."""
+    """Return a card's findings that weaken a study's disk figures; the study's preflight already covers the place."""
     return tuple(
         msgspec.structs.replace(finding, claim=f"Disk card: {finding.claim[:1].lower()}{finding.claim[1:]}")
         for finding in findings
@@ -141,7 +141,7 @@ def _others(scene: DiskRuleInput) -> Iterator[Finding]:
 
 def _noise(scene: DiskRuleInput) -> Iterator[Finding]:
     noise = scene.figures.noise_ratio
-    # Where others were at work, that is why.
+    # If others used the disk, they explain the noise.
     if noise is not None and noise > _NOISE_RATIO and not any(_others(scene)):
         yield Finding(
             rule="noisy",

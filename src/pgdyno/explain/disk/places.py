@@ -1,4 +1,4 @@
-"""Rules about where a disk card was measured: places that keep nothing, caches that may lie, disks that are shared."""
+"""Define the rules about the place of a disk card: paths without durability, caches that may answer, shared disks."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pgdyno.explain.finding import Finding, Severity
 from pgdyno.facts.volumes import VIRTUAL_DISK_NAMES
 from pgdyno.units import format_bytes
 
-# A quarter of what providers publish of their quickest volumes, 0.2 ms for a small write (facts/volumes.toml).
+# A quarter of the latency that providers publish for their fastest volumes, 0.2 ms for a small write (facts/volumes.toml).
 _NETWORK_FLUSH_US = 50.0
-# A quarter of a revolution at 15,000 a minute: the platter has not even come round.
+# A quarter of a revolution at 15,000 per minute: the platter cannot have reached the sector.
 _ROTATING_FLUSH_US = 1000.0
-# Below what any device takes to answer a command: nothing was sent to one.
+# Less than any device needs to answer a command: no command was sent to one.
 _ANY_FLUSH_US = 3.0
-# What drives, controllers and hypervisors cache is of this order.
+# The order of magnitude of the caches of drives, controllers and hypervisors.
 _SMALL_FILE_BYTES = 256 * 2**20
 
 
