@@ -1,7 +1,7 @@
-"""What limits each load, in words: the claim, what it rests on, what else it could be, what would settle it, what it gains.
+"""Explain what limits each load: the claim, its evidence, other possible causes, an experiment to confirm it, the gain.
 
-A gain is a bound, from the share of time and from the CPUs that are left: what TPS could be were the resource free, not
-what a change will bring. Where nothing can be said, the finding says what is missing.
+A gain is an upper bound, from the share of time and from the unused CPUs: what TPS could be if the resource were free, not what
+a change will bring. If no claim is possible, the finding says what is missing.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.types import StudyRecord
 
 LIMITS = "limits"
-"""The rule of findings on what limits a load: one for each, which a first page shows before all others."""
-# Beyond it a bound says no more than that nearly all of the time goes there.
+"""The rule of findings on what limits a load: one for each load, which a first page shows before all others."""
+# A larger bound would only say that nearly all of the time goes there.
 _MOST_GAIN = 9.0
 _NOUNS: Mapping[Resource, str] = {
     Resource.CPU: "the CPUs",
@@ -72,18 +72,18 @@ _EXPECTED: Mapping[VerdictKind, str] = {
 
 
 class _Gain(msgspec.Struct, frozen=True, kw_only=True):
-    """By how much TPS could grow at most, as a ratio less one."""
+    """The largest possible growth of TPS, as a ratio minus one."""
 
     value: float
     low: float | None
     high: float | None
     held_by: str = ""
-    """What would bind next; empty where nothing that was seen."""
+    """The next limit; empty if no other limit was observed."""
     were: str = "did it take no time"
 
 
 def find_bottlenecks(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
-    """One for each load that has a finished trial."""
+    """Yield a finding for each load that has a finished trial."""
     for workload in analysis.workloads:
         if workload.bottleneck is not None:
             yield _explain(record, workload, workload.bottleneck)
@@ -114,7 +114,7 @@ def _explain(record: StudyRecord, workload: WorkloadAnalysis, found: Bottleneck)
 
 
 def _find_trial(workload: WorkloadAnalysis, found: Bottleneck) -> TrialAnalysis | None:
-    """The one that the bottleneck's figures are of; where trials do not agree, the one that stands for all."""
+    """Return the trial of the bottleneck's figures; if trials disagree, the representative one."""
     own = (trial for trial in workload.trials if trial.record.planned.number == found.trial)
     return next(own, workload.representative)
 
@@ -156,7 +156,7 @@ def _list_rivals(found: Bottleneck, others: float | None) -> Iterator[Rival]:
 
 
 def _bound_gain(found: Bottleneck, signs: Signs) -> _Gain | None:
-    """What were if the resource took no time; of CPUs, if nobody had to wait for one.
+    """Bound the gain if the resource took no time; for CPUs, if no backend had to wait for one.
 
     Source: asymptotic bounds, Lazowska et al. 1984, chapter 5.
     """
@@ -178,12 +178,12 @@ def _bound_gain(found: Bottleneck, signs: Signs) -> _Gain | None:
 
 
 def _free(ratio: float) -> float:
-    """Growth of TPS if so much of the time were none, as far as a bound can say."""
+    """Compute the growth of TPS if this share of the time vanished, capped where a bound stops being useful."""
     return min(_MOST_GAIN, ratio / (1.0 - ratio)) if ratio < 1.0 else _MOST_GAIN
 
 
 def _cpu_left(signs: Signs) -> float | None:
-    """By how much the load could grow until the CPUs are full."""
+    """Compute how much the load could grow until the CPUs are full."""
     own = signs.own_cpu_ratio
     return None if own is None or own <= 0.0 else max(0.0, (1.0 - (signs.others_ratio or 0.0)) / own - 1.0)
 

@@ -1,8 +1,8 @@
-"""Findings on what a machine can carry of each load: where its ceiling is, what binds, how many clients are best.
+"""Explain what a machine can carry of each load: where its ceiling is, what limits it, how many clients are best.
 
-Bounds are the most that could be had and no promise, and are worded so. Where a load stops below all of them, the finding
-says that and names no cause: what limits a load is `bottleneck`'s to say. A load without any bound gets a finding that
-says what is missing.
+Bounds are upper limits and not promises, and the wording says so. If a load stops below all of them, the finding says that and
+names no cause, because `bottleneck` explains what limits a load. A load without any bound gets a finding that says what is
+missing.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _ADVICE = {
     BoundKind.FLUSHES: "More clients share each flush; so does a disk that flushes sooner.",
 }
 _DISK_ADVICE = "A disk that does more of it raises it; so does asking less of it: more memory for reads, larger max_wal_size for writes."
-# The time of CPUs that a transaction takes says then little of what it takes where they are full.
+# Idle share of the CPUs from which on the CPU time of a transaction says little about its CPU time when they are full.
 _IDLE_RATIO = 0.25
-# What a hint for another number of clients is tried with.
+# Factor of the number of clients for the suggested sweep.
 _MORE_CLIENTS = 4
 
 
 def find_capacity_findings(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
-    """One on the ceiling of each load, then what else its capacity tells."""
+    """Yield a finding on the ceiling of each load, then the other findings on its capacity."""
     judged = _list_judged(analysis)
     for capacity in analysis.capacities:
         yield _find_ceiling(record, capacity, is_judged=capacity.workload in judged)
@@ -54,7 +54,7 @@ def find_capacity_findings(record: StudyRecord, analysis: StudyAnalysis) -> Iter
 
 
 def _list_judged(analysis: StudyAnalysis) -> set[str]:
-    """Loads of which is said already what limits them, and what to do about that."""
+    """List the loads for which another finding already says what limits them, and what to do about it."""
     workloads = [*analysis.workloads, *([] if analysis.scaling is None else analysis.scaling.analysis.workloads)]
     return {
         name
@@ -151,14 +151,14 @@ def _gain(capacity: Capacity) -> str:
 
 
 def _is_of_use(gain: Estimate) -> bool:
-    """Whether its interval says more than that there are too few trials."""
+    """Tell whether an interval is narrow enough to be useful."""
     return gain.low is not None and gain.high is not None and 1.0 + gain.high <= USEFUL_FACTOR * (1.0 + gain.low)
 
 
 def _advise(capacity: Capacity, binding: Bound) -> str:
     if binding.others_ratio:
         return "Stop what else uses the CPUs, or move it elsewhere, before buying any."
-    # Where nobody saw who used them, more of them may be for others.
+    # If the programs that used the CPUs are unknown, more CPUs may only serve others.
     is_blind = binding.kind is BoundKind.CPU and binding.others_ratio is None
     if capacity.standing is not BoundState.AT_BOUND or is_blind:
         return ""
@@ -213,7 +213,7 @@ def _sweep_command(record: StudyRecord, capacity: Capacity) -> str:
 
 
 def _show(bound: Bound) -> str:
-    """`CPUs: 2 CPUs allow 1,000 TPS [880 – 1,140], 96 % used`."""
+    """Format a bound: `CPUs: 2 CPUs allow 1,000 TPS [880 – 1,140], 96 % used`."""
     used = f"{_percent(bound.used.value)} used, n = {bound.tps.n}"
     if is_too_wide(bound.tps):
         return f"{bound.kind.value}: {bound.how}, {used}"

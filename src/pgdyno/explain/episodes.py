@@ -1,9 +1,9 @@
-"""Findings on what happened within trials: what a cliff, a stall, a cycle or a decline took, what fits it, what to do.
+"""Explain what happened within trials: what a cliff, a stall, a cycle or a decline cost, what may have caused it, what to do.
 
-Each episode is told once. Where the trial's average runs across it, that weakens the figures and is a doubt; where the
-average lies wholly behind it, it is an explanation. A cause is named only where something that was sampled fits in time
-and in size; what fits as well stands beside it, and else the cause is unknown. Of what many trials of a load share, the
-worst stands for all.
+Each episode is reported once. If the trial's average runs across it, it weakens the figures and is a doubt; if the average lies
+wholly after it, it is an explanation. A cause is named only if something that was sampled fits in time and in size; other causes
+that fit are named beside it, and without any the cause is unknown. Of an episode that many trials of a load share, the worst is
+shown.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from pgdyno.explain.finding import Finding, Rival, Severity
 from pgdyno.record.types import StudyRecord
 
 RULE = "over-time"
-"""The name of the rule."""
+"""Name of the rule."""
 
 _SEVERE_RATIO = 0.3
 _SLIGHT_RATIO = 0.1
-# What is left after a cliff should be most of an average.
+# A run should be long enough for the time after a cliff to dominate the average.
 _PAST_FACTOR = 4
 _PAST_LEAST_S = 60.0
 _WHOLE_CYCLES = 10
@@ -62,28 +62,28 @@ _CONFIRM_UNKNOWN = (
 
 
 def find_unsteady(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
-    """Episodes that a trial's average runs across."""
+    """Yield findings on episodes that a trial's average runs across."""
     yield from (_tell(one) for one in _list_worst(analysis) if one.is_in_average)
 
 
 def find_episodes_beside(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
-    """Episodes that lie wholly before what averages are of."""
+    """Yield findings on episodes that lie wholly before the averaged part."""
     yield from (_tell(one) for one in _list_worst(analysis) if not one.is_in_average)
 
 
 class _Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """An episode in its trial, and the others that it stands for."""
+    """An episode in its trial, and the other trials that it represents."""
 
     episode: Episode
     causes: EpisodeCauses | None
     trial: TrialAnalysis
     workload: WorkloadAnalysis
     alike: tuple[int, ...] = ()
-    """Numbers of the workload's other trials with one of its kind."""
+    """Numbers of the workload's other trials with an episode of this kind."""
 
     @property
     def is_in_average(self) -> bool:
-        """Whether the trial's TPS is a mean over both its sides."""
+        """Whether the trial's TPS is a mean over both sides of the episode."""
         one, begin_s = self.episode, self.trial.steady_from_s
         if begin_s is None:
             return True
@@ -92,12 +92,12 @@ class _Seen(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def size_ratio(self) -> float:
-        """How far apart its levels are, the same for a drop and the way back."""
+        """Distance between its levels, the same for a drop and for the way back."""
         return abs(math.log(max(1 + self.episode.change_ratio, 0.01)))
 
 
 def _list_worst(analysis: StudyAnalysis) -> Iterator[_Seen]:
-    """One for each kind and metric of a workload: the largest, which stands for the others."""
+    """Yield the largest episode of each kind and metric of a workload, which represents the others."""
     for workload in analysis.workloads:
         kinds: dict[tuple[str, EpisodeKind, bool], list[_Seen]] = {}
         for trial in workload.trials:
@@ -110,11 +110,11 @@ def _list_worst(analysis: StudyAnalysis) -> Iterator[_Seen]:
 
 
 def _list_told(trial: TrialAnalysis, workload: WorkloadAnalysis) -> Iterator[_Seen]:
-    """A trial's episodes without those that another of them says already."""
+    """Yield a trial's episodes except those that another of them implies."""
     drops = [one for one in trial.episodes if one.metric == "tps" and one.kind in WORSE]
     for one in trial.episodes:
         is_way_back = one.kind is EpisodeKind.RECOVERY and any(drop.from_s < one.from_s for drop in drops)
-        # Of a drop, latency says no more than throughput: in a closed loop one is the other's inverse.
+        # On a drop, latency says no more than throughput: in a closed loop, one is the inverse of the other.
         is_echo = one.metric != "tps" and bool(drops)
         if not is_way_back and not is_echo:
             causes = next((found for found in trial.episode_causes if found.episode == one), None)
@@ -247,7 +247,7 @@ def _list_rivals(causes: EpisodeCauses | None, named: tuple[Suspect, ...]) -> tu
 
 
 def _advise(one: Episode, named: tuple[Suspect, ...]) -> str:
-    """How long a run must be to say what lasts; nothing lasts of what came from outside of the server."""
+    """Advise how long a run must be for figures that last; episodes from outside the server call for removing their cause."""
     if named and all(suspect.cause in _FROM_OUTSIDE for suspect in named):
         return f"Measure again without {named[0].cause.value}: that is no part of the load."
     if one.kind is EpisodeKind.SAWTOOTH and one.period_s:
@@ -295,7 +295,7 @@ def _seconds(length_s: float) -> str:
 
 
 def _minutes(length_s: float) -> str:
-    """As one would say how long to run: rounded up."""
+    """Format a length of time to run, rounded up."""
     if length_s <= 2 * _PAST_LEAST_S:
         return f"{math.ceil(length_s / _ROUND_S) * _ROUND_S} s"
     return f"{math.ceil(length_s / 60)} minutes"
