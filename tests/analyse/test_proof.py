@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgdyno.analyse.comparison.derived_gain import Advice, find_cycles, find_gains, turn
+from pgdyno.analyse.comparison.derived_gain import Advice, find_cycles, find_gains, invert_verdict
 from pgdyno.analyse.comparison.verdict import VerdictKind, decide_family
 from pgdyno.facts.metrics import Better
 from tests.report.build_comparison import build_paired
@@ -19,7 +19,7 @@ def test_a_turned_verdict_is_that_of_the_turned_pairs(log_ratios: list[float]) -
     def decide(values: list[float]):
         return decide_family({"derived": values}, metric="tps", better=Better.HIGHER, alpha=0.05, delta_ratio=0.03)[0]
 
-    turned, own = turn(decide(log_ratios)), decide([-ratio for ratio in log_ratios])
+    turned, own = invert_verdict(decide(log_ratios)), decide([-ratio for ratio in log_ratios])
     assert turned.kind is own.kind
     for name in ("effect_ratio", "low_ratio", "high_ratio"):
         one, other = getattr(turned, name), getattr(own, name)

@@ -87,7 +87,7 @@ def estimate_mean_of_trials(values: Sequence[float], *, unit: str, confidence: f
 
     Source: Student 1908, "The probable error of a mean", Biometrika 6, doi:10.1093/biomet/6.1.1.
     """
-    return _student(values, unit=unit, confidence=confidence)
+    return _estimate_with_t(values, unit=unit, confidence=confidence)
 
 
 def estimate_geometric_mean(values: Sequence[float], *, unit: str, confidence: float = CONFIDENCE) -> Estimate:
@@ -104,7 +104,7 @@ def estimate_geometric_mean(values: Sequence[float], *, unit: str, confidence: f
     Raises:
         ValueError: A value is not positive.
     """
-    return map_estimate(_student(_logarithms(values), unit=unit, confidence=confidence), math.exp)
+    return map_estimate(_estimate_with_t(_logarithms(values), unit=unit, confidence=confidence), math.exp)
 
 
 def estimate_geometric_means(
@@ -127,7 +127,8 @@ def estimate_geometric_means(
     logs = [_logarithms(values) for values in groups]
     noise = pool_noise(logs)
     return tuple(
-        map_estimate(_student(values, unit=unit, confidence=confidence, noise=noise), math.exp) for values in logs
+        map_estimate(_estimate_with_t(values, unit=unit, confidence=confidence, noise=noise), math.exp)
+        for values in logs
     )
 
 
@@ -142,7 +143,7 @@ def absent_estimate(reason: str, *, unit: str, n: int = 0) -> Estimate:
     return Estimate(value=None, low=None, high=None, n=n, unit=unit, reason=reason)
 
 
-def exactly(value: float, *, unit: str) -> Estimate:
+def exact_estimate(value: float, *, unit: str) -> Estimate:
     """Return a known number, such as a count of CPUs, as an estimate whose interval has no width."""
     return Estimate(value=value, low=value, high=value, n=0, unit=unit)
 
@@ -228,7 +229,7 @@ def _sum_of_squares(values: Sequence[float]) -> float:
     return math.fsum((value - mean) ** 2 for value in values)
 
 
-def _student(values: Sequence[float], *, unit: str, confidence: float, noise: Noise | None = None) -> Estimate:
+def _estimate_with_t(values: Sequence[float], *, unit: str, confidence: float, noise: Noise | None = None) -> Estimate:
     if not all(map(math.isfinite, values)):
         raise ValueError("an estimate needs finite values; leave out trials without one")
     n = len(values)

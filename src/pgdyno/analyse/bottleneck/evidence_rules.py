@@ -24,16 +24,16 @@ def list_context(signs: Signs, resource: Resource) -> tuple[str, ...]:
     return tuple(_CONTEXT[resource](signs)) if resource in _CONTEXT else ()
 
 
-def contradict(signs: Signs, resource: Resource) -> str | None:
+def find_contradiction(signs: Signs, resource: Resource) -> str | None:
     """Return the evidence against the resource with the largest share; None if there is none."""
-    if resource is Resource.CPU and signs.full_generator is not None:
-        return signs.full_generator
+    if resource is Resource.CPU and signs.saturated_generator is not None:
+        return signs.saturated_generator
     if resource is Resource.CLIENT and (signs.generator_ratio or 0.0) > THRESHOLDS.idle_thread_ratio:
         return f"pgbench's busiest thread was {percent(signs.generator_ratio or 0.0)} busy"
     return None
 
 
-def speak_against(signs: Signs, resource: Resource, ratio: float) -> str:
+def describe_rival(signs: Signs, resource: Resource, ratio: float) -> str:
     """Describe the evidence against a resource that does not have the largest share."""
     small = f"only {percent(ratio)} of the clients' time"
     queueing = None if signs.time is None else signs.time.queueing_ratio
@@ -46,7 +46,7 @@ def speak_against(signs: Signs, resource: Resource, ratio: float) -> str:
     return small
 
 
-def find_stopped_clock(signs: Signs, resource: Resource) -> str | None:
+def find_disabled_timing(signs: Signs, resource: Resource) -> str | None:
     """Name the server's own timing that would have been evidence on a resource but was off; None if none was."""
     if resource in {Resource.WAL_FLUSH, Resource.DATA_WRITE} and signs.server_flushing_ratio is None:
         return "flushes by the server's own clock: track_wal_io_timing was off, or did not count"
@@ -59,15 +59,15 @@ def _support_cpu(signs: Signs) -> Iterator[str]:
     if signs.throttled_ratio is not None and signs.throttled_ratio >= THRESHOLDS.throttled_ratio:
         yield f"the control group's CPU quota ran out in {percent(signs.throttled_ratio)} of its periods"
     busy = signs.shares.get("cpu_busy_ratio")
-    if signs.is_narrowed:
+    if signs.is_cpu_subset:
         # The CPU figures cover more CPUs than the load may use.
-        if signs.full_cpu is not None:
-            yield signs.full_cpu
+        if signs.saturated_cpu is not None:
+            yield signs.saturated_cpu
     elif busy is not None and busy >= THRESHOLDS.full_cpu_ratio:
         yield f"the CPUs were {percent(busy)} busy"
 
 
-def _tell_cpu(signs: Signs) -> Iterator[str]:
+def _cpu_context(signs: Signs) -> Iterator[str]:
     time = signs.time
     if time is not None and time.queueing_ratio is not None and time.queueing_ratio >= THRESHOLDS.queueing_ratio:
         yield f"backends that could run had no CPU {percent(time.queueing_ratio)} of that time"
@@ -76,8 +76,8 @@ def _tell_cpu(signs: Signs) -> Iterator[str]:
     busy, others = signs.shares.get("cpu_busy_ratio"), signs.others_ratio
     if busy is not None and others is not None and others >= THRESHOLDS.others_mentioned_ratio:
         yield f"the CPUs were {percent(busy)} busy, of which {percent(others)} with programs that are no part of the study"
-    if signs.full_generator is not None:
-        yield f"but {signs.full_generator}"
+    if signs.saturated_generator is not None:
+        yield f"but {signs.saturated_generator}"
 
 
 def _support_flush(signs: Signs) -> Iterator[str]:
@@ -88,7 +88,7 @@ def _support_flush(signs: Signs) -> Iterator[str]:
         yield f"{percent(signs.flush_use_ratio)} of the TPS that the disk's flushes allow, by its card"
 
 
-def _tell_flush(signs: Signs) -> Iterator[str]:
+def _flush_context(signs: Signs) -> Iterator[str]:
     if signs.flush_use_ratio is not None and signs.flush_use_ratio < THRESHOLDS.flushing_ratio:
         yield f"only {percent(signs.flush_use_ratio)} of the TPS that the disk's flushes allow, by its card"
 
@@ -125,8 +125,8 @@ def _support_locks(signs: Signs) -> Iterator[str]:
 
 
 def _support_generator(signs: Signs) -> Iterator[str]:
-    if signs.full_generator is not None:
-        yield signs.full_generator
+    if signs.saturated_generator is not None:
+        yield signs.saturated_generator
 
 
 def _support_client(signs: Signs) -> Iterator[str]:
@@ -145,6 +145,6 @@ _SUPPORT: Mapping[Resource, Callable[[Signs], Iterator[str]]] = {
     Resource.CLIENT: _support_client,
 }
 _CONTEXT: Mapping[Resource, Callable[[Signs], Iterator[str]]] = {
-    Resource.CPU: _tell_cpu,
-    Resource.WAL_FLUSH: _tell_flush,
+    Resource.CPU: _cpu_context,
+    Resource.WAL_FLUSH: _flush_context,
 }

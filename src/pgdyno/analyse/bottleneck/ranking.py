@@ -15,7 +15,7 @@ from pgdyno.analyse.bottleneck.time_model import WAITING
 from pgdyno.analyse.bottleneck.time_share import Resource, TimeShare, TransactionTime
 
 # Clients that hold a row lock spend their time on these.
-_OF_HOLDERS = (Resource.CPU, *(each for each in WAITING if each is not Resource.LOCK))
+_HOLDER_RESOURCES = (Resource.CPU, *(each for each in WAITING if each is not Resource.LOCK))
 
 
 class Ranking(msgspec.Struct):
@@ -61,10 +61,10 @@ def rank_shares(time: TransactionTime, signs: Signs) -> Ranking:
     """Rank the shares of a trial, with its signs."""
     ranked = Ranking(weights={share.resource: share.ratio for share in time.shares}, evidence=[], symptoms=[])
     _settle_generator(ranked, signs)
-    if signs.cannot_think and ranked.weights.get(Resource.CLIENT, 0.0) < THRESHOLDS.round_trips_ratio:
+    if signs.has_no_think_time and ranked.weights.get(Resource.CLIENT, 0.0) < THRESHOLDS.round_trips_ratio:
         ranked.leave_out(Resource.CLIENT, "round trips, {} of the time: waking the other side up")
     locks = ranked.weights.get(Resource.LOCK, 0.0)
-    if signs.has_chance_locks and locks >= THRESHOLDS.mentioned_ratio and ranked.move(Resource.LOCK, _OF_HOLDERS):
+    if signs.has_chance_locks and locks >= THRESHOLDS.mentioned_ratio and ranked.move(Resource.LOCK, _HOLDER_RESOURCES):
         ranked.symptoms.append(
             f"row locks, {percent(locks)} of the time: held by chance for as long as a transaction takes"
         )
@@ -80,7 +80,7 @@ def rank_shares(time: TransactionTime, signs: Signs) -> Ranking:
 
 
 def _settle_generator(ranked: Ranking, signs: Signs) -> None:
-    if signs.full_generator is None:
+    if signs.saturated_generator is None:
         ranked.leave_out(Resource.LOAD_GENERATOR, "pgbench's own work, {} of the time, with time left in its threads")
         return
     # If the record does not separate pgbench from other clients' time, all of it counts as pgbench's.

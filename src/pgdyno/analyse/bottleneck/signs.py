@@ -57,7 +57,7 @@ class Signs(msgspec.Struct, kw_only=True):
     absent: list[str]
 
     @property
-    def has_counted(self) -> bool:
+    def has_cpu_wait_counts(self) -> bool:
         """Whether the kernel counted how long backends waited for a CPU."""
         return self.time is not None and self.time.queueing_ratio is not None
 
@@ -67,31 +67,31 @@ class Signs(msgspec.Struct, kw_only=True):
         busy, others = self.shares.get("cpu_busy_ratio"), self.shares.get("cpu_others_ratio")
         if busy is None or others is None:
             return None
-        seen = self.cpus_seen_count if self.is_narrowed and self.cpus_seen_count else self.usable_cpu_count
+        seen = self.cpus_seen_count if self.is_cpu_subset and self.cpus_seen_count else self.usable_cpu_count
         return (busy - others) * seen / self.usable_cpu_count
 
     @property
     def others_ratio(self) -> float | None:
         """Other programs' share of the CPUs that the load may use; None if it was not told apart."""
-        return None if self.is_narrowed else self.shares.get("cpu_others_ratio")
+        return None if self.is_cpu_subset else self.shares.get("cpu_others_ratio")
 
     @property
-    def is_narrowed(self) -> bool:
+    def is_cpu_subset(self) -> bool:
         """Whether the load may use only some of the observed CPUs: what others used of these is then unknown."""
         return self.cpus_seen_count is not None and self.usable_cpu_count < self.cpus_seen_count
 
     @property
-    def full_cpu(self) -> str | None:
+    def saturated_cpu(self) -> str | None:
         """Why the CPUs are full of this load, whatever its backends seem to wait for; None if they are not."""
         busy, others, own = self.shares.get("cpu_busy_ratio"), self.shares.get("cpu_others_ratio"), self.own_cpu_ratio
         if busy is None or others is None or own is None:
             return None
-        if self.is_narrowed:
+        if self.is_cpu_subset:
             least, cpus = THRESHOLDS.full_own_ratio, format_cpus(self.usable_cpu_count)
             return f"the load itself used {percent(own)} of its {cpus}, which is all of it" if own >= least else None
         # If waits for a CPU were counted, the shares contain them already, unless the load itself fills all CPUs.
         least = THRESHOLDS.full_cpu_ratio
-        is_own = own >= least if self.has_counted else others < THRESHOLDS.others_ratio
+        is_own = own >= least if self.has_cpu_wait_counts else others < THRESHOLDS.others_ratio
         return (
             f"all CPUs {percent(busy)} busy, so that no more clients bring more TPS"
             if busy >= least and is_own
@@ -99,10 +99,15 @@ class Signs(msgspec.Struct, kw_only=True):
         )
 
     @property
-    def unsettled_cpu(self) -> str | None:
+    def ambiguous_cpu(self) -> str | None:
         """Why any wait may be a queue for the CPUs: they are full, not of this load alone, and waits for them were not counted."""
         busy, others = self.shares.get("cpu_busy_ratio"), self.shares.get("cpu_others_ratio")
-        if busy is None or busy < THRESHOLDS.full_cpu_ratio or self.has_counted or self.full_cpu is not None:
+        if (
+            busy is None
+            or busy < THRESHOLDS.full_cpu_ratio
+            or self.has_cpu_wait_counts
+            or self.saturated_cpu is not None
+        ):
             return None
         whose = (
             "nobody saw with what"
@@ -112,7 +117,7 @@ class Signs(msgspec.Struct, kw_only=True):
         return f"all CPUs {percent(busy)} busy, {whose}, and how long backends waited for one was not counted"
 
     @property
-    def full_generator(self) -> str | None:
+    def saturated_generator(self) -> str | None:
         """Why pgbench has no time left in its busiest thread; None if it has."""
         ratio = self.generator_ratio
         if ratio is None or ratio < THRESHOLDS.full_thread_ratio:
@@ -126,7 +131,7 @@ class Signs(msgspec.Struct, kw_only=True):
         return self.shares.get("load_generator_thread_ratio") if counted is None else counted
 
     @property
-    def cannot_think(self) -> bool:
+    def has_no_think_time(self) -> bool:
         """Whether the clients have no think time, and pgbench's own time was counted."""
         counted = self.time is not None and self.time.generator_ratio is not None
         return counted and all(name in BUILTIN_SCRIPTS for name, _ in self.load.scripts)

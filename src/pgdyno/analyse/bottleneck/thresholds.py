@@ -19,7 +19,7 @@ class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
     """Share of the clients' time below which a resource is not mentioned."""
     rival_ratio: float = 2 / 3
     """Share of the largest share: a second one above it could be the first in another trial (benchmarks/causes.py)."""
-    least_looks_count: int = 30
+    min_samples_count: int = 30
     """Samples of backends below which nothing is certain: even independent samples then err by more than a sixth."""
     full_cpu_ratio: float = 0.95
     """Share of the CPUs' time above which more clients bring no more TPS. Source: utilisation law, Lazowska et al. 1984,

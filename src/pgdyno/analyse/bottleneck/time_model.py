@@ -26,7 +26,7 @@ import numpy as np
 
 from pgdyno.analyse.bottleneck.thresholds import THRESHOLDS
 from pgdyno.analyse.bottleneck.time_share import Resource, TimeShare, TransactionTime
-from pgdyno.analyse.bottleneck.time_theory import count_at_thread, half_width
+from pgdyno.analyse.bottleneck.time_theory import autocorrelated_half_width, count_clients_at_thread
 from pgdyno.facts.wait_events import find_waited
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.samples import os_series as series
@@ -55,17 +55,17 @@ WAITING = (
 """Resources that backends wait for inside the server, if the cause is known."""
 
 
-class _Seen(msgspec.Struct, frozen=True, kw_only=True):
+class _BackendActivity(msgspec.Struct, frozen=True, kw_only=True):
     """Mean numbers of clients' backends in each second by activity, and the number of samples."""
 
-    by_what: dict[Resource | str, Floats]
-    looks_count: int
+    by_activity: dict[Resource | str, Floats]
+    samples_count: int
 
     def mean(self, what: Resource | str) -> float:
-        return float(self.by_what[what].mean()) if what in self.by_what else 0.0
+        return float(self.by_activity[what].mean()) if what in self.by_activity else 0.0
 
 
-class _Cpu(msgspec.Struct, frozen=True, kw_only=True):
+class _CpuCounts(msgspec.Struct, frozen=True, kw_only=True):
     """Means over the load of what the kernel counted; absent values are None, with a reason."""
 
     backends: tuple[float, float] | None
@@ -99,25 +99,25 @@ def measure_time(data: TrialData, workload: PlannedWorkload) -> TransactionTime 
     count = None if data.pgbench is None else data.pgbench.transaction_count
     if start_s is None or end_s is None or not count:
         return None
-    seen = _observe(data.server, workload, start_s, end_s)
-    if seen is None:
+    activity = _observe_backends(data.server, workload, start_s, end_s)
+    if activity is None:
         return None
     cpu = _count_cpu(data, start_s, end_s)
-    parts = _split(seen, cpu, workload.clients)
+    parts = _split(activity, cpu, workload.clients)
     absent = dict(cpu.absent)
     if cpu.is_short and all(name in BUILTIN_SCRIPTS for name, _ in workload.scripts):
-        absent |= _leave_out_client(parts)
+        absent |= _drop_client(parts)
     total = sum(parts.values())
     if total <= 0.0:
         return None
     per_transaction_ms = (end_s - start_s) / count * 1000.0
     transaction_ms = total * per_transaction_ms
-    shares = [_share(each, part / total, transaction_ms, seen, cpu) for each, part in parts.items() if part > 0.0]
+    shares = [_share(each, part / total, transaction_ms, activity, cpu) for each, part in parts.items() if part > 0.0]
     running, queueing = cpu.backends or (None, None)
     return TransactionTime(
         transaction_ms=transaction_ms,
         shares=tuple(sorted(shares, key=lambda share: -share.ratio)),
-        observed_count=seen.looks_count,
+        observed_count=activity.samples_count,
         running_ms=None if running is None else running * per_transaction_ms,
         queueing_ratio=None if running is None or queueing is None else queueing / (running + queueing),
         generator_ratio=None if cpu.threads is None else max(map(sum, cpu.threads)),
@@ -125,7 +125,9 @@ def measure_time(data: TrialData, workload: PlannedWorkload) -> TransactionTime 
     )
 
 
-def _observe(samples: ServerSamples, workload: PlannedWorkload, start_s: float, end_s: float) -> _Seen | None:
+def _observe_backends(
+    samples: ServerSamples, workload: PlannedWorkload, start_s: float, end_s: float
+) -> _BackendActivity | None:
     """Count the activities of clients' backends in each second of the load."""
     times_s, looks = gauge(samples.frame, "t_s"), gauge(samples.frame, "n")
     inside = (times_s > start_s) & (times_s <= end_s) & (looks > 0)
@@ -135,18 +137,18 @@ def _observe(samples: ServerSamples, workload: PlannedWorkload, start_s: float, 
     if inside.sum() < _LEAST_SECONDS or samples.header is None:
         return None
     major = samples.header.version_num // 10_000
-    by_what: dict[Resource | str, Floats] = {}
+    by_activity: dict[Resource | str, Floats] = {}
     for observed in list_observed(samples, CLIENT_BACKEND):
-        what = _find_what(major, observed.state, observed.wait_event_type, observed.wait_event)
+        what = _classify_backend(major, observed.state, observed.wait_event_type, observed.wait_event)
         if what == _IDLE and workload.rate_tps is not None:
             continue
         backends = observed.counts[inside] / looks[inside]
-        by_what[what] = by_what.get(what, np.zeros(len(backends))) + backends
-    _leave_out_others(by_what, workload.clients)
-    return _Seen(by_what=by_what, looks_count=int(looks[inside].sum()))
+        by_activity[what] = by_activity.get(what, np.zeros(len(backends))) + backends
+    _drop_idle_sessions(by_activity, workload.clients)
+    return _BackendActivity(by_activity=by_activity, samples_count=int(looks[inside].sum()))
 
 
-def _find_what(major: int, state: str, wait_event_type: str, wait_event: str) -> Resource | str:
+def _classify_backend(major: int, state: str, wait_event_type: str, wait_event: str) -> Resource | str:
     if not wait_event_type:
         return _RUNNING
     if wait_event_type == "Client" and state == "idle":
@@ -155,17 +157,19 @@ def _find_what(major: int, state: str, wait_event_type: str, wait_event: str) ->
     return Resource.UNKNOWN if waited is None else Resource(waited)
 
 
-def _leave_out_others(by_what: dict[Resource | str, Floats], clients: int) -> None:
+def _drop_idle_sessions(by_activity: dict[Resource | str, Floats], clients: int) -> None:
     """Remove sessions that are not part of the load: idle backends beyond the number of clients."""
-    if _IDLE in by_what:
-        beyond = sum(by_what.values()) - clients
-        by_what[_IDLE] = by_what[_IDLE] - np.clip(beyond, 0.0, by_what[_IDLE])
+    if _IDLE in by_activity:
+        beyond = sum(by_activity.values()) - clients
+        by_activity[_IDLE] = by_activity[_IDLE] - np.clip(beyond, 0.0, by_activity[_IDLE])
 
 
-def _count_cpu(data: TrialData, start_s: float, end_s: float) -> _Cpu:
+def _count_cpu(data: TrialData, start_s: float, end_s: float) -> _CpuCounts:
     if data.os is None:
         reason = why_missing(data.gaps, "os sampler") or "nobody watched the machine"
-        return _Cpu(backends=None, threads=None, absent={"running_ms": reason, Resource.LOAD_GENERATOR.value: reason})
+        return _CpuCounts(
+            backends=None, threads=None, absent={"running_ms": reason, Resource.LOAD_GENERATOR.value: reason}
+        )
     absent: dict[str, str] = {}
     lines = series.backends_on_cpu(data.os)
     running, queueing = map(data.within_load, lines)
@@ -180,7 +184,7 @@ def _count_cpu(data: TrialData, start_s: float, end_s: float) -> _Cpu:
     ]
     if not threads:
         absent[Resource.LOAD_GENERATOR.value] = "how long pgbench's threads waited for a CPU was not seen"
-    return _Cpu(
+    return _CpuCounts(
         backends=None if "running_ms" in absent else (float(running.mean()), float(queueing.mean())),
         threads=tuple(threads) or None,
         absent=absent,
@@ -188,19 +192,19 @@ def _count_cpu(data: TrialData, start_s: float, end_s: float) -> _Cpu:
     )
 
 
-def _split(seen: _Seen, cpu: _Cpu, clients: int) -> dict[Resource, float]:
+def _split(activity: _BackendActivity, cpu: _CpuCounts, clients: int) -> dict[Resource, float]:
     """Split the mean number of clients by resource, with all corrections."""
-    parts = {resource: seen.mean(resource) for resource in (*WAITING, Resource.UNKNOWN)}
-    parts[Resource.CLIENT] = seen.mean(Resource.CLIENT) + seen.mean(_IDLE)
-    parts[Resource.CPU] = seen.mean(_RUNNING)
+    parts = {resource: activity.mean(resource) for resource in (*WAITING, Resource.UNKNOWN)}
+    parts[Resource.CLIENT] = activity.mean(Resource.CLIENT) + activity.mean(_IDLE)
+    parts[Resource.CPU] = activity.mean(_RUNNING)
     if cpu.backends is not None:
-        _take_out_queueing(parts, sum(cpu.backends))
+        _correct_for_queueing(parts, sum(cpu.backends))
     if cpu.threads is not None:
-        _take_out_generator(parts, cpu.threads, cpu.backends, clients)
+        _split_off_generator(parts, cpu.threads, cpu.backends, clients)
     return parts
 
 
-def _take_out_queueing(parts: dict[Resource, float], on_cpu: float) -> None:
+def _correct_for_queueing(parts: dict[Resource, float], on_cpu: float) -> None:
     """Set CPU to what the kernel counted: an excess comes out of the waits, a shortfall becomes unknown time."""
     running = parts[Resource.CPU]
     waiting = sum(parts.values()) - running
@@ -213,7 +217,7 @@ def _take_out_queueing(parts: dict[Resource, float], on_cpu: float) -> None:
         parts[Resource.UNKNOWN] += running - on_cpu
 
 
-def _take_out_generator(
+def _split_off_generator(
     parts: dict[Resource, float],
     threads: tuple[tuple[float, float], ...],
     backends: tuple[float, float] | None,
@@ -223,7 +227,7 @@ def _take_out_generator(
     each, more = divmod(clients, len(threads))
     busy = sorted(map(sum, threads), reverse=True)
     of_client = min(
-        parts[Resource.CLIENT], sum(count_at_thread(u, each + (place < more)) for place, u in enumerate(busy))
+        parts[Resource.CLIENT], sum(count_clients_at_thread(u, each + (place < more)) for place, u in enumerate(busy))
     )
     had, waited = (sum(each) for each in zip(*threads, strict=True))
     queueing = 0.0
@@ -235,7 +239,7 @@ def _take_out_generator(
     parts[Resource.CPU] += of_client * queueing
 
 
-def _leave_out_client(parts: dict[Resource, float]) -> dict[str, str]:
+def _drop_client(parts: dict[Resource, float]) -> dict[str, str]:
     """Scale all other parts up to the whole, and return the reason why the client's part is absent, by its name."""
     client = parts[Resource.CLIENT]
     others = sum(parts.values()) - client
@@ -256,11 +260,13 @@ _HOW: Mapping[Resource, str] = {
 }
 
 
-def _share(resource: Resource, ratio: float, transaction_ms: float, seen: _Seen, cpu: _Cpu) -> TimeShare:
-    values = _spread_of(resource, seen, cpu)
+def _share(
+    resource: Resource, ratio: float, transaction_ms: float, activity: _BackendActivity, cpu: _CpuCounts
+) -> TimeShare:
+    values = _series_of(resource, activity, cpu)
     half = None
     if values is not None and len(values) >= _LEAST_SPREAD_SECONDS and values.mean():
-        half = half_width(values) / float(values.mean()) * ratio
+        half = autocorrelated_half_width(values) / float(values.mean()) * ratio
     how = _HOW.get(resource, "backends seen in such a wait")
     if resource is Resource.CPU and cpu.backends is None:
         how = "backends that waited for nothing, whether or not they had a CPU"
@@ -270,11 +276,11 @@ def _share(resource: Resource, ratio: float, transaction_ms: float, seen: _Seen,
         ratio=ratio,
         low_ratio=None if half is None else max(0.0, ratio - half),
         high_ratio=None if half is None else min(1.0, ratio + half),
-        how=f"{how}; {seen.looks_count:,} looks",
+        how=f"{how}; {activity.samples_count:,} looks",
     )
 
 
-def _spread_of(resource: Resource, seen: _Seen, cpu: _Cpu) -> Floats | None:
+def _series_of(resource: Resource, activity: _BackendActivity, cpu: _CpuCounts) -> Floats | None:
     """Return the series that shows how a resource's share varies from second to second."""
     sources: dict[Resource, tuple[Resource | str, ...]] = {
         Resource.CPU: (_RUNNING,),
@@ -283,5 +289,5 @@ def _spread_of(resource: Resource, seen: _Seen, cpu: _Cpu) -> Floats | None:
     }
     if resource is Resource.CPU and cpu.spread is not None:
         return cpu.spread
-    lines = [seen.by_what[what] for what in sources.get(resource, (resource,)) if what in seen.by_what]
+    lines = [activity.by_activity[what] for what in sources.get(resource, (resource,)) if what in activity.by_activity]
     return sum(lines[1:], start=lines[0]) if lines else None

@@ -14,7 +14,7 @@ _HARDLY_BUSY = 1e-6
 _STEPS = 60
 
 
-def count_at_thread(busy_ratio: float, clients: int) -> float:
+def count_clients_at_thread(busy_ratio: float, clients: int) -> float:
     """Compute the mean number of a thread's clients that are at the thread, served or queued, from its utilisation.
 
     A thread serves one client at a time, and each client returns after a time that does not depend on the others. With one
@@ -49,7 +49,7 @@ def _erlang_b(servers: int, offered: float) -> float:
     return blocked
 
 
-def half_width(values: Floats) -> float:
+def autocorrelated_half_width(values: Floats) -> float:
     """Compute the half-width of the 95 % interval of a mean of autocorrelated values, such as the seconds of a load.
 
     The lag-one autocorrelation, corrected for its small-sample bias, says how many independent values the given ones are

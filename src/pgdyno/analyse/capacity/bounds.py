@@ -24,7 +24,7 @@ import msgspec
 from pgdyno.analyse.capacity.types import Bound, BoundKind
 from pgdyno.analyse.disk.demand import DiskLimits, DiskUse, UseKind
 from pgdyno.analyse.disk.entries import DiskFigureKey
-from pgdyno.analyse.estimate import Estimate, divide_estimates, estimate_geometric_mean, exactly, scale_estimate
+from pgdyno.analyse.estimate import Estimate, divide_estimates, estimate_geometric_mean, exact_estimate, scale_estimate
 from pgdyno.analyse.types import OTHERS_RATIO, TrialAnalysis, WorkloadAnalysis
 from pgdyno.record.types import HostFacts, TrialStatus
 from pgdyno.units import format_cpus
@@ -124,7 +124,7 @@ def _bound_cpus(trials: Sequence[_Trial], host: HostFacts) -> _Found:
         how = f"{how}, whoever used them: others' part was not seen"
     elif beside:
         how = f"{how}, of which others used up to {beside * 100:.0f} %"
-    limit = exactly(usable, unit="s/s")
+    limit = exact_estimate(usable, unit="s/s")
     kind, bound = _bound(BoundKind.CPU, taken, limit, how=how, unseen="nobody watched the CPUs")
     if isinstance(bound, Bound):
         idle_ratio = statistics.fmean(idle)
@@ -152,7 +152,7 @@ def _bound_generator(trials: Sequence[_Trial], threads: int) -> _Found:
     ratios = [(trial.shares.get("load_generator_thread_ratio"), rate_tps) for trial, rate_tps in trials]
     taken = [_Taken(ratio * threads, rate_tps) for ratio, rate_tps in ratios if ratio is not None]
     how = f"pgbench with {threads} threads" if threads > 1 else "pgbench with one thread"
-    limit = exactly(float(threads), unit="s/s")
+    limit = exact_estimate(float(threads), unit="s/s")
     return _bound(BoundKind.LOAD_GENERATOR, taken, limit, how=how, unseen="nobody watched pgbench")
 
 
@@ -163,7 +163,7 @@ def _bound_flushes(trials: Sequence[_Trial], clients: int, limits: DiskLimits | 
         return BoundKind.FLUSHES, NO_CARD if limits is None else "no commit waits for a flush of its own"
     each = 1.0 if clients == 1 else 2.0 / clients
     limit = _limit(uses[0][0], CARD_KEYS[BoundKind.FLUSHES], limits, per=each)
-    demand = exactly(each, unit="count")
+    demand = exact_estimate(each, unit="count")
     tps = divide_estimates(limit, demand, unit="tps")
     reached = estimate_geometric_mean([use.used for use, _ in uses], unit="tps")
     bound = Bound(
@@ -198,10 +198,10 @@ def _limit(use: DiskUse, key: DiskFigureKey | None, limits: DiskLimits | None, *
     """Return the sustained part of a limit: declared, or measured with its interval. The use's own figure is `per` transaction."""
     unit = use.unit if use.unit in _DEMAND_UNITS else "1/s"
     if use.lasts is not None:
-        return exactly(use.lasts * per, unit=unit)
+        return exact_estimate(use.lasts * per, unit=unit)
     entry = next((entry for entry in (() if limits is None else limits.entries) if entry.key is key), None)
     if entry is None:
-        return exactly(use.limit * per, unit=unit)
+        return exact_estimate(use.limit * per, unit=unit)
     reason = entry.estimate.reason if entry.estimate.low is not None else "the disk's card has that from one run"
     return msgspec.structs.replace(entry.estimate, reason=reason)
 

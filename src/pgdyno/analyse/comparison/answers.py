@@ -131,12 +131,13 @@ def compare(
     questions: dict[str, list[Question]] = {workload: [] for workload in rounds}
     noise: dict[str, list[Question]] = {workload: [] for workload in rounds}
     for metric in metrics:
-        pairs = {name: _pair(rounds[name[0]], name[1], reference, metric) for name in names}
+        pairs = {name: _pair_with_reference(rounds[name[0]], name[1], reference, metric) for name in names}
         for (workload, _), question in _decide(pairs, metric, experiment).items():
             if question.log_ratios or metric == primary[workload]:
                 questions[workload].append(question)
         twins = {
-            (workload, reference): _pair_twins(rounds[workload], reference, metric, noise_seed) for workload in rounds
+            (workload, reference): _pair_reference_runs(rounds[workload], reference, metric, noise_seed)
+            for workload in rounds
         }
         for (workload, _), question in _decide(twins, metric, experiment).items():
             if question.log_ratios:
@@ -165,7 +166,7 @@ class _Pair(NamedTuple):
 _Pairs = list[_Pair]
 
 
-def _pair(rounds: Sequence[Round], variant: str, reference: str, metric: str) -> _Pairs:
+def _pair_with_reference(rounds: Sequence[Round], variant: str, reference: str, metric: str) -> _Pairs:
     pairs = []
     for one in rounds:
         base = _logs(one, reference, metric)
@@ -175,7 +176,7 @@ def _pair(rounds: Sequence[Round], variant: str, reference: str, metric: str) ->
     return pairs
 
 
-def _pair_twins(rounds: Sequence[Round], reference: str, metric: str, seed: int) -> _Pairs:
+def _pair_reference_runs(rounds: Sequence[Round], reference: str, metric: str, seed: int) -> _Pairs:
     # The order of the two runs must not set the sign, or a drift within rounds would look like a difference.
     signs = np.random.default_rng(seed).choice((-1.0, 1.0), size=len(rounds))
     pairs = []

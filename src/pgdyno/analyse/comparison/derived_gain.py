@@ -23,7 +23,7 @@ from pgdyno.record.types import StudyRecord
 from pgdyno.spec.table import SettingValue
 from pgdyno.spec.variant import read_number
 
-_TURNED = {
+_INVERTED_KINDS = {
     VerdictKind.FASTER: VerdictKind.SLOWER,
     VerdictKind.SLOWER: VerdictKind.FASTER,
     VerdictKind.MORE: VerdictKind.LESS,
@@ -101,13 +101,13 @@ def find_gains(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Gain, ...]
     )
 
 
-def turn(verdict: Verdict) -> Verdict:
+def invert_verdict(verdict: Verdict) -> Verdict:
     """Invert a verdict on the variant over the reference into one on the reference over the variant."""
     low, high = _inverse(verdict.high_ratio), _inverse(verdict.low_ratio)
     return msgspec.structs.replace(
         verdict,
         variant=DERIVED,
-        kind=_TURNED.get(verdict.kind, verdict.kind),
+        kind=_INVERTED_KINDS.get(verdict.kind, verdict.kind),
         effect_ratio=_inverse(verdict.effect_ratio),
         low_ratio=low,
         high_ratio=high,
@@ -155,7 +155,7 @@ def _find_verdict(comparison: Comparison, variant: str) -> Verdict | None:
     question = comparison.find(variant, comparison.primary)
     if question is None or question.verdict.n == 0:
         return None
-    return question.verdict if comparison.reference == STOCK else turn(question.verdict)
+    return question.verdict if comparison.reference == STOCK else invert_verdict(question.verdict)
 
 
 def _inverse(ratio: float | None) -> float | None:

@@ -35,7 +35,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pgdyno.plan.experiment import EFFECT_VARIANCE, least_pairs
 
-MOST_PAIRS = 100_000
+MAX_PAIRS = 100_000
 """Upper limit of the number of pairs that is ever predicted."""
 _LARGEST = float(np.finfo(np.float64).max)
 
@@ -236,7 +236,7 @@ def count_pairs_until(width: float, *, sd: float, alpha: float, after: int = 0) 
         None if even MOST_PAIRS pairs in all are too few.
     """
     in_sd = width / sd if sd > 0 else math.inf
-    counts = range(after + 1, MOST_PAIRS + 1)
+    counts = range(after + 1, MAX_PAIRS + 1)
     # For a given spread, more pairs only make the interval narrower.
     index = bisect.bisect_left(counts, -min(in_sd, _LARGEST), key=lambda n: -half_width(n, alpha))
     return index + 1 if width > 0 and index < len(counts) else None

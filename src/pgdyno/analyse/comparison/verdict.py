@@ -122,7 +122,7 @@ class Judgement(NamedTuple):
     step: NDArray[np.intp]
 
 
-_WORDS = {
+_VERDICTS = {
     Better.HIGHER: {RatioOutcome.HIGHER: VerdictKind.FASTER, RatioOutcome.LOWER: VerdictKind.SLOWER},
     Better.LOWER: {RatioOutcome.HIGHER: VerdictKind.SLOWER, RatioOutcome.LOWER: VerdictKind.FASTER},
     Better.NONE: {RatioOutcome.HIGHER: VerdictKind.MORE, RatioOutcome.LOWER: VerdictKind.LESS},
@@ -148,15 +148,15 @@ def decide_family(
     if not log_ratios:
         return ()
     size = len(log_ratios)
-    standings = [_stand_last(np.asarray(values, dtype=np.float64), alpha, size) for values in log_ratios.values()]
-    family = FamilyState(*(np.stack(part) for part in zip(*standings, strict=True)))
-    outcomes, steps = judge(family, alpha=alpha, delta_ratio=delta_ratio)
+    states = [_compute_final_state(np.asarray(values, dtype=np.float64), alpha, size) for values in log_ratios.values()]
+    family = FamilyState(*(np.stack(part) for part in zip(*states, strict=True)))
+    outcomes, steps = judge_family(family, alpha=alpha, delta_ratio=delta_ratio)
     return tuple(
         _make_verdict(
             gather_evidence(values, alpha=alpha / (size - step)),
             variant=variant,
             metric=metric,
-            kind=_WORDS[better].get(outcome) or _OTHER_WORDS[outcome],
+            kind=_VERDICTS[better].get(outcome) or _COMMON_VERDICTS[outcome],
             delta_ratio=delta_ratio,
         )
         for (variant, values), outcome, step in zip(
@@ -165,7 +165,7 @@ def decide_family(
     )
 
 
-def stand(log_ratios: Floats, *, alpha: float, size: int) -> FamilyState:
+def compute_states(log_ratios: Floats, *, alpha: float, size: int) -> FamilyState:
     """Compute the p-value and intervals of a variant after every pair, in a family of `size` variants.
 
     Args:
@@ -181,7 +181,7 @@ def stand(log_ratios: Floats, *, alpha: float, size: int) -> FamilyState:
     return FamilyState(log_p, np.moveaxis(sequence.low, -2, -1), np.moveaxis(sequence.high, -2, -1))
 
 
-def judge(family: FamilyState, *, alpha: float, delta_ratio: float) -> Judgement:
+def judge_family(family: FamilyState, *, alpha: float, delta_ratio: float) -> Judgement:
     """Judge differences by Holm's step-down and equivalence by intervals at alpha/m; equivalence takes precedence.
 
     Raises:
@@ -202,7 +202,7 @@ def judge(family: FamilyState, *, alpha: float, delta_ratio: float) -> Judgement
     return Judgement(outcome, np.where(outcome == RatioOutcome.OPEN, 0, step))
 
 
-_OTHER_WORDS = {RatioOutcome.EQUIVALENT: VerdictKind.EQUIVALENT, RatioOutcome.OPEN: VerdictKind.INCONCLUSIVE}
+_COMMON_VERDICTS = {RatioOutcome.EQUIVALENT: VerdictKind.EQUIVALENT, RatioOutcome.OPEN: VerdictKind.INCONCLUSIVE}
 
 
 def _levels(alpha: float, size: int) -> Floats:
@@ -217,10 +217,10 @@ def _step_down(log_p: Floats, alpha: float) -> tuple[NDArray[np.bool_], NDArray[
     return np.take_along_axis(np.logical_and.accumulate(passed, axis=-1), rank, axis=-1), rank
 
 
-def _stand_last(values: Floats, alpha: float, size: int) -> FamilyState:
+def _compute_final_state(values: Floats, alpha: float, size: int) -> FamilyState:
     if not len(values):
         return FamilyState(np.array(0.0), np.full(size, -np.inf), np.full(size, np.inf))
-    looks = stand(values, alpha=alpha, size=size)
+    looks = compute_states(values, alpha=alpha, size=size)
     return FamilyState(looks.log_p[-1], looks.low[-1], looks.high[-1])
 
 

@@ -19,7 +19,7 @@ from pgdyno.analyse.estimate import CONFIDENCE, Estimate
 # Trials that agree to the last digit come from an enforced limit: any difference between two such sets is real.
 _LEAST_ERROR = 1e-9
 # Logarithms of ratios beyond this carry no information.
-_FAR = 100.0
+_MAX_LOG = 100.0
 
 
 class LogDifference(NamedTuple):
@@ -60,7 +60,7 @@ def ratio_of(first: Estimate, other: Estimate) -> Estimate:
     found = difference_of_logs(first, other)
     half = float(stdtrit(found.degrees, (1 + CONFIDENCE) / 2)) * found.error
     # Written so that NaN from an overflow above counts as too far, too.
-    if not abs(found.value) + half <= _FAR:
+    if not abs(found.value) + half <= _MAX_LOG:
         return msgspec.structs.replace(plain, reason="too few trials of one of the two")
     return msgspec.structs.replace(plain, low=math.exp(found.value - half), high=math.exp(found.value + half))
 

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from pgdyno.analyse.comparison.e_process import Floats
-from pgdyno.analyse.comparison.verdict import FamilyState, RatioOutcome, VerdictKind, judge
+from pgdyno.analyse.comparison.verdict import FamilyState, RatioOutcome, VerdictKind, judge_family
 from pgdyno.analyse.comparison.welch import difference_of_logs
 from pgdyno.analyse.disk.entries import DiskFigure, DiskFigureKey
 from pgdyno.analyse.estimate import Estimate
@@ -26,7 +26,7 @@ DELTA_RATIO = 0.10
 ALPHA = 0.05
 """Error rate of a whole table."""
 # Logarithms of ratios beyond this carry no information.
-_FAR = 100.0
+_MAX_LOG = 100.0
 
 
 class DiskDifference(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,17 +70,17 @@ def _judge(pairs: Sequence[_Pair]) -> dict[tuple[int, DiskFigureKey], DiskDiffer
     if not pairs:
         return {}
     levels = ALPHA / np.arange(len(pairs), 0, -1.0)
-    stands = [_stand(pair, levels) for pair in pairs]
-    family = FamilyState(*(np.stack(part) for part in zip(*stands, strict=True)))
-    outcomes, steps = judge(family, alpha=ALPHA, delta_ratio=DELTA_RATIO)
+    states = [_test_pair(pair, levels) for pair in pairs]
+    family = FamilyState(*(np.stack(part) for part in zip(*states, strict=True)))
+    outcomes, steps = judge_family(family, alpha=ALPHA, delta_ratio=DELTA_RATIO)
     return {
         (pair.card, pair.entry.key): DiskDifference(
             key=pair.entry.key,
             card=pair.card,
-            kind=_name(RatioOutcome(outcome), pair.entry.better),
-            ratio=_ratio(pair, stand, step, confidence=1 - float(levels[step])),
+            kind=_name_verdict(RatioOutcome(outcome), pair.entry.better),
+            ratio=_ratio(pair, state, step, confidence=1 - float(levels[step])),
         )
-        for pair, stand, outcome, step in zip(pairs, stands, outcomes.tolist(), steps.tolist(), strict=True)
+        for pair, state, outcome, step in zip(pairs, states, outcomes.tolist(), steps.tolist(), strict=True)
     }
 
 
@@ -97,7 +97,7 @@ def _leave_open(pair: _Pair) -> DiskDifference:
     return DiskDifference(key=pair.entry.key, card=pair.card, kind=VerdictKind.INCONCLUSIVE, ratio=ratio)
 
 
-def _stand(pair: _Pair, levels: Floats) -> FamilyState:
+def _test_pair(pair: _Pair, levels: Floats) -> FamilyState:
     """Compute Welch's test of two geometric means, and its interval at each level."""
     from scipy.special import stdtr, stdtrit  # noqa: PLC0415 - only comparisons need it
 
@@ -107,9 +107,9 @@ def _stand(pair: _Pair, levels: Floats) -> FamilyState:
     return FamilyState(np.array(math.log(max(p_value, 1e-300))), found.value - width, found.value + width)
 
 
-def _ratio(pair: _Pair, stand: FamilyState, step: int, *, confidence: float) -> Estimate:
-    low, high = float(stand.low[step]), float(stand.high[step])
-    is_bounded = high < _FAR
+def _ratio(pair: _Pair, state: FamilyState, step: int, *, confidence: float) -> Estimate:
+    low, high = float(state.low[step]), float(state.high[step])
+    is_bounded = high < _MAX_LOG
     return msgspec.structs.replace(
         _leave_open(pair).ratio,
         low=math.exp(low) if is_bounded else None,
@@ -119,7 +119,7 @@ def _ratio(pair: _Pair, stand: FamilyState, step: int, *, confidence: float) -> 
     )
 
 
-def _name(outcome: RatioOutcome, better: Better) -> VerdictKind:
+def _name_verdict(outcome: RatioOutcome, better: Better) -> VerdictKind:
     if outcome is RatioOutcome.EQUIVALENT:
         return VerdictKind.EQUIVALENT
     if outcome is RatioOutcome.OPEN:

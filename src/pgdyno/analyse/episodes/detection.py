@@ -48,14 +48,14 @@ _MAD = 1.4826
 """A median absolute deviation times this is a normal distribution's standard deviation."""
 
 
-class Course(msgspec.Struct, frozen=True, kw_only=True):
+class DetectedEpisodes(msgspec.Struct, frozen=True, kw_only=True):
     """The episodes of one metric, by time; `reason` says why nothing could be judged, and is None if it could."""
 
     episodes: tuple[Episode, ...]
     reason: str | None = None
 
 
-def find_episodes(t_s: Sequence[float], values: Sequence[float | None], *, metric: str = "tps") -> Course:
+def find_episodes(t_s: Sequence[float], values: Sequence[float | None], *, metric: str = "tps") -> DetectedEpisodes:
     """Detect the episodes of a metric.
 
     Args:
@@ -67,13 +67,15 @@ def find_episodes(t_s: Sequence[float], values: Sequence[float | None], *, metri
     # None becomes NaN.
     raw = np.array(values, dtype=np.float64)
     if len(times) < 2:
-        return Course(episodes=(), reason="fewer than two whole seconds were seen")
+        return DetectedEpisodes(episodes=(), reason="fewer than two whole seconds were seen")
     step_s = float(np.median(np.diff(times)))
     if len(times) * step_s < _LEAST_S or len(times) < LEAST_OBSERVATIONS:
-        return Course(episodes=(), reason=f"{len(times) * step_s:.0f} s are too short to tell a change from noise")
+        return DetectedEpisodes(
+            episodes=(), reason=f"{len(times) * step_s:.0f} s are too short to tell a change from noise"
+        )
     known = np.isfinite(raw) if metric == "tps" else np.isfinite(raw) & (raw > 0.0)
     if known.mean() < _LEAST_KNOWN_RATIO or not np.nanmedian(raw) > 0.0:
-        return Course(episodes=(), reason=f"{metric} has too few observations above 0")
+        return DetectedEpisodes(episodes=(), reason=f"{metric} has too few observations above 0")
     line = _Line(
         metric=metric,
         first_s=float(times[0]) - step_s / 2,
@@ -83,11 +85,15 @@ def find_episodes(t_s: Sequence[float], values: Sequence[float | None], *, metri
     stalls = tuple(_find_stalls(line)) if metric == "tps" else ()
     width = _choose_width(line)
     if width is None:
-        return Course(episodes=stalls, reason="too few transactions to tell a change from the noise of counting")
-    return Course(episodes=tuple(sorted((*stalls, *_find_changes(_without(line, stalls), width)), key=_when)))
+        return DetectedEpisodes(
+            episodes=stalls, reason="too few transactions to tell a change from the noise of counting"
+        )
+    return DetectedEpisodes(episodes=tuple(sorted((*stalls, *_find_changes(_without(line, stalls), width)), key=_when)))
 
 
-def find_trial_episodes(charts: Mapping[ChartKind, Sequence[Series]], *, is_mixed: bool, is_scheduled: bool) -> Course:
+def find_trial_episodes(
+    charts: Mapping[ChartKind, Sequence[Series]], *, is_mixed: bool, is_scheduled: bool
+) -> DetectedEpisodes:
     """Detect the episodes of a trial's TPS, and those of its p99 that are for the worse.
 
     Args:
@@ -96,18 +102,18 @@ def find_trial_episodes(charts: Mapping[ChartKind, Sequence[Series]], *, is_mixe
         is_scheduled: Whether its rate was scheduled: then only stalls are the server's own.
     """
     if is_mixed:
-        return Course(episodes=(), reason="variants alternate within it, and its levels with them")
+        return DetectedEpisodes(episodes=(), reason="variants alternate within it, and its levels with them")
     lines = {line.metric: line for kind in (ChartKind.TPS, ChartKind.LATENCY) for line in charts.get(kind, ())}
     if "tps" not in lines:
-        return Course(episodes=(), reason="there are no seconds to look at")
+        return DetectedEpisodes(episodes=(), reason="there are no seconds to look at")
     course = find_episodes(lines["tps"].t_s, lines["tps"].values)
     if is_scheduled:
         stalls = tuple(one for one in course.episodes if one.kind is EpisodeKind.STALL)
-        return Course(episodes=stalls, reason=course.reason or "the rate was given: only stalls are told")
+        return DetectedEpisodes(episodes=stalls, reason=course.reason or "the rate was given: only stalls are told")
     p99 = lines.get("latency_p99_ms")
     latency = () if p99 is None else find_episodes(p99.t_s, p99.values, metric=p99.metric).episodes
     worse = (one for one in latency if one.kind in WORSE)
-    return Course(episodes=tuple(sorted((*course.episodes, *worse), key=_when)), reason=course.reason)
+    return DetectedEpisodes(episodes=tuple(sorted((*course.episodes, *worse), key=_when)), reason=course.reason)
 
 
 def describe_episodes(episodes: Sequence[Episode]) -> Iterator[Event]:

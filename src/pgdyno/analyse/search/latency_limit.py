@@ -116,7 +116,7 @@ class LimitSearch:
         self._medians = np.linspace(self._logs[0] - _BEYOND, self._logs[-1] + _BEYOND, _MEDIANS)
         # A rate near the capacity is more likely than one far below: the prior is uniform in the rate, not in its logarithm.
         self._log_weights = np.repeat(self._medians[:, None], len(_SPREADS), axis=1)
-        self._holds = chance_to_hold(self._medians, self._logs)
+        self._holds = probability_to_hold(self._medians, self._logs)
         count = len(self._rates)
         self._above, self._below = np.zeros(count), np.zeros(count)
         self._is_above, self._is_below = np.zeros(count, dtype=bool), np.zeros(count, dtype=bool)
@@ -274,7 +274,7 @@ def follow(
     return search
 
 
-def chance_to_hold(medians: Floats, logs: Floats) -> Floats:
+def probability_to_hold(medians: Floats, logs: Floats) -> Floats:
     """Compute the probability to hold by R*, spread and rate (R* and rate as logarithms): shape (medians, 9, rates).
 
     It is the probability that a trial keeps the limit.

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from pgdyno.analyse.search.latency_limit import Probe, chance_to_hold
+from pgdyno.analyse.search.latency_limit import Probe, probability_to_hold
 
 _STRONG = 10.0
 # Log ratio of the limit between first and last trial: up to three times as high, or a third.
@@ -57,5 +57,5 @@ def find_drift(probes: Sequence[Probe]) -> LimitDrift | None:
 
 def _likelihood(medians: np.ndarray, logs: np.ndarray, is_held: np.ndarray) -> float:
     """Average the likelihood of all trials over medians and spreads."""
-    holds = chance_to_hold(medians, logs)
+    holds = probability_to_hold(medians, logs)
     return float(np.exp(np.log(np.where(is_held, holds, 1.0 - holds)).sum(axis=-1)).mean())

@@ -13,13 +13,13 @@ import msgspec
 from pgdyno.analyse.bottleneck.time_model import measure_time
 from pgdyno.analyse.disk.demand import DiskLimits, join_trial
 from pgdyno.analyse.episodes.causes import find_causes
-from pgdyno.analyse.episodes.detection import Course, describe_episodes, find_trial_episodes
+from pgdyno.analyse.episodes.detection import DetectedEpisodes, describe_episodes, find_trial_episodes
 from pgdyno.analyse.health.checks import assess_health
 from pgdyno.analyse.prediction.predictions import judge_predictions
 from pgdyno.analyse.trial.chart_kind import ChartKind
 from pgdyno.analyse.trial.charts import chart_trial, list_events
 from pgdyno.analyse.trial.latency import PERCENTILES, measure_mean_ms, measure_percentiles
-from pgdyno.analyse.trial.throughput import PgbenchClaim, TrialThroughput, claim_throughput, measure_throughput
+from pgdyno.analyse.trial.throughput import PgbenchClaim, TrialThroughput, measure_throughput, throughput_from_claim
 from pgdyno.analyse.types import Percentile, Series, StatementTime, TrialAnalysis
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.pgbench.output import PgbenchSummary
@@ -39,11 +39,11 @@ def analyse_trial(
         data: The data that the trial left.
         limits: Limits of the disk that holds the data, from its disk card; None without a card.
     """
-    throughput = _throughput(workload, data)
+    throughput = _measure_throughput(workload, data)
     figures = _make_figures(record, data, throughput)
     device = record.host.data_disk.block_device
     charts = chart_trial(data, disk=device)
-    course = _find_course(workload, data, charts)
+    course = _detect_episodes(workload, data, charts)
     # Variants that alternate have different rates and times, and those of the whole trial describe none of them.
     is_mixed = len(data.record.planned.variants) > 1
     tps = None if is_mixed else figures.tps
@@ -74,7 +74,7 @@ def measure_trial(record: StudyRecord, workload: PlannedWorkload, data: TrialDat
         workload: The trial's load.
         data: The data that the trial left.
     """
-    return _make_figures(record, data, _throughput(workload, data))
+    return _make_figures(record, data, _measure_throughput(workload, data))
 
 
 def _make_figures(record: StudyRecord, data: TrialData, throughput: TrialThroughput | None) -> TrialAnalysis:
@@ -106,7 +106,7 @@ def _make_figures(record: StudyRecord, data: TrialData, throughput: TrialThrough
     )
 
 
-def _throughput(workload: PlannedWorkload, data: TrialData) -> TrialThroughput | None:
+def _measure_throughput(workload: PlannedWorkload, data: TrialData) -> TrialThroughput | None:
     if data.record.status is not TrialStatus.FINISHED:
         return None
     claim = PgbenchClaim(
@@ -115,7 +115,7 @@ def _throughput(workload: PlannedWorkload, data: TrialData) -> TrialThroughput |
         tps=None if data.pgbench is None else data.pgbench.tps,
         transactions_count=_count(data, "transaction_count"),
     )
-    return claim_throughput(claim) if data.transactions is None else measure_throughput(data.transactions, claim)
+    return throughput_from_claim(claim) if data.transactions is None else measure_throughput(data.transactions, claim)
 
 
 def _no_percentiles(data: TrialData, throughput: TrialThroughput | None) -> tuple[Percentile, ...]:
@@ -137,9 +137,11 @@ def _count(data: TrialData, field: str) -> int | None:
     return count
 
 
-def _find_course(workload: PlannedWorkload, data: TrialData, charts: Mapping[ChartKind, Sequence[Series]]) -> Course:
+def _detect_episodes(
+    workload: PlannedWorkload, data: TrialData, charts: Mapping[ChartKind, Sequence[Series]]
+) -> DetectedEpisodes:
     if data.record.status is not TrialStatus.FINISHED:
-        return Course(episodes=(), reason="the trial failed")
+        return DetectedEpisodes(episodes=(), reason="the trial failed")
     is_mixed = len(data.record.planned.variants) > 1
     return find_trial_episodes(charts, is_mixed=is_mixed, is_scheduled=workload.rate_tps is not None)
 

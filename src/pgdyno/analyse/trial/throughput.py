@@ -93,7 +93,7 @@ def measure_throughput(summary: TransactionSummary, claim: PgbenchClaim) -> Tria
         until_epoch_s=stop,
         steady=steady,
         latency=latency,
-        doubts=_only(checks),
+        doubts=_drop_none(checks),
     )
 
 
@@ -101,17 +101,17 @@ def _measure_span(summary: TransactionSummary, checks: Sequence[Doubt | None]) -
     """Measure from the end of the first transaction to the end of the last, without Little's law: clients fall idle at both ends."""
     tps = _tps_of_span(summary)
     if tps is None:
-        return TrialThroughput(tps=None, reason="the log holds fewer than two transactions", doubts=_only(checks))
+        return TrialThroughput(tps=None, reason="the log holds fewer than two transactions", doubts=_drop_none(checks))
     latency = summary.latency()
     return TrialThroughput(
         tps=tps,
         latency=latency,
-        doubts=_only([*checks, check_clock(latency)]),
+        doubts=_drop_none([*checks, check_clock(latency)]),
         reason=f"fewer than {_LEAST_SECONDS} whole seconds: all of the run counts",
     )
 
 
-def claim_throughput(claim: PgbenchClaim) -> TrialThroughput | None:
+def throughput_from_claim(claim: PgbenchClaim) -> TrialThroughput | None:
     """Return pgbench's own TPS for a trial whose transaction log is missing; None if pgbench printed none."""
     if claim.tps is None:
         return None
@@ -256,5 +256,5 @@ def _sampling_noise(seen_count: int, sampling_rate: float) -> float:
     return _SAMPLING_SIGMAS * float(np.sqrt(2 * (1 - sampling_rate) / seen_count))
 
 
-def _only(checks: Sequence[Doubt | None]) -> tuple[Doubt, ...]:
+def _drop_none(checks: Sequence[Doubt | None]) -> tuple[Doubt, ...]:
     return tuple(doubt for doubt in checks if doubt is not None)
