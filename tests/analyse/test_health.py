@@ -12,8 +12,8 @@ import polars as pl
 import pytest
 
 from pgdyno.analyse.disk.demand import DiskJoin, DiskUse, UseKind
-from pgdyno.analyse.health.checks import assess_health
-from pgdyno.analyse.health.load import variation_of
+from pgdyno.analyse.health.assessment import assess_health
+from pgdyno.analyse.health.load_checks import variation_of
 from pgdyno.analyse.health.types import HealthRow, summarise_health
 from pgdyno.analyse.trial.throughput import PgbenchClaim, measure_throughput
 from pgdyno.facts.health import Level, health_checks

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from pgdyno.analyse.disk.ceiling import InstanceLimits
-from pgdyno.analyse.disk.layout_ceiling import let_through, limits_of, reckon_ceilings
+from pgdyno.analyse.disk.layout_ceiling import ceilings_of_instance, limits_of, reckon_ceilings
 from pgdyno.record.machine.tunables import DiskLook
 from pgdyno.report.layout import LayoutView, ceilings_table, describe_declared, layout_document
 from pgdyno.report.layout_terminal import render_layouts
@@ -87,20 +87,26 @@ def test_what_is_declared_otherwise_than_it_is_found_is_said(tmp_path: Path) -> 
 
 def test_what_cannot_be_seen_is_said(tmp_path: Path) -> None:
     look = found(tmp_path, "two disks, of which an ordinary account cannot tell")
-    text = printed(render_layouts([LayoutView(title="/data", look=look, ceilings=let_through(None))]), width=80)
+    text = printed(
+        render_layouts([LayoutView(title="/data", look=look, ceilings=ceilings_of_instance(None))]), width=80
+    )
     assert "not seen: how vg0-data spreads its data" in text
     assert "What it allows is not known" in text
 
 
 def test_what_lies_on_no_device(tmp_path: Path) -> None:
     look = msgspec.structs.replace(found(tmp_path, "a file system on a partition"), devices=())
-    text = printed(render_layouts([LayoutView(title="/dev/shm", look=look, ceilings=let_through(None))]), width=80)
+    text = printed(
+        render_layouts([LayoutView(title="/dev/shm", look=look, ceilings=ceilings_of_instance(None))]), width=80
+    )
     assert "it is memory, or another machine's" in text
 
 
 def test_an_instance_by_itself() -> None:
     limits = limits_of(HostSpec(instance="c7g.2xlarge"))
-    text = printed(render_layouts([LayoutView(title="data", limits=limits, ceilings=let_through(limits))]), width=80)
+    text = printed(
+        render_layouts([LayoutView(title="data", limits=limits, ceilings=ceilings_of_instance(limits))]), width=80
+    )
     assert "no volume is declared" in text
     assert "40,000 IOPS and 1,250 MB/s for a while" in text
     assert "mirror" not in text

@@ -12,7 +12,7 @@ from pgdyno.analyse.comparison.pilot import SliceChoice, choose_from_slices
 from pgdyno.analyse.comparison.rounds import rounds_of_block, rounds_of_trials
 from pgdyno.analyse.disk.demand import DiskLimits
 from pgdyno.analyse.search.rate_search import WorkloadSearch
-from pgdyno.analyse.sweep.loads import analyse_clients
+from pgdyno.analyse.sweep.workload_sweep import analyse_workload_sweep
 from pgdyno.analyse.trial.analysis import analyse_trial
 from pgdyno.analyse.trial.latency import estimate_latencies
 from pgdyno.analyse.trial.throughput import estimate_tps
@@ -46,7 +46,9 @@ def analyse_study(
         workload.name: [trial for one in analysed if one.load.name == workload.name for trial in one.trials]
         for workload in record.plan.workloads
     }
-    sweeps = {name: analyse_clients(of, experiment) for name, of in by_workload.items() if is_client_sweep(experiment)}
+    sweeps = {
+        name: analyse_workload_sweep(of, experiment) for name, of in by_workload.items() if is_client_sweep(experiment)
+    }
     return StudyAnalysis(
         workloads=tuple(one for one in analysed if one.trials),
         comparisons=compare(
@@ -74,13 +76,13 @@ def _analyse_search(
             name = f"{workload.name}, {f'{rate_tps:,g} TPS scheduled' if rate_tps else 'closed loop'}"
             analysed_of = tuple(analyse_trial(record, load, data, limits=limits) for data in of)
             workloads.append(_estimate_load(record, name, load, analysed_of))
-        seen = WorkloadSearch(workload.name, search, planned_s=record.plan.trials[0].duration_s)
+        rate_search = WorkloadSearch(workload.name, search, planned_s=record.plan.trials[0].duration_s)
         # A trial too short for a whole second has only pgbench's own TPS, which is good enough to bracket the search.
         analysed = {t.record.planned.number: t.tps or t.pgbench_tps for one in workloads for t in one.trials}
         for data in own:
             if data.record.status is TrialStatus.FINISHED:
-                seen.take(data, tps=analysed[data.record.planned.number])
-        searches.append(seen.stand())
+                rate_search.add(data, tps=analysed[data.record.planned.number])
+        searches.append(rate_search.state())
     return StudyAnalysis(workloads=tuple(workloads), searches=tuple(searches))
 
 

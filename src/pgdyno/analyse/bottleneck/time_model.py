@@ -39,8 +39,8 @@ from pgdyno.spec.study import BUILTIN_SCRIPTS
 
 # With fewer sampled seconds than the first number, the shares are unknown; with fewer than the second, only several trials
 # show how far they vary.
-_LEAST_SECONDS = 2
-_LEAST_SPREAD_SECONDS = 3
+_MIN_SECONDS = 2
+_MIN_SPREAD_SECONDS = 3
 _RUNNING = "running"
 _IDLE = "idle"
 WAITING = (
@@ -134,7 +134,7 @@ def _observe_backends(
     # The samples of a row were taken in the second before it.
     inside[1:] &= times_s[:-1] >= start_s
     inside[:1] = False
-    if inside.sum() < _LEAST_SECONDS or samples.header is None:
+    if inside.sum() < _MIN_SECONDS or samples.header is None:
         return None
     major = samples.header.version_num // 10_000
     by_activity: dict[Resource | str, Floats] = {}
@@ -265,7 +265,7 @@ def _share(
 ) -> TimeShare:
     values = _series_of(resource, activity, cpu)
     half = None
-    if values is not None and len(values) >= _LEAST_SPREAD_SECONDS and values.mean():
+    if values is not None and len(values) >= _MIN_SPREAD_SECONDS and values.mean():
         half = autocorrelated_half_width(values) / float(values.mean()) * ratio
     how = _HOW.get(resource, "backends seen in such a wait")
     if resource is Resource.CPU and cpu.backends is None:

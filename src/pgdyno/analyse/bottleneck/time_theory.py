@@ -8,7 +8,7 @@ from pgdyno.record.samples.os_series import Floats
 
 _CONFIDENCE = 0.95
 # Above it, this few seconds cannot tell a correlation from a drift, and no interval would be wide enough.
-_MOST_CORRELATION = 0.97
+_MAX_CORRELATION = 0.97
 # Below it, clients do not meet at the thread.
 _HARDLY_BUSY = 1e-6
 _STEPS = 60
@@ -69,8 +69,8 @@ def autocorrelated_half_width(values: Floats) -> float:
     if squares <= 0.0:
         return 0.0
     seen = float(apart[1:] @ apart[:-1]) / squares
-    correlation = (count * seen + 1.0) / (count - 4.0) if count > 4 else _MOST_CORRELATION
-    correlation = min(max(correlation, 0.0), _MOST_CORRELATION)
+    correlation = (count * seen + 1.0) / (count - 4.0) if count > 4 else _MAX_CORRELATION
+    correlation = min(max(correlation, 0.0), _MAX_CORRELATION)
     worth = max(2.0, count * (1.0 - correlation) / (1.0 + correlation))
     variance = squares / count / (1.0 - 1.0 / worth)
     return float(stdtrit(worth - 1.0, (1.0 + _CONFIDENCE) / 2)) * math.sqrt(variance / worth)

@@ -49,7 +49,7 @@ _OF_INSTANCE = frozenset({BoundKind.INSTANCE_IOPS, BoundKind.INSTANCE_BYTES})
 _DEMAND_UNITS = {"1/s": "count", "bytes/s": "bytes", "s/s": "s"}
 
 
-class _Taken(NamedTuple):
+class _Usage(NamedTuple):
     """The use of a resource per second in one trial, the trial's TPS, and the share of the resource left to it."""
 
     amount: float
@@ -102,7 +102,7 @@ _Found = tuple[BoundKind, Bound | str]
 def _bound_cpus(trials: Sequence[_Trial], host: HostFacts) -> _Found:
     """Bound the load by the CPUs that the study may use, minus stolen time."""
     usable, most_others, is_narrowed, is_shared = host.usable_cpu_count, 0.0, False, False
-    taken: list[_Taken] = []
+    taken: list[_Usage] = []
     idle: list[float] = []
     for trial, rate_tps in trials:
         busy, seen_count = trial.shares.get("cpu_busy_ratio"), trial.cpus_seen_count
@@ -116,7 +116,7 @@ def _bound_cpus(trials: Sequence[_Trial], host: HostFacts) -> _Found:
         stolen = 0.0 if is_narrowed else trial.shares.get("cpu_steal_ratio") or 0.0
         most_others = max(most_others, others)
         idle.append(max(0.0, 1.0 - busy - stolen))
-        taken.append(_Taken(max(0.0, own) * seen_count, rate_tps, left_ratio=max(0.01, 1.0 - stolen)))
+        taken.append(_Usage(max(0.0, own) * seen_count, rate_tps, left_ratio=max(0.01, 1.0 - stolen)))
     beside, how = 0.0 if most_others <= OTHERS_RATIO else most_others, format_cpus(usable)
     if is_narrowed:
         how = f"{how} of the machine's"
@@ -125,19 +125,19 @@ def _bound_cpus(trials: Sequence[_Trial], host: HostFacts) -> _Found:
     elif beside:
         how = f"{how}, of which others used up to {beside * 100:.0f} %"
     limit = exact_estimate(usable, unit="s/s")
-    kind, bound = _bound(BoundKind.CPU, taken, limit, how=how, unseen="nobody watched the CPUs")
+    kind, bound = _bound_by_usage(BoundKind.CPU, taken, limit, how=how, unseen="nobody watched the CPUs")
     if isinstance(bound, Bound):
         idle_ratio = statistics.fmean(idle)
         bound = msgspec.structs.replace(
             bound,
-            tps=_ease(bound.tps, idle_ratio),
+            tps=_allow_for_idle_cpus(bound.tps, idle_ratio),
             others_ratio=None if is_narrowed or is_shared else beside,
             idle_ratio=idle_ratio,
         )
     return kind, bound
 
 
-def _ease(tps: Estimate, idle_ratio: float) -> Estimate:
+def _allow_for_idle_cpus(tps: Estimate, idle_ratio: float) -> Estimate:
     """Raise the upper end of the CPU bound by the idle share of the CPUs, because full CPUs work more efficiently.
 
     A CPU that falls idle and is woken for each transaction spends time on that, its caches are cold, and flushes are not
@@ -150,10 +150,10 @@ def _ease(tps: Estimate, idle_ratio: float) -> Estimate:
 def _bound_generator(trials: Sequence[_Trial], threads: int) -> _Found:
     """Bound the load by pgbench's threads, from its busiest one, because clients are distributed evenly."""
     ratios = [(trial.shares.get("load_generator_thread_ratio"), rate_tps) for trial, rate_tps in trials]
-    taken = [_Taken(ratio * threads, rate_tps) for ratio, rate_tps in ratios if ratio is not None]
+    taken = [_Usage(ratio * threads, rate_tps) for ratio, rate_tps in ratios if ratio is not None]
     how = f"pgbench with {threads} threads" if threads > 1 else "pgbench with one thread"
     limit = exact_estimate(float(threads), unit="s/s")
-    return _bound(BoundKind.LOAD_GENERATOR, taken, limit, how=how, unseen="nobody watched pgbench")
+    return _bound_by_usage(BoundKind.LOAD_GENERATOR, taken, limit, how=how, unseen="nobody watched pgbench")
 
 
 def _bound_flushes(trials: Sequence[_Trial], clients: int, limits: DiskLimits | None) -> _Found:
@@ -181,8 +181,8 @@ def _bound_device(trials: Sequence[_Trial], use_kind: UseKind, limits: DiskLimit
     kind, key = _DEVICE[use_kind]
     uses = _list_uses(trials, use_kind)
     if uses:
-        taken = [_Taken(use.used, rate_tps) for use, rate_tps in uses]
-        return _bound(kind, taken, _limit(uses[0][0], key, limits), how=uses[0][0].how, unseen=_NOT_SEEN)
+        taken = [_Usage(use.used, rate_tps) for use, rate_tps in uses]
+        return _bound_by_usage(kind, taken, _limit(uses[0][0], key, limits), how=uses[0][0].how, unseen=_NOT_SEEN)
     if limits is None:
         return kind, NO_CARD
     is_measured = any(entry.key is key for entry in limits.entries)
@@ -206,7 +206,7 @@ def _limit(use: DiskUse, key: DiskFigureKey | None, limits: DiskLimits | None, *
     return msgspec.structs.replace(entry.estimate, reason=reason)
 
 
-def _bound(kind: BoundKind, taken: Sequence[_Taken], limit: Estimate, *, how: str, unseen: str) -> _Found:
+def _bound_by_usage(kind: BoundKind, taken: Sequence[_Usage], limit: Estimate, *, how: str, unseen: str) -> _Found:
     """Bound the load by what each trial used; what was not left to a trial is charged to its transactions in proportion."""
     if not taken:
         return kind, unseen

@@ -18,7 +18,7 @@ import msgspec
 from pgdyno.analyse.bottleneck.time_share import Resource
 from pgdyno.analyse.capacity.bounds import NO_CARD, find_bounds
 from pgdyno.analyse.capacity.clients import advise_clients
-from pgdyno.analyse.capacity.projection import project
+from pgdyno.analyse.capacity.projection import project_capacity
 from pgdyno.analyse.capacity.types import Bound, BoundKind, BoundState, Capacity, NextLimit
 from pgdyno.analyse.disk.demand import DiskLimits
 from pgdyno.analyse.estimate import Estimate, absent_estimate, divide_estimates, estimate_mean_of_trials, map_estimate
@@ -34,7 +34,7 @@ _NEAR_AT_PEAK_RATIO = 0.7
 # From this use on, more clients can add nothing.
 _FULL_RATIO = 0.95
 # A share of nearly all of the time would gain nearly everything: no sampled interval is that certain.
-_MOST_SHARE = 0.99
+_MAX_SHARE = 0.99
 _RESOURCES = {
     BoundKind.CPU: Resource.CPU,
     BoundKind.LOAD_GENERATOR: Resource.LOAD_GENERATOR,
@@ -64,7 +64,7 @@ def find_capacities(record: StudyRecord, analysis: StudyAnalysis, limits: DiskLi
         analysis: The analysis of the study.
         limits: Limits of the disk that holds the data; None without a card.
     """
-    return tuple(_reckon(load, limits) for load in _list_loads(record, analysis))
+    return tuple(_estimate_capacity(load, limits) for load in _list_loads(record, analysis))
 
 
 def _find_candidates(bounds: Sequence[Bound]) -> tuple[BoundKind, ...]:
@@ -103,10 +103,10 @@ def _find_best(workloads: Sequence[WorkloadAnalysis], name: str, sweep: ClientSw
     return next((one for one in workloads if one.load.name == name and one.load.clients == clients), None)
 
 
-def _reckon(load: _Load, limits: DiskLimits | None) -> Capacity:
+def _estimate_capacity(load: _Load, limits: DiskLimits | None) -> Capacity:
     bounds, absent = find_bounds(load.workload, load.record.host, limits)
     peak = _find_peak(load.sweep)
-    standing = _find_standing(bounds, load.sweep)
+    standing = _find_state(bounds, load.sweep)
     lowest = _lowest_tps(bounds)
     ceiling = lowest if peak.value is None else peak
     firm = next((bound for bound in bounds if bound.is_firm), None)
@@ -127,7 +127,7 @@ def _reckon(load: _Load, limits: DiskLimits | None) -> Capacity:
         candidates=_find_candidates(bounds),
         next=following if isinstance(following, NextLimit) else None,
         advice=advise_clients(load.workload, load.sweep, bounds=bounds, lowest=lowest, is_full=is_full),
-        projections=project(bounds, standing, load.workload, load.record, absent=absent, sweep=load.sweep),
+        projections=project_capacity(bounds, standing, load.workload, load.record, absent=absent, sweep=load.sweep),
         absent=absent if isinstance(following, NextLimit) else {**absent, "next": following},
     )
 
@@ -164,7 +164,7 @@ def _lowest_tps(bounds: Sequence[Bound]) -> Estimate:
     return msgspec.structs.replace(firm[0].tps, low=min(lows), high=min(highs))
 
 
-def _find_standing(bounds: Sequence[Bound], sweep: ClientSweep | None) -> BoundState:
+def _find_state(bounds: Sequence[Bound], sweep: ClientSweep | None) -> BoundState:
     binding = next((bound for bound in bounds if not bound.is_refuted), None)
     if binding is None:
         return BoundState.UNKNOWN
@@ -223,4 +223,4 @@ def _gain(share: Estimate) -> Estimate:
 
     Source: Little 1961, "A proof for the queuing formula L = lambda W", doi:10.1287/opre.9.3.383.
     """
-    return map_estimate(share, lambda ratio: max(0.0, 1.0 / (1.0 - min(ratio, _MOST_SHARE)) - 1.0))
+    return map_estimate(share, lambda ratio: max(0.0, 1.0 / (1.0 - min(ratio, _MAX_SHARE)) - 1.0))

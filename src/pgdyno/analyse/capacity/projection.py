@@ -32,7 +32,7 @@ _CPUS, _MEMORY, _DISK = "twice the CPUs", "twice the memory", "a disk twice as q
 _READING = frozenset({BoundKind.READS, BoundKind.READ_BYTES})
 
 
-def project(
+def project_capacity(
     bounds: Sequence[Bound],
     standing: BoundState,
     workload: WorkloadAnalysis,
@@ -99,7 +99,7 @@ def _range(
         return _absent(change, "one trial has no interval to begin from")
     if times and not any(one.kind in times for one in bounds):
         return _absent(change, "no bound of what it changes is known")
-    highs = {one.kind: _times(one.tps.high, times.get(one.kind, 1.0)) for one in bounds if one.is_firm}
+    highs = {one.kind: _multiply(one.tps.high, times.get(one.kind, 1.0)) for one in bounds if one.is_firm}
     binds = min(highs, key=lambda kind: highs[kind] or 0.0, default=None)
     high_tps = None if binds is None else highs[binds]
     if high_tps is None:
@@ -116,7 +116,7 @@ def _range(
     )
 
 
-def _times(high: float | None, factor: float) -> float | None:
+def _multiply(high: float | None, factor: float) -> float | None:
     return None if high is None else high * factor
 
 

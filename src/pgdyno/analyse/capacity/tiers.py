@@ -51,21 +51,21 @@ def make_tiers(hosts: Sequence[HostCapacity]) -> Tiers:
         hosts: Machines with their capacities for the same load, measured in the same way.
     """
     currency = next((host.per_month.unit for host in hosts if host.per_month is not None), None)
-    left_out = {host.name: reason for host in hosts if (reason := _why_not(host, currency)) is not None}
+    left_out = {host.name: reason for host in hosts if (reason := _explain_exclusion(host, currency)) is not None}
     known = [host for host in hosts if host.name not in left_out]
-    known.sort(key=lambda host: (_price(host), -_surely(host)) if currency else (_surely(host), 0.0))
+    known.sort(key=lambda host: (_price(host), -_certain_tps(host)) if currency else (_certain_tps(host), 0.0))
     tiers: list[Tier] = []
     for host in known:
         above = tiers[-1].up_to_tps if tiers else 0.0
-        if _surely(host) > above:
-            tiers.append(Tier(host=host, above_tps=above, up_to_tps=_surely(host), rivals=_rivals(host, known)))
+        if _certain_tps(host) > above:
+            tiers.append(Tier(host=host, above_tps=above, up_to_tps=_certain_tps(host), rivals=_rivals(host, known)))
         else:
-            before = next(tier.host.name for tier in tiers if tier.up_to_tps >= _surely(host))
+            before = next(tier.host.name for tier in tiers if tier.up_to_tps >= _certain_tps(host))
             left_out[host.name] = f"{before} carries as much{' for no more' if currency else ''}"
     return Tiers(tiers=tuple(tiers), left_out=left_out)
 
 
-def _why_not(host: HostCapacity, currency: str | None) -> str | None:
+def _explain_exclusion(host: HostCapacity, currency: str | None) -> str | None:
     """Return why a machine can be in no tier; None if it can."""
     if host.capacity.low is None:
         return host.capacity.reason or "what it carries has no interval"
@@ -80,7 +80,7 @@ def _why_not(host: HostCapacity, currency: str | None) -> str | None:
     )
 
 
-def _surely(host: HostCapacity) -> float:
+def _certain_tps(host: HostCapacity) -> float:
     return host.capacity.low or 0.0
 
 
@@ -101,7 +101,7 @@ def _rivals(host: HostCapacity, hosts: Sequence[HostCapacity]) -> tuple[str, ...
         other.name
         for other in hosts
         if other is not host
-        and _surely(other) >= _surely(host)
+        and _certain_tps(other) >= _certain_tps(host)
         and _least_price(other) <= most
         and _price(other) >= _price(host)
     )

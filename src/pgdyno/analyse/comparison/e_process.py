@@ -233,7 +233,7 @@ def count_pairs_until(width: float, *, sd: float, alpha: float, after: int = 0) 
         after: Number of pairs measured already.
 
     Returns:
-        None if even MOST_PAIRS pairs in all are too few.
+        None if even MAX_PAIRS pairs in all are too few.
     """
     in_sd = width / sd if sd > 0 else math.inf
     counts = range(after + 1, MAX_PAIRS + 1)

@@ -29,10 +29,10 @@ CANDIDATES_S = (0.25, 0.5, 1.0, 2.0)
 # A round of two variants. With more variants the choice hardly differs: 4 % wider than the best, 3 % if joined by their number.
 _SLOTS = 3
 # The p95 of a slice needs 100 (analyse/comparison/rounds.py), and few slices should lack it.
-_LEAST_TRANSACTIONS = 150
-_LEAST_COUNTED_RATIO = 0.5
+_MIN_TRANSACTIONS = 150
+_MIN_COUNTED_RATIO = 0.5
 # A pilot slice whose change took long is extended until this much of it counts: see run/switchback.py.
-_LEAST_COUNTED_S = _LEAST_COUNTED_RATIO * PILOT_SLICE_S
+_MIN_COUNTED_S = _MIN_COUNTED_RATIO * PILOT_SLICE_S
 
 
 class SliceChoice(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +72,7 @@ def choose_slice(tps: Sequence[float], *, lost_s: float) -> SliceChoice:
     """
     seen = np.asarray(tps, dtype=np.float64)
     mean_tps = float(seen.mean()) if len(seen) else 0.0
-    period_s = max(PILOT_SLICE_S, lost_s + _LEAST_COUNTED_S)
+    period_s = max(PILOT_SLICE_S, lost_s + _MIN_COUNTED_S)
     least_s = _find_least_s(mean_tps, lost_s)
     widths = {
         length_s: width
@@ -96,7 +96,7 @@ def _find_least_s(mean_tps: float, lost_s: float) -> float:
     """Return the shortest slice that holds enough transactions and of which enough time counts."""
     if mean_tps <= 0:
         return LONGEST_SLICE_S
-    return min(LONGEST_SLICE_S, max(lost_s / (1.0 - _LEAST_COUNTED_RATIO), lost_s + _LEAST_TRANSACTIONS / mean_tps))
+    return min(LONGEST_SLICE_S, max(lost_s / (1.0 - _MIN_COUNTED_RATIO), lost_s + _MIN_TRANSACTIONS / mean_tps))
 
 
 def _half_width(seen: NDArray[np.float64], length_s: float, period_s: float) -> float | None:

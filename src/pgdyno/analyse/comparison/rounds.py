@@ -21,13 +21,13 @@ from pgdyno.record.trial_data import TrialData
 from pgdyno.record.types import TrialStatus
 
 # With fewer transactions than these in the median slice of a block, a percentile is the latency of a handful of them.
-_LEAST_COUNT = {"latency_p50_ms": (0.5, 20), "latency_p95_ms": (0.95, 100), "latency_p99_ms": (0.99, 500)}
+_MIN_COUNT = {"latency_p50_ms": (0.5, 20), "latency_p95_ms": (0.95, 100), "latency_p99_ms": (0.99, 500)}
 # Count for a slice or trial without a completed transaction, because 0 has no logarithm: half of the smallest possible count.
 # Source: Anscombe 1948, "The transformation of Poisson, binomial and negative-binomial data", doi:10.1093/biomet/35.3-4.246.
 _NO_TRANSACTION = 0.5
 # A value of 0, such as the reads of a fully cached dataset, has no logarithm and so no ratio. A count that is 0 more often
 # than this is not compared at all.
-_MOST_ZEROS_RATIO = 0.05
+_MAX_ZEROS_RATIO = 0.05
 _SLICE_COUNTS = ("wal_bytes", "device_flush_count", "device_read_bytes", "device_write_bytes")
 _TRIAL_COUNTS = ("wal_bytes", "wal_sync_count", "wal_fpi_count", "blks_read_pages")
 _TRIAL_PERCENTILES = {"p50": "latency_p50_ms", "p95": "latency_p95_ms", "p99": "latency_p99_ms"}
@@ -127,7 +127,7 @@ def _values_of_trial(trial: TrialAnalysis, cpu_count: float) -> dict[str, float]
 def _list_percentiles(loads: Sequence[SliceLoad]) -> dict[str, float]:
     """Return the percentiles for which the median slice holds enough transactions."""
     median = float(np.median([load.ok_count for load in loads])) if loads else 0.0
-    return {name: quantile for name, (quantile, least) in _LEAST_COUNT.items() if median >= least}
+    return {name: quantile for name, (quantile, least) in _MIN_COUNT.items() if median >= least}
 
 
 def _values_of_slice(
@@ -161,7 +161,7 @@ def _leave_out_zeros(seen: Sequence[Mapping[str, float]]) -> list[Values]:
     often_zero = {
         name
         for name in names
-        if sum(values.get(name) == 0 for values in seen) > _MOST_ZEROS_RATIO * sum(name in values for values in seen)
+        if sum(values.get(name) == 0 for values in seen) > _MAX_ZEROS_RATIO * sum(name in values for values in seen)
     }
     return [{name: value for name, value in values.items() if value > 0 and name not in often_zero} for values in seen]
 

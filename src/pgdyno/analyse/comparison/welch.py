@@ -17,7 +17,7 @@ import msgspec
 from pgdyno.analyse.estimate import CONFIDENCE, Estimate
 
 # Trials that agree to the last digit come from an enforced limit: any difference between two such sets is real.
-_LEAST_ERROR = 1e-9
+_MIN_ERROR = 1e-9
 # Logarithms of ratios beyond this carry no information.
 _MAX_LOG = 100.0
 
@@ -41,7 +41,7 @@ def difference_of_logs(first: Estimate, other: Estimate) -> LogDifference:
     spread = start_error**4 / (first.n - 1) + end_error**4 / (other.n - 1)
     return LogDifference(
         value=end - start,
-        error=max(math.sqrt(variance), _LEAST_ERROR),
+        error=max(math.sqrt(variance), _MIN_ERROR),
         degrees=variance**2 / spread if spread else 1.0,
     )
 

@@ -29,9 +29,9 @@ PLATEAU_GAIN = 0.10
 DRIFT_RATIO = 0.10
 # Share of a run's parts at either end; with fewer than six parts there are no ends to compare.
 _END_RATIO = 1 / 3
-_LEAST_SPANS = 6
+_MIN_SPANS = 6
 # With fewer ratios, the interval reaches down to zero.
-_LEAST_RATIOS = 3
+_MIN_RATIOS = 3
 _PER_S, _BYTES_PER_S, _US = "1/s", "bytes/s", "us"
 
 
@@ -202,8 +202,8 @@ def _find_plateaus(jobs: Sequence[JobFigures]) -> Iterator[Plateau]:
         if not one.job.is_flushed and one.iops_by_round:
             swept.setdefault((one.job.pattern, one.job.block_bytes), []).append(one)
     for (pattern, block_bytes), depths in swept.items():
-        kind, start = _begin_plateau(depths)
-        level = _mean_by_round([one for one in depths[start:] if not _is_past(depths[start], one)])
+        kind, start = _find_plateau_start(depths)
+        level = _mean_by_round([one for one in depths[start:] if not _is_too_deep(depths[start], one)])
         iops = estimate_positive(level.values(), _PER_S)
         yield Plateau(
             pattern=pattern,
@@ -218,7 +218,7 @@ def _find_plateaus(jobs: Sequence[JobFigures]) -> Iterator[Plateau]:
         )
 
 
-def _begin_plateau(depths: Sequence[JobFigures]) -> tuple[PlateauKind, int]:
+def _find_plateau_start(depths: Sequence[JobFigures]) -> tuple[PlateauKind, int]:
     """Find how certain a plateau is, and the index of the depth at which it begins; depths are in increasing order."""
     last = len(depths) - 1
     if not last:
@@ -240,7 +240,7 @@ def _begin_plateau(depths: Sequence[JobFigures]) -> tuple[PlateauKind, int]:
     return PlateauKind.NOT_REACHED, last
 
 
-def _is_past(plateau: JobFigures, deeper: JobFigures) -> bool:
+def _is_too_deep(plateau: JobFigures, deeper: JobFigures) -> bool:
     """Tell whether a depth is too deep: its rate is certainly below the plateau's."""
     high = _ratio(plateau.iops_by_round, deeper.iops_by_round).high
     return high is not None and high < 1 - PLATEAU_GAIN
@@ -279,7 +279,7 @@ def _find_drifts(runs: Sequence[JobRun], plateaus: Sequence[Plateau]) -> Iterato
         chosen = [run for run in at_limit if run.job.pattern in patterns]
         for is_within_runs, ratios in ((True, _within_runs(chosen)), (False, _over_rounds(chosen))):
             ratio = estimate_positive(ratios, "ratio")
-            if ratio.n < _LEAST_RATIOS or ratio.low is None or ratio.high is None:
+            if ratio.n < _MIN_RATIOS or ratio.low is None or ratio.high is None:
                 continue
             # Within a run, fio's own start would look like a rise.
             if ratio.high < 1 - DRIFT_RATIO or (ratio.low > 1 / (1 - DRIFT_RATIO) and not is_within_runs):
@@ -292,7 +292,7 @@ def _within_runs(runs: Sequence[JobRun]) -> list[float]:
         rates = [span.iops for span in run.spans]
         count = int(len(rates) * _END_RATIO)
         before = math.fsum(rates[:count])
-        if len(rates) >= _LEAST_SPANS and before > 0:
+        if len(rates) >= _MIN_SPANS and before > 0:
             ratios.append(math.fsum(rates[-count:]) / before)
     return ratios
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from pgdyno.analyse.disk.card import DiskFigures, estimate_card
 from pgdyno.analyse.disk.ceiling import TRANSFERS, InstanceLimits
-from pgdyno.analyse.disk.efficiency import ceilings_of, hold_against, instance_limits_of
+from pgdyno.analyse.disk.efficiency import ceilings_of, compare_with_ceilings, instance_limits_of
 from pgdyno.analyse.disk.entries import DiskFigure, DiskFigureKey, list_entries
 from pgdyno.analyse.disk.raid import times_of
 from pgdyno.analyse.prediction.models import ceiling_tps
@@ -144,7 +144,7 @@ def find_limits(card: DiskCard) -> DiskLimits:
     )
 
 
-def join_trial(
+def measure_disk_demand(
     data: TrialData, workload: PlannedWorkload, limits: DiskLimits, *, device: str | None, tps: float | None
 ) -> DiskJoin:
     """Compute the use of the disk's limits by a trial.
@@ -250,7 +250,7 @@ def _spread_flushes(figures: DiskFigures) -> tuple[float, ...]:
 def _find_lasting(card: DiskCard, entries: Sequence[DiskFigure]) -> DiskLimits | None:
     """Find the sustained limits of the figures that were measured above them."""
     ceilings = ceilings_of(card)
-    held = () if ceilings is None else hold_against(entries, ceilings)
+    held = () if ceilings is None else compare_with_ceilings(entries, ceilings)
     less = {one.key: one.ceiling.value for one in held if one.standing.is_above}
     if not less:
         return None

@@ -13,7 +13,7 @@ import msgspec
 
 from pgdyno.analyse.disk.ceiling import Ceiling, InstanceLimits, StorageCeilings
 from pgdyno.analyse.disk.entries import DiskFigure, DiskFigureKey
-from pgdyno.analyse.disk.layout_ceiling import let_through, limits_of, reckon_ceilings
+from pgdyno.analyse.disk.layout_ceiling import ceilings_of_instance, limits_of, reckon_ceilings
 from pgdyno.analyse.estimate import Estimate, map_estimate
 from pgdyno.record.device.disk_card import DiskCard
 from pgdyno.record.machine.tunables import DiskLook
@@ -67,7 +67,7 @@ def ceilings_of(card: DiskCard) -> StorageCeilings | None:
     limits = instance_limits_of(card)
     if card.declared is not None:
         return reckon_ceilings(card.declared, limits)
-    return None if limits is None else let_through(limits)
+    return None if limits is None else ceilings_of_instance(limits)
 
 
 def instance_limits_of(card: DiskCard) -> InstanceLimits | None:
@@ -95,7 +95,7 @@ def declared_entries(ceilings: StorageCeilings) -> tuple[DiskFigure, ...]:
     return tuple(found)
 
 
-def hold_against(entries: Sequence[DiskFigure], ceilings: StorageCeilings) -> tuple[Efficiency, ...]:
+def compare_with_ceilings(entries: Sequence[DiskFigure], ceilings: StorageCeilings) -> tuple[Efficiency, ...]:
     """Compare each measured figure that has a ceiling with it, in the order of entries."""
     found = []
     for entry in entries:
@@ -107,7 +107,7 @@ def hold_against(entries: Sequence[DiskFigure], ceilings: StorageCeilings) -> tu
                     measured=entry.estimate,
                     ceiling=ceiling,
                     ratio=_divide(entry.estimate, ceiling.value),
-                    standing=_stand(entry.estimate, ceiling),
+                    standing=_classify(entry.estimate, ceiling),
                 )
             )
     return tuple(found)
@@ -117,7 +117,7 @@ def _divide(estimate: Estimate, by: float) -> Estimate:
     return map_estimate(estimate, lambda at: at / by, unit="ratio")
 
 
-def _stand(estimate: Estimate, ceiling: Ceiling) -> Attainment:
+def _classify(estimate: Estimate, ceiling: Ceiling) -> Attainment:
     """Classify a figure by the end of its interval that makes the class hardest to reach; by its value without an interval."""
     low = estimate.low if estimate.low is not None else estimate.value or 0.0
     high = estimate.high if estimate.high is not None else estimate.value or 0.0

@@ -18,7 +18,7 @@ from pgdyno.units import PAGE_BYTES
 _GIBIBYTE, _MEGABYTE = 2**30, 10**6
 
 
-class Each(msgspec.Struct, frozen=True, kw_only=True):
+class VolumeFigure(msgspec.Struct, frozen=True, kw_only=True):
     """The limit of one disk or volume."""
 
     value: float
@@ -72,9 +72,10 @@ def reckon_ceilings(
         if name not in {*each, *whole}
     }
     transfers: dict[str, Ceiling | None] = dict.fromkeys(TRANSFERS)
-    transfers |= {name: hold_each(name, one, disk, limits) for name, one in each.items()}
+    transfers |= {name: compute_array_ceiling(name, one, disk, limits) for name, one in each.items()}
     transfers |= {
-        name: _hold(name, _own(name, value, Limit.PATH, declared_by), disk, limits) for name, value in whole.items()
+        name: _cap_at_instance(name, _own_ceiling(name, value, Limit.PATH, declared_by), disk, limits)
+        for name, value in whole.items()
     }
     flush = find_flush_time(disk, declared_by=declared_by)
     if flush is None:
@@ -93,7 +94,7 @@ def reckon_ceilings(
     )
 
 
-def let_through(limits: InstanceLimits | None) -> StorageCeilings:
+def ceilings_of_instance(limits: InstanceLimits | None) -> StorageCeilings:
     """Return the ceilings of undeclared disks: only the machine's limits are known; None if there are none."""
     why = "no volume is declared"
     transfers: dict[str, Ceiling | None] = dict.fromkeys(TRANSFERS)
@@ -122,7 +123,7 @@ def let_through(limits: InstanceLimits | None) -> StorageCeilings:
     )
 
 
-def hold_each(name: str, each: Each, disk: DiskSpec, limits: InstanceLimits | None) -> Ceiling:
+def compute_array_ceiling(name: str, each: VolumeFigure, disk: DiskSpec, limits: InstanceLimits | None) -> Ceiling:
     """Compute the ceiling of an array, and compare it with the instance's limit.
 
     Args:
@@ -134,9 +135,11 @@ def hold_each(name: str, each: Each, disk: DiskSpec, limits: InstanceLimits | No
     times = times_of(disk).of(TRANSFERS[name])
     is_array = disk.count > 1
     how = f"{disk.count} × {each.how}, {array_words(disk)}" if is_array else each.how
-    own = _own(name, each.value * times, Limit.ARRAY if is_array else Limit.VOLUME, how, volume_value=each.value)
+    own = _own_ceiling(
+        name, each.value * times, Limit.ARRAY if is_array else Limit.VOLUME, how, volume_value=each.value
+    )
     burst_value = None if each.burst_value is None else each.burst_value * times
-    return _hold(name, own, disk, limits, burst_value=burst_value)
+    return _cap_at_instance(name, own, disk, limits, burst_value=burst_value)
 
 
 def find_flush_time(disk: DiskSpec, *, declared_by: str) -> FlushTime | None:
@@ -153,7 +156,7 @@ def find_flush_time(disk: DiskSpec, *, declared_by: str) -> FlushTime | None:
     return FlushTime(value_s=published_ms / 1000, binds=Limit.VOLUME, how=how)
 
 
-def _published(disk: DiskSpec) -> dict[str, Each]:
+def _published(disk: DiskSpec) -> dict[str, VolumeFigure]:
     """Return the limits of each volume from data sheets, by the names of TRANSFERS."""
     if disk.volume is None:
         return {}
@@ -164,16 +167,16 @@ def _published(disk: DiskSpec) -> dict[str, Each]:
         "random_write_iops": _in_pages(ability.write_iops, ability.burst_iops, rate, how),
     }
     if rate is not None:
-        found |= dict.fromkeys(("read_bytes_per_s", "write_bytes_per_s"), Each(value=rate, how=how))
+        found |= dict.fromkeys(("read_bytes_per_s", "write_bytes_per_s"), VolumeFigure(value=rate, how=how))
     return found
 
 
-def _in_pages(iops: float, burst_iops: float | None, bytes_per_s: float | None, how: str) -> Each:
+def _in_pages(iops: float, burst_iops: float | None, bytes_per_s: float | None, how: str) -> VolumeFigure:
     """Limit I/Os of 8 kB by the volume's IOPS or bandwidth, whichever is lower."""
     pages = float("inf") if bytes_per_s is None else bytes_per_s / PAGE_BYTES
     if pages < iops:
-        return Each(value=pages, how=f"{how}, whose {iops:,.0f} IOPS its bandwidth cannot fill with 8 kB")
-    return Each(value=iops, how=how, burst_value=None if burst_iops is None else min(burst_iops, pages))
+        return VolumeFigure(value=pages, how=f"{how}, whose {iops:,.0f} IOPS its bandwidth cannot fill with 8 kB")
+    return VolumeFigure(value=iops, how=how, burst_value=None if burst_iops is None else min(burst_iops, pages))
 
 
 def _declared(disk: DiskSpec) -> dict[str, float]:
@@ -187,12 +190,12 @@ def _declared(disk: DiskSpec) -> dict[str, float]:
     return {name: value for name, value in said.items() if value is not None}
 
 
-def _own(name: str, value: float, binds: Limit, how: str, *, volume_value: float | None = None) -> Ceiling:
+def _own_ceiling(name: str, value: float, binds: Limit, how: str, *, volume_value: float | None = None) -> Ceiling:
     unit = TRANSFERS[name].unit
     return Ceiling(value=value, unit=unit, binds=binds, how=how, volume_value=volume_value, array_value=value)
 
 
-def _hold(
+def _cap_at_instance(
     name: str, own: Ceiling, disk: DiskSpec, limits: InstanceLimits | None, *, burst_value: float | None = None
 ) -> Ceiling:
     """Cap the disks' own ceiling at the instance's sustained limit, and say which of the two binds."""
@@ -228,10 +231,12 @@ def _limits_in(unit: str, limits: InstanceLimits) -> tuple[float | None, float |
     burst_bytes_per_s = limits.burst_bytes_per_s or limits.bytes_per_s
     if unit == "bytes/s":
         return limits.bytes_per_s, burst_bytes_per_s
-    return _fewer(limits.iops, limits.bytes_per_s), _fewer(limits.burst_iops or limits.iops, burst_bytes_per_s)
+    return _lower_limit(limits.iops, limits.bytes_per_s), _lower_limit(
+        limits.burst_iops or limits.iops, burst_bytes_per_s
+    )
 
 
-def _fewer(iops: float | None, bytes_per_s: float | None) -> float | None:
+def _lower_limit(iops: float | None, bytes_per_s: float | None) -> float | None:
     """Return I/Os of 8 kB at the lower of two limits."""
     pages = None if bytes_per_s is None else bytes_per_s / PAGE_BYTES
     return min((most for most in (iops, pages) if most is not None), default=None)

@@ -45,22 +45,22 @@ def find_throttle(name: str, look: DiskLook, limits: Sequence[CgroupLimit]) -> T
     by_device: dict[str | None, list[Throttle]] = {}
     for limit in limits:
         if limit.kind in taken:
-            found = Throttle(value=limit.value / taken[limit.kind], how=_say_limit(limit, taken[limit.kind]))
+            found = Throttle(value=limit.value / taken[limit.kind], how=_describe_limit(limit, taken[limit.kind]))
             by_device.setdefault(limit.device, []).append(found)
     top = look.devices[0].name if look.devices else None
-    of_path = () if top is None else _descend(top, TRANSFERS[name], look, by_device)
-    return _least((*by_device.get(None, ()), *of_path))
+    of_path = () if top is None else _list_throttles(top, TRANSFERS[name], look, by_device)
+    return _lowest((*by_device.get(None, ()), *of_path))
 
 
-def _descend(
+def _list_throttles(
     name: str, figure: CeilingFigure, look: DiskLook, by_device: Mapping[str | None, Sequence[Throttle]]
 ) -> Iterator[Throttle]:
     """Yield what the limits of a device and of the devices below it leave of a figure."""
     yield from by_device.get(name, ())
     device = next((one for one in look.devices if one.name == name), None)
     below = () if device is None else device.below
-    limited = [one for part in below if (one := _least(_descend(part, figure, look, by_device))) is not None]
-    least, stripe = _least(limited), look.stripes.get(name)
+    limited = [one for part in below if (one := _lowest(_list_throttles(part, figure, look, by_device))) is not None]
+    least, stripe = _lowest(limited), look.stripes.get(name)
     if least is None:
         return
     if stripe is None:
@@ -75,22 +75,22 @@ def _descend(
         yield Throttle(value=least.value * times, how=how)
 
 
-def _least(found: Iterable[Throttle]) -> Throttle | None:
+def _lowest(found: Iterable[Throttle]) -> Throttle | None:
     return min(found, key=lambda one: one.value, default=None)
 
 
-def throttle(ceilings: StorageCeilings, look: DiskLook, limits: Sequence[CgroupLimit]) -> StorageCeilings:
+def apply_throttles(ceilings: StorageCeilings, look: DiskLook, limits: Sequence[CgroupLimit]) -> StorageCeilings:
     """Cap the ceilings of a disk at the limits of control groups, which have no bursts."""
     held = {}
     for name, figure in TRANSFERS.items():
         limit, ceiling = find_throttle(name, look, limits), getattr(ceilings, name)
         if limit is not None:
-            held[name] = _hold(ceiling, limit, figure.unit)
+            held[name] = _cap(ceiling, limit, figure.unit)
     absent = {name: reason for name, reason in ceilings.absent.items() if name not in held}
     return msgspec.structs.replace(ceilings, absent=absent, **held)
 
 
-def _hold(ceiling: Ceiling | None, limit: Throttle, unit: str) -> Ceiling:
+def _cap(ceiling: Ceiling | None, limit: Throttle, unit: str) -> Ceiling:
     if ceiling is None:
         return Ceiling(value=limit.value, unit=unit, binds=Limit.CONTROL_GROUP, how=limit.how)
     if ceiling.value <= limit.value:
@@ -101,6 +101,6 @@ def _hold(ceiling: Ceiling | None, limit: Throttle, unit: str) -> Ceiling:
     )
 
 
-def _say_limit(limit: CgroupLimit, taken: int) -> str:
+def _describe_limit(limit: CgroupLimit, taken: int) -> str:
     how = f"limit of the control group {limit.group}"
     return how if taken == 1 else f"{how}, of {limit.value / 1e6:,.5g} MB/s in 8 kB"

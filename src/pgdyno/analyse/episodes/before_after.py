@@ -26,7 +26,7 @@ _BEFORE_S = 12.0
 _DURING_S = 20.0
 # The second around the change belongs to neither side: rates are means over intervals.
 _BLUR_S = 0.6
-_MOST = 0.9
+_MOST_RATIO = 0.9
 _LONG_SYNC_S = 0.5
 _SUMS = {
     "held": ("dirty", "writeback"),
@@ -69,7 +69,7 @@ class LogSpan(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it is part of another span and does not count as one more."""
 
 
-class EpisodeScene:
+class EpisodeSamples:
     """The samples before an episode and in it."""
 
     def __init__(self, data: TrialData, episode: Episode, *, device: str | None) -> None:
@@ -92,7 +92,7 @@ class EpisodeScene:
         if values is None:
             return None
         before, during = values
-        is_apart = bool(np.quantile(during, 1 - _MOST) > np.quantile(before, _MOST))
+        is_apart = bool(np.quantile(during, 1 - _MOST_RATIO) > np.quantile(before, _MOST_RATIO))
         return Contrast(before=float(before.mean()), during=float(during.mean()), is_apart=is_apart)
 
     def values_in(self, name: str) -> tuple[_Floats, _Floats] | None:
@@ -118,7 +118,7 @@ class EpisodeScene:
         elif not self.has_checkpoints:
             missing.append("checkpoints (log_checkpoints was off)")
         if self.data.log:
-            missing.extend(self._say_unlogged_vacuums())
+            missing.extend(self._describe_unlogged_vacuums())
         return tuple(missing)
 
     @functools.cached_property
@@ -232,20 +232,20 @@ class EpisodeScene:
             if isinstance(entry, CheckpointStart):
                 begun = entry
             elif isinstance(entry, CheckpointComplete):
-                what = _say_checkpoint(begun)
+                what = _describe_checkpoint(begun)
                 yield LogSpan(from_s=t_s - entry.total_s, until_s=t_s, what=what)
                 if entry.sync_s >= _LONG_SYNC_S:
                     yield LogSpan(from_s=t_s - entry.sync_s, until_s=t_s, what=f"the sync of {what}", is_part=True)
                 begun = None
         if begun is not None and begun.origin is not None:
             from_s = begun.origin.monotonic_s - self.start_s
-            yield LogSpan(from_s=from_s, until_s=max(self.length_s, from_s), what=_say_checkpoint(begun))
+            yield LogSpan(from_s=from_s, until_s=max(self.length_s, from_s), what=_describe_checkpoint(begun))
 
     @functools.cached_property
     def _settings(self) -> dict[str, str]:
         return self.data.record.values
 
-    def _say_unlogged_vacuums(self) -> Iterator[str]:
+    def _describe_unlogged_vacuums(self) -> Iterator[str]:
         # A server that pgdyno started has settings: if there are none, they were not read.
         if not self._settings:
             return
@@ -259,7 +259,7 @@ class EpisodeScene:
         return why_missing(self.data.gaps, source) or "nothing was recorded"
 
 
-def _say_checkpoint(begun: CheckpointStart | None) -> str:
+def _describe_checkpoint(begun: CheckpointStart | None) -> str:
     reasons = set() if begun is None else set(begun.reasons)
     if "wal" in reasons:
         return "a checkpoint that WAL volume asked for (max_wal_size)"

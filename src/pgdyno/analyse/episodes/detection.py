@@ -18,25 +18,25 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from pgdyno.analyse.episodes.fit import LEAST_OBSERVATIONS, Fit, Shape, ShapeTemplate, find_shapes
+from pgdyno.analyse.episodes.fit import MIN_OBSERVATIONS, Fit, Shape, ShapeTemplate, find_shapes
 from pgdyno.analyse.episodes.types import NOTHING_RATIO, WORSE, Episode, EpisodeKind
 from pgdyno.analyse.trial.chart_kind import ChartKind
 from pgdyno.analyse.types import Event, Series
 
 _Floats = NDArray[np.float64]
 
-_LEAST_S = 20.0
-_LEAST_KNOWN_RATIO = 0.8
+_MIN_S = 20.0
+_MIN_KNOWN_RATIO = 0.8
 _BIN_S = 3.0
 _SHORT_BIN_S = 2.0
 _SHORT_S = 45.0
-_MOST_BINS = 30
+_MAX_BINS = 30
 # With fewer transactions per observation, counting noise is neither small nor uniform.
-_LEAST_COUNT = 20.0
+_MIN_COUNT = 20.0
 # Values below this share of the level are raised to it.
 _FLOOR_RATIO = 0.05
-_LEAST_CHANGE = {"tps": 0.05}
-_LEAST_CHANGE_OF_LATENCY = 0.25
+_MIN_CHANGE = {"tps": 0.05}
+_MIN_CHANGE_OF_LATENCY = 0.25
 _STALL_RATIO = 0.3
 _STALL_SPREADS = 4.5
 _AGAIN_RATIO = 0.9
@@ -69,12 +69,12 @@ def find_episodes(t_s: Sequence[float], values: Sequence[float | None], *, metri
     if len(times) < 2:
         return DetectedEpisodes(episodes=(), reason="fewer than two whole seconds were seen")
     step_s = float(np.median(np.diff(times)))
-    if len(times) * step_s < _LEAST_S or len(times) < LEAST_OBSERVATIONS:
+    if len(times) * step_s < _MIN_S or len(times) < MIN_OBSERVATIONS:
         return DetectedEpisodes(
             episodes=(), reason=f"{len(times) * step_s:.0f} s are too short to tell a change from noise"
         )
     known = np.isfinite(raw) if metric == "tps" else np.isfinite(raw) & (raw > 0.0)
-    if known.mean() < _LEAST_KNOWN_RATIO or not np.nanmedian(raw) > 0.0:
+    if known.mean() < _MIN_KNOWN_RATIO or not np.nanmedian(raw) > 0.0:
         return DetectedEpisodes(episodes=(), reason=f"{metric} has too few observations above 0")
     line = _Line(
         metric=metric,
@@ -88,7 +88,9 @@ def find_episodes(t_s: Sequence[float], values: Sequence[float | None], *, metri
         return DetectedEpisodes(
             episodes=stalls, reason="too few transactions to tell a change from the noise of counting"
         )
-    return DetectedEpisodes(episodes=tuple(sorted((*stalls, *_find_changes(_without(line, stalls), width)), key=_when)))
+    return DetectedEpisodes(
+        episodes=tuple(sorted((*stalls, *_find_changes(_interpolate_over(line, stalls), width)), key=_start_time))
+    )
 
 
 def find_trial_episodes(
@@ -113,7 +115,7 @@ def find_trial_episodes(
     p99 = lines.get("latency_p99_ms")
     latency = () if p99 is None else find_episodes(p99.t_s, p99.values, metric=p99.metric).episodes
     worse = (one for one in latency if one.kind in WORSE)
-    return DetectedEpisodes(episodes=tuple(sorted((*course.episodes, *worse), key=_when)), reason=course.reason)
+    return DetectedEpisodes(episodes=tuple(sorted((*course.episodes, *worse), key=_start_time)), reason=course.reason)
 
 
 def describe_episodes(episodes: Sequence[Episode]) -> Iterator[Event]:
@@ -125,7 +127,7 @@ def describe_episodes(episodes: Sequence[Episode]) -> Iterator[Event]:
             yield Event(kind="level shift", t_s=one.from_s, until_s=one.until_s, text=text)
 
 
-def _when(one: Episode) -> float:
+def _start_time(one: Episode) -> float:
     return one.from_s
 
 
@@ -147,11 +149,11 @@ def _find_stalls(line: _Line) -> Iterator[Episode]:
 
     Values near zero always count; a share of the level counts only if the usual spread does not reach down to it.
     """
-    values, half = line.values, max(round(_LEVEL_S / line.step_s), LEAST_OBSERVATIONS)
+    values, half = line.values, max(round(_LEVEL_S / line.step_s), MIN_OBSERVATIONS)
     level = np.array([np.median(values[max(0, i - half) : i + half + 1]) for i in range(len(values))])
     spread = _MAD * float(np.median(np.abs(values / np.maximum(level, 1e-9) - 1)))
     limit = level * np.clip(1 - _STALL_SPREADS * spread, NOTHING_RATIO, _STALL_RATIO)
-    low = (values <= limit) & (level * line.step_s >= _LEAST_COUNT)
+    low = (values <= limit) & (level * line.step_s >= _MIN_COUNT)
     for start, stop in _runs(low):
         around = level[min(stop, len(values) - 1)]
         if start == 0 or stop == len(values) or (stop - start) * line.step_s > 2 * _LEVEL_S:
@@ -175,7 +177,7 @@ def _runs(chosen: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
     yield from zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
 
 
-def _without(line: _Line, stalls: Sequence[Episode]) -> _Line:
+def _interpolate_over(line: _Line, stalls: Sequence[Episode]) -> _Line:
     """Interpolate over stalls and the observations that they touch on either side: stalls are reported already."""
     at = np.arange(len(line.values))
     touched = np.zeros(len(at), dtype=bool)
@@ -192,10 +194,10 @@ def _choose_width(line: _Line) -> int | None:
     """Choose how many observations to average, more in a long trial or at low TPS; None if TPS is too low to judge."""
     count = len(line.values)
     bin_s = _BIN_S if count * line.step_s >= _SHORT_S else _SHORT_BIN_S
-    width = max(math.ceil(bin_s / line.step_s), math.ceil(count / _MOST_BINS))
+    width = max(math.ceil(bin_s / line.step_s), math.ceil(count / _MAX_BINS))
     if line.metric == "tps":
-        width = max(width, math.ceil(_LEAST_COUNT / (float(np.median(line.values)) * line.step_s)))
-    return width if count // width >= LEAST_OBSERVATIONS else None
+        width = max(width, math.ceil(_MIN_COUNT / (float(np.median(line.values)) * line.step_s)))
+    return width if count // width >= MIN_OBSERVATIONS else None
 
 
 def _find_changes(line: _Line, width: int) -> Iterator[Episode]:
@@ -209,7 +211,7 @@ def _find_changes(line: _Line, width: int) -> Iterator[Episode]:
     fitted = np.column_stack([fit.size * fit.template.draw(count) for fit in fits]) if fits else np.zeros((count, 0))
     base = float((logs - fitted.sum(axis=1)).mean())
     binned = _Binned(line=line, lead=lead, width=width, count=count, base=base, fitted=fitted)
-    found = [one for i, fit in enumerate(fits) for one in _tell(binned, fit, i)]
+    found = [one for i, fit in enumerate(fits) for one in _describe_shape(binned, fit, i)]
     yield from _join_recoveries(found)
 
 
@@ -228,13 +230,13 @@ class _Binned(msgspec.Struct, frozen=True, kw_only=True):
         return self.line.at_s(self.lead + index * self.width)
 
 
-def _tell(binned: _Binned, fit: Fit, which: int) -> Iterator[Episode]:
+def _describe_shape(binned: _Binned, fit: Fit, which: int) -> Iterator[Episode]:
     """Turn a fitted shape into an episode."""
     template, curve, metric = fit.template, binned.fitted[:, which], binned.line.metric
     end = float(curve[np.argmax(np.abs(curve))])
     scale = end / fit.size if fit.size else 1.0
     low, high = sorted((math.expm1(fit.low * scale), math.expm1(fit.high * scale)))
-    if abs(math.expm1(end)) < _LEAST_CHANGE.get(metric, _LEAST_CHANGE_OF_LATENCY):
+    if abs(math.expm1(end)) < _MIN_CHANGE.get(metric, _MIN_CHANGE_OF_LATENCY):
         return
     others = binned.base + binned.fitted.sum(axis=1) - curve
     start = 0 if template.shape is Shape.CYCLE else max(int(template.start) - 1, 0)
@@ -243,7 +245,7 @@ def _tell(binned: _Binned, fit: Fit, which: int) -> Iterator[Episode]:
     # A rise after a drop is no warm-up.
     is_first = all((sizes.sum() < 0) != (metric == "tps") for sizes in binned.fitted[:, :which].T)
     yield msgspec.structs.replace(
-        _place(binned, template, is_worse=is_worse, is_first=is_first),
+        _classify_shape(binned, template, is_worse=is_worse, is_first=is_first),
         before=before,
         after=before * math.exp(end),
         change_ratio=math.expm1(end),
@@ -252,7 +254,7 @@ def _tell(binned: _Binned, fit: Fit, which: int) -> Iterator[Episode]:
     )
 
 
-def _place(binned: _Binned, template: ShapeTemplate, *, is_worse: bool, is_first: bool) -> Episode:
+def _classify_shape(binned: _Binned, template: ShapeTemplate, *, is_worse: bool, is_first: bool) -> Episode:
     """Determine kind and times of a shape, without its sizes."""
     step_s = binned.width * binned.line.step_s
     place = functools.partial(
@@ -295,4 +297,4 @@ def _find_recovery(drop: Episode, found: Sequence[Episode]) -> Episode | None:
         return level >= _AGAIN_RATIO if drop.metric == "tps" else level <= 1 / _AGAIN_RATIO
 
     later = [one for one in found if one.kind is EpisodeKind.RECOVERY and one.from_s > drop.from_s and is_back(one)]
-    return min(later, key=_when, default=None)
+    return min(later, key=_start_time, default=None)

@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-LEAST_OBSERVATIONS = 8
+MIN_OBSERVATIONS = 8
 _EDGE = 2
-_LEAST_CYCLES = 3
-_LEAST_PERIOD = 3
+_MIN_CYCLES = 3
+_MIN_PERIOD = 3
 _CORRELATIONS = (0.0, 0.2, 0.4, 0.6, 0.75, 0.85, 0.92, 0.95)
 _DEEPEST = 4
 # An edge may lie at this fraction of an observation.
@@ -97,7 +97,9 @@ def find_shapes(values: Floats) -> tuple[Fit, ...]:
     Args:
         values: Evenly spaced, finite; shape (n,).
     """
-    found = [one for each in _search(values, offset=0, total=len(values), depth=0) for one in _part(each, len(values))]
+    found = [
+        one for each in _search(values, offset=0, total=len(values), depth=0) for one in _split_dent(each, len(values))
+    ]
     return _fit_jointly(values, sorted(found, key=lambda one: (one.start, one.stop)))
 
 
@@ -145,13 +147,13 @@ def _fit_jointly(values: Floats, templates: Sequence[ShapeTemplate]) -> tuple[Fi
 
 
 def _search(values: Floats, *, offset: float, total: int, depth: int) -> Iterator[ShapeTemplate]:
-    if len(values) < LEAST_OBSERVATIONS or depth == _DEEPEST or not np.ptp(values) > 0.0:
+    if len(values) < MIN_OBSERVATIONS or depth == _DEEPEST or not np.ptp(values) > 0.0:
         return
     strength, coarse = _measure_strength(values)
     if strength <= _critical_strength(len(values)):
         return
     template = _refine(values, coarse)
-    yield _move(template, offset, total)
+    yield _shift(template, offset, total)
     # A slope or a cycle covers the whole series; a second one would only fit the first one's residuals.
     if template.shape in {Shape.STEP, Shape.DENT}:
         rest = values - _fit_jointly(values, [template])[0].size * template.draw(len(values))
@@ -160,7 +162,7 @@ def _search(values: Floats, *, offset: float, total: int, depth: int) -> Iterato
             yield from _search(rest[begin:end], offset=offset + begin, total=total, depth=depth + 1)
 
 
-def _part(template: ShapeTemplate, count: int) -> Iterator[ShapeTemplate]:
+def _split_dent(template: ShapeTemplate, count: int) -> Iterator[ShapeTemplate]:
     """Split a dent into a step and a step back; their fitted sizes show whether it leads back to the same level."""
     if template.shape is not Shape.DENT:
         yield template
@@ -169,7 +171,7 @@ def _part(template: ShapeTemplate, count: int) -> Iterator[ShapeTemplate]:
         yield msgspec.structs.replace(template, shape=Shape.STEP, start=start, stop=count)
 
 
-def _move(template: ShapeTemplate, offset: float, total: int) -> ShapeTemplate:
+def _shift(template: ShapeTemplate, offset: float, total: int) -> ShapeTemplate:
     stop = total if template.shape is Shape.STEP else template.stop + offset
     return msgspec.structs.replace(template, start=template.start + offset, stop=stop)
 
@@ -221,7 +223,7 @@ def _dents(count: int) -> Iterator[ShapeTemplate]:
 
 
 def _cycles(count: int) -> Iterator[ShapeTemplate]:
-    for halves in range(2 * _LEAST_PERIOD, 2 * count // _LEAST_CYCLES + 1):
+    for halves in range(2 * _MIN_PERIOD, 2 * count // _MIN_CYCLES + 1):
         period = halves / 2
         for start in range(math.ceil(period)):
             for width in range(1, int(period) // 2 + 1):

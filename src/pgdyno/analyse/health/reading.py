@@ -24,19 +24,19 @@ class Reading(NamedTuple):
     reason: str | None = None
 
 
-def unread(reason: str) -> Reading:
+def absent_reading(reason: str) -> Reading:
     """Return the reading of a value that was not counted."""
     return Reading(None, reason=reason)
 
 
-class Grown(NamedTuple):
+class CounterGrowth(NamedTuple):
     """The growth of a counter over the load; None with a reason."""
 
     by: float | None
     reason: str = ""
 
 
-class SeenTrial(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+class ObservedTrial(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A finished trial and what the analysis has computed of it so far."""
 
     record: StudyRecord
@@ -62,14 +62,14 @@ class SeenTrial(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Share of the CPUs' time that they were busy; None if it was not sampled."""
         return None if self.data.os is None else self.data.mean_within_load(series.cpu_busy(self.data.os))
 
-    def grown(self, name: str) -> Grown:
+    def grown(self, name: str) -> CounterGrowth:
         """Return the growth of a server counter, by its canonical name."""
         later, earlier = self.data.record.counters_after.get(name), self.data.record.counters_before.get(name)
         if later is None or earlier is None:
-            return Grown(None, self._why_absent(name))
+            return CounterGrowth(None, self._why_absent(name))
         if later < earlier:
-            return Grown(None, "the server's statistics were reset under the load")
-        return Grown(later - earlier)
+            return CounterGrowth(None, "the server's statistics were reset under the load")
+        return CounterGrowth(later - earlier)
 
     def setting(self, name: str) -> str | None:
         """Return a setting's value as in pg_settings; None if it is the built-in one."""

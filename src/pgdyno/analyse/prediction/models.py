@@ -23,11 +23,11 @@ _ACCOUNTS_PER_PAGE = 61
 _KEYS_PER_LEAF = 366
 _ROWS_PER_SCALE = 100_000
 # Source: PostgreSQL 15 to 18, src/include/storage/buf_internals.h, BM_MAX_USAGE_COUNT.
-_MOST_USES = 5
+_MAX_USES = 5
 # With more clients, flushes or CPUs are the limit by far, and the chain takes seconds to solve.
-_MOST_CLIENTS = 128
+_MAX_CLIENTS = 128
 # Finer arcs, or more rounds of the clock hand, change only the third digit.
-_ARCS, _MOST_ROUNDS = 64, 40
+_ARCS, _MAX_ROUNDS = 64, 40
 
 
 class CommitForecast(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +40,7 @@ class CommitForecast(msgspec.Struct, frozen=True, kw_only=True):
     """Time of a transaction until it waits for a flush, slowed down by the other clients at work."""
 
 
-class KeptRows(msgspec.Struct, frozen=True, kw_only=True):
+class RowLocks(msgspec.Struct, frozen=True, kw_only=True):
     """Rows of which each transaction locks one at random until its commit is durable."""
 
     rows_count: float
@@ -95,7 +95,7 @@ def unflushed_tps(clients: int, *, think_s: float, cpu_s: float, cpu_count: floa
     return tuple(min(n / think_s, cpu_count / cpu_s) for n in range(1, clients + 1))
 
 
-def charge_waits(unflushed: Sequence[float], *, wait_cpu_s: float, cpu_count: float) -> tuple[float, ...]:
+def add_flush_cpu(unflushed: Sequence[float], *, wait_cpu_s: float, cpu_count: float) -> tuple[float, ...]:
     """Add the CPU time of waiting for a flush to TPS without flushes: falling asleep, waking up, the flush's own calls.
 
     Waiting for a flush on a fast disk also takes CPU time. One client spends it while it waits; two or more compete for the CPUs
@@ -143,12 +143,12 @@ def predict_commit_tps(unflushed: Sequence[float], *, flush_s: float | Sequence[
         clients=rates.size, flush_s=float(times_s.min()), **{f"unflushed[{n}]": rate for n, rate in enumerate(rates)}
     )
     clients = rates.size
-    if clients > _MOST_CLIENTS:
+    if clients > _MAX_CLIENTS:
         tps = min(float(rates[-1]), ceiling_tps(clients, flush_s=mean_s))
         work_s = max(0.0, clients / tps - 2.0 * mean_s)
         return CommitForecast(tps=tps, batch_count=tps * mean_s, work_s=work_s)
     # Row n: the distribution of how many of n clients are still at work when a flush ends.
-    falling = _falling(rates)
+    falling = _departure_generator(rates)
     still = np.mean([expm(falling * one) for one in times_s], axis=0)
     # The integral of the number at work from the beginning of a flush to its end.
     at_work_s = np.zeros(clients + 1)
@@ -161,7 +161,7 @@ def predict_commit_tps(unflushed: Sequence[float], *, flush_s: float | Sequence[
         following[batch - 1, :others] = still[others, :others][::-1]
         following[batch - 1, 0] += nobody
         idle_s[batch - 1] = nobody / rates[-1]
-    share = _stationary(following)
+    share = _stationary_distribution(following)
     batch_count = float(share @ np.arange(1, clients + 1))
     worked_s = float(share @ (at_work_s[:clients][::-1] + clients * idle_s))
     return CommitForecast(
@@ -169,7 +169,7 @@ def predict_commit_tps(unflushed: Sequence[float], *, flush_s: float | Sequence[
     )
 
 
-def keep_pgbench_rows(branches_count: int, *, work_s: float) -> tuple[KeptRows, ...]:
+def list_pgbench_row_locks(branches_count: int, *, work_s: float) -> tuple[RowLocks, ...]:
     """Return the row locks of tpcb-like: a branch from the fifth of its seven statements on, a teller from the fourth on.
 
     Source: PostgreSQL 18, bin/pgbench/pgbench.c, builtin_script and ntellers.
@@ -179,12 +179,12 @@ def keep_pgbench_rows(branches_count: int, *, work_s: float) -> tuple[KeptRows, 
         work_s: Time of a transaction, divided equally between its statements.
     """
     return tuple(
-        KeptRows(rows_count=branches_count * each, work_before_s=work_s * statements / 7)
+        RowLocks(rows_count=branches_count * each, work_before_s=work_s * statements / 7)
         for each, statements in ((1, 4), (10, 3))
     )
 
 
-def wait_for_rows(tps: float, *, clients: int, kept: Sequence[KeptRows]) -> float:
+def subtract_row_waits(tps: float, *, clients: int, kept: Sequence[RowLocks]) -> float:
     """Reduce a rate by the time that transactions wait for rows that others keep locked until their flush is over.
 
     Each row is a queue whose service time is the time that a transaction holds it, which is nearly constant; an arriving client
@@ -300,10 +300,10 @@ def predict_early_reads(
     if pages.sum() <= buffers_count:
         rates = accesses / pages
         return 0.0 if is_warm else float(pages @ (np.exp(-rates * after) - np.exp(-rates * until))) / (until - after)
-    ring = _fill_ring(pages, buffers_count) if is_warm else np.zeros((len(classes), _ARCS, _MOST_USES + 1))
-    uses = [min(_MOST_USES, one.uses_per_access) for one in classes]
+    ring = _fill_ring(pages, buffers_count) if is_warm else np.zeros((len(classes), _ARCS, _MAX_USES + 1))
+    uses = [min(_MAX_USES, one.uses_per_access) for one in classes]
     now, reads, missed = 0.0, 0.0, float(accesses.sum())
-    for arc in itertools.islice(itertools.cycle(range(_ARCS)), _ARCS * _MOST_ROUNDS):
+    for arc in itertools.islice(itertools.cycle(range(_ARCS)), _ARCS * _MAX_ROUNDS):
         misses = accesses * (1.0 - ring.sum(axis=(1, 2)) / pages)
         missed = float(misses.sum())
         taken = float(buffers_count / _ARCS - ring[:, arc, 1:].sum())
@@ -317,8 +317,8 @@ def predict_early_reads(
         for one, more in enumerate(uses):
             used = ring[one] * -math.expm1(-accesses[one] / pages[one] * step)
             ring[one] -= used
-            ring[one, :, more:] += used[:, : _MOST_USES + 1 - more]
-            ring[one, :, -1] += used[:, _MOST_USES + 1 - more :].sum(axis=1)
+            ring[one, :, more:] += used[:, : _MAX_USES + 1 - more]
+            ring[one, :, -1] += used[:, _MAX_USES + 1 - more :].sum(axis=1)
             ring[one, arc, more] += taken * misses[one] / missed
     return (reads + missed * (until - max(now, after))) / (until - after)
 
@@ -367,7 +367,7 @@ def find_checkpoint_distance_bytes(
 
 def _fill_ring(pages: Floats, buffers_count: float) -> Floats:
     """Fill the ring as if each page was read once, class after class; shape (classes, arcs, usage counts); the hand is at the oldest."""
-    ring = np.zeros((len(pages), _ARCS, _MOST_USES + 1))
+    ring = np.zeros((len(pages), _ARCS, _MAX_USES + 1))
     # The clock hand has passed all buffers that the last round of reading did not refill.
     fresh = math.fmod(pages.sum(), buffers_count)
     newest = buffers_count
@@ -383,7 +383,7 @@ def _fill_ring(pages: Floats, buffers_count: float) -> Floats:
     return ring
 
 
-def _falling(rates: Floats) -> Floats:
+def _departure_generator(rates: Floats) -> Floats:
     """Build the generator of the number of clients at work, 0 to N, while none returns to work."""
     size = rates.size + 1
     generator = np.zeros((size, size))
@@ -393,7 +393,7 @@ def _falling(rates: Floats) -> Floats:
     return generator
 
 
-def _stationary(following: Floats) -> Floats:
+def _stationary_distribution(following: Floats) -> Floats:
     """Compute the stationary distribution of a chain, given by rows of transition probabilities."""
     size = following.shape[0]
     equations = np.vstack([following.T - np.eye(size), np.ones(size)])

@@ -16,13 +16,13 @@ from pgdyno.analyse.disk.demand import DiskLimits, waits_for_flushes
 from pgdyno.analyse.prediction.models import (
     PageClass,
     find_checkpoint_distance_bytes,
-    keep_pgbench_rows,
+    list_pgbench_row_locks,
     predict_commit_tps,
     predict_early_reads,
     predict_full_page_images,
     predict_reads,
+    subtract_row_waits,
     unflushed_tps,
-    wait_for_rows,
 )
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.predictions import Prediction, PredictionInput
@@ -46,7 +46,7 @@ _PAGES_PER_PARENT = 286
 _FEW = 0.01
 
 
-class Before(msgspec.Struct, frozen=True, kw_only=True):
+class PredictionBasis(msgspec.Struct, frozen=True, kw_only=True):
     """The known inputs of a prediction before a trial."""
 
     workload: PlannedWorkload
@@ -74,7 +74,7 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None
 
 
-def predict_trial(before: Before) -> tuple[Prediction, ...]:
+def predict_trial(before: PredictionBasis) -> tuple[Prediction, ...]:
     """Predict everything that can be predicted of a trial."""
     classes = list_account_pages(before.dataset, before.workload)
     if classes is None or before.workload.rate_tps is not None:
@@ -126,7 +126,9 @@ def _count_pages(dataset: Dataset) -> dict[str, int]:
     return {relation.name: relation.pages for relation in dataset.relations}
 
 
-def _predict_reads(before: Before, relations: Mapping[str, int], classes: tuple[PageClass, ...]) -> Prediction | None:
+def _predict_reads(
+    before: PredictionBasis, relations: Mapping[str, int], classes: tuple[PageClass, ...]
+) -> Prediction | None:
     heap, leaves = (one.pages_count for one in classes)
     buffers = _setting(before, "shared_buffers") - (sum(relations.values()) - heap - leaves)
     if buffers <= 0.0:
@@ -169,7 +171,7 @@ def _predict_reads(before: Before, relations: Mapping[str, int], classes: tuple[
     )
 
 
-def _predict_tps(before: Before) -> Prediction | None:
+def _predict_tps(before: PredictionBasis) -> Prediction | None:
     limits, earlier = before.limits, before.earlier
     if limits is None or limits.flush_s is None or earlier is None or not waits_for_flushes(earlier):
         return None
@@ -187,8 +189,8 @@ def _predict_tps(before: Before) -> Prediction | None:
             return None
         times_s = [flush_s * share for share in limits.flush_spread or (1.0,)]
         flushed = predict_commit_tps(unflushed, flush_s=times_s)
-        kept = keep_pgbench_rows(branches, work_s=flushed.work_s) if branches else ()
-        return wait_for_rows(flushed.tps, clients=before.workload.clients, kept=kept)
+        kept = list_pgbench_row_locks(branches, work_s=flushed.work_s) if branches else ()
+        return subtract_row_waits(flushed.tps, clients=before.workload.clients, kept=kept)
 
     inputs = [
         PredictionInput(name="flush", value=limits.flush_s, unit="s", how=limits.flush_how),
@@ -213,12 +215,12 @@ def _predict_tps(before: Before) -> Prediction | None:
     )
 
 
-def _count_branches(before: Before) -> int:
+def _count_branches(before: PredictionBasis) -> int:
     """Return the branches of a script that updates one in each transaction; 0 for another script."""
     return before.dataset.scale if before.workload.scripts[0][0] == "tpcb-like" else 0
 
 
-def _predict_images(before: Before, relations: Mapping[str, int]) -> Prediction | None:
+def _predict_images(before: PredictionBasis, relations: Mapping[str, int]) -> Prediction | None:
     updates = None if before.earlier is None else _count(before.earlier)
     if before.earlier is None or not updates or not _setting(before, "full_page_writes"):
         return None
@@ -239,7 +241,7 @@ def _predict_images(before: Before, relations: Mapping[str, int]) -> Prediction 
     )
 
 
-def _predict_distance(before: Before) -> Prediction | None:
+def _predict_distance(before: PredictionBasis) -> Prediction | None:
     """Predict the WAL between checkpoints; None if an earlier trial wrote less WAL, because no such checkpoint will occur."""
     if before.earlier is None:
         return None
@@ -263,7 +265,7 @@ def _predict_distance(before: Before) -> Prediction | None:
     )
 
 
-def _setting(before: Before, name: str) -> float:
+def _setting(before: PredictionBasis, name: str) -> float:
     return read_number(before.settings, name, major=before.version_major)
 
 

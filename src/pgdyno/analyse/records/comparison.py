@@ -1,19 +1,25 @@
-"""Compare records side by side: figures of each with their intervals, and ratios where the gate allows them.
+"""Compare records side by side: their differences, figures of each with intervals, and ratios where they have a meaning.
 
-A ratio's interval shows how well each record repeated itself, and no more: trials of two records never alternated, so there
-is no verdict between them, whatever the interval excludes. After a refusal there is no ratio at all.
+Before any figure of one record is divided by one of another, every rule looks at both and yields their differences, in one of
+three kinds. *Refused*: the figures answer different questions, so there is no ratio. *To be declared*: the ratio is meaningful
+only beside this difference. *Free*: it is what a DBA compares machines, versions or settings for, or cannot matter. If a rule
+lacks evidence, it declares that.
+
+There is never a verdict between records. Their trials did not alternate, so every change from one hour or machine to the other
+is part of their difference, and no number of trials removes it. A ratio's interval shows only how well each record repeated
+itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
 from pgdyno.analyse.comparison.welch import ratio_of
 from pgdyno.analyse.estimate import Estimate, map_estimate
+from pgdyno.analyse.records import context, questions
 from pgdyno.analyse.records.difference import DifferenceGravity, RecordDifference
-from pgdyno.analyse.records.gate import pass_gate
 from pgdyno.analyse.records.sides import Side, pair_sides
 from pgdyno.analyse.trial.throughput import estimate_over_trials
 from pgdyno.facts.metrics import find_metric
@@ -75,6 +81,27 @@ def compare_records(records: Sequence[Sequence[Side]]) -> tuple[RecordComparison
     return tuple(_compare(records[0], other, place) for place, other in enumerate(records[1:], start=1))
 
 
+def list_differences(first: Side, other: Side) -> tuple[RecordDifference, ...]:
+    """List all differences between two sides, refusals first; without a refusal they may be compared."""
+    found = [difference for rule in _RULES for difference in rule(first, other)]
+    order = list(DifferenceGravity)
+    return tuple(sorted(found, key=lambda one: order.index(one.standing)))
+
+
+_RULES: tuple[Callable[[Side, Side], Iterator[RecordDifference]], ...] = (
+    questions.load,
+    questions.data,
+    questions.durability,
+    questions.state,
+    questions.length,
+    questions.course,
+    context.validity,
+    context.trials,
+    context.software,
+    context.machine,
+)
+
+
 def _compare(first: Sequence[Side], other: Sequence[Side], place: int) -> RecordComparison:
     found = pair_sides(first, other)
     return RecordComparison(
@@ -86,7 +113,7 @@ def _compare(first: Sequence[Side], other: Sequence[Side], place: int) -> Record
 
 
 def _compare_pair(first: Side, other: Side) -> PairComparison:
-    differences = pass_gate(first, other)
+    differences = list_differences(first, other)
     is_refused = any(one.standing is DifferenceGravity.REFUSED for one in differences)
     has_one_limit = first.limit == other.limit
     ours, theirs = (dict(_list_estimates(side)) for side in (first, other))

@@ -1,6 +1,6 @@
 """Compare what surrounds two records' results: whether figures are the server's own, and the software and machine.
 
-These are the rules of `gate` on validity, software and machines; most of their differences are what records are compared for.
+These are the rules of `comparison` on validity, software and machines; most of their differences are what records are compared for.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def machine(first: Side, other: Side) -> Iterator[RecordDifference]:
     facts = {
         "CPUs": [f"{format_cpus(host.usable_cpu_count)} ({host.cpu_model})" for host in hosts],
         "memory": [format_bytes(host.usable_memory_bytes) for host in hosts],
-        "disk": [_say_disk(host) for host in hosts],
+        "disk": [_describe_disk(host) for host in hosts],
         "hypervisor": [host.virtualization or "none seen" for host in hosts],
     }
     if None not in (names := [host.host_name for host in hosts]):
@@ -90,14 +90,14 @@ def machine(first: Side, other: Side) -> Iterator[RecordDifference]:
             yield free(subject, one, two)
     # The settings that decide a bench, and those that a user set.
     named = dict.fromkeys(one.name for one in key_settings())
-    named |= dict.fromkeys(name for side in (first, other) for name in _asked(side))
+    named |= dict.fromkeys(name for side in (first, other) for name in _requested_settings(side))
     for name in named:
-        one, two = (_say_setting(side, name) for side in (first, other))
+        one, two = (_describe_setting(side, name) for side in (first, other))
         if one != two:
             yield free(name, one, two)
 
 
-def _say_setting(side: Side, name: str) -> str:
+def _describe_setting(side: Side, name: str) -> str:
     fact = next((one for one in side.trials[0].record.settings if one.name == name), None)
     if fact is None:
         guc = find_guc(name, side.version_major)
@@ -111,7 +111,7 @@ def _say_setting(side: Side, name: str) -> str:
     return format_bytes(int(value) * unit_size(unit))
 
 
-def _asked(side: Side) -> tuple[str, ...]:
+def _requested_settings(side: Side) -> tuple[str, ...]:
     server = side.record.study.server if side.variant is None else side.variant.server
     return tuple(server.settings)
 
@@ -135,6 +135,6 @@ def _percent(value: float | None) -> str:
     return "not seen" if value is None else f"{value * 100:.3g} %"
 
 
-def _say_disk(host: HostFacts) -> str:
+def _describe_disk(host: HostFacts) -> str:
     disk = host.data_disk
     return f"{disk.filesystem} on {disk.shown_device}, {format_bytes(disk.size_bytes)}"

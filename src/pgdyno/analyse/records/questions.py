@@ -1,6 +1,6 @@
 """Check whether two records ask the same question: load, data, durability, start state, and events during their trials.
 
-These are the rules of `gate` that may refuse a comparison. Each looks at both sides and yields their differences.
+These are the rules of `comparison` that may refuse a comparison. Each looks at both sides and yields their differences.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def load(first: Side, other: Side) -> Iterator[RecordDifference]:
     limits = [None if load.rate_tps is None else load.latency_limit_ms for load in (one, two)]
     # In a closed loop the limit is only used for counting.
     if one.rate_tps != two.rate_tps or limits[0] != limits[1]:
-        yield refuse("rate and latency limit", _say_rate(first), _say_rate(other),
+        yield refuse("rate and latency limit", _describe_rate(first), _describe_rate(other),
                       why="at a scheduled rate TPS is given, and what comes too late is skipped", hint="ask both for the same")  # fmt: skip
     if one.max_tries != two.max_tries:
         yield declare("tries of a failed transaction", str(one.max_tries), str(two.max_tries))
@@ -173,7 +173,7 @@ def _plain(value: object) -> str:
     return str(value.value if isinstance(value, enum.Enum) else value).lower()
 
 
-def _say_rate(side: Side) -> str:
+def _describe_rate(side: Side) -> str:
     load = side.load
     rate = "closed loop" if load.rate_tps is None else f"{load.rate_tps:g} TPS"
     return rate if load.latency_limit_ms is None else f"{rate}, limit {load.latency_limit_ms:g} ms"

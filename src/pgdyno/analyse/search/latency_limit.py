@@ -52,8 +52,8 @@ _WORTH, _FIRST_WORTH = 0.75, 0.88
 _LOCATED = 1.5
 # How near to R* the rates that enclose it may lie, as a share of the resolution: two steps of rates make one resolution.
 _NEAR = 0.35
-_LEAST_NEED = 0.3
-_MOST_TRIALS = 1000
+_MIN_NEED = 0.3
+_MAX_TRIALS = 1000
 
 
 class RateVerdict(enum.Enum):
@@ -121,10 +121,10 @@ class LimitSearch:
         self._above, self._below = np.zeros(count), np.zeros(count)
         self._is_above, self._is_below = np.zeros(count, dtype=bool), np.zeros(count, dtype=bool)
         self._count = 0
-        self._weights = self._weigh()
-        self._chances = self._foresee()
+        self._weights = self._normalise_weights()
+        self._chances = self._predict()
 
-    def take(self, probe: Probe) -> None:
+    def add(self, probe: Probe) -> None:
         """Add a trial at one of the rates.
 
         Raises:
@@ -141,8 +141,8 @@ class LimitSearch:
         likelihood = self._holds[:, :, at]
         self._log_weights += np.log(likelihood if probe.is_held else 1.0 - likelihood)
         self._count += 1
-        self._weights = self._weigh()
-        self._chances = self._foresee()
+        self._weights = self._normalise_weights()
+        self._chances = self._predict()
 
     def next_rate(self) -> float | None:
         """Choose the next rate; None if the search is settled."""
@@ -151,7 +151,7 @@ class LimitSearch:
         first, middle, last = self._quartiles()
         if last - first > _LOCATED * self._width:
             return self._rates[int(np.abs(self._logs - middle).argmin())]
-        sides = self._worthwhile()
+        sides = self._candidate_sides()
         return self._rates[max(sides, key=lambda side: side.speed).at] if sides else None
 
     def answer(self) -> LimitAnswer:
@@ -191,12 +191,12 @@ class LimitSearch:
         """Return the index of the first rate from which on all are shown to fail; the number of rates if not even the last is."""
         return len(self._rates) - (len(self._rates) if self._is_below.all() else int(self._is_below[::-1].argmin()))
 
-    def _weigh(self) -> Floats:
+    def _normalise_weights(self) -> Floats:
         """Compute the posterior weight of each median and spread."""
         weights = np.exp(self._log_weights - self._log_weights.max())
         return np.asarray(weights / weights.sum(), dtype=np.float64)
 
-    def _foresee(self) -> Floats:
+    def _predict(self) -> Floats:
         """Predict the probability that the next trial holds, at every rate."""
         return np.asarray(np.tensordot(self._weights, self._holds, axes=2), dtype=np.float64)
 
@@ -211,7 +211,7 @@ class LimitSearch:
         """Return the posterior median of the thresholds' spread."""
         return float(_SPREADS[np.searchsorted(np.cumsum(self._weights.sum(axis=0)), 0.5)])
 
-    def _worthwhile(self) -> list[_Side]:
+    def _candidate_sides(self) -> list[_Side]:
         """Return for either side the rate nearest to R* at which a trial is informative."""
         chances, (_, middle, _) = self._chances, self._quartiles()
         low, high = self._last_above(), self._first_below()
@@ -219,18 +219,18 @@ class LimitSearch:
         above = [k for k in range(high - 1, low, -1) if self._logs[k] >= middle]
         sides = []
         if below:
-            at = self._pick(below, chances, middle, is_shown=low >= 0)
+            at = self._pick_rate(below, chances, middle, is_shown=low >= 0)
             begin = float(self._logs[low]) if low >= 0 else float(self._logs[0]) - 1.0
-            left = max(self._needed - float(self._above[at]), _LEAST_NEED)
+            left = max(self._needed - float(self._above[at]), _MIN_NEED)
             sides.append(_Side(at, float(self._logs[at]) - begin, _growth(float(chances[at])), left))
         if above:
-            at = self._pick(above, 1.0 - chances, middle, is_shown=high < len(self._rates))
+            at = self._pick_rate(above, 1.0 - chances, middle, is_shown=high < len(self._rates))
             end = float(self._logs[high]) if high < len(self._rates) else float(self._logs[-1]) + 1.0
-            left = max(self._needed - float(self._below[at]), _LEAST_NEED)
+            left = max(self._needed - float(self._below[at]), _MIN_NEED)
             sides.append(_Side(at, end - float(self._logs[at]), _growth(float(chances[at])), left))
         return sides
 
-    def _pick(self, towards: list[int], chances: Floats, middle: float, *, is_shown: bool) -> int:
+    def _pick_rate(self, towards: list[int], chances: Floats, middle: float, *, is_shown: bool) -> int:
         """Pick the last of these rates that is far enough from R* to be told from it; otherwise the most informative one."""
         worth = _WORTH if is_shown or self._spread() < self._width / 2.0 else _FIRST_WORTH
         fit = [k for k in towards if chances[k] >= worth and abs(self._logs[k] - middle) >= _NEAR * self._width]
@@ -243,11 +243,11 @@ class LimitSearch:
         above = min(len(self._rates) - 1, int(np.searchsorted(self._logs, middle + _NEAR * self._width)))
         sides = ((below, self._above, self._last_above() >= below), (above, self._below, self._first_below() <= above))
         counts = [
-            max(self._needed - float(evidence[at]), _LEAST_NEED) / _growth(float(self._chances[at]))
+            max(self._needed - float(evidence[at]), _MIN_NEED) / _growth(float(self._chances[at]))
             for at, evidence, is_shown in sides
             if not is_shown
         ]
-        return max(1, math.ceil(sum(counts))) if sum(counts) <= _MOST_TRIALS else None
+        return max(1, math.ceil(sum(counts))) if sum(counts) <= _MAX_TRIALS else None
 
 
 class _Side(NamedTuple):
@@ -264,13 +264,13 @@ class _Side(NamedTuple):
         return self.gain * self.growth / self.left
 
 
-def follow(
+def replay_probes(
     rates_tps: Sequence[float], probes: Iterable[Probe], *, alpha: float, resolution_ratio: float
 ) -> LimitSearch:
     """Build a search from these trials, in the order of running."""
     search = LimitSearch(rates_tps, alpha=alpha, resolution_ratio=resolution_ratio)
     for probe in probes:
-        search.take(probe)
+        search.add(probe)
     return search
 
 

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from pgdyno.analyse.estimate import Estimate, estimate_geometric_mean
-from pgdyno.analyse.search.latency_limit import LimitAnswer, LimitSearch, Probe, RateVerdict, follow
+from pgdyno.analyse.search.latency_limit import LimitAnswer, LimitSearch, Probe, RateVerdict, replay_probes
 from pgdyno.analyse.search.misses import Misses, count_misses
 from pgdyno.plan.search import CAPACITY_ROUNDS, Search, choose_duration_s, list_rates
 from pgdyno.record.trial_data import TrialData
@@ -96,7 +96,7 @@ class WorkloadSearch:
         self._trials: list[RateTrial] = []
         self._uncounted: list[int] = []
 
-    def take(self, data: TrialData, *, tps: float | None) -> None:
+    def add(self, data: TrialData, *, tps: float | None) -> None:
         """Add a finished trial.
 
         Args:
@@ -105,21 +105,21 @@ class WorkloadSearch:
         """
         planned = data.record.planned
         if planned.rate_tps is None:
-            self.take_capacity(tps)
+            self.add_capacity(tps)
             return
         misses = count_misses(data, limit_ms=self._search.limit_ms, percentile=self._search.percentile)
         if misses is None:
             self._uncounted.append(planned.number)
             return
-        self.take_misses(
+        self.add_misses(
             misses, number=planned.number, length_s=data.record.restore_s + planned.warm_up_s + planned.duration_s
         )
 
-    def take_capacity(self, tps: float | None) -> None:
+    def add_capacity(self, tps: float | None) -> None:
         """Add the TPS of a closed-loop trial; None if it has none."""
         self._capacities.append(tps)
 
-    def take_misses(self, misses: Misses, *, number: int, length_s: float) -> None:
+    def add_misses(self, misses: Misses, *, number: int, length_s: float) -> None:
         """Add the misses of a trial at a rate."""
         is_held = misses.share_ratio <= self._search.allowed_ratio
         self._trials.append(RateTrial(number=number, misses=misses, is_held=is_held, length_s=length_s))
@@ -128,13 +128,13 @@ class WorkloadSearch:
         """Choose the next trial; None if the search is settled, or if no transaction ends even in a closed loop."""
         if len(self._capacities) < CAPACITY_ROUNDS:
             return NextTrial(rate_tps=None, duration_s=self._planned_s)
-        limit = self._follow()
+        limit = self._replay()
         rate_tps = None if limit is None else limit.next_rate()
         return None if rate_tps is None else NextTrial(rate_tps=rate_tps, duration_s=self._duration_s())
 
-    def stand(self) -> RateSearch:
+    def state(self) -> RateSearch:
         """Return the current state of the search."""
-        limit = self._follow()
+        limit = self._replay()
         answer = None if limit is None else limit.answer()
         rates = self._rates() if limit is not None else ()
         tried = sorted({trial.misses.rate_tps for trial in self._trials})
@@ -166,12 +166,12 @@ class WorkloadSearch:
         # Rates that were tried stay, even if the capacity is now estimated differently.
         return tuple(sorted({*rates, *(trial.misses.rate_tps for trial in self._trials)}))
 
-    def _follow(self) -> LimitSearch | None:
+    def _replay(self) -> LimitSearch | None:
         rates = self._rates()
         if not rates or len(self._capacities) < CAPACITY_ROUNDS:
             return None
         probes = (Probe(trial.misses.rate_tps, trial.is_held) for trial in self._trials)
-        return follow(rates, probes, alpha=self._search.alpha, resolution_ratio=self._search.resolution_ratio)
+        return replay_probes(rates, probes, alpha=self._search.alpha, resolution_ratio=self._search.resolution_ratio)
 
     def _level(self, rate_tps: float, verdict: RateVerdict) -> RateLevel:
         trials = tuple(trial for trial in self._trials if trial.misses.rate_tps == rate_tps)

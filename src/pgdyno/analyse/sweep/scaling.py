@@ -118,7 +118,7 @@ def analyse_client_sweep(
     return ClientSweep(points=points, knee=knee, peak=peak, usl=usl, points_alone_reason=reason)
 
 
-def points_undecided(sweep: ClientSweep) -> tuple[int, ...]:
+def list_undecided_clients(sweep: ClientSweep) -> tuple[int, ...]:
     """List the clients of the loads that another round should repeat; empty once the curve is decided.
 
     A load is undecided if its interval allows more than one status: it is neither shown to differ from the best nor to be

@@ -17,7 +17,7 @@ from pgdyno.analyse.estimate import Estimate
 from pgdyno.analyse.sweep.client_trials import NO_NOISE, Floats, LoadContrasts, SweepTrials
 
 # Source: Gunther 2007, Guerrilla Capacity Planning, doi:10.1007/978-3-540-31010-5: half a dozen loads.
-_LEAST_LOADS = 6
+_MIN_LOADS = 6
 # Our reasoning: a DBA should not trust the curve beyond twice the largest load that was tried.
 _HORIZON = 2.0
 # With this many directions, the ends of an interval lie within 1.5 % of its width of those from forty thousand.
@@ -74,13 +74,13 @@ class UslFit(msgspec.Struct, frozen=True, kw_only=True):
 def fit_usl(sweep: SweepTrials, compared: LoadContrasts) -> tuple[UslFit | None, str | None]:
     """Fit the law, and return the fit and the reason why it may not be used for the points."""
     degrees = sweep.trials_count - sweep.rounds_count - 2
-    if len(sweep.loads) < _LEAST_LOADS:
-        return None, f"{len(sweep.loads)} loads are too few for the law: it takes {_LEAST_LOADS}"
+    if len(sweep.loads) < _MIN_LOADS:
+        return None, f"{len(sweep.loads)} loads are too few for the law: it takes {_MIN_LOADS}"
     if sweep.loads[0] != 1:
         return None, "no trial with one client, from which the law starts"
     # Contrasts between loads that rounds link: the rank of the two-way model, minus one level for each round.
-    if degrees < 1 or sweep.trials_count - compared.degrees - sweep.rounds_count < _LEAST_LOADS - 1:
-        return None, f"the rounds do not link {_LEAST_LOADS} loads with each other"
+    if degrees < 1 or sweep.trials_count - compared.degrees - sweep.rounds_count < _MIN_LOADS - 1:
+        return None, f"the rounds do not link {_MIN_LOADS} loads with each other"
     theta = _least_squares(sweep)
     rss = float(_rss(sweep, theta[None])[0])
     # A parameter at its bound was not free to follow the noise.

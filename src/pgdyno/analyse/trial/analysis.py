@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from pgdyno.analyse.bottleneck.time_model import measure_time
-from pgdyno.analyse.disk.demand import DiskLimits, join_trial
+from pgdyno.analyse.disk.demand import DiskLimits, measure_disk_demand
 from pgdyno.analyse.episodes.causes import find_causes
 from pgdyno.analyse.episodes.detection import DetectedEpisodes, describe_episodes, find_trial_episodes
-from pgdyno.analyse.health.checks import assess_health
+from pgdyno.analyse.health.assessment import assess_health
 from pgdyno.analyse.prediction.predictions import judge_predictions
 from pgdyno.analyse.trial.chart_kind import ChartKind
 from pgdyno.analyse.trial.charts import chart_trial, list_events
@@ -48,7 +48,11 @@ def analyse_trial(
     is_mixed = len(data.record.planned.variants) > 1
     tps = None if is_mixed else figures.tps
     is_finished = data.record.status is TrialStatus.FINISHED
-    disk = None if limits is None or not is_finished else join_trial(data, workload, limits, device=device, tps=tps)
+    disk = (
+        None
+        if limits is None or not is_finished
+        else measure_disk_demand(data, workload, limits, device=device, tps=tps)
+    )
     return msgspec.structs.replace(
         figures,
         charts=charts,

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _BATCH = 5
-_LEAST_BATCHES = 10
+_MIN_BATCHES = 10
 
 
 class SteadyPart(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,9 +43,9 @@ def truncation_point(values: NDArray[np.float64]) -> int:
     Source: White 1997, "An effective truncation heuristic for bias reduction in simulation output", Simulation 69,
     doi:10.1177/003754979706900601; Franklin & White 2008, "Stationarity tests and MSER-5", WSC, for the batches.
     """
-    batch = max(1, min(_BATCH, len(values) // _LEAST_BATCHES))
+    batch = max(1, min(_BATCH, len(values) // _MIN_BATCHES))
     count = len(values) // batch
-    if count < _LEAST_BATCHES:
+    if count < _MIN_BATCHES:
         return 0
     means = values[: count * batch].reshape(count, batch).mean(axis=1)
     errors = [float(np.square(means[d:] - means[d:].mean()).sum()) / (count - d) ** 2 for d in range(count // 2 + 1)]

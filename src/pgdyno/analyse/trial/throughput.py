@@ -29,7 +29,7 @@ from pgdyno.record.transactions.log import TransactionSummary
 
 _TOLERANCE_RATIO = 0.01
 # With fewer whole seconds, more than half of the run lies outside them.
-_LEAST_SECONDS = 3
+_MIN_SECONDS = 3
 _SAMPLING_SIGMAS = 3.0
 # Source: our ADR 0006: stale stamps come 0 to 2 us after the beginning; at 3 to 7 us there is next to nothing.
 _STALE_US = 2
@@ -69,7 +69,7 @@ def measure_throughput(summary: TransactionSummary, claim: PgbenchClaim) -> Tria
     series = summary.series()
     first = int(series.epoch_s[0]) + 1 if len(series.epoch_s) else 0
     tps = series.tps[1:-1]
-    if len(tps) < _LEAST_SECONDS:
+    if len(tps) < _MIN_SECONDS:
         return _measure_span(summary, checks)
     steady = find_steady_part(tps)
     start, stop = first + steady.start, first + steady.stop
@@ -107,7 +107,7 @@ def _measure_span(summary: TransactionSummary, checks: Sequence[Doubt | None]) -
         tps=tps,
         latency=latency,
         doubts=_drop_none([*checks, check_clock(latency)]),
-        reason=f"fewer than {_LEAST_SECONDS} whole seconds: all of the run counts",
+        reason=f"fewer than {_MIN_SECONDS} whole seconds: all of the run counts",
     )
 
 

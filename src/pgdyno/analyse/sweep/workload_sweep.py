@@ -15,7 +15,7 @@ from pgdyno.plan.experiment import Experiment
 from pgdyno.record.types import TrialStatus
 
 
-def analyse_clients(trials: Iterable[TrialAnalysis], experiment: Experiment) -> ClientSweep | None:
+def analyse_workload_sweep(trials: Iterable[TrialAnalysis], experiment: Experiment) -> ClientSweep | None:
     """Analyse how TPS of one workload follows the number of clients; None before a round of two loads is finished."""
     seen = [
         ClientTrial(clients=clients, round_index=trial.record.planned.round, tps=tps)

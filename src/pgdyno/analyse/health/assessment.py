@@ -11,35 +11,34 @@ from collections.abc import Callable
 from typing import Final
 
 from pgdyno.analyse.disk.demand import DiskJoin
-from pgdyno.analyse.health import load as health_load
-from pgdyno.analyse.health import server as health_server
-from pgdyno.analyse.health.reading import Reading, SeenTrial
+from pgdyno.analyse.health import load_checks, server_checks
+from pgdyno.analyse.health.reading import ObservedTrial, Reading
 from pgdyno.analyse.health.types import HealthRow
 from pgdyno.analyse.trial.throughput import TrialThroughput
 from pgdyno.facts.health import HealthCheck, health_checks
 from pgdyno.record.trial_data import TrialData
 from pgdyno.record.types import StudyRecord, TrialStatus
 
-_READERS: Final[dict[str, Callable[[SeenTrial], Reading]]] = {
-    "backend_written_ratio": health_server.backend_written,
-    "bgwriter_cleaned_ratio": health_server.bgwriter_cleaned,
-    "bgwriter_stopped_ratio": health_server.bgwriter_stopped,
-    "checkpoints_requested_ratio": health_server.checkpoints_requested,
-    "checkpoint_distance_s": health_server.checkpoint_distance,
-    "wal_bytes_per_s": health_server.wal_rate,
-    "wal_disk_ratio": health_load.wal_of_disk,
-    "cache_hit_ratio": health_server.cache_hits,
-    "dirty_memory_ratio": health_load.dirty_memory,
-    "temp_bytes_per_s": health_server.temp_files,
-    "tps_variation_ratio": health_load.tps_variation,
-    "latency_tail_ratio": health_load.latency_tail,
-    "wait_lock_ratio": health_load.lock_waits,
-    "wait_lwlock_ratio": health_load.lwlock_waits,
-    "wait_io_ratio": health_load.io_waits,
-    "deadlocks_per_min": health_server.deadlocks,
-    "rollback_ratio": health_server.rollbacks,
-    "hot_update_ratio": health_server.hot_updates,
-    "dead_rows_ratio": health_server.dead_rows,
+_READERS: Final[dict[str, Callable[[ObservedTrial], Reading]]] = {
+    "backend_written_ratio": server_checks.backend_written,
+    "bgwriter_cleaned_ratio": server_checks.bgwriter_cleaned,
+    "bgwriter_stopped_ratio": server_checks.bgwriter_stopped,
+    "checkpoints_requested_ratio": server_checks.checkpoints_requested,
+    "checkpoint_distance_s": server_checks.checkpoint_distance,
+    "wal_bytes_per_s": server_checks.wal_rate,
+    "wal_disk_ratio": load_checks.wal_of_disk,
+    "cache_hit_ratio": server_checks.cache_hits,
+    "dirty_memory_ratio": load_checks.dirty_memory,
+    "temp_bytes_per_s": server_checks.temp_files,
+    "tps_variation_ratio": load_checks.tps_variation,
+    "latency_tail_ratio": load_checks.latency_tail,
+    "wait_lock_ratio": load_checks.lock_waits,
+    "wait_lwlock_ratio": load_checks.lwlock_waits,
+    "wait_io_ratio": load_checks.io_waits,
+    "deadlocks_per_min": server_checks.deadlocks,
+    "rollback_ratio": server_checks.rollbacks,
+    "hot_update_ratio": server_checks.hot_updates,
+    "dead_rows_ratio": server_checks.dead_rows,
 }
 
 
@@ -58,7 +57,7 @@ def assess_health(
     """
     if data.record.status is not TrialStatus.FINISHED or len(data.record.planned.variants) > 1:
         return ()
-    seen = SeenTrial(record=record, data=data, throughput=throughput, disk=disk)
+    seen = ObservedTrial(record=record, data=data, throughput=throughput, disk=disk)
     return tuple(_judge(check, _READERS[name](seen)) for name, check in health_checks().items())
 
 
