@@ -25,7 +25,7 @@ from pgdyno.record.types import StudyRecord
 LIMITS = "limits"
 """The rule of findings on what limits a load: one for each load, which a first page shows before all others."""
 # A larger bound would only say that nearly all of the time goes there.
-_MOST_GAIN = 9.0
+_MAX_GAIN = 9.0
 _NOUNS: Mapping[Resource, str] = {
     Resource.CPU: "the CPUs",
     Resource.WAL_FLUSH: "waiting for WAL to be durable",
@@ -100,13 +100,13 @@ def _explain(record: StudyRecord, workload: WorkloadAnalysis, found: Bottleneck)
         severity=Severity.NOTE,
         rule=LIMITS,
         claim=_claim(found),
-        evidence="; ".join((*found.evidence, *_say_absent(found))) or "Nothing was seen of where its time goes",
+        evidence="; ".join((*found.evidence, *_describe_absent(found))) or "Nothing was seen of where its time goes",
         advice=_advise(found, workload.load, others_ratio),
         workload=workload.name,
         why=" ".join(f"Not a cause but seen because of it: {symptom}." for symptom in found.symptoms),
         rivals=tuple(_list_rivals(found, others_ratio)),
         confirm="" if intervention is None or found.certainty is Certainty.PROVEN else _confirm(intervention),
-        gain="" if gain is None else _say_gain(gain),
+        gain="" if gain is None else _describe_gain(gain),
         gain_ratio=None if gain is None else gain.value,
         certainty=found.certainty,
         shows=tuple(kind for kind in _CHARTS[found.resource] if kind in charts),
@@ -134,7 +134,7 @@ def _claim(found: Bottleneck) -> str:
     return f"{noun[:1].upper()}{noun[1:]}{probably} {limits} this load."
 
 
-def _say_absent(found: Bottleneck) -> Iterator[str]:
+def _describe_absent(found: Bottleneck) -> Iterator[str]:
     if found.absent and found.certainty in {Certainty.LIKELY, Certainty.UNKNOWN}:
         yield f"not seen: {'; '.join(found.absent)}"
 
@@ -166,9 +166,9 @@ def _bound_gain(found: Bottleneck, signs: Signs) -> _Gain | None:
     part: float | None = time.queueing_ratio if found.resource is Resource.CPU else 1.0
     if part is None:
         return None
-    value = _free(part * share.ratio)
-    low = None if share.low_ratio is None else _free(part * share.low_ratio)
-    high = None if share.high_ratio is None else _free(part * share.high_ratio)
+    value = _growth_without(part * share.ratio)
+    low = None if share.low_ratio is None else _growth_without(part * share.low_ratio)
+    high = None if share.high_ratio is None else _growth_without(part * share.high_ratio)
     left = None if found.resource is Resource.CPU else _cpu_left(signs)
     if left is not None and left < value:
         return _Gain(value=left, low=None if low is None else min(low, left), high=left, held_by="the CPUs")
@@ -177,9 +177,9 @@ def _bound_gain(found: Bottleneck, signs: Signs) -> _Gain | None:
     return _Gain(value=value, low=low, high=high)
 
 
-def _free(ratio: float) -> float:
+def _growth_without(ratio: float) -> float:
     """Compute the growth of TPS if this share of the time vanished, capped where a bound stops being useful."""
-    return min(_MOST_GAIN, ratio / (1.0 - ratio)) if ratio < 1.0 else _MOST_GAIN
+    return min(_MAX_GAIN, ratio / (1.0 - ratio)) if ratio < 1.0 else _MAX_GAIN
 
 
 def _cpu_left(signs: Signs) -> float | None:
@@ -188,11 +188,11 @@ def _cpu_left(signs: Signs) -> float | None:
     return None if own is None or own <= 0.0 else max(0.0, (1.0 - (signs.others_ratio or 0.0)) / own - 1.0)
 
 
-def _say_gain(gain: _Gain) -> str:
+def _describe_gain(gain: _Gain) -> str:
     interval = ""
     if gain.low is not None and gain.high is not None and not gain.held_by:
         interval = f" [{gain.low * 100:+.0f}, {gain.high * 100:+.0f}]"
-    beyond = " and more" if gain.value >= _MOST_GAIN else ""
+    beyond = " and more" if gain.value >= _MAX_GAIN else ""
     until = f", until {gain.held_by} are full" if gain.held_by else f", {gain.were}"
     return f"up to {gain.value * 100:+.0f} %{beyond} TPS{interval}{until}; expected, not measured"
 

@@ -45,15 +45,15 @@ _MORE_CLIENTS = 4
 
 def find_capacity_findings(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
     """Yield a finding on the ceiling of each load, then the other findings on its capacity."""
-    judged = _list_judged(analysis)
+    diagnosed = _list_diagnosed(analysis)
     for capacity in analysis.capacities:
-        yield _find_ceiling(record, capacity, is_judged=capacity.workload in judged)
+        yield _find_ceiling(record, capacity, is_diagnosed=capacity.workload in diagnosed)
     for capacity in analysis.capacities:
         yield from _find_clients(record, capacity)
         yield from _find_passed(capacity)
 
 
-def _list_judged(analysis: StudyAnalysis) -> set[str]:
+def _list_diagnosed(analysis: StudyAnalysis) -> set[str]:
     """List the loads for which another finding already says what limits them, and what to do about it."""
     workloads = [*analysis.workloads, *([] if analysis.scaling is None else analysis.scaling.analysis.workloads)]
     return {
@@ -64,12 +64,12 @@ def _list_judged(analysis: StudyAnalysis) -> set[str]:
     }
 
 
-def _find_ceiling(record: StudyRecord, capacity: Capacity, *, is_judged: bool) -> Finding:
+def _find_ceiling(record: StudyRecord, capacity: Capacity, *, is_diagnosed: bool) -> Finding:
     binding = capacity.binding
     if binding is None:
         return _unknown(capacity)
     others = [bound for bound in capacity.bounds if bound is not binding and not bound.is_refuted]
-    evidence = "; ".join([_show(binding), *(f"then {_show(bound)}" for bound in others[:1])])
+    evidence = "; ".join([_format_bound(binding), *(f"then {_format_bound(bound)}" for bound in others[:1])])
     is_settled = capacity.peak.high is not None
     return Finding(
         rule=CEILING,
@@ -77,7 +77,7 @@ def _find_ceiling(record: StudyRecord, capacity: Capacity, *, is_judged: bool) -
         claim=_claim(capacity, binding),
         evidence=evidence,
         why=_why(capacity, binding),
-        advice="" if is_judged else _advise(capacity, binding),
+        advice="" if is_diagnosed else _advise(capacity, binding),
         workload=capacity.workload,
         confirm="" if is_settled else _sweep_command(record, capacity),
         gain=_gain(capacity),
@@ -110,7 +110,7 @@ def _why(capacity: Capacity, binding: Bound) -> str:
 
 
 def _claim(capacity: Capacity, binding: Bound) -> str:
-    noun, most, used = binding.kind.noun, f"{_number(binding.tps.value)} TPS", _percent(binding.used.value)
+    noun, most, used = binding.kind.noun, f"{_format_number(binding.tps.value)} TPS", _percent(binding.used.value)
     at_clients = f" for {_count(capacity.clients)}" if binding.kind is BoundKind.FLUSHES else ""
     limit = f"{most}, the limit of {noun}{at_clients}"
     if is_too_wide(binding.tps):
@@ -118,11 +118,11 @@ def _claim(capacity: Capacity, binding: Bound) -> str:
             f"It used {used} of {noun}{at_clients}, the first limit; how many TPS that allows, more trials would tell."
         )
     if capacity.standing is BoundState.HELD:
-        return f"It stops at {_number(capacity.peak.value)} TPS with nothing used up: that is {used} of {limit}."
+        return f"It stops at {_format_number(capacity.peak.value)} TPS with nothing used up: that is {used} of {limit}."
     if capacity.standing is BoundState.AT_BOUND:
         return f"It is near its ceiling: {used} of {limit}."
     if binding.idle_ratio > _IDLE_RATIO and binding.tps.low is not None:
-        ends = f"{_number(binding.tps.low)} to {_number(binding.tps.high)} TPS"
+        ends = f"{_format_number(binding.tps.low)} to {_format_number(binding.tps.high)} TPS"
         return f"It used {used} of {noun}, the first limit; full, they allow {ends}."
     return f"It came to {used} of {limit}, which is the first."
 
@@ -143,14 +143,14 @@ def _gain(capacity: Capacity) -> str:
     following = capacity.next
     if following is None:
         return ""
-    limit = f"up to the limit of {following.binds.noun} at {_number(following.tps.value)} TPS"
-    told = [f"{_change(following.gain)} at most, {limit}"] if _is_of_use(following.gain) else []
-    if _is_of_use(following.gain_at_clients):
-        told.append(f"{_change(following.gain_at_clients)} at most by as many clients as now")
-    return f"Were {following.removed} no limit: {'; '.join(told)} (worked out, not measured)" if told else ""
+    limit = f"up to the limit of {following.binds.noun} at {_format_number(following.tps.value)} TPS"
+    gains = [f"{_change(following.gain)} at most, {limit}"] if _is_useful(following.gain) else []
+    if _is_useful(following.gain_at_clients):
+        gains.append(f"{_change(following.gain_at_clients)} at most by as many clients as now")
+    return f"Were {following.removed} no limit: {'; '.join(gains)} (worked out, not measured)" if gains else ""
 
 
-def _is_of_use(gain: Estimate) -> bool:
+def _is_useful(gain: Estimate) -> bool:
     """Tell whether an interval is narrow enough to be useful."""
     return gain.low is not None and gain.high is not None and 1.0 + gain.high <= USEFUL_FACTOR * (1.0 + gain.low)
 
@@ -183,7 +183,7 @@ def _find_clients(record: StudyRecord, capacity: Capacity) -> Iterator[Finding]:
             rule=CLIENTS,
             severity=Severity.NOTE,
             claim=f"{_count(capacity.clients)} cannot reach this machine's ceiling: it takes at least {advice.low:,}.",
-            evidence=f"{_number(capacity.ceiling.value)} TPS times what a transaction takes with nobody in its way",
+            evidence=f"{_format_number(capacity.ceiling.value)} TPS times what a transaction takes with nobody in its way",
             workload=capacity.workload,
             confirm=_sweep_command(record, capacity),
         )
@@ -196,7 +196,7 @@ def _find_passed(capacity: Capacity) -> Iterator[Finding]:
                 rule=PASSED,
                 severity=Severity.NOTE,
                 claim=f"It took more than was known to be there of {bound.kind.value}.",
-                evidence=_show(bound),
+                evidence=_format_bound(bound),
                 why="It can do more than when its card was made, or than is declared: this is no bound.",
                 advice="`pgdyno disk` measures it again.",
                 workload=capacity.workload,
@@ -212,13 +212,13 @@ def _sweep_command(record: StudyRecord, capacity: Capacity) -> str:
     return f"`pgdyno sweep clients=1..{clients} --workload {load.name} --scale {record.plan.scale}`"
 
 
-def _show(bound: Bound) -> str:
+def _format_bound(bound: Bound) -> str:
     """Format a bound: `CPUs: 2 CPUs allow 1,000 TPS [880 – 1,140], 96 % used`."""
     used = f"{_percent(bound.used.value)} used, n = {bound.tps.n}"
     if is_too_wide(bound.tps):
         return f"{bound.kind.value}: {bound.how}, {used}"
-    ends = f" [{_number(bound.tps.low)} – {_number(bound.tps.high)}]" if bound.tps.low is not None else ""
-    return f"{bound.kind.value}: {_number(bound.tps.value)} TPS{ends} at most ({bound.how}), {used}"
+    ends = f" [{_format_number(bound.tps.low)} – {_format_number(bound.tps.high)}]" if bound.tps.low is not None else ""
+    return f"{bound.kind.value}: {_format_number(bound.tps.value)} TPS{ends} at most ({bound.how}), {used}"
 
 
 def _change(gain: Estimate) -> str:
@@ -230,7 +230,7 @@ def _count(clients: int) -> str:
     return "1 client" if clients == 1 else f"{clients:,} clients"
 
 
-def _number(value: float | None) -> str:
+def _format_number(value: float | None) -> str:
     return "?" if value is None else f"{float(f'{value:.3g}'):,.10g}"
 
 

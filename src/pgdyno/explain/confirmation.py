@@ -164,8 +164,8 @@ def _confirm_bottleneck(bottleneck: Bottleneck, one: Confirmed) -> Bottleneck:
 
 
 def _confirm_finding(finding: Finding, one: Confirmed | None, record_dir: str, *, is_lone: bool) -> Finding:
-    is_told = one is not None and one.verdict.is_decided
-    if finding.confirm and not is_told:
+    is_decided = one is not None and one.verdict.is_decided
+    if finding.confirm and not is_decided:
         words = ["pgdyno", "explain", record_dir, "--confirm"]
         words += [] if is_lone or finding.workload is None else ["--workload", finding.workload]
         if one is not None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from pgdyno.analyse.types import StudyAnalysis
 from pgdyno.explain.bottleneck import find_bottlenecks
 from pgdyno.explain.capacity import find_capacity_findings
-from pgdyno.explain.episodes import find_episodes_beside
+from pgdyno.explain.episodes import find_episodes_before_average
 from pgdyno.explain.finding import Finding
 from pgdyno.record.types import StudyRecord
 
@@ -23,6 +23,6 @@ def explain_study(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Finding
 
 _RULES: tuple[Callable[[StudyRecord, StudyAnalysis], Iterable[Finding]], ...] = (
     find_bottlenecks,
-    find_episodes_beside,
+    find_episodes_before_average,
     find_capacity_findings,
 )

@@ -26,9 +26,9 @@ from pgdyno.units import PAGE_BYTES
 _MB = 1024**2
 # Share of the machine's memory: with more, the kernel's cache and the sessions have too little. Source: PostgreSQL 18 manual,
 # section 19.4.1, shared_buffers.
-_MOST_MEMORY_RATIO = 0.4
+_MAX_MEMORY_RATIO = 0.4
 # Least factor by which a setting must grow to make a difference that a short experiment can show.
-_LEAST_GROWTH = 1.25
+_MIN_GROWTH = 1.25
 _MORE_WAL = 8
 _MORE_MEMORY = 16
 _ROOMIER = 4
@@ -153,9 +153,9 @@ def _no_flushes(base: _Base) -> Intervention | None:
 def _more_buffers(base: _Base) -> Intervention | None:
     now_mb = base.number("shared_buffers") * PAGE_BYTES / _MB
     data_mb = (base.record.plan.dataset_bytes if base.record.dataset is None else base.record.dataset.total_bytes) / _MB
-    most_mb = _MOST_MEMORY_RATIO * base.record.host.usable_memory_bytes / _MB
-    more_mb = math.floor(min(most_mb, _LEAST_GROWTH * data_mb))
-    if more_mb >= _LEAST_GROWTH * now_mb:
+    most_mb = _MAX_MEMORY_RATIO * base.record.host.usable_memory_bytes / _MB
+    more_mb = math.floor(min(most_mb, _MIN_GROWTH * data_mb))
+    if more_mb >= _MIN_GROWTH * now_mb:
         return Intervention(
             varied="shared_buffers",
             levels=(f"{now_mb:.0f}MB", f"{more_mb}MB"),
@@ -175,9 +175,9 @@ def _more_buffers(base: _Base) -> Intervention | None:
 def _more_work_mem(base: _Base) -> Intervention | None:
     now_kb = base.number("work_mem")
     # At most, all clients sort at the same time.
-    most_kb = _MOST_MEMORY_RATIO * base.record.host.usable_memory_bytes / base.load.clients / 1024
+    most_kb = _MAX_MEMORY_RATIO * base.record.host.usable_memory_bytes / base.load.clients / 1024
     more_kb = math.floor(min(_MORE_MEMORY * now_kb, most_kb))
-    if more_kb < _LEAST_GROWTH * now_kb:
+    if more_kb < _MIN_GROWTH * now_kb:
         return None
     return Intervention(
         varied="work_mem",

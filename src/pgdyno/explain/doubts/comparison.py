@@ -16,7 +16,7 @@ from pgdyno.plan.plan import PlannedTrial
 from pgdyno.record.types import StudyRecord
 from pgdyno.spec.variant import DesignKind
 
-_MOST_NAMED = 3
+_MAX_NAMED = 3
 
 
 def find_comparison_doubts(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
@@ -24,7 +24,7 @@ def find_comparison_doubts(record: StudyRecord, analysis: StudyAnalysis) -> Iter
     experiment = record.plan.experiment
     if experiment is None:
         return
-    yield from _told_apart(experiment, analysis)
+    yield from _noise_verdict(experiment, analysis)
     yield from _durability(record, experiment)
     yield from _early_end(record, experiment, analysis)
 
@@ -34,7 +34,7 @@ def find_losses(record: StudyRecord, variant: Variant) -> tuple[GivenUp, ...]:
     return find_given_up(variant.server.settings, variant.server.version or record.server.major)
 
 
-def _told_apart(experiment: Experiment, analysis: StudyAnalysis) -> Iterator[Finding]:
+def _noise_verdict(experiment: Experiment, analysis: StudyAnalysis) -> Iterator[Finding]:
     for comparison in analysis.comparisons:
         noise = comparison.find_noise(comparison.primary)
         if noise is None or noise.verdict.kind in {VerdictKind.EQUIVALENT, VerdictKind.INCONCLUSIVE}:
@@ -67,7 +67,7 @@ def _durability(record: StudyRecord, experiment: Experiment) -> Iterator[Finding
                 advice="Never compare these figures with those of a durable server.",
             )
         else:
-            named = "; ".join(names) if len(names) <= _MOST_NAMED else f"{len(names)} of {len(variants)} variants"
+            named = "; ".join(names) if len(names) <= _MAX_NAMED else f"{len(names)} of {len(variants)} variants"
             yield Finding(
                 severity=Severity.WARNING,
                 claim="Variants that keep what was committed are compared with others that may not.",

@@ -22,7 +22,7 @@ from pgdyno.explain.doubts.comparison import find_comparison_doubts
 from pgdyno.explain.doubts.derived import find_derived_doubts
 from pgdyno.explain.doubts.search import find_search_doubts
 from pgdyno.explain.doubts.state import find_state_doubts
-from pgdyno.explain.episodes import find_unsteady
+from pgdyno.explain.episodes import find_episodes_in_average
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight.study import find_preflight_doubts
 from pgdyno.facts.durability import Loss, durability_given_up
@@ -274,7 +274,7 @@ _RULES: tuple[Callable[[StudyRecord, StudyAnalysis], Iterable[Finding]], ...] = 
     _others,
     _load_generator,
     _branches,
-    find_unsteady,
+    find_episodes_in_average,
     _numbers_disagree,
     _no_checkpoint,
     find_state_doubts,

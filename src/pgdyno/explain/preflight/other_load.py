@@ -35,9 +35,9 @@ _LIGHT_JOB = re.compile(
 )
 
 
-def _busy(scene: RuleInput) -> Iterator[Finding]:
-    activity = scene.facts.activity
-    ratio = activity.busy_ratio if activity else scene.host.cpu_busy_before_ratio
+def _busy(rule_input: RuleInput) -> Iterator[Finding]:
+    activity = rule_input.facts.activity
+    ratio = activity.busy_ratio if activity else rule_input.host.cpu_busy_before_ratio
     if ratio is None:
         return
     greedy = [one for one in (activity.busiest if activity else ()) if one.cpu_count > _BUSY_CPUS]
@@ -77,8 +77,8 @@ def _list_names(processes: Iterable[BusyProcess]) -> str:
     return ", ".join(dict.fromkeys(f"{one.name} of {one.user}" if one.user else one.name for one in processes))
 
 
-def _load_programs(scene: RuleInput) -> Iterator[Finding]:
-    programs = scene.facts.load_programs
+def _load_programs(rule_input: RuleInput) -> Iterator[Finding]:
+    programs = rule_input.facts.load_programs
     if programs:
         yield Finding(
             rule="load-running",
@@ -88,7 +88,7 @@ def _load_programs(scene: RuleInput) -> Iterator[Finding]:
             why="Two loads measure each other.",
             advice="Wait for it, or end it if it is yours.",
         )
-    holder = scene.facts.home_holder_pid
+    holder = rule_input.facts.home_holder_pid
     if holder is not None and all(one.pid != holder for one in programs):
         yield Finding(
             rule="load-running",
@@ -100,10 +100,10 @@ def _load_programs(scene: RuleInput) -> Iterator[Finding]:
         )
 
 
-def _servers(scene: RuleInput) -> Iterator[Finding]:
-    meant = scene.facts.server.data_dir if scene.facts.server else None
+def _servers(rule_input: RuleInput) -> Iterator[Finding]:
+    meant = rule_input.facts.server.data_dir if rule_input.facts.server else None
     others = sorted(
-        (one for one in scene.facts.servers if one.data_dir is None or one.data_dir != meant),
+        (one for one in rule_input.facts.servers if one.data_dir is None or one.data_dir != meant),
         key=lambda one: one.cpu_count or 0.0,
         reverse=True,
     )
@@ -132,9 +132,9 @@ def _servers(scene: RuleInput) -> Iterator[Finding]:
     )
 
 
-def _busy_disks(scene: RuleInput) -> Iterator[Finding]:
-    activity = scene.facts.activity
-    ours = scene.device_names
+def _busy_disks(rule_input: RuleInput) -> Iterator[Finding]:
+    activity = rule_input.facts.activity
+    ours = rule_input.device_names
     busy = [
         one for one in (activity.disks if activity else ()) if one.device in ours and one.busy_ratio > _DISK_BUSY_RATIO
     ]
@@ -153,8 +153,8 @@ def _busy_disks(scene: RuleInput) -> Iterator[Finding]:
         )
 
 
-def _dirty(scene: RuleInput) -> Iterator[Finding]:
-    memory = scene.facts.memory
+def _dirty(rule_input: RuleInput) -> Iterator[Finding]:
+    memory = rule_input.facts.memory
     if memory is not None and memory.dirty_bytes > _DIRTY_BYTES:
         yield Finding(
             rule="writeback-pending",
@@ -166,8 +166,8 @@ def _dirty(scene: RuleInput) -> Iterator[Finding]:
         )
 
 
-def _timers(scene: RuleInput) -> Iterator[Finding]:
-    due = [timer for timer in scene.facts.timers if timer.due_s <= scene.intent.horizon_s]
+def _timers(rule_input: RuleInput) -> Iterator[Finding]:
+    due = [timer for timer in rule_input.facts.timers if timer.due_s <= rule_input.intent.horizon_s]
     heavy = [timer for timer in due if _is_heavy(timer)]
     unknown = [timer for timer in due if not _is_heavy(timer) and not _LIGHT_JOB.search(f"{timer.job}")]
     if heavy:
@@ -200,8 +200,8 @@ def _list_timers(timers: list[Timer]) -> str:
     return "; ".join(f"{timer.job} in {timer.due_s / 60:.0f} min ({timer.name})" for timer in timers)
 
 
-def _battery(scene: RuleInput) -> Iterator[Finding]:
-    if scene.facts.is_on_battery:
+def _battery(rule_input: RuleInput) -> Iterator[Finding]:
+    if rule_input.facts.is_on_battery:
         yield Finding(
             rule="on-battery",
             severity=Severity.CRITICAL,

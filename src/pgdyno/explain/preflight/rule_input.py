@@ -61,7 +61,7 @@ class RuleInput(msgspec.Struct, frozen=True, kw_only=True):
         return max((load.clients for load in self.intent.loads), default=0)
 
     @property
-    def places(self) -> tuple[ServerFolder, ...]:
+    def folders(self) -> tuple[ServerFolder, ...]:
         """The folder of the data, and that of the WAL if it has a file system of its own."""
         disk, wal = self.host.data_disk, self.facts.wal
         data = ServerFolder(content="data", disk=disk, devices=self.facts.devices)

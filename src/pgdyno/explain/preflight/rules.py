@@ -8,21 +8,17 @@ and the report of every study from the facts in its record.
 from __future__ import annotations
 
 from pgdyno.explain.finding import Finding, Severity
-from pgdyno.explain.preflight import cpu as preflight_cpu
-from pgdyno.explain.preflight import memory as preflight_memory
-from pgdyno.explain.preflight import other_load as preflight_others
-from pgdyno.explain.preflight import server as preflight_server
-from pgdyno.explain.preflight import storage as preflight_storage
+from pgdyno.explain.preflight import cpu, memory, other_load, server, storage
 from pgdyno.explain.preflight.rule_input import Intent, Rule, RuleInput
 from pgdyno.record.machine.preflight import PreflightFacts
 from pgdyno.record.types import HostFacts
 
 RULES: tuple[Rule, ...] = (
-    *preflight_others.RULES,
-    *preflight_server.RULES,
-    *preflight_storage.RULES,
-    *preflight_cpu.RULES,
-    *preflight_memory.RULES,
+    *other_load.RULES,
+    *server.RULES,
+    *storage.RULES,
+    *cpu.RULES,
+    *memory.RULES,
 )
 # How far ahead to look if nothing is planned.
 DEFAULT_HORIZON_S = 3600.0
@@ -38,9 +34,11 @@ def find_obstacles(
         facts: State of the machine; None if it was not observed, as in old records.
         intent: What is to be measured.
     """
-    scene = RuleInput(host=host, facts=facts or PreflightFacts(), intent=intent or Intent(horizon_s=DEFAULT_HORIZON_S))
+    rule_input = RuleInput(
+        host=host, facts=facts or PreflightFacts(), intent=intent or Intent(horizon_s=DEFAULT_HORIZON_S)
+    )
     order = list(Severity)
-    findings = [finding for rule in RULES for finding in rule(scene)]
+    findings = [finding for rule in RULES for finding in rule(rule_input)]
     return tuple(sorted(findings, key=lambda finding: order.index(finding.severity)))
 
 

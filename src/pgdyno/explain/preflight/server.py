@@ -24,8 +24,8 @@ _FITS_RATIO = 0.7
 _BEYOND_RATIO = 1.5
 
 
-def _durability(scene: RuleInput) -> Iterator[Finding]:
-    server = scene.facts.server
+def _durability(rule_input: RuleInput) -> Iterator[Finding]:
+    server = rule_input.facts.server
     if server is None:
         return
     for one in find_given_up(server.settings, server.major):
@@ -34,13 +34,13 @@ def _durability(scene: RuleInput) -> Iterator[Finding]:
             rule="durability" if one.is_durability else "given-up",
             severity=Severity.CRITICAL if one.is_durability else Severity.NOTE,
             claim=f"{label}.",
-            evidence=f"{one.setting} = {one.value} ({_say_where(server)})",
+            evidence=f"{one.setting} = {one.value} ({_describe_origin(server)})",
             why="Figures won so do not stand beside those of a durable server." if one.is_durability else "",
             advice=_reset(one.setting, server) if one.is_durability else "",
         )
 
 
-def _say_where(server: ServerLook) -> str:
+def _describe_origin(server: ServerLook) -> str:
     return {
         ServerOrigin.PLANNED: "as asked for",
         ServerOrigin.FILES: "in its configuration files",
@@ -56,8 +56,8 @@ def _reset(name: str, server: ServerLook) -> str:
     return f"`ALTER SYSTEM SET {name} = '{value}'; SELECT pg_reload_conf();`, or keep the label beside the result."
 
 
-def _wrong_server(scene: RuleInput) -> Iterator[Finding]:
-    server = scene.facts.server
+def _wrong_server(rule_input: RuleInput) -> Iterator[Finding]:
+    server = rule_input.facts.server
     if server is None:
         return
     if server.is_in_recovery:
@@ -80,8 +80,8 @@ def _wrong_server(scene: RuleInput) -> Iterator[Finding]:
         )
 
 
-def _file_errors(scene: RuleInput) -> Iterator[Finding]:
-    server = scene.facts.server
+def _file_errors(rule_input: RuleInput) -> Iterator[Finding]:
+    server = rule_input.facts.server
     if server is None or not server.file_errors:
         return
     is_running = server.origin is ServerOrigin.RUNNING
@@ -97,8 +97,8 @@ def _file_errors(scene: RuleInput) -> Iterator[Finding]:
     )
 
 
-def _assertions(scene: RuleInput) -> Iterator[Finding]:
-    server = scene.facts.server
+def _assertions(rule_input: RuleInput) -> Iterator[Finding]:
+    server = rule_input.facts.server
     if server is not None and server.has_assertions:
         yield Finding(
             rule="assertions",
@@ -110,8 +110,8 @@ def _assertions(scene: RuleInput) -> Iterator[Finding]:
         )
 
 
-def _logging(scene: RuleInput) -> Iterator[Finding]:
-    server = scene.facts.server
+def _logging(rule_input: RuleInput) -> Iterator[Finding]:
+    server = rule_input.facts.server
     if server is None:
         return
     shown = {name: _number(server, name) for name in ("log_min_duration_statement",)}
@@ -134,8 +134,8 @@ def _logging(scene: RuleInput) -> Iterator[Finding]:
         )
 
 
-def _huge_pages(scene: RuleInput) -> Iterator[Finding]:
-    server, memory = scene.facts.server, scene.facts.memory
+def _huge_pages(rule_input: RuleInput) -> Iterator[Finding]:
+    server, memory = rule_input.facts.server, rule_input.facts.memory
     if server is None or memory is None or not memory.huge_page_bytes:
         return
     if server.file_errors and not server.settings:
@@ -144,7 +144,7 @@ def _huge_pages(scene: RuleInput) -> Iterator[Finding]:
     if server.settings.get("huge_pages", "try") != "try" or _has_huge_pages(server, memory):
         return
     needed = _needed_huge_pages(server, memory)
-    about = "" if _said_huge_pages(server) else "about "
+    about = "" if _reported_huge_pages(server) else "about "
     target = memory.huge_pages_total - memory.huge_pages_free + needed
     is_seen = server.origin is ServerOrigin.RUNNING
     yield Finding(
@@ -168,13 +168,13 @@ def _has_huge_pages(server: ServerLook, memory: MemoryFacts) -> bool:
 
 
 def _needed_huge_pages(server: ServerLook, memory: MemoryFacts) -> int:
-    return _said_huge_pages(server) or math.ceil(_estimate_shared_bytes(server) / memory.huge_page_bytes)
+    return _reported_huge_pages(server) or math.ceil(_estimate_shared_bytes(server) / memory.huge_page_bytes)
 
 
-def _said_huge_pages(server: ServerLook) -> int | None:
+def _reported_huge_pages(server: ServerLook) -> int | None:
     """Return the number of huge pages as the server, or its program, computed it; None if it did not."""
-    said = server.settings.get("shared_memory_size_in_huge_pages", "")
-    return int(said) if said.isdigit() else None
+    reported = server.settings.get("shared_memory_size_in_huge_pages", "")
+    return int(reported) if reported.isdigit() else None
 
 
 def _estimate_shared_bytes(server: ServerLook) -> float:
@@ -205,8 +205,8 @@ def _number(server: ServerLook, name: str) -> float | None:
         return None
 
 
-def _few_branches(scene: RuleInput) -> Iterator[Finding]:
-    for load in scene.intent.loads:
+def _few_branches(rule_input: RuleInput) -> Iterator[Finding]:
+    for load in rule_input.intent.loads:
         if load.is_writing_branches and load.scale is not None and load.scale < load.clients:
             yield Finding(
                 rule="scale-below-clients",
@@ -218,10 +218,10 @@ def _few_branches(scene: RuleInput) -> Iterator[Finding]:
             )
 
 
-def _wrong_database(scene: RuleInput) -> Iterator[Finding]:
-    server = scene.facts.server
+def _wrong_database(rule_input: RuleInput) -> Iterator[Finding]:
+    server = rule_input.facts.server
     branches = server.branches if server else {}
-    for load in scene.intent.loads if branches else ():
+    for load in rule_input.intent.loads if branches else ():
         scale = load.scale
         if scale is not None and all(abs(seen - scale) > _COUNT_ERROR_RATIO * seen for seen in branches.values()):
             yield Finding(
@@ -235,24 +235,24 @@ def _wrong_database(scene: RuleInput) -> Iterator[Finding]:
             )
 
 
-def _wrong_port(scene: RuleInput) -> Iterator[Finding]:
-    server = scene.facts.server
+def _wrong_port(rule_input: RuleInput) -> Iterator[Finding]:
+    server = rule_input.facts.server
     if server is None or server.port in {None, server.client_port or _PORT}:
         return
-    said = f"PGPORT is {server.client_port}" if server.client_port else f"PGPORT is not set, which means {_PORT}"
+    reported = f"PGPORT is {server.client_port}" if server.client_port else f"PGPORT is not set, which means {_PORT}"
     yield Finding(
         rule="wrong-port",
         severity=Severity.CRITICAL if server.client_port else Severity.NOTE,
         claim="Clients that are told no port look for another server.",
-        evidence=f"This one listens at {server.port}; {said}",
+        evidence=f"This one listens at {server.port}; {reported}",
         why="pgbench and psql would load and show a server that nobody has looked at.",
         advice=f"`export PGPORT={server.port}`, or `-p {server.port}` for each of them.",
     )
 
 
-def _data_against_memory(scene: RuleInput) -> Iterator[Finding]:
-    server, memory_bytes = scene.facts.server, scene.host.usable_memory_bytes
-    data_bytes = scene.intent.dataset_bytes or (server.data_bytes if server else None)
+def _data_against_memory(rule_input: RuleInput) -> Iterator[Finding]:
+    server, memory_bytes = rule_input.facts.server, rule_input.host.usable_memory_bytes
+    data_bytes = rule_input.intent.dataset_bytes or (server.data_bytes if server else None)
     if not data_bytes:
         return
     ratio = data_bytes / memory_bytes

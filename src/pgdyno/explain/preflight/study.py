@@ -12,7 +12,7 @@ from pgdyno.record.machine.preflight import PreflightFacts, ServerLook, ServerOr
 from pgdyno.record.types import StudyRecord
 
 # Settings that only a running server of pgdyno's own shows. Durability is judged from the trials, variant by variant.
-_TOLD_BY_SERVER = frozenset(
+_SERVER_REPORTED = frozenset(
     {"huge_pages", "huge_pages_status", "shared_buffers", "shared_memory_size_in_huge_pages", "debug_assertions"}
 )
 
@@ -40,7 +40,7 @@ def find_preflight_doubts(record: StudyRecord, analysis: StudyAnalysis) -> tuple
 def _look_at_trials(record: StudyRecord, analysis: StudyAnalysis) -> ServerLook | None:
     for workload in analysis.workloads:
         for trial in workload.trials:
-            settings = {one.name: one.value for one in trial.record.settings if one.name in _TOLD_BY_SERVER}
+            settings = {one.name: one.value for one in trial.record.settings if one.name in _SERVER_REPORTED}
             if settings:
                 return ServerLook(
                     origin=ServerOrigin.RUNNING,

@@ -21,10 +21,10 @@ _ANY_FLUSH_US = 3.0
 _SMALL_FILE_BYTES = 256 * 2**20
 
 
-def _file_system(scene: DiskRuleInput) -> Iterator[Finding]:
-    if scene.card.look is None:
+def _file_system(rule_input: DiskRuleInput) -> Iterator[Finding]:
+    if rule_input.card.look is None:
         return
-    facts = scene.card.look.facts
+    facts = rule_input.card.look.facts
     where = f"File system {facts.filesystem} at {facts.path}"
     if facts.is_in_memory:
         yield Finding(
@@ -63,18 +63,18 @@ def _file_system(scene: DiskRuleInput) -> Iterator[Finding]:
             why="Flushes look fast, and a power failure loses what they promised.",
             advice=f"`mount -o remount,barrier=1 $(findmnt -no TARGET -T {facts.path})`, and measure again.",
         )
-    if any(device.kind == "loop" for device in scene.card.look.devices):
+    if any(device.kind == "loop" for device in rule_input.card.look.devices):
         yield Finding(
             rule="loop-device",
             severity=Severity.NOTE,
             claim="This is a file that is used as a disk.",
-            evidence=", ".join(f"/dev/{one.name}" for one in scene.card.look.devices if one.kind == "loop"),
+            evidence=", ".join(f"/dev/{one.name}" for one in rule_input.card.look.devices if one.kind == "loop"),
             why="Each write goes through two file systems.",
         )
 
 
-def _quick_flushes(scene: DiskRuleInput) -> Iterator[Finding]:
-    flushes, look = scene.find(DiskFigureKey.FLUSHES), scene.card.look
+def _quick_flushes(rule_input: DiskRuleInput) -> Iterator[Finding]:
+    flushes, look = rule_input.find(DiskFigureKey.FLUSHES), rule_input.card.look
     if not flushes or look is None or look.facts.is_in_memory:
         return
     flush_us = 1e6 / flushes
@@ -99,11 +99,13 @@ def _quick_flushes(scene: DiskRuleInput) -> Iterator[Finding]:
             return
 
 
-def _shared_device(scene: DiskRuleInput) -> Iterator[Finding]:
-    look = scene.card.look
+def _shared_device(rule_input: DiskRuleInput) -> Iterator[Finding]:
+    look = rule_input.card.look
     if look is None or look.facts.block_device is None:
         return
-    same = [one.name for one in scene.beside if one.look and one.look.facts.block_device == look.facts.block_device]
+    same = [
+        one.name for one in rule_input.beside if one.look and one.look.facts.block_device == look.facts.block_device
+    ]
     if same:
         yield Finding(
             rule="same-device",
@@ -115,9 +117,9 @@ def _shared_device(scene: DiskRuleInput) -> Iterator[Finding]:
         )
 
 
-def _shared_instance(scene: DiskRuleInput) -> Iterator[Finding]:
-    limits = instance_limits_of(scene.card)
-    sharing = [one.name for one in scene.beside if limits is not None and instance_limits_of(one) is not None]
+def _shared_instance(rule_input: DiskRuleInput) -> Iterator[Finding]:
+    limits = instance_limits_of(rule_input.card)
+    sharing = [one.name for one in rule_input.beside if limits is not None and instance_limits_of(one) is not None]
     if limits is not None and sharing:
         yield Finding(
             rule="shared-instance",
@@ -129,19 +131,19 @@ def _shared_instance(scene: DiskRuleInput) -> Iterator[Finding]:
         )
 
 
-def _neighbours(scene: DiskRuleInput) -> Iterator[Finding]:
-    if scene.card.neighbours:
+def _neighbours(rule_input: DiskRuleInput) -> Iterator[Finding]:
+    if rule_input.card.neighbours:
         yield Finding(
             rule="servers-on-device",
             severity=Severity.NOTE,
             claim="A PostgreSQL server that was running lies on this disk.",
-            evidence=", ".join(scene.card.neighbours),
+            evidence=", ".join(rule_input.card.neighbours),
             why="What it did meanwhile is missing from these figures, and it was slower.",
         )
 
 
-def _small_file(scene: DiskRuleInput) -> Iterator[Finding]:
-    file_bytes = scene.card.file_bytes
+def _small_file(rule_input: DiskRuleInput) -> Iterator[Finding]:
+    file_bytes = rule_input.card.file_bytes
     if file_bytes is not None and file_bytes < _SMALL_FILE_BYTES:
         yield Finding(
             rule="small-file",
