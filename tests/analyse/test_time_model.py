@@ -149,7 +149,7 @@ def test_what_was_not_counted_is_absent_with_its_reason() -> None:
     assert set(time.absent) == {"running_ms", "load generator"}
     alone = measure(msgspec.structs.replace(data, os=None))
     assert [share.ratio for share in alone.shares] == [0.5, 0.5]
-    assert set(alone.absent.values()) == {"nobody watched the machine"}
+    assert set(alone.absent.values()) == {"the machine was not sampled"}
 
 
 def test_a_kernel_that_counts_nothing_gives_nothing() -> None:

@@ -215,6 +215,6 @@ def test_what_an_instance_lets_through_is_shared() -> None:
         declared("/fast", DiskSpec(volume="local-nvme", size="400GB")),
     )
     found = doubts(data, beside=(wal, inside))["shared-instance"]
-    assert found.claim == "What c7g.2xlarge lets through it shares with /wal."
+    assert found.claim == "It shares the limit of c7g.2xlarge with /wal."
     assert "shared-instance" not in doubts(inside, beside=(data, wal))
     assert "shared-instance" not in doubts(data, beside=(inside,))

@@ -62,7 +62,7 @@ def test_it_is_a_doubt_or_an_explanation_and_never_both(record: StudyRecord) -> 
         doubts = [one for one in find_doubts(record, analysis) if one.rule == RULE]
         explained = [one for one in explain_study(record, analysis) if one.rule == RULE]
         assert (len(doubts), len(explained)) == ((1, 0) if is_doubt else (0, 1))
-    assert "is of what came after" in explained[0].evidence
+    assert "covers what came after" in explained[0].evidence
     assert explained[0].severity is Severity.WARNING
 
 

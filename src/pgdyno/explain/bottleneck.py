@@ -79,7 +79,7 @@ class _Gain(msgspec.Struct, frozen=True, kw_only=True):
     high: float | None
     held_by: str = ""
     """The next limit; empty if no other limit was observed."""
-    were: str = "did it take no time"
+    were: str = "if it took no time"
 
 
 def find_bottlenecks(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
@@ -100,10 +100,10 @@ def _explain(record: StudyRecord, workload: WorkloadAnalysis, found: Bottleneck)
         severity=Severity.NOTE,
         rule=LIMITS,
         claim=_claim(found),
-        evidence="; ".join((*found.evidence, *_describe_absent(found))) or "Nothing was seen of where its time goes",
+        evidence="; ".join((*found.evidence, *_describe_absent(found))) or "Where its time goes was not observed",
         advice=_advise(found, workload.load, others_ratio),
         workload=workload.name,
-        why=" ".join(f"Not a cause but seen because of it: {symptom}." for symptom in found.symptoms),
+        why=" ".join(f"Not a cause but an effect: {symptom}." for symptom in found.symptoms),
         rivals=tuple(_list_rivals(found, others_ratio)),
         confirm="" if intervention is None or found.certainty is Certainty.PROVEN else _confirm(intervention),
         gain="" if gain is None else _describe_gain(gain),
@@ -136,14 +136,14 @@ def _claim(found: Bottleneck) -> str:
 
 def _describe_absent(found: Bottleneck) -> Iterator[str]:
     if found.absent and found.certainty in {Certainty.LIKELY, Certainty.UNKNOWN}:
-        yield f"not seen: {'; '.join(found.absent)}"
+        yield f"not observed: {'; '.join(found.absent)}"
 
 
 def _advise(found: Bottleneck, load: PlannedWorkload, others: float | None) -> str:
     if found.resource is Resource.CLIENT and load.rate_tps is not None:
         return "A higher rate, or none, shows what the server can do."
     if found.resource is Resource.CPU and others is not None and others >= THRESHOLDS.others_stopped_ratio:
-        return "Stop what else uses the CPUs, or move it elsewhere, and measure again."
+        return "Stop the other programs that use the CPUs, or move them elsewhere, and measure again."
     return _ADVICE.get(found.resource, "")
 
 
@@ -173,7 +173,7 @@ def _bound_gain(found: Bottleneck, signs: Signs) -> _Gain | None:
     if left is not None and left < value:
         return _Gain(value=left, low=None if low is None else min(low, left), high=left, held_by="the CPUs")
     if found.resource is Resource.CPU:
-        return _Gain(value=value, low=low, high=high, were="had all who wait for one a CPU")
+        return _Gain(value=value, low=low, high=high, were="if every waiting backend had a CPU")
     return _Gain(value=value, low=low, high=high)
 
 
@@ -200,5 +200,5 @@ def _describe_gain(gain: _Gain) -> str:
 def _confirm(intervention: Intervention) -> str:
     command = intervention.command or "pgdyno explain --confirm"
     what_if = "a what-if that gives up durability; " if intervention.is_what_if else ""
-    expected = f"{intervention.varied}={intervention.levels[1]} is to be {_EXPECTED[intervention.expects]}"
+    expected = f"{intervention.varied}={intervention.levels[1]} should be {_EXPECTED[intervention.expects]}"
     return f"`{command}`: {what_if}{expected}. {intervention.why}"

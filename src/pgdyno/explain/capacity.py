@@ -93,9 +93,9 @@ _OF_IDLE = (
     " is idle."
 )
 _WHY = {
-    BoundState.AT_BOUND: "A load near such a bound waits in line for it, and more clients only lengthen the line.",
+    BoundState.AT_BOUND: "A load near such a bound queues for it, and more clients only lengthen the queue.",
     BoundState.HELD: "Locks, latencies or the network hold it: more hardware of the kinds that are not used up would not help.",
-    BoundState.BELOW: "Too few clients, locks or latencies kept it from there: a bound is the most that could be had, and no promise.",
+    BoundState.BELOW: "Too few clients, locks or latencies kept it below: a bound is an upper limit, and no promise.",
     BoundState.UNKNOWN: "",
 }
 
@@ -114,9 +114,7 @@ def _claim(capacity: Capacity, binding: Bound) -> str:
     at_clients = f" for {_count(capacity.clients)}" if binding.kind is BoundKind.FLUSHES else ""
     limit = f"{most}, the limit of {noun}{at_clients}"
     if is_too_wide(binding.tps):
-        return (
-            f"It used {used} of {noun}{at_clients}, the first limit; how many TPS that allows, more trials would tell."
-        )
+        return f"It used {used} of {noun}{at_clients}, the first limit; more trials are needed to tell how many TPS that allows."
     if capacity.standing is BoundState.HELD:
         return f"It stops at {_format_number(capacity.peak.value)} TPS with nothing used up: that is {used} of {limit}."
     if capacity.standing is BoundState.AT_BOUND:
@@ -147,7 +145,7 @@ def _gain(capacity: Capacity) -> str:
     gains = [f"{_change(following.gain)} at most, {limit}"] if _is_useful(following.gain) else []
     if _is_useful(following.gain_at_clients):
         gains.append(f"{_change(following.gain_at_clients)} at most by as many clients as now")
-    return f"Were {following.removed} no limit: {'; '.join(gains)} (worked out, not measured)" if gains else ""
+    return f"If {following.removed} were no limit: {'; '.join(gains)} (worked out, not measured)" if gains else ""
 
 
 def _is_useful(gain: Estimate) -> bool:
@@ -157,7 +155,7 @@ def _is_useful(gain: Estimate) -> bool:
 
 def _advise(capacity: Capacity, binding: Bound) -> str:
     if binding.others_ratio:
-        return "Stop what else uses the CPUs, or move it elsewhere, before buying any."
+        return "Stop the other programs that use the CPUs, or move them elsewhere, before buying more."
     # If the programs that used the CPUs are unknown, more CPUs may only serve others.
     is_blind = binding.kind is BoundKind.CPU and binding.others_ratio is None
     if capacity.standing is not BoundState.AT_BOUND or is_blind:
@@ -171,10 +169,10 @@ def _find_clients(record: StudyRecord, capacity: Capacity) -> Iterator[Finding]:
         yield Finding(
             rule=CLIENTS,
             severity=Severity.NOTE,
-            claim=f"{_count(advice.clients)} [{advice.low:,} – {advice.high:,}] at work give all that it can have.",
+            claim=f"{_count(advice.clients)} [{advice.low:,} – {advice.high:,}] at work reach its highest TPS.",
             evidence=f"From the {advice.how}",
-            why="More only wait in line and make transactions longer.",
-            advice="Let a pool open so many connections, and make the rest wait there.",
+            why="More of them only queue and make transactions longer.",
+            advice="Let a pool open that many connections, and make the rest wait there.",
             workload=capacity.workload,
             shows=(ChartKind.TPS,),
         )
@@ -183,7 +181,7 @@ def _find_clients(record: StudyRecord, capacity: Capacity) -> Iterator[Finding]:
             rule=CLIENTS,
             severity=Severity.NOTE,
             claim=f"{_count(capacity.clients)} cannot reach this machine's ceiling: it takes at least {advice.low:,}.",
-            evidence=f"{_format_number(capacity.ceiling.value)} TPS times what a transaction takes with nobody in its way",
+            evidence=f"{_format_number(capacity.ceiling.value)} TPS times what a transaction takes without a queue",
             workload=capacity.workload,
             confirm=_sweep_command(record, capacity),
         )
@@ -195,9 +193,9 @@ def _find_passed(capacity: Capacity) -> Iterator[Finding]:
             yield Finding(
                 rule=PASSED,
                 severity=Severity.NOTE,
-                claim=f"It took more than was known to be there of {bound.kind.value}.",
+                claim=f"It used more than the known limit of {bound.kind.noun}.",
                 evidence=_format_bound(bound),
-                why="It can do more than when its card was made, or than is declared: this is no bound.",
+                why="It can do more than its card or its declaration says: this is no bound.",
                 advice="`pgdyno disk` measures it again.",
                 workload=capacity.workload,
                 shows=_CHARTS[bound.kind],

@@ -56,7 +56,7 @@ class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def _wanted(self) -> str:
         least = self.asked.least_ratio
-        return f", of which {least * 100:.0f} % at the least were expected" if self.verdict.is_decided and least else ""
+        return f", of which {least * 100:.0f} % or more were expected" if self.verdict.is_decided and least else ""
 
     @property
     def sentence(self) -> str:

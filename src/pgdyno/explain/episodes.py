@@ -191,12 +191,12 @@ _CLAIMS = {
     EpisodeKind.RECOVERY: _describe_recovery,
 }
 _WHY = {
-    EpisodeKind.CLIFF: "An average across it is a level that never was; a run that ends before it shows a speed that does not last.",
+    EpisodeKind.CLIFF: "An average across it describes neither level; a run that ends before it shows a speed that does not last.",
     EpisodeKind.STALL: "Clients wait for most of its length or all of it, which averages and all but the last percentiles hide.",
     EpisodeKind.SAWTOOTH: "An average over parts of cycles depends on where it begins and ends.",
     EpisodeKind.DECLINE: "The longer the run, the lower its average: it has none of its own yet.",
     EpisodeKind.WARM_UP: "Averages with it are too low, and differ with the length of the run.",
-    EpisodeKind.RECOVERY: "An average across it is a level that never was.",
+    EpisodeKind.RECOVERY: "An average across it describes neither level.",
 }
 
 
@@ -224,7 +224,7 @@ def _list_evidence(seen: _TrialEpisode, named: Iterable[Suspect]) -> Iterator[st
     if one.recovery_s is not None and one.kind is EpisodeKind.CLIFF:
         yield f"back at the level before after {_seconds(one.recovery_s)}"
     if one.metric == "tps" and seen.trial.tps is not None:
-        across = "runs across it" if seen.is_in_average else "is of what came after"
+        across = "runs across it" if seen.is_in_average else "covers what came after"
         yield f"the trial's average of {_level(seen.trial.tps)} TPS {across}"
     yield from (suspect.text for suspect in named)
     if seen.causes is not None and not seen.causes.named:
@@ -261,7 +261,7 @@ def _advise(one: Episode, named: tuple[Suspect, ...]) -> str:
 
 def _advise_length(one: Episode) -> str:
     if one.kind is EpisodeKind.CLIFF and one.until_s is not None:
-        return "Such drops belong into an average in their true share: run long enough to meet several."
+        return "An average should include such drops in their true share: run long enough to meet several."
     past_s = one.from_s + (one.settled_s or 0.0)
     long_s = max(_PAST_FACTOR * past_s, past_s + _PAST_MIN_S)
     if one.kind is EpisodeKind.CLIFF:

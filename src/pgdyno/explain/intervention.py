@@ -103,7 +103,7 @@ def _other_work(base: _Base) -> Intervention:
             varied="mode",
             levels=(QueryMode.PREPARED.value, QueryMode.SIMPLE.value),
             expects=VerdictKind.SLOWER,
-            why="Parsing and planning anew takes CPU time and nothing else: where CPUs do not limit, it costs little.",
+            why="Parsing and planning each statement again takes CPU time and nothing else: where CPUs do not limit, it costs little.",
             is_specific=False,
         )
     return Intervention(

@@ -181,8 +181,8 @@ def _attribute_to_cpu(time: TransactionTime, signs: Signs, why: str) -> Bottlene
         resource=Resource.CPU,
         certainty=Certainty.LIKELY,
         evidence=(
-            "none of the clients' time was seen on them" if seen is None else _format_share(seen),
-            f"{why}: the rest of that time is put down to them, too",
+            "none of the clients' time was observed on them" if seen is None else _format_share(seen),
+            f"{why}: the rest of that time is attributed to them, too",
             *list_context(signs, Resource.CPU),
         ),
         symptoms=tuple(
@@ -205,7 +205,7 @@ def _explain_unknown(first: Resource, weight: float, time: TransactionTime) -> s
     if not weight:
         return "none of the clients' time is where the server could be limited"
     if first is Resource.UNKNOWN:
-        return f"{percent(weight)} of the clients' time is in waits that nobody has told"
+        return f"{percent(weight)} of the clients' time is in waits of unknown cause"
     reason = f"the largest share of the clients' time is {first.value}, {percent(weight)}"
     return f"{reason}: {time.absent[Resource.LOAD_GENERATOR.value]}" if _is_unsplit_client(first, time) else reason
 

@@ -110,7 +110,7 @@ class Signs(msgspec.Struct, kw_only=True):
         ):
             return None
         whose = (
-            "nobody saw with what"
+            "with unknown programs"
             if others is None
             else f"{percent(others)} with programs that are no part of the study"
         )

@@ -166,7 +166,7 @@ def _drop_idle_sessions(by_activity: dict[Resource | str, Floats], clients: int)
 
 def _count_cpu(data: TrialData, start_s: float, end_s: float) -> _CpuCounts:
     if data.os is None:
-        reason = why_missing(data.gaps, "os sampler") or "nobody watched the machine"
+        reason = why_missing(data.gaps, "os sampler") or "the machine was not sampled"
         return _CpuCounts(
             backends=None, threads=None, absent={"running_ms": reason, Resource.LOAD_GENERATOR.value: reason}
         )

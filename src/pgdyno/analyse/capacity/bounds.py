@@ -121,11 +121,11 @@ def _bound_cpus(trials: Sequence[_Trial], host: HostFacts) -> _Found:
     if is_narrowed:
         how = f"{how} of the machine's"
     elif is_shared:
-        how = f"{how}, whoever used them: others' part was not seen"
+        how = f"{how}, whichever program used them: the part of others was not observed"
     elif beside:
         how = f"{how}, of which others used up to {beside * 100:.0f} %"
     limit = exact_estimate(usable, unit="s/s")
-    kind, bound = _bound_by_usage(BoundKind.CPU, taken, limit, how=how, unseen="nobody watched the CPUs")
+    kind, bound = _bound_by_usage(BoundKind.CPU, taken, limit, how=how, unseen="the CPUs were not sampled")
     if isinstance(bound, Bound):
         idle_ratio = statistics.fmean(idle)
         bound = msgspec.structs.replace(
@@ -153,7 +153,7 @@ def _bound_generator(trials: Sequence[_Trial], threads: int) -> _Found:
     taken = [_Usage(ratio * threads, rate_tps) for ratio, rate_tps in ratios if ratio is not None]
     how = f"pgbench with {threads} threads" if threads > 1 else "pgbench with one thread"
     limit = exact_estimate(float(threads), unit="s/s")
-    return _bound_by_usage(BoundKind.LOAD_GENERATOR, taken, limit, how=how, unseen="nobody watched pgbench")
+    return _bound_by_usage(BoundKind.LOAD_GENERATOR, taken, limit, how=how, unseen="pgbench was not sampled")
 
 
 def _bound_flushes(trials: Sequence[_Trial], clients: int, limits: DiskLimits | None) -> _Found:

@@ -42,7 +42,7 @@ def advise_clients(
     idle_s = _least_time_s(bounds)
     latency = workload.latency_ms.get("mean")
     if latency is None or latency.value is None:
-        return _unknown("nobody knows how long transactions took")
+        return _unknown("the latency of transactions is not known")
     least = lowest.value * idle_s
     flushes = next((bound.limit.value for bound in bounds if bound.kind is BoundKind.FLUSHES), None)
     if flushes and lowest.value > flushes:
@@ -56,7 +56,7 @@ def advise_clients(
         low=low,
         high=max(low, workload.load.clients if is_full else math.ceil(_SLACK * enough)),
         is_hint=True,
-        how="the ceiling times what a transaction takes, with nobody in its way and with a queue",
+        how="the ceiling times what a transaction takes, without and with a queue",
         reason="a sweep over clients would tell more",
     )
 

@@ -211,7 +211,7 @@ def _share(workload: WorkloadAnalysis, resource: Resource) -> Estimate:
     """Estimate the share of a transaction's time that goes to a resource, over trials; for one trial with its sampling interval."""
     shares = [share for trial in workload.trials if trial.time is not None and (share := trial.time.find(resource))]
     if not shares:
-        return absent_estimate("nobody looked at where transactions' time goes", unit="ratio")
+        return absent_estimate("where transactions' time goes was not sampled", unit="ratio")
     if len(shares) > 1:
         return estimate_mean_of_trials([share.ratio for share in shares], unit="ratio")
     only = shares[0]

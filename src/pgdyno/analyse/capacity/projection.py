@@ -153,7 +153,7 @@ def _reads_with_memory(
         return None, "what transactions read from the device is not known"
     classes = None if record.dataset is None else list_account_pages(record.dataset, workload.load)
     if classes is None:
-        return None, "nobody knows which pages these transactions touch"
+        return None, "the pages that these transactions touch are not known"
     pages, most = read / PAGE_BYTES, sum(one.accesses_per_transaction for one in classes)
     if pages >= most:
         return None, f"a transaction reads {pages:.3g} pages and needs {most:g}: read-ahead, or something else reads"

@@ -105,7 +105,7 @@ def ceilings_of_instance(limits: InstanceLimits | None) -> StorageCeilings:
                 value=lets,
                 unit=figure.unit,
                 binds=Limit.INSTANCE,
-                how=f"{limits.name} lets so much through to all of its network volumes",
+                how=f"{limits.name} lets this much through to all of its network volumes",
                 instance_value=lets,
                 burst_value=lets_burst if lets_burst is not None and lets_burst > lets else None,
             )

@@ -25,20 +25,20 @@ def validity(first: Side, other: Side) -> Iterator[RecordDifference]:
         for name in ("load_generator_thread_ratio", "cpu_steal_ratio", "cpu_others_ratio")
     )
     if _any_above(generator, LOAD_THREAD_RATIO):
-        yield refuse("pgbench's busiest thread", *map(_percent, generator), why="it is pgbench's own limit that is seen",
+        yield refuse("pgbench's busiest thread", *map(_percent, generator), why="the figures show pgbench's own limit",
                       hint="more --threads, or pgbench on another machine")  # fmt: skip
     if _any_above(steal, STEAL_RATIO):
-        yield declare("CPU taken by the hypervisor", *map(_percent, steal), why="neighbours are in the figures")
+        yield declare("CPU taken by the hypervisor", *map(_percent, steal), why="neighbours affect the figures")
     if _any_above(others, OTHERS_RATIO):
-        yield declare("CPU used by other programs", *map(_percent, others), why="they are in the figures")
+        yield declare("CPU used by other programs", *map(_percent, others), why="they affect the figures")
     busy = [_mean_share(side, "cpu_busy_ratio") for side in (first, other)]
     if None in busy:
         shown = ["not sampled" if one is None else "sampled" for one in busy]
-        yield declare("the machine under the load", *shown, why="who else used its CPUs, nobody knows")
+        yield declare("the machine under the load", *shown, why="it is not known whether other programs used its CPUs")
     if first.doubts or other.doubts:
         shown = [f"{len(side.doubts)} of them" if side.doubts else "none" for side in (first, other)]
         why = " ".join(dict.fromkeys((*first.doubts, *other.doubts)))
-        yield declare("what spoils a measurement", *shown, why=why)
+        yield declare("disturbances of the measurement", *shown, why=why)
     failed = [_failed_ratio(side) for side in (first, other)]
     if _any_above(failed, _FAILED_RATIO):
         yield declare("failed transactions", *map(_percent, failed), why="they took time and count for nothing")
@@ -63,7 +63,7 @@ def trials(first: Side, other: Side) -> Iterator[RecordDifference]:
 def software(first: Side, other: Side) -> Iterator[RecordDifference]:
     """Compare versions of PostgreSQL, pgdyno and the kernel."""
     if first.version_major != other.version_major:
-        yield declare("PostgreSQL", first.version, other.version, why="its pgbench is another one, too")
+        yield declare("PostgreSQL", first.version, other.version, why="its pgbench differs, too")
     elif first.version != other.version:
         yield free("PostgreSQL", first.version, other.version)
     tools = [side.record.tool_versions.get("pgdyno", "not recorded") for side in (first, other)]

@@ -34,7 +34,7 @@ def load(first: Side, other: Side) -> Iterator[RecordDifference]:
         yield declare("scripts' text", *lost, why="what is not in the record may be another text of one name")
     one, two = first.load, other.load
     if one.mode is not two.mode:
-        yield refuse("query mode", one.mode.value, two.mode.value, why="parsing and planning anew takes CPU of its own",
+        yield refuse("query mode", one.mode.value, two.mode.value, why="parsing and planning each statement again takes CPU time",
                       hint=f"--mode {one.mode.value} on both")  # fmt: skip
     if one.clients != two.clients:
         yield refuse("clients", str(one.clients), str(two.clients), why="TPS and latency follow the number of clients",

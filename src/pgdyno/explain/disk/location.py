@@ -124,8 +124,8 @@ def _shared_instance(rule_input: DiskRuleInput) -> Iterator[Finding]:
         yield Finding(
             rule="shared-instance",
             severity=Severity.NOTE,
-            claim=f"What {limits.name} lets through it shares with {', '.join(sharing)}.",
-            evidence="Each is held against all of it, as it was measured: while the others rested",
+            claim=f"It shares the limit of {limits.name} with {', '.join(sharing)}.",
+            evidence="Each was measured alone, and is compared with the whole limit",
             why="Together they get what one of them could have alone.",
             advice="Do not add them up: WAL and checkpoints write at the same time.",
         )
@@ -149,7 +149,7 @@ def _small_file(rule_input: DiskRuleInput) -> Iterator[Finding]:
             rule="small-file",
             severity=Severity.WARNING,
             claim="The test file was small: a cache of the drive or its controller may have answered for the disk.",
-            evidence=f"{format_bytes(file_bytes)}, of which reads and writes saw nothing else",
+            evidence=f"{format_bytes(file_bytes)}: all reads and writes went to it",
             why="What a database reads lies all over the disk.",
             advice="Free space on it, or name a folder on the same disk that has more, and measure again.",
         )

@@ -46,7 +46,7 @@ def _noise_verdict(experiment: Experiment, analysis: StudyAnalysis) -> Iterator[
                 f"The reference against itself: {comparison.primary} {describe_change(noise.verdict)}, {noise.verdict.n} pairs;"
                 f" by chance at most {experiment.alpha * 100:g} in 100 studies show that"
             ),
-            advice="Look for what differs between runs on this machine, and ask again.",
+            advice="Look for what differs between runs on this machine, and measure again.",
             workload=comparison.workload,
         )
 

@@ -71,7 +71,7 @@ def _nothing_ended(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]
                 severity=Severity.WARNING,
                 claim=f"No transaction succeeded in {len(numbers)} of {len(workload.trials)} trials.",
                 evidence=f"Trial {', '.join(numbers)}; where variants are compared, it counts as half a transaction",
-                advice="The server's log and the trial's counts of failures say what the clients met with.",
+                advice="The server's log and the trial's counts of failures show which errors the clients got.",
                 workload=workload.name,
             )
 
@@ -91,7 +91,7 @@ def _damaged_files(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]
             claim=f"Trial{'s' if len(reasons) > 1 else ''} {numbers}: {FILES.get(source, source)} is damaged or missing,"
             " and left out.",
             evidence=_sentence(reasons[min(reasons)]),
-            advice="What rests on it is of the other trials, or absent; put the file back, or measure again.",
+            advice="Figures that need it come from the other trials, or are absent; restore the file, or measure again.",
         )
 
 
@@ -130,7 +130,7 @@ def _steal(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
         "cpu_steal_ratio",
         STEAL_RATIO,
         claim="The hypervisor took CPU time away.",
-        advice="Neighbours are in the figures; compare interleaved trials only, or use a dedicated host.",
+        advice="Neighbours affect the figures; compare interleaved trials only, or use a dedicated host.",
     )
 
 

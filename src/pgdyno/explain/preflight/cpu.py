@@ -84,7 +84,7 @@ def _steal(rule_input: RuleInput) -> Iterator[Finding]:
             claim="The hypervisor takes CPU time away.",
             evidence=f"{ratio * 100:.1f} % stolen just now (limit {_STEAL_RATIO * 100:.0f} %)"
             + ("" if boot is None else f", {boot * 100:.1f} % since boot"),
-            why="Neighbours are in the figures.",
+            why="Neighbours affect the figures.",
             advice="Use a dedicated host or another time; until then trust only ratios of interleaved trials, as `pgdyno bench` and `pgdyno compare` run them.",
         )
 
@@ -111,7 +111,7 @@ def _frequency(rule_input: RuleInput) -> Iterator[Finding]:
             claim="The CPU is too hot and slows itself down.",
             evidence=f"{activity.throttled_count} throttling events in {activity.window_s:.1f} s",
             why="Later trials run slower than earlier ones.",
-            advice="Let it cool down, and mend its cooling.",
+            advice="Let it cool down, and fix its cooling.",
         )
     if cpu is not None and cpu.is_boosting and not cpu.is_virtual:
         yield Finding(

@@ -26,7 +26,7 @@ def _transparent_huge_pages(rule_input: RuleInput) -> Iterator[Finding]:
             severity=Severity.WARNING,
             claim="Transparent huge pages are set to always.",
             evidence=f"{_THP_FILE} says so",
-            why="A server stalls while the kernel compacts memory, at times that nobody chose.",
+            why="A server stalls while the kernel compacts memory, at unpredictable times.",
             advice=f"`echo madvise > {_THP_FILE}`, and transparent_hugepage=madvise on the kernel's command line to keep it.",
         )
 

@@ -142,7 +142,7 @@ def _busy_disks(rule_input: RuleInput) -> Iterator[Finding]:
         yield Finding(
             rule="disk-busy",
             severity=Severity.CRITICAL,
-            claim="Somebody else is using the disk that is to be measured.",
+            claim="Another program is using the disk that is to be measured.",
             evidence=", ".join(
                 f"{one.device} busy {one.busy_ratio * 100:.0f} % of the time, {format_bytes(one.read_bytes_per_s)}/s read,"
                 f" {format_bytes(one.written_bytes_per_s)}/s written"

@@ -35,7 +35,9 @@ def _durability(rule_input: RuleInput) -> Iterator[Finding]:
             severity=Severity.CRITICAL if one.is_durability else Severity.NOTE,
             claim=f"{label}.",
             evidence=f"{one.setting} = {one.value} ({_describe_origin(server)})",
-            why="Figures won so do not stand beside those of a durable server." if one.is_durability else "",
+            why="Figures measured this way are not comparable with those of a durable server."
+            if one.is_durability
+            else "",
             advice=_reset(one.setting, server) if one.is_durability else "",
         )
 
@@ -91,9 +93,9 @@ def _file_errors(rule_input: RuleInput) -> Iterator[Finding]:
         claim=f"The server's configuration files hold errors: {'a restart would fail' if is_running else 'it does not start'}.",
         evidence="; ".join(server.file_errors),
         why="Until then a reload takes in a part of what they say, or nothing." if is_running else "",
-        advice="Mend them until `SELECT * FROM pg_file_settings WHERE error IS NOT NULL;` tells only of what waits for a restart."
+        advice="Fix them until `SELECT * FROM pg_file_settings WHERE error IS NOT NULL;` lists only what waits for a restart."
         if is_running
-        else "Mend them.",
+        else "Fix them.",
     )
 
 
@@ -231,7 +233,7 @@ def _wrong_database(rule_input: RuleInput) -> Iterator[Finding]:
                 evidence=f"Scale {scale} is asked for; pgbench_branches has "
                 + ", ".join(f"{seen} rows in {name}" for name, seen in branches.items()),
                 why="Data of another size would be measured: pgbench counts the branches that it finds.",
-                advice=f"Name another server or scale, or load it anew: `pgbench -i -s {scale} DATABASE`.",
+                advice=f"Name another server or scale, or load it again: `pgbench -i -s {scale} DATABASE`.",
             )
 
 
@@ -245,7 +247,7 @@ def _wrong_port(rule_input: RuleInput) -> Iterator[Finding]:
         severity=Severity.CRITICAL if server.client_port else Severity.NOTE,
         claim="Clients that are told no port look for another server.",
         evidence=f"This one listens at {server.port}; {reported}",
-        why="pgbench and psql would load and show a server that nobody has looked at.",
+        why="pgbench and psql would load and show a server that was not checked.",
         advice=f"`export PGPORT={server.port}`, or `-p {server.port}` for each of them.",
     )
 

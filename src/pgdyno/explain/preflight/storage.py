@@ -55,7 +55,7 @@ _JUDGED_OPTIONS = (
         Severity.WARNING,
         "writes all data twice.",
         "PostgreSQL has a log of its own.",
-        "tune2fs -o journal_data_ordered DEVICE, and mount it anew",
+        "tune2fs -o journal_data_ordered DEVICE, and mount it again",
     ),
     _JudgedOption(
         frozenset({_ACCESS_TIMES}),
@@ -238,7 +238,7 @@ def _read_ahead(device: BlockDevice) -> Iterator[Finding]:
             evidence=f"{ahead_kb} kB; usual are {_READ_AHEAD_KB[0]} to {_READ_AHEAD_KB[1]} kB",
             why="What is read from end to end, as by scans and recovery, waits for each piece."
             if is_small
-            else "Short ranges of a table bring in much that nobody asked for, and push other data out of the cache.",
+            else "Short ranges of a table bring in pages that are not needed, and push other data out of the cache.",
             advice=f"`blockdev --setra {2 * (128 if is_small else 4096)} /dev/{device.name}` (it counts in 512 bytes).",
         )
 
