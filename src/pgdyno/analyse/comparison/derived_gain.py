@@ -71,7 +71,7 @@ class Gain(msgspec.Struct, frozen=True, kw_only=True):
 class CheckpointCycle(msgspec.Struct, frozen=True, kw_only=True):
     """The checkpoint cycle of a variant on a workload, and how much of it the trials held."""
 
-    variant: str
+    variant: str = msgspec.field(name="arm")
     workload: str
     duration_s: float
     """Duration of a trial."""
