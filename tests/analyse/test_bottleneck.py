@@ -299,7 +299,7 @@ def test_round_trips_of_clients_that_cannot_think_are_no_limit() -> None:
 def test_clients_of_an_old_record_may_have_waited_for_a_cpu_so_that_nobody_knows() -> None:
     found = judge_one(make_timed({RUNNING: 1.0, IDLE: 7.0}))
     assert (found.resource, found.certainty) == (Resource.UNKNOWN, Certainty.UNKNOWN)
-    assert "how long pgbench's threads waited for a CPU was not seen" in found.evidence[0]
+    assert "how long pgbench's threads waited for a CPU was not recorded" in found.evidence[0]
 
 
 def schedule(**changes: object) -> Bottleneck:

@@ -12,7 +12,7 @@ import pytest
 from pgdyno.analyse.disk.ceiling import TRANSFERS, Ceiling, Limit, StorageCeilings
 from pgdyno.analyse.disk.efficiency import Attainment, compare_with_ceilings
 from pgdyno.analyse.disk.entries import DiskFigure, DiskFigureKey
-from pgdyno.analyse.disk.layout_ceiling import ceilings_of_instance, limits_of, reckon_ceilings
+from pgdyno.analyse.disk.layout_ceiling import ceilings_of_instance, compute_ceilings, limits_of
 from pgdyno.analyse.disk.raid import array_times
 from pgdyno.analyse.disk.throttle import apply_throttles, find_throttle
 from pgdyno.analyse.estimate import Estimate
@@ -32,7 +32,7 @@ OWN = 'cpus = 4\nmemory = "16GB"'
 def ceilings(disk: str, *, head: str = OWN) -> StorageCeilings:
     host = parse_host(f"{head}\n[disk]\n{disk}\n", source="h")
     assert host.disk is not None
-    return reckon_ceilings(host.disk, limits_of(host))
+    return compute_ceilings(host.disk, limits_of(host))
 
 
 def transfers(found: StorageCeilings) -> list[Ceiling]:
@@ -71,7 +71,7 @@ def test_arrays(level: str, count: int, reads: float, writes: float, data: float
 def test_a_published_table_follows_from_the_declaration_alone(case: dict[str, Any]) -> None:
     host, computed = read_host(TOP / case["host"]), case["computed"]
     assert host.disk is not None
-    found = reckon_ceilings(host.disk, limits_of(host))
+    found = compute_ceilings(host.disk, limits_of(host))
     reads, writes, rates, _ = transfers(found)
     assert (reads.array_value, writes.array_value) == (computed["read_iops"], computed["write_iops"])
     assert rates.array_value == computed["throughput_mb_s"] * MIB
@@ -96,7 +96,7 @@ def test_what_was_measured_there_was_burst(case: dict[str, Any]) -> None:
         DiskFigure(key=key, estimate=Estimate(value=value, low=None, high=None, n=1, unit="", reason="one run"), how="")
         for key, value in found.items()
     ]
-    reads, writes, rates = compare_with_ceilings(entries, reckon_ceilings(host.disk, limits_of(host)))
+    reads, writes, rates = compare_with_ceilings(entries, compute_ceilings(host.disk, limits_of(host)))
     assert (reads.standing, reads.ratio.value) == (Attainment.BURST, pytest.approx(19 / 12))
     assert writes.standing is Attainment.BURST
     # More than four volumes have between them, even for a while.

@@ -92,7 +92,10 @@ def test_every_limit_has_its_words(resource: Resource) -> None:
 
 
 def test_what_was_not_seen_is_said_where_it_matters() -> None:
-    assert "not observed: how busy the CPUs were" in with_change(Resource.LOCK, absent=("how busy the CPUs were",)).evidence
+    assert (
+        "not observed: how busy the CPUs were"
+        in with_change(Resource.LOCK, absent=("how busy the CPUs were",)).evidence
+    )
     strong = with_change(Resource.LOCK, absent=("a card",), certainty=Certainty.STRONG)
     assert "not seen" not in strong.evidence
 

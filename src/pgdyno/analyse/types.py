@@ -13,11 +13,11 @@ from pgdyno.analyse.bottleneck.time_share import Bottleneck, TransactionTime
 from pgdyno.analyse.capacity.types import Capacity
 from pgdyno.analyse.comparison.answers import Comparison
 from pgdyno.analyse.comparison.pilot import SliceChoice
-from pgdyno.analyse.disk.demand import DiskJoin
+from pgdyno.analyse.disk.demand import DiskDemand
 from pgdyno.analyse.episodes.types import Episode, EpisodeCauses
 from pgdyno.analyse.estimate import Doubt, Estimate
 from pgdyno.analyse.health.types import HealthRow
-from pgdyno.analyse.prediction.predictions import Judged
+from pgdyno.analyse.prediction.predictions import JudgedPrediction
 from pgdyno.analyse.search.rate_search import RateSearch
 from pgdyno.analyse.sweep.scaling import ClientSweep
 from pgdyno.analyse.trial.chart_kind import ChartKind
@@ -104,9 +104,9 @@ class TrialAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     """TPS of the whole load, as pgbench printed it."""
     doubts: tuple[Doubt, ...] = ()
     """Failed checks of the trial's numbers against each other."""
-    predictions: tuple[Judged, ...] = ()
+    predictions: tuple[JudgedPrediction, ...] = ()
     """Predictions made before the trial ran, each with the observed value."""
-    disk: DiskJoin | None = None
+    disk: DiskDemand | None = None
     """The trial's writes and reads compared with the card of the data's disk; None without a card."""
     health: tuple[HealthRow, ...] = ()
     """The counters that DBAs watch; empty for a failed trial, or a trial in which variants alternated."""

@@ -10,7 +10,7 @@ from rich.console import RenderableType
 
 from pgdyno.analyse.disk.ceiling import InstanceLimits
 from pgdyno.analyse.disk.efficiency import is_own_storage
-from pgdyno.analyse.disk.layout_ceiling import ceilings_of_instance, limits_of, reckon_ceilings
+from pgdyno.analyse.disk.layout_ceiling import ceilings_of_instance, compute_ceilings, limits_of
 from pgdyno.analyse.disk.throttle import apply_throttles
 from pgdyno.errors import ExitCode
 from pgdyno.facts.instances import list_instances
@@ -60,7 +60,7 @@ def show_layouts(paths: Sequence[Path], host: HostSpec | None) -> LayoutResult:
 
 
 def _declare(title: str, disk: DiskSpec | None, limits: InstanceLimits | None) -> LayoutView:
-    ceilings = ceilings_of_instance(limits) if disk is None else reckon_ceilings(disk, limits)
+    ceilings = ceilings_of_instance(limits) if disk is None else compute_ceilings(disk, limits)
     return LayoutView(title=title, declared=disk, limits=limits, ceilings=ceilings)
 
 

@@ -12,9 +12,9 @@ from pgdyno.analyse.disk.ceiling import Ceiling, InstanceLimits, Limit, StorageC
 from pgdyno.analyse.disk.layout_ceiling import (
     VolumeFigure,
     compute_array_ceiling,
+    compute_ceilings,
     find_flush_time,
     limits_of,
-    reckon_ceilings,
 )
 from pgdyno.analyse.disk.raid import times_of
 from pgdyno.facts.instances import Instance, find_instance
@@ -86,7 +86,7 @@ def _assume_disk(instance: Instance | None, limits: InstanceLimits | None) -> Di
 
 def _make_disk(spec: DiskSpec, limits: InstanceLimits | None) -> Disk:
     kind = DiskKind(spec.disk_kind)
-    ceilings = reckon_ceilings(spec, limits, declared_by=_FILE)
+    ceilings = compute_ceilings(spec, limits, declared_by=_FILE)
     return Disk(
         path="",
         kind=kind,

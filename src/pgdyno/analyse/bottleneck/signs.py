@@ -110,7 +110,7 @@ class Signs(msgspec.Struct, kw_only=True):
         ):
             return None
         whose = (
-            "with unknown programs"
+            "it is not known with what"
             if others is None
             else f"{percent(others)} with programs that are no part of the study"
         )

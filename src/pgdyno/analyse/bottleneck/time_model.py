@@ -183,7 +183,7 @@ def _count_cpu(data: TrialData, start_s: float, end_s: float) -> _CpuCounts:
         if np.isfinite(had[inside]).any() and np.isfinite(waited[inside]).any()
     ]
     if not threads:
-        absent[Resource.LOAD_GENERATOR.value] = "how long pgbench's threads waited for a CPU was not seen"
+        absent[Resource.LOAD_GENERATOR.value] = "how long pgbench's threads waited for a CPU was not recorded"
     return _CpuCounts(
         backends=None if "running_ms" in absent else (float(running.mean()), float(queueing.mean())),
         threads=tuple(threads) or None,

@@ -121,7 +121,7 @@ def _bound_cpus(trials: Sequence[_Trial], host: HostFacts) -> _Found:
     if is_narrowed:
         how = f"{how} of the machine's"
     elif is_shared:
-        how = f"{how}, whichever program used them: the part of others was not observed"
+        how = f"{how}, including an unknown share for other programs"
     elif beside:
         how = f"{how}, of which others used up to {beside * 100:.0f} %"
     limit = exact_estimate(usable, unit="s/s")

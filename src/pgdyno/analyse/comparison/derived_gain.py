@@ -114,7 +114,7 @@ def invert_verdict(verdict: Verdict) -> Verdict:
     )
 
 
-def find_cycles(record: StudyRecord, analysis: StudyAnalysis) -> tuple[CheckpointCycle, ...]:
+def find_checkpoint_cycles(record: StudyRecord, analysis: StudyAnalysis) -> tuple[CheckpointCycle, ...]:
     """Find the checkpoint cycles of stock and of the whole set; workloads that hardly write are left out."""
     tuned, experiment = record.tuned, record.plan.experiment
     if tuned is None or experiment is None:

@@ -102,7 +102,7 @@ class DiskUse(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.lasts is None else self.used / self.lasts
 
 
-class DiskJoin(msgspec.Struct, frozen=True, kw_only=True):
+class DiskDemand(msgspec.Struct, frozen=True, kw_only=True):
     """A trial's load on the device of its data; None where not observed."""
 
     device: str | None
@@ -146,7 +146,7 @@ def find_limits(card: DiskCard) -> DiskLimits:
 
 def measure_disk_demand(
     data: TrialData, workload: PlannedWorkload, limits: DiskLimits, *, device: str | None, tps: float | None
-) -> DiskJoin:
+) -> DiskDemand:
     """Compute the use of the disk's limits by a trial.
 
     Args:
@@ -165,7 +165,7 @@ def measure_disk_demand(
         yield from _instance_uses(of, seen)
 
     lasts = {} if limits.lasting is None else {use.kind: use.limit for use in list_uses(limits.lasting)}
-    return DiskJoin(
+    return DiskDemand(
         device=device,
         busy_ratio=seen.get("disk_util_ratio"),
         read_await_ms=seen.get("disk_read_await_ms"),

@@ -13,7 +13,7 @@ import msgspec
 
 from pgdyno.analyse.disk.ceiling import Ceiling, InstanceLimits, StorageCeilings
 from pgdyno.analyse.disk.entries import DiskFigure, DiskFigureKey
-from pgdyno.analyse.disk.layout_ceiling import ceilings_of_instance, limits_of, reckon_ceilings
+from pgdyno.analyse.disk.layout_ceiling import ceilings_of_instance, compute_ceilings, limits_of
 from pgdyno.analyse.estimate import Estimate, map_estimate
 from pgdyno.record.device.disk_card import DiskCard
 from pgdyno.record.machine.tunables import DiskLook
@@ -66,7 +66,7 @@ def ceilings_of(card: DiskCard) -> StorageCeilings | None:
     """Compute the ceilings of a card's declaration; None without one. A declared instance alone has its own limits."""
     limits = instance_limits_of(card)
     if card.declared is not None:
-        return reckon_ceilings(card.declared, limits)
+        return compute_ceilings(card.declared, limits)
     return None if limits is None else ceilings_of_instance(limits)
 
 

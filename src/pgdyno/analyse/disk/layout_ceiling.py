@@ -55,7 +55,7 @@ def limits_of(host: HostSpec) -> InstanceLimits | None:
     return None if limits.iops is None and limits.bytes_per_s is None else limits
 
 
-def reckon_ceilings(
+def compute_ceilings(
     disk: DiskSpec, limits: InstanceLimits | None = None, *, declared_by: str = "as declared"
 ) -> StorageCeilings:
     """Compute the ceilings of a layout.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from pgdyno.analyse.disk.demand import DiskJoin
+from pgdyno.analyse.disk.demand import DiskDemand
 from pgdyno.analyse.health import load_checks, server_checks
 from pgdyno.analyse.health.reading import ObservedTrial, Reading
 from pgdyno.analyse.health.types import HealthRow
@@ -43,7 +43,7 @@ _READERS: Final[dict[str, Callable[[ObservedTrial], Reading]]] = {
 
 
 def assess_health(
-    record: StudyRecord, data: TrialData, *, throughput: TrialThroughput | None, disk: DiskJoin | None
+    record: StudyRecord, data: TrialData, *, throughput: TrialThroughput | None, disk: DiskDemand | None
 ) -> tuple[HealthRow, ...]:
     """Check the health of a trial, in the order of facts/health.toml.
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from pgdyno.analyse.disk.demand import DiskJoin
+from pgdyno.analyse.disk.demand import DiskDemand
 from pgdyno.analyse.trial.throughput import TrialThroughput
 from pgdyno.facts.views import SUPPORTED_MAJORS, Absent, server_counters
 from pgdyno.record.samples import os_series as series
@@ -42,7 +42,7 @@ class ObservedTrial(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     record: StudyRecord
     data: TrialData
     throughput: TrialThroughput | None
-    disk: DiskJoin | None
+    disk: DiskDemand | None
 
     @property
     def version_major(self) -> int:

@@ -64,7 +64,7 @@ class PredictionBasis(msgspec.Struct, frozen=True, kw_only=True):
     """A finished trial of the same load and variant; None before the first."""
 
 
-class Judged(msgspec.Struct, frozen=True, kw_only=True):
+class JudgedPrediction(msgspec.Struct, frozen=True, kw_only=True):
     """A prediction with the measured value and the error."""
 
     prediction: Prediction
@@ -105,13 +105,13 @@ def judge_predictions(
     *,
     tps: float | None,
     counts_per_transaction: Mapping[str, float | None],
-) -> tuple[Judged, ...]:
+) -> tuple[JudgedPrediction, ...]:
     """Compare each prediction of a trial with what the trial showed."""
     measured = {**counts_per_transaction, TPS: tps, DISTANCE: _find_distance_bytes(data)}
     return tuple(_judge(one, measured.get(one.name)) for one in predictions)
 
 
-def _judge(prediction: Prediction, measured: float | None) -> Judged:
+def _judge(prediction: Prediction, measured: float | None) -> JudgedPrediction:
     error, reason = None, None
     if measured is None:
         reason = "no checkpoint that WAL caused ended in the trial" if prediction.name == DISTANCE else "not measured"
@@ -119,7 +119,7 @@ def _judge(prediction: Prediction, measured: float | None) -> Judged:
         reason = "too few for a share"
     else:
         error = prediction.value / measured - 1.0
-    return Judged(prediction=prediction, measured=measured, error_ratio=error, reason=reason)
+    return JudgedPrediction(prediction=prediction, measured=measured, error_ratio=error, reason=reason)
 
 
 def _count_pages(dataset: Dataset) -> dict[str, int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from pgdyno.analyse.comparison.derived_gain import Advice, CheckpointCycle, Gain, find_cycles, find_gains
+from pgdyno.analyse.comparison.derived_gain import Advice, CheckpointCycle, Gain, find_checkpoint_cycles, find_gains
 from pgdyno.analyse.types import StudyAnalysis
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.record.tuned import STOCK
@@ -28,7 +28,7 @@ def find_derived_doubts(record: StudyRecord, analysis: StudyAnalysis) -> Iterato
             yield _costs(gain) if gain.layer is not None else _slower(gain, is_layered=tuned.is_layered)
     tried = {name for layer in tuned.layers for name in layer.settings}
     if tried & _OF_CHECKPOINTS:
-        for cycle in find_cycles(record, analysis):
+        for cycle in find_checkpoint_cycles(record, analysis):
             if cycle.variant == STOCK and cycle.duration_s < cycle.wanted_s:
                 yield _too_short(cycle)
 

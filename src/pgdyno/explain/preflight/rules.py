@@ -42,6 +42,6 @@ def find_obstacles(
     return tuple(sorted(findings, key=lambda finding: order.index(finding.severity)))
 
 
-def would_spoil(findings: tuple[Finding, ...]) -> bool:
+def should_wait(findings: tuple[Finding, ...]) -> bool:
     """Tell whether a measurement should wait."""
     return any(finding.severity is Severity.CRITICAL for finding in findings)
