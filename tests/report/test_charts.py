@@ -22,7 +22,7 @@ from pgdyno.report.charts.strip import strip_chart
 from pgdyno.report.charts.sweep import curve_chart
 from pgdyno.report.charts.thin import to_columns
 from pgdyno.report.charts.trial import list_zeros, trial_charts
-from pgdyno.report.forms.picture import make_picture, render_png, render_svg
+from pgdyno.report.picture import make_picture, render_png, render_svg
 from pgdyno.report.sections.comparison.answers import answer_study
 from tests.report.build import build_report
 from tests.report.build_comparison import build_client_sweep, build_switchback

@@ -9,9 +9,10 @@ from rich.console import Console
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight.rules import find_obstacles
 from pgdyno.record.machine.preflight import Unseen
+from pgdyno.report.documents.check import check_document
 from pgdyno.report.forms.terminal import print_terminal
 from pgdyno.report.level import Level
-from pgdyno.report.sections.preflight import build_check, check_document, summarise
+from pgdyno.report.sections.preflight import build_check, summarise
 from pgdyno.report.sections.preflight_table import preflight_table
 from tests.proc_trees import Scenario, look, read_scenarios
 from tests.report.build import build_report

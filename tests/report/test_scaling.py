@@ -9,12 +9,13 @@ import jsonschema
 import msgspec
 from rich.console import Console
 
+from pgdyno.report.documents.client_sweep import make_scaling
 from pgdyno.report.documents.report import make_schema, render_json
 from pgdyno.report.forms.html import print_html
 from pgdyno.report.forms.markdown import print_markdown
 from pgdyno.report.forms.terminal import print_terminal
 from pgdyno.report.input import ReportInput
-from pgdyno.report.sections.comparison.client_sweep import describe_scaling_method, make_scaling, scaling_report
+from pgdyno.report.sections.comparison.client_sweep import describe_scaling_method, scaling_report
 from pgdyno.report.study import build_report as build_report_document
 from tests.report.build_comparison import build_client_sweep
 from tests.report.build_derived import build_derived

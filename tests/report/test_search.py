@@ -16,7 +16,7 @@ from pgdyno.report.charts.search import limit_chart
 from pgdyno.report.documents.report import make_schema, render_json
 from pgdyno.report.forms.html import print_html
 from pgdyno.report.forms.markdown import print_markdown
-from pgdyno.report.forms.picture import make_picture
+from pgdyno.report.picture import make_picture
 from pgdyno.report.sections.head import build_cards, describe_study, title_report
 from pgdyno.report.sections.search.answers import answer_searches, describe_search_error
 from pgdyno.report.sections.search.tables import rates_table, trials_table

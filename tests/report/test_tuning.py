@@ -12,12 +12,13 @@ import pytest
 from rich.console import Console
 
 from pgdyno.errors import SpecError
+from pgdyno.report.documents.tuning import TuneDocument, tune_document
 from pgdyno.report.forms.terminal import print_terminal
 from pgdyno.report.level import Level
 from pgdyno.report.sections.tuning.explain import build_explained, find_derived
 from pgdyno.report.sections.tuning.files import format_alter_system_script, format_conf_file, format_sysctl_file
 from pgdyno.report.sections.tuning.table import build_diff, build_tuning
-from pgdyno.report.sections.tuning.view import Tried, TuneDocument, change_of, list_changes, tune_document
+from pgdyno.report.sections.tuning.view import Tried, change_of, list_changes
 from pgdyno.report.setting_words import format_alter_system, format_conf, show_setting
 from pgdyno.spec.conf import read_conf
 from pgdyno.tune.types import Target

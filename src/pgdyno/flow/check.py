@@ -50,7 +50,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> bytes:
         """As a document with all that was seen."""
-        from pgdyno.report.sections.preflight import check_document  # noqa: PLC0415 - each form loads what it needs
+        from pgdyno.report.documents.check import check_document  # noqa: PLC0415 - each form loads what it needs
 
         return msgspec.json.encode(check_document(self.subject, self.findings, host=self.host, facts=self.facts))
 

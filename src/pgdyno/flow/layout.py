@@ -14,7 +14,8 @@ from pgdyno.analyse.disk.layout_ceiling import ceilings_of_instance, compute_cei
 from pgdyno.analyse.disk.throttle import apply_throttles
 from pgdyno.errors import ExitCode
 from pgdyno.facts.instances import list_instances
-from pgdyno.report.sections.disk.layout import LayoutView, layout_document
+from pgdyno.report.documents.layout import layout_document
+from pgdyno.report.sections.disk.layout import LayoutView
 from pgdyno.run.host.tunables import read_product, read_tunables
 from pgdyno.spec.host import DiskSpec, HostSpec
 

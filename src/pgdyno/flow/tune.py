@@ -18,7 +18,8 @@ from pgdyno.record.machine.preflight import ServerOrigin, Unseen
 from pgdyno.record.machine.tunables import ServerState
 from pgdyno.record.store import open_record
 from pgdyno.record.types import ServerFacts
-from pgdyno.report.sections.tuning.view import Tried, TuningView, tune_document
+from pgdyno.report.documents.tuning import tune_document
+from pgdyno.report.sections.tuning.view import Tried, TuningView
 from pgdyno.run.cluster.installation import Installation, find_installation
 from pgdyno.run.cluster.settings_check import count_huge_pages, shaping_settings, start_empty
 from pgdyno.run.given.data_folder import DataFolder, find_meant_folder

@@ -130,7 +130,7 @@ def compute_array_ceiling(name: str, each: VolumeFigure, disk: DiskSpec, limits:
         name: Name in TRANSFERS.
         each: Limit of one disk or volume.
         disk: Number and arrangement of the disks; its own figures are not used.
-        limits: As for `reckon_ceilings`.
+        limits: As for `compute_ceilings`.
     """
     times = times_of(disk).of(TRANSFERS[name])
     is_array = disk.count > 1

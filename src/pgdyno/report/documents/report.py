@@ -18,19 +18,19 @@ from pgdyno.explain.finding import Finding
 from pgdyno.plan.plan import Choice, PlannedWorkload
 from pgdyno.price.study import StudyPrice
 from pgdyno.record.types import Dataset, ErrorFact, Gap, HostFacts, ServerFacts, SettingFact, TrialStatus
+from pgdyno.report.documents.client_sweep import ScalingDocument, make_scaling
 from pgdyno.report.documents.described import says
+from pgdyno.report.documents.disk_uses import DiskJoinDocument, OwnDiskDocument, make_join, make_own_disk
 from pgdyno.report.documents.experiment import ExperimentDocument, make_experiment
 from pgdyno.report.documents.health import HealthDocument, make_health
 from pgdyno.report.documents.layers import TunedDocument, make_tuned
+from pgdyno.report.documents.predictions import PredictionDocument, make_predictions
 from pgdyno.report.documents.search import SearchDocument, make_search
 from pgdyno.report.documents.step import StepDocument, make_step
 from pgdyno.report.input import ReportInput
-from pgdyno.report.sections.comparison.client_sweep import ScalingDocument, make_scaling
-from pgdyno.report.sections.disk.uses import DiskJoinDocument, OwnDiskDocument, make_join, make_own_disk
 from pgdyno.report.sections.durability import find_durability_given_up, find_workload_losses
 from pgdyno.report.sections.first_page import make_first_page
 from pgdyno.report.sections.head import describe_study, is_mixed
-from pgdyno.report.sections.predictions import PredictionDocument, make_predictions
 from pgdyno.spec.study import Study
 
 REPORT_VERSION = 1

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from statistics import median
-from typing import Annotated
-
-import msgspec
 
 from pgdyno.analyse.prediction.predictions import DISTANCE, IMAGES, READS, TPS, JudgedPrediction
-from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
+from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.record.predictions import PredictionInput
-from pgdyno.report.documents.described import says
 from pgdyno.report.format import format_bytes, format_number, format_seconds
 from pgdyno.report.table import Table, columns, number, text
 
@@ -25,34 +21,6 @@ REMARK = (
     "Worked out by models from measured inputs and written into the record before each trial ran; no rate of an earlier"
     " trial went in. Medians over the trials, each column its own."
 )
-
-
-class PredictionDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A prediction that was made before the trial, and what the trial showed."""
-
-    name: Annotated[str, says("`tps`, a counter per transaction, or `checkpoint_distance_bytes`.")]
-    value: float
-    low: Annotated[float | None, says("Of its inputs' intervals; null without one.")]
-    high: float | None
-    unit: str
-    model: str
-    inputs: tuple[PredictionInput, ...]
-    measured: float | None
-    error_ratio: Annotated[float | None, says("Predicted over measured, less 1.")]
-    reason: Annotated[str | None, says("Why there is no error.")]
-
-
-def make_predictions(trial: TrialAnalysis) -> tuple[PredictionDocument, ...]:
-    """A trial's predictions as documents."""
-    return tuple(
-        PredictionDocument(
-            **msgspec.structs.asdict(one.prediction),
-            measured=one.measured,
-            error_ratio=one.error_ratio,
-            reason=one.reason,
-        )
-        for one in trial.predictions
-    )
 
 
 def predictions_table(workload: WorkloadAnalysis) -> Table | None:

@@ -9,14 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-import msgspec
-
 from pgdyno.explain.finding import Finding, Severity
-from pgdyno.record.machine.preflight import PreflightFacts, Unseen
-from pgdyno.record.types import HostFacts
+from pgdyno.record.machine.preflight import PreflightFacts
 from pgdyno.report.document import Claim, Claims, Document, Prose, Section
 
-CHECK_VERSION = 1
 _BADGES = {Severity.CRITICAL: "problem", Severity.WARNING: "costs speed", Severity.NOTE: "note"}
 SEVERITY_WORDS = {Severity.CRITICAL: "spoils", Severity.WARNING: "costs speed", Severity.NOTE: "note"}
 MEANINGS = {Severity.CRITICAL: "spoils the figures", Severity.WARNING: "costs speed", Severity.NOTE: "worth knowing"}
@@ -26,57 +22,6 @@ _COUNTED = {
     Severity.WARNING: ("costs speed", "cost speed"),
     Severity.NOTE: ("is worth knowing", "are worth knowing"),
 }
-
-
-class FindingDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding for programs."""
-
-    rule: str
-    severity: str
-    """`spoils`, `costs speed` or `note`."""
-    claim: str
-    seen: str
-    why: str
-    mend: str
-    workload: str | None
-
-
-class CheckDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What `pgdyno check --json` prints. Fields may be added; none is renamed without a new version."""
-
-    format: str = "pgdyno-check"
-    version: int = CHECK_VERSION
-    subject: str
-    would_spoil: bool
-    findings: tuple[FindingDocument, ...]
-    unseen: tuple[Unseen, ...]
-    host: HostFacts
-    facts: PreflightFacts
-
-
-def check_document(
-    subject: str, findings: Sequence[Finding], *, host: HostFacts, facts: PreflightFacts
-) -> CheckDocument:
-    """A preflight for programs, with all that was seen."""
-    return CheckDocument(
-        subject=subject,
-        would_spoil=any(finding.severity is Severity.CRITICAL for finding in findings),
-        findings=tuple(
-            FindingDocument(
-                rule=finding.rule,
-                severity=SEVERITY_WORDS[finding.severity],
-                claim=finding.claim,
-                seen=finding.evidence,
-                why=finding.why,
-                mend=finding.advice,
-                workload=finding.workload,
-            )
-            for finding in findings
-        ),
-        unseen=facts.unseen,
-        host=host,
-        facts=facts,
-    )
 
 
 def build_check(subject: str, findings: Sequence[Finding], facts: PreflightFacts) -> Document:

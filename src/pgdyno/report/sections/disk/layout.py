@@ -17,7 +17,6 @@ from pgdyno.report.format import ABSENT, format_bytes, format_count, format_numb
 from pgdyno.report.table import Cell, Column, Table, absent, columns, text
 from pgdyno.spec.host import DiskSpec
 
-LAYOUT_VERSION = 1
 _MEGABYTE, _MEBIBYTE = 10**6, 2**20
 _TITLES = {
     "random_read_iops": "random reads/s",
@@ -39,19 +38,6 @@ class LayoutView(msgspec.Struct, frozen=True, kw_only=True):
     limits: InstanceLimits | None = None
     """Of the machine."""
     ceilings: StorageCeilings
-
-
-class LayoutDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What `pgdyno disk --layout --json` prints. Fields may be added; none is renamed without a new version."""
-
-    format: str = "pgdyno-layout"
-    version: int = LAYOUT_VERSION
-    layouts: tuple[LayoutView, ...]
-
-
-def layout_document(views: Sequence[LayoutView]) -> LayoutDocument:
-    """Layouts for programs, in pgdyno's units, each ceiling with how it was reckoned."""
-    return LayoutDocument(layouts=tuple(views))
 
 
 def describe_declared(disk: DiskSpec) -> str:

@@ -12,7 +12,6 @@ from pgdyno.report.format import format_bytes, format_number, format_seconds
 from pgdyno.report.setting_words import show_setting
 from pgdyno.tune.types import Derived, DerivedSettings, DiskKind, Known, Origin, Target, TuningSubject
 
-TUNE_VERSION = 1
 COST_WORDS = {
     ChangeCost.SESSION: "reload",
     ChangeCost.RELOAD: "reload",
@@ -73,37 +72,6 @@ class SettingChange(msgspec.Struct, frozen=True, kw_only=True):
     value: str
     takes: ChangeCost | None
     is_same: bool
-
-
-class TuneDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What `pgdyno tune --json` prints. Fields may be added; none is renamed without a new version."""
-
-    format: str = "pgdyno-tune"
-    version: int = TUNE_VERSION
-    server: str
-    machine: str
-    postgresql: str
-    tried: Tried
-    now_of: str
-    changes: tuple[SettingChange, ...]
-    tuning: DerivedSettings
-    unseen: tuple[Unseen, ...]
-    file_errors: tuple[str, ...] = ()
-
-
-def tune_document(view: TuningView) -> TuneDocument:
-    """All of it, for programs."""
-    return TuneDocument(
-        server=view.server,
-        machine=view.machine,
-        postgresql=view.version,
-        tried=view.tried,
-        now_of=view.now_of,
-        changes=list_changes(view),
-        tuning=view.tuning,
-        unseen=view.unseen,
-        file_errors=view.file_errors,
-    )
 
 
 def list_changes(view: TuningView) -> tuple[SettingChange, ...]:
