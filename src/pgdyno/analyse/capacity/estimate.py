@@ -106,11 +106,11 @@ def _find_best(workloads: Sequence[WorkloadAnalysis], name: str, sweep: ClientSw
 def _estimate_capacity(load: _Load, limits: DiskLimits | None) -> Capacity:
     bounds, absent = find_bounds(load.workload, load.record.host, limits)
     peak = _find_peak(load.sweep)
-    standing = _find_state(bounds, load.sweep)
+    state = _find_state(bounds, load.sweep)
     lowest = _lowest_tps(bounds)
     ceiling = lowest if peak.value is None else peak
     firm = next((bound for bound in bounds if bound.is_firm), None)
-    following = _find_next(bounds, standing, peak, load.workload, has_card=limits is not None)
+    following = _find_next(bounds, state, peak, load.workload, has_card=limits is not None)
     nearness = (
         divide_estimates(load.run, ceiling, unit="ratio") if peak.value is not None or firm is None else firm.used
     )
@@ -122,12 +122,12 @@ def _estimate_capacity(load: _Load, limits: DiskLimits | None) -> Capacity:
         peak=peak,
         ceiling=ceiling,
         nearness=nearness,
-        standing=standing,
+        standing=state,
         bounds=bounds,
         candidates=_find_candidates(bounds),
         next=following if isinstance(following, NextLimit) else None,
         advice=advise_clients(load.workload, load.sweep, bounds=bounds, lowest=lowest, is_full=is_full),
-        projections=project_capacity(bounds, standing, load.workload, load.record, absent=absent, sweep=load.sweep),
+        projections=project_capacity(bounds, state, load.workload, load.record, absent=absent, sweep=load.sweep),
         absent=absent if isinstance(following, NextLimit) else {**absent, "next": following},
     )
 
@@ -178,18 +178,18 @@ def _find_state(bounds: Sequence[Bound], sweep: ClientSweep | None) -> BoundStat
 
 
 def _find_next(
-    bounds: Sequence[Bound], standing: BoundState, peak: Estimate, workload: WorkloadAnalysis, *, has_card: bool
+    bounds: Sequence[Bound], state: BoundState, peak: Estimate, workload: WorkloadAnalysis, *, has_card: bool
 ) -> NextLimit | str:
     """Find the next limit after the present one, or the reason why it is unknown."""
     left = [bound for bound in bounds if not bound.is_refuted]
-    if standing is BoundState.HELD:
+    if state is BoundState.HELD:
         shares = {one: _share(workload, one).value or 0.0 for one in _UNBOUND}
         holder = max(shares, key=lambda one: shares[one])
         name = f"what holds it now, perhaps {holder.value}," if shares[holder] else "what holds it now"
         return _name_next(name, peak, left[0], _gain(_share(workload, holder)))
     if not has_card:
         return NO_CARD
-    if standing is BoundState.UNKNOWN or len(left) < 2:
+    if state is BoundState.UNKNOWN or len(left) < 2:
         return "no second bound is known"
     first, then = left[:2]
     resource = _RESOURCES.get(first.kind)

@@ -34,7 +34,7 @@ _READING = frozenset({BoundKind.READS, BoundKind.READ_BYTES})
 
 def project_capacity(
     bounds: Sequence[Bound],
-    standing: BoundState,
+    state: BoundState,
     workload: WorkloadAnalysis,
     record: StudyRecord,
     *,
@@ -45,7 +45,7 @@ def project_capacity(
 
     Args:
         bounds: Bounds of the load.
-        standing: State of the load relative to its bounds.
+        state: State of the load relative to its bounds.
         workload: The load at one number of clients.
         record: Record of the study that it ran in.
         absent: Why a bound is absent, by its kind.
@@ -55,9 +55,9 @@ def project_capacity(
     disk = {kind: _TIMES for kind in BoundKind if kind.is_of_disk}
     memory, how = _reads_with_memory(bounds, absent, workload, record)
     made = (
-        _range(_CPUS, bounds, {BoundKind.CPU: _TIMES}, standing, low_tps, how="CPU time of a transaction as now"),
-        _absent(_MEMORY, how) if memory is None else _range(_MEMORY, bounds, memory, standing, low_tps, how=how),
-        _range(_DISK, bounds, disk, standing, low_tps, how="twice as many flushes, I/Os and bytes a second"),
+        _range(_CPUS, bounds, {BoundKind.CPU: _TIMES}, state, low_tps, how="CPU time of a transaction as now"),
+        _absent(_MEMORY, how) if memory is None else _range(_MEMORY, bounds, memory, state, low_tps, how=how),
+        _range(_DISK, bounds, disk, state, low_tps, how="twice as many flushes, I/Os and bytes a second"),
     )
     clients = _project_clients(sweep)
     return made if clients is None else (*made, clients)
@@ -87,13 +87,13 @@ def _range(
     change: str,
     bounds: Sequence[Bound],
     times: Mapping[BoundKind, float],
-    standing: BoundState,
+    state: BoundState,
     low_tps: float | None,
     *,
     how: str,
 ) -> Projection:
     """Return the range from the measured TPS to the lowest of the bounds, some of them multiplied by `times`."""
-    if standing in {BoundState.HELD, BoundState.UNKNOWN}:
+    if state in {BoundState.HELD, BoundState.UNKNOWN}:
         return _absent(change, "what holds the load has no bound: what more hardware brings is not known")
     if low_tps is None:
         return _absent(change, "one trial has no interval to begin from")

@@ -45,7 +45,7 @@ class SliceChoice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def choose_from_slices(slices: Sequence[Slice], loads: Sequence[SliceLoad]) -> SliceChoice | None:
-    """Choose from the pilot slices at the beginning of a block; None while there are too few of them.
+    """Choose a slice length from the pilot slices at the beginning of a block; None while there are too few of them.
 
     Args:
         slices: Slices of the block, in their order.

@@ -95,7 +95,7 @@ def compute_ceilings(
 
 
 def ceilings_of_instance(limits: InstanceLimits | None) -> StorageCeilings:
-    """Return the ceilings of undeclared disks: only the machine's limits are known; None if there are none."""
+    """Return the ceilings of undeclared disks: the machine's limits if it has any, and otherwise all absent."""
     why = "no volume is declared"
     transfers: dict[str, Ceiling | None] = dict.fromkeys(TRANSFERS)
     for name, figure in TRANSFERS.items():

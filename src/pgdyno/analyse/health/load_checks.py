@@ -113,7 +113,7 @@ def lock_waits(seen: ObservedTrial) -> Reading:
 
 
 def lwlock_waits(seen: ObservedTrial) -> Reading:
-    """Read the share of the sessions' time spent waiting for the server's own structures."""
+    """Read the share of the sessions' time spent waiting for lightweight locks on the server's own structures."""
     return _wait_share(seen, "LWLock", is_queueing=True)
 
 

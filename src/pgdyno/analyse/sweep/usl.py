@@ -72,7 +72,7 @@ class UslFit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fit_usl(sweep: SweepTrials, compared: LoadContrasts) -> tuple[UslFit | None, str | None]:
-    """Fit the law, and return the fit and the reason why it may not be used for the points."""
+    """Fit the law, and return the fit and the reason why it must not be used, if there is one."""
     degrees = sweep.trials_count - sweep.rounds_count - 2
     if len(sweep.loads) < _MIN_LOADS:
         return None, f"{len(sweep.loads)} loads are too few for the law: it takes {_MIN_LOADS}"
