@@ -1,7 +1,8 @@
 """Estimate a quantity over trials, with a confidence interval, and define the doubts that a trial's checks raise.
 
-The unit of every estimate is the trial. The seconds of one trial are not a sample: one-second TPS values are so strongly
-autocorrelated that a t-test on them calls 26 to 76 % of identical pairs different. So no function here takes seconds.
+The unit of every estimate is the trial. The seconds of one trial are not a sample: one-second TPS values are so
+strongly autocorrelated that a t-test on them calls 26 to 76 % of identical pairs different. So no function here takes
+seconds.
 
 A single trial gets no interval, and no function here rounds a number or adjusts an interval.
 """
@@ -93,8 +94,8 @@ def estimate_mean_of_trials(values: Sequence[float], *, unit: str, confidence: f
 def estimate_geometric_mean(values: Sequence[float], *, unit: str, confidence: float = CONFIDENCE) -> Estimate:
     """Estimate the geometric mean over trials, with Student's t interval on logarithms: for rates and latencies.
 
-    The noise of a load is multiplicative (a neighbour takes a share, not a number of transactions), and the ratio of two
-    geometric means is the geometric mean of the ratios. The interval stays above 0 and is not symmetric.
+    The noise of a load is multiplicative (a neighbour takes a share, not a number of transactions), and the ratio of
+    two geometric means is the geometric mean of the ratios. The interval stays above 0 and is not symmetric.
 
     Args:
         values: One positive finite number for each trial.
@@ -112,7 +113,8 @@ def estimate_geometric_means(
 ) -> tuple[Estimate, ...]:
     """Estimate the geometric mean of each group of trials with a spread that is pooled over all groups.
 
-    Use it for groups whose noise is alike and that have only two or three trials each. A group of one trial has an interval too.
+    Use it for groups whose noise is alike and that have only two or three trials each. A group of one trial has an
+    interval too.
 
     Args:
         groups: Positive finite numbers, one for each trial; no group is empty.
@@ -151,8 +153,8 @@ def exact_estimate(value: float, *, unit: str) -> Estimate:
 def divide_estimates(part: Estimate, whole: Estimate, *, unit: str) -> Estimate:
     """Estimate the ratio of two independent estimates of positive numbers from the half-widths of their logarithms.
 
-    `n` is that of `part`, unless `part` is known exactly. The ratio has no interval if one of the two has none, or one that
-    reaches 0.
+    `n` is that of `part`, unless `part` is known exactly. The ratio has no interval if one of the two has none, or one
+    that reaches 0.
 
     Source: Zou & Donner 2008, "Construction of confidence limits about effect measures", Statistics in Medicine 27,
     doi:10.1002/sim.3095 (MOVER): half-widths of independent parts add in quadrature.
@@ -212,7 +214,8 @@ def smallest_detectable_effect(
     return (_t_quantile(n - 1, (1 + confidence) / 2) + _t_quantile(n - 1, power)) * sd / math.sqrt(n)
 
 
-# Pure Python, because there are as few values as trials, and importing numpy would delay every command that shows an estimate.
+# Pure Python, because there are as few values as trials, and importing numpy would delay every command that shows an
+# estimate.
 def _logarithms(values: Sequence[float]) -> list[float]:
     if any(value <= 0 for value in values):
         raise ValueError(f"a geometric mean needs positive values, not {min(values):g}")

@@ -40,8 +40,8 @@ WHOLE_CYCLES = 3
 STEAL_RATIO = 0.01
 """Share of the CPUs' time taken by the hypervisor; above it, neighbours affect the figures. Source: our methods."""
 OTHERS_RATIO = 0.1
-"""Share of the CPUs' time used by other programs; above it, they affect the figures. The kernel's own threads, which write
-for the server, count as others and stay below the limit: they took 3 % beside tpcb-like on 2 CPUs."""
+"""Share of the CPUs' time used by other programs; above it, they affect the figures. The kernel's own threads, which
+write for the server, count as others and stay below the limit: they took 3 % beside tpcb-like on 2 CPUs."""
 LOAD_THREAD_RATIO = 0.9
 """Share of its time that pgbench's busiest thread runs; above it, that thread itself is the bottleneck."""
 

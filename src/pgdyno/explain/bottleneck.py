@@ -1,7 +1,7 @@
 """Explain what limits each load: the claim, its evidence, other possible causes, an experiment to confirm it, the gain.
 
-A gain is an upper bound, from the share of time and from the unused CPUs: what TPS could be if the resource were free, not what
-a change will bring. If no claim is possible, the finding says what is missing.
+A gain is an upper bound, from the share of time and from the unused CPUs: what TPS could be if the resource were free,
+not what a change will bring. If no claim is possible, the finding says what is missing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Explain what a machine can carry of each load: where its ceiling is, what limits it, how many clients are best.
 
-Bounds are upper limits and not promises, and the wording says so. If a load stops below all of them, the finding says that and
-names no cause, because `bottleneck` explains what limits a load. A load without any bound gets a finding that says what is
-missing.
+Bounds are upper limits and not promises, and the wording says so. If a load stops below all of them, the finding says
+that and names no cause, because `bottleneck` explains what limits a load. A load without any bound gets a finding that
+says what is missing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Judge an experiment on a bottleneck: it proves the bottleneck, refutes it, or is still open.
 
-An experiment proves only what it varied: that the load follows one resource, by as much as the bottleneck predicts. If other
-limits would give the same result, it supports the bottleneck but decides nothing. A refuted bottleneck is not replaced by the
-next guess: the limit is unknown until an experiment shows one.
+An experiment proves only what it varied: that the load follows one resource, by as much as the bottleneck predicts. If
+other limits would give the same result, it supports the bottleneck but decides nothing. A refuted bottleneck is not
+replaced by the next guess: the limit is unknown until an experiment shows one.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Explain what happened within trials: what a cliff, a stall, a cycle or a decline cost, what may have caused it, what to do.
 
-Each episode is reported once. If the trial's average runs across it, it weakens the figures and is a doubt; if the average lies
-wholly after it, it is an explanation. A cause is named only if something that was sampled fits in time and in size; other causes
-that fit are named beside it, and without any the cause is unknown. Of an episode that many trials of a load share, the worst is
-shown.
+Each episode is reported once. If the trial's average runs across it, it weakens the figures and is a doubt; if the
+average lies wholly after it, it is an explanation. A cause is named only if something that was sampled fits in time and
+in size; other causes that fit are named beside it, and without any the cause is unknown. Of an episode that many trials
+of a load share, the worst is shown.
 """
 
 from __future__ import annotations

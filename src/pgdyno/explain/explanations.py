@@ -1,7 +1,7 @@
 """Explain what makes a study's figures what they are; what weakens the figures is in `doubts`.
 
-Each rule looks at the study and yields findings. A rule that lacks its evidence yields a finding of unknown certainty, or
-nothing. What a doubt says is not repeated here.
+Each rule looks at the study and yields findings. A rule that lacks its evidence yields a finding of unknown certainty,
+or nothing. What a doubt says is not repeated here.
 """
 
 from __future__ import annotations

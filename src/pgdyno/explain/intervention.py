@@ -1,8 +1,8 @@
 """Choose the one experiment that would show what limits a load: change what the limit depends on, and see if TPS follows.
 
-Each experiment varies one thing against the load as it was, so that its verdict is about that resource; if other limits would
-give the same result, it says so. A variant that gives up durability is labelled a what-if and never becomes advice. If nothing
-that can be varied here would show the limit, there is no experiment.
+Each experiment varies one thing against the load as it was, so that its verdict is about that resource; if other limits
+would give the same result, it says so. A variant that gives up durability is labelled a what-if and never becomes
+advice. If nothing that can be varied here would show the limit, there is no experiment.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from pgdyno.spec.variant import OF_LOAD, read_number, show_value
 from pgdyno.units import PAGE_BYTES
 
 _MB = 1024**2
-# Share of the machine's memory: with more, the kernel's cache and the sessions have too little. Source: PostgreSQL 18 manual,
-# section 19.4.1, shared_buffers.
+# Share of the machine's memory: with more, the kernel's cache and the sessions have too little. Source: PostgreSQL 18
+# manual, section 19.4.1, shared_buffers.
 _MAX_MEMORY_RATIO = 0.4
 # Least factor by which a setting must grow to make a difference that a short experiment can show.
 _MIN_GROWTH = 1.25

@@ -3,13 +3,14 @@
 The largest share of the clients' time is named, after symptoms have moved to their causes:
 
 - If the load fills the CPUs, waits of every kind are attributed to the CPUs, as their probable cause.
-- Pgbench's own time is a limit only if its busiest thread has no time left; it then ranks before the CPUs, which it lacks, too.
+- Pgbench's own time is a limit only if its busiest thread has no time left; it then ranks before the CPUs, which it
+  lacks, too.
 - Flushes that may wait behind pages of data are attributed to those, with the flushes as a rival.
 - A wait for a row lock that is held by chance is attributed to what the lock's holder waits for.
 
-A share shows where to look, not what removing it would gain: an experiment shows that. The answer is "unknown" if the largest
-share is small, if it is time of unknown cause, or if full CPUs may be behind any wait. Of several trials, more than half must
-agree. All thresholds are in `bottleneck/thresholds.py`.
+A share shows where to look, not what removing it would gain: an experiment shows that. The answer is "unknown" if the
+largest share is small, if it is time of unknown cause, or if full CPUs may be behind any wait. Of several trials, more
+than half must agree. All thresholds are in `bottleneck/thresholds.py`.
 """
 
 from __future__ import annotations
@@ -115,8 +116,8 @@ def _judge(record: StudyRecord, load: PlannedWorkload, trial: TrialAnalysis) -> 
 def _judge_schedule(load: PlannedWorkload, trial: TrialAnalysis) -> Bottleneck | None:
     """Name the client as the bottleneck if a trial kept its schedule; None if it has none, fell behind or may have.
 
-    A load that falls behind by one percent has a backlog that grows until it ends. So the schedule counts as kept if random
-    arrivals explain the number of completed transactions, and few of them were late.
+    A load that falls behind by one percent has a backlog that grows until it ends. So the schedule counts as kept if
+    random arrivals explain the number of completed transactions, and few of them were late.
     """
     load_s, count = trial.record.load_s, trial.transactions_count
     if load.rate_tps is None or load_s is None or not count:

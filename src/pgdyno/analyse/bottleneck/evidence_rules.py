@@ -1,8 +1,8 @@
 """List the evidence for and against a resource, beside its share of the clients' time.
 
 Supporting evidence comes from another source than the share itself, and counts from a threshold on. Evidence that only
-repeats the share, or that is useful beside it, is context. Timing settings that were off, so that a source is missing, are
-named, too.
+repeats the share, or that is useful beside it, is context. Timing settings that were off, so that a source is missing,
+are named, too.
 """
 
 from __future__ import annotations

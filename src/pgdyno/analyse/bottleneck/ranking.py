@@ -1,6 +1,7 @@
 """Rank the shares of the clients' time after each symptom's share has moved to its cause.
 
-No time is lost: known time that is not a limit is set aside, and a symptom's time moves to its cause if that is large enough.
+No time is lost: known time that is not a limit is set aside, and a symptom's time moves to its cause if that is large
+enough.
 """
 
 from __future__ import annotations

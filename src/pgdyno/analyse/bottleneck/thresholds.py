@@ -1,8 +1,8 @@
 """Define the thresholds that a verdict on a bottleneck depends on, in one table, each with its source.
 
-Those without a source are this project's choice; `benchmarks/causes.py` shows their effect on planted causes and quiet loads.
-Other questions have thresholds of their own: whether an episode had full CPUs, whether a trial deserves a warning, or how
-near a load is to its ceiling.
+Those without a source are this project's choice; `benchmarks/causes.py` shows their effect on planted causes and quiet
+loads. Other questions have thresholds of their own: whether an episode had full CPUs, whether a trial deserves a
+warning, or how near a load is to its ceiling.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
     min_samples_count: int = 30
     """Samples of backends below which nothing is certain: even independent samples then err by more than a sixth."""
     full_cpu_ratio: float = 0.95
-    """Share of the CPUs' time above which more clients bring no more TPS. Source: utilisation law, Lazowska et al. 1984,
-    chapter 5; the rest is the error of clock ticks and the sampler."""
+    """Share of the CPUs' time above which more clients bring no more TPS. Source: utilisation law, Lazowska et al.
+    1984, chapter 5; the rest is the error of clock ticks and the sampler."""
     full_own_ratio: float = 0.85
-    """Share of its usable CPUs that a load itself uses when they are full: the kernel's own threads and interrupts take the
-    rest. `capacity/bounds.py` uses it, too, for a load at the bound of its CPUs."""
+    """Share of its usable CPUs that a load itself uses when they are full: the kernel's own threads and interrupts take
+    the rest. `capacity/bounds.py` uses it, too, for a load at the bound of its CPUs."""
     others_ratio: float = 0.5
     """Share of the CPUs' time: if other programs use more, it is they that fill the CPUs, not the load."""
     others_mentioned_ratio: float = 0.05
@@ -34,8 +34,8 @@ class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
     others_stopped_ratio: float = 0.25
     """Share of the CPUs' time from which on other programs should be stopped before anything else is done."""
     full_thread_ratio: float = 0.75
-    """Share of its time that pgbench's busiest thread runs or waits for a CPU: above it, at least three clients are at the
-    thread on average, out of arbitrarily many. Source: machine repair model as in `time_theory.py`, u / (1 - u)."""
+    """Share of its time that pgbench's busiest thread runs or waits for a CPU: above it, at least three clients are at
+    the thread on average, out of arbitrarily many. Source: machine repair model as in `time_theory.py`, u / (1 - u)."""
     idle_thread_ratio: float = 0.5
     """Share of the busiest thread's time below which clients wait for something other than pgbench."""
     round_trips_ratio: float = 0.5
@@ -45,8 +45,8 @@ class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
     queueing_ratio: float = 0.3
     """Share of the runnable time of backends: above it, the CPUs are short for this load, and samples are taken late, too."""
     throttled_ratio: float = 0.2
-    """Share of the periods of a control group's quota in which it ran out: above it, the quota is the CPU limit. The kernel
-    counts both, Linux Documentation/scheduler/sched-bwc.rst."""
+    """Share of the periods of a control group's quota in which it ran out: above it, the quota is the CPU limit. The
+    kernel counts both, Linux Documentation/scheduler/sched-bwc.rst."""
     writing_ratio: float = 0.5
     """Share of the load during which checkpoints wrote: above it, checkpoints are the normal state."""
     pages_to_wal_ratio: float = 0.5
@@ -61,8 +61,8 @@ class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
     """Standard deviations of a random count of arrivals by which a kept schedule may fall short. Source: Poisson, the
     deviation is the root of the expected count."""
     flushing_ratio: float = 0.5
-    """Share of the load during which a flush was under way, or share of the TPS that flushes allow. Flushes run one after the
-    other, so 1 is their maximum."""
+    """Share of the load during which a flush was under way, or share of the TPS that flushes allow. Flushes run one
+    after the other, so 1 is their maximum."""
     agreeing_factor: float = 2.0
     """Two counts of the same waits agree if they differ by at most this factor."""
 

@@ -2,15 +2,16 @@
 
 A wait event tells where a backend sleeps, not what it lacks. Four corrections follow, each only where its data exist:
 
-- A backend that was woken but has no CPU yet still shows its wait event. The kernel counts how long backends were runnable
-  without a CPU; what of this exceeds the sampled running time is moved from the waits to the CPU, in proportion to the waits.
+- A backend that was woken but has no CPU yet still shows its wait event. The kernel counts how long backends were
+  runnable without a CPU; what of this exceeds the sampled running time is moved from the waits to the CPU, in
+  proportion to the waits.
 - A backend that waits for its client waits for pgbench's thread, for the CPU of that thread, or for the network and the
   client's think time. A thread's utilisation tells how many of its clients are at it, at most those that wait.
-- Pgbench's own wait for a CPU counts as CPU if backends wait for one just as long; if pgbench waits longer, the excess is
-  pgbench's own.
-- Pgbench's built-in scripts have no think time and use local sockets. If CPUs are short, samples are taken late, when many
-  backends have been woken at once: the time that such clients seem to take beyond pgbench's threads is left out, and the
-  other shares are scaled up.
+- Pgbench's own wait for a CPU counts as CPU if backends wait for one just as long; if pgbench waits longer, the excess
+  is pgbench's own.
+- Pgbench's built-in scripts have no think time and use local sockets. If CPUs are short, samples are taken late, when
+  many backends have been woken at once: the time that such clients seem to take beyond pgbench's threads is left out,
+  and the other shares are scaled up.
 
 No time is counted twice: all shares together are the clients' time. What limits the load is decided in `diagnosis`.
 
@@ -37,8 +38,8 @@ from pgdyno.record.trial_data import TrialData
 from pgdyno.record.types import TrialStatus, why_missing
 from pgdyno.spec.study import BUILTIN_SCRIPTS
 
-# With fewer sampled seconds than the first number, the shares are unknown; with fewer than the second, only several trials
-# show how far they vary.
+# With fewer sampled seconds than the first number, the shares are unknown; with fewer than the second, only several
+# trials show how far they vary.
 _MIN_SECONDS = 2
 _MIN_SPREAD_SECONDS = 3
 _RUNNING = "running"

@@ -17,8 +17,9 @@ _STEPS = 60
 def count_clients_at_thread(busy_ratio: float, clients: int) -> float:
     """Compute the mean number of a thread's clients that are at the thread, served or queued, from its utilisation.
 
-    A thread serves one client at a time, and each client returns after a time that does not depend on the others. With one
-    client the number is the utilisation itself, with many it is u / (1 - u), and at a saturated thread it is every client.
+    A thread serves one client at a time, and each client returns after a time that does not depend on the others. With
+    one client the number is the utilisation itself, with many it is u / (1 - u), and at a saturated thread it is every
+    client.
 
     Args:
         busy_ratio: Share of the thread's time in which it has a CPU or waits for one.
@@ -52,8 +53,8 @@ def _erlang_b(servers: int, offered: float) -> float:
 def autocorrelated_half_width(values: Floats) -> float:
     """Compute the half-width of the 95 % interval of a mean of autocorrelated values, such as the seconds of a load.
 
-    The lag-one autocorrelation, corrected for its small-sample bias, says how many independent values the given ones are
-    worth.
+    The lag-one autocorrelation, corrected for its small-sample bias, says how many independent values the given ones
+    are worth.
 
     Args:
         values: Three or more values, in their order.

@@ -1,13 +1,13 @@
 """Estimate the TPS that each resource alone allows: its capacity over the demand of a transaction.
 
-These are operational laws only: what was used over what was done is the demand of a transaction, and no more can be used than
-the capacity. They hold for any load, order of service or noise, as long as a transaction's demand stays the same; if a load
-changes its nature on the way (more contention, another hit ratio), the bound moves. One such change is part of the bound of the
-CPUs: half-idle CPUs take more time for the same work.
+These are operational laws only: what was used over what was done is the demand of a transaction, and no more can be
+used than the capacity. They hold for any load, order of service or noise, as long as a transaction's demand stays the
+same; if a load changes its nature on the way (more contention, another hit ratio), the bound moves. One such change is
+part of the bound of the CPUs: half-idle CPUs take more time for the same work.
 
-A bound is the most that could be reached, so the whole capacity of a resource counts. Other programs yield CPUs to a load that
-asks for more; only stolen CPU time is gone. A disk does less of each kind of work if it does all kinds at once, so each of its
-bounds is optimistic.
+A bound is the most that could be reached, so the whole capacity of a resource counts. Other programs yield CPUs to a
+load that asks for more; only stolen CPU time is gone. A disk does less of each kind of work if it does all kinds at
+once, so each of its bounds is optimistic.
 
 Sources: Denning & Buzen 1978, "The operational analysis of queueing network models", doi:10.1145/356733.356735, for the
 utilization law; Lazowska, Zahorjan, Graham & Sevcik 1984, Quantitative System Performance, 5.2, for asymptotic bounds.
@@ -140,9 +140,9 @@ def _bound_cpus(trials: Sequence[_Trial], host: HostFacts) -> _Found:
 def _allow_for_idle_cpus(tps: Estimate, idle_ratio: float) -> Estimate:
     """Raise the upper end of the CPU bound by the idle share of the CPUs, because full CPUs work more efficiently.
 
-    A CPU that falls idle and is woken for each transaction spends time on that, its caches are cold, and flushes are not
-    shared. Source: benchmarks/capacity.py on six sweeps, docs/how-we-know.md: at 36 % of the CPUs a transaction took 1.6
-    times the CPU time that it took when they were full, at 60 % 1.4 times, at 80 % 1.1 times.
+    A CPU that falls idle and is woken for each transaction spends time on that, its caches are cold, and flushes are
+    not shared. Source: benchmarks/capacity.py on six sweeps, docs/how-we-know.md: at 36 % of the CPUs a transaction
+    took 1.6 times the CPU time that it took when they were full, at 60 % 1.4 times, at 80 % 1.1 times.
     """
     return tps if tps.high is None else msgspec.structs.replace(tps, high=tps.high * (1.0 + idle_ratio))
 

@@ -1,8 +1,8 @@
 """Advise the number of active sessions: from a sweep over clients, or as a hint from the load at one number of clients.
 
-The hint needs no queueing model. With fewer sessions than the ceiling times the service time of a transaction, the ceiling
-cannot be reached. If the load was at its ceiling, its number of clients is enough; otherwise twice the number that would be
-enough if transactions took no longer than observed.
+The hint needs no queueing model. With fewer sessions than the ceiling times the service time of a transaction, the
+ceiling cannot be reached. If the load was at its ceiling, its number of clients is enough; otherwise twice the number
+that would be enough if transactions took no longer than observed.
 
 There is no number if TPS still grows at the largest load of a sweep.
 """

@@ -1,8 +1,9 @@
 """Estimate the capacity of a machine for a load: from its bounds, a sweep over clients, and the time of its transactions.
 
-Measurements take precedence over computed bounds: if a sweep shows the highest TPS, that is the ceiling, and the bounds explain
-it. Without a sweep the ceiling is the lowest bound, which the load may never reach. If a sweep stops far below all bounds,
-something without a bound limits the load (locks, latencies, the network), and the gain of more hardware is unknown.
+Measurements take precedence over computed bounds: if a sweep shows the highest TPS, that is the ceiling, and the bounds
+explain it. Without a sweep the ceiling is the lowest bound, which the load may never reach. If a sweep stops far below
+all bounds, something without a bound limits the load (locks, latencies, the network), and the gain of more hardware is
+unknown.
 
 There is no capacity if variants alternate within a trial, because their use of the machine cannot be told apart.
 """
@@ -26,8 +27,8 @@ from pgdyno.analyse.sweep.scaling import ClientSweep
 from pgdyno.analyse.types import StudyAnalysis, WorkloadAnalysis
 from pgdyno.record.types import StudyRecord
 
-# Our reasoning: from 85 % use on, most of the time that goes to a resource is queueing, and backends that come and go never use
-# all of it.
+# Our reasoning: from 85 % use on, most of the time that goes to a resource is queueing, and backends that come and go
+# never use all of it.
 _NEAR_RATIO = 0.85
 # Our reasoning: if more clients add nothing, a resource in such use is a likelier limit than one that was not observed.
 _NEAR_AT_PEAK_RATIO = 0.7

@@ -1,13 +1,13 @@
 """Project the highest TPS with more CPUs, memory, a faster disk, or more clients: ranges that were not measured.
 
-The low end of each range is the measured TPS: more of a resource may not help, because the next limit may be just above. The
-high end is the lowest of the changed bounds. So the range widens with the size of the change; no projection goes beyond a
-factor of two, and the law does not reach beyond twice the largest number of clients.
+The low end of each range is the measured TPS: more of a resource may not help, because the next limit may be just
+above. The high end is the lowest of the changed bounds. So the range widens with the size of the change; no projection
+goes beyond a factor of two, and the law does not reach beyond twice the largest number of clients.
 
 A load is not projected if something without a bound limits it, or if there is only one trial.
 
-Sources: Lazowska et al. 1984, Quantitative System Performance, 5.3, for upper bounds on the effect of changes to a system;
-`models.predict_reads` for memory; `usl` for clients.
+Sources: Lazowska et al. 1984, Quantitative System Performance, 5.3, for upper bounds on the effect of changes to a
+system; `models.predict_reads` for memory; `usl` for clients.
 """
 
 from __future__ import annotations

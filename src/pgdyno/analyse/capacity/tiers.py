@@ -1,8 +1,8 @@
 """Choose between several machines by load: up to which TPS the cheapest is certain to carry it, and above that the next.
 
-A machine counts with the low end of its interval, never with its best estimate: the tiers of a purchase must hold. Machines
-are ordered by price; if no prices are known, by capacity, because a smaller machine is rarely more expensive. A machine without
-an interval is in no tier, and neither is one without a price if others have one.
+A machine counts with the low end of its interval, never with its best estimate: the tiers of a purchase must hold.
+Machines are ordered by price; if no prices are known, by capacity, because a smaller machine is rarely more expensive.
+A machine without an interval is in no tier, and neither is one without a price if others have one.
 """
 
 from __future__ import annotations

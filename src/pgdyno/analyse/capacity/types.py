@@ -1,7 +1,7 @@
 """Define what a machine can carry of a workload and what would limit it next: the values that the other modules here compute.
 
-A bound is what one resource alone allows: its capacity over the demand of a transaction. No load exceeds the lowest bound, but
-a load need not come near it. Absent values are None, with a reason.
+A bound is what one resource alone allows: its capacity over the demand of a transaction. No load exceeds the lowest
+bound, but a load need not come near it. Absent values are None, with a reason.
 """
 
 from __future__ import annotations

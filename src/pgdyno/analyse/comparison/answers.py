@@ -1,8 +1,8 @@
 """Compare variants over rounds: the pairs of every variant and metric, their verdict, and the noise of the reference.
 
-The pair is the unit. Within a round, d = ln Y_B - (ln Y_A + ln Y_A')/2. The reference runs twice, so every round also shows
-how far two identical variants differ: ln Y_A - ln Y_A'. This costs a tenth of the precision with two variants and nothing
-with three or more. No verdict comes from a single run.
+The pair is the unit. Within a round, d = ln Y_B - (ln Y_A + ln Y_A')/2. The reference runs twice, so every round also
+shows how far two identical variants differ: ln Y_A - ln Y_A'. This costs a tenth of the precision with two variants and
+nothing with three or more. No verdict comes from a single run.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ Values = Mapping[str, float]
 class Round(msgspec.Struct, frozen=True, kw_only=True):
     """The observed values of one round.
 
-    `at_s` is the end of the round on the record's monotonic clock; `length_s` is its duration, changes and restores included.
-    `values` has an entry for each time the variant ran: two for the reference.
+    `at_s` is the end of the round on the record's monotonic clock; `length_s` is its duration, changes and restores
+    included. `values` has an entry for each time the variant ran: two for the reference.
     """
 
     trial: int

@@ -1,8 +1,8 @@
 """Find what a derived set of settings gains over the server as it is, and what each layer gains over the set without it.
 
-Verdicts are those of the comparison, inverted where needed so that they always describe the set: its gain over stock, and the
-gain of a layer over its absence. Inverting loses no certainty: pairs are log ratios, and their intervals and equivalence
-bounds are symmetric.
+Verdicts are those of the comparison, inverted where needed so that they always describe the set: its gain over stock,
+and the gain of a layer over its absence. Inverting loses no certainty: pairs are log ratios, and their intervals and
+equivalence bounds are symmetric.
 """
 
 from __future__ import annotations

@@ -1,20 +1,21 @@
 """Compute evidence that may be inspected after every pair: the Student-t mixture e-process and its confidence sequence.
 
-A t-test repeated after every pair calls a fifth of identical variants different. The e-process is a bet against "the mean
-log ratio is `null`" that is fair if the null is true, whatever the size of the noise: the probability that it ever exceeds
-1/alpha is at most alpha. All values of `null` against which the bet has not yet won 1/alpha form an interval, and all these
-intervals together hold the truth with probability 1 - alpha (a confidence sequence). So an experiment may stop at any time.
+A t-test repeated after every pair calls a fifth of identical variants different. The e-process is a bet against "the
+mean log ratio is `null`" that is fair if the null is true, whatever the size of the noise: the probability that it ever
+exceeds 1/alpha is at most alpha. All values of `null` against which the bet has not yet won 1/alpha form an interval,
+and all these intervals together hold the truth with probability 1 - alpha (a confidence sequence). So an experiment may
+stop at any time.
 
 With n pairs, their t statistic against `null`, nu = n - 1, and s = 1 + n g:
 
     E_n = s^(-1/2) [(1 + t^2 / nu) / (1 + t^2 / (s nu))]^(n/2)
 
-This is the ratio of two marginal likelihoods: the mean in units of the noise is distributed as N(0, g) in one and is 0 in
-the other; both have the right-Haar prior 1/sigma. g = 3 puts the weight on effects of about 1.7 standard deviations of a
-pair, which few pairs can show; ADR 13 says what that gains and costs.
+This is the ratio of two marginal likelihoods: the mean in units of the noise is distributed as N(0, g) in one and is 0
+in the other; both have the right-Haar prior 1/sigma. g = 3 puts the weight on effects of about 1.7 standard deviations
+of a pair, which few pairs can show; ADR 13 says what that gains and costs.
 
-It assumes that the pairs are independent and roughly normal; `benchmarks/verdicts.py --simulate` shows what happens if they
-are not. It rejects values that are not finite, and leaves verdicts to `verdict.py`.
+It assumes that the pairs are independent and roughly normal; `benchmarks/verdicts.py --simulate` shows what happens if
+they are not. It rejects values that are not finite, and leaves verdicts to `verdict.py`.
 
 Sources: Pérez-Ortiz, Lardy, de Heide & Grünwald 2024, "E-statistics, group invariance and anytime-valid testing",
 Annals of Statistics 52, doi:10.1214/24-AOS2394; Wang & Ramdas, "Anytime-valid t-tests and confidence sequences for
@@ -50,8 +51,8 @@ class IntervalKind(enum.Enum):
     UNBOUNDED = "unbounded"
     """Too few pairs: every value is still possible."""
     DRIFTED = "drifted"
-    """Intervals of earlier and later looks exclude each other: the effect changed meanwhile, or the pairs depend on each
-    other. The ends are those of the last look, widened until the interval touches those of all looks."""
+    """Intervals of earlier and later looks exclude each other: the effect changed meanwhile, or the pairs depend on
+    each other. The ends are those of the last look, widened until the interval touches those of all looks."""
 
 
 class Interval(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,7 +127,8 @@ def gather_evidence(log_ratios: Sequence[float], *, alpha: float) -> Evidence:
 def log_e_values(log_ratios: Floats, null: float = 0.0) -> Floats:
     """Compute the natural logarithm of E_n against the mean `null`, after every pair.
 
-    Without spread (all pairs equal) E_n is the limit of the formula: s^((n-1)/2), or s^(-1/2) if all pairs equal `null`.
+    Without spread (all pairs equal) E_n is the limit of the formula: s^((n-1)/2), or s^(-1/2) if all pairs equal
+    `null`.
 
     Args:
         log_ratios: Pairs along the last axis, any number of sequences.
@@ -199,9 +201,9 @@ def look_intervals(log_ratios: Floats, alpha: ArrayLike) -> tuple[Floats, Floats
 def confidence_sequence(log_ratios: Floats, alpha: ArrayLike) -> ConfidenceSequence:
     """Compute intervals that hold the mean at all looks together with a probability of at least 1 - alpha.
 
-    Each is the intersection of the looks so far. If the intersection is empty, it is the shortest interval that contains the
-    look's own interval and touches all earlier ones: the same guarantee covers it, and it excludes 0 only if all looks agree
-    about the sign.
+    Each is the intersection of the looks so far. If the intersection is empty, it is the shortest interval that
+    contains the look's own interval and touches all earlier ones: the same guarantee covers it, and it excludes 0 only
+    if all looks agree about the sign.
 
     Args:
         log_ratios: Pairs along the last axis.
@@ -223,8 +225,8 @@ def confidence_sequence(log_ratios: Floats, alpha: ArrayLike) -> ConfidenceSeque
 def count_pairs_until(width: float, *, sd: float, alpha: float, after: int = 0) -> int | None:
     """Count the pairs still needed until the interval's half-width is at most `width`, if `sd` stays the same.
 
-    For a difference, pass the distance of the mean from the null; for equivalence, its distance from the nearer of the two
-    equivalence bounds.
+    For a difference, pass the distance of the mean from the null; for equivalence, its distance from the nearer of the
+    two equivalence bounds.
 
     Args:
         width: Positive half-width, in log ratios.
@@ -245,11 +247,12 @@ def count_pairs_until(width: float, *, sd: float, alpha: float, after: int = 0) 
 def smallest_shown_effect(n: int, sd: float, *, alpha: float, power: float = 0.8) -> float | None:
     """Compute the log ratio that n pairs would have shown with probability `power`; None if n pairs can show nothing.
 
-    The threshold is that of this sequential test, not of a t-test with n fixed in advance: looking after every pair costs
-    power, so `smallest_detectable_effect` would promise too much here. The chance that an earlier look already showed the
-    effect is ignored, so the true probability is slightly larger.
+    The threshold is that of this sequential test, not of a t-test with n fixed in advance: looking after every pair
+    costs power, so `smallest_detectable_effect` would promise too much here. The chance that an earlier look already
+    showed the effect is ignored, so the true probability is slightly larger.
 
-    Source: t has a noncentral t distribution; Chow, Shao & Wang 2008, Sample Size Calculations in Clinical Research, 3.1.
+    Source: t has a noncentral t distribution; Chow, Shao & Wang 2008, Sample Size Calculations in Clinical Research,
+    3.1.
     """
     from scipy.special import nctdtrinc  # noqa: PLC0415 - only where there is something to estimate
 
@@ -262,8 +265,9 @@ def _moments(log_ratios: Floats) -> tuple[Floats, Floats, Floats]:
     """Compute after every pair: n, the mean, and the sum of squares around it."""
     if not np.isfinite(log_ratios).all():
         raise ValueError("evidence rests on finite log ratios only; a pair without one is a gap to be named")
-    # Values are taken relative to the first pair, so that equal pairs have a spread of exactly 0. The squares come from Welford's
-    # recurrence, which avoids cancellation: Welford 1962, Technometrics 4, doi:10.1080/00401706.1962.10490022.
+    # Values are taken relative to the first pair, so that equal pairs have a spread of exactly 0. The squares come from
+    # Welford's recurrence, which avoids cancellation: Welford 1962, Technometrics 4,
+    # doi:10.1080/00401706.1962.10490022.
     first = log_ratios[..., :1]
     around = log_ratios - first
     n = np.arange(1.0, log_ratios.shape[-1] + 1)

@@ -1,13 +1,13 @@
 """Choose the slice length of a switchback from its pilot: short slices of one unchanged variant.
 
 Short slices follow a drifting machine closely; long slices waste less time on changes and hold whole stalls instead of
-splitting them. Which is better depends on the machine, so it is measured: for each candidate length the pilot's slices are
-joined, and the score is how much a round's difference would still vary after a minute of rounds.
+splitting them. Which is better depends on the machine, so it is measured: for each candidate length the pilot's slices
+are joined, and the score is how much a round's difference would still vary after a minute of rounds.
 
-The candidate with the smallest score wins without a further test. On simulated white, autocorrelated, drifting, stepping,
-cycling and stalling loads, intervals were then 4 % wider than the best candidate's in the mean and 32 % in the worst case.
-Requiring that a longer candidate be clearly better, over disjoint joins, gave 13 % and 84 %; always 0.25 s gave 112 % and ten times.
-Source: the loads of tests/analyse/test_pilot.py and a dozen more, 150 pilots each.
+The candidate with the smallest score wins without a further test. On simulated white, autocorrelated, drifting,
+stepping, cycling and stalling loads, intervals were then 4 % wider than the best candidate's in the mean and 32 % in
+the worst case. Requiring that a longer candidate be clearly better, over disjoint joins, gave 13 % and 84 %; always
+0.25 s gave 112 % and ten times. Source: the loads of tests/analyse/test_pilot.py and a dozen more, 150 pilots each.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from pgdyno.spec.variant import LONGEST_SLICE_S
 PILOT_SLICE_S = 0.25
 PILOT_SLICES = round(PILOT_S / PILOT_SLICE_S)
 CANDIDATES_S = (0.25, 0.5, 1.0, 2.0)
-# A round of two variants. With more variants the choice hardly differs: 4 % wider than the best, 3 % if joined by their number.
+# A round of two variants. With more variants the choice hardly differs: 4 % wider than the best, 3 % if joined by their
+# number.
 _SLOTS = 3
 # The p95 of a slice needs 100 (analyse/comparison/rounds.py), and few slices should lack it.
 _MIN_TRANSACTIONS = 150
@@ -68,7 +69,8 @@ def choose_slice(tps: Sequence[float], *, lost_s: float) -> SliceChoice:
         lost_s: Time that a change and its washout take from each slice.
 
     Returns:
-        The candidate with the narrowest interval; if no candidate holds enough transactions, the shortest length that does.
+        The candidate with the narrowest interval; if no candidate holds enough transactions, the shortest length that
+        does.
     """
     seen = np.asarray(tps, dtype=np.float64)
     mean_tps = float(seen.mean()) if len(seen) else 0.0

@@ -1,10 +1,11 @@
 """Turn slices and trials into rounds: the values of each variant in each round, in one form for both designs.
 
-A round holds the reference twice and every other variant that was still undecided once. A variant that is missing from a
-round is missing from that round only; `answers.py` decides what a round compares.
+A round holds the reference twice and every other variant that was still undecided once. A variant that is missing from
+a round is missing from that round only; `answers.py` decides what a round compares.
 
-Whether a value is left out must not depend on the value, or a variant's worst moments would be forgiven. So a slice or trial
-without a completed transaction is a stall and not a gap, and a metric that many slices lack is left out of all slices.
+Whether a value is left out must not depend on the value, or a variant's worst moments would be forgiven. So a slice or
+trial without a completed transaction is a stall and not a gap, and a metric that many slices lack is left out of all
+slices.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ from pgdyno.record.types import TrialStatus
 
 # With fewer transactions than these in the median slice of a block, a percentile is the latency of a handful of them.
 _MIN_COUNT = {"latency_p50_ms": (0.5, 20), "latency_p95_ms": (0.95, 100), "latency_p99_ms": (0.99, 500)}
-# Count for a slice or trial without a completed transaction, because 0 has no logarithm: half of the smallest possible count.
-# Source: Anscombe 1948, "The transformation of Poisson, binomial and negative-binomial data", doi:10.1093/biomet/35.3-4.246.
+# Count for a slice or trial without a completed transaction, because 0 has no logarithm: half of the smallest possible
+# count. Source: Anscombe 1948, "The transformation of Poisson, binomial and negative-binomial data",
+# doi:10.1093/biomet/35.3-4.246.
 _NO_TRANSACTION = 0.5
-# A value of 0, such as the reads of a fully cached dataset, has no logarithm and so no ratio. A count that is 0 more often
-# than this is not compared at all.
+# A value of 0, such as the reads of a fully cached dataset, has no logarithm and so no ratio. A count that is 0 more
+# often than this is not compared at all.
 _MAX_ZEROS_RATIO = 0.05
 _SLICE_COUNTS = ("wal_bytes", "device_flush_count", "device_read_bytes", "device_write_bytes")
 _TRIAL_COUNTS = ("wal_bytes", "wal_sync_count", "wal_fpi_count", "blks_read_pages")

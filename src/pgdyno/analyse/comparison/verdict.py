@@ -1,28 +1,30 @@
 """Decide the verdict on each variant against the reference: faster, slower, equivalent, or inconclusive.
 
-A family is all variants of one question on one metric. There are two kinds of false verdict. Each happens to any variant of
-the family with a probability of at most alpha, however often the data are inspected and whenever the experiment stops:
+A family is all variants of one question on one metric. There are two kinds of false verdict. Each happens to any
+variant of the family with a probability of at most alpha, however often the data are inspected and whenever the
+experiment stops:
 
 - A variant that changes nothing is called faster or slower. The largest e-value so far gives an anytime-valid p-value,
   1 / max E_n, and these p-values go through Holm's step-down: the smallest is compared with alpha/m, the next with
   alpha/(m-1), and so on. Let m0 be the number of variants that change nothing. For the first of them to be called, its
   p-value must be below alpha/m0, because all variants called before it do change something; the probability that any of
   the m0 gets there is at most alpha.
-- A variant that changes more than delta is called equivalent. Its interval at 1 - alpha/m must then have missed the truth,
-  which happens to any of m with a probability of at most alpha (Bonferroni). Holm's larger levels do not apply here:
-  variants that differ earn them, and rejecting "no difference" for one variant says nothing about another's interval.
+- A variant that changes more than delta is called equivalent. Its interval at 1 - alpha/m must then have missed the
+  truth, which happens to any of m with a probability of at most alpha (Bonferroni). Holm's larger levels do not apply
+  here: variants that differ earn them, and rejecting "no difference" for one variant says nothing about another's
+  interval.
 
-By these arguments the two error rates add up to at most 2 alpha; docs/how-we-know.md has the measured rates. m counts every
-planned variant, also one without a pair, so that a failed variant does not make the others look more certain.
+By these arguments the two error rates add up to at most 2 alpha; docs/how-we-know.md has the measured rates. m counts
+every planned variant, also one without a pair, so that a failed variant does not make the others look more certain.
 
-The equivalence bounds are symmetric in logarithms, ln(1 + delta) to either side, so A against B and B against A get the same
-verdict. On the lower side, a delta of 3 % is -2.9 %.
+The equivalence bounds are symmetric in logarithms, ln(1 + delta) to either side, so A against B and B against A get the
+same verdict. On the lower side, a delta of 3 % is -2.9 %.
 
-`equivalent` takes precedence over faster and slower: a difference that is certain and certainly smaller than delta is called
-equivalent. Its interval, which may exclude 0, is shown with it. The verdict is never "no difference".
+`equivalent` takes precedence over faster and slower: a difference that is certain and certainly smaller than delta is
+called equivalent. Its interval, which may exclude 0, is shown with it. The verdict is never "no difference".
 
-Source: Holm 1979, "A simple sequentially rejective multiple test procedure", Scand. J. Statist. 6, jstor.org/stable/4615733;
-Schuirmann 1987, doi:10.1007/BF01068419, for equivalence by an interval inside the bounds.
+Source: Holm 1979, "A simple sequentially rejective multiple test procedure", Scand. J. Statist. 6,
+jstor.org/stable/4615733; Schuirmann 1987, doi:10.1007/BF01068419, for equivalence by an interval inside the bounds.
 """
 
 from __future__ import annotations
@@ -63,8 +65,8 @@ class VerdictKind(enum.Enum):
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """The verdict on one variant against the reference on one metric.
 
-    Effects are ratios minus one: 0.05 is 5 % more than the reference. `low_ratio` and `high_ratio` are the ends of the interval
-    that the verdict rests on; they are None if it is unbounded, and `reason` says why.
+    Effects are ratios minus one: 0.05 is 5 % more than the reference. `low_ratio` and `high_ratio` are the ends of the
+    interval that the verdict rests on; they are None if it is unbounded, and `reason` says why.
     """
 
     kind: VerdictKind

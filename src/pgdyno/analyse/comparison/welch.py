@@ -1,10 +1,10 @@
 """Estimate the ratio of two geometric means from independent sets of trials, with Welch's interval.
 
-Use it for figures that were measured at different times: each side has a spread of its own. The interval reflects how well
-each side repeated itself. Differences between the two times, such as a busier machine, are not part of it.
+Use it for figures that were measured at different times: each side has a spread of its own. The interval reflects how
+well each side repeated itself. Differences between the two times, such as a busier machine, are not part of it.
 
-Source: Welch 1947, "The generalization of 'Student's' problem when several different population variances are involved",
-Biometrika 34, doi:10.1093/biomet/34.1-2.28.
+Source: Welch 1947, "The generalization of 'Student's' problem when several different population variances are
+involved", Biometrika 34, doi:10.1093/biomet/34.1-2.28.
 """
 
 from __future__ import annotations

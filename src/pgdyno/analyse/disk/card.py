@@ -1,12 +1,12 @@
 """Estimate the figures of a disk card from its runs: each job over its rounds, plateaus over depth, drift, noise.
 
-The round is the unit of estimates; parts of one run are not a sample. Rates and latencies are geometric means with Student's
-interval on logarithms. A single round has no interval.
+The round is the unit of estimates; parts of one run are not a sample. Rates and latencies are geometric means with
+Student's interval on logarithms. A single round has no interval.
 
-A plateau begins at the smallest depth from which every deeper one certainly gains less than `PLATEAU_GAIN`. Depths are tested
-from the deepest down, and the first that fails ends the plateau: with this fixed order, the number of tests needs no
-correction. A fade is the end of a burst: a plateau that certainly falls by more than `DRIFT_RATIO`, within its runs or from the
-first round to the last. A rise is the same in the other direction, from the first round to the last.
+A plateau begins at the smallest depth from which every deeper one certainly gains less than `PLATEAU_GAIN`. Depths are
+tested from the deepest down, and the first that fails ends the plateau: with this fixed order, the number of tests
+needs no correction. A fade is the end of a burst: a plateau that certainly falls by more than `DRIFT_RATIO`, within its
+runs or from the first round to the last. A rise is the same in the other direction, from the first round to the last.
 
 Source: Maurer, Hothorn & Lehmacher 1995, for tests in a fixed order; Berger 1982, doi:10.1080/00401706.1982.10487790,
 for a claim that needs each of several tests.

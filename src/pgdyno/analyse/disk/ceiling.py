@@ -1,6 +1,7 @@
 """Define what a storage layout allows at most, and which limit binds: the values that `layout_ceiling` computes.
 
-A ceiling is the sustained limit; a higher limit for a while, from credits, is a burst. Absent values are None, with a reason.
+A ceiling is the sustained limit; a higher limit for a while, from credits, is a burst. Absent values are None, with a
+reason.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Compare disk cards, entry by entry, with the first one.
 
-Ratios of geometric means have Welch's intervals, because rounds of two cards are independent; the verdicts of a whole table form
-one family. Intervals hold for the minutes in which each card was measured, and do not include changes from hour to hour. There
-is no verdict on figures that were measured once or only declared.
+Ratios of geometric means have Welch's intervals, because rounds of two cards are independent; the verdicts of a whole
+table form one family. Intervals hold for the minutes in which each card was measured, and do not include changes from
+hour to hour. There is no verdict on figures that were measured once or only declared.
 """
 
 from __future__ import annotations

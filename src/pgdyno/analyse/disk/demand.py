@@ -1,10 +1,11 @@
 """Compare what a trial demanded of its disk with what the disk's card says it can do.
 
-The results are shares of separate limits: commits that wait for flushes, WAL, reads and writes of the device. The kernel's cache
-serves much of what shared_buffers miss, so reads are those of the device and not of the server. A share near 1 shows where to
-look; the limit may still have been something else, such as CPUs or locks. Shares are not added up, because a disk does less of
-each kind if it does all kinds at once; only the instance's limits count everything together. If less is declared as sustained
-than was measured, a trial is compared with both: a short trial may run on a burst.
+The results are shares of separate limits: commits that wait for flushes, WAL, reads and writes of the device. The
+kernel's cache serves much of what shared_buffers miss, so reads are those of the device and not of the server. A share
+near 1 shows where to look; the limit may still have been something else, such as CPUs or locks. Shares are not added
+up, because a disk does less of each kind if it does all kinds at once; only the instance's limits count everything
+together. If less is declared as sustained than was measured, a trial is compared with both: a short trial may run on a
+burst.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Compare the measured figures of a disk with its declared ceilings.
 
-A ceiling is the sustained limit. A figure above it is a burst, given for a while from credits. A figure above the burst, too,
-means that the declaration is wrong or that something else was measured. Figures that only one side has are left out.
+A ceiling is the sustained limit. A figure above it is a burst, given for a while from credits. A figure above the
+burst, too, means that the declaration is wrong or that something else was measured. Figures that only one side has are
+left out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """List the figures of a disk card under the names known from fio tables.
 
-An entry is a figure that DBAs ask for: random read IOPS, sequential MB/s, flushes per second, latency at depth one. Entries
-exist only for what was measured. If several measurements could answer, `how` says which one did.
+An entry is a figure that DBAs ask for: random read IOPS, sequential MB/s, flushes per second, latency at depth one.
+Entries exist only for what was measured. If several measurements could answer, `how` says which one did.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Compute the ceilings of a declared storage layout: what its volumes, their array and the instance allow at most.
 
-All figures come from data sheets and declarations. Nothing is measured or assumed: a figure without a source is absent, with
-the reason.
+All figures come from data sheets and declarations. Nothing is measured or assumed: a figure without a source is absent,
+with the reason.
 """
 
 from __future__ import annotations

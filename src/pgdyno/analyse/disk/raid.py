@@ -1,7 +1,7 @@
 """Compute the figures of an array of equal disks as multiples of one disk's figures, by the textbook's arithmetic.
 
-It serves declared arrays and detected ones, of md and LVM. It ignores partially written stripes, write-intent bitmaps and
-missing disks: those only make an array slower.
+It serves declared arrays and detected ones, of md and LVM. It ignores partially written stripes, write-intent bitmaps
+and missing disks: those only make an array slower.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class ArrayTimes(msgspec.Struct, frozen=True, kw_only=True):
     writes: float
     """Small writes at random places; parity costs extra reads and writes."""
     data: float
-    """Disks of data in a full stripe: for long transfers in either direction, and for capacity. A stream that is read from
-    mirrors is served by one half."""
+    """Disks of data in a full stripe: for long transfers in either direction, and for capacity. A stream that is read
+    from mirrors is served by one half."""
 
     def of(self, figure: CeilingFigure) -> float:
         """Return the multiple for a kind of transfer."""
@@ -35,9 +35,9 @@ class ArrayTimes(msgspec.Struct, frozen=True, kw_only=True):
         return self.disk_count / self.of(figure) if figure.is_write else 1.0
 
 
-# For n disks, by level as md calls it. A write waits for all mirrors; a write with parity reads the old data and parity and
-# writes both again, which is 4 I/Os, and 6 with two parities.
-# Source: md(4); Patterson, Gibson & Katz 1988, doi:10.1145/50202.50214.
+# For n disks, by level as md calls it. A write waits for all mirrors; a write with parity reads the old data and parity
+# and writes both again, which is 4 I/Os, and 6 with two parities. Source: md(4); Patterson, Gibson & Katz 1988,
+# doi:10.1145/50202.50214.
 _TIMES: dict[str, Callable[[int], tuple[float, float, float]]] = {
     "raid0": lambda n: (n, n, n),
     "raid1": lambda n: (n, 1, 1),

@@ -1,7 +1,7 @@
 """Apply the kernel's limits for a disk, those of control groups, to its ceilings.
 
-A limit of one disk of an array is no limit of the array: stripes reach the slowest disk's rate times the number of disks,
-mirrors write at the slowest disk's rate and read wherever there is no limit.
+A limit of one disk of an array is no limit of the array: stripes reach the slowest disk's rate times the number of
+disks, mirrors write at the slowest disk's rate and read wherever there is no limit.
 """
 
 from __future__ import annotations

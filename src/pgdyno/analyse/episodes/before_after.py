@@ -1,7 +1,7 @@
 """Compare what was sampled just before an episode and in it, to find its cause.
 
-The windows touch the moment at which the episode began: changes long before or after it are the same in both. What was not
-sampled is absent with a reason; nothing is filled in.
+The windows touch the moment at which the episode began: changes long before or after it are the same in both. What was
+not sampled is absent with a reason; nothing is filled in.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Find what may have caused an episode: each suspect with its figures just before the episode and in it.
 
-A suspect is named only if it fits in time and in size: it changed when throughput did, and by enough to explain at least half
-of the change, if that can be computed. All other suspects are kept with the evidence against them, and what was not sampled
-is listed. If no suspect fits, the cause is unknown; the next best guess is not named.
+A suspect is named only if it fits in time and in size: it changed when throughput did, and by enough to explain at
+least half of the change, if that can be computed. All other suspects are kept with the evidence against them, and what
+was not sampled is listed. If no suspect fits, the cause is unknown; the next best guess is not named.
 
 Rises have no causes here: a trial that warms up or recovers is reported as such.
 """
@@ -29,7 +29,8 @@ _SLOWER_FACTOR = 1.5
 _ALIKE_FACTOR = 1.2
 _BUSIER = 0.15
 _MORE_FACTOR = 2.0
-# Waits of a transaction of pgbench's own scripts, with a wide margin: a flush, pages read, and pages written to make room.
+# Waits of a transaction of pgbench's own scripts, with a wide margin: a flush, pages read, and pages written to make
+# room.
 _WAITS_PER_TRANSACTION = 10
 _REACHED_RATIO = 0.95
 # Less than this is on the way to a disk at any moment.
@@ -244,7 +245,8 @@ def _is_enough(wait: Contrast, samples: EpisodeSamples) -> bool:
     if one.metric != "tps":
         longer_ms = one.after - one.before
     elif summary is not None and summary.client_count is not None and one.before > 0.0:
-        # Source: Little's law, in a closed loop. At a scheduled rate clients were idle before, and the rise is even larger.
+        # Source: Little's law, in a closed loop. At a scheduled rate clients were idle before, and the rise is even
+        # larger.
         until_s = samples.length_s if one.until_s is None else one.until_s
         # No transaction took longer than the episode, even if none completed.
         each_s = min(summary.client_count / max(one.after, 1e-3), until_s - one.from_s)

@@ -1,9 +1,9 @@
 """Detect what happens to throughput or latency within a trial: cliffs, stalls, cycles, declines, warm-ups, recoveries.
 
-A mean over two levels describes neither, so levels are detected before a mean is quoted. Stalls are detected second by second.
-All other episodes are detected in means of two seconds or more, which separate fast noise from slow noise, and in logarithms,
-so that sizes are shares of the level. A change is reported only if autocorrelated noise does not explain it, at a known rate
-of false alarms (docs/how-we-know.md), and if it is large enough to matter.
+A mean over two levels describes neither, so levels are detected before a mean is quoted. Stalls are detected second by
+second. All other episodes are detected in means of two seconds or more, which separate fast noise from slow noise, and
+in logarithms, so that sizes are shares of the level. A change is reported only if autocorrelated noise does not explain
+it, at a known rate of false alarms (docs/how-we-know.md), and if it is large enough to matter.
 
 Less than 20 seconds or 8 observations are not judged, with a reason. Causes are not named here.
 """

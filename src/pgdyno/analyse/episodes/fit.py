@@ -1,9 +1,9 @@
 """Fit shapes to a series with autocorrelated noise: a step, a dent, a slope, a cycle.
 
-Seconds of throughput are autocorrelated, and an autocorrelated series drifts: a test for independent values finds cliffs
-everywhere. So each shape is fitted by generalised least squares together with a first-order autoregression, whose correlation
-is estimated with and without the shape: a series that merely drifts needs no shape. The result is one number, twice the
-logarithm of the likelihood ratio of the best shape against none.
+Seconds of throughput are autocorrelated, and an autocorrelated series drifts: a test for independent values finds
+cliffs everywhere. So each shape is fitted by generalised least squares together with a first-order autoregression,
+whose correlation is estimated with and without the shape: a series that merely drifts needs no shape. The result is one
+number, twice the logarithm of the likelihood ratio of the best shape against none.
 
 Fewer than 8 observations are not judged, and what caused a shape is not decided here.
 """
@@ -194,8 +194,8 @@ def _neighbours(coarse: ShapeTemplate, count: int) -> Iterator[ShapeTemplate]:
     elif coarse.shape is Shape.DENT:
         for start, stop in itertools.product(moves, moves):
             moved = replace(start=coarse.start + start, stop=coarse.stop + stop)
-            # Only observations wholly inside a dent show its depth: a shallow dent as long as two observations, and a deep one in
-            # the middle of them, have the same means.
+            # Only observations wholly inside a dent show its depth: a shallow dent as long as two observations, and a
+            # deep one in the middle of them, have the same means.
             if math.ceil(moved.start) + 1 <= math.floor(moved.stop):
                 yield moved
     elif coarse.period is not None:

@@ -1,8 +1,8 @@
 """Check the counters that DBAs watch, of one trial, against their thresholds.
 
 A value beyond a threshold shows where to look. It names no cause: a server at the limit of its CPUs waits for locks and
-flushes, too, and a load can be at its best with half of these in red. So this module draws no conclusion. A value that was
-not counted is absent with a reason, and a share of a tiny total is shown but not judged.
+flushes, too, and a load can be at its best with half of these in red. So this module draws no conclusion. A value that
+was not counted is absent with a reason, and a share of a tiny total is shown but not judged.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Read how even a trial's load ran, what its sessions waited for, and how close the kernel came to throttling writers.
 
-Waits are shares of the sessions' time inside transactions, from samples ten times a second; a session that waits for a CPU
-shows as running. If the CPUs are full, waits for the server's own locks and for flushes may be queues for a CPU: they are
-then shown but not judged.
+Waits are shares of the sessions' time inside transactions, from samples ten times a second; a session that waits for a
+CPU shows as running. If the CPUs are full, waits for the server's own locks and for flushes may be queues for a CPU:
+they are then shown but not judged.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def wal_of_disk(seen: ObservedTrial) -> Reading:
 def dirty_memory(seen: ObservedTrial) -> Reading:
     """Read the peak of dirty memory over the point from which on the kernel throttles writers.
 
-    Source: Linux mm/page-writeback.c, balance_dirty_pages() and dirty_freerun_ceiling(): dirty memory and write-back, halfway
-    between the two thresholds.
+    Source: Linux mm/page-writeback.c, balance_dirty_pages() and dirty_freerun_ceiling(): dirty memory and write-back,
+    halfway between the two thresholds.
     """
     samples = seen.data.os
     if samples is None or samples.header is None:

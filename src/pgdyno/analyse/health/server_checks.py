@@ -1,7 +1,7 @@
 """Read what PostgreSQL counted over a trial's load, as the figures that DBAs know: shares, rates, distances.
 
-They are the growth of counters from just before the load to just after it. Pages by writer come from pg_stat_io if the server
-has it, because only that view separates pages written to make room from pages added to a file.
+They are the growth of counters from just before the load to just after it. Pages by writer come from pg_stat_io if the
+server has it, because only that view separates pages written to make room from pages added to a file.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from pgdyno.record.types import TableState
 _MIN_PAGES = 1_000
 _MIN_CHECKPOINTS = 3
 _MIN_ROWS = 1_000
-# Source: prometheus-community/postgres_exporter, postgres_mixin, PostgresHasTooManyDeadTuples, and awesome-prometheus-alerts,
-# PostgresqlTooManyDeadTuples, count a table from this many dead rows on. A few hundred in a tiny table do not matter.
+# Source: prometheus-community/postgres_exporter, postgres_mixin, PostgresHasTooManyDeadTuples, and
+# awesome-prometheus-alerts, PostgresqlTooManyDeadTuples, count a table from this many dead rows on. A few hundred in a
+# tiny table do not matter.
 _MIN_DEAD_ROWS = 10_000
 # Updates of a table, over those of the most updated table, from which on its own share matters.
 _MATTERING_RATIO = 0.1
@@ -176,7 +177,8 @@ def hot_updates(seen: ObservedTrial) -> Reading:
 def dead_rows(seen: ObservedTrial) -> Reading:
     """Read the largest share of dead rows among the tables with enough of them to matter.
 
-    It is a share of all row versions, not of autovacuum's threshold: a server told to vacuum sooner has no more dead rows.
+    It is a share of all row versions, not of autovacuum's threshold: a server told to vacuum sooner has no more dead
+    rows.
     """
     tables = [one for one in seen.data.record.tables_after if one.live_rows + one.dead_rows >= _MIN_ROWS]
     if not seen.data.record.tables_after:

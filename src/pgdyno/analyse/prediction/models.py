@@ -1,8 +1,8 @@
 """Predict what PostgreSQL should do from measured inputs: group commit, buffer misses, full-page images, checkpoints.
 
-No predicted quantity is an input of its own model, and no constant is fitted to what is predicted. Benchmarks measure the
-errors (benchmarks/models.py); ADR 0009 explains the choice of models. Each model states what it leaves out. Bad input is a
-ValueError, because it is a mistake of the caller and not of a user.
+No predicted quantity is an input of its own model, and no constant is fitted to what is predicted. Benchmarks measure
+the errors (benchmarks/models.py); ADR 0009 explains the choice of models. Each model states what it leaves out. Bad
+input is a ValueError, because it is a mistake of the caller and not of a user.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 
-# A heap page has 8168 bytes, 24 of them header; a row takes 132 and its pointer. A leaf has 8152 bytes, a tenth of which stays
-# free; an entry takes 16 and its pointer. Source: PostgreSQL 18 manual, Database Page Layout; nbtree/README; pgbench.c, initCreateTables.
+# A heap page has 8168 bytes, 24 of them header; a row takes 132 and its pointer. A leaf has 8152 bytes, a tenth of
+# which stays free; an entry takes 16 and its pointer. Source: PostgreSQL 18 manual, Database Page Layout;
+# nbtree/README; pgbench.c, initCreateTables.
 _ACCOUNTS_PER_PAGE = 61
 _KEYS_PER_LEAF = 366
 _ROWS_PER_SCALE = 100_000
@@ -72,7 +73,8 @@ class CacheForecast(msgspec.Struct, frozen=True, kw_only=True):
 def ceiling_tps(clients: int, *, flush_s: float) -> float:
     """Compute the TPS that flushes alone allow: of one client, or of two halves of the clients that take turns.
 
-    A client that commits during a flush waits for its end, and shares the next flush with all clients that wait by then.
+    A client that commits during a flush waits for its end, and shares the next flush with all clients that wait by
+    then.
 
     Args:
         clients: Clients in a closed loop, each with one transaction at a time.
@@ -98,8 +100,8 @@ def unflushed_tps(clients: int, *, think_s: float, cpu_s: float, cpu_count: floa
 def add_flush_cpu(unflushed: Sequence[float], *, wait_cpu_s: float, cpu_count: float) -> tuple[float, ...]:
     """Add the CPU time of waiting for a flush to TPS without flushes: falling asleep, waking up, the flush's own calls.
 
-    Waiting for a flush on a fast disk also takes CPU time. One client spends it while it waits; two or more compete for the CPUs
-    with it.
+    Waiting for a flush on a fast disk also takes CPU time. One client spends it while it waits; two or more compete for
+    the CPUs with it.
 
     Args:
         unflushed: TPS of 1, 2, … clients without waiting for flushes.
@@ -114,20 +116,20 @@ def add_flush_cpu(unflushed: Sequence[float], *, wait_cpu_s: float, cpu_count: f
 def predict_commit_tps(unflushed: Sequence[float], *, flush_s: float | Sequence[float]) -> CommitForecast:
     """Predict TPS of a closed loop in which each transaction ends with a flush, shared by all clients that wait for it.
 
-    The model is a Markov chain over batch sizes. While a flush is under way the other clients work: with n of them at work, one
-    finishes at the rate unflushed[n-1] and waits. The next flush serves all waiting clients; if there are none, it begins with the
-    first one that arrives. The rates unflushed stand for all interference between n clients: CPUs, sockets, locks. They do not
-    include the row locks that a transaction holds while it waits for its flush.
+    The model is a Markov chain over batch sizes. While a flush is under way the other clients work: with n of them at
+    work, one finishes at the rate unflushed[n-1] and waits. The next flush serves all waiting clients; if there are
+    none, it begins with the first one that arrives. The rates unflushed stand for all interference between n clients:
+    CPUs, sockets, locks. They do not include the row locks that a transaction holds while it waits for its flush.
 
-    Limits: 1/(Z+F) for one client; N/2 per batch and N/(2F) for more clients whose work Z is short compared with the flush F;
-    and unflushed[N-1] if flushes cost nothing. For very many clients it is the smaller of the last two.
+    Limits: 1/(Z+F) for one client; N/2 per batch and N/(2F) for more clients whose work Z is short compared with the
+    flush F; and unflushed[N-1] if flushes cost nothing. For very many clients it is the smaller of the last two.
 
-    If flush times vary, batches gather during the long flushes, and the short ones end before many clients have arrived: the
-    more they vary, the smaller the mean batch. Consecutive flush times are taken as independent.
+    If flush times vary, batches gather during the long flushes, and the short ones end before many clients have
+    arrived: the more they vary, the smaller the mean batch. Consecutive flush times are taken as independent.
 
-    Source: Chandy, Herzog & Woo 1975, doi:10.1147/rd.191.0036, for work as one server with a load-dependent rate; Bailey 1954,
-    Journal of the Royal Statistical Society B 16, for chains at the ends of batches; PostgreSQL 18, access/transam/xlog.c,
-    XLogFlush, for which commits share a flush.
+    Source: Chandy, Herzog & Woo 1975, doi:10.1147/rd.191.0036, for work as one server with a load-dependent rate;
+    Bailey 1954, Journal of the Royal Statistical Society B 16, for chains at the ends of batches; PostgreSQL 18,
+    access/transam/xlog.c, XLogFlush, for which commits share a flush.
 
     Args:
         unflushed: TPS of 1, 2, … N clients without waiting for flushes; N is the number of clients.
@@ -187,9 +189,10 @@ def list_pgbench_row_locks(branches_count: int, *, work_s: float) -> tuple[RowLo
 def subtract_row_waits(tps: float, *, clients: int, kept: Sequence[RowLocks]) -> float:
     """Reduce a rate by the time that transactions wait for rows that others keep locked until their flush is over.
 
-    Each row is a queue whose service time is the time that a transaction holds it, which is nearly constant; an arriving client
-    sees the queue that the other clients would form without it. The model leaves out the locks that a client holds while it waits,
-    and the CPU that it then leaves to others: if CPUs are the limit, it subtracts too much.
+    Each row is a queue whose service time is the time that a transaction holds it, which is nearly constant; an
+    arriving client sees the queue that the other clients would form without it. The model leaves out the locks that a
+    client holds while it waits, and the CPU that it then leaves to others: if CPUs are the limit, it subtracts too
+    much.
 
     Source: Kleinrock 1975, Queueing Systems I, 5.8, M/D/1; Reiser & Lavenberg 1980, doi:10.1145/322186.322195, arrival
     theorem of closed networks.
@@ -235,13 +238,14 @@ def measure_flush_s(*, flushed_tps: float, unflushed_tps: float) -> float:
 def predict_reads(classes: Sequence[PageClass], *, buffers_count: float) -> CacheForecast:
     """Predict the long-run reads per transaction into shared_buffers.
 
-    Che's approximation of LRU: an unused page is evicted after a time T that is the same for all pages, and accesses to a page
-    are Poisson. PostgreSQL's clock sweep keeps frequently used pages a little longer, which causes 1 to 2 % fewer reads.
+    Che's approximation of LRU: an unused page is evicted after a time T that is the same for all pages, and accesses to
+    a page are Poisson. PostgreSQL's clock sweep keeps frequently used pages a little longer, which causes 1 to 2 %
+    fewer reads.
 
     A page missing from shared_buffers may still be in the kernel's cache: a read here is not a read of the disk.
 
-    Source: Che, Tung & Wang 2002, doi:10.1109/JSAC.2002.801752; Fricker, Robert & Roberts 2012, arXiv:1202.3974, for why
-    the approximation is good.
+    Source: Che, Tung & Wang 2002, doi:10.1109/JSAC.2002.801752; Fricker, Robert & Roberts 2012, arXiv:1202.3974, for
+    why the approximation is good.
 
     Args:
         classes: All pages that transactions access, except those that are always in memory.
@@ -280,9 +284,9 @@ def predict_early_reads(
 ) -> float:
     """Predict reads per transaction while shared_buffers still depend on their content before the first transaction.
 
-    It is PostgreSQL's clock sweep on average: the ring of buffers is divided into arcs, each with a number of pages of each class
-    and usage count. Pages that were used often survive several rounds of the clock hand, so settling takes several times as long
-    as filling the buffers. In the long run the result equals `predict_reads` to within 2 %.
+    It is PostgreSQL's clock sweep on average: the ring of buffers is divided into arcs, each with a number of pages of
+    each class and usage count. Pages that were used often survive several rounds of the clock hand, so settling takes
+    several times as long as filling the buffers. In the long run the result equals `predict_reads` to within 2 %.
 
     Source: PostgreSQL 18, storage/buffer/freelist.c, StrategyGetBuffer, and bufmgr.c, PinBuffer.
 
@@ -291,7 +295,8 @@ def predict_early_reads(
         buffers_count: Number of buffers available for them.
         after: Number of transactions before the first one that counts.
         until: Number of transactions up to and including the last one that counts.
-        is_warm: Whether all pages were read once, one after the other, before the first transaction; otherwise none was.
+        is_warm: Whether all pages were read once, one after the other, before the first transaction; otherwise none
+            was.
     """
     _check_not_negative(after=after)
     _check_positive(buffers_count=buffers_count, span=until - after)
@@ -342,7 +347,8 @@ def count_account_pages(scale: int) -> tuple[int, int]:
 def predict_full_page_images(*, updates_count: float, pages_count: float) -> float:
     """Predict how many pages random updates touch at least once since a checkpoint: each becomes one full-page image.
 
-    Source: PostgreSQL 18 manual, full_page_writes; Feller 1968, An Introduction to Probability Theory I, II.5, occupancy.
+    Source: PostgreSQL 18 manual, full_page_writes; Feller 1968, An Introduction to Probability Theory I, II.5,
+    occupancy.
     """
     _check_positive(pages_count=pages_count)
     _check_not_negative(updates_count=updates_count)

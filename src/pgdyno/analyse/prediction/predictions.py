@@ -1,8 +1,9 @@
 """Predict what a trial should show before it runs, and judge the prediction by the trial's result.
 
-The inputs are the study, the pages of the loaded data, the server's settings, the disk card, and counts of an earlier trial of
-the same load and variant: CPU time and transactions. No rate of an earlier trial is an input. Only pgbench's own scripts are
-predicted, in a closed loop with one variant per trial: for other scripts the accessed pages are unknown.
+The inputs are the study, the pages of the loaded data, the server's settings, the disk card, and counts of an earlier
+trial of the same load and variant: CPU time and transactions. No rate of an earlier trial is an input. Only pgbench's
+own scripts are predicted, in a closed loop with one variant per trial: for other scripts the accessed pages are
+unknown.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Compare records side by side: their differences, figures of each with intervals, and ratios where they have a meaning.
 
-Before any figure of one record is divided by one of another, every rule looks at both and yields their differences, in one of
-three kinds. *Refused*: the figures answer different questions, so there is no ratio. *To be declared*: the ratio is meaningful
-only beside this difference. *Free*: it is what a DBA compares machines, versions or settings for, or cannot matter. If a rule
-lacks evidence, it declares that.
+Before any figure of one record is divided by one of another, every rule looks at both and yields their differences, in
+one of three kinds. *Refused*: the figures answer different questions, so there is no ratio. *To be declared*: the ratio
+is meaningful only beside this difference. *Free*: it is what a DBA compares machines, versions or settings for, or
+cannot matter. If a rule lacks evidence, it declares that.
 
-There is never a verdict between records. Their trials did not alternate, so every change from one hour or machine to the other
-is part of their difference, and no number of trials removes it. A ratio's interval shows only how well each record repeated
-itself.
+There is never a verdict between records. Their trials did not alternate, so every change from one hour or machine to
+the other is part of their difference, and no number of trials removes it. A ratio's interval shows only how well each
+record repeated itself.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Compare what surrounds two records' results: whether figures are the server's own, and the software and machine.
 
-These are the rules of `comparison` on validity, software and machines; most of their differences are what records are compared for.
+These are the rules of `comparison` on validity, software and machines; most of their differences are what records are
+compared for.
 """
 
 from __future__ import annotations

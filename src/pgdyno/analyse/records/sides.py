@@ -1,7 +1,7 @@
 """List the parts of a record that can be compared with another record: a load with trials of its own, under one variant.
 
-Mixtures are left out: if variants alternated within a trial, its figures belong to none of them. Trials of a search at one of
-many rates are left out, too; the search's closed loop and its answer are not.
+Mixtures are left out: if variants alternated within a trial, its figures belong to none of them. Trials of a search at
+one of many rates are left out, too; the search's closed loop and its answer are not.
 """
 
 from __future__ import annotations
@@ -123,7 +123,8 @@ def list_sides(
 def pair_sides(first: Sequence[Side], other: Sequence[Side]) -> Pairing:
     """Pair the sides of two records by the names of workload and variant.
 
-    A record without variants is paired with the variant that has its load and changes no setting, or else with the reference.
+    A record without variants is paired with the variant that has its load and changes no setting, or else with the
+    reference.
     """
     ranked = sorted(
         (rank, here, there)

@@ -1,27 +1,29 @@
 """Estimate the highest rate at which a latency limit is kept, from trials that either kept it or not: a median threshold.
 
-Every trial has a threshold of its own: the highest rate at which it would have kept the limit. Thresholds differ between
-trials, far more than the misses of one trial show, so a trial gives one bit: at its rate, the limit was kept or not. The goal
-is R*, the rate that half of the trials keep. A higher rate is never easier, so the share that keeps the limit falls with the
-rate, and if R* lies below a rate r, any trial at r or above keeps it with a probability of at most 1/2. A bet on "holds" at
-even odds then loses on average, whatever the shape or size of the noise: the product of all such bets,
+Every trial has a threshold of its own: the highest rate at which it would have kept the limit. Thresholds differ
+between trials, far more than the misses of one trial show, so a trial gives one bit: at its rate, the limit was kept or
+not. The goal is R*, the rate that half of the trials keep. A higher rate is never easier, so the share that keeps the
+limit falls with the rate, and if R* lies below a rate r, any trial at r or above keeps it with a probability of at most
+1/2. A bet on "holds" at even odds then loses on average, whatever the shape or size of the noise: the product of all
+such bets,
 
     E_r = prod over trials at rates >= r of (1 + lambda_i) if it held, (1 - lambda_i) if not,
 
-exceeds 1/alpha at any time with a probability of at most alpha (Ville). Betting on "fails" at rates up to r tests the other
-side. The rates that neither side has rejected at alpha/2 at any look form an interval that holds R* at all looks together.
-Each stake may depend on everything observed before, and so may the next rate.
+exceeds 1/alpha at any time with a probability of at most alpha (Ville). Betting on "fails" at rates up to r tests the
+other side. The rates that neither side has rejected at alpha/2 at any look form an interval that holds R* at all looks
+together. Each stake may depend on everything observed before, and so may the next rate.
 
 Stakes and rates come from a model: the logarithms of thresholds are normally distributed around ln R*, and a few trials
-hold or fail for unrelated reasons. A wrong model makes the search longer but not less reliable: the guarantee comes from the
-bets alone.
+hold or fail for unrelated reasons. A wrong model makes the search longer but not less reliable: the guarantee comes
+from the bets alone.
 
-The guarantee assumes that trials are independent. If R* itself moves during the search, "holds" applies to its best time and
-"fails" to its worst.
+The guarantee assumes that trials are independent. If R* itself moves during the search, "holds" applies to its best
+time and "fails" to its worst.
 
 Sources: Waudby-Smith & Ramdas 2024, "Estimating means of bounded random variables by betting", JRSS B 86,
-doi:10.1093/jrsssb/qkad009; Kelly 1956, "A new interpretation of information rate", doi:10.1002/j.1538-7305.1956.tb03809.x
-(the stake 2 p - 1); Dixon & Mood 1948, doi:10.1080/01621459.1948.10483254, for the median threshold by sequential trials.
+doi:10.1093/jrsssb/qkad009; Kelly 1956, "A new interpretation of information rate",
+doi:10.1002/j.1538-7305.1956.tb03809.x (the stake 2 p - 1); Dixon & Mood 1948, doi:10.1080/01621459.1948.10483254, for
+the median threshold by sequential trials.
 """
 
 from __future__ import annotations
@@ -44,13 +46,14 @@ _SPREADS = np.geomspace(0.008, 0.4, 9)
 _MEDIANS = 160
 # How far R* may lie beyond the rates of the search, in logarithms.
 _BEYOND = 0.3
-# The probability from which on a trial is informative. On a side where nothing is shown yet, the rate is chosen farther out,
-# unless the machine is quiet. By simulation this gives an answer after 40 trials if thresholds spread by 17 %, in nine searches
-# of ten instead of two, and costs nothing on a quiet machine.
+# The probability from which on a trial is informative. On a side where nothing is shown yet, the rate is chosen farther
+# out, unless the machine is quiet. By simulation this gives an answer after 40 trials if thresholds spread by 17 %, in
+# nine searches of ten instead of two, and costs nothing on a quiet machine.
 _WORTH, _FIRST_WORTH = 0.75, 0.88
 # As a multiple of the resolution: an interval of medians this narrow counts as located.
 _LOCATED = 1.5
-# How near to R* the rates that enclose it may lie, as a share of the resolution: two steps of rates make one resolution.
+# How near to R* the rates that enclose it may lie, as a share of the resolution: two steps of rates make one
+# resolution.
 _NEAR = 0.35
 _MIN_NEED = 0.3
 _MAX_TRIALS = 1000
@@ -114,7 +117,8 @@ class LimitSearch:
         self._width = math.log1p(resolution_ratio)
         self._needed = math.log(2.0 / alpha)
         self._medians = np.linspace(self._logs[0] - _BEYOND, self._logs[-1] + _BEYOND, _MEDIANS)
-        # A rate near the capacity is more likely than one far below: the prior is uniform in the rate, not in its logarithm.
+        # A rate near the capacity is more likely than one far below: the prior is uniform in the rate, not in its
+        # logarithm.
         self._log_weights = np.repeat(self._medians[:, None], len(_SPREADS), axis=1)
         self._holds = probability_to_hold(self._medians, self._logs)
         count = len(self._rates)

@@ -1,11 +1,12 @@
 """Test whether the limit itself moved during the search: later trials fail at rates that earlier ones held, or the reverse.
 
-The search's guarantees do not require a constant limit, but the reader of "holds 4,000, fails 9,000" should know that it was
-5,000 in the morning and 3,000 at noon. The test is a Bayes factor: the search's own model of thresholds with a limit that
-moves steadily up or down in the logarithm, against the same model with a constant limit. It cannot see a limit that moves
-and comes back.
+The search's guarantees do not require a constant limit, but the reader of "holds 4,000, fails 9,000" should know that
+it was 5,000 in the morning and 3,000 at noon. The test is a Bayes factor: the search's own model of thresholds with a
+limit that moves steadily up or down in the logarithm, against the same model with a constant limit. It cannot see a
+limit that moves and comes back.
 
-Source: Kass & Raftery 1995, "Bayes factors", JASA 90, doi:10.1080/01621459.1995.10476572; 10 is "strong" to Jeffreys 1961.
+Source: Kass & Raftery 1995, "Bayes factors", JASA 90, doi:10.1080/01621459.1995.10476572; 10 is "strong" to Jeffreys
+1961.
 """
 
 from __future__ import annotations

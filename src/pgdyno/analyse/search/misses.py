@@ -1,11 +1,11 @@
 """Count how many of a trial's scheduled transactions missed its latency limit, with none left out.
 
-A miss is a transaction that was late, one that pgbench skipped because it was late before it began, one that failed, and one
-that was scheduled but never began because every client was still busy when the load ended. Latency counts from the scheduled
-start. The whole load counts, not only its steady part: transactions at its beginning wait as well.
+A miss is a transaction that was late, one that pgbench skipped because it was late before it began, one that failed,
+and one that was scheduled but never began because every client was still busy when the load ended. Latency counts from
+the scheduled start. The whole load counts, not only its steady part: transactions at its beginning wait as well.
 
-The counts are pgbench's own, even if its log is a sample; only the last kind comes from the log. A trial that lacks one of the
-counts is not judged.
+The counts are pgbench's own, even if its log is a sample; only the last kind comes from the log. A trial that lacks one
+of the counts is not judged.
 """
 
 from __future__ import annotations

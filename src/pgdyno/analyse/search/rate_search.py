@@ -1,8 +1,8 @@
 """Search for the highest rate that keeps a latency limit, from the trials of one workload: what is known, and what to try next.
 
 A trial holds the limit if the share of its transactions that missed it is at most what the percentile allows.
-`latency_limit.py` draws the conclusions. Shares of misses are shown but decide nothing: at one rate they differ between trials
-by orders of magnitude, so their mean would not help to promise a latency.
+`latency_limit.py` draws the conclusions. Shares of misses are shown but decide nothing: at one rate they differ between
+trials by orders of magnitude, so their mean would not help to promise a latency.
 """
 
 from __future__ import annotations

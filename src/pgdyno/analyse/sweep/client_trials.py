@@ -1,7 +1,7 @@
 """Arrange the trials of a sweep over clients for least squares, and compare every load with every other without a model.
 
-Noise is multiplicative, so all computations use ln TPS, one number for each trial. A round that was slow as a whole is not
-a difference between loads: rounds are blocks, and loads that only some rounds repeated are compared inside those.
+Noise is multiplicative, so all computations use ln TPS, one number for each trial. A round that was slow as a whole is
+not a difference between loads: rounds are blocks, and loads that only some rounds repeated are compared inside those.
 
 `scaling` gives loads their status, and `usl` fits the curve.
 """
@@ -88,8 +88,8 @@ class SweepTrials(msgspec.Struct, frozen=True, kw_only=True):
 class LoadContrasts(msgspec.Struct, frozen=True, kw_only=True):
     """All differences between loads: ln TPS of row minus column, with simultaneous half-widths.
 
-    A half-width is infinite if the noise is unknown, and a ratio is meaningless if no chain of rounds links two loads. `rss` is
-    the residual sum of squares of the model of loads plus rounds.
+    A half-width is infinite if the noise is unknown, and a ratio is meaningless if no chain of rounds links two loads.
+    `rss` is the residual sum of squares of the model of loads plus rounds.
     """
 
     log_ratio: Floats
@@ -113,7 +113,8 @@ def arrange_trials(trials: Sequence[ClientTrial], delta_ratio: float, confidence
     """Arrange the trials of a sweep as arrays.
 
     Raises:
-        ValueError: There are no trials, a TPS is not positive and finite, clients are fewer than one, or delta is out of range.
+        ValueError: There are no trials, a TPS is not positive and finite, clients are fewer than one, or delta is out
+            of range.
     """
     if not trials:
         raise ValueError("a sweep without trials has no curve")

@@ -1,8 +1,8 @@
 """Analyse how TPS follows the number of clients: a status for each load, the knee, the peak.
 
-There are two readings of one sweep, side by side. The *points* need no model: each load is compared with the best one, and
-gets a status only if its interval excludes all others. The *law* (`usl`) fits a curve to all points; if the fit is good,
-knee and peak come from the law, otherwise from the points.
+There are two readings of one sweep, side by side. The *points* need no model: each load is compared with the best one,
+and gets a status only if its interval excludes all others. The *law* (`usl`) fits a curve to all points; if the fit is
+good, knee and peak come from the law, otherwise from the points.
 
 A status, a knee or an end of the peak that the trials leave open stays open.
 """
@@ -41,8 +41,8 @@ class LoadStatus(enum.Enum):
     """The status of a load on the curve; each excludes the others."""
 
     UNDER_USED = "under-used"
-    """Below the peak: a larger load has more TPS by more than delta, or TPS still climbs at the largest load. Also used if
-    linear growth is likely but not shown."""
+    """Below the peak: a larger load has more TPS by more than delta, or TPS still climbs at the largest load. Also used
+    if linear growth is likely but not shown."""
     LINEAR = "linear"
     """Under-used, and every client still brings at least 80 % of what a single client does."""
     PEAK = "peak"
@@ -56,9 +56,9 @@ class LoadStatus(enum.Enum):
 class LoadPoint(msgspec.Struct, frozen=True, kw_only=True):
     """One load of the sweep.
 
-    `status` is the only member of `possible`, or None with a reason. The intervals of `to_best` and `efficiency` hold for all
-    loads together, and allow for doubt about which load is best; that of `tps` holds by itself, and rests on the noise of all
-    loads.
+    `status` is the only member of `possible`, or None with a reason. The intervals of `to_best` and `efficiency` hold
+    for all loads together, and allow for doubt about which load is best; that of `tps` holds by itself, and rests on
+    the noise of all loads.
     """
 
     clients: int
@@ -90,18 +90,21 @@ def analyse_client_sweep(
 ) -> ClientSweep:
     """Analyse a sweep over clients: statuses, knee, peak and the fit of the law.
 
-    The knee is the load beyond which "the gain in throughput is small", with delta for small. Unlike the point of largest
-    curvature of a scaled curve (Kneedle), it does not depend on the range of the axis. It uses TPS alone; the point of largest
-    power X/R lies far below it.
+    The knee is the load beyond which "the gain in throughput is small", with delta for small. Unlike the point of
+    largest curvature of a scaled curve (Kneedle), it does not depend on the range of the axis. It uses TPS alone; the
+    point of largest power X/R lies far below it.
 
     Args:
         trials: The finished trials, in any order; loads may be repeated unequally often.
-        delta_ratio: The largest difference that a DBA would not miss: loads whose TPS differ by less are equal. In (0, 1).
-        confidence: Confidence level of all intervals, and of all statuses of the sweep being right together. Simulated at
-            95 % with up to eight looks and loads right beside the thresholds, 28 of 1,200 sweeps hold a wrong status.
+        delta_ratio: The largest difference that a DBA would not miss: loads whose TPS differ by less are equal. In (0,
+            1).
+        confidence: Confidence level of all intervals, and of all statuses of the sweep being right together. Simulated
+            at 95 % with up to eight looks and loads right beside the thresholds, 28 of 1,200 sweeps hold a wrong
+            status.
 
     Raises:
-        ValueError: There are no trials, a TPS is not positive and finite, clients are fewer than one, or delta is out of range.
+        ValueError: There are no trials, a TPS is not positive and finite, clients are fewer than one, or delta is out
+            of range.
 
     Sources: Jain 1991, The Art of Computer Systems Performance Analysis, 3.3, for the knee; against Satopaa et al.
     2011, "Finding a Kneedle in a haystack", doi:10.1109/ICDCSW.2011.20, and Kleinrock 1979, "Power and deterministic
@@ -121,9 +124,9 @@ def analyse_client_sweep(
 def list_undecided_clients(sweep: ClientSweep) -> tuple[int, ...]:
     """List the clients of the loads that another round should repeat; empty once the curve is decided.
 
-    A load is undecided if its interval allows more than one status: it is neither shown to differ from the best nor to be
-    within delta of it, or the interval is too wide to tell contention from collapse. A wide interval that allows one status
-    is decided. The best load is repeated, too, because the others are compared with it inside the round.
+    A load is undecided if its interval allows more than one status: it is neither shown to differ from the best nor to
+    be within delta of it, or the interval is too wide to tell contention from collapse. A wide interval that allows one
+    status is decided. The best load is repeated, too, because the others are compared with it inside the round.
     """
     undecided = {point.clients for point in sweep.points if point.status is None}
     if len(sweep.points) == 1 or not undecided:

@@ -2,8 +2,8 @@
 
 The law uses the data of all loads, but only if there are enough loads and the fit is good.
 
-It is not fitted to fewer than six loads or without a load of one client, not extrapolated beyond twice the largest load, and
-not used for points that lie clearly off its curve.
+It is not fitted to fewer than six loads or without a load of one client, not extrapolated beyond twice the largest
+load, and not used for points that lie clearly off its curve.
 """
 
 from __future__ import annotations
@@ -125,8 +125,8 @@ def _slopes(sweep: SweepTrials, theta: Floats) -> Floats:
 def _least_squares(sweep: SweepTrials) -> Floats:
     """Fit (ln lambda, alpha, beta) by least squares with alpha and beta at least 0, every trial with the same weight.
 
-    The start values come from the law's linear form N / X = (1 + alpha (N-1) + beta N (N-1)) / lambda, weighted for equal
-    relative errors. Source: Gunther 2007, 5.2.3, for that form.
+    The start values come from the law's linear form N / X = (1 + alpha (N-1) + beta N (N-1)) / lambda, weighted for
+    equal relative errors. Source: Gunther 2007, 5.2.3, for that form.
     """
     from scipy.optimize import least_squares, nnls  # noqa: PLC0415  # only some commands analyse
 
@@ -152,8 +152,9 @@ def _least_squares(sweep: SweepTrials) -> Floats:
 def _profile_region(sweep: SweepTrials, theta: Floats, limit: float) -> Floats:
     """Find the edge of the region where the residual sum of squares is at most `limit`, as rows of (ln lambda, alpha, beta).
 
-    The range of any function over that region is its profile likelihood interval, whatever the curvature; with few trials a
-    bootstrap would be too narrow. The edge is searched along rays, and along the bounds alpha = 0 and beta = 0.
+    The range of any function over that region is its profile likelihood interval, whatever the curvature; with few
+    trials a bootstrap would be too narrow. The edge is searched along rays, and along the bounds alpha = 0 and beta =
+    0.
 
     Source: Bates & Watts 1988, Nonlinear Regression Analysis and Its Applications, doi:10.1002/9780470316757, 6.1.
     """

@@ -1,7 +1,7 @@
 """Build the series and events of one trial on one time axis: seconds since its measured load began.
 
-Series hold the samples as taken: nothing is smoothed or interpolated. Seconds that lie partly outside the load are left out,
-because their rates would be too low.
+Series hold the samples as taken: nothing is smoothed or interpolated. Seconds that lie partly outside the load are left
+out, because their rates would be too low.
 """
 
 from __future__ import annotations

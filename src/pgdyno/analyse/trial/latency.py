@@ -1,8 +1,8 @@
 """Estimate latency percentiles of a trial's steady part and over trials.
 
 A percentile of one trial has no interval of its own. Consecutive latencies depend on each other (one checkpoint slows
-thousands), so the binomial interval for a quantile would be far too narrow. The trial is the unit: its percentile is one
-observation, and the interval comes from several trials.
+thousands), so the binomial interval for a quantile would be far too narrow. The trial is the unit: its percentile is
+one observation, and the interval comes from several trials.
 """
 
 from __future__ import annotations

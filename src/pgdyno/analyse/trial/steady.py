@@ -38,7 +38,8 @@ def find_steady_part(values: NDArray[np.float64]) -> SteadyPart:
 def truncation_point(values: NDArray[np.float64]) -> int:
     """Return how many observations to leave out at the beginning by MSER-5: at most half of them.
 
-    It uses batches of five, or smaller ones if there would be fewer than ten. Below ten observations nothing is left out.
+    It uses batches of five, or smaller ones if there would be fewer than ten. Below ten observations nothing is left
+    out.
 
     Source: White 1997, "An effective truncation heuristic for bias reduction in simulation output", Simulation 69,
     doi:10.1177/003754979706900601; Franklin & White 2008, "Stationarity tests and MSER-5", WSC, for the batches.

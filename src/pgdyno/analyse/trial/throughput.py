@@ -1,11 +1,12 @@
 """Measure TPS of a trial's steady part from the transactions' own time stamps, and check that the trial's numbers agree.
 
-Four checks each raise a typed doubt and never correct a number: the log holds exactly the transactions that pgbench counted;
-both give the same TPS over the whole run; no transaction is faster than a round trip can be; in a closed loop the number of
-clients equals TPS times latency (Little's law). Without a log, TPS is pgbench's own, with a doubt and without latencies.
+Four checks each raise a typed doubt and never correct a number: the log holds exactly the transactions that pgbench
+counted; both give the same TPS over the whole run; no transaction is faster than a round trip can be; in a closed loop
+the number of clients equals TPS times latency (Little's law). Without a log, TPS is pgbench's own, with a doubt and
+without latencies.
 
-Only whole seconds count: the first and the last second of a run lie partly outside it. A run with too few whole seconds has
-no steady part; all of it counts, over its exact span.
+Only whole seconds count: the first and the last second of a run lie partly outside it. A run with too few whole seconds
+has no steady part; all of it counts, over its exact span.
 """
 
 from __future__ import annotations
@@ -50,8 +51,9 @@ class TrialThroughput(msgspec.Struct, frozen=True, kw_only=True):
     """TPS of one trial.
 
     `from_epoch_s` and `until_epoch_s` bound the steady part, in whole seconds since the Unix epoch; `latency` holds its
-    transactions. The bounds are None, with a reason, if the run is too short for a steady part: `tps` and `latency` then cover
-    the whole run. `tps` is scaled up by the sampling rate; it is None if the run holds fewer than two transactions.
+    transactions. The bounds are None, with a reason, if the run is too short for a steady part: `tps` and `latency`
+    then cover the whole run. `tps` is scaled up by the sampling rate; it is None if the run holds fewer than two
+    transactions.
     """
 
     tps: float | None
@@ -129,8 +131,8 @@ def throughput_from_claim(claim: PgbenchClaim) -> TrialThroughput | None:
 def check_clock(latency: LatencyHistogram) -> Doubt | None:
     """Check that at most 1 % of the transactions took 0 to 2 us, which no round trip through a socket can.
 
-    This finds only a transaction whose last time stamp came right after its first. A transaction with several statements loses
-    the time of its last statement, and no data show that.
+    This finds only a transaction whose last time stamp came right after its first. A transaction with several
+    statements loses the time of its last statement, and no data show that.
 
     Source: PostgreSQL, pgbench.c, advanceConnectionState: the clock is read once a call, and the call goes on to the
     end of the transaction when the answer is there already.
@@ -154,8 +156,8 @@ def check_littles_law(
 ) -> Doubt | None:
     """Check Little's law: in a closed loop every client is always inside a transaction, so clients = TPS x latency, within 1 %.
 
-    It does not apply if transactions failed, because the log lacks their time, nor in an open loop. A sampled log adds its
-    sampling noise to the tolerance.
+    It does not apply if transactions failed, because the log lacks their time, nor in an open loop. A sampled log adds
+    its sampling noise to the tolerance.
 
     Args:
         clients: pgbench's `--client`.

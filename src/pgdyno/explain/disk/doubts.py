@@ -1,7 +1,7 @@
 """Find what weakens a disk card: bursts, other loads, noise, declared figures, and the place of the measurement.
 
-Each rule is one small function over observed and estimated figures; it yields nothing if it lacks evidence. A finding is
-`critical` if the figures are not those of a disk, and a `warning` if they need a comment.
+Each rule is one small function over observed and estimated figures; it yields nothing if it lacks evidence. A finding
+is `critical` if the figures are not those of a disk, and a `warning` if they need a comment.
 """
 
 from __future__ import annotations

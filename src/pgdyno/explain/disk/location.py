@@ -11,7 +11,8 @@ from pgdyno.explain.finding import Finding, Severity
 from pgdyno.facts.volumes import VIRTUAL_DISK_NAMES
 from pgdyno.units import format_bytes
 
-# A quarter of the latency that providers publish for their fastest volumes, 0.2 ms for a small write (facts/volumes.toml).
+# A quarter of the latency that providers publish for their fastest volumes, 0.2 ms for a small write
+# (facts/volumes.toml).
 _NETWORK_FLUSH_US = 50.0
 # A quarter of a revolution at 15,000 per minute: the platter cannot have reached the sector.
 _ROTATING_FLUSH_US = 1000.0

@@ -1,7 +1,8 @@
 """Check whether trials of a workload had the same state: growth of the data, dead rows, checkpoints.
 
-The rules work as in `doubts.study`. Every trial begins with the same restored data. If data grow within a trial, its end is
-another load than its beginning; and a checkpoint in one trial but not in the next is a difference that no setting made.
+The rules work as in `doubts.study`. Every trial begins with the same restored data. If data grow within a trial, its
+end is another load than its beginning; and a checkpoint in one trial but not in the next is a difference that no
+setting made.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from pgdyno.units import format_bytes
 
 # Beyond this growth, caches and indexes differ from those of the beginning.
 _GROWTH_RATIO = 0.1
-# Source: PostgreSQL 18 manual, section 19.10, autovacuum_vacuum_scale_factor: a table is vacuumed from a fifth on. Half of that
-# is more than most loads run with.
+# Source: PostgreSQL 18 manual, section 19.10, autovacuum_vacuum_scale_factor: a table is vacuumed from a fifth on. Half
+# of that is more than most loads run with.
 _DEAD_RATIO = 0.1
 
 

@@ -1,7 +1,7 @@
 """Find what weakens a study's figures: the machine, the trials and the load, rule by rule.
 
-Each rule is one small function that looks at the record and yields findings. A rule that lacks its evidence yields nothing; what
-was not observed is reported as a gap and never guessed.
+Each rule is one small function that looks at the record and yields findings. A rule that lacks its evidence yields
+nothing; what was not observed is reported as a gap and never guessed.
 """
 
 from __future__ import annotations

@@ -10,7 +10,8 @@ from pgdyno.explain.preflight.rule_input import Rule, RuleInput
 from pgdyno.record.machine.preflight import CgroupLimit, LimitKind
 from pgdyno.units import format_bytes
 
-# Clock sources that are read without a system call. Source: Linux arch/x86/include/asm/vdso/clocksource.h, arch/arm64 likewise.
+# Clock sources that are read without a system call. Source: Linux arch/x86/include/asm/vdso/clocksource.h, arch/arm64
+# likewise.
 _FAST_CLOCKS = ("tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page")
 # Source: PostgreSQL 18 manual, pg_test_timing: most fast systems are below 100 ns; a slow clock takes 1000.
 _READ_NS = 100.0

@@ -1,8 +1,8 @@
 """Find what would disturb a measurement here, cost speed, or should be known: all preflight rules, over recorded facts.
 
-The rules are grouped by subject; each is one small function that yields nothing if it lacks evidence. A finding is `critical` if
-it would disturb a measurement, `warning` if it costs speed, and a `note` if neither is certain. The rules serve `pgdyno check`,
-and the report of every study from the facts in its record.
+The rules are grouped by subject; each is one small function that yields nothing if it lacks evidence. A finding is
+`critical` if it would disturb a measurement, `warning` if it costs speed, and a `note` if neither is certain. The rules
+serve `pgdyno check`, and the report of every study from the facts in its record.
 """
 
 from __future__ import annotations
