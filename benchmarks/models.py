@@ -41,15 +41,15 @@ from planted_causes import SHIM
 
 from pgdyno.analyse.prediction.models import (
     PageClass,
+    add_flush_cpu,
     ceiling_tps,
-    charge_waits,
     find_checkpoint_distance_bytes,
-    keep_pgbench_rows,
+    list_pgbench_row_locks,
     measure_flush_s,
     predict_commit_tps,
     predict_full_page_images,
     predict_reads,
-    wait_for_rows,
+    subtract_row_waits,
 )
 from pgdyno.record.serverlog import CheckpointComplete, CheckpointStart, read_serverlog
 from pgdyno.record.types import Dataset
@@ -294,7 +294,7 @@ def say_commits(name: str, off: Mapping[int, Sequence[Run]], measured: Sequence[
     wait_cpu_s = max(0.0, statistics.median(one.waiting[1].cpu_s for one in measured) - off_cpu_s[1])
     cpus = max(off_tps[clients] * off_cpu_s[clients] for clients in CLIENTS)
     unflushed = np.interp(range(1, CLIENTS[-1] + 1), CLIENTS, [off_tps[clients] for clients in CLIENTS])
-    charged = charge_waits(unflushed.tolist(), wait_cpu_s=wait_cpu_s, cpu_count=cpus)
+    charged = add_flush_cpu(unflushed.tolist(), wait_cpu_s=wait_cpu_s, cpu_count=cpus)
     flush_s = statistics.median(seconds for one in measured for seconds in one.flush_s.values())
     say(f"models.{name}.input.flush", flush_s * 1e6, unit="us", n=2 * len(CLIENTS) * len(measured))
     say(f"models.{name}.input.wait_cpu", wait_cpu_s * 1e6, unit="us", n=len(measured))
@@ -305,8 +305,8 @@ def say_commits(name: str, off: Mapping[int, Sequence[Run]], measured: Sequence[
         for one in measured:
             mean_s = one.flush_s[clients]
             flushed = predict_commit_tps(charged[:clients], flush_s=[mean_s * part for part in one.spread[clients]])
-            kept = keep_pgbench_rows(scale, work_s=flushed.work_s)
-            forecasts.append(wait_for_rows(flushed.tps, clients=clients, kept=kept))
+            kept = list_pgbench_row_locks(scale, work_s=flushed.work_s)
+            forecasts.append(subtract_row_waits(flushed.tps, clients=clients, kept=kept))
             alike.append(predict_commit_tps(charged[:clients], flush_s=mean_s).tps)
         seen = [one.waiting[clients].tps for one in measured]
         errors.append(statistics.median(forecast / tps - 1 for forecast, tps in zip(forecasts, seen, strict=True)))

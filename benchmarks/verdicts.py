@@ -30,7 +30,7 @@ from figures import find_wilson, say
 from numpy.random import Generator
 from scipy import signal, special, stats
 
-from pgdyno.analyse.comparison.verdict import FamilyState, RatioOutcome, judge, stand
+from pgdyno.analyse.comparison.verdict import FamilyState, RatioOutcome, compute_states, judge_family
 
 ALPHA = 0.05
 DELTA = 0.03
@@ -149,9 +149,9 @@ def draw_plain_pairs(random: Generator, noise: Noise, repeats: int, rounds: int,
 
 def judge_looks(pairs: np.ndarray, delta_ratio: float = DELTA) -> np.ndarray:
     """Outcomes after every round, (repeats, rounds, variants)."""
-    standing = stand(pairs, alpha=ALPHA, size=pairs.shape[1])
-    return judge(
-        FamilyState(*(np.moveaxis(part, 1, 2) for part in standing)), alpha=ALPHA, delta_ratio=delta_ratio
+    states = compute_states(pairs, alpha=ALPHA, size=pairs.shape[1])
+    return judge_family(
+        FamilyState(*(np.moveaxis(part, 1, 2) for part in states)), alpha=ALPHA, delta_ratio=delta_ratio
     ).outcome
 
 

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from pgdyno.analyse.bottleneck.time_share import Resource, TimeShare, TransactionTime
-from pgdyno.analyse.disk.demand import DiskJoin, DiskLimits, DiskUse, UseKind
+from pgdyno.analyse.disk.demand import DiskDemand, DiskLimits, DiskUse, UseKind
 from pgdyno.analyse.disk.entries import DiskFigure, DiskFigureKey
 from pgdyno.analyse.estimate import estimate_geometric_mean
 from pgdyno.analyse.types import StudyAnalysis, TrialAnalysis, WorkloadAnalysis
@@ -111,8 +111,8 @@ def _draw_trial(
     )
 
 
-def make_join(uses: Sequence[DiskUse]) -> DiskJoin:
-    return DiskJoin(
+def make_join(uses: Sequence[DiskUse]) -> DiskDemand:
+    return DiskDemand(
         device="vda",
         busy_ratio=None,
         read_await_ms=None,

@@ -72,7 +72,7 @@ def run_search(machine: Machine, *, seed: int, trials: int = 40, search: Search 
     random = np.random.default_rng(seed)
     seeker = WorkloadSearch("tpcb-like", search, planned_s=10.0)
     for _ in range(CAPACITY_ROUNDS):
-        seeker.take_capacity(machine.capacity_tps * math.exp(machine.sd * random.normal()))
+        seeker.add_capacity(machine.capacity_tps * math.exp(machine.sd * random.normal()))
     stands = []
     for number, noise in enumerate(draw_noise(machine.noise, trials, random)):
         wanted = seeker.next_trial()
@@ -81,6 +81,6 @@ def run_search(machine: Machine, *, seed: int, trials: int = 40, search: Search 
         assert wanted.rate_tps is not None
         threshold = machine.limit_tps * math.exp(machine.sd * noise)
         misses = make_misses(wanted.rate_tps, threshold, duration_s=wanted.duration_s)
-        seeker.take_misses(misses, number=CAPACITY_ROUNDS + 1 + number, length_s=16.0)
-        stands.append(seeker.stand())
+        seeker.add_misses(misses, number=CAPACITY_ROUNDS + 1 + number, length_s=16.0)
+        stands.append(seeker.state())
     return stands

@@ -95,7 +95,7 @@ def test_full_cpus_are_blamed_with_what_was_seen_and_no_more() -> None:
     found = judge_one(make_timed(WAITING, cpu_share=0.99))
     assert (found.resource, found.certainty) == (Resource.CPU, Certainty.LIKELY)
     assert found.evidence[0].startswith("12 % (12 to 12 %) of the clients' time")
-    assert found.evidence[1].endswith("the rest of that time is put down to them, too")
+    assert found.evidence[1].endswith("the rest of that time is attributed to them, too")
     assert found.share is not None
     assert found.share.ratio == pytest.approx(1 / 8)
 
@@ -299,7 +299,7 @@ def test_round_trips_of_clients_that_cannot_think_are_no_limit() -> None:
 def test_clients_of_an_old_record_may_have_waited_for_a_cpu_so_that_nobody_knows() -> None:
     found = judge_one(make_timed({RUNNING: 1.0, IDLE: 7.0}))
     assert (found.resource, found.certainty) == (Resource.UNKNOWN, Certainty.UNKNOWN)
-    assert "how long pgbench's threads waited for a CPU was not seen" in found.evidence[0]
+    assert "how long pgbench's threads waited for a CPU was not recorded" in found.evidence[0]
 
 
 def schedule(**changes: object) -> Bottleneck:
@@ -351,7 +351,7 @@ def test_no_share_is_large_enough_to_be_the_limit() -> None:
 def test_waits_that_nobody_has_told_are_not_known() -> None:
     found = judge_one(make_timed({("active", "Extension", "Extension"): 6.0, RUNNING: 2.0}, **FLUSHING))
     assert found.resource is Resource.UNKNOWN
-    assert "nobody has told" in found.evidence[0]
+    assert "in waits of unknown cause" in found.evidence[0]
 
 
 def test_two_that_are_as_large_are_likely_and_rivals() -> None:

@@ -149,8 +149,8 @@ def test_what_is_not_known_has_a_reason_and_no_bound() -> None:
     record, workload = draw_load(Nature(cpu_s=None, generator_s=None))
     bounds, absent = find_bounds(workload, record.host, None)
     assert bounds == ()
-    assert absent["CPUs"] == "nobody watched the CPUs"
-    assert absent["load generator"] == "nobody watched pgbench"
+    assert absent["CPUs"] == "the CPUs were not sampled"
+    assert absent["load generator"] == "pgbench was not sampled"
     assert {absent[kind.value] for kind in BoundKind if kind.value in absent} >= {NO_CARD}
     (capacity,) = find_capacities(record, make_analysis(workload), None)
     assert capacity.standing is BoundState.UNKNOWN
@@ -444,7 +444,7 @@ def test_memory_is_projected_from_what_is_cached_by_now() -> None:
     record, workload = draw_load(reading, sd=0.01, limits=limits)
     (unknown,) = find_capacities(record, make_analysis(workload), limits)
     assert {one.change: one.reason for one in unknown.projections}["twice the memory"] == (
-        "nobody knows which pages these transactions touch"
+        "the pages that these transactions touch are not known"
     )
     from tests.analyse.joined import make_dataset
 

@@ -4,14 +4,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgdyno.analyse.capacity.tiers import HostCapacity, Tier, Tiers, make_tiers
-from pgdyno.analyse.estimate import Estimate, exactly
+from pgdyno.analyse.estimate import Estimate, exact_estimate
 
 
 def host(name: str, low: float | None, usd: float | Estimate | None = None) -> HostCapacity:
     reason = "one trial has no interval" if low is None else None
     high = None if low is None else 1.2 * low
     capacity = Estimate(value=1.1 * (low or 1000.0), low=low, high=high, n=4, unit="tps", reason=reason)
-    price = exactly(usd, unit="USD") if isinstance(usd, int | float) else usd
+    price = exact_estimate(usd, unit="USD") if isinstance(usd, int | float) else usd
     return HostCapacity(name=name, capacity=capacity, per_month=price)
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from pgdyno.analyse.disk.demand import DiskLimits, UseKind, find_limits, join_trial
+from pgdyno.analyse.disk.demand import DiskLimits, UseKind, find_limits, measure_disk_demand
 from pgdyno.record.device.disk_card import DiskCard
 from pgdyno.record.serverlog import CheckpointComplete, LogOrigin
 from pgdyno.record.types import SettingFact
@@ -57,7 +57,7 @@ def test_each_use_is_held_against_its_own_limit() -> None:
         "read_ms": 60.0,
     }
     data = make_data(wal_bytes=25 * MB * SECONDS, disk=disk, counters=COMMITS)
-    join = join_trial(data, make_workload("tpcb-like"), LIMITS, device=DEVICE, tps=710.0)
+    join = measure_disk_demand(data, make_workload("tpcb-like"), LIMITS, device=DEVICE, tps=710.0)
     shares = {use.kind: use.ratio for use in join.uses}
     assert shares[UseKind.FLUSHES] == pytest.approx(0.71)
     assert shares[UseKind.READS] == pytest.approx(0.03)
@@ -83,13 +83,13 @@ def test_commits_that_share_no_flush_as_the_model_has_it_are_left_out(
     data = make_data(wal_bytes=25 * MB, counters=counters)
     facts = tuple(SettingFact(name=n, value=v, unit=None, boot_value="on", source="file") for n, v in settings)
     data = msgspec.structs.replace(data, record=msgspec.structs.replace(data.record, settings=facts))
-    join = join_trial(data, make_workload("tpcb-like"), LIMITS, device=DEVICE, tps=tps)
+    join = measure_disk_demand(data, make_workload("tpcb-like"), LIMITS, device=DEVICE, tps=tps)
     assert join.find(UseKind.FLUSHES) is None
 
 
 def test_what_only_reads_waits_for_no_flush() -> None:
     data = make_data(wal_bytes=10.0 * COUNT, counters=COMMITS)
-    join = join_trial(data, make_workload("select-only"), LIMITS, device=DEVICE, tps=1000.0)
+    join = measure_disk_demand(data, make_workload("select-only"), LIMITS, device=DEVICE, tps=1000.0)
     assert join.find(UseKind.FLUSHES) is None
 
 
@@ -104,7 +104,7 @@ def test_checkpoints_are_held_against_random_writes_while_they_write() -> None:
     done = CheckpointComplete(
         origin=origin, message="", written_pages=400, slru_pages=None, write_s=2.0, **numbers, **times
     )
-    join = join_trial(make_data(log=(done,)), make_workload("tpcb-like"), LIMITS, device=DEVICE, tps=None)
+    join = measure_disk_demand(make_data(log=(done,)), make_workload("tpcb-like"), LIMITS, device=DEVICE, tps=None)
     use = join.find(UseKind.CHECKPOINTS)
     assert use is not None
     assert (use.used, use.ratio) == (200.0, 0.4)
@@ -120,7 +120,7 @@ def test_what_was_measured_in_a_burst_is_also_held_against_what_lasts() -> None:
     # 1.8 ms were measured of a flush, 1.85 are declared: as much as that.
     assert limits.lasting.flush_s is None
     grown = {"reads": 3000.0, "sectors_read": 3000 * 16.0, "writes": 1500.0, "sectors_written": 1500 * 16.0}
-    join = join_trial(make_data(disk=grown), make_workload("tpcb-like"), limits, device=DEVICE, tps=None)
+    join = measure_disk_demand(make_data(disk=grown), make_workload("tpcb-like"), limits, device=DEVICE, tps=None)
     reads, writes = join.find(UseKind.READS), join.find(UseKind.WRITES)
     assert reads
     assert writes
@@ -149,8 +149,8 @@ def declare(card: DiskCard, instance: str, disk: DiskSpec) -> DiskCard:
 
 def test_without_a_device_or_samples_only_the_server_is_seen() -> None:
     data = msgspec.structs.replace(make_data(wal_bytes=MB, counters=COMMITS), os=None)
-    join = join_trial(data, make_workload("tpcb-like"), LIMITS, device=None, tps=None)
+    join = measure_disk_demand(data, make_workload("tpcb-like"), LIMITS, device=None, tps=None)
     assert {use.kind for use in join.uses} == {UseKind.WAL}
     assert (join.busy_ratio, join.read_await_ms) == (None, None)
-    none = join_trial(data, make_workload("tpcb-like"), DiskLimits(), device=DEVICE, tps=710.0)
+    none = measure_disk_demand(data, make_workload("tpcb-like"), DiskLimits(), device=DEVICE, tps=710.0)
     assert none.uses == ()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pgdyno.analyse.episodes.detection import Course, describe_episodes, find_episodes, find_trial_episodes
+from pgdyno.analyse.episodes.detection import DetectedEpisodes, describe_episodes, find_episodes, find_trial_episodes
 from pgdyno.analyse.episodes.fit import Shape, ShapeTemplate, find_shapes
 from pgdyno.analyse.episodes.types import Episode, EpisodeKind
 from pgdyno.analyse.trial.chart_kind import ChartKind
@@ -30,7 +30,7 @@ def make_noise(seed: int, *, length: int, correlation: float, variation: float =
     return np.maximum(1 + variation * noise[200:] * np.sqrt(1 - correlation**2), 0.0)
 
 
-def look(values: np.ndarray, *, step_s: float = 1.0, metric: str = "tps") -> Course:
+def look(values: np.ndarray, *, step_s: float = 1.0, metric: str = "tps") -> DetectedEpisodes:
     return find_episodes((np.arange(len(values)) + 0.5) * step_s, [float(value) for value in values], metric=metric)
 
 
@@ -175,7 +175,7 @@ def test_what_cannot_be_judged_has_its_reason(values: np.ndarray, words: str) ->
 
 
 def test_flat_and_exactly_stepped_series_need_no_noise() -> None:
-    assert look(np.full(60, 500.0)) == Course(episodes=())
+    assert look(np.full(60, 500.0)) == DetectedEpisodes(episodes=())
     cliff = find(np.repeat([500.0, 400.0], [39, 21]), EpisodeKind.CLIFF)
     assert cliff.from_s == pytest.approx(39, abs=1)
     assert cliff.change_ratio == pytest.approx(-0.2, abs=0.01)

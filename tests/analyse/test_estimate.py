@@ -14,7 +14,7 @@ from pgdyno.analyse.estimate import (
     estimate_geometric_mean,
     estimate_geometric_means,
     estimate_mean_of_trials,
-    exactly,
+    exact_estimate,
     scale_estimate,
     smallest_detectable_effect,
 )
@@ -132,10 +132,10 @@ def test_a_ratio_adds_half_widths_of_logarithms_in_quadrature() -> None:
     half = math.hypot(math.log(1.25), math.log(2.0))
     assert (found.value, found.low, found.high) == pytest.approx((10.0, 10.0 * math.exp(-half), 10.0 * math.exp(half)))
     assert (found.n, found.unit, found.reason) == (4, "c", None)
-    by_known = divide_estimates(part, exactly(2.0, unit="b"), unit="c")
+    by_known = divide_estimates(part, exact_estimate(2.0, unit="b"), unit="c")
     halved = scale_estimate(part, 0.5, unit="c")
     assert (by_known.value, by_known.low, by_known.high) == pytest.approx((halved.value, halved.low, halved.high))
-    assert divide_estimates(exactly(1.0, unit="b"), part, unit="c").n == 4
+    assert divide_estimates(exact_estimate(1.0, unit="b"), part, unit="c").n == 4
 
 
 def test_ratios_hold_the_truth_as_often_as_they_say() -> None:
@@ -163,7 +163,7 @@ def test_a_ratio_without_an_interval_says_why() -> None:
     assert divide_estimates(none, many, unit="ratio").reason == "no trials"
     below = Estimate(value=1.0, low=-1.0, high=3.0, n=3, unit="tps")
     assert divide_estimates(below, many, unit="ratio").reason == "an interval reaches to 0"
-    assert divide_estimates(exactly(0.0, unit="tps"), many, unit="ratio").reason == "it is not above 0"
+    assert divide_estimates(exact_estimate(0.0, unit="tps"), many, unit="ratio").reason == "it is not above 0"
 
 
 def test_groups_whose_noise_is_alike_share_it() -> None:

@@ -11,9 +11,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pgdyno.analyse.disk.demand import DiskJoin, DiskUse, UseKind
-from pgdyno.analyse.health.checks import assess_health
-from pgdyno.analyse.health.load import variation_of
+from pgdyno.analyse.disk.demand import DiskDemand, DiskUse, UseKind
+from pgdyno.analyse.health.assessment import assess_health
+from pgdyno.analyse.health.load_checks import variation_of
 from pgdyno.analyse.health.types import HealthRow, summarise_health
 from pgdyno.analyse.trial.throughput import PgbenchClaim, measure_throughput
 from pgdyno.facts.health import Level, health_checks
@@ -31,7 +31,7 @@ def read(name: str, number: int = 1) -> tuple[StudyRecord, TrialData]:
     return store.read_record(), read_trial_data(store.trial_dir(number), trial)
 
 
-def assess(record: StudyRecord, data: TrialData, disk: DiskJoin | None = None) -> dict[str, HealthRow]:
+def assess(record: StudyRecord, data: TrialData, disk: DiskDemand | None = None) -> dict[str, HealthRow]:
     claim = PgbenchClaim(clients=4, is_closed_loop=True, tps=None, transactions_count=None)
     throughput = None if data.transactions is None else measure_throughput(data.transactions, claim)
     return {row.check: row for row in assess_health(record, data, throughput=throughput, disk=disk)}
@@ -291,7 +291,7 @@ def test_an_undisturbed_load_is_called_even_and_one_with_stalls_is_not(correlati
 
 def test_wal_is_held_against_what_lasts_of_the_disk() -> None:
     use = DiskUse(kind=UseKind.WAL, used=60.0, limit=200.0, unit="bytes/s", how="sequential write", lasts=100.0)
-    disk = DiskJoin(
+    disk = DiskDemand(
         device="vda", busy_ratio=None, read_await_ms=None, write_await_ms=None, flush_await_ms=None,
         missed_blocks_per_s=None, uses=(use,),
     )  # fmt: skip

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgdyno.analyse.search.latency_limit import LimitSearch, Probe, RateVerdict, follow
+from pgdyno.analyse.search.latency_limit import LimitSearch, Probe, RateVerdict, replay_probes
 from tests.analyse.searches import Machine, draw_noise, run_search
 
 RATES = tuple(float(f"{100 * 1.05**k:.3g}") for k in range(50))
@@ -22,7 +22,7 @@ def test_rates_that_hold_and_fail_enclose_the_limit() -> None:
         rate = search.next_rate()
         if rate is None:
             break
-        search.take(Probe(rate, rate <= 400.0))
+        search.add(Probe(rate, rate <= 400.0))
     answer = search.answer()
     assert answer.is_settled
     assert answer.trials_needed == 0
@@ -41,7 +41,7 @@ def test_rates_that_hold_and_fail_enclose_the_limit() -> None:
 def test_a_limit_beyond_all_rates_is_said_to_be(limit: float, holds: float | None, fails: float | None) -> None:
     search = LimitSearch(RATES, alpha=0.05, resolution_ratio=0.1)
     while (rate := search.next_rate()) is not None:
-        search.take(Probe(rate, rate <= limit))
+        search.add(Probe(rate, rate <= limit))
     answer = search.answer()
     assert (answer.holds_tps, answer.fails_tps, answer.estimate_tps) == (holds, fails, None)
     assert answer.n <= 25
@@ -52,7 +52,7 @@ def test_nothing_is_known_before_the_first_trial() -> None:
     assert (answer.holds_tps, answer.fails_tps, answer.estimate_tps, answer.n) == (None, None, None, 0)
     assert not answer.is_settled
     with pytest.raises(ValueError, match="not in tuple"):
-        follow(RATES, [Probe(1.5, is_held=True)], alpha=0.05, resolution_ratio=0.1)
+        replay_probes(RATES, [Probe(1.5, is_held=True)], alpha=0.05, resolution_ratio=0.1)
 
 
 def test_what_it_would_take_shrinks_as_trials_come_and_noise_without_end_has_no_price() -> None:
@@ -79,7 +79,7 @@ def test_the_answer_is_that_of_a_slow_obvious_version(seen: list[tuple[int, bool
     for at, is_held in seen:
         chance = float(search._chances[at])
         bets.append((rates[at], chance, is_held))
-        search.take(Probe(rates[at], is_held))
+        search.add(Probe(rates[at], is_held))
         for rate in rates:
             above = math.prod(1 + max(0.0, 2 * p - 1) * (1 if held else -1) for r, p, held in bets if r >= rate)
             below = math.prod(1 + max(0.0, 1 - 2 * p) * (-1 if held else 1) for r, p, held in bets if r <= rate)
@@ -107,7 +107,7 @@ def test_a_rate_is_called_wrongly_no_more_often_than_was_allowed(noise: str) -> 
             rate = search.next_rate()
             if rate is None:
                 break
-            search.take(Probe(rate, rate <= machine.limit_tps * math.exp(machine.sd * step)))
+            search.add(Probe(rate, rate <= machine.limit_tps * math.exp(machine.sd * step)))
         answer = search.answer()
         # What was called once stays so: the last look tells of all.
         false += (answer.holds_tps or 0.0) > machine.limit_tps or (answer.fails_tps or math.inf) < machine.limit_tps

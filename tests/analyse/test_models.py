@@ -9,10 +9,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pgdyno.analyse.prediction.models import (
-    KeptRows,
     PageClass,
+    RowLocks,
+    add_flush_cpu,
     ceiling_tps,
-    charge_waits,
     count_account_pages,
     find_checkpoint_distance_bytes,
     measure_flush_s,
@@ -21,8 +21,8 @@ from pgdyno.analyse.prediction.models import (
     predict_full_page_images,
     predict_reads,
     split_by_access,
+    subtract_row_waits,
     unflushed_tps,
-    wait_for_rows,
 )
 
 MB = 1024**2
@@ -201,9 +201,9 @@ def test_rows_that_stay_locked_while_their_commit_is_flushed(
 ) -> None:
     unflushed = [min(n, cpus) / work_s for n in range(1, clients + 1)]
     forecast = predict_commit_tps(unflushed, flush_s=0.02)
-    kept = [KeptRows(rows_count=rows, work_before_s=forecast.work_s / 2)]
+    kept = [RowLocks(rows_count=rows, work_before_s=forecast.work_s / 2)]
     simulated = simulate_rows(clients=clients, rows=rows, work_s=work_s, flush_s=0.02, cpus=cpus, seconds=200)
-    assert wait_for_rows(forecast.tps, clients=clients, kept=kept) == pytest.approx(
+    assert subtract_row_waits(forecast.tps, clients=clients, kept=kept) == pytest.approx(
         simulated, rel=0.06 if cpus == 1 else 0.02
     )
 
@@ -212,20 +212,20 @@ def test_rows_measured_on_a_server() -> None:
     """PostgreSQL 18, tpcb-like of scale 20, flushes of 20 ms: transactions of a flush, over those of a load without rows."""
     work_s, flush_s = 0.0008, 0.0225
     for clients, measured in ((4, 1.960 / 2.088), (8, 3.321 / 4.028), (16, 5.105 / 7.951)):
-        kept = [KeptRows(rows_count=rows, work_before_s=work_s / 2) for rows in (20, 200)]
+        kept = [RowLocks(rows_count=rows, work_before_s=work_s / 2) for rows in (20, 200)]
         tps = clients / (2 * flush_s)
-        assert wait_for_rows(tps, clients=clients, kept=kept) / tps == pytest.approx(measured, rel=0.05)
+        assert subtract_row_waits(tps, clients=clients, kept=kept) / tps == pytest.approx(measured, rel=0.05)
 
 
 @given(tps=st.floats(1, 1e5), clients=st.integers(1, 200), rows=st.floats(1, 1e6))
 def test_waiting_for_rows_makes_nothing_faster(tps: float, clients: int, rows: float) -> None:
-    kept = KeptRows(rows_count=rows, work_before_s=0.0)
-    left = wait_for_rows(tps, clients=clients, kept=[kept])
+    kept = RowLocks(rows_count=rows, work_before_s=0.0)
+    left = subtract_row_waits(tps, clients=clients, kept=[kept])
     assert 0 < left <= tps * (1 + 1e-6)
     # No row is taken more than all of the time.
     assert left <= rows / (clients / tps) * clients / max(1, clients - 1) * (1 + 1e-6)
-    assert wait_for_rows(tps, clients=1, kept=[kept]) == pytest.approx(tps)
-    assert wait_for_rows(tps, clients=clients, kept=[]) == pytest.approx(tps)
+    assert subtract_row_waits(tps, clients=1, kept=[kept]) == pytest.approx(tps)
+    assert subtract_row_waits(tps, clients=clients, kept=[]) == pytest.approx(tps)
 
 
 def test_cpus_bind_at_last() -> None:
@@ -233,8 +233,8 @@ def test_cpus_bind_at_last() -> None:
 
 
 def test_waiting_takes_cpu_time_of_those_who_share_cpus() -> None:
-    assert charge_waits([1000, 2000], wait_cpu_s=0.001, cpu_count=2) == pytest.approx((1000, 1000))
-    assert charge_waits([1000, 2000], wait_cpu_s=0, cpu_count=2) == pytest.approx((1000, 2000))
+    assert add_flush_cpu([1000, 2000], wait_cpu_s=0.001, cpu_count=2) == pytest.approx((1000, 1000))
+    assert add_flush_cpu([1000, 2000], wait_cpu_s=0, cpu_count=2) == pytest.approx((1000, 2000))
 
 
 def test_a_flush_is_what_waiting_for_it_adds() -> None:

@@ -5,18 +5,18 @@ import pytest
 
 from pgdyno.analyse.disk.demand import DiskLimits
 from pgdyno.analyse.prediction.models import (
-    keep_pgbench_rows,
+    list_pgbench_row_locks,
     predict_commit_tps,
     predict_full_page_images,
+    subtract_row_waits,
     unflushed_tps,
-    wait_for_rows,
 )
 from pgdyno.analyse.prediction.predictions import (
     DISTANCE,
     IMAGES,
     READS,
     TPS,
-    Before,
+    PredictionBasis,
     judge_predictions,
     predict_trial,
 )
@@ -30,8 +30,8 @@ MB = 1024**2
 LIMITS = DiskLimits(flush_s=0.001, flush_low_s=0.0008, flush_high_s=0.0013, flush_how="disk card, sequential pages")
 
 
-def before(script: str = "tpcb-like", *, earlier: TrialData | None = None, **others: object) -> Before:
-    known = Before(
+def before(script: str = "tpcb-like", *, earlier: TrialData | None = None, **others: object) -> PredictionBasis:
+    known = PredictionBasis(
         workload=make_workload(script),
         dataset=make_dataset(20),
         settings={"shared_buffers": "64MB"},
@@ -62,8 +62,8 @@ def test_counts_of_an_earlier_trial_make_the_others() -> None:
     # A CPU second for 2,000 transactions, and no other program: nothing else of it goes in.
     unflushed = unflushed_tps(4, think_s=0.0005, cpu_s=0.0005, cpu_count=2.0)
     flushed = predict_commit_tps(unflushed, flush_s=0.001)
-    kept = keep_pgbench_rows(20, work_s=flushed.work_s)
-    assert found[TPS].value == pytest.approx(wait_for_rows(flushed.tps, clients=4, kept=kept), rel=0.01)
+    kept = list_pgbench_row_locks(20, work_s=flushed.work_s)
+    assert found[TPS].value == pytest.approx(subtract_row_waits(flushed.tps, clients=4, kept=kept), rel=0.01)
     assert found[TPS].low is not None
     assert found[TPS].high is not None
     assert found[TPS].low < found[TPS].value < found[TPS].high

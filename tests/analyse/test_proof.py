@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgdyno.analyse.comparison.derived_gain import Advice, find_cycles, find_gains, turn
+from pgdyno.analyse.comparison.derived_gain import Advice, find_checkpoint_cycles, find_gains, invert_verdict
 from pgdyno.analyse.comparison.verdict import VerdictKind, decide_family
 from pgdyno.facts.metrics import Better
 from tests.report.build_comparison import build_paired
@@ -19,7 +19,7 @@ def test_a_turned_verdict_is_that_of_the_turned_pairs(log_ratios: list[float]) -
     def decide(values: list[float]):
         return decide_family({"derived": values}, metric="tps", better=Better.HIGHER, alpha=0.05, delta_ratio=0.03)[0]
 
-    turned, own = turn(decide(log_ratios)), decide([-ratio for ratio in log_ratios])
+    turned, own = invert_verdict(decide(log_ratios)), decide([-ratio for ratio in log_ratios])
     assert turned.kind is own.kind
     for name in ("effect_ratio", "low_ratio", "high_ratio"):
         one, other = getattr(turned, name), getattr(own, name)
@@ -64,12 +64,14 @@ def test_a_variant_that_gave_no_pair_has_no_gain() -> None:
 def test_other_studies_prove_nothing() -> None:
     report = build_paired()
     assert find_gains(report.record, report.analysis) == ()
-    assert find_cycles(report.record, report.analysis) == ()
+    assert find_checkpoint_cycles(report.record, report.analysis) == ()
 
 
 def test_the_cycle_follows_max_wal_size_and_the_clock() -> None:
     report = build_derived()
-    cycles = {(cycle.workload, cycle.variant): cycle for cycle in find_cycles(report.record, report.analysis)}
+    cycles = {
+        (cycle.workload, cycle.variant): cycle for cycle in find_checkpoint_cycles(report.record, report.analysis)
+    }
     stock, derived = cycles["tpcb-like", "stock"], cycles["tpcb-like", "derived"]
     trials = next(one.trials for one in report.analysis.workloads if one.name == "tpcb-like, stock")
     rate = (trials[0].counts_per_transaction["wal_bytes"] or 0.0) * (trials[0].tps or 0.0)

@@ -89,9 +89,9 @@ def test_the_closed_loop_comes_first_and_brackets_the_rates() -> None:
         wanted = seeker.next_trial()
         assert wanted is not None
         assert wanted.rate_tps is None
-        assert seeker.stand().answer is None
-        seeker.take_capacity(1000.0)
-    stand, wanted = seeker.stand(), seeker.next_trial()
+        assert seeker.state().answer is None
+        seeker.add_capacity(1000.0)
+    stand, wanted = seeker.state(), seeker.next_trial()
     assert stand.highest_tps == 1200.0
     assert stand.lowest_tps is not None
     assert 100.0 <= stand.lowest_tps < 110.0
@@ -103,7 +103,7 @@ def test_the_closed_loop_comes_first_and_brackets_the_rates() -> None:
 def test_a_slow_server_gets_longer_trials() -> None:
     seeker = WorkloadSearch("tpcb-like", SEARCH, planned_s=10.0)
     for _ in range(CAPACITY_ROUNDS):
-        seeker.take_capacity(40.0)
+        seeker.add_capacity(40.0)
     wanted = seeker.next_trial()
     assert wanted is not None
     assert wanted.duration_s == 100.0
@@ -112,25 +112,25 @@ def test_a_slow_server_gets_longer_trials() -> None:
 def test_a_server_that_does_nothing_has_no_rate() -> None:
     seeker = WorkloadSearch("tpcb-like", SEARCH, planned_s=10.0)
     for _ in range(CAPACITY_ROUNDS):
-        seeker.take_capacity(None)
+        seeker.add_capacity(None)
     assert seeker.next_trial() is None
-    assert seeker.stand().answer is None
-    assert not seeker.stand().is_settled
+    assert seeker.state().answer is None
+    assert not seeker.state().is_settled
 
 
 def test_a_search_that_is_taken_up_again_goes_on_as_if_it_had_never_stopped() -> None:
     whole = run_search(Machine(limit_tps=640.0), seed=7)[-1]
     again = WorkloadSearch("tpcb-like", SEARCH, planned_s=10.0)
     for _ in range(CAPACITY_ROUNDS):
-        again.take_capacity(whole.capacity.value)
+        again.add_capacity(whole.capacity.value)
     trials = sorted((trial for level in whole.levels for trial in level.trials), key=lambda trial: trial.number)
     for trial in trials:
         wanted = again.next_trial()
         assert wanted is not None
         assert wanted.rate_tps == trial.misses.rate_tps
-        again.take_misses(trial.misses, number=trial.number, length_s=trial.length_s)
+        again.add_misses(trial.misses, number=trial.number, length_s=trial.length_s)
     assert again.next_trial() is None
-    assert again.stand().answer == whole.answer
+    assert again.state().answer == whole.answer
 
 
 def test_levels_are_the_rates_that_were_tried_with_all_their_trials() -> None:
@@ -147,7 +147,7 @@ def test_levels_are_the_rates_that_were_tried_with_all_their_trials() -> None:
 def test_a_rate_that_is_not_planned_any_more_stays() -> None:
     seeker = WorkloadSearch("tpcb-like", SEARCH, planned_s=10.0)
     for _ in range(CAPACITY_ROUNDS):
-        seeker.take_capacity(1000.0)
-    seeker.take_misses(make_misses(333.3, 400.0), number=4, length_s=16.0)
-    (level,) = seeker.stand().levels
+        seeker.add_capacity(1000.0)
+    seeker.add_misses(make_misses(333.3, 400.0), number=4, length_s=16.0)
+    (level,) = seeker.state().levels
     assert (level.rate_tps, level.held_count) == (333.3, 1)

@@ -11,9 +11,8 @@ import pytest
 
 from pgdyno.analyse.episodes.types import Episode, EpisodeKind
 from pgdyno.analyse.estimate import Estimate, estimate_geometric_mean
-from pgdyno.analyse.records.comparison import LIMIT, compare_records
+from pgdyno.analyse.records.comparison import LIMIT, compare_records, list_differences
 from pgdyno.analyse.records.difference import DifferenceGravity, RecordDifference
-from pgdyno.analyse.records.gate import pass_gate
 from pgdyno.analyse.records.sides import Side, hours_apart, list_sides, look_alike, pair_sides
 from pgdyno.analyse.search.latency_limit import LimitAnswer
 from pgdyno.analyse.search.rate_search import RateSearch
@@ -74,7 +73,7 @@ def with_trials(**changes: Any) -> Side:
 
 
 def differences(first: Side, other: Side, standing: DifferenceGravity) -> dict[str, RecordDifference]:
-    return {one.subject: one for one in pass_gate(first, other) if one.standing is standing}
+    return {one.subject: one for one in list_differences(first, other) if one.standing is standing}
 
 
 def change_load(**load: Any) -> Change:
@@ -82,12 +81,12 @@ def change_load(**load: Any) -> Change:
 
 
 def test_a_record_beside_itself_differs_in_nothing() -> None:
-    assert pass_gate(base(), base()) == ()
+    assert list_differences(base(), base()) == ()
 
 
 def test_where_nobody_looked_for_cliffs_that_is_declared() -> None:
     (side,) = list_sides(*analysed(), script_hashes={})
-    (one,) = pass_gate(side, side)
+    (one,) = list_differences(side, side)
     assert (one.standing, one.subject) == (DifferenceGravity.DECLARED, "cliffs and stalls")
     assert (one.first, one.other) == ("not looked for", "not looked for")
     assert "too short" in one.why
@@ -111,7 +110,7 @@ def test_a_run_that_fell_off_a_cliff_is_not_compared_with_one_before_its_own() -
     assert "two states" in differences(both, one, DifferenceGravity.DECLARED)["cliff"].why
     stalled = fell(EpisodeKind.STALL, True, False)
     assert list(differences(base(), stalled, DifferenceGravity.DECLARED)) == ["stalls and slow changes"]
-    assert pass_gate(base(), fell(EpisodeKind.SAWTOOTH, True, True)) == ()
+    assert list_differences(base(), fell(EpisodeKind.SAWTOOTH, True, True)) == ()
 
 
 REFUSED: dict[str, tuple[str, Change | None, Change | None]] = {
@@ -181,7 +180,7 @@ def test_what_one_compares_for_may_differ(case: str) -> None:
 
 
 def test_in_a_closed_loop_a_latency_limit_only_counts() -> None:
-    assert pass_gate(base(), changed(study=change_load(latency_limit_ms=20.0))) == ()
+    assert list_differences(base(), changed(study=change_load(latency_limit_ms=20.0))) == ()
     loads = [change_load(rate_tps=100.0, latency_limit_ms=limit_ms) for limit_ms in (20.0, 50.0)]
     first, other = (changed(study=load) for load in loads)
     assert list(differences(first, other, DifferenceGravity.REFUSED)) == ["rate and latency limit"]
@@ -195,7 +194,7 @@ def test_a_run_that_never_met_a_checkpoint_is_not_compared_with_one_that_did() -
     assert "neither pays" in differences(without, without, DifferenceGravity.DECLARED)["checkpoints in a trial"].why
     # A load that only reads meets none that matters.
     reading = with_trials(events=(), counts_per_transaction={"wal_bytes": 3.0})
-    assert pass_gate(reading, with_trials(counts_per_transaction={"wal_bytes": 3.0})) == ()
+    assert list_differences(reading, with_trials(counts_per_transaction={"wal_bytes": 3.0})) == ()
 
 
 def test_parts_of_a_cycle_are_declared() -> None:
@@ -233,14 +232,14 @@ def test_figures_that_are_not_the_servers_own_are_not_passed_in_silence(case: st
 
 def test_what_spoils_a_measurement_by_its_own_report_is_said_once() -> None:
     hot = msgspec.structs.replace(base(), doubts=("The CPU is too hot.",))
-    (one,) = pass_gate(base(), hot)
+    (one,) = list_differences(base(), hot)
     assert (one.standing, one.first, one.other, one.why) == (
         DifferenceGravity.DECLARED,
         "none",
         "1 of them",
         "The CPU is too hot.",
     )
-    assert pass_gate(hot, hot)[0].why == "The CPU is too hot."
+    assert list_differences(hot, hot)[0].why == "The CPU is too hot."
 
 
 def test_trials_without_a_result_and_single_ones_are_declared() -> None:
@@ -273,7 +272,7 @@ def test_settings_are_what_one_compares_for_and_shown_in_their_units() -> None:
     def larger(trial: dict[str, Any]) -> None:
         next(one for one in trial["settings"] if one["name"] == "max_wal_size")["value"] = "1024"
 
-    (one,) = pass_gate(base(), changed(trial=larger))
+    (one,) = list_differences(base(), changed(trial=larger))
     assert (one.subject, one.standing, one.first, one.other) == (
         "max_wal_size",
         DifferenceGravity.FREE,
@@ -282,7 +281,7 @@ def test_settings_are_what_one_compares_for_and_shown_in_their_units() -> None:
     )
     # What is built in is known to be the same as what is written out.
     built_in = changed(trial=lambda trial: trial.update(settings=[s for s in trial["settings"] if s["name"] != "max_wal_size"]))  # fmt: skip
-    assert pass_gate(changed(trial=larger), built_in) == ()
+    assert list_differences(changed(trial=larger), built_in) == ()
 
 
 def in_variants(side: Side, *names: str) -> list[Side]:

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from pgdyno.analyse.disk.ceiling import TRANSFERS, Ceiling, Limit, StorageCeilings
-from pgdyno.analyse.disk.efficiency import Attainment, hold_against
+from pgdyno.analyse.disk.efficiency import Attainment, compare_with_ceilings
 from pgdyno.analyse.disk.entries import DiskFigure, DiskFigureKey
-from pgdyno.analyse.disk.layout_ceiling import let_through, limits_of, reckon_ceilings
+from pgdyno.analyse.disk.layout_ceiling import ceilings_of_instance, compute_ceilings, limits_of
 from pgdyno.analyse.disk.raid import array_times
-from pgdyno.analyse.disk.throttle import find_throttle, throttle
+from pgdyno.analyse.disk.throttle import apply_throttles, find_throttle
 from pgdyno.analyse.estimate import Estimate
 from pgdyno.facts.instances import list_instances
 from pgdyno.record.machine.disk_facts import DiskFacts
@@ -32,7 +32,7 @@ OWN = 'cpus = 4\nmemory = "16GB"'
 def ceilings(disk: str, *, head: str = OWN) -> StorageCeilings:
     host = parse_host(f"{head}\n[disk]\n{disk}\n", source="h")
     assert host.disk is not None
-    return reckon_ceilings(host.disk, limits_of(host))
+    return compute_ceilings(host.disk, limits_of(host))
 
 
 def transfers(found: StorageCeilings) -> list[Ceiling]:
@@ -71,7 +71,7 @@ def test_arrays(level: str, count: int, reads: float, writes: float, data: float
 def test_a_published_table_follows_from_the_declaration_alone(case: dict[str, Any]) -> None:
     host, computed = read_host(TOP / case["host"]), case["computed"]
     assert host.disk is not None
-    found = reckon_ceilings(host.disk, limits_of(host))
+    found = compute_ceilings(host.disk, limits_of(host))
     reads, writes, rates, _ = transfers(found)
     assert (reads.array_value, writes.array_value) == (computed["read_iops"], computed["write_iops"])
     assert rates.array_value == computed["throughput_mb_s"] * MIB
@@ -96,7 +96,7 @@ def test_what_was_measured_there_was_burst(case: dict[str, Any]) -> None:
         DiskFigure(key=key, estimate=Estimate(value=value, low=None, high=None, n=1, unit="", reason="one run"), how="")
         for key, value in found.items()
     ]
-    reads, writes, rates = hold_against(entries, reckon_ceilings(host.disk, limits_of(host)))
+    reads, writes, rates = compare_with_ceilings(entries, compute_ceilings(host.disk, limits_of(host)))
     assert (reads.standing, reads.ratio.value) == (Attainment.BURST, pytest.approx(19 / 12))
     assert writes.standing is Attainment.BURST
     # More than four volumes have between them, even for a while.
@@ -215,10 +215,10 @@ def test_no_ceiling_is_above_what_it_is_made_of(instance: Any) -> None:
 
 
 def test_disks_that_nobody_declared() -> None:
-    found = let_through(limits_of(HostSpec(instance="c7g.2xlarge")))
+    found = ceilings_of_instance(limits_of(HostSpec(instance="c7g.2xlarge")))
     assert values(found) == [12_000, 12_000, 312.5e6, 312.5e6]
     assert [one.burst_value for one in transfers(found)] == [40_000, 40_000, 1.25e9, 1.25e9]
-    nothing = let_through(None)
+    nothing = ceilings_of_instance(None)
     assert set(nothing.absent) == set(StorageCeilings.__struct_fields__) - {"absent"}
 
 
@@ -242,19 +242,19 @@ def test_control_groups_bind_too() -> None:
         free_bytes=1,
     )
     look = DiskLook(facts=facts, devices=(device,))
-    held = throttle(ceilings('volume = "gp3"\nsize = "50GB"'), look, limits)
+    held = apply_throttles(ceilings('volume = "gp3"\nsize = "50GB"'), look, limits)
     assert values(held) == [1_000, 3_000, 125 * MIB, 50e6]
     assert [one.binds for one in transfers(held)] == [
         *(Limit.CONTROL_GROUP, Limit.VOLUME, Limit.VOLUME, Limit.CONTROL_GROUP)
     ]
-    unknown = throttle(let_through(None), look, limits)
+    unknown = apply_throttles(ceilings_of_instance(None), look, limits)
     # What may be written in bytes bounds the I/Os of 8 kB, too.
     assert values(unknown) == [1_000, 50e6 / 8192, 50e6]
     assert unknown.random_write_iops is not None
     assert unknown.random_write_iops.how == "limit of the control group /, of 50 MB/s in 8 kB"
     assert "random_read_iops" not in unknown.absent
     # A burst is not beyond them either.
-    small = throttle(
+    small = apply_throttles(
         ceilings('volume = "gp2"\nsize = "100GB"'),
         look,
         [CgroupLimit(kind=LimitKind.READ_COUNT, group="/pg", value=one, device="nvme1n1") for one in (1_000, 2_000)],

@@ -5,8 +5,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pgdyno.analyse.sweep.loads import analyse_clients
 from pgdyno.analyse.sweep.scaling import LoadStatus
+from pgdyno.analyse.sweep.workload_sweep import analyse_workload_sweep
 from pgdyno.plan.experiment import Experiment, is_client_sweep, plan_experiment
 from pgdyno.record.types import TrialStatus
 from pgdyno.spec.read import make_study
@@ -36,7 +36,7 @@ def test_trials_become_the_points_of_their_clients() -> None:
         build_trial(number, f"clients={clients}", round_number=1 + number // 7, tps=100.0 * clients / (1 + clients / 8))
         for number, clients in enumerate([1, 1, 2, 4, 8, 16, 32] * 2)
     ]
-    sweep = analyse_clients(trials, experiment)
+    sweep = analyse_workload_sweep(trials, experiment)
     assert sweep is not None
     assert [(point.clients, point.tps.n) for point in sweep.points][:2] == [(1, 4), (2, 2)]
 
@@ -44,15 +44,15 @@ def test_trials_become_the_points_of_their_clients() -> None:
 def test_before_two_loads_have_a_figure_there_is_no_curve() -> None:
     experiment = experiment_of(sweep=[CLIENTS])
     one = build_trial(1, "clients=1")
-    assert analyse_clients([], experiment) is None
-    assert analyse_clients([one, one], experiment) is None
-    assert analyse_clients([one, build_trial(2, "clients=2", tps=None)], experiment) is None
+    assert analyse_workload_sweep([], experiment) is None
+    assert analyse_workload_sweep([one, one], experiment) is None
+    assert analyse_workload_sweep([one, build_trial(2, "clients=2", tps=None)], experiment) is None
     failed = build_trial(2, "clients=2")
     record = msgspec.structs.replace(failed.record, status=TrialStatus.FAILED)
-    assert analyse_clients([one, msgspec.structs.replace(failed, record=record)], experiment) is None
-    assert analyse_clients([one, build_trial(2, "clients=2")], experiment) is not None
+    assert analyse_workload_sweep([one, msgspec.structs.replace(failed, record=record)], experiment) is None
+    assert analyse_workload_sweep([one, build_trial(2, "clients=2")], experiment) is not None
     bare = msgspec.structs.replace(experiment, variants=(experiment.variants[0],))
-    assert analyse_clients([one], bare) is None
+    assert analyse_workload_sweep([one], bare) is None
 
 
 def test_a_load_at_which_nothing_ends_has_collapsed() -> None:
@@ -62,7 +62,7 @@ def test_a_load_at_which_nothing_ends_has_collapsed() -> None:
         build_trial(number, f"clients={clients}", round_number=1 + number // 6, tps=tps * (1.0 + 0.002 * (number % 3)))
         for number, (clients, tps) in enumerate([*curve.items()] * 3)
     ]
-    sweep = analyse_clients(trials, experiment)
+    sweep = analyse_workload_sweep(trials, experiment)
     assert sweep is not None
     assert {point.clients: point.status for point in sweep.points}[32] is LoadStatus.COLLAPSE
     # As in comparisons, half of the least that could have been seen in 10 s.
@@ -82,7 +82,7 @@ def test_a_load_that_stalls_now_and_then_is_not_decided() -> None:
         for index, of in enumerate(rounds)
         for clients, tps in of
     ]
-    sweep = analyse_clients(trials, experiment)
+    sweep = analyse_workload_sweep(trials, experiment)
     assert sweep is not None
     assert [point.tps.n for point in sweep.points] == [3, 3, 3]
     assert sweep.points[-1].status is None

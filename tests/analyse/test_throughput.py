@@ -11,9 +11,9 @@ from pgdyno.analyse.trial.throughput import (
     PgbenchClaim,
     check_clock,
     check_littles_law,
-    claim_throughput,
     estimate_tps,
     measure_throughput,
+    throughput_from_claim,
 )
 from pgdyno.record.transactions.histogram import LatencyHistogram
 from pgdyno.record.transactions.log import TransactionSummary, TransactionTally, summarise_logs
@@ -247,9 +247,9 @@ def test_a_percentile_of_0_is_a_value() -> None:
 
 
 def test_without_a_log_there_is_pgbenchs_own_tps() -> None:
-    found = claim_throughput(claim(tps=812.0, count=9000))
+    found = throughput_from_claim(claim(tps=812.0, count=9000))
     assert found is not None
     assert (found.tps, found.latency) == (812.0, None)
     assert kinds(found) == [DoubtKind.NO_LOG]
     assert found.doubts[0].excess_ratio == -1.0
-    assert claim_throughput(claim()) is None
+    assert throughput_from_claim(claim()) is None

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pgdyno.analyse.bottleneck.time_model import measure_time
 from pgdyno.analyse.bottleneck.time_share import Resource, TransactionTime
-from pgdyno.analyse.bottleneck.time_theory import count_at_thread
+from pgdyno.analyse.bottleneck.time_theory import count_clients_at_thread
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.trial_data import TrialData
 from pgdyno.record.types import TrialStatus
@@ -94,7 +94,7 @@ def test_clients_in_a_thread_that_is_always_busy_are_pgbenchs() -> None:
 
 def test_clients_of_threads_that_sleep_think() -> None:
     shares = shares_of(make_timed({RUNNING: 1.0, IDLE: 7.0}, backends=(1.0, 0.0), threads=[(0.1, 0.0), (0.1, 0.0)]))
-    with_pgbench = 2 * count_at_thread(0.1, 4)
+    with_pgbench = 2 * count_clients_at_thread(0.1, 4)
     assert shares[Resource.LOAD_GENERATOR] == pytest.approx(with_pgbench / 8)
     assert shares[Resource.CLIENT] == pytest.approx((7 - with_pgbench) / 8)
 
@@ -123,7 +123,7 @@ def test_a_client_without_time_to_think_takes_none_where_cpus_are_short() -> Non
     time = measure(data)
     assert time.find(Resource.CLIENT) is None
     assert "cannot be told" in time.absent[Resource.CLIENT.value]
-    with_pgbench = count_at_thread(0.1, 8)
+    with_pgbench = count_clients_at_thread(0.1, 8)
     assert time.find(Resource.WAL_FLUSH).ratio == pytest.approx(3 / (4 + with_pgbench))  # type: ignore[union-attr]
     assert time.transaction_ms == pytest.approx(8.0)
     thinking = msgspec.structs.replace(LOAD, scripts=(("/tmp/mine.sql", 1),))
@@ -149,7 +149,7 @@ def test_what_was_not_counted_is_absent_with_its_reason() -> None:
     assert set(time.absent) == {"running_ms", "load generator"}
     alone = measure(msgspec.structs.replace(data, os=None))
     assert [share.ratio for share in alone.shares] == [0.5, 0.5]
-    assert set(alone.absent.values()) == {"nobody watched the machine"}
+    assert set(alone.absent.values()) == {"the machine was not sampled"}
 
 
 def test_a_kernel_that_counts_nothing_gives_nothing() -> None:

@@ -92,14 +92,17 @@ def test_every_limit_has_its_words(resource: Resource) -> None:
 
 
 def test_what_was_not_seen_is_said_where_it_matters() -> None:
-    assert "not seen: how busy the CPUs were" in with_change(Resource.LOCK, absent=("how busy the CPUs were",)).evidence
+    assert (
+        "not observed: how busy the CPUs were"
+        in with_change(Resource.LOCK, absent=("how busy the CPUs were",)).evidence
+    )
     strong = with_change(Resource.LOCK, absent=("a card",), certainty=Certainty.STRONG)
     assert "not seen" not in strong.evidence
 
 
 def test_a_symptom_is_told_from_its_cause() -> None:
     finding = with_change(Resource.CPU, symptoms=("WAL flush, 75 % of the time: a queue for the CPUs, which are full",))
-    assert finding.why.startswith("Not a cause but seen because of it: WAL flush")
+    assert finding.why.startswith("Not a cause but an effect: WAL flush")
 
 
 def test_nothing_is_to_be_settled_that_was_proven() -> None:
@@ -127,7 +130,7 @@ def test_what_runs_on_other_cpus_is_neither_a_rival_nor_to_be_stopped() -> None:
     record, analysis = analyse_kept(find_name("quiet-15-1000"))
     (workload,) = analysis.workloads
     (finding,) = find_bottlenecks(record, analysis)
-    assert finding.advice.startswith("Stop what else uses the CPUs")
+    assert finding.advice.startswith("Stop the other programs that use the CPUs")
     assert "other programs on this machine" in {rival.cause for rival in finding.rivals}
     (trial,) = workload.trials
     elsewhere = msgspec.structs.replace(trial, cpus_seen_count=2)

@@ -35,7 +35,7 @@ def test_a_load_at_its_bound_is_told_what_comes_next() -> None:
     assert "2 CPUs" in finding.evidence
     assert "then WAL flushes" in finding.evidence
     assert "prepared" in finding.advice
-    assert finding.gain.startswith("Were the CPUs no limit: +")
+    assert finding.gain.startswith("If the CPUs were no limit: +")
     assert finding.gain.endswith("(worked out, not measured)")
     assert finding.confirm == "`pgdyno sweep clients=1..32 --workload tpcb-like --scale 100`"
     assert finding.workload == "tpcb-like"
@@ -63,7 +63,7 @@ def test_others_on_the_cpus_are_sent_away_before_any_are_bought() -> None:
     finding = find(msgspec.structs.replace(WRITING, tps=1150.0, others_ratio=0.4))[CEILING]
     assert "of which others used up to 40 %" in finding.evidence
     assert finding.why.startswith("Others used it meanwhile")
-    assert finding.advice.startswith("Stop what else uses the CPUs")
+    assert finding.advice.startswith("Stop the other programs that use the CPUs")
 
 
 def test_a_load_below_its_bounds_is_told_of_no_cause() -> None:
@@ -80,7 +80,7 @@ def test_a_load_that_is_held_is_told_so_and_needs_no_other_sweep() -> None:
     assert found[CEILING].claim.startswith("It stops at 60")
     assert "with nothing used up" in found[CEILING].claim
     assert found[CEILING].confirm == ""
-    assert found[CLIENTS].claim.startswith("2 clients [2 – 2] at work give all")
+    assert found[CLIENTS].claim.startswith("2 clients [2 – 2] at work reach its highest TPS")
 
 
 def test_too_few_clients_are_told_how_many_it_takes() -> None:
@@ -90,14 +90,14 @@ def test_too_few_clients_are_told_how_many_it_takes() -> None:
 
 def test_a_card_that_was_surpassed_is_to_be_made_again() -> None:
     finding = find(msgspec.structs.replace(WRITING, limits={**WRITING.limits, UseKind.READS: 100.0}))[PASSED]
-    assert finding.claim == "It took more than was known to be there of random reads."
+    assert finding.claim == "It used more than the known limit of random reads."
     assert "`pgdyno disk`" in finding.advice
 
 
 def test_what_lacks_is_named_where_nothing_is_known() -> None:
     finding = find(Nature(cpu_s=None, generator_s=None))[CEILING]
     assert finding.certainty is Certainty.UNKNOWN
-    assert "nobody watched the CPUs" in finding.evidence
+    assert "the CPUs were not sampled" in finding.evidence
     assert "the disk has no card" in finding.evidence
 
 

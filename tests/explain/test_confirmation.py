@@ -141,7 +141,7 @@ def _explain(confirmed: Confirmed) -> tuple[Bottleneck, str, str, Certainty | No
     )
     assert findings[1].certainty is Certainty.LIKELY
     assert findings[1].confirm.startswith(
-        "`pgdyno explain records/first --confirm --workload tpcb-like`: mode=prepared is"
+        "`pgdyno explain records/first --confirm --workload tpcb-like`: mode=prepared should be"
     )
     told = findings[0]
     return own.bottleneck, told.claim, told.gain, told.certainty, told.confirm
@@ -174,7 +174,7 @@ def test_what_is_open_says_how_to_go_on() -> None:
     bottleneck, _, _, certainty, confirm = _explain(_judge(VerdictKind.INCONCLUSIVE, 0.1))
     assert certainty is Certainty.LIKELY
     assert bottleneck.evidence[0].endswith("which settles nothing yet")
-    assert confirm.startswith("`pgdyno resume records/confirm`: mode=prepared is to be faster")
+    assert confirm.startswith("`pgdyno resume records/confirm`: mode=prepared should be faster")
 
 
 def test_an_experiment_on_another_resource_changes_nothing() -> None:

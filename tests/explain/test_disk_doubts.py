@@ -9,9 +9,9 @@ import pytest
 
 from pgdyno.analyse.disk.card import estimate_card
 from pgdyno.analyse.disk.ceiling import InstanceLimits
-from pgdyno.analyse.disk.efficiency import Attainment, hold_against
+from pgdyno.analyse.disk.efficiency import Attainment, compare_with_ceilings
 from pgdyno.analyse.disk.entries import DiskFigureKey, list_entries
-from pgdyno.analyse.disk.layout_ceiling import reckon_ceilings
+from pgdyno.analyse.disk.layout_ceiling import compute_ceilings
 from pgdyno.explain.disk.doubts import find_disk_doubts, list_disk_doubts
 from pgdyno.explain.disk.rule_input import DiskRuleInput
 from pgdyno.explain.finding import Finding, Severity
@@ -170,7 +170,7 @@ def test_what_is_measured_is_held_against_what_is_declared() -> None:
         return levels.get(one.pattern, 1.0) if one.depth > 4 else 1.0
 
     card = make_card(runs=make_runs(level=level))
-    held = hold_against(scene_of(card).entries, reckon_ceilings(disk, limits))
+    held = compare_with_ceilings(scene_of(card).entries, compute_ceilings(disk, limits))
     standings = {one.key: one.standing for one in held}
     assert standings == {
         DiskFigureKey.RANDOM_READ: Attainment.BURST,
@@ -215,6 +215,6 @@ def test_what_an_instance_lets_through_is_shared() -> None:
         declared("/fast", DiskSpec(volume="local-nvme", size="400GB")),
     )
     found = doubts(data, beside=(wal, inside))["shared-instance"]
-    assert found.claim == "What c7g.2xlarge lets through it shares with /wal."
+    assert found.claim == "It shares the limit of c7g.2xlarge with /wal."
     assert "shared-instance" not in doubts(inside, beside=(data, wal))
     assert "shared-instance" not in doubts(data, beside=(inside,))

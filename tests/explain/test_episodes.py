@@ -7,7 +7,7 @@ from pgdyno.analyse.episodes.types import Cause, Episode, EpisodeCauses, Episode
 from pgdyno.analyse.study import analyse_study
 from pgdyno.analyse.types import StudyAnalysis
 from pgdyno.explain.doubts.study import find_doubts
-from pgdyno.explain.episodes import RULE, find_episodes_beside, find_unsteady
+from pgdyno.explain.episodes import RULE, find_episodes_before_average, find_episodes_in_average
 from pgdyno.explain.explanations import explain_study
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.record.store import open_record
@@ -42,7 +42,7 @@ def tell(
 ) -> list[Finding]:
     causes = tuple(EpisodeCauses(episode=one, suspects=suspects) for one in episodes)
     analysis = analysis_of(record, episodes=episodes, episode_causes=causes, steady_from_s=steady_from_s)
-    return [*find_unsteady(record, analysis), *find_episodes_beside(record, analysis)]
+    return [*find_episodes_in_average(record, analysis), *find_episodes_before_average(record, analysis)]
 
 
 def test_a_cliff_within_an_average_is_told_with_its_size_and_how_long_to_run(record: StudyRecord) -> None:
@@ -62,7 +62,7 @@ def test_it_is_a_doubt_or_an_explanation_and_never_both(record: StudyRecord) -> 
         doubts = [one for one in find_doubts(record, analysis) if one.rule == RULE]
         explained = [one for one in explain_study(record, analysis) if one.rule == RULE]
         assert (len(doubts), len(explained)) == ((1, 0) if is_doubt else (0, 1))
-    assert "is of what came after" in explained[0].evidence
+    assert "covers what came after" in explained[0].evidence
     assert explained[0].severity is Severity.WARNING
 
 

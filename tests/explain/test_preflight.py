@@ -10,7 +10,7 @@ import pytest
 
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight.rule_input import IntendedLoad, Intent
-from pgdyno.explain.preflight.rules import RULES, find_obstacles, would_spoil
+from pgdyno.explain.preflight.rules import RULES, find_obstacles, should_wait
 from pgdyno.flow.check import Check
 from pgdyno.record.machine.disk_facts import DiskFacts
 from pgdyno.record.machine.preflight import BusyProcess, LoadProgram, OtherServer, ServerLook, ServerOrigin
@@ -49,7 +49,7 @@ def test_what_spoils(tmp_path: Path, scenario: Scenario) -> None:
     for words in scenario.says:
         assert words in words_of(found)
     assert all(one.evidence and one.why and one.rule for one in found)
-    assert would_spoil(found) == ("spoils" in scenario.expect.values())
+    assert should_wait(found) == ("spoils" in scenario.expect.values())
     assert "geheim" not in repr(found), "arguments of others' commands may be passwords"
 
 

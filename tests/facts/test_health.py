@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pgdyno.analyse.health.checks import _READERS
+from pgdyno.analyse.health.assessment import _READERS
 from pgdyno.facts.health import Basis, HealthCheck, Level, Threshold, Worse, health_checks
 
 CHECKS = list(health_checks().values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pgdyno.analyse.disk.ceiling import TRANSFERS
-from pgdyno.analyse.disk.layout_ceiling import limits_of, reckon_ceilings
+from pgdyno.analyse.disk.layout_ceiling import compute_ceilings, limits_of
 from pgdyno.price.alternatives import Alternatives, OtherVolumes, find_alternatives
 from pgdyno.price.book import PriceBook
 from pgdyno.price.cost import price_host
@@ -41,14 +41,14 @@ def by_name(disk: str) -> dict[tuple[int, str], OtherVolumes]:
 def test_none_does_less(disk: str, instance: str) -> None:
     host = host_of(disk, instance=instance)
     assert host.disk is not None
-    now = reckon_ceilings(host.disk, limits_of(host))
+    now = compute_ceilings(host.disk, limits_of(host))
     found = alternatives(host).volumes
     assert found
     for one in found:
         if one.disk is None:
             assert one.reason
             continue
-        then = reckon_ceilings(one.disk, limits_of(host))
+        then = compute_ceilings(one.disk, limits_of(host))
         for name in (*TRANSFERS, "capacity_bytes"):
             assert getattr(then, name).value >= getattr(now, name).value * (1 - 1e-9), (one, name)
         assert one.now_flush_s is None or (one.flush_s is not None and one.flush_s <= one.now_flush_s)
@@ -83,8 +83,8 @@ def test_a_wal_of_its_own_needs_streams_and_flushes() -> None:
     assert (io2.volume_iops, io2.volume_mb_s) == (2_000, None)
     # Of gp3 3,000 IOPS come with it: more than one flush each 1.85 ms.
     assert (gp3.volume_iops, gp3.volume_mb_s) == (None, 299)
-    wanted = reckon_ceilings(host.wal_disk, limits_of(host)) if host.wal_disk is not None else None
-    then = reckon_ceilings(io2, limits_of(host))
+    wanted = compute_ceilings(host.wal_disk, limits_of(host)) if host.wal_disk is not None else None
+    then = compute_ceilings(io2, limits_of(host))
     assert wanted is not None
     assert None not in (then.flushes_per_s, wanted.flushes_per_s, then.write_bytes_per_s, wanted.write_bytes_per_s)
     assert then.flushes_per_s.value >= wanted.flushes_per_s.value  # type: ignore[union-attr]

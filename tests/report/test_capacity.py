@@ -92,7 +92,7 @@ def test_projections_are_called_so() -> None:
     assert cpus[0] == "twice the CPUs"
     assert cpus[3] == "CPUs"
     assert memory[1:4] == ["—"] * 3
-    assert table.rows[1][1].note == "nobody knows which pages these transactions touch"
+    assert table.rows[1][1].note == "the pages that these transactions touch are not known"
     assert disk[2] < cpus[2]
 
 

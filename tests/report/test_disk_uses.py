@@ -12,8 +12,8 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from pgdyno.analyse.disk.demand import DiskJoin, DiskUse, UseKind
-from pgdyno.analyse.prediction.predictions import READS, TPS, Judged
+from pgdyno.analyse.disk.demand import DiskDemand, DiskUse, UseKind
+from pgdyno.analyse.prediction.predictions import READS, TPS, JudgedPrediction
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.flow.disk_view import view_card
 from pgdyno.plan.disk import Pattern
@@ -39,8 +39,8 @@ def use(kind: UseKind, ratio: float, unit: str = "/s") -> DiskUse:
     return DiskUse(kind=kind, used=1000.0 * ratio, limit=1000.0, unit=unit, how="random read")
 
 
-def make_join(*uses: DiskUse) -> DiskJoin:
-    return DiskJoin(
+def make_join(*uses: DiskUse) -> DiskDemand:
+    return DiskDemand(
         device="nvme0n1",
         busy_ratio=0.4,
         read_await_ms=0.5,
@@ -60,8 +60,8 @@ ALL = make_join(
 )
 
 
-def judged(name: str, value: float, measured: float | None) -> Judged:
-    return Judged(
+def judged(name: str, value: float, measured: float | None) -> JudgedPrediction:
+    return JudgedPrediction(
         prediction=Prediction(
             name=name,
             value=value,

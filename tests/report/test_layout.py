@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from pgdyno.analyse.disk.ceiling import InstanceLimits
-from pgdyno.analyse.disk.layout_ceiling import let_through, limits_of, reckon_ceilings
+from pgdyno.analyse.disk.layout_ceiling import ceilings_of_instance, compute_ceilings, limits_of
 from pgdyno.record.machine.tunables import DiskLook
 from pgdyno.report.documents.layout import layout_document
 from pgdyno.report.forms.terminal import print_terminal
@@ -37,7 +37,7 @@ def declared_views() -> tuple[LayoutView, ...]:
     host = read_host(CASE)
     limits = limits_of(host)
     return tuple(
-        LayoutView(title=title, declared=disk, limits=limits, ceilings=reckon_ceilings(disk, limits))
+        LayoutView(title=title, declared=disk, limits=limits, ceilings=compute_ceilings(disk, limits))
         for title, disk in (("data", host.disk), ("WAL", host.wal_disk))
         if disk is not None
     )
@@ -78,7 +78,7 @@ def test_found_and_declared(tmp_path: Path, golden: Callable[[Path, str], None])
 def test_what_is_declared_otherwise_than_it_is_found_is_said(tmp_path: Path) -> None:
     look = found(tmp_path, "RAID 10 of md over eight volumes, one in a partition")
     disk = DiskSpec(volume="gp3", size="50GB", count=6, raid=0, chunk="128kB", filesystem="ext4")
-    view = LayoutView(title="/data", look=look, declared=disk, ceilings=reckon_ceilings(disk))
+    view = LayoutView(title="/data", look=look, declared=disk, ceilings=compute_ceilings(disk))
     text = " ".join(printed(print_terminal(build_layouts([view]), level=Level.STANDARD), width=80).split())
     assert "another file system than was found: ext4, not xfs" in text
     assert "another array than was found: raid0, not raid10" in text
@@ -92,7 +92,8 @@ def test_what_cannot_be_seen_is_said(tmp_path: Path) -> None:
     look = found(tmp_path, "two disks, of which an ordinary account cannot tell")
     text = printed(
         print_terminal(
-            build_layouts([LayoutView(title="/data", look=look, ceilings=let_through(None))]), level=Level.STANDARD
+            build_layouts([LayoutView(title="/data", look=look, ceilings=ceilings_of_instance(None))]),
+            level=Level.STANDARD,
         ),
         width=80,
     )
@@ -104,7 +105,8 @@ def test_what_lies_on_no_device(tmp_path: Path) -> None:
     look = msgspec.structs.replace(found(tmp_path, "a file system on a partition"), devices=())
     text = printed(
         print_terminal(
-            build_layouts([LayoutView(title="/dev/shm", look=look, ceilings=let_through(None))]), level=Level.STANDARD
+            build_layouts([LayoutView(title="/dev/shm", look=look, ceilings=ceilings_of_instance(None))]),
+            level=Level.STANDARD,
         ),
         width=80,
     )
@@ -115,7 +117,8 @@ def test_an_instance_by_itself() -> None:
     limits = limits_of(HostSpec(instance="c7g.2xlarge"))
     text = printed(
         print_terminal(
-            build_layouts([LayoutView(title="data", limits=limits, ceilings=let_through(limits))]), level=Level.STANDARD
+            build_layouts([LayoutView(title="data", limits=limits, ceilings=ceilings_of_instance(limits))]),
+            level=Level.STANDARD,
         ),
         width=80,
     )
@@ -127,7 +130,7 @@ def test_an_instance_by_itself() -> None:
 def test_what_is_not_a_burst_nor_mirrored_is_not_said_to_be() -> None:
     disk = DiskSpec(volume="gp3", size="50GB", count=2, lvm_stripes=2, mount_options="noatime")
     limits = InstanceLimits(name="ours", iops=50_000)
-    view = LayoutView(title="data", declared=disk, limits=limits, ceilings=reckon_ceilings(disk, limits))
+    view = LayoutView(title="data", declared=disk, limits=limits, ceilings=compute_ceilings(disk, limits))
     text = printed(print_terminal(build_layouts([view]), level=Level.STANDARD), width=80)
     assert "burst, from" not in text
     assert "mirror" not in text
@@ -144,7 +147,7 @@ def test_what_is_not_a_burst_nor_mirrored_is_not_said_to_be() -> None:
     ],
 )
 def test_the_first_row(disk: DiskSpec, cells: list[str]) -> None:
-    table = ceilings_table(LayoutView(title="data", declared=disk, ceilings=reckon_ceilings(disk)))
+    table = ceilings_table(LayoutView(title="data", declared=disk, ceilings=compute_ceilings(disk)))
     assert table is not None
     assert [cell.text for cell in table.rows[0][1:]] == cells
 
@@ -161,7 +164,7 @@ def test_json_has_all_of_it_in_units() -> None:
 
 def test_a_disk_declared_without_figures_is_not_said_to_be_undeclared() -> None:
     disk = DiskSpec(kind="hdd")
-    view = LayoutView(title="data", declared=disk, ceilings=reckon_ceilings(disk))
+    view = LayoutView(title="data", declared=disk, ceilings=compute_ceilings(disk))
     text = printed(print_terminal(build_layouts([view]), level=Level.STANDARD), width=200)
     assert "no figure of it is declared, such as random_read_iops" in text
     assert "nothing is declared" not in text

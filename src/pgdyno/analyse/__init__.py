@@ -1,1 +1,1 @@
-"""From samples to estimates with their doubt. Pure."""
+"""Turn samples into estimates with their intervals and doubts, without any I/O."""

@@ -1,9 +1,10 @@
-"""A number with its interval, and a doubt with its reason: what every analysis returns.
+"""Estimate a quantity over trials, with a confidence interval, and define the doubts that a trial's checks raise.
 
-The unit of every estimate is the trial. The seconds of one trial are no sample: one-second TPS values follow each
-other so closely that a t-test on them calls 26 to 76 % of identical pairs different. So nothing here takes seconds.
+The unit of every estimate is the trial. The seconds of one trial are not a sample: one-second TPS values are so
+strongly autocorrelated that a t-test on them calls 26 to 76 % of identical pairs different. So no function here takes
+seconds.
 
-It refuses an interval from a single trial, and never widens, narrows or rounds.
+A single trial gets no interval, and no function here rounds a number or adjusts an interval.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ import msgspec
 
 CONFIDENCE = 0.95
 USEFUL_FACTOR = 3.0
-"""An interval whose ends are further apart than this factor tells nobody anything."""
+"""An interval whose upper end is more than this factor above its lower end is too wide to be useful."""
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):
-    """A value over `n` trials with its interval at `confidence`.
+    """An estimated value over `n` trials with its confidence interval at `confidence`.
 
     `value` is None without trials, `low` and `high` with fewer than two; `reason` says why.
     """
@@ -36,27 +37,27 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_too_wide(estimate: Estimate) -> bool:
-    """Whether an interval says nothing but that there are too few trials."""
+    """Tell whether an interval is so wide that it only shows that there are too few trials."""
     return estimate.low is not None and estimate.high is not None and estimate.high > USEFUL_FACTOR * estimate.low > 0
 
 
 class DoubtKind(enum.Enum):
-    """What a check of a trial found wrong."""
+    """The kinds of failed checks of a trial."""
 
     NO_LOG = "no log"
     """The transaction log is missing: TPS is pgbench's own over the whole load, and there are no latencies."""
     STALE_CLOCK = "stale clock"
-    """Transactions take less time than an answer needs: pgbench read its clock before the answer came."""
+    """Transactions take less time than a round trip needs: pgbench read its clock before the answer came."""
     LITTLES_LAW = "littles law"
-    """Clients are not TPS times latency: time passes that no transaction accounts for, or a clock or count is wrong."""
+    """The number of clients is not TPS times latency: some time belongs to no transaction, or a clock or count is wrong."""
     COUNT_MISMATCH = "count mismatch"
-    """The log and pgbench count different transactions."""
+    """The log and pgbench count different numbers of transactions."""
     TPS_MISMATCH = "tps mismatch"
     """The log's time stamps and pgbench give different TPS."""
 
 
 class Doubt(msgspec.Struct, frozen=True, kw_only=True):
-    """A check that failed: what was seen, what should have been, and how far apart they may be (a share of `expected`)."""
+    """A failed check: the observed value, the expected value, and the tolerance between them (a share of `expected`)."""
 
     kind: DoubtKind
     observed: float
@@ -66,58 +67,59 @@ class Doubt(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def excess_ratio(self) -> float:
-        """By what share the observed value lies above the expected one; negative below."""
+        """The share by which the observed value lies above the expected one; negative below."""
         return self.observed / self.expected - 1.0
 
 
 class Noise(NamedTuple):
-    """Of one trial: its standard deviation, and the degrees of freedom that it is known by."""
+    """The standard deviation of one trial, and its degrees of freedom."""
 
     sd: float
     degrees: int
 
 
 def estimate_mean_of_trials(values: Sequence[float], *, unit: str, confidence: float = CONFIDENCE) -> Estimate:
-    """The mean over trials with Student's t interval.
+    """Estimate the mean over trials with Student's t interval.
 
     Args:
         values: One finite number for each trial.
-        unit: Their unit.
-        confidence: Of the interval, in (0, 1).
+        unit: Unit of the values.
+        confidence: Confidence level of the interval, in (0, 1).
 
     Source: Student 1908, "The probable error of a mean", Biometrika 6, doi:10.1093/biomet/6.1.1.
     """
-    return _student(values, unit=unit, confidence=confidence)
+    return _estimate_with_t(values, unit=unit, confidence=confidence)
 
 
 def estimate_geometric_mean(values: Sequence[float], *, unit: str, confidence: float = CONFIDENCE) -> Estimate:
-    """The geometric mean over trials, its interval from Student's t on logarithms: for rates and latencies.
+    """Estimate the geometric mean over trials, with Student's t interval on logarithms: for rates and latencies.
 
-    Noise of a load is multiplicative (a neighbour takes a share, not a number of transactions), and the ratio of two
-    geometric means is the geometric mean of the ratios. The interval is never below 0 and is not symmetric.
+    The noise of a load is multiplicative (a neighbour takes a share, not a number of transactions), and the ratio of
+    two geometric means is the geometric mean of the ratios. The interval stays above 0 and is not symmetric.
 
     Args:
         values: One positive finite number for each trial.
-        unit: Their unit.
-        confidence: Of the interval, in (0, 1).
+        unit: Unit of the values.
+        confidence: Confidence level of the interval, in (0, 1).
 
     Raises:
         ValueError: A value is not positive.
     """
-    return map_estimate(_student(_logarithms(values), unit=unit, confidence=confidence), math.exp)
+    return map_estimate(_estimate_with_t(_logarithms(values), unit=unit, confidence=confidence), math.exp)
 
 
 def estimate_geometric_means(
     groups: Sequence[Sequence[float]], *, unit: str, confidence: float = CONFIDENCE
 ) -> tuple[Estimate, ...]:
-    """The geometric mean of each group of trials, for groups whose noise is alike: two or three trials of one tell little of it.
+    """Estimate the geometric mean of each group of trials with a spread that is pooled over all groups.
 
-    Each interval rests on the spread within all groups together; so one of a single trial has one, too.
+    Use it for groups whose noise is alike and that have only two or three trials each. A group of one trial has an
+    interval too.
 
     Args:
-        groups: Positive finite numbers, one for each trial; none is empty.
-        unit: Their unit.
-        confidence: Of each interval by itself, in (0, 1).
+        groups: Positive finite numbers, one for each trial; no group is empty.
+        unit: Unit of the values.
+        confidence: Confidence level of each interval by itself, in (0, 1).
 
     Raises:
         ValueError: A value is not positive.
@@ -127,30 +129,32 @@ def estimate_geometric_means(
     logs = [_logarithms(values) for values in groups]
     noise = pool_noise(logs)
     return tuple(
-        map_estimate(_student(values, unit=unit, confidence=confidence, noise=noise), math.exp) for values in logs
+        map_estimate(_estimate_with_t(values, unit=unit, confidence=confidence, noise=noise), math.exp)
+        for values in logs
     )
 
 
 def pool_noise(groups: Sequence[Sequence[float]]) -> Noise | None:
-    """The spread within groups that have it in common, each around its own mean; None where none has two values."""
+    """Pool the spread of the groups, each around its own mean; None if no group has two values."""
     degrees = sum(len(values) - 1 for values in groups)
     return Noise(math.sqrt(math.fsum(map(_sum_of_squares, groups)) / degrees), degrees) if degrees else None
 
 
 def absent_estimate(reason: str, *, unit: str, n: int = 0) -> Estimate:
-    """No number, and why."""
+    """Return an estimate without a value, and with the reason why it is absent."""
     return Estimate(value=None, low=None, high=None, n=n, unit=unit, reason=reason)
 
 
-def exactly(value: float, *, unit: str) -> Estimate:
-    """A number that is known and not estimated, such as a count of CPUs: its interval has no width."""
+def exact_estimate(value: float, *, unit: str) -> Estimate:
+    """Return a known number, such as a count of CPUs, as an estimate whose interval has no width."""
     return Estimate(value=value, low=value, high=value, n=0, unit=unit)
 
 
 def divide_estimates(part: Estimate, whole: Estimate, *, unit: str) -> Estimate:
-    """The ratio of two independent estimates of positive numbers, by the half-widths of their logarithms.
+    """Estimate the ratio of two independent estimates of positive numbers from the half-widths of their logarithms.
 
-    `n` is the part's, unless that is known exactly. Without an interval where one of the two has none, or reaches to 0.
+    `n` is that of `part`, unless `part` is known exactly. The ratio has no interval if one of the two has none, or one
+    that reaches 0.
 
     Source: Zou & Donner 2008, "Construction of confidence limits about effect measures", Statistics in Medicine 27,
     doi:10.1002/sim.3095 (MOVER): half-widths of independent parts add in quadrature.
@@ -181,12 +185,12 @@ def divide_estimates(part: Estimate, whole: Estimate, *, unit: str) -> Estimate:
 
 
 def scale_estimate(estimate: Estimate, factor: float, *, unit: str | None = None) -> Estimate:
-    """An estimate times a positive number that is known."""
+    """Multiply an estimate by a known positive number."""
     return map_estimate(estimate, lambda at: at * factor, unit=unit)
 
 
 def map_estimate(estimate: Estimate, rising: Callable[[float], float], *, unit: str | None = None) -> Estimate:
-    """A rising function of an estimate: of its value and of both ends of its interval, as far as there are any."""
+    """Apply an increasing function to an estimate: to its value and to both ends of its interval, where it has them."""
     ends = {end: None if (at := getattr(estimate, end)) is None else rising(at) for end in ("value", "low", "high")}
     return msgspec.structs.replace(estimate, unit=unit or estimate.unit, **ends)
 
@@ -194,13 +198,13 @@ def map_estimate(estimate: Estimate, rising: Callable[[float], float], *, unit: 
 def smallest_detectable_effect(
     n: int, sd: float, *, confidence: float = CONFIDENCE, power: float = 0.8
 ) -> float | None:
-    """The difference that `n` pairs show with probability `power`, in the unit of `sd`; None with fewer than two pairs.
+    """Compute the difference that `n` pairs show with probability `power`, in the unit of `sd`; None for fewer than two pairs.
 
     Args:
-        n: Pairs.
+        n: Number of pairs.
         sd: Standard deviation (ddof = 1) of the pairs' differences; of log ratios for a relative effect.
-        confidence: Of the two-sided test.
-        power: Probability to see an effect of this size.
+        confidence: Confidence level of the two-sided test.
+        power: Probability of detecting an effect of this size.
 
     Source: (t_{1-alpha/2, n-1} + t_{power, n-1}) s_d / sqrt(n), Chow, Shao & Wang 2008, Sample Size Calculations in
     Clinical Research, 3.1.
@@ -210,7 +214,8 @@ def smallest_detectable_effect(
     return (_t_quantile(n - 1, (1 + confidence) / 2) + _t_quantile(n - 1, power)) * sd / math.sqrt(n)
 
 
-# Without numpy: there are as many values as trials, and every screen that shows an estimate would wait for it.
+# Pure Python, because there are as few values as trials, and importing numpy would delay every command that shows an
+# estimate.
 def _logarithms(values: Sequence[float]) -> list[float]:
     if any(value <= 0 for value in values):
         raise ValueError(f"a geometric mean needs positive values, not {min(values):g}")
@@ -222,12 +227,12 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _sum_of_squares(values: Sequence[float]) -> float:
-    """Of their distances from their mean."""
+    """Sum the squared distances of the values from their mean."""
     mean = _mean(values)
     return math.fsum((value - mean) ** 2 for value in values)
 
 
-def _student(values: Sequence[float], *, unit: str, confidence: float, noise: Noise | None = None) -> Estimate:
+def _estimate_with_t(values: Sequence[float], *, unit: str, confidence: float, noise: Noise | None = None) -> Estimate:
     if not all(map(math.isfinite, values)):
         raise ValueError("an estimate needs finite values; leave out trials without one")
     n = len(values)
@@ -243,7 +248,7 @@ def _student(values: Sequence[float], *, unit: str, confidence: float, noise: No
 
 
 def _t_quantile(degrees: int, probability: float) -> float:
-    # scipy.special loads in a fraction of the time of scipy.stats, and only when there is something to estimate.
+    # scipy.special loads in a fraction of the time of scipy.stats; it is imported only when an interval is computed.
     from scipy.special import stdtrit  # noqa: PLC0415
 
     return float(stdtrit(degrees, probability))

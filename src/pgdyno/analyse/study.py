@@ -1,4 +1,4 @@
-"""A whole study: each trial by itself, then each workload over its trials."""
+"""Analyse a whole study: each trial by itself, then each workload over its trials."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pgdyno.analyse.comparison.pilot import SliceChoice, choose_from_slices
 from pgdyno.analyse.comparison.rounds import rounds_of_block, rounds_of_trials
 from pgdyno.analyse.disk.demand import DiskLimits
 from pgdyno.analyse.search.rate_search import WorkloadSearch
-from pgdyno.analyse.sweep.loads import analyse_clients
+from pgdyno.analyse.sweep.workload_sweep import analyse_workload_sweep
 from pgdyno.analyse.trial.analysis import analyse_trial
 from pgdyno.analyse.trial.latency import estimate_latencies
 from pgdyno.analyse.trial.throughput import estimate_tps
@@ -27,12 +27,12 @@ from pgdyno.record.types import StudyRecord, TrialStatus
 def analyse_study(
     record: StudyRecord, trials: Sequence[TrialData], *, limits: DiskLimits | None = None
 ) -> StudyAnalysis:
-    """Analyse all trials of a study that ended, in the order of the study's workloads.
+    """Analyse all trials of a finished study, in the order of the study's workloads.
 
     Args:
-        record: Of the study.
-        trials: Of it.
-        limits: Of the data's disk; None without a card.
+        record: The study's record.
+        trials: The data of the study's trials.
+        limits: Limits of the disk that holds the data, from its disk card; None without a card.
     """
     if record.plan.search is not None:
         return _analyse_search(record, record.plan.search, trials, limits)
@@ -46,7 +46,9 @@ def analyse_study(
         workload.name: [trial for one in analysed if one.load.name == workload.name for trial in one.trials]
         for workload in record.plan.workloads
     }
-    sweeps = {name: analyse_clients(of, experiment) for name, of in by_workload.items() if is_client_sweep(experiment)}
+    sweeps = {
+        name: analyse_workload_sweep(of, experiment) for name, of in by_workload.items() if is_client_sweep(experiment)
+    }
     return StudyAnalysis(
         workloads=tuple(one for one in analysed if one.trials),
         comparisons=compare(
@@ -62,7 +64,7 @@ def analyse_study(
 def _analyse_search(
     record: StudyRecord, search: Search, trials: Sequence[TrialData], limits: DiskLimits | None
 ) -> StudyAnalysis:
-    """Trials in a closed loop and at each rate by themselves, and what they tell together."""
+    """Analyse the trials in a closed loop and at each rate by themselves, then the search that they form."""
     workloads, searches = [], []
     for workload in record.plan.workloads:
         own = [data for data in trials if data.record.planned.workload == workload.name]
@@ -74,13 +76,13 @@ def _analyse_search(
             name = f"{workload.name}, {f'{rate_tps:,g} TPS scheduled' if rate_tps else 'closed loop'}"
             analysed_of = tuple(analyse_trial(record, load, data, limits=limits) for data in of)
             workloads.append(_estimate_load(record, name, load, analysed_of))
-        seen = WorkloadSearch(workload.name, search, planned_s=record.plan.trials[0].duration_s)
-        # A trial too short for a whole second has pgbench's own TPS, which is enough to bracket with.
+        rate_search = WorkloadSearch(workload.name, search, planned_s=record.plan.trials[0].duration_s)
+        # A trial too short for a whole second has only pgbench's own TPS, which is good enough to bracket the search.
         analysed = {t.record.planned.number: t.tps or t.pgbench_tps for one in workloads for t in one.trials}
         for data in own:
             if data.record.status is TrialStatus.FINISHED:
-                seen.take(data, tps=analysed[data.record.planned.number])
-        searches.append(seen.stand())
+                rate_search.add(data, tps=analysed[data.record.planned.number])
+        searches.append(rate_search.state())
     return StudyAnalysis(workloads=tuple(workloads), searches=tuple(searches))
 
 
@@ -98,13 +100,13 @@ def _gather_rounds(
 
 
 def _find_pilots(blocks: Sequence[TrialData]) -> dict[str, SliceChoice]:
-    """By workload, what its pilot chose; none where the slice length was given."""
+    """Return what the pilot of each workload chose; no entry where the slice length was given."""
     chosen = [(data.record.planned.workload, choose_from_slices(data.slices, data.slice_loads)) for data in blocks]
     return {name: choice for name, choice in chosen if choice is not None}
 
 
 def _list_loads(record: StudyRecord) -> Iterator[tuple[str, PlannedWorkload, tuple[str, ...]]]:
-    """Name, load and variants of all that the trials' own figures are grouped by."""
+    """Yield the name, load and variants of each group of trials that gets figures of its own."""
     for workload in record.plan.workloads:
         variants = sorted(
             {t.variants for t in record.plan.trials if t.workload == workload.name and len(t.variants) == 1}

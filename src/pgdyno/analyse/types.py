@@ -1,4 +1,6 @@
-"""What analysis gives: estimates with their doubt, series for charts, events. Recomputed from the record, never stored in it.
+"""Define the results of an analysis: estimates with their doubts, series for charts, events.
+
+They are recomputed from the record and never stored in it.
 
 Times named `t_s` count from the start of the trial's measured load. Values keep full precision.
 """
@@ -11,11 +13,11 @@ from pgdyno.analyse.bottleneck.time_share import Bottleneck, TransactionTime
 from pgdyno.analyse.capacity.types import Capacity
 from pgdyno.analyse.comparison.answers import Comparison
 from pgdyno.analyse.comparison.pilot import SliceChoice
-from pgdyno.analyse.disk.demand import DiskJoin
+from pgdyno.analyse.disk.demand import DiskDemand
 from pgdyno.analyse.episodes.types import Episode, EpisodeCauses
 from pgdyno.analyse.estimate import Doubt, Estimate
 from pgdyno.analyse.health.types import HealthRow
-from pgdyno.analyse.prediction.predictions import Judged
+from pgdyno.analyse.prediction.predictions import JudgedPrediction
 from pgdyno.analyse.search.rate_search import RateSearch
 from pgdyno.analyse.sweep.scaling import ClientSweep
 from pgdyno.analyse.trial.chart_kind import ChartKind
@@ -34,18 +36,18 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
 
 
 WHOLE_CYCLES = 3
-"""Checkpoints in a trial from which on one more or less is a small part."""
+"""From this many checkpoints in a trial, one more or less makes a small difference."""
 STEAL_RATIO = 0.01
-"""Of the CPUs' time, taken by the hypervisor: above it neighbours show in the figures. Source: our methods."""
+"""Share of the CPUs' time taken by the hypervisor; above it, neighbours affect the figures. Source: our methods."""
 OTHERS_RATIO = 0.1
-"""Of the CPUs' time, used by others: the kernel's own threads, which write for the server, count as such and stay below
-it; they took 3 % beside tpcb-like on 2 CPUs."""
+"""Share of the CPUs' time used by other programs; above it, they affect the figures. The kernel's own threads, which
+write for the server, count as others and stay below the limit: they took 3 % beside tpcb-like on 2 CPUs."""
 LOAD_THREAD_RATIO = 0.9
-"""Of the time of pgbench's busiest thread: above it that thread is the bottleneck itself."""
+"""Share of its time that pgbench's busiest thread runs; above it, that thread itself is the bottleneck."""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that happened at a moment, or from `t_s` until `until_s`."""
+    """An event at the moment `t_s`, or from `t_s` until `until_s`."""
 
     kind: str
     """`checkpoint`, `autovacuum`, `error`, `level shift`."""
@@ -55,7 +57,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Percentile(msgspec.Struct, frozen=True, kw_only=True):
-    """A latency percentile of one trial; None with the reason where the trial has too few transactions beyond it."""
+    """A latency percentile of one trial; None with a reason if the trial has too few transactions beyond it."""
 
     name: str
     """p50, p90, p95, p99, p99.9, max."""
@@ -64,7 +66,7 @@ class Percentile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StatementTime(msgspec.Struct, frozen=True, kw_only=True):
-    """A statement of a script and its mean latency over the warm-up; the measured load runs without timing statements."""
+    """A statement of a script with its mean latency over the warm-up; statements are not timed in the measured load."""
 
     script: str
     statement: str
@@ -73,11 +75,11 @@ class StatementTime(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrialAnalysis(msgspec.Struct, frozen=True, kw_only=True):
-    """One trial. Numbers are None when the trial failed; `record.error` then says why."""
+    """The analysis of one trial. Numbers are None if the trial failed; `record.error` then says why."""
 
     record: TrialRecord
     tps: float | None
-    """Of the steady part, from the transactions' own time stamps."""
+    """TPS of the steady part, from the transactions' own time stamps."""
     latency_mean_ms: float | None
     percentiles: tuple[Percentile, ...]
     transactions_count: int | None
@@ -91,54 +93,55 @@ class TrialAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     counts_per_transaction: dict[str, float | None]
     """Counter (name in facts/metrics.toml) per transaction, such as wal_bytes."""
     shares: dict[str, float | None]
-    """Means over the load that explain a result: cpu_busy_ratio, cpu_steal_ratio, cpu_busiest_core_ratio,
-    cpu_others_ratio (programs that are no part of the study), load_generator_thread_ratio (its busiest thread), disk_util_ratio, cache_hit_ratio."""
+    """Means over the load that explain a result: cpu_busy_ratio, cpu_steal_ratio, cpu_busiest_core_ratio, cpu_others_ratio
+    (programs that are not part of the study), load_generator_thread_ratio (pgbench's busiest thread), disk_util_ratio,
+    cache_hit_ratio."""
     statements: tuple[StatementTime, ...]
     unknown_lines: tuple[str, ...]
-    """What pgbench printed and pgdyno did not understand."""
+    """Lines of pgbench's output that pgdyno did not understand."""
     gaps: tuple[Gap, ...]
     pgbench_tps: float | None = None
-    """Of the whole load, as pgbench printed it."""
+    """TPS of the whole load, as pgbench printed it."""
     doubts: tuple[Doubt, ...] = ()
-    """Checks of the trial's numbers against each other that failed."""
-    predictions: tuple[Judged, ...] = ()
-    """Made before it ran, each with what it showed."""
-    disk: DiskJoin | None = None
-    """Against the card of the data's disk; None without one."""
+    """Failed checks of the trial's numbers against each other."""
+    predictions: tuple[JudgedPrediction, ...] = ()
+    """Predictions made before the trial ran, each with the observed value."""
+    disk: DiskDemand | None = None
+    """The trial's writes and reads compared with the card of the data's disk; None without a card."""
     health: tuple[HealthRow, ...] = ()
-    """The counters that DBAs watch; none for a failed trial, or one within which variants alternated."""
+    """The counters that DBAs watch; empty for a failed trial, or a trial in which variants alternated."""
     time: TransactionTime | None = None
-    """Where its transactions' time went; None where nobody looked at the server's waits."""
+    """Where the transactions' time went; None if the server's waits were not sampled."""
     schedule_lag_ms: float | None = None
-    """How late transactions of a schedule began, in the mean; None without one."""
+    """Mean delay with which scheduled transactions began; None without a schedule."""
     cpus_seen_count: int | None = None
-    """CPUs that shares are of, whether the study may use them or not; None where nobody looked."""
+    """CPUs that the shares refer to, whether the study may use them or not; None if CPUs were not sampled."""
 
     episodes: tuple[Episode, ...] = ()
-    """What happened to TPS and p99 within it, by time."""
+    """Changes of TPS and p99 within the trial, by time."""
     episodes_absent: str | None = None
-    """Why they were not looked for; None where they were."""
+    """Why the trial was not searched for episodes; None if it was."""
     episode_causes: tuple[EpisodeCauses, ...] = ()
-    """Of every episode for the worse."""
+    """Possible causes of each episode that made TPS or p99 worse."""
 
     @property
     def checkpoint_count(self) -> int:
-        """Checkpoints that fell into it."""
+        """The number of checkpoints within the trial."""
         return sum(event.kind == "checkpoint" for event in self.events)
 
 
 class WorkloadAnalysis(msgspec.Struct, frozen=True, kw_only=True):
-    """One workload over all its finished trials. The trial is the unit of every estimate."""
+    """The analysis of one workload over all its finished trials. The trial is the unit of every estimate."""
 
     name: str
-    """The workload's; with its variant or rate, where several were tried one by one."""
+    """The workload's name, with its variant or rate if several were tried one by one."""
     load: PlannedWorkload
     tps: Estimate
     latency_ms: dict[str, Estimate]
-    """By name: mean, p50, p90, p95, p99, p99.9, max."""
+    """Latency by name: mean, p50, p90, p95, p99, p99.9, max."""
     trials: tuple[TrialAnalysis, ...]
     bottleneck: Bottleneck | None = None
-    """What limits it; None where no trial can be judged."""
+    """The resource that limits the workload; None if no trial can be judged."""
 
     @property
     def representative(self) -> TrialAnalysis | None:
@@ -148,32 +151,32 @@ class WorkloadAnalysis(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StudyAnalysis(msgspec.Struct, frozen=True, kw_only=True):
-    """All workloads of a study, in the study's order; each once for every variant of a comparison or rate of a search."""
+    """The analysis of all workloads of a study, in its order; one entry per variant of a comparison or rate of a search."""
 
     workloads: tuple[WorkloadAnalysis, ...]
     comparisons: tuple[Comparison, ...] = ()
-    """One for each workload, in a study that compares."""
+    """One comparison for each workload, in a study that compares variants."""
     sweeps: dict[str, ClientSweep] = {}
-    """By workload, in a sweep over clients."""
+    """How TPS follows the number of clients, by workload, in a sweep over clients."""
     pilots: dict[str, SliceChoice] = {}
-    """By workload, why a switchback's slices are as long as they are."""
+    """Why the slices of a switchback are as long as they are, by workload."""
     searches: tuple[RateSearch, ...] = ()
-    """One for each workload, in a search for the largest rate that holds a latency limit."""
+    """One search per workload, in a search for the highest rate that keeps a latency limit."""
     capacities: tuple[Capacity, ...] = ()
-    """What the machine can carry of each load; of a sweep over clients one for each workload."""
+    """How much of each load the machine can carry; one entry per workload in a sweep over clients."""
     scaling: ScalingStudy | None = None
-    """The sweep over clients that followed it; None where none did."""
+    """The sweep over clients that followed the study; None without one."""
 
     @property
     def curves(self) -> dict[str, ClientSweep]:
-        """By workload, how TPS follows the number of clients: in this study, or in the sweep that followed it."""
+        """How TPS follows the number of clients, by workload: in this study, or in the sweep that followed it."""
         return {**({} if self.scaling is None else self.scaling.analysis.sweeps), **self.sweeps}
 
 
 class ScalingStudy(msgspec.Struct, frozen=True, kw_only=True):
-    """A sweep over clients that followed a comparison, under the settings that won: a study of its own beside it."""
+    """A sweep over clients that followed a comparison, run under the winning settings and kept as a study of its own."""
 
     record: StudyRecord
     analysis: StudyAnalysis
     variant: str | None
-    """The variant of the comparison whose settings it ran under; None where nothing was compared."""
+    """The variant of the comparison whose settings the sweep used; None if nothing was compared."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from pgdyno.analyse.comparison.answers import Comparison
-from pgdyno.analyse.comparison.derived_gain import turn
+from pgdyno.analyse.comparison.derived_gain import invert_verdict
 from pgdyno.analyse.comparison.verdict import VerdictKind
 from pgdyno.conduct.experiment import run_experiment
 from pgdyno.conduct.finished import are_own_trials_finished
@@ -54,7 +54,7 @@ def choose_winner(comparison: Comparison) -> Winner:
     base = comparison.reference
     if STOCK in asked:
         # Layers are taken out of a derived set, which then is the reference.
-        asked, base = {comparison.reference: turn(asked[STOCK])}, STOCK
+        asked, base = {comparison.reference: invert_verdict(asked[STOCK])}, STOCK
     faster = {
         variant: verdict.effect_ratio or 0.0 for variant, verdict in asked.items() if verdict.kind is VerdictKind.FASTER
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pgdyno.analyse.disk.demand import find_limits
-from pgdyno.analyse.prediction.predictions import Before, predict_trial
+from pgdyno.analyse.prediction.predictions import PredictionBasis, predict_trial
 from pgdyno.plan.plan import PlannedTrial
 from pgdyno.record.predictions import write_predictions
 from pgdyno.record.store import RecordStore
@@ -21,7 +21,7 @@ def predict_into(folder: Path, store: RecordStore, stage: TrialStage, trial: Pla
         return
     card = store.read_card()
     predictions = predict_trial(
-        Before(
+        PredictionBasis(
             workload=stage.plan.find_load(trial),
             dataset=stage.template.dataset,
             settings=stage.settings,

@@ -82,7 +82,7 @@ class Searcher:
         load = self._record.plan.find_load(trial.planned)
         figures = measure_trial(self._record, load, data) if trial.planned.rate_tps is None else None
         tps = None if figures is None else figures.tps or figures.pgbench_tps
-        self._searches[trial.planned.workload].take(data, tps=tps)
+        self._searches[trial.planned.workload].add(data, tps=tps)
 
     def next_trial(self, workload: str) -> NextTrial | None:
         """What to try next of a workload; None when it is settled."""
@@ -90,7 +90,7 @@ class Searcher:
 
     def stand(self, workload: str) -> RateSearch:
         """How a workload's search stands."""
-        return self._searches[workload].stand()
+        return self._searches[workload].state()
 
     def count_left(self, trial: PlannedTrial) -> int:
         """Trials of a workload that the plan has after this one."""

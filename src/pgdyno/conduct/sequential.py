@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 
 from pgdyno.analyse.comparison.answers import Comparison, Round, compare, primary_metric
 from pgdyno.analyse.comparison.rounds import rounds_of_block, rounds_of_trials
-from pgdyno.analyse.sweep.loads import analyse_clients
-from pgdyno.analyse.sweep.scaling import points_undecided
+from pgdyno.analyse.sweep.scaling import list_undecided_clients
+from pgdyno.analyse.sweep.workload_sweep import analyse_workload_sweep
 from pgdyno.analyse.trial.analysis import measure_trial
 from pgdyno.analyse.types import TrialAnalysis
 from pgdyno.plan.experiment import Experiment, is_client_sweep
@@ -116,8 +116,8 @@ class SequentialComparison:
 
     def _find_open_loads(self, workload: str) -> tuple[str, ...]:
         """The loads of a sweep over clients that another round is to repeat, and those that gave nothing yet."""
-        sweep = analyse_clients(self._trials[workload], self._experiment)
-        wanted = () if sweep is None else points_undecided(sweep)
+        sweep = analyse_workload_sweep(self._trials[workload], self._experiment)
+        wanted = () if sweep is None else list_undecided_clients(sweep)
         seen = set() if sweep is None else {point.clients for point in sweep.points}
         return tuple(
             variant.name

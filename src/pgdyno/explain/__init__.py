@@ -1,1 +1,1 @@
-"""From estimates to findings: claim, evidence, rival causes. Pure."""
+"""Turn estimates into findings with claim, evidence, rival causes and advice, without any I/O."""

@@ -1,7 +1,7 @@
-"""What limits each load, in words: the claim, what it rests on, what else it could be, what would settle it, what it gains.
+"""Explain what limits each load: the claim, its evidence, other possible causes, an experiment to confirm it, the gain.
 
-A gain is a bound, from the share of time and from the CPUs that are left: what TPS could be were the resource free, not
-what a change will bring. Where nothing can be said, the finding says what is missing.
+A gain is an upper bound, from the share of time and from the unused CPUs: what TPS could be if the resource were free,
+not what a change will bring. If no claim is possible, the finding says what is missing.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.types import StudyRecord
 
 LIMITS = "limits"
-"""The rule of findings on what limits a load: one for each, which a first page shows before all others."""
-# Beyond it a bound says no more than that nearly all of the time goes there.
-_MOST_GAIN = 9.0
+"""The rule of findings on what limits a load: one for each load, which a first page shows before all others."""
+# A larger bound would only say that nearly all of the time goes there.
+_MAX_GAIN = 9.0
 _NOUNS: Mapping[Resource, str] = {
     Resource.CPU: "the CPUs",
     Resource.WAL_FLUSH: "waiting for WAL to be durable",
@@ -72,18 +72,18 @@ _EXPECTED: Mapping[VerdictKind, str] = {
 
 
 class _Gain(msgspec.Struct, frozen=True, kw_only=True):
-    """By how much TPS could grow at most, as a ratio less one."""
+    """The largest possible growth of TPS, as a ratio minus one."""
 
     value: float
     low: float | None
     high: float | None
     held_by: str = ""
-    """What would bind next; empty where nothing that was seen."""
-    were: str = "did it take no time"
+    """The next limit; empty if no other limit was observed."""
+    were: str = "if it took no time"
 
 
 def find_bottlenecks(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
-    """One for each load that has a finished trial."""
+    """Yield a finding for each load that has a finished trial."""
     for workload in analysis.workloads:
         if workload.bottleneck is not None:
             yield _explain(record, workload, workload.bottleneck)
@@ -100,13 +100,13 @@ def _explain(record: StudyRecord, workload: WorkloadAnalysis, found: Bottleneck)
         severity=Severity.NOTE,
         rule=LIMITS,
         claim=_claim(found),
-        evidence="; ".join((*found.evidence, *_say_absent(found))) or "Nothing was seen of where its time goes",
+        evidence="; ".join((*found.evidence, *_describe_absent(found))) or "Where its time goes was not observed",
         advice=_advise(found, workload.load, others_ratio),
         workload=workload.name,
-        why=" ".join(f"Not a cause but seen because of it: {symptom}." for symptom in found.symptoms),
+        why=" ".join(f"Not a cause but an effect: {symptom}." for symptom in found.symptoms),
         rivals=tuple(_list_rivals(found, others_ratio)),
         confirm="" if intervention is None or found.certainty is Certainty.PROVEN else _confirm(intervention),
-        gain="" if gain is None else _say_gain(gain),
+        gain="" if gain is None else _describe_gain(gain),
         gain_ratio=None if gain is None else gain.value,
         certainty=found.certainty,
         shows=tuple(kind for kind in _CHARTS[found.resource] if kind in charts),
@@ -114,7 +114,7 @@ def _explain(record: StudyRecord, workload: WorkloadAnalysis, found: Bottleneck)
 
 
 def _find_trial(workload: WorkloadAnalysis, found: Bottleneck) -> TrialAnalysis | None:
-    """The one that the bottleneck's figures are of; where trials do not agree, the one that stands for all."""
+    """Return the trial of the bottleneck's figures; if trials disagree, the representative one."""
     own = (trial for trial in workload.trials if trial.record.planned.number == found.trial)
     return next(own, workload.representative)
 
@@ -134,16 +134,16 @@ def _claim(found: Bottleneck) -> str:
     return f"{noun[:1].upper()}{noun[1:]}{probably} {limits} this load."
 
 
-def _say_absent(found: Bottleneck) -> Iterator[str]:
+def _describe_absent(found: Bottleneck) -> Iterator[str]:
     if found.absent and found.certainty in {Certainty.LIKELY, Certainty.UNKNOWN}:
-        yield f"not seen: {'; '.join(found.absent)}"
+        yield f"not observed: {'; '.join(found.absent)}"
 
 
 def _advise(found: Bottleneck, load: PlannedWorkload, others: float | None) -> str:
     if found.resource is Resource.CLIENT and load.rate_tps is not None:
         return "A higher rate, or none, shows what the server can do."
     if found.resource is Resource.CPU and others is not None and others >= THRESHOLDS.others_stopped_ratio:
-        return "Stop what else uses the CPUs, or move it elsewhere, and measure again."
+        return "Stop the other programs that use the CPUs, or move them elsewhere, and measure again."
     return _ADVICE.get(found.resource, "")
 
 
@@ -156,7 +156,7 @@ def _list_rivals(found: Bottleneck, others: float | None) -> Iterator[Rival]:
 
 
 def _bound_gain(found: Bottleneck, signs: Signs) -> _Gain | None:
-    """What were if the resource took no time; of CPUs, if nobody had to wait for one.
+    """Bound the gain if the resource took no time; for CPUs, if no backend had to wait for one.
 
     Source: asymptotic bounds, Lazowska et al. 1984, chapter 5.
     """
@@ -166,33 +166,33 @@ def _bound_gain(found: Bottleneck, signs: Signs) -> _Gain | None:
     part: float | None = time.queueing_ratio if found.resource is Resource.CPU else 1.0
     if part is None:
         return None
-    value = _free(part * share.ratio)
-    low = None if share.low_ratio is None else _free(part * share.low_ratio)
-    high = None if share.high_ratio is None else _free(part * share.high_ratio)
+    value = _growth_without(part * share.ratio)
+    low = None if share.low_ratio is None else _growth_without(part * share.low_ratio)
+    high = None if share.high_ratio is None else _growth_without(part * share.high_ratio)
     left = None if found.resource is Resource.CPU else _cpu_left(signs)
     if left is not None and left < value:
         return _Gain(value=left, low=None if low is None else min(low, left), high=left, held_by="the CPUs")
     if found.resource is Resource.CPU:
-        return _Gain(value=value, low=low, high=high, were="had all who wait for one a CPU")
+        return _Gain(value=value, low=low, high=high, were="if every waiting backend had a CPU")
     return _Gain(value=value, low=low, high=high)
 
 
-def _free(ratio: float) -> float:
-    """Growth of TPS if so much of the time were none, as far as a bound can say."""
-    return min(_MOST_GAIN, ratio / (1.0 - ratio)) if ratio < 1.0 else _MOST_GAIN
+def _growth_without(ratio: float) -> float:
+    """Compute the growth of TPS if this share of the time vanished, capped where a bound stops being useful."""
+    return min(_MAX_GAIN, ratio / (1.0 - ratio)) if ratio < 1.0 else _MAX_GAIN
 
 
 def _cpu_left(signs: Signs) -> float | None:
-    """By how much the load could grow until the CPUs are full."""
+    """Compute how much the load could grow until the CPUs are full."""
     own = signs.own_cpu_ratio
     return None if own is None or own <= 0.0 else max(0.0, (1.0 - (signs.others_ratio or 0.0)) / own - 1.0)
 
 
-def _say_gain(gain: _Gain) -> str:
+def _describe_gain(gain: _Gain) -> str:
     interval = ""
     if gain.low is not None and gain.high is not None and not gain.held_by:
         interval = f" [{gain.low * 100:+.0f}, {gain.high * 100:+.0f}]"
-    beyond = " and more" if gain.value >= _MOST_GAIN else ""
+    beyond = " and more" if gain.value >= _MAX_GAIN else ""
     until = f", until {gain.held_by} are full" if gain.held_by else f", {gain.were}"
     return f"up to {gain.value * 100:+.0f} %{beyond} TPS{interval}{until}; expected, not measured"
 
@@ -200,5 +200,5 @@ def _say_gain(gain: _Gain) -> str:
 def _confirm(intervention: Intervention) -> str:
     command = intervention.command or "pgdyno explain --confirm"
     what_if = "a what-if that gives up durability; " if intervention.is_what_if else ""
-    expected = f"{intervention.varied}={intervention.levels[1]} is to be {_EXPECTED[intervention.expects]}"
+    expected = f"{intervention.varied}={intervention.levels[1]} should be {_EXPECTED[intervention.expects]}"
     return f"`{command}`: {what_if}{expected}. {intervention.why}"

@@ -1,7 +1,7 @@
-"""Findings on what a machine can carry of each load: where its ceiling is, what binds, how many clients are best.
+"""Explain what a machine can carry of each load: where its ceiling is, what limits it, how many clients are best.
 
-Bounds are the most that could be had and no promise, and are worded so. Where a load stops below all of them, the finding
-says that and names no cause: what limits a load is `bottleneck`'s to say. A load without any bound gets a finding that
+Bounds are upper limits and not promises, and the wording says so. If a load stops below all of them, the finding says
+that and names no cause, because `bottleneck` explains what limits a load. A load without any bound gets a finding that
 says what is missing.
 """
 
@@ -37,24 +37,24 @@ _ADVICE = {
     BoundKind.FLUSHES: "More clients share each flush; so does a disk that flushes sooner.",
 }
 _DISK_ADVICE = "A disk that does more of it raises it; so does asking less of it: more memory for reads, larger max_wal_size for writes."
-# The time of CPUs that a transaction takes says then little of what it takes where they are full.
+# Idle share of the CPUs from which on the CPU time of a transaction says little about its CPU time when they are full.
 _IDLE_RATIO = 0.25
-# What a hint for another number of clients is tried with.
+# Factor of the number of clients for the suggested sweep.
 _MORE_CLIENTS = 4
 
 
 def find_capacity_findings(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
-    """One on the ceiling of each load, then what else its capacity tells."""
-    judged = _list_judged(analysis)
+    """Yield a finding on the ceiling of each load, then the other findings on its capacity."""
+    diagnosed = _list_diagnosed(analysis)
     for capacity in analysis.capacities:
-        yield _find_ceiling(record, capacity, is_judged=capacity.workload in judged)
+        yield _find_ceiling(record, capacity, is_diagnosed=capacity.workload in diagnosed)
     for capacity in analysis.capacities:
         yield from _find_clients(record, capacity)
         yield from _find_passed(capacity)
 
 
-def _list_judged(analysis: StudyAnalysis) -> set[str]:
-    """Loads of which is said already what limits them, and what to do about that."""
+def _list_diagnosed(analysis: StudyAnalysis) -> set[str]:
+    """List the loads for which another finding already says what limits them, and what to do about it."""
     workloads = [*analysis.workloads, *([] if analysis.scaling is None else analysis.scaling.analysis.workloads)]
     return {
         name
@@ -64,12 +64,12 @@ def _list_judged(analysis: StudyAnalysis) -> set[str]:
     }
 
 
-def _find_ceiling(record: StudyRecord, capacity: Capacity, *, is_judged: bool) -> Finding:
+def _find_ceiling(record: StudyRecord, capacity: Capacity, *, is_diagnosed: bool) -> Finding:
     binding = capacity.binding
     if binding is None:
         return _unknown(capacity)
     others = [bound for bound in capacity.bounds if bound is not binding and not bound.is_refuted]
-    evidence = "; ".join([_show(binding), *(f"then {_show(bound)}" for bound in others[:1])])
+    evidence = "; ".join([_format_bound(binding), *(f"then {_format_bound(bound)}" for bound in others[:1])])
     is_settled = capacity.peak.high is not None
     return Finding(
         rule=CEILING,
@@ -77,7 +77,7 @@ def _find_ceiling(record: StudyRecord, capacity: Capacity, *, is_judged: bool) -
         claim=_claim(capacity, binding),
         evidence=evidence,
         why=_why(capacity, binding),
-        advice="" if is_judged else _advise(capacity, binding),
+        advice="" if is_diagnosed else _advise(capacity, binding),
         workload=capacity.workload,
         confirm="" if is_settled else _sweep_command(record, capacity),
         gain=_gain(capacity),
@@ -93,9 +93,9 @@ _OF_IDLE = (
     " is idle."
 )
 _WHY = {
-    BoundState.AT_BOUND: "A load near such a bound waits in line for it, and more clients only lengthen the line.",
+    BoundState.AT_BOUND: "A load near such a bound queues for it, and more clients only lengthen the queue.",
     BoundState.HELD: "Locks, latencies or the network hold it: more hardware of the kinds that are not used up would not help.",
-    BoundState.BELOW: "Too few clients, locks or latencies kept it from there: a bound is the most that could be had, and no promise.",
+    BoundState.BELOW: "Too few clients, locks or latencies kept it below: a bound is an upper limit, and no promise.",
     BoundState.UNKNOWN: "",
 }
 
@@ -110,19 +110,17 @@ def _why(capacity: Capacity, binding: Bound) -> str:
 
 
 def _claim(capacity: Capacity, binding: Bound) -> str:
-    noun, most, used = binding.kind.noun, f"{_number(binding.tps.value)} TPS", _percent(binding.used.value)
+    noun, most, used = binding.kind.noun, f"{_format_number(binding.tps.value)} TPS", _percent(binding.used.value)
     at_clients = f" for {_count(capacity.clients)}" if binding.kind is BoundKind.FLUSHES else ""
     limit = f"{most}, the limit of {noun}{at_clients}"
     if is_too_wide(binding.tps):
-        return (
-            f"It used {used} of {noun}{at_clients}, the first limit; how many TPS that allows, more trials would tell."
-        )
+        return f"It used {used} of {noun}{at_clients}, the first limit; more trials are needed to tell how many TPS that allows."
     if capacity.standing is BoundState.HELD:
-        return f"It stops at {_number(capacity.peak.value)} TPS with nothing used up: that is {used} of {limit}."
+        return f"It stops at {_format_number(capacity.peak.value)} TPS with nothing used up: that is {used} of {limit}."
     if capacity.standing is BoundState.AT_BOUND:
         return f"It is near its ceiling: {used} of {limit}."
     if binding.idle_ratio > _IDLE_RATIO and binding.tps.low is not None:
-        ends = f"{_number(binding.tps.low)} to {_number(binding.tps.high)} TPS"
+        ends = f"{_format_number(binding.tps.low)} to {_format_number(binding.tps.high)} TPS"
         return f"It used {used} of {noun}, the first limit; full, they allow {ends}."
     return f"It came to {used} of {limit}, which is the first."
 
@@ -143,22 +141,22 @@ def _gain(capacity: Capacity) -> str:
     following = capacity.next
     if following is None:
         return ""
-    limit = f"up to the limit of {following.binds.noun} at {_number(following.tps.value)} TPS"
-    told = [f"{_change(following.gain)} at most, {limit}"] if _is_of_use(following.gain) else []
-    if _is_of_use(following.gain_at_clients):
-        told.append(f"{_change(following.gain_at_clients)} at most by as many clients as now")
-    return f"Were {following.removed} no limit: {'; '.join(told)} (worked out, not measured)" if told else ""
+    limit = f"up to the limit of {following.binds.noun} at {_format_number(following.tps.value)} TPS"
+    gains = [f"{_change(following.gain)} at most, {limit}"] if _is_useful(following.gain) else []
+    if _is_useful(following.gain_at_clients):
+        gains.append(f"{_change(following.gain_at_clients)} at most by as many clients as now")
+    return f"If {following.removed} were no limit: {'; '.join(gains)} (worked out, not measured)" if gains else ""
 
 
-def _is_of_use(gain: Estimate) -> bool:
-    """Whether its interval says more than that there are too few trials."""
+def _is_useful(gain: Estimate) -> bool:
+    """Tell whether an interval is narrow enough to be useful."""
     return gain.low is not None and gain.high is not None and 1.0 + gain.high <= USEFUL_FACTOR * (1.0 + gain.low)
 
 
 def _advise(capacity: Capacity, binding: Bound) -> str:
     if binding.others_ratio:
-        return "Stop what else uses the CPUs, or move it elsewhere, before buying any."
-    # Where nobody saw who used them, more of them may be for others.
+        return "Stop the other programs that use the CPUs, or move them elsewhere, before buying more."
+    # If the programs that used the CPUs are unknown, more CPUs may only serve others.
     is_blind = binding.kind is BoundKind.CPU and binding.others_ratio is None
     if capacity.standing is not BoundState.AT_BOUND or is_blind:
         return ""
@@ -171,10 +169,10 @@ def _find_clients(record: StudyRecord, capacity: Capacity) -> Iterator[Finding]:
         yield Finding(
             rule=CLIENTS,
             severity=Severity.NOTE,
-            claim=f"{_count(advice.clients)} [{advice.low:,} – {advice.high:,}] at work give all that it can have.",
+            claim=f"{_count(advice.clients)} [{advice.low:,} – {advice.high:,}] at work reach its highest TPS.",
             evidence=f"From the {advice.how}",
-            why="More only wait in line and make transactions longer.",
-            advice="Let a pool open so many connections, and make the rest wait there.",
+            why="More of them only queue and make transactions longer.",
+            advice="Let a pool open that many connections, and make the rest wait there.",
             workload=capacity.workload,
             shows=(ChartKind.TPS,),
         )
@@ -183,7 +181,7 @@ def _find_clients(record: StudyRecord, capacity: Capacity) -> Iterator[Finding]:
             rule=CLIENTS,
             severity=Severity.NOTE,
             claim=f"{_count(capacity.clients)} cannot reach this machine's ceiling: it takes at least {advice.low:,}.",
-            evidence=f"{_number(capacity.ceiling.value)} TPS times what a transaction takes with nobody in its way",
+            evidence=f"{_format_number(capacity.ceiling.value)} TPS times what a transaction takes without a queue",
             workload=capacity.workload,
             confirm=_sweep_command(record, capacity),
         )
@@ -195,9 +193,9 @@ def _find_passed(capacity: Capacity) -> Iterator[Finding]:
             yield Finding(
                 rule=PASSED,
                 severity=Severity.NOTE,
-                claim=f"It took more than was known to be there of {bound.kind.value}.",
-                evidence=_show(bound),
-                why="It can do more than when its card was made, or than is declared: this is no bound.",
+                claim=f"It used more than the known limit of {bound.kind.noun}.",
+                evidence=_format_bound(bound),
+                why="It can do more than its card or its declaration says: this is no bound.",
                 advice="`pgdyno disk` measures it again.",
                 workload=capacity.workload,
                 shows=_CHARTS[bound.kind],
@@ -212,13 +210,13 @@ def _sweep_command(record: StudyRecord, capacity: Capacity) -> str:
     return f"`pgdyno sweep clients=1..{clients} --workload {load.name} --scale {record.plan.scale}`"
 
 
-def _show(bound: Bound) -> str:
-    """`CPUs: 2 CPUs allow 1,000 TPS [880 – 1,140], 96 % used`."""
+def _format_bound(bound: Bound) -> str:
+    """Format a bound: `CPUs: 2 CPUs allow 1,000 TPS [880 – 1,140], 96 % used`."""
     used = f"{_percent(bound.used.value)} used, n = {bound.tps.n}"
     if is_too_wide(bound.tps):
         return f"{bound.kind.value}: {bound.how}, {used}"
-    ends = f" [{_number(bound.tps.low)} – {_number(bound.tps.high)}]" if bound.tps.low is not None else ""
-    return f"{bound.kind.value}: {_number(bound.tps.value)} TPS{ends} at most ({bound.how}), {used}"
+    ends = f" [{_format_number(bound.tps.low)} – {_format_number(bound.tps.high)}]" if bound.tps.low is not None else ""
+    return f"{bound.kind.value}: {_format_number(bound.tps.value)} TPS{ends} at most ({bound.how}), {used}"
 
 
 def _change(gain: Estimate) -> str:
@@ -230,7 +228,7 @@ def _count(clients: int) -> str:
     return "1 client" if clients == 1 else f"{clients:,} clients"
 
 
-def _number(value: float | None) -> str:
+def _format_number(value: float | None) -> str:
     return "?" if value is None else f"{float(f'{value:.3g}'):,.10g}"
 
 

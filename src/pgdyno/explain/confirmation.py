@@ -1,8 +1,8 @@
-"""What an experiment says of a bottleneck: that it is one, that it is none, or nothing yet.
+"""Judge an experiment on a bottleneck: it proves the bottleneck, refutes it, or is still open.
 
-An experiment proves what it varied and no more: that the load follows one resource, by as much as that was said to
-limit it. One that other limits would answer alike can speak for a bottleneck and settle nothing. What it refutes is not
-replaced by the next guess: what limits the load is then unknown, until something shows it.
+An experiment proves only what it varied: that the load follows one resource, by as much as the bottleneck predicts. If
+other limits would give the same result, it supports the bottleneck but decides nothing. A refuted bottleneck is not
+replaced by the next guess: the limit is unknown until an experiment shows one.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ from pgdyno.explain.doubts.comparison import describe_change
 from pgdyno.explain.finding import Finding
 from pgdyno.record.confirmation import Confirmation
 
-# What parts a finding's command from what it is to show.
+# Separates a finding's command from its expected result.
 _COMMAND_END = "`: "
 _EQUIVALENT = VerdictKind.EQUIVALENT.value
 
 
 class ConfirmationOutcome(enum.Enum):
-    """What an experiment says of what was taken for a bottleneck."""
+    """The result of an experiment on a bottleneck."""
 
     PROVEN = "proven"
     FITS = "fits"
-    """It came out as expected, and could have with another limit, too."""
+    """The result is as expected, but would be the same with another limit."""
     REFUTED = "refuted"
     OPEN = "open"
 
 
 class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
-    """An experiment and what came out."""
+    """An experiment and its result."""
 
     asked: Confirmation
     place: str
-    """Its record, as a user would type it."""
+    """Path of its record, as a user would type it."""
     verdict: Verdict
     outcome: ConfirmationOutcome
 
     @property
     def change(self) -> str:
-        """Such as `TPS +38.1 % [+30.2, +46.9], 12 pairs`."""
+        """The measured change, such as `TPS +38.1 % [+30.2, +46.9], 12 pairs`."""
         if self.verdict.low_ratio is None:
             return f"TPS has no interval yet, {self.verdict.n} pairs"
         return f"TPS {describe_change(self.verdict)}, {self.verdict.n} pairs"
@@ -56,11 +56,11 @@ class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def _wanted(self) -> str:
         least = self.asked.least_ratio
-        return f", of which {least * 100:.0f} % at the least were expected" if self.verdict.is_decided and least else ""
+        return f", of which {least * 100:.0f} % or more were expected" if self.verdict.is_decided and least else ""
 
     @property
     def sentence(self) -> str:
-        """What was varied, what came out and what that says."""
+        """A sentence on what was varied, the result, and what it means."""
         asked = self.asked
         what_if = ", a what-if that gives up durability" if asked.is_what_if else ""
         said = {
@@ -75,17 +75,17 @@ class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def judge_confirmation(asked: Confirmation, comparison: Comparison, *, place: str) -> Confirmed | None:
-    """What an experiment says; None where its changed variant was never measured.
+    """Judge an experiment; None if its changed variant was never measured.
 
     Args:
-        asked: What it was to show.
-        comparison: What it showed.
-        place: Its record, as a user would type it.
+        asked: The question of the experiment.
+        comparison: Its result.
+        place: Path of its record, as a user would type it.
     """
     question, noise = comparison.find(asked.changed, "tps"), comparison.find_noise("tps")
     if question is None:
         return None
-    # What tells two identical variants apart proves nothing.
+    # A study that tells two identical variants apart proves nothing.
     is_loud = noise is not None and noise.verdict.kind in {VerdictKind.FASTER, VerdictKind.SLOWER}
     outcome = ConfirmationOutcome.OPEN if is_loud else _judge(asked, question.verdict)
     return Confirmed(asked=asked, place=place, verdict=question.verdict, outcome=outcome)
@@ -96,7 +96,7 @@ def _judge(asked: Confirmation, verdict: Verdict) -> ConfirmationOutcome:
     if not verdict.is_decided:
         return ConfirmationOutcome.OPEN
     if not asked.is_specific:
-        # That less of a load does even more says so all the more.
+        # If less of the load does even more, that is stronger evidence of the same.
         is_so = kind.value == asked.expects or (asked.expects == _EQUIVALENT and kind is VerdictKind.FASTER)
         return ConfirmationOutcome.FITS if is_so else ConfirmationOutcome.OPEN
     if kind.value != asked.expects:
@@ -109,7 +109,7 @@ def _judge(asked: Confirmation, verdict: Verdict) -> ConfirmationOutcome:
 
 
 def confirm_analysis(analysis: StudyAnalysis, confirmed: Iterable[Confirmed]) -> StudyAnalysis:
-    """The analysis with what experiments say of its bottlenecks."""
+    """Add the results of experiments to the bottlenecks of an analysis."""
     latest = _latest(confirmed)
     return msgspec.structs.replace(
         analysis, workloads=tuple(_confirm_workload(workload, latest) for workload in analysis.workloads)
@@ -119,12 +119,12 @@ def confirm_analysis(analysis: StudyAnalysis, confirmed: Iterable[Confirmed]) ->
 def confirm_findings(
     findings: Sequence[Finding], confirmed: Iterable[Confirmed], *, record_dir: str
 ) -> tuple[Finding, ...]:
-    """Findings on what limits a load with what its experiment measured, or with how to have it run.
+    """Add to each finding on a limit what its experiment measured, or how to run the experiment.
 
     Args:
-        findings: Of a study.
+        findings: Findings of a study.
         confirmed: Its experiments, oldest first.
-        record_dir: Its record, as a user would type it.
+        record_dir: Path of its record, as a user would type it.
     """
     latest = _latest(confirmed)
     is_lone = sum(finding.rule == LIMITS for finding in findings) == 1
@@ -142,7 +142,7 @@ def _latest(confirmed: Iterable[Confirmed]) -> dict[str, Confirmed]:
 
 def _confirm_workload(workload: WorkloadAnalysis, latest: Mapping[str, Confirmed]) -> WorkloadAnalysis:
     one, bottleneck = latest.get(workload.name), workload.bottleneck
-    # Another pgdyno may have another opinion of the same samples: then nothing was tried of that.
+    # Another version of pgdyno may diagnose the same samples differently: the experiment then says nothing about that.
     if one is None or bottleneck is None or bottleneck.resource.value != one.asked.resource:
         return workload
     return msgspec.structs.replace(workload, bottleneck=_confirm_bottleneck(bottleneck, one))
@@ -164,19 +164,19 @@ def _confirm_bottleneck(bottleneck: Bottleneck, one: Confirmed) -> Bottleneck:
 
 
 def _confirm_finding(finding: Finding, one: Confirmed | None, record_dir: str, *, is_lone: bool) -> Finding:
-    is_told = one is not None and one.verdict.is_decided
-    if finding.confirm and not is_told:
+    is_decided = one is not None and one.verdict.is_decided
+    if finding.confirm and not is_decided:
         words = ["pgdyno", "explain", record_dir, "--confirm"]
         words += [] if is_lone or finding.workload is None else ["--workload", finding.workload]
         if one is not None:
             words = ["pgdyno", "resume", one.place]
         expected = finding.confirm.partition(_COMMAND_END)[2]
         return msgspec.structs.replace(finding, confirm=f"`{shlex.join(words)}`: {expected}")
-    # Nothing is left that this experiment would settle.
+    # This experiment has nothing left to decide.
     finding = msgspec.structs.replace(finding, confirm="")
     if one is None or one.outcome not in {ConfirmationOutcome.PROVEN, ConfirmationOutcome.FITS}:
         return finding
-    # That giving up durability, or that fewer clients do as much, is nothing gained.
+    # If giving up durability is faster, or fewer clients do as much, nothing is gained.
     if one.verdict.kind is not VerdictKind.FASTER or one.asked.is_what_if:
         return finding
     return msgspec.structs.replace(

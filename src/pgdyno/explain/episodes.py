@@ -1,9 +1,9 @@
-"""Findings on what happened within trials: what a cliff, a stall, a cycle or a decline took, what fits it, what to do.
+"""Explain what happened within trials: what a cliff, a stall, a cycle or a decline cost, what may have caused it, what to do.
 
-Each episode is told once. Where the trial's average runs across it, that weakens the figures and is a doubt; where the
-average lies wholly behind it, it is an explanation. A cause is named only where something that was sampled fits in time
-and in size; what fits as well stands beside it, and else the cause is unknown. Of what many trials of a load share, the
-worst stands for all.
+Each episode is reported once. If the trial's average runs across it, it weakens the figures and is a doubt; if the
+average lies wholly after it, it is an explanation. A cause is named only if something that was sampled fits in time and
+in size; other causes that fit are named beside it, and without any the cause is unknown. Of an episode that many trials
+of a load share, the worst is shown.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from pgdyno.explain.finding import Finding, Rival, Severity
 from pgdyno.record.types import StudyRecord
 
 RULE = "over-time"
-"""The name of the rule."""
+"""Name of the rule."""
 
 _SEVERE_RATIO = 0.3
 _SLIGHT_RATIO = 0.1
-# What is left after a cliff should be most of an average.
+# A run should be long enough for the time after a cliff to dominate the average.
 _PAST_FACTOR = 4
-_PAST_LEAST_S = 60.0
+_PAST_MIN_S = 60.0
 _WHOLE_CYCLES = 10
-_MOST_RIVALS = 4
+_MAX_RIVALS = 4
 _ROUND_S = 5
 _PLAIN_LEVEL = 100
 _SHOWS = {
@@ -61,29 +61,29 @@ _CONFIRM_UNKNOWN = (
 )
 
 
-def find_unsteady(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
-    """Episodes that a trial's average runs across."""
-    yield from (_tell(one) for one in _list_worst(analysis) if one.is_in_average)
+def find_episodes_in_average(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
+    """Yield findings on episodes that a trial's average runs across."""
+    yield from (_make_finding(one) for one in _list_worst(analysis) if one.is_in_average)
 
 
-def find_episodes_beside(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
-    """Episodes that lie wholly before what averages are of."""
-    yield from (_tell(one) for one in _list_worst(analysis) if not one.is_in_average)
+def find_episodes_before_average(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
+    """Yield findings on episodes that lie wholly before the averaged part."""
+    yield from (_make_finding(one) for one in _list_worst(analysis) if not one.is_in_average)
 
 
-class _Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """An episode in its trial, and the others that it stands for."""
+class _TrialEpisode(msgspec.Struct, frozen=True, kw_only=True):
+    """An episode in its trial, and the other trials that it represents."""
 
     episode: Episode
     causes: EpisodeCauses | None
     trial: TrialAnalysis
     workload: WorkloadAnalysis
     alike: tuple[int, ...] = ()
-    """Numbers of the workload's other trials with one of its kind."""
+    """Numbers of the workload's other trials with an episode of this kind."""
 
     @property
     def is_in_average(self) -> bool:
-        """Whether the trial's TPS is a mean over both its sides."""
+        """Whether the trial's TPS is a mean over both sides of the episode."""
         one, begin_s = self.episode, self.trial.steady_from_s
         if begin_s is None:
             return True
@@ -92,16 +92,16 @@ class _Seen(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def size_ratio(self) -> float:
-        """How far apart its levels are, the same for a drop and the way back."""
+        """Distance between its levels, the same for a drop and for the way back."""
         return abs(math.log(max(1 + self.episode.change_ratio, 0.01)))
 
 
-def _list_worst(analysis: StudyAnalysis) -> Iterator[_Seen]:
-    """One for each kind and metric of a workload: the largest, which stands for the others."""
+def _list_worst(analysis: StudyAnalysis) -> Iterator[_TrialEpisode]:
+    """Yield the largest episode of each kind and metric of a workload, which represents the others."""
     for workload in analysis.workloads:
-        kinds: dict[tuple[str, EpisodeKind, bool], list[_Seen]] = {}
+        kinds: dict[tuple[str, EpisodeKind, bool], list[_TrialEpisode]] = {}
         for trial in workload.trials:
-            for one in _list_told(trial, workload):
+            for one in _list_reported(trial, workload):
                 kinds.setdefault((one.episode.metric, one.episode.kind, one.is_in_average), []).append(one)
         for seen in kinds.values():
             worst = max(seen, key=lambda one: one.size_ratio)
@@ -109,26 +109,26 @@ def _list_worst(analysis: StudyAnalysis) -> Iterator[_Seen]:
             yield msgspec.structs.replace(worst, alike=tuple(sorted(numbers)))
 
 
-def _list_told(trial: TrialAnalysis, workload: WorkloadAnalysis) -> Iterator[_Seen]:
-    """A trial's episodes without those that another of them says already."""
+def _list_reported(trial: TrialAnalysis, workload: WorkloadAnalysis) -> Iterator[_TrialEpisode]:
+    """Yield a trial's episodes except those that another of them implies."""
     drops = [one for one in trial.episodes if one.metric == "tps" and one.kind in WORSE]
     for one in trial.episodes:
         is_way_back = one.kind is EpisodeKind.RECOVERY and any(drop.from_s < one.from_s for drop in drops)
-        # Of a drop, latency says no more than throughput: in a closed loop one is the other's inverse.
+        # On a drop, latency says no more than throughput: in a closed loop, one is the inverse of the other.
         is_echo = one.metric != "tps" and bool(drops)
         if not is_way_back and not is_echo:
             causes = next((found for found in trial.episode_causes if found.episode == one), None)
-            yield _Seen(episode=one, causes=causes, trial=trial, workload=workload)
+            yield _TrialEpisode(episode=one, causes=causes, trial=trial, workload=workload)
 
 
-def _tell(seen: _Seen) -> Finding:
+def _make_finding(seen: _TrialEpisode) -> Finding:
     one, number = seen.episode, seen.trial.record.planned.number
     named = () if seen.causes is None else seen.causes.named
     charts = (ChartKind.TPS if one.metric == "tps" else ChartKind.LATENCY, *_list_charts(named))
     return Finding(
         rule=RULE,
         severity=_judge(seen),
-        claim=f"{_CLAIMS[one.kind](one)}{_say_cause(seen)}.",
+        claim=f"{_CLAIMS[one.kind](one)}{_describe_cause(seen)}.",
         evidence="; ".join(_list_evidence(seen, named)),
         why=_WHY[one.kind],
         advice=_advise(one, named),
@@ -140,7 +140,7 @@ def _tell(seen: _Seen) -> Finding:
     )
 
 
-def _judge(seen: _Seen) -> Severity:
+def _judge(seen: _TrialEpisode) -> Severity:
     one = seen.episode
     drop = -one.change_ratio if one.metric == "tps" else one.change_ratio / (1 + one.change_ratio)
     if one.kind in {EpisodeKind.WARM_UP, EpisodeKind.RECOVERY}:
@@ -150,12 +150,12 @@ def _judge(seen: _Seen) -> Severity:
     return Severity.WARNING if drop >= _SLIGHT_RATIO else Severity.NOTE
 
 
-def _say_cliff(one: Episode) -> str:
+def _describe_cliff(one: Episode) -> str:
     back = "and stayed there" if one.until_s is None else f"for {_seconds(one.until_s - one.from_s)}"
     return f"{_subject(one)} {_moved(one)} by {_percent(one.change_ratio)} after {_seconds(one.from_s)} {back}"
 
 
-def _say_stall(one: Episode) -> str:
+def _describe_stall(one: Episode) -> str:
     length_s = (one.until_s or one.from_s) - one.from_s
     is_slow = one.recovery_s is not None and one.recovery_s > length_s + 1.0
     back = f", back at its level after {_seconds(one.recovery_s or 0.0)}" if is_slow else ""
@@ -164,43 +164,43 @@ def _say_stall(one: Episode) -> str:
     return f"{what} for {_seconds(length_s)} from {_seconds(one.from_s)} on{back}"
 
 
-def _say_sawtooth(one: Episode) -> str:
+def _describe_sawtooth(one: Episode) -> str:
     low = "" if one.recovery_s is None else f" for {_seconds(one.recovery_s)}"
     return f"{_subject(one)} {_moved(one)} by {_percent(one.change_ratio)}{low} every {_seconds(one.period_s or 0.0)}"
 
 
-def _say_decline(one: Episode) -> str:
+def _describe_decline(one: Episode) -> str:
     return f"{_subject(one)} {_moved(one)} by {_percent(one.change_ratio)} little by little, to the end"
 
 
-def _say_warm_up(one: Episode) -> str:
+def _describe_warm_up(one: Episode) -> str:
     end = "it was still rising at the end" if one.until_s is None else f"it took {_seconds(one.until_s)} to warm up"
     return f"{_subject(one)} began {_percent(one.before / one.after - 1)} lower: {end}"
 
 
-def _say_recovery(one: Episode) -> str:
+def _describe_recovery(one: Episode) -> str:
     return f"{_subject(one)} rose by {_percent(one.change_ratio)} after {_seconds(one.from_s)}: what came before was held back"
 
 
 _CLAIMS = {
-    EpisodeKind.CLIFF: _say_cliff,
-    EpisodeKind.STALL: _say_stall,
-    EpisodeKind.SAWTOOTH: _say_sawtooth,
-    EpisodeKind.DECLINE: _say_decline,
-    EpisodeKind.WARM_UP: _say_warm_up,
-    EpisodeKind.RECOVERY: _say_recovery,
+    EpisodeKind.CLIFF: _describe_cliff,
+    EpisodeKind.STALL: _describe_stall,
+    EpisodeKind.SAWTOOTH: _describe_sawtooth,
+    EpisodeKind.DECLINE: _describe_decline,
+    EpisodeKind.WARM_UP: _describe_warm_up,
+    EpisodeKind.RECOVERY: _describe_recovery,
 }
 _WHY = {
-    EpisodeKind.CLIFF: "An average across it is a level that never was; a run that ends before it shows a speed that does not last.",
+    EpisodeKind.CLIFF: "An average across it describes neither level; a run that ends before it shows a speed that does not last.",
     EpisodeKind.STALL: "Clients wait for most of its length or all of it, which averages and all but the last percentiles hide.",
     EpisodeKind.SAWTOOTH: "An average over parts of cycles depends on where it begins and ends.",
     EpisodeKind.DECLINE: "The longer the run, the lower its average: it has none of its own yet.",
     EpisodeKind.WARM_UP: "Averages with it are too low, and differ with the length of the run.",
-    EpisodeKind.RECOVERY: "An average across it is a level that never was.",
+    EpisodeKind.RECOVERY: "An average across it describes neither level.",
 }
 
 
-def _say_cause(seen: _Seen) -> str:
+def _describe_cause(seen: _TrialEpisode) -> str:
     if seen.episode.kind not in WORSE:
         return ""
     named = () if seen.causes is None else seen.causes.named
@@ -210,7 +210,7 @@ def _say_cause(seen: _Seen) -> str:
     return f"; {fits} {'fits' if len(named) == 1 else 'fit'}"
 
 
-def _list_evidence(seen: _Seen, named: Iterable[Suspect]) -> Iterator[str]:
+def _list_evidence(seen: _TrialEpisode, named: Iterable[Suspect]) -> Iterator[str]:
     one, unit = seen.episode, "TPS" if seen.episode.metric == "tps" else "ms (p99)"
     interval = (
         ""
@@ -224,7 +224,7 @@ def _list_evidence(seen: _Seen, named: Iterable[Suspect]) -> Iterator[str]:
     if one.recovery_s is not None and one.kind is EpisodeKind.CLIFF:
         yield f"back at the level before after {_seconds(one.recovery_s)}"
     if one.metric == "tps" and seen.trial.tps is not None:
-        across = "runs across it" if seen.is_in_average else "is of what came after"
+        across = "runs across it" if seen.is_in_average else "covers what came after"
         yield f"the trial's average of {_level(seen.trial.tps)} TPS {across}"
     yield from (suspect.text for suspect in named)
     if seen.causes is not None and not seen.causes.named:
@@ -242,12 +242,12 @@ def _list_rivals(causes: EpisodeCauses | None, named: tuple[Suspect, ...]) -> tu
     as_well = (
         Rival(cause=one.cause.value, against=f"Nothing: it fits, too. {_sentence(one.text)}") for one in named[1:]
     )
-    others = [one for one in causes.suspects if not one.fits][:_MOST_RIVALS]
+    others = [one for one in causes.suspects if not one.fits][:_MAX_RIVALS]
     return (*as_well, *(Rival(cause=one.cause.value, against=_sentence(one.text)) for one in others))
 
 
 def _advise(one: Episode, named: tuple[Suspect, ...]) -> str:
-    """How long a run must be to say what lasts; nothing lasts of what came from outside of the server."""
+    """Advise how long a run must be for figures that last; episodes from outside the server call for removing their cause."""
     if named and all(suspect.cause in _FROM_OUTSIDE for suspect in named):
         return f"Measure again without {named[0].cause.value}: that is no part of the load."
     if one.kind is EpisodeKind.SAWTOOTH and one.period_s:
@@ -261,9 +261,9 @@ def _advise(one: Episode, named: tuple[Suspect, ...]) -> str:
 
 def _advise_length(one: Episode) -> str:
     if one.kind is EpisodeKind.CLIFF and one.until_s is not None:
-        return "Such drops belong into an average in their true share: run long enough to meet several."
+        return "An average should include such drops in their true share: run long enough to meet several."
     past_s = one.from_s + (one.settled_s or 0.0)
-    long_s = max(_PAST_FACTOR * past_s, past_s + _PAST_LEAST_S)
+    long_s = max(_PAST_FACTOR * past_s, past_s + _PAST_MIN_S)
     if one.kind is EpisodeKind.CLIFF:
         return f"On this storage and at this load a run is past the drop after {_seconds(past_s)}: run {_minutes(long_s)} at least."
     return f"Warm up for {_minutes(past_s)}, or run {_minutes(long_s)} at least."
@@ -295,8 +295,8 @@ def _seconds(length_s: float) -> str:
 
 
 def _minutes(length_s: float) -> str:
-    """As one would say how long to run: rounded up."""
-    if length_s <= 2 * _PAST_LEAST_S:
+    """Format a length of time to run, rounded up."""
+    if length_s <= 2 * _PAST_MIN_S:
         return f"{math.ceil(length_s / _ROUND_S) * _ROUND_S} s"
     return f"{math.ceil(length_s / 60)} minutes"
 

@@ -1,4 +1,4 @@
-"""What a finding is: a claim with its evidence, for people who read little and trust what is proven."""
+"""Define a finding: a claim with its evidence, for readers who read little and trust what is proven."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ class Severity(enum.Enum):
     CRITICAL = "critical"
     """The figures should not be used as they are."""
     WARNING = "warning"
-    """The figures need this beside them."""
+    """The figures must be read together with this finding."""
     NOTE = "note"
 
 
 class Rival(msgspec.Struct, frozen=True, kw_only=True):
-    """Another cause that could have made what a finding rests on."""
+    """Another possible cause of the evidence."""
 
     cause: str
     """A clause, such as `the disk's credits ran out`."""
     against: str
-    """What speaks against it, with figures; that nothing does, or that nobody looked, is said, too."""
+    """The evidence against it, with figures; also states that there is none, or that it was not observed."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """A claim, what it rests on, and what to do about it."""
+    """A claim, its evidence, and what to do about it."""
 
     severity: Severity
     claim: str
@@ -38,26 +38,26 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     evidence: str
     """Figures, with units."""
     advice: str = ""
-    """One sentence; empty where nothing is to be done."""
+    """One sentence; empty if there is nothing to do."""
     workload: str | None = None
-    """None: about the machine or the whole study."""
+    """None if it is about the machine or the whole study."""
     rule: str = ""
-    """What found it, in a word that stays the same; empty where none does."""
+    """Constant name of the rule that found it; empty without one."""
     why: str = ""
-    """One sentence: what it does to a measurement or to speed; empty where the claim says it."""
+    """One sentence on its effect on a measurement or on speed; empty if the claim says it."""
     rivals: tuple[Rival, ...] = ()
-    """What else could have made it, likeliest first; none where the claim is what was counted."""
+    """Other possible causes, likeliest first; empty if the claim is a count."""
     confirm: str = ""
-    """The one experiment that would settle it, as a command where there is one; empty where nothing is left to settle."""
+    """The experiment that would decide it, as a command if there is one; empty if nothing is left to decide."""
     gain: str = ""
-    """What acting on it gains, with its interval, and whether that is proven or expected; empty where nobody knows."""
+    """The gain of acting on it, with its interval, and whether it is proven or expected; empty if unknown."""
     gain_ratio: float | None = None
-    """Its best estimate in TPS, by which steps are put in order; None where it is no such number."""
+    """Best estimate of the gain in TPS, which orders the steps; None if there is no such number."""
     is_gain_proven: bool = False
-    """Whether that was measured, rather than worked out or expected."""
+    """Whether the gain was measured, not computed or expected."""
     certainty: Certainty | None = None
-    """Of a verdict on what limits a load; None for what was counted."""
+    """Certainty of a verdict on what limits a load; None for a count."""
     shows: tuple[ChartKind, ...] = ()
     """The charts that show it."""
     trial: int | None = None
-    """Number of the trial that it was seen in; None where it was not one trial alone."""
+    """Number of the trial that shows it; None if it is not about a single trial."""

@@ -1,8 +1,8 @@
-"""The one experiment that would show what limits a load: change what it should hang on, and see whether TPS follows.
+"""Choose the one experiment that would show what limits a load: change what the limit depends on, and see if TPS follows.
 
-Each varies one thing against the load as it was, so that its verdict speaks of that resource; where others would answer
-alike, it says so. Whoever gives up durability for it is told so: such a variant is a what-if and never advice. It refuses
-to invent: where nothing that can be varied here would tell, there is none.
+Each experiment varies one thing against the load as it was, so that its verdict is about that resource; if other limits
+would give the same result, it says so. A variant that gives up durability is labelled a what-if and never becomes
+advice. If nothing that can be varied here would show the limit, there is no experiment.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from pgdyno.spec.variant import OF_LOAD, read_number, show_value
 from pgdyno.units import PAGE_BYTES
 
 _MB = 1024**2
-# Of the machine's memory: beyond it the kernel's cache and the sessions have too little. Source: PostgreSQL 18 manual,
-# section 19.4.1, shared_buffers.
-_MOST_MEMORY_RATIO = 0.4
-# What a setting must grow by, at least, to make a difference that a short experiment sees.
-_LEAST_GROWTH = 1.25
+# Share of the machine's memory: with more, the kernel's cache and the sessions have too little. Source: PostgreSQL 18
+# manual, section 19.4.1, shared_buffers.
+_MAX_MEMORY_RATIO = 0.4
+# Least factor by which a setting must grow to make a difference that a short experiment can show.
+_MIN_GROWTH = 1.25
 _MORE_WAL = 8
 _MORE_MEMORY = 16
 _ROOMIER = 4
@@ -38,28 +38,28 @@ class Intervention(msgspec.Struct, frozen=True, kw_only=True):
     """An experiment of two variants: the load as it was, and one thing changed."""
 
     varied: str
-    """A setting, or `clients`, `threads`, `mode`, `scale`."""
+    """A setting, or one of `clients`, `threads`, `mode`, `scale`."""
     levels: tuple[SettingValue, SettingValue]
-    """As it was, and changed."""
+    """The value as it was, and the changed value."""
     expects: VerdictKind
-    """Of TPS under the second, if the bottleneck is what it was taken for."""
+    """Verdict on TPS under the second level, if the bottleneck is right."""
     why: str
-    """Why that would tell, in a sentence."""
+    """Why that would show it, in a sentence."""
     is_specific: bool = True
-    """Whether what else could limit the load would answer otherwise; else it can only speak for the bottleneck."""
+    """Whether other limits would give another result; otherwise it can only support the bottleneck."""
     is_what_if: bool = False
     """Whether the second level gives up durability."""
     command: str = ""
-    """As one would type it; empty for a load of several scripts, which no options can say."""
+    """The command line; empty for a load of several scripts, which no options can express."""
 
     @property
     def variants(self) -> tuple[dict[str, SettingValue], dict[str, SettingValue]]:
-        """What each variant sets, as `spec.variant.make_variant` takes it."""
+        """The settings of each variant, as `spec.variant.make_variant` takes them."""
         return {self.varied: self.levels[0]}, {self.varied: self.levels[1]}
 
 
 class _Base(msgspec.Struct, frozen=True, kw_only=True):
-    """What a load ran on."""
+    """The server and data that a load ran on."""
 
     record: StudyRecord
     load: PlannedWorkload
@@ -71,19 +71,19 @@ class _Base(msgspec.Struct, frozen=True, kw_only=True):
         return self.server.settings
 
     def number(self, name: str) -> float:
-        """Of a setting, in its own unit."""
+        """Return a setting's value in its own unit."""
         return read_number(self.settings, name, major=self.record.server.major)
 
 
 def choose_intervention(
     bottleneck: Bottleneck, record: StudyRecord, *, load: PlannedWorkload, variant: Variant | None = None
 ) -> Intervention | None:
-    """What would confirm a bottleneck; None where nothing would.
+    """Choose an experiment that would confirm a bottleneck; None if there is none.
 
     Args:
-        bottleneck: Of a load.
-        record: Of its study.
-        load: Which one.
+        bottleneck: The bottleneck of a load.
+        record: The study's record.
+        load: The load.
         variant: The variant that it ran under, in a comparison.
     """
     base = _Base(
@@ -103,7 +103,7 @@ def _other_work(base: _Base) -> Intervention:
             varied="mode",
             levels=(QueryMode.PREPARED.value, QueryMode.SIMPLE.value),
             expects=VerdictKind.SLOWER,
-            why="Parsing and planning anew takes CPU time and nothing else: where CPUs do not limit, it costs little.",
+            why="Parsing and planning each statement again takes CPU time and nothing else: where CPUs do not limit, it costs little.",
             is_specific=False,
         )
     return Intervention(
@@ -153,9 +153,9 @@ def _no_flushes(base: _Base) -> Intervention | None:
 def _more_buffers(base: _Base) -> Intervention | None:
     now_mb = base.number("shared_buffers") * PAGE_BYTES / _MB
     data_mb = (base.record.plan.dataset_bytes if base.record.dataset is None else base.record.dataset.total_bytes) / _MB
-    most_mb = _MOST_MEMORY_RATIO * base.record.host.usable_memory_bytes / _MB
-    more_mb = math.floor(min(most_mb, _LEAST_GROWTH * data_mb))
-    if more_mb >= _LEAST_GROWTH * now_mb:
+    most_mb = _MAX_MEMORY_RATIO * base.record.host.usable_memory_bytes / _MB
+    more_mb = math.floor(min(most_mb, _MIN_GROWTH * data_mb))
+    if more_mb >= _MIN_GROWTH * now_mb:
         return Intervention(
             varied="shared_buffers",
             levels=(f"{now_mb:.0f}MB", f"{more_mb}MB"),
@@ -174,10 +174,10 @@ def _more_buffers(base: _Base) -> Intervention | None:
 
 def _more_work_mem(base: _Base) -> Intervention | None:
     now_kb = base.number("work_mem")
-    # Each client sorts at once, at most.
-    most_kb = _MOST_MEMORY_RATIO * base.record.host.usable_memory_bytes / base.load.clients / 1024
+    # At most, all clients sort at the same time.
+    most_kb = _MAX_MEMORY_RATIO * base.record.host.usable_memory_bytes / base.load.clients / 1024
     more_kb = math.floor(min(_MORE_MEMORY * now_kb, most_kb))
-    if more_kb < _LEAST_GROWTH * now_kb:
+    if more_kb < _MIN_GROWTH * now_kb:
         return None
     return Intervention(
         varied="work_mem",
@@ -236,7 +236,7 @@ _CHOICES: Mapping[Resource, Callable[[_Base], Intervention | None]] = {
 
 
 def _write_command(change: Intervention, base: _Base) -> str:
-    """`compare`, or `sweep` for what only that varies, with the load and server as they were."""
+    """Write the command: `compare`, or `sweep` for what only a sweep varies, with the load and server as they were."""
     if len(base.load.scripts) > 1:
         return ""
     load = base.load

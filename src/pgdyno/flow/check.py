@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from pgdyno.errors import ExitCode, HostError, PgdynoError, SpecError, with_program
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight.rule_input import IntendedLoad, Intent
-from pgdyno.explain.preflight.rules import DEFAULT_HORIZON_S, find_obstacles, would_spoil
+from pgdyno.explain.preflight.rules import DEFAULT_HORIZON_S, find_obstacles, should_wait
 from pgdyno.explain.preflight.server import effective_settings
 from pgdyno.facts.gucs import is_custom_name
 from pgdyno.plan.experiment import reference_server
@@ -46,7 +46,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def exit_code(self) -> ExitCode:
         """WORSE where something would spoil a measurement."""
-        return ExitCode.WORSE if would_spoil(self.findings) else ExitCode.OK
+        return ExitCode.WORSE if should_wait(self.findings) else ExitCode.OK
 
     def to_json(self) -> bytes:
         """As a document with all that was seen."""

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 from rich.console import RenderableType
 
-from pgdyno.analyse.estimate import Estimate, exactly
+from pgdyno.analyse.estimate import Estimate, exact_estimate
 from pgdyno.analyse.records.comparison import RecordComparison, compare_records
 from pgdyno.analyse.records.sides import Side, list_sides
 from pgdyno.errors import ExitCode, HostError, SpecError
@@ -130,7 +130,7 @@ def _find_price(report: ReportInput) -> Estimate | None:
     price = report.price
     if price is None or price.mismatch is not None or not price.cost.costs:
         return None
-    return exactly(price.cost.costs[0].per_month, unit=price.cost.currency)
+    return exact_estimate(price.cost.costs[0].per_month, unit=price.cost.currency)
 
 
 def _hash_scripts(store: RecordStore, record: StudyRecord) -> dict[str, str]:

@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from pgdyno import __version__
 from pgdyno.analyse.disk.card import estimate_card
 from pgdyno.analyse.disk.comparison import DiskDifference, compare_entries
-from pgdyno.analyse.disk.efficiency import ceilings_of, declared_entries, hold_against, instance_limits_of
+from pgdyno.analyse.disk.efficiency import ceilings_of, compare_with_ceilings, declared_entries, instance_limits_of
 from pgdyno.analyse.disk.entries import list_entries
 from pgdyno.errors import ExitCode, SpecError, with_program
 from pgdyno.explain.disk.doubts import find_disk_doubts
@@ -136,8 +136,8 @@ def view_card(card: DiskCard, *, file: Path | None = None, beside: Sequence[Disk
     """All that can be said of a card."""
     figures = estimate_card(card)
     entries, ceilings = list_entries(card, figures), ceilings_of(card)
-    held = hold_against(entries, ceilings) if ceilings is not None else ()
-    scene = DiskRuleInput(card=card, figures=figures, entries=entries, efficiencies=held, beside=tuple(beside))
+    held = compare_with_ceilings(entries, ceilings) if ceilings is not None else ()
+    rule_input = DiskRuleInput(card=card, figures=figures, entries=entries, efficiencies=held, beside=tuple(beside))
     program = program_name()
     return CardView(
         card=card,
@@ -148,7 +148,7 @@ def view_card(card: DiskCard, *, file: Path | None = None, beside: Sequence[Disk
         limits=instance_limits_of(card),
         findings=tuple(
             msgspec.structs.replace(finding, advice=with_program(finding.advice, program))
-            for finding in find_disk_doubts(scene)
+            for finding in find_disk_doubts(rule_input)
         ),
         file=None if file is None else str(file),
     )

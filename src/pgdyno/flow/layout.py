@@ -10,8 +10,8 @@ from rich.console import RenderableType
 
 from pgdyno.analyse.disk.ceiling import InstanceLimits
 from pgdyno.analyse.disk.efficiency import is_own_storage
-from pgdyno.analyse.disk.layout_ceiling import let_through, limits_of, reckon_ceilings
-from pgdyno.analyse.disk.throttle import throttle
+from pgdyno.analyse.disk.layout_ceiling import ceilings_of_instance, compute_ceilings, limits_of
+from pgdyno.analyse.disk.throttle import apply_throttles
 from pgdyno.errors import ExitCode
 from pgdyno.facts.instances import list_instances
 from pgdyno.report.documents.layout import layout_document
@@ -61,14 +61,14 @@ def show_layouts(paths: Sequence[Path], host: HostSpec | None) -> LayoutResult:
 
 
 def _declare(title: str, disk: DiskSpec | None, limits: InstanceLimits | None) -> LayoutView:
-    ceilings = let_through(limits) if disk is None else reckon_ceilings(disk, limits)
+    ceilings = ceilings_of_instance(limits) if disk is None else compute_ceilings(disk, limits)
     return LayoutView(title=title, declared=disk, limits=limits, ceilings=ceilings)
 
 
 def _find(path: Path, disk: DiskSpec | None, limits: InstanceLimits | None) -> LayoutView:
     machine = read_tunables(path)
     view = _declare(str(path), disk, None if disk is None and is_own_storage(machine.disk) else limits)
-    ceilings = throttle(view.ceilings, machine.disk, machine.limits)
+    ceilings = apply_throttles(view.ceilings, machine.disk, machine.limits)
     return msgspec.structs.replace(view, look=machine.disk, ceilings=ceilings)
 
 

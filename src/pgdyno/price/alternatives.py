@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import msgspec
 
 from pgdyno.analyse.disk.ceiling import TRANSFERS, InstanceLimits
-from pgdyno.analyse.disk.layout_ceiling import FlushTime, find_flush_time, limits_of, reckon_ceilings
+from pgdyno.analyse.disk.layout_ceiling import FlushTime, compute_ceilings, find_flush_time, limits_of
 from pgdyno.analyse.disk.raid import times_of
 from pgdyno.facts.instances import find_instance, list_instances
 from pgdyno.facts.prices import Term
@@ -152,7 +152,7 @@ def _find_wanted(what: str, disk: DiskSpec, limits: InstanceLimits | None) -> _W
     Raises:
         ValueError: It is not known.
     """
-    ceilings = reckon_ceilings(disk, limits)
+    ceilings = compute_ceilings(disk, limits)
     found = {name: getattr(ceilings, name) for name in _NEEDED[what]}
     if ceilings.capacity_bytes is None or None in found.values():
         raise ValueError("it is not known what the volumes do now")
@@ -212,7 +212,7 @@ def _check(found: DiskSpec, wanted: _Wanted, limits: InstanceLimits | None) -> f
     Raises:
         ValueError: They do, or nobody knows; the message says what.
     """
-    ceilings = reckon_ceilings(found, limits)
+    ceilings = compute_ceilings(found, limits)
     for name, value in wanted.lasts.items():
         if getattr(ceilings, name).value < value * _EQUAL_RATIO:
             raise ValueError(f"it lasts fewer {TRANSFERS[name].title} than the volumes do now")

@@ -9,7 +9,13 @@ from __future__ import annotations
 import msgspec
 
 from pgdyno.analyse.disk.ceiling import Ceiling, InstanceLimits, Limit, StorageCeilings
-from pgdyno.analyse.disk.layout_ceiling import Each, find_flush_time, hold_each, limits_of, reckon_ceilings
+from pgdyno.analyse.disk.layout_ceiling import (
+    VolumeFigure,
+    compute_array_ceiling,
+    compute_ceilings,
+    find_flush_time,
+    limits_of,
+)
 from pgdyno.analyse.disk.raid import times_of
 from pgdyno.facts.instances import Instance, find_instance
 from pgdyno.spec.host import DiskSpec, HostSpec
@@ -80,7 +86,7 @@ def _assume_disk(instance: Instance | None, limits: InstanceLimits | None) -> Di
 
 def _make_disk(spec: DiskSpec, limits: InstanceLimits | None) -> Disk:
     kind = DiskKind(spec.disk_kind)
-    ceilings = reckon_ceilings(spec, limits, declared_by=_FILE)
+    ceilings = compute_ceilings(spec, limits, declared_by=_FILE)
     return Disk(
         path="",
         kind=kind,
@@ -118,7 +124,7 @@ def _find_figure(name: str, ceilings: StorageCeilings, spec: DiskSpec, limits: I
     if ceiling is not None:
         return Known.declared(title, ceiling.value, unit, ceiling.how)
     value, how = _assume(name, DiskKind(spec.disk_kind))
-    ceiling = hold_each(name, Each(value=value, how=how), spec, limits)
+    ceiling = compute_array_ceiling(name, VolumeFigure(value=value, how=how), spec, limits)
     origin = Origin.DECLARED if ceiling.binds is Limit.INSTANCE else Origin.ASSUMED
     return Known(name=title, value=ceiling.value, unit=unit, origin=origin, how=ceiling.how)
 

@@ -1,1 +1,1 @@
-"""Where the clients' time goes, and which resource limits a load."""
+"""Diagnose which resource limits a load, from where its clients' time goes."""

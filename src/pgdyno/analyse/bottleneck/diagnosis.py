@@ -1,33 +1,34 @@
-"""What limits a load, from where its clients' time goes and what the machine showed beside it.
+"""Diagnose what limits a load, from where its clients' time goes and from the machine's other signs.
 
-The largest share of the clients' time is named, after symptoms have gone to their causes:
+The largest share of the clients' time is named, after symptoms have moved to their causes:
 
-- On CPUs that are full of a load, waits of every kind are put down to the CPUs, as what they probably are.
-- pgbench's own time is no limit before its busiest thread has none left; then the CPUs go behind it, which it lacks, too.
-- Flushes that may wait behind pages of data are put down to those, with the flushes as a rival.
-- Who waits for a row that others hold by chance waits for what these wait for.
+- If the load fills the CPUs, waits of every kind are attributed to the CPUs, as their probable cause.
+- Pgbench's own time is a limit only if its busiest thread has no time left; it then ranks before the CPUs, which it
+  lacks, too.
+- Flushes that may wait behind pages of data are attributed to those, with the flushes as a rival.
+- A wait for a row lock that is held by chance is attributed to what the lock's holder waits for.
 
-A share says what to look at, not what it would gain: an experiment does. Where the largest share is small, is time of
-which nobody saw what it was, or where full CPUs may stand behind any wait, the answer is that it is not known. Several
-trials must agree, more than half of them. All numbers that verdicts depend on are in `bottleneck_thresholds`.
+A share shows where to look, not what removing it would gain: an experiment shows that. The answer is "unknown" if the
+largest share is small, if it is time of unknown cause, or if full CPUs may be behind any wait. Of several trials, more
+than half must agree. All thresholds are in `bottleneck/thresholds.py`.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
 
 from pgdyno.analyse.bottleneck.evidence_rules import (
-    contradict,
-    find_stopped_clock,
+    describe_rival,
+    find_contradiction,
+    find_disabled_timing,
     list_context,
     list_support,
-    speak_against,
 )
 from pgdyno.analyse.bottleneck.ranking import Ranking, rank_shares, share_of
-from pgdyno.analyse.bottleneck.schedule import judge_schedule
 from pgdyno.analyse.bottleneck.signs import Signs, percent, read_signs
 from pgdyno.analyse.bottleneck.thresholds import THRESHOLDS
 from pgdyno.analyse.bottleneck.time_share import Bottleneck, Certainty, Resource, TimeShare, TransactionTime
@@ -38,17 +39,17 @@ from pgdyno.record.types import StudyRecord, TrialStatus, why_missing
 
 
 def judge_workload(record: StudyRecord, load: PlannedWorkload, trials: Sequence[TrialAnalysis]) -> Bottleneck | None:
-    """What limits a load over its finished trials, in more than half of them; None without one that ran it alone.
+    """Diagnose what limits a load in more than half of its finished trials; None if no trial ran it alone.
 
     Args:
-        record: Of the study.
-        load: Of the trials.
-        trials: All of that load and variant.
+        record: The study's record.
+        load: The load of the trials.
+        trials: All trials of that load and variant.
     """
     judged = [
         _judge_trial(record, load, trial)
         for trial in trials
-        # Of variants that alternate within a trial nobody knows which one a wait was of.
+        # If variants alternate within a trial, a wait cannot be assigned to one of them.
         if trial.record.status is TrialStatus.FINISHED
         and trial.tps is not None
         and len(trial.record.planned.variants) <= 1
@@ -58,14 +59,14 @@ def judge_workload(record: StudyRecord, load: PlannedWorkload, trials: Sequence[
     counts = Counter(each.resource for each in judged)
     resource, count = counts.most_common(1)[0]
     if 2 * count <= len(judged):
-        return _disagree(judged, counts)
+        return _report_disagreement(judged, counts)
     same = sorted((each for each in judged if each.resource is resource), key=lambda each: _ratio(each.share))
     middle = same[len(same) // 2]
     if count == len(judged):
         return _estimate_share(middle, judged)
     others = ", ".join(f"{other.value} in {n}" for other, n in counts.items() if other is not resource)
-    # Of those alone that say so, an interval would be too narrow.
-    said = _say_interval(middle, None, None)
+    # The interval over only the trials that agree would be too narrow.
+    said = _with_interval(middle, None, None)
     return msgspec.structs.replace(
         said,
         certainty=Certainty.UNKNOWN if resource is Resource.UNKNOWN else Certainty.LIKELY,
@@ -74,35 +75,37 @@ def judge_workload(record: StudyRecord, load: PlannedWorkload, trials: Sequence[
 
 
 def _judge_trial(record: StudyRecord, load: PlannedWorkload, trial: TrialAnalysis) -> Bottleneck:
-    """What limits a load in one trial."""
+    """Diagnose what limits a load in one trial."""
     return msgspec.structs.replace(_judge(record, load, trial), trial=trial.record.planned.number)
 
 
 def _judge(record: StudyRecord, load: PlannedWorkload, trial: TrialAnalysis) -> Bottleneck:
-    kept, signs = judge_schedule(load, trial), read_signs(record, load, trial)
+    kept, signs = _judge_schedule(load, trial), read_signs(record, load, trial)
     if kept is not None:
         return kept
     if trial.time is None:
-        return _judge_unseen(trial, signs)
-    if signs.unsettled_cpu is not None:
-        return _unknown(trial.time, signs, reason=signs.unsettled_cpu)
+        return _judge_without_waits(trial, signs)
+    if signs.ambiguous_cpu is not None:
+        return _unknown_bottleneck(trial.time, signs, reason=signs.ambiguous_cpu)
     ranked = rank_shares(trial.time, signs)
     order = ranked.order()
-    if signs.full_cpu is not None and order[:1] != [Resource.CPU]:
-        return _blame_cpu(trial.time, signs, signs.full_cpu)
+    if signs.saturated_cpu is not None and order[:1] != [Resource.CPU]:
+        return _attribute_to_cpu(trial.time, signs, signs.saturated_cpu)
     first = order[0] if order else Resource.UNKNOWN
     weight = ranked.weights.get(first, 0.0)
-    if first is Resource.UNKNOWN or weight < THRESHOLDS.named_ratio or _is_unseen_client(first, trial.time):
-        return _unknown(trial.time, signs, reason=_say_unknown(first, weight, trial.time), beside=ranked.symptoms)
+    if first is Resource.UNKNOWN or weight < THRESHOLDS.named_ratio or _is_unsplit_client(first, trial.time):
+        return _unknown_bottleneck(
+            trial.time, signs, reason=_explain_unknown(first, weight, trial.time), beside=ranked.symptoms
+        )
     share = share_of(first, ranked, trial.time)
     support = list_support(signs, first)
-    clock = find_stopped_clock(signs, first)
+    clock = find_disabled_timing(signs, first)
     return Bottleneck(
         resource=first,
         certainty=Certainty.STRONG
-        if support and contradict(signs, first) is None and _is_clear(share, order[1:], ranked, trial.time)
+        if support and find_contradiction(signs, first) is None and _is_clear(share, order[1:], ranked, trial.time)
         else Certainty.LIKELY,
-        evidence=(_say_share(share), *ranked.evidence, *support, *list_context(signs, first)),
+        evidence=(_format_share(share), *ranked.evidence, *support, *list_context(signs, first)),
         symptoms=tuple(ranked.symptoms),
         rivals=_list_rivals(first, order[1:], ranked, signs),
         share=share,
@@ -110,10 +113,39 @@ def _judge(record: StudyRecord, load: PlannedWorkload, trial: TrialAnalysis) -> 
     )
 
 
+def _judge_schedule(load: PlannedWorkload, trial: TrialAnalysis) -> Bottleneck | None:
+    """Name the client as the bottleneck if a trial kept its schedule; None if it has none, fell behind or may have.
+
+    A load that falls behind by one percent has a backlog that grows until it ends. So the schedule counts as kept if
+    random arrivals explain the number of completed transactions, and few of them were late.
+    """
+    load_s, count = trial.record.load_s, trial.transactions_count
+    if load.rate_tps is None or load_s is None or not count:
+        return None
+    due_count = load.rate_tps * load_s
+    if count < due_count - THRESHOLDS.short_deviations * math.sqrt(due_count):
+        return None
+    missed_ratio = ((trial.skipped_count or 0) + (trial.late_count or 0)) / due_count
+    lag_ratio = _find_lag_ratio(trial)
+    if missed_ratio > THRESHOLDS.missed_ratio or (lag_ratio or 0.0) > THRESHOLDS.lag_ratio:
+        return None
+    kept = f"{count:,} transactions of {due_count:,.0f} scheduled, which chance explains"
+    if lag_ratio is None:
+        absent = ("how late transactions of the schedule began",)
+        return Bottleneck(resource=Resource.CLIENT, certainty=Certainty.LIKELY, evidence=(kept,), absent=absent)
+    late = f"they began {trial.schedule_lag_ms:.2g} ms late in the mean, {percent(lag_ratio)} of their latency"
+    return Bottleneck(resource=Resource.CLIENT, certainty=Certainty.STRONG, evidence=(kept, late))
+
+
+def _find_lag_ratio(trial: TrialAnalysis) -> float | None:
+    lag_ms, latency_ms = trial.schedule_lag_ms, trial.latency_mean_ms
+    return None if lag_ms is None or not latency_ms else lag_ms / latency_ms
+
+
 def _is_clear(share: TimeShare, rest: Sequence[Resource], ranked: Ranking, time: TransactionTime) -> bool:
-    """Whether a share is large beyond chance, and larger than any other; what was moved by a guess is not."""
+    """Tell whether a share is large beyond chance and larger than any other; a share that was moved by a guess is not clear."""
     is_large = share.low_ratio is not None and share.low_ratio >= THRESHOLDS.named_ratio
-    if not is_large or time.observed_count < THRESHOLDS.least_looks_count or ranked.aside >= share.ratio:
+    if not is_large or time.observed_count < THRESHOLDS.min_samples_count or ranked.aside >= share.ratio:
         return False
     if ranked.moved.get(share.resource) is Resource.WAL_FLUSH:
         return False
@@ -129,7 +161,7 @@ def _list_rivals(
     first: Resource, rest: Sequence[Resource], ranked: Ranking, signs: Signs
 ) -> tuple[tuple[Resource, str], ...]:
     rivals = [
-        (each, speak_against(signs, each, ranked.weights[each]))
+        (each, describe_rival(signs, each, ranked.weights[each]))
         for each in rest
         if each is not Resource.UNKNOWN and ranked.weights[each] >= THRESHOLDS.mentioned_ratio
     ]
@@ -142,16 +174,16 @@ def _list_rivals(
     return tuple(rivals)
 
 
-def _blame_cpu(time: TransactionTime, signs: Signs, why: str) -> Bottleneck:
-    """On full CPUs all that waits in the server probably waits for those who run; a thinking client would leave them idle."""
+def _attribute_to_cpu(time: TransactionTime, signs: Signs, why: str) -> Bottleneck:
+    """Attribute all waits in the server to full CPUs; a client with think time would leave the CPUs idle."""
     seen = time.find(Resource.CPU)
-    full = "" if signs.full_generator is None else signs.full_generator
+    full = "" if signs.saturated_generator is None else signs.saturated_generator
     return Bottleneck(
         resource=Resource.CPU,
         certainty=Certainty.LIKELY,
         evidence=(
-            "none of the clients' time was seen on them" if seen is None else _say_share(seen),
-            f"{why}: the rest of that time is put down to them, too",
+            "none of the clients' time was observed on them" if seen is None else _format_share(seen),
+            f"{why}: the rest of that time is attributed to them, too",
             *list_context(signs, Resource.CPU),
         ),
         symptoms=tuple(
@@ -165,27 +197,27 @@ def _blame_cpu(time: TransactionTime, signs: Signs, why: str) -> Bottleneck:
     )
 
 
-def _is_unseen_client(resource: Resource, time: TransactionTime) -> bool:
-    """Whether it is the clients' time, of which a record does not say whether pgbench had a CPU."""
+def _is_unsplit_client(resource: Resource, time: TransactionTime) -> bool:
+    """Tell whether the resource is client time of which the record does not say whether pgbench had a CPU."""
     return resource is Resource.CLIENT and Resource.LOAD_GENERATOR.value in time.absent
 
 
-def _say_unknown(first: Resource, weight: float, time: TransactionTime) -> str:
+def _explain_unknown(first: Resource, weight: float, time: TransactionTime) -> str:
     if not weight:
         return "none of the clients' time is where the server could be limited"
     if first is Resource.UNKNOWN:
-        return f"{percent(weight)} of the clients' time is in waits that nobody has told"
+        return f"{percent(weight)} of the clients' time is in waits of unknown cause"
     reason = f"the largest share of the clients' time is {first.value}, {percent(weight)}"
-    return f"{reason}: {time.absent[Resource.LOAD_GENERATOR.value]}" if _is_unseen_client(first, time) else reason
+    return f"{reason}: {time.absent[Resource.LOAD_GENERATOR.value]}" if _is_unsplit_client(first, time) else reason
 
 
-def _unknown(time: TransactionTime, signs: Signs, *, reason: str, beside: Sequence[str] = ()) -> Bottleneck:
+def _unknown_bottleneck(time: TransactionTime, signs: Signs, *, reason: str, beside: Sequence[str] = ()) -> Bottleneck:
     return Bottleneck(
         resource=Resource.UNKNOWN,
         certainty=Certainty.UNKNOWN,
         evidence=(reason, *beside),
         rivals=tuple(
-            (share.resource, speak_against(signs, share.resource, share.ratio))
+            (share.resource, describe_rival(signs, share.resource, share.ratio))
             for share in time.shares
             if share.resource is not Resource.UNKNOWN and share.ratio >= THRESHOLDS.mentioned_ratio
         ),
@@ -193,18 +225,18 @@ def _unknown(time: TransactionTime, signs: Signs, *, reason: str, beside: Sequen
     )
 
 
-def _judge_unseen(trial: TrialAnalysis, signs: Signs) -> Bottleneck:
-    """Without a look at waits, full CPUs and a full pgbench are still seen."""
+def _judge_without_waits(trial: TrialAnalysis, signs: Signs) -> Bottleneck:
+    """Diagnose a trial without sampled waits: full CPUs and a saturated pgbench are still visible."""
     absent = (why_missing(trial.gaps, "server sampler") or "too few looks at the server's waits", *signs.absent)
-    for resource, why in ((Resource.LOAD_GENERATOR, signs.full_generator), (Resource.CPU, signs.full_cpu)):
+    for resource, why in ((Resource.LOAD_GENERATOR, signs.saturated_generator), (Resource.CPU, signs.saturated_cpu)):
         if why is not None:
             return Bottleneck(resource=resource, certainty=Certainty.LIKELY, evidence=(why,), absent=absent)
-    evidence = () if signs.unsettled_cpu is None else (signs.unsettled_cpu,)
+    evidence = () if signs.ambiguous_cpu is None else (signs.ambiguous_cpu,)
     return Bottleneck(resource=Resource.UNKNOWN, certainty=Certainty.UNKNOWN, evidence=evidence, absent=absent)
 
 
-def _disagree(judged: Sequence[Bottleneck], counts: Counter[Resource]) -> Bottleneck:
-    """Where no resource is named in more than half of the trials."""
+def _report_disagreement(judged: Sequence[Bottleneck], counts: Counter[Resource]) -> Bottleneck:
+    """Return an unknown bottleneck for trials of which no half names one resource."""
     said = ", ".join(f"{resource.value} in {count}" for resource, count in counts.most_common())
     return Bottleneck(
         resource=Resource.UNKNOWN,
@@ -220,13 +252,13 @@ def _disagree(judged: Sequence[Bottleneck], counts: Counter[Resource]) -> Bottle
 
 
 def _estimate_share(middle: Bottleneck, judged: Sequence[Bottleneck]) -> Bottleneck:
-    """Of several trials that agree the middle one, with the interval over all: what varies between trials counts, too."""
+    """Give the middle one of several agreeing trials the interval over all, which includes variation between trials."""
     ratios = [each.share.ratio for each in judged if each.share is not None]
     if middle.share is None or len(ratios) < 2:
         return middle
     mean = estimate_mean_of_trials(ratios, unit="ratio")
     low, high = max(0.0, mean.low or 0.0), min(1.0, mean.high or 1.0)
-    said = _say_interval(middle, min(low, middle.share.ratio), max(high, middle.share.ratio), trials_count=len(ratios))
+    said = _with_interval(middle, min(low, middle.share.ratio), max(high, middle.share.ratio), trials_count=len(ratios))
     is_sure = low >= THRESHOLDS.named_ratio
     return said if is_sure or said.certainty is not Certainty.STRONG else _weaken(said)
 
@@ -235,16 +267,16 @@ def _weaken(found: Bottleneck) -> Bottleneck:
     return msgspec.structs.replace(found, certainty=Certainty.LIKELY)
 
 
-def _say_interval(found: Bottleneck, low: float | None, high: float | None, *, trials_count: int = 1) -> Bottleneck:
-    """Another interval of the share, in its words, too."""
+def _with_interval(found: Bottleneck, low: float | None, high: float | None, *, trials_count: int = 1) -> Bottleneck:
+    """Replace the interval of the share, in its evidence, too."""
     if found.share is None:
         return found
     how = f"{found.share.how}, the interval over {trials_count} trials" if trials_count > 1 else found.share.how
     share = msgspec.structs.replace(found.share, low_ratio=low, high_ratio=high, how=how)
-    return msgspec.structs.replace(found, share=share, evidence=(_say_share(share), *found.evidence[1:]))
+    return msgspec.structs.replace(found, share=share, evidence=(_format_share(share), *found.evidence[1:]))
 
 
-def _say_share(share: TimeShare) -> str:
+def _format_share(share: TimeShare) -> str:
     interval = ""
     if share.low_ratio is not None and share.high_ratio is not None:
         interval = f" ({share.low_ratio * 100:.0f} to {percent(share.high_ratio)})"

@@ -1,8 +1,8 @@
-"""Who speaks for a resource and who against it, beside the share of the clients' time that was found for it.
+"""List the evidence for and against a resource, beside its share of the clients' time.
 
-A witness for a resource is another source than the share was reckoned from, and says so from a threshold on. What only
-repeats the share, or is worth knowing beside it, is context. What was not asked of a source because its clock was off is
-said, too.
+Supporting evidence comes from another source than the share itself, and counts from a threshold on. Evidence that only
+repeats the share, or that is useful beside it, is context. Timing settings that were off, so that a source is missing,
+are named, too.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from pgdyno.analyse.bottleneck.time_share import Resource
 
 
 def list_support(signs: Signs, resource: Resource) -> tuple[str, ...]:
-    """What else says that it is this resource, each from a source of its own."""
+    """List the independent evidence that a resource is the bottleneck, each item from its own source."""
     return tuple(_SUPPORT[resource](signs)) if resource in _SUPPORT else ()
 
 
 def list_context(signs: Signs, resource: Resource) -> tuple[str, ...]:
-    """What is worth knowing beside a resource and proves nothing of it."""
+    """List what is useful to know beside a resource but proves nothing."""
     return tuple(_CONTEXT[resource](signs)) if resource in _CONTEXT else ()
 
 
-def contradict(signs: Signs, resource: Resource) -> str | None:
-    """What speaks against a resource that has the largest share."""
-    if resource is Resource.CPU and signs.full_generator is not None:
-        return signs.full_generator
+def find_contradiction(signs: Signs, resource: Resource) -> str | None:
+    """Return the evidence against the resource with the largest share; None if there is none."""
+    if resource is Resource.CPU and signs.saturated_generator is not None:
+        return signs.saturated_generator
     if resource is Resource.CLIENT and (signs.generator_ratio or 0.0) > THRESHOLDS.idle_thread_ratio:
         return f"pgbench's busiest thread was {percent(signs.generator_ratio or 0.0)} busy"
     return None
 
 
-def speak_against(signs: Signs, resource: Resource, ratio: float) -> str:
-    """What speaks against a resource that has not the largest share."""
+def describe_rival(signs: Signs, resource: Resource, ratio: float) -> str:
+    """Describe the evidence against a resource that does not have the largest share."""
     small = f"only {percent(ratio)} of the clients' time"
     queueing = None if signs.time is None else signs.time.queueing_ratio
     if resource is Resource.CPU and queueing is not None:
@@ -46,8 +46,8 @@ def speak_against(signs: Signs, resource: Resource, ratio: float) -> str:
     return small
 
 
-def find_stopped_clock(signs: Signs, resource: Resource) -> str | None:
-    """Which clock of the server's own would have spoken of a resource, had it been on."""
+def find_disabled_timing(signs: Signs, resource: Resource) -> str | None:
+    """Name the server's own timing that would have been evidence on a resource but was off; None if none was."""
     if resource in {Resource.WAL_FLUSH, Resource.DATA_WRITE} and signs.server_flushing_ratio is None:
         return "flushes by the server's own clock: track_wal_io_timing was off, or did not count"
     if resource is Resource.DATA_READ and signs.read_ms is None:
@@ -59,15 +59,15 @@ def _support_cpu(signs: Signs) -> Iterator[str]:
     if signs.throttled_ratio is not None and signs.throttled_ratio >= THRESHOLDS.throttled_ratio:
         yield f"the control group's CPU quota ran out in {percent(signs.throttled_ratio)} of its periods"
     busy = signs.shares.get("cpu_busy_ratio")
-    if signs.is_narrowed:
-        # What was seen is of more CPUs than the load may use.
-        if signs.full_cpu is not None:
-            yield signs.full_cpu
+    if signs.is_cpu_subset:
+        # The CPU figures cover more CPUs than the load may use.
+        if signs.saturated_cpu is not None:
+            yield signs.saturated_cpu
     elif busy is not None and busy >= THRESHOLDS.full_cpu_ratio:
         yield f"the CPUs were {percent(busy)} busy"
 
 
-def _tell_cpu(signs: Signs) -> Iterator[str]:
+def _cpu_context(signs: Signs) -> Iterator[str]:
     time = signs.time
     if time is not None and time.queueing_ratio is not None and time.queueing_ratio >= THRESHOLDS.queueing_ratio:
         yield f"backends that could run had no CPU {percent(time.queueing_ratio)} of that time"
@@ -76,8 +76,8 @@ def _tell_cpu(signs: Signs) -> Iterator[str]:
     busy, others = signs.shares.get("cpu_busy_ratio"), signs.others_ratio
     if busy is not None and others is not None and others >= THRESHOLDS.others_mentioned_ratio:
         yield f"the CPUs were {percent(busy)} busy, of which {percent(others)} with programs that are no part of the study"
-    if signs.full_generator is not None:
-        yield f"but {signs.full_generator}"
+    if signs.saturated_generator is not None:
+        yield f"but {signs.saturated_generator}"
 
 
 def _support_flush(signs: Signs) -> Iterator[str]:
@@ -88,7 +88,7 @@ def _support_flush(signs: Signs) -> Iterator[str]:
         yield f"{percent(signs.flush_use_ratio)} of the TPS that the disk's flushes allow, by its card"
 
 
-def _tell_flush(signs: Signs) -> Iterator[str]:
+def _flush_context(signs: Signs) -> Iterator[str]:
     if signs.flush_use_ratio is not None and signs.flush_use_ratio < THRESHOLDS.flushing_ratio:
         yield f"only {percent(signs.flush_use_ratio)} of the TPS that the disk's flushes allow, by its card"
 
@@ -110,7 +110,7 @@ def _agree(one: float, other: float) -> bool:
 
 def _support_writes(signs: Signs) -> Iterator[str]:
     is_busy = signs.busy_ratio is not None and signs.busy_ratio >= THRESHOLDS.busy_device_ratio
-    # A disk that flushes slowly is as busy without a page of data.
+    # A disk that only flushes slowly is just as busy without writing a page of data.
     if is_busy and signs.pages_to_wal is not None and signs.pages_to_wal >= THRESHOLDS.pages_to_wal_ratio:
         yield (
             f"the data's disk had a request under way {percent(signs.busy_ratio or 0.0)} of the time, "
@@ -125,8 +125,8 @@ def _support_locks(signs: Signs) -> Iterator[str]:
 
 
 def _support_generator(signs: Signs) -> Iterator[str]:
-    if signs.full_generator is not None:
-        yield signs.full_generator
+    if signs.saturated_generator is not None:
+        yield signs.saturated_generator
 
 
 def _support_client(signs: Signs) -> Iterator[str]:
@@ -145,6 +145,6 @@ _SUPPORT: Mapping[Resource, Callable[[Signs], Iterator[str]]] = {
     Resource.CLIENT: _support_client,
 }
 _CONTEXT: Mapping[Resource, Callable[[Signs], Iterator[str]]] = {
-    Resource.CPU: _tell_cpu,
-    Resource.WAL_FLUSH: _tell_flush,
+    Resource.CPU: _cpu_context,
+    Resource.WAL_FLUSH: _flush_context,
 }

@@ -1,6 +1,7 @@
-"""Shares of the clients' time in order, after symptoms have gone to their causes; nothing is lost on the way.
+"""Rank the shares of the clients' time after each symptom's share has moved to its cause.
 
-What is known and no limit is set aside, what is a symptom moves to what it is behind, as far as that is large enough.
+No time is lost: known time that is not a limit is set aside, and a symptom's time moves to its cause if that is large
+enough.
 """
 
 from __future__ import annotations
@@ -14,24 +15,24 @@ from pgdyno.analyse.bottleneck.thresholds import THRESHOLDS
 from pgdyno.analyse.bottleneck.time_model import WAITING
 from pgdyno.analyse.bottleneck.time_share import Resource, TimeShare, TransactionTime
 
-# Who holds a row spends its time on these.
-_OF_HOLDERS = (Resource.CPU, *(each for each in WAITING if each is not Resource.LOCK))
+# Clients that hold a row lock spend their time on these.
+_HOLDER_RESOURCES = (Resource.CPU, *(each for each in WAITING if each is not Resource.LOCK))
 
 
 class Ranking(msgspec.Struct):
-    """Shares of the clients' time after symptoms have gone to their causes, and what was said on the way."""
+    """Shares of the clients' time after symptoms have moved to their causes, with the evidence and symptoms found."""
 
     weights: dict[Resource, float]
     evidence: list[str]
     symptoms: list[str]
     aside: float = 0.0
-    """Left out of the ranking, because it is known and no limit."""
+    """Share left out of the ranking because its cause is known and not a limit."""
     moved: dict[Resource, Resource] = {}
-    """From where most of a resource's weight came, if not from its own share."""
+    """Resource that most of another's weight came from, if not from its own share."""
     is_generator_first: bool = False
 
     def move(self, source: Resource, targets: Iterable[Resource]) -> bool:
-        """Give a share to others, in proportion to theirs; False where theirs are too small to be behind it."""
+        """Distribute a share over others, in proportion to theirs; return False if theirs are too small to cause it."""
         weight = self.weights.get(source, 0.0)
         found = {target: own for target in targets if (own := self.weights.get(target, 0.0)) > 0.0}
         total = sum(found.values())
@@ -42,14 +43,14 @@ class Ranking(msgspec.Struct):
         return True
 
     def leave_out(self, resource: Resource, symptom: str) -> None:
-        """Take a share out of the ranking."""
+        """Take a share out of the ranking and list it as a symptom if it is large."""
         weight = self.weights.pop(resource, 0.0)
         self.aside += weight
         if weight >= THRESHOLDS.mentioned_ratio:
             self.symptoms.append(symptom.format(percent(weight)))
 
     def order(self) -> list[Resource]:
-        """Resources, largest first, but for a full pgbench, which shows nothing of how much the CPUs could do."""
+        """Return the resources, largest first; a saturated pgbench comes before the CPUs, whose limit it hides."""
         order = sorted((each for each in self.weights if self.weights[each] > 0.0), key=lambda one: -self.weights[one])
         if self.is_generator_first and order[0] is Resource.CPU:
             order.remove(Resource.LOAD_GENERATOR)
@@ -58,13 +59,13 @@ class Ranking(msgspec.Struct):
 
 
 def rank_shares(time: TransactionTime, signs: Signs) -> Ranking:
-    """The shares of a trial, with its signs."""
+    """Rank the shares of a trial, with its signs."""
     ranked = Ranking(weights={share.resource: share.ratio for share in time.shares}, evidence=[], symptoms=[])
     _settle_generator(ranked, signs)
-    if signs.cannot_think and ranked.weights.get(Resource.CLIENT, 0.0) < THRESHOLDS.round_trips_ratio:
+    if signs.has_no_think_time and ranked.weights.get(Resource.CLIENT, 0.0) < THRESHOLDS.round_trips_ratio:
         ranked.leave_out(Resource.CLIENT, "round trips, {} of the time: waking the other side up")
     locks = ranked.weights.get(Resource.LOCK, 0.0)
-    if signs.has_chance_locks and locks >= THRESHOLDS.mentioned_ratio and ranked.move(Resource.LOCK, _OF_HOLDERS):
+    if signs.has_chance_locks and locks >= THRESHOLDS.mentioned_ratio and ranked.move(Resource.LOCK, _HOLDER_RESOURCES):
         ranked.symptoms.append(
             f"row locks, {percent(locks)} of the time: held by chance for as long as a transaction takes"
         )
@@ -80,10 +81,10 @@ def rank_shares(time: TransactionTime, signs: Signs) -> Ranking:
 
 
 def _settle_generator(ranked: Ranking, signs: Signs) -> None:
-    if signs.full_generator is None:
+    if signs.saturated_generator is None:
         ranked.leave_out(Resource.LOAD_GENERATOR, "pgbench's own work, {} of the time, with time left in its threads")
         return
-    # Of a record that does not tell pgbench from other clients' time, all of it is pgbench's.
+    # If the record does not separate pgbench from other clients' time, all of it counts as pgbench's.
     if Resource.LOAD_GENERATOR not in ranked.weights and Resource.CLIENT in ranked.weights:
         ranked.weights[Resource.LOAD_GENERATOR] = ranked.weights.pop(Resource.CLIENT)
         ranked.moved[Resource.LOAD_GENERATOR] = Resource.CLIENT
@@ -91,7 +92,7 @@ def _settle_generator(ranked: Ranking, signs: Signs) -> None:
 
 
 def share_of(resource: Resource, ranked: Ranking, time: TransactionTime) -> TimeShare:
-    """The share with what was moved to it; its interval is wider by as much."""
+    """Return a resource's share with what was moved to it; its interval is scaled in proportion."""
     weight = ranked.weights[resource]
     seen = [
         share for each in (resource, ranked.moved.get(resource, resource)) if (share := time.find(each)) is not None

@@ -1,7 +1,7 @@
-"""What a trial shows of each resource beside its clients' time: the signs that `bottleneck` goes by.
+"""Collect the signs of each resource that a trial shows beside its clients' time, for `diagnosis`.
 
-Utilisation, queues, device times and counters, each only where it was seen; what was not is said in `absent`. A sign
-that was not seen is None, never a 0. What a sign says for or against a resource is `bottleneck_witnesses`'.
+Signs are utilisation, queues, device times and counters, each only where it was observed; what is missing is listed in
+`absent`. A missing sign is None, never 0. `evidence_rules` decides what a sign says for or against a resource.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _WRITERS = ("checkpointer", "background writer", "backends and others")
 
 
 class Signs(msgspec.Struct, kw_only=True):
-    """What was seen of a trial beside its clients' time."""
+    """The signs of a trial beside its clients' time."""
 
     load: PlannedWorkload
     scale: int
@@ -33,7 +33,7 @@ class Signs(msgspec.Struct, kw_only=True):
     shares: dict[str, float | None]
     usable_cpu_count: float
     cpus_seen_count: int | None
-    """CPUs that shares are of; more than the usable ones where nobody told them apart."""
+    """CPUs that the shares refer to; more than the usable ones if they were not told apart."""
     throttled_ratio: float | None
     """Mean share of the quota's periods in which it ran out."""
     writing_ratio: float | None
@@ -41,57 +41,57 @@ class Signs(msgspec.Struct, kw_only=True):
     pages_to_wal: float | None
     """Bytes of data that PostgreSQL wrote over those of WAL."""
     reading: float | None
-    """Mean number of reads that the device had under way."""
+    """Mean number of reads under way at the device."""
     server_flushing_ratio: float | None
-    """Share of the load in which the server flushed WAL, by its own clock."""
+    """Share of the load during which the server flushed WAL, by its own clock."""
     device_flushing_ratio: float | None
-    """Likewise the device, for whomever."""
+    """Share of the load during which the device flushed, for any program."""
     read_ms: float | None
-    """Of a transaction, by the server's own clock."""
+    """Read time per transaction, by the server's own clock."""
     flush_use_ratio: float | None
-    """TPS over what the disk's card allows so many clients that wait for flushes."""
+    """TPS over the TPS that the disk card allows this many clients that wait for flushes."""
     images_count: float | None
-    """Full-page images of a transaction."""
+    """Full-page images per transaction."""
     busy_ratio: float | None
-    """Of the device."""
+    """Utilisation of the device."""
     absent: list[str]
 
     @property
-    def has_counted(self) -> bool:
-        """Whether the kernel counted how long the backends waited for a CPU."""
+    def has_cpu_wait_counts(self) -> bool:
+        """Whether the kernel counted how long backends waited for a CPU."""
         return self.time is not None and self.time.queueing_ratio is not None
 
     @property
     def own_cpu_ratio(self) -> float | None:
-        """Of the CPUs that the load may use, what it used itself."""
+        """The load's own share of the CPUs that it may use."""
         busy, others = self.shares.get("cpu_busy_ratio"), self.shares.get("cpu_others_ratio")
         if busy is None or others is None:
             return None
-        seen = self.cpus_seen_count if self.is_narrowed and self.cpus_seen_count else self.usable_cpu_count
+        seen = self.cpus_seen_count if self.is_cpu_subset and self.cpus_seen_count else self.usable_cpu_count
         return (busy - others) * seen / self.usable_cpu_count
 
     @property
     def others_ratio(self) -> float | None:
-        """Of the CPUs that the load may use, what other programs used; None where that was not told apart."""
-        return None if self.is_narrowed else self.shares.get("cpu_others_ratio")
+        """Other programs' share of the CPUs that the load may use; None if it was not told apart."""
+        return None if self.is_cpu_subset else self.shares.get("cpu_others_ratio")
 
     @property
-    def is_narrowed(self) -> bool:
-        """Whether the load may use some of the CPUs that were seen only: what others used of these is not known."""
+    def is_cpu_subset(self) -> bool:
+        """Whether the load may use only some of the observed CPUs: what others used of these is then unknown."""
         return self.cpus_seen_count is not None and self.usable_cpu_count < self.cpus_seen_count
 
     @property
-    def full_cpu(self) -> str | None:
-        """Why the CPUs are full of this load, whatever its backends seem to wait for."""
+    def saturated_cpu(self) -> str | None:
+        """Why the CPUs are full of this load, whatever its backends seem to wait for; None if they are not."""
         busy, others, own = self.shares.get("cpu_busy_ratio"), self.shares.get("cpu_others_ratio"), self.own_cpu_ratio
         if busy is None or others is None or own is None:
             return None
-        if self.is_narrowed:
+        if self.is_cpu_subset:
             least, cpus = THRESHOLDS.full_own_ratio, format_cpus(self.usable_cpu_count)
             return f"the load itself used {percent(own)} of its {cpus}, which is all of it" if own >= least else None
-        # Where waits for a CPU were counted, the shares have them already, unless all CPUs are the load's own.
+        # If waits for a CPU were counted, the shares contain them already, unless the load itself fills all CPUs.
         least = THRESHOLDS.full_cpu_ratio
-        is_own = own >= least if self.has_counted else others < THRESHOLDS.others_ratio
+        is_own = own >= least if self.has_cpu_wait_counts else others < THRESHOLDS.others_ratio
         return (
             f"all CPUs {percent(busy)} busy, so that no more clients bring more TPS"
             if busy >= least and is_own
@@ -99,21 +99,26 @@ class Signs(msgspec.Struct, kw_only=True):
         )
 
     @property
-    def unsettled_cpu(self) -> str | None:
-        """Why any wait may be a queue for the CPUs: they are full, not of this load alone, and nobody counted."""
+    def ambiguous_cpu(self) -> str | None:
+        """Why any wait may be a queue for the CPUs: they are full, not of this load alone, and waits for them were not counted."""
         busy, others = self.shares.get("cpu_busy_ratio"), self.shares.get("cpu_others_ratio")
-        if busy is None or busy < THRESHOLDS.full_cpu_ratio or self.has_counted or self.full_cpu is not None:
+        if (
+            busy is None
+            or busy < THRESHOLDS.full_cpu_ratio
+            or self.has_cpu_wait_counts
+            or self.saturated_cpu is not None
+        ):
             return None
         whose = (
-            "nobody saw with what"
+            "it is not known with what"
             if others is None
             else f"{percent(others)} with programs that are no part of the study"
         )
         return f"all CPUs {percent(busy)} busy, {whose}, and how long backends waited for one was not counted"
 
     @property
-    def full_generator(self) -> str | None:
-        """Why pgbench has no time left in its busiest thread; None where it has."""
+    def saturated_generator(self) -> str | None:
+        """Why pgbench has no time left in its busiest thread; None if it has."""
         ratio = self.generator_ratio
         if ratio is None or ratio < THRESHOLDS.full_thread_ratio:
             return None
@@ -121,29 +126,29 @@ class Signs(msgspec.Struct, kw_only=True):
 
     @property
     def generator_ratio(self) -> float | None:
-        """Of pgbench's busiest thread, having a CPU or waiting for one; having one, where no more was seen."""
+        """Share of time that pgbench's busiest thread had a CPU or waited for one; only had one, if waits were not counted."""
         counted = None if self.time is None else self.time.generator_ratio
         return self.shares.get("load_generator_thread_ratio") if counted is None else counted
 
     @property
-    def cannot_think(self) -> bool:
-        """Whether clients ask on at once, and it was seen how long pgbench needs for it."""
+    def has_no_think_time(self) -> bool:
+        """Whether the clients have no think time, and pgbench's own time was counted."""
         counted = self.time is not None and self.time.generator_ratio is not None
         return counted and all(name in BUILTIN_SCRIPTS for name, _ in self.load.scripts)
 
     @property
     def has_few_branches(self) -> bool:
-        """Whether clients must meet at the same rows."""
+        """Whether there are more clients than branches, so that they must meet at the same rows."""
         return self.scale < self.load.clients and any(name in _WRITING_SCRIPTS for name, _ in self.load.scripts)
 
     @property
     def has_chance_locks(self) -> bool:
-        """Whether rows are drawn from so many that clients meet only by chance."""
+        """Whether there are so many rows that clients meet at one only by chance."""
         return self.scale >= self.load.clients and all(name in BUILTIN_SCRIPTS for name, _ in self.load.scripts)
 
     @property
     def flushes_behind_writes(self) -> str | None:
-        """Why flushes of WAL may wait behind pages of data; what a disk's card explains by its flushes alone does not."""
+        """Why WAL flushes may wait behind pages of data; None if the disk card explains them by flushes alone."""
         pages, writing = self.pages_to_wal, self.writing_ratio
         if pages is None or pages < THRESHOLDS.pages_to_wal_ratio:
             return None
@@ -159,7 +164,7 @@ class Signs(msgspec.Struct, kw_only=True):
 
 
 def read_signs(record: StudyRecord, load: PlannedWorkload, trial: TrialAnalysis) -> Signs:
-    """What a trial shows beside its clients' time."""
+    """Read the signs that a trial shows beside its clients' time."""
     flushes = None if trial.disk is None else trial.disk.find(UseKind.FLUSHES)
     return Signs(
         load=load,
@@ -183,12 +188,12 @@ def read_signs(record: StudyRecord, load: PlannedWorkload, trial: TrialAnalysis)
 
 
 def percent(ratio: float) -> str:
-    """A share, to whole percents."""
+    """Format a share in whole percent."""
     return f"{ratio * 100:.0f} %"
 
 
 def _find_scale(record: StudyRecord, trial: TrialAnalysis) -> int:
-    """Of a trial's data: its variant's own, or the study's."""
+    """Find the scale of a trial's data: its variant's own, or the study's."""
     experiment, variants = record.plan.experiment, trial.record.planned.variants
     own = None if experiment is None or len(variants) != 1 else experiment.find_variant(variants[0]).scale
     return record.plan.scale if own is None else own
@@ -208,14 +213,14 @@ def _list_absent(trial: TrialAnalysis) -> Iterator[str]:
 
 
 def _count_under_way(trial: TrialAnalysis, requests: str, each: str) -> float | None:
-    """Mean number of requests of a kind that the device had under way: what its own clock grew by, over time."""
+    """Compute the mean number of requests of a kind under way at the device: growth of the device's own clock over time."""
     rates, times = (
         _find_line(trial, kind, label)
         for kind, label in ((ChartKind.DISK_IOPS, requests), (ChartKind.DISK_LATENCY, each))
     )
     if rates is None:
         return None
-    # A device without a request in an interval has no time of one.
+    # In an interval without such a request, the device has no time for one.
     each_ms = {} if times is None else dict(zip(times.t_s, times.values, strict=True))
     seen = [(rate, each_ms.get(t_s)) for t_s, rate in zip(rates.t_s, rates.values, strict=True) if rate is not None]
     under_way = [rate * (ms or 0.0) / 1000.0 for rate, ms in seen if not rate or ms is not None]
@@ -223,7 +228,7 @@ def _count_under_way(trial: TrialAnalysis, requests: str, each: str) -> float | 
 
 
 def _find_flushing_ratio(trial: TrialAnalysis) -> float | None:
-    """What the server's own clock of flushes grew by, over the time of the load."""
+    """Compute the share of the load during which the server flushed, by its own clock."""
     flush_ms, length_s = trial.counts_per_transaction.get("wal_sync_ms"), trial.record.load_s
     if flush_ms is None or not length_s or trial.transactions_count is None:
         return None

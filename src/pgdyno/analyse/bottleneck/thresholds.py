@@ -1,8 +1,8 @@
-"""The numbers that a verdict on a bottleneck depends on, in one table, each with where it is from.
+"""Define the thresholds that a verdict on a bottleneck depends on, in one table, each with its source.
 
-Those without a source are this project's choice; `benchmarks/causes.py` shows what they do to planted causes and quiet
-loads. Other questions have numbers of their own: whether an episode had full CPUs, whether a trial is worth a warning,
-or how near a load is to its ceiling.
+Those without a source are this project's choice; `benchmarks/causes.py` shows their effect on planted causes and quiet
+loads. Other questions have thresholds of their own: whether an episode had full CPUs, whether a trial deserves a
+warning, or how near a load is to its ceiling.
 """
 
 from __future__ import annotations
@@ -11,60 +11,60 @@ import msgspec
 
 
 class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
-    """Every number that a verdict on a bottleneck depends on. Shares of time, unless it says otherwise."""
+    """Every threshold that a verdict on a bottleneck depends on. Ratios are shares of time, unless stated otherwise."""
 
     named_ratio: float = 0.25
-    """Of the clients' time: what has less is not called the limit. Without it TPS could grow by a third at most."""
+    """Share of the clients' time below which a resource is not called the limit: removing it would gain at most a third of TPS."""
     mentioned_ratio: float = 0.05
-    """Of the clients' time: what has less is not worth a word."""
+    """Share of the clients' time below which a resource is not mentioned."""
     rival_ratio: float = 2 / 3
-    """Of the largest share: a second one that has more could be the first in another trial (benchmarks/causes.py)."""
-    least_looks_count: int = 30
-    """Of looks at backends: with fewer nothing is sure, since even independent ones err by more than a sixth."""
+    """Share of the largest share: a second one above it could be the first in another trial (benchmarks/causes.py)."""
+    min_samples_count: int = 30
+    """Samples of backends below which nothing is certain: even independent samples then err by more than a sixth."""
     full_cpu_ratio: float = 0.95
-    """Of the CPUs: above it more clients bring no more TPS. Source: utilisation law, Lazowska et al. 1984, chapter 5;
-    the rest is what ticks and a sampler err by."""
+    """Share of the CPUs' time above which more clients bring no more TPS. Source: utilisation law, Lazowska et al.
+    1984, chapter 5; the rest is the error of clock ticks and the sampler."""
     full_own_ratio: float = 0.85
-    """Of the CPUs that a load may use, by the load alone: the rest goes to the kernel's own threads and interrupts. Where
-    a load stands at the bound of its CPUs, `capacity_reckoning` has it, too."""
+    """Share of its usable CPUs that a load itself uses when they are full: the kernel's own threads and interrupts take
+    the rest. `capacity/bounds.py` uses it, too, for a load at the bound of its CPUs."""
     others_ratio: float = 0.5
-    """Of the CPUs: what other programs use beyond it are their full CPUs, not the load's."""
+    """Share of the CPUs' time: if other programs use more, it is they that fill the CPUs, not the load."""
     others_mentioned_ratio: float = 0.05
-    """Of the CPUs: what other programs use from there on is worth a word."""
+    """Share of the CPUs' time from which on the use by other programs is mentioned."""
     others_stopped_ratio: float = 0.25
-    """Of the CPUs: what other programs use from there on is to be stopped before anything else is done."""
+    """Share of the CPUs' time from which on other programs should be stopped before anything else is done."""
     full_thread_ratio: float = 0.75
-    """Of pgbench's busiest thread, having a CPU or waiting for one: above it three clients and more are with it, of as many
-    as one likes. Source: the same, u / (1 - u)."""
+    """Share of its time that pgbench's busiest thread runs or waits for a CPU: above it, at least three clients are at
+    the thread on average, out of arbitrarily many. Source: machine repair model as in `time_theory.py`, u / (1 - u)."""
     idle_thread_ratio: float = 0.5
-    """Of the same: below it clients wait for something else than pgbench."""
+    """Share of the busiest thread's time below which clients wait for something other than pgbench."""
     round_trips_ratio: float = 0.5
-    """Of the clients' time, between pgbench and the server, by scripts that cannot think: below it, processes being woken."""
+    """Share of the clients' time between pgbench and the server, for scripts without think time: below it, it is wake-up time."""
     chance_factor: float = 2.0
-    """Of those who may hold rows, who waits for one: more is no chance."""
+    """Clients that wait for a row lock, over clients that may hold one: above it, chance does not explain the locks."""
     queueing_ratio: float = 0.3
-    """Of the time in which backends could run: above it the CPUs are short for this load, and looks come late, too."""
+    """Share of the runnable time of backends: above it, the CPUs are short for this load, and samples are taken late, too."""
     throttled_ratio: float = 0.2
-    """Of the periods of a control group's quota: above it the quota is what the CPUs are short of. The kernel counts both,
-    Linux Documentation/scheduler/sched-bwc.rst."""
+    """Share of the periods of a control group's quota in which it ran out: above it, the quota is the CPU limit. The
+    kernel counts both, Linux Documentation/scheduler/sched-bwc.rst."""
     writing_ratio: float = 0.5
-    """Of the load, in which checkpoints wrote: above it they are no exception."""
+    """Share of the load during which checkpoints wrote: above it, checkpoints are the normal state."""
     pages_to_wal_ratio: float = 0.5
-    """Bytes of data that PostgreSQL wrote over bytes of WAL: above it a third of what flushes wait behind is data, and more."""
+    """Bytes of data that PostgreSQL wrote over bytes of WAL: above it, a third or more of what flushes wait behind is data."""
     busy_device_ratio: float = 0.8
-    """Of the load, in which the device had a request. Source: iostat(1), %util."""
+    """Share of the load during which the device had a request. Source: iostat(1), %util."""
     lag_ratio: float = 0.5
-    """Of the mean latency, how late transactions of a schedule begin: above it they wait longer than they take."""
+    """Share of the mean latency by which scheduled transactions begin late: above it, they wait longer than they run."""
     missed_ratio: float = 0.05
-    """Of scheduled transactions, skipped or beyond the limit: above it the schedule is not kept."""
+    """Share of scheduled transactions that were skipped or beyond the limit: above it, the schedule is not kept."""
     short_deviations: float = 3.0
-    """Of a count of arrivals at random, which is what one of a kept schedule may lack. Source: Poisson, its deviation is
-    the root of what is expected."""
+    """Standard deviations of a random count of arrivals by which a kept schedule may fall short. Source: Poisson, the
+    deviation is the root of the expected count."""
     flushing_ratio: float = 0.5
-    """Of the load, in which a flush was under way, or of what flushes allow: they come one after the other, so that 1 is all
-    that they can do."""
+    """Share of the load during which a flush was under way, or share of the TPS that flushes allow. Flushes run one
+    after the other, so 1 is their maximum."""
     agreeing_factor: float = 2.0
-    """Two ways to count the same waits agree within it."""
+    """Two counts of the same waits agree if they differ by at most this factor."""
 
 
 THRESHOLDS = Thresholds()

@@ -1,16 +1,19 @@
-"""Where the clients' time goes, by resource: looks at their backends x Little's law, corrected by what the kernel counted.
+"""Estimate where the clients' time goes, by resource: sampled backends and Little's law, corrected by kernel counters.
 
-A wait event tells where a backend sleeps, not what it lacks. Four corrections follow, each only as far as it was seen:
+A wait event tells where a backend sleeps, not what it lacks. Four corrections follow, each only where its data exist:
 
-- A backend that was woken and has no CPU yet still shows its wait event. The kernel counts how long backends were ready
-  and had no CPU; what of that does not fit into the time as running backends lies in the waits, in proportion to them.
-- A backend that waits for its client waits for pgbench's thread, for the CPU of that thread, or for the network and a
-  client that thinks. How busy a thread is tells how many of its clients are with it, at most those that wait.
-- pgbench's own wait for a CPU is the CPU's as far as backends wait for one just as long; else it alone is kept short.
-- pgbench's own scripts do not think and their sockets are local. Where CPUs are short, looks come late, when many have
-  been woken at once: what such a client seems to take beyond pgbench's threads is left out, and the rest scaled.
+- A backend that was woken but has no CPU yet still shows its wait event. The kernel counts how long backends were
+  runnable without a CPU; what of this exceeds the sampled running time is moved from the waits to the CPU, in
+  proportion to the waits.
+- A backend that waits for its client waits for pgbench's thread, for the CPU of that thread, or for the network and the
+  client's think time. A thread's utilisation tells how many of its clients are at it, at most those that wait.
+- Pgbench's own wait for a CPU counts as CPU if backends wait for one just as long; if pgbench waits longer, the excess
+  is pgbench's own.
+- Pgbench's built-in scripts have no think time and use local sockets. If CPUs are short, samples are taken late, when
+  many backends have been woken at once: the time that such clients seem to take beyond pgbench's threads is left out,
+  and the other shares are scaled up.
 
-Nothing is added up twice: all shares together are the clients' time. It refuses to judge what limits: `bottleneck` does.
+No time is counted twice: all shares together are the clients' time. What limits the load is decided in `diagnosis`.
 
 Sources: Little 1961, doi:10.1287/opre.9.3.383; Lazowska et al. 1984, Quantitative System Performance, chapters 3 and 5.
 """
@@ -24,7 +27,7 @@ import numpy as np
 
 from pgdyno.analyse.bottleneck.thresholds import THRESHOLDS
 from pgdyno.analyse.bottleneck.time_share import Resource, TimeShare, TransactionTime
-from pgdyno.analyse.bottleneck.time_theory import count_at_thread, half_width
+from pgdyno.analyse.bottleneck.time_theory import autocorrelated_half_width, count_clients_at_thread
 from pgdyno.facts.wait_events import find_waited
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.samples import os_series as series
@@ -35,10 +38,10 @@ from pgdyno.record.trial_data import TrialData
 from pgdyno.record.types import TrialStatus, why_missing
 from pgdyno.spec.study import BUILTIN_SCRIPTS
 
-# Looks at fewer seconds say nothing of where the time goes; of fewer than the second number, several trials alone tell how
-# far it varies.
-_LEAST_SECONDS = 2
-_LEAST_SPREAD_SECONDS = 3
+# With fewer sampled seconds than the first number, the shares are unknown; with fewer than the second, only several
+# trials show how far they vary.
+_MIN_SECONDS = 2
+_MIN_SPREAD_SECONDS = 3
 _RUNNING = "running"
 _IDLE = "idle"
 WAITING = (
@@ -50,29 +53,29 @@ WAITING = (
     Resource.STANDBY,
     Resource.LOCK,
 )
-"""What backends are seen waiting for in the server, if that is known."""
+"""Resources that backends wait for inside the server, if the cause is known."""
 
 
-class _Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """Mean numbers of clients' backends in each second by what they did, and how many looks that rests on."""
+class _BackendActivity(msgspec.Struct, frozen=True, kw_only=True):
+    """Mean numbers of clients' backends in each second by activity, and the number of samples."""
 
-    by_what: dict[Resource | str, Floats]
-    looks_count: int
+    by_activity: dict[Resource | str, Floats]
+    samples_count: int
 
     def mean(self, what: Resource | str) -> float:
-        return float(self.by_what[what].mean()) if what in self.by_what else 0.0
+        return float(self.by_activity[what].mean()) if what in self.by_activity else 0.0
 
 
-class _Cpu(msgspec.Struct, frozen=True, kw_only=True):
-    """Means over the load of what the kernel counted; None, with the reason, what it did not."""
+class _CpuCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """Means over the load of what the kernel counted; absent values are None, with a reason."""
 
     backends: tuple[float, float] | None
-    """Clients' backends that had a CPU, and that waited for one."""
+    """Mean number of clients' backends that had a CPU, and that waited for one."""
     threads: tuple[tuple[float, float], ...] | None
-    """Of pgbench, likewise."""
+    """The same for each pgbench thread."""
     absent: dict[str, str]
     spread: Floats | None = None
-    """Of both numbers of backends together, by second."""
+    """Sum of both numbers of backends, by second."""
 
     @property
     def is_short(self) -> bool:
@@ -83,13 +86,13 @@ class _Cpu(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def measure_time(data: TrialData, workload: PlannedWorkload) -> TransactionTime | None:
-    """The mean time of a trial's transaction by resource; None where there are too few looks at the server's waits.
+    """Estimate the mean time of a trial's transaction by resource; None if there are too few samples of the server's waits.
 
-    At a scheduled rate, clients that wait for their schedule are no part of it.
+    At a scheduled rate, clients that wait for their schedule are left out.
 
     Args:
-        data: Of the trial.
-        workload: Its load.
+        data: The trial's data.
+        workload: The trial's load.
     """
     if data.record.status is not TrialStatus.FINISHED or data.server is None or data.server.header is None:
         return None
@@ -97,25 +100,25 @@ def measure_time(data: TrialData, workload: PlannedWorkload) -> TransactionTime 
     count = None if data.pgbench is None else data.pgbench.transaction_count
     if start_s is None or end_s is None or not count:
         return None
-    seen = _observe(data.server, workload, start_s, end_s)
-    if seen is None:
+    activity = _observe_backends(data.server, workload, start_s, end_s)
+    if activity is None:
         return None
     cpu = _count_cpu(data, start_s, end_s)
-    parts = _split(seen, cpu, workload.clients)
+    parts = _split(activity, cpu, workload.clients)
     absent = dict(cpu.absent)
     if cpu.is_short and all(name in BUILTIN_SCRIPTS for name, _ in workload.scripts):
-        absent |= _leave_out_client(parts)
+        absent |= _drop_client(parts)
     total = sum(parts.values())
     if total <= 0.0:
         return None
     per_transaction_ms = (end_s - start_s) / count * 1000.0
     transaction_ms = total * per_transaction_ms
-    shares = [_share(each, part / total, transaction_ms, seen, cpu) for each, part in parts.items() if part > 0.0]
+    shares = [_share(each, part / total, transaction_ms, activity, cpu) for each, part in parts.items() if part > 0.0]
     running, queueing = cpu.backends or (None, None)
     return TransactionTime(
         transaction_ms=transaction_ms,
         shares=tuple(sorted(shares, key=lambda share: -share.ratio)),
-        observed_count=seen.looks_count,
+        observed_count=activity.samples_count,
         running_ms=None if running is None else running * per_transaction_ms,
         queueing_ratio=None if running is None or queueing is None else queueing / (running + queueing),
         generator_ratio=None if cpu.threads is None else max(map(sum, cpu.threads)),
@@ -123,28 +126,30 @@ def measure_time(data: TrialData, workload: PlannedWorkload) -> TransactionTime 
     )
 
 
-def _observe(samples: ServerSamples, workload: PlannedWorkload, start_s: float, end_s: float) -> _Seen | None:
-    """What clients' backends did in each second of the load."""
+def _observe_backends(
+    samples: ServerSamples, workload: PlannedWorkload, start_s: float, end_s: float
+) -> _BackendActivity | None:
+    """Count the activities of clients' backends in each second of the load."""
     times_s, looks = gauge(samples.frame, "t_s"), gauge(samples.frame, "n")
     inside = (times_s > start_s) & (times_s <= end_s) & (looks > 0)
-    # The looks of a row lie in the second before it.
+    # The samples of a row were taken in the second before it.
     inside[1:] &= times_s[:-1] >= start_s
     inside[:1] = False
-    if inside.sum() < _LEAST_SECONDS or samples.header is None:
+    if inside.sum() < _MIN_SECONDS or samples.header is None:
         return None
     major = samples.header.version_num // 10_000
-    by_what: dict[Resource | str, Floats] = {}
+    by_activity: dict[Resource | str, Floats] = {}
     for observed in list_observed(samples, CLIENT_BACKEND):
-        what = _find_what(major, observed.state, observed.wait_event_type, observed.wait_event)
+        what = _classify_backend(major, observed.state, observed.wait_event_type, observed.wait_event)
         if what == _IDLE and workload.rate_tps is not None:
             continue
         backends = observed.counts[inside] / looks[inside]
-        by_what[what] = by_what.get(what, np.zeros(len(backends))) + backends
-    _leave_out_others(by_what, workload.clients)
-    return _Seen(by_what=by_what, looks_count=int(looks[inside].sum()))
+        by_activity[what] = by_activity.get(what, np.zeros(len(backends))) + backends
+    _drop_idle_sessions(by_activity, workload.clients)
+    return _BackendActivity(by_activity=by_activity, samples_count=int(looks[inside].sum()))
 
 
-def _find_what(major: int, state: str, wait_event_type: str, wait_event: str) -> Resource | str:
+def _classify_backend(major: int, state: str, wait_event_type: str, wait_event: str) -> Resource | str:
     if not wait_event_type:
         return _RUNNING
     if wait_event_type == "Client" and state == "idle":
@@ -153,17 +158,19 @@ def _find_what(major: int, state: str, wait_event_type: str, wait_event: str) ->
     return Resource.UNKNOWN if waited is None else Resource(waited)
 
 
-def _leave_out_others(by_what: dict[Resource | str, Floats], clients: int) -> None:
-    """Sessions that are no part of the load idle; what goes beyond the clients is theirs."""
-    if _IDLE in by_what:
-        beyond = sum(by_what.values()) - clients
-        by_what[_IDLE] = by_what[_IDLE] - np.clip(beyond, 0.0, by_what[_IDLE])
+def _drop_idle_sessions(by_activity: dict[Resource | str, Floats], clients: int) -> None:
+    """Remove sessions that are not part of the load: idle backends beyond the number of clients."""
+    if _IDLE in by_activity:
+        beyond = sum(by_activity.values()) - clients
+        by_activity[_IDLE] = by_activity[_IDLE] - np.clip(beyond, 0.0, by_activity[_IDLE])
 
 
-def _count_cpu(data: TrialData, start_s: float, end_s: float) -> _Cpu:
+def _count_cpu(data: TrialData, start_s: float, end_s: float) -> _CpuCounts:
     if data.os is None:
-        reason = why_missing(data.gaps, "os sampler") or "nobody watched the machine"
-        return _Cpu(backends=None, threads=None, absent={"running_ms": reason, Resource.LOAD_GENERATOR.value: reason})
+        reason = why_missing(data.gaps, "os sampler") or "the machine was not sampled"
+        return _CpuCounts(
+            backends=None, threads=None, absent={"running_ms": reason, Resource.LOAD_GENERATOR.value: reason}
+        )
     absent: dict[str, str] = {}
     lines = series.backends_on_cpu(data.os)
     running, queueing = map(data.within_load, lines)
@@ -177,8 +184,8 @@ def _count_cpu(data: TrialData, start_s: float, end_s: float) -> _Cpu:
         if np.isfinite(had[inside]).any() and np.isfinite(waited[inside]).any()
     ]
     if not threads:
-        absent[Resource.LOAD_GENERATOR.value] = "how long pgbench's threads waited for a CPU was not seen"
-    return _Cpu(
+        absent[Resource.LOAD_GENERATOR.value] = "how long pgbench's threads waited for a CPU was not recorded"
+    return _CpuCounts(
         backends=None if "running_ms" in absent else (float(running.mean()), float(queueing.mean())),
         threads=tuple(threads) or None,
         absent=absent,
@@ -186,20 +193,20 @@ def _count_cpu(data: TrialData, start_s: float, end_s: float) -> _Cpu:
     )
 
 
-def _split(seen: _Seen, cpu: _Cpu, clients: int) -> dict[Resource, float]:
-    """The mean number of clients by resource, corrected."""
-    parts = {resource: seen.mean(resource) for resource in (*WAITING, Resource.UNKNOWN)}
-    parts[Resource.CLIENT] = seen.mean(Resource.CLIENT) + seen.mean(_IDLE)
-    parts[Resource.CPU] = seen.mean(_RUNNING)
+def _split(activity: _BackendActivity, cpu: _CpuCounts, clients: int) -> dict[Resource, float]:
+    """Split the mean number of clients by resource, with all corrections."""
+    parts = {resource: activity.mean(resource) for resource in (*WAITING, Resource.UNKNOWN)}
+    parts[Resource.CLIENT] = activity.mean(Resource.CLIENT) + activity.mean(_IDLE)
+    parts[Resource.CPU] = activity.mean(_RUNNING)
     if cpu.backends is not None:
-        _take_out_queueing(parts, sum(cpu.backends))
+        _correct_for_queueing(parts, sum(cpu.backends))
     if cpu.threads is not None:
-        _take_out_generator(parts, cpu.threads, cpu.backends, clients)
+        _split_off_generator(parts, cpu.threads, cpu.backends, clients)
     return parts
 
 
-def _take_out_queueing(parts: dict[Resource, float], on_cpu: float) -> None:
-    """Have CPU be what the kernel counted: more than ran lies in the waits, and what ran without one is not known."""
+def _correct_for_queueing(parts: dict[Resource, float], on_cpu: float) -> None:
+    """Set CPU to what the kernel counted: an excess comes out of the waits, a shortfall becomes unknown time."""
     running = parts[Resource.CPU]
     waiting = sum(parts.values()) - running
     within = min(max(0.0, on_cpu - running), waiting)
@@ -211,30 +218,30 @@ def _take_out_queueing(parts: dict[Resource, float], on_cpu: float) -> None:
         parts[Resource.UNKNOWN] += running - on_cpu
 
 
-def _take_out_generator(
+def _split_off_generator(
     parts: dict[Resource, float],
     threads: tuple[tuple[float, float], ...],
     backends: tuple[float, float] | None,
     clients: int,
 ) -> None:
-    # pgbench deals its clients out evenly; who has one more is the busier.
+    # pgbench distributes its clients evenly; a thread with one client more is the busier one.
     each, more = divmod(clients, len(threads))
     busy = sorted(map(sum, threads), reverse=True)
     of_client = min(
-        parts[Resource.CLIENT], sum(count_at_thread(u, each + (place < more)) for place, u in enumerate(busy))
+        parts[Resource.CLIENT], sum(count_clients_at_thread(u, each + (place < more)) for place, u in enumerate(busy))
     )
     had, waited = (sum(each) for each in zip(*threads, strict=True))
     queueing = 0.0
     if backends is not None and had > 0.0 and waited > 0.0:
-        # Where backends get their CPU sooner than pgbench does, it is pgbench that is kept short.
+        # If backends get their CPU sooner than pgbench does, only pgbench is short of CPU.
         queueing = waited / (had + waited) * min(1.0, (backends[1] / backends[0]) / (waited / had))
     parts[Resource.CLIENT] -= of_client
     parts[Resource.LOAD_GENERATOR] = of_client * (1.0 - queueing)
     parts[Resource.CPU] += of_client * queueing
 
 
-def _leave_out_client(parts: dict[Resource, float]) -> dict[str, str]:
-    """Scale all other parts to the whole; returns why one is absent, by its name."""
+def _drop_client(parts: dict[Resource, float]) -> dict[str, str]:
+    """Scale all other parts up to the whole, and return the reason why the client's part is absent, by its name."""
     client = parts[Resource.CLIENT]
     others = sum(parts.values()) - client
     if not client or not others:
@@ -254,11 +261,13 @@ _HOW: Mapping[Resource, str] = {
 }
 
 
-def _share(resource: Resource, ratio: float, transaction_ms: float, seen: _Seen, cpu: _Cpu) -> TimeShare:
-    values = _spread_of(resource, seen, cpu)
+def _share(
+    resource: Resource, ratio: float, transaction_ms: float, activity: _BackendActivity, cpu: _CpuCounts
+) -> TimeShare:
+    values = _series_of(resource, activity, cpu)
     half = None
-    if values is not None and len(values) >= _LEAST_SPREAD_SECONDS and values.mean():
-        half = half_width(values) / float(values.mean()) * ratio
+    if values is not None and len(values) >= _MIN_SPREAD_SECONDS and values.mean():
+        half = autocorrelated_half_width(values) / float(values.mean()) * ratio
     how = _HOW.get(resource, "backends seen in such a wait")
     if resource is Resource.CPU and cpu.backends is None:
         how = "backends that waited for nothing, whether or not they had a CPU"
@@ -268,12 +277,12 @@ def _share(resource: Resource, ratio: float, transaction_ms: float, seen: _Seen,
         ratio=ratio,
         low_ratio=None if half is None else max(0.0, ratio - half),
         high_ratio=None if half is None else min(1.0, ratio + half),
-        how=f"{how}; {seen.looks_count:,} looks",
+        how=f"{how}; {activity.samples_count:,} looks",
     )
 
 
-def _spread_of(resource: Resource, seen: _Seen, cpu: _Cpu) -> Floats | None:
-    """What the share follows from second to second."""
+def _series_of(resource: Resource, activity: _BackendActivity, cpu: _CpuCounts) -> Floats | None:
+    """Return the series that shows how a resource's share varies from second to second."""
     sources: dict[Resource, tuple[Resource | str, ...]] = {
         Resource.CPU: (_RUNNING,),
         Resource.CLIENT: (Resource.CLIENT, _IDLE),
@@ -281,5 +290,5 @@ def _spread_of(resource: Resource, seen: _Seen, cpu: _Cpu) -> Floats | None:
     }
     if resource is Resource.CPU and cpu.spread is not None:
         return cpu.spread
-    lines = [seen.by_what[what] for what in sources.get(resource, (resource,)) if what in seen.by_what]
+    lines = [activity.by_activity[what] for what in sources.get(resource, (resource,)) if what in activity.by_activity]
     return sum(lines[1:], start=lines[0]) if lines else None

@@ -1,6 +1,6 @@
-"""Where the time of a transaction goes, and what of it limits the load: values only, which `time_model` and `bottleneck` reckon.
+"""Define where the time of a transaction goes and which part of it limits the load: the values that `time_model` and `diagnosis` compute.
 
-Absent is None, with the reason. A share is of the clients' time: all of a trial's make 1.
+Absent values are None, with a reason. A share is of the clients' time: the shares of a trial add up to 1.
 """
 
 from __future__ import annotations
@@ -11,84 +11,84 @@ import msgspec
 
 
 class Resource(enum.Enum):
-    """What a client waits for, or what limits a load."""
+    """The resources that a client may wait for, or that may limit a load."""
 
     CPU = "CPU"
     WAL_FLUSH = "WAL flush"
-    """Until the WAL of a commit is durable."""
+    """Waiting until the WAL of a commit is durable."""
     WAL_LOCK = "WAL insertion and write locks"
     DATA_READ = "data reads"
     DATA_WRITE = "data writes and checkpoints"
     TEMP_FILE = "temporary files"
-    """Of sorts and hashes that are larger than work_mem."""
+    """Sorts and hashes that are larger than work_mem."""
     STANDBY = "synchronous standby"
-    """Until the WAL of a commit is where synchronous_standby_names wants it."""
+    """Waiting until the WAL of a commit is where synchronous_standby_names requires it."""
     LOCK = "row and lock contention"
     CLIENT = "client and network"
     LOAD_GENERATOR = "load generator"
-    """pgbench itself has no time left."""
+    """Pgbench itself has no time left."""
     UNKNOWN = "unknown"
 
 
 class TimeShare(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of a transaction's mean time that goes to one resource, with its 95 % interval of sampling."""
+    """The part of a transaction's mean time that goes to one resource, with its 95 % interval from sampling."""
 
     resource: Resource
     ms: float
-    """Of a transaction."""
+    """Milliseconds per transaction."""
     ratio: float
     low_ratio: float | None
     high_ratio: float | None
     how: str
-    """What it was reckoned from, in a clause."""
+    """How it was estimated, in a clause."""
 
 
 class TransactionTime(msgspec.Struct, frozen=True, kw_only=True):
-    """The mean time of a trial's transaction by resource, largest first."""
+    """The mean time of a trial's transactions by resource, largest first."""
 
     transaction_ms: float
     shares: tuple[TimeShare, ...]
     observed_count: int
-    """Looks at the clients' backends that the shares rest on."""
+    """Number of samples of the clients' backends that the shares rest on."""
     running_ms: float | None = None
-    """CPU time of the server in a transaction, as the kernel counted it; None where it was not seen."""
+    """CPU time of the server per transaction, as the kernel counted it; None if it was not counted."""
     queueing_ratio: float | None = None
-    """Of the time as running backends: waiting for a CPU rather than having one; None where that was not seen."""
+    """Share of the runnable time of backends that they waited for a CPU; None if it was not counted."""
     generator_ratio: float | None = None
-    """Of its time, how long pgbench's busiest thread had a CPU or waited for one; None where that was not seen."""
+    """Share of its time that pgbench's busiest thread had a CPU or waited for one; None if it was not counted."""
     absent: dict[str, str] = {}
-    """By field or resource, why it is not known."""
+    """Why a value is absent, by field or resource."""
 
     def find(self, resource: Resource) -> TimeShare | None:
-        """The share of a resource."""
+        """Return the share of a resource; None if it has none."""
         return next((share for share in self.shares if share.resource is resource), None)
 
 
 class Certainty(enum.Enum):
-    """How sure a verdict on the bottleneck is."""
+    """How certain a verdict on the bottleneck is."""
 
     PROVEN = "proven"
-    """An intervention showed it."""
+    """An experiment showed it."""
     STRONG = "strong"
-    """Independent sources agree, and no rival fits."""
+    """Independent sources agree, and no other resource fits."""
     LIKELY = "likely"
-    """It fits best, and a rival fits, too."""
+    """It fits best, but another resource fits, too."""
     UNKNOWN = "unknown"
 
 
 class Bottleneck(msgspec.Struct, frozen=True, kw_only=True):
-    """What limits a load at its number of clients."""
+    """The resource that limits a load at its number of clients."""
 
     resource: Resource
     certainty: Certainty
     evidence: tuple[str, ...]
-    """Sentences with figures, strongest first."""
+    """Statements with figures, strongest first."""
     symptoms: tuple[str, ...] = ()
-    """What is seen because of it, and might be taken for a cause."""
+    """Effects of the bottleneck that could be mistaken for its cause."""
     rivals: tuple[tuple[Resource, str], ...] = ()
-    """Other resources that could be it, with what speaks against each."""
+    """Other resources that could be the bottleneck, with the evidence against each."""
     share: TimeShare | None = None
     absent: tuple[str, ...] = ()
     """What could not be judged, and why."""
     trial: int | None = None
-    """Number of the trial that all figures are of; None where the trials do not agree."""
+    """Number of the trial that all figures come from; None if the trials disagree."""

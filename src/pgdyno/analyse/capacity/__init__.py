@@ -1,1 +1,1 @@
-"""What a machine can carry of a load: bounds, best number of clients, projections."""
+"""Estimate what a machine can carry of a load: bounds, best number of clients, projections."""

@@ -1,13 +1,13 @@
-"""The TPS that each resource alone allows, from what a transaction takes of it and what there is of it.
+"""Estimate the TPS that each resource alone allows: its capacity over the demand of a transaction.
 
-Operational laws only: what was used over what was done is the demand of a transaction, and nothing is used beyond what
-there is. That holds whatever the load, the order of service or the noise, as long as a transaction goes on taking what
-it took; a load that changes its nature on the way (more contention, another hit ratio) moves the bound with it. Of one
-such change the bound of the CPUs knows: they are used worse while they are half idle.
+These are operational laws only: what was used over what was done is the demand of a transaction, and no more can be
+used than the capacity. They hold for any load, order of service or noise, as long as a transaction's demand stays the
+same; if a load changes its nature on the way (more contention, another hit ratio), the bound moves. One such change is
+part of the bound of the CPUs: half-idle CPUs take more time for the same work.
 
-A bound is the most that could be had, and so all of a resource counts as there. Others who use the CPUs meanwhile yield
-them to a load that asks for more; only what the hypervisor took is gone. A disk does less of each kind when it does all
-at once: its bounds are optimistic, each by itself.
+A bound is the most that could be reached, so the whole capacity of a resource counts. Other programs yield CPUs to a
+load that asks for more; only stolen CPU time is gone. A disk does less of each kind of work if it does all kinds at
+once, so each of its bounds is optimistic.
 
 Sources: Denning & Buzen 1978, "The operational analysis of queueing network models", doi:10.1145/356733.356735, for the
 utilization law; Lazowska, Zahorjan, Graham & Sevcik 1984, Quantitative System Performance, 5.2, for asymptotic bounds.
@@ -24,7 +24,7 @@ import msgspec
 from pgdyno.analyse.capacity.types import Bound, BoundKind
 from pgdyno.analyse.disk.demand import DiskLimits, DiskUse, UseKind
 from pgdyno.analyse.disk.entries import DiskFigureKey
-from pgdyno.analyse.estimate import Estimate, divide_estimates, estimate_geometric_mean, exactly, scale_estimate
+from pgdyno.analyse.estimate import Estimate, divide_estimates, estimate_geometric_mean, exact_estimate, scale_estimate
 from pgdyno.analyse.types import OTHERS_RATIO, TrialAnalysis, WorkloadAnalysis
 from pgdyno.record.types import HostFacts, TrialStatus
 from pgdyno.units import format_cpus
@@ -44,13 +44,13 @@ _DEVICE = {
 CARD_KEYS = {BoundKind.FLUSHES: DiskFigureKey.FLUSHES} | {
     kind: key for kind, key in _DEVICE.values() if key is not None
 }
-"""Of which figure of a disk's card a bound is."""
+"""The figure of a disk card that each bound rests on."""
 _OF_INSTANCE = frozenset({BoundKind.INSTANCE_IOPS, BoundKind.INSTANCE_BYTES})
 _DEMAND_UNITS = {"1/s": "count", "bytes/s": "bytes", "s/s": "s"}
 
 
-class _Taken(NamedTuple):
-    """What a trial took of a resource in a second, its transactions in a second, and what was left to it of the resource."""
+class _Usage(NamedTuple):
+    """The use of a resource per second in one trial, the trial's TPS, and the share of the resource left to it."""
 
     amount: float
     rate_tps: float
@@ -67,14 +67,14 @@ class _Trial(NamedTuple):
 def find_bounds(
     workload: WorkloadAnalysis, host: HostFacts, limits: DiskLimits | None
 ) -> tuple[tuple[Bound, ...], dict[str, str]]:
-    """The bounds of a load, the lowest first, and why others are not there, by the kind's name.
+    """Find the bounds of a load, the lowest first, and the reasons why others are absent, by the kind's name.
 
     Args:
-        workload: At one number of clients, over its trials.
-        host: The machine it ran on.
-        limits: Of the data's disk; None without a card.
+        workload: The load at one number of clients, over its trials.
+        host: The machine that it ran on.
+        limits: Limits of the disk that holds the data; None without a card.
     """
-    # Of the steady part, beside means over the whole load: what begins and ends a load makes bounds a little too high.
+    # TPS of the steady part, with means over the whole load: the ends of a load make bounds slightly too high.
     trials = [
         _Trial(trial, trial.tps)
         for trial in workload.trials
@@ -90,25 +90,25 @@ def find_bounds(
         *(_bound_device(trials, use_kind, limits) for use_kind in _DEVICE),
     ]
     bounds = [bound for _, bound in found if isinstance(bound, Bound)]
-    # An instance that limits nothing lacks nothing.
+    # An instance without limits has no missing bound.
     absent = {kind.value: reason for kind, reason in found if isinstance(reason, str) and kind not in _OF_INSTANCE}
     return tuple(sorted(bounds, key=lambda bound: bound.tps.value or 0.0)), absent
 
 
 _Found = tuple[BoundKind, Bound | str]
-"""A bound, or why there is none."""
+"""A bound, or the reason why there is none."""
 
 
 def _bound_cpus(trials: Sequence[_Trial], host: HostFacts) -> _Found:
-    """Of the CPUs that the study may use, less what the hypervisor took of them."""
+    """Bound the load by the CPUs that the study may use, minus stolen time."""
     usable, most_others, is_narrowed, is_shared = host.usable_cpu_count, 0.0, False, False
-    taken: list[_Taken] = []
+    taken: list[_Usage] = []
     idle: list[float] = []
     for trial, rate_tps in trials:
         busy, seen_count = trial.shares.get("cpu_busy_ratio"), trial.cpus_seen_count
         if busy is None or not seen_count:
             continue
-        # Where the study may use some of the CPUs only, nobody knows what others used of them.
+        # If the study may use only some CPUs, the use of these by other programs is unknown.
         is_narrowed = usable < seen_count
         told = trial.shares.get("cpu_others_ratio")
         is_shared, others = is_shared or told is None, told or 0.0
@@ -116,54 +116,54 @@ def _bound_cpus(trials: Sequence[_Trial], host: HostFacts) -> _Found:
         stolen = 0.0 if is_narrowed else trial.shares.get("cpu_steal_ratio") or 0.0
         most_others = max(most_others, others)
         idle.append(max(0.0, 1.0 - busy - stolen))
-        taken.append(_Taken(max(0.0, own) * seen_count, rate_tps, left_ratio=max(0.01, 1.0 - stolen)))
+        taken.append(_Usage(max(0.0, own) * seen_count, rate_tps, left_ratio=max(0.01, 1.0 - stolen)))
     beside, how = 0.0 if most_others <= OTHERS_RATIO else most_others, format_cpus(usable)
     if is_narrowed:
         how = f"{how} of the machine's"
     elif is_shared:
-        how = f"{how}, whoever used them: others' part was not seen"
+        how = f"{how}, including an unknown share for other programs"
     elif beside:
         how = f"{how}, of which others used up to {beside * 100:.0f} %"
-    limit = exactly(usable, unit="s/s")
-    kind, bound = _bound(BoundKind.CPU, taken, limit, how=how, unseen="nobody watched the CPUs")
+    limit = exact_estimate(usable, unit="s/s")
+    kind, bound = _bound_by_usage(BoundKind.CPU, taken, limit, how=how, unseen="the CPUs were not sampled")
     if isinstance(bound, Bound):
         idle_ratio = statistics.fmean(idle)
         bound = msgspec.structs.replace(
             bound,
-            tps=_ease(bound.tps, idle_ratio),
+            tps=_allow_for_idle_cpus(bound.tps, idle_ratio),
             others_ratio=None if is_narrowed or is_shared else beside,
             idle_ratio=idle_ratio,
         )
     return kind, bound
 
 
-def _ease(tps: Estimate, idle_ratio: float) -> Estimate:
-    """What CPUs allow when they are full, where a share of them was idle: up to that share more.
+def _allow_for_idle_cpus(tps: Estimate, idle_ratio: float) -> Estimate:
+    """Raise the upper end of the CPU bound by the idle share of the CPUs, because full CPUs work more efficiently.
 
-    A CPU that falls idle and is woken for each transaction spends time on that, its caches are cold, and flushes are not
-    shared. Source: benchmarks/capacity.py on six sweeps, docs/how-we-know.md: at 36 % of the CPUs a transaction took 1.6
-    times the CPU time that it took when they were full, at 60 % 1.4 times, at 80 % 1.1 times.
+    A CPU that falls idle and is woken for each transaction spends time on that, its caches are cold, and flushes are
+    not shared. Source: benchmarks/capacity.py on six sweeps, docs/how-we-know.md: at 36 % of the CPUs a transaction
+    took 1.6 times the CPU time that it took when they were full, at 60 % 1.4 times, at 80 % 1.1 times.
     """
     return tps if tps.high is None else msgspec.structs.replace(tps, high=tps.high * (1.0 + idle_ratio))
 
 
 def _bound_generator(trials: Sequence[_Trial], threads: int) -> _Found:
-    """Of pgbench's threads, as its busiest one stands: clients are dealt out evenly."""
+    """Bound the load by pgbench's threads, from its busiest one, because clients are distributed evenly."""
     ratios = [(trial.shares.get("load_generator_thread_ratio"), rate_tps) for trial, rate_tps in trials]
-    taken = [_Taken(ratio * threads, rate_tps) for ratio, rate_tps in ratios if ratio is not None]
+    taken = [_Usage(ratio * threads, rate_tps) for ratio, rate_tps in ratios if ratio is not None]
     how = f"pgbench with {threads} threads" if threads > 1 else "pgbench with one thread"
-    limit = exactly(float(threads), unit="s/s")
-    return _bound(BoundKind.LOAD_GENERATOR, taken, limit, how=how, unseen="nobody watched pgbench")
+    limit = exact_estimate(float(threads), unit="s/s")
+    return _bound_by_usage(BoundKind.LOAD_GENERATOR, taken, limit, how=how, unseen="pgbench was not sampled")
 
 
 def _bound_flushes(trials: Sequence[_Trial], clients: int, limits: DiskLimits | None) -> _Found:
-    """One client waits for a flush in each transaction, more share them in two halves. Source: `models.ceiling_tps`."""
+    """Bound the load by flushes: one client waits for one per transaction, more share them. Source: `models.ceiling_tps`."""
     uses = _list_uses(trials, UseKind.FLUSHES)
     if not uses:
         return BoundKind.FLUSHES, NO_CARD if limits is None else "no commit waits for a flush of its own"
     each = 1.0 if clients == 1 else 2.0 / clients
     limit = _limit(uses[0][0], CARD_KEYS[BoundKind.FLUSHES], limits, per=each)
-    demand = exactly(each, unit="count")
+    demand = exact_estimate(each, unit="count")
     tps = divide_estimates(limit, demand, unit="tps")
     reached = estimate_geometric_mean([use.used for use, _ in uses], unit="tps")
     bound = Bound(
@@ -181,8 +181,8 @@ def _bound_device(trials: Sequence[_Trial], use_kind: UseKind, limits: DiskLimit
     kind, key = _DEVICE[use_kind]
     uses = _list_uses(trials, use_kind)
     if uses:
-        taken = [_Taken(use.used, rate_tps) for use, rate_tps in uses]
-        return _bound(kind, taken, _limit(uses[0][0], key, limits), how=uses[0][0].how, unseen=_NOT_SEEN)
+        taken = [_Usage(use.used, rate_tps) for use, rate_tps in uses]
+        return _bound_by_usage(kind, taken, _limit(uses[0][0], key, limits), how=uses[0][0].how, unseen=_NOT_SEEN)
     if limits is None:
         return kind, NO_CARD
     is_measured = any(entry.key is key for entry in limits.entries)
@@ -195,19 +195,19 @@ def _list_uses(trials: Sequence[_Trial], kind: UseKind) -> list[tuple[DiskUse, f
 
 
 def _limit(use: DiskUse, key: DiskFigureKey | None, limits: DiskLimits | None, *, per: float = 1.0) -> Estimate:
-    """What lasts of a limit: as declared, or as measured with its interval. The use's own figure is `per` transaction."""
+    """Return the sustained part of a limit: declared, or measured with its interval. The use's own figure is `per` transaction."""
     unit = use.unit if use.unit in _DEMAND_UNITS else "1/s"
     if use.lasts is not None:
-        return exactly(use.lasts * per, unit=unit)
+        return exact_estimate(use.lasts * per, unit=unit)
     entry = next((entry for entry in (() if limits is None else limits.entries) if entry.key is key), None)
     if entry is None:
-        return exactly(use.limit * per, unit=unit)
+        return exact_estimate(use.limit * per, unit=unit)
     reason = entry.estimate.reason if entry.estimate.low is not None else "the disk's card has that from one run"
     return msgspec.structs.replace(entry.estimate, reason=reason)
 
 
-def _bound(kind: BoundKind, taken: Sequence[_Taken], limit: Estimate, *, how: str, unseen: str) -> _Found:
-    """From what each trial took. What was not left to a trial is charged to its transactions, in proportion."""
+def _bound_by_usage(kind: BoundKind, taken: Sequence[_Usage], limit: Estimate, *, how: str, unseen: str) -> _Found:
+    """Bound the load by what each trial used; what was not left to a trial is charged to its transactions in proportion."""
     if not taken:
         return kind, unseen
     if not all(one.amount for one in taken):

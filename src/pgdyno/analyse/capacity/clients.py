@@ -1,10 +1,10 @@
-"""How many sessions at work are best: from a sweep over clients, or as a hint from the load at one number of them.
+"""Advise the number of active sessions: from a sweep over clients, or as a hint from the load at one number of clients.
 
-The hint needs no model of queues. With fewer sessions than the ceiling times what a transaction takes with nobody in its
-way the ceiling cannot be reached. As many as there were are enough where the load was at its ceiling; elsewhere twice as
-many as would do if transactions took no longer than they did.
+The hint needs no queueing model. With fewer sessions than the ceiling times the service time of a transaction, the
+ceiling cannot be reached. If the load was at its ceiling, its number of clients is enough; otherwise twice the number
+that would be enough if transactions took no longer than observed.
 
-It gives no number where a sweep still grows at its largest load.
+There is no number if TPS still grows at the largest load of a sweep.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from pgdyno.analyse.estimate import Estimate
 from pgdyno.analyse.sweep.scaling import ClientSweep
 from pgdyno.analyse.types import WorkloadAnalysis
 
-# A session more for a hundredth of one would be a hint too fine.
+# Slack so that the hint does not round up for a hundredth of a session.
 _SLACK = 0.99
 
 
 def advise_clients(
     workload: WorkloadAnalysis, sweep: ClientSweep | None, *, bounds: Sequence[Bound], lowest: Estimate, is_full: bool
 ) -> ClientAdvice:
-    """The smallest number of sessions at work that gives what can be had.
+    """Advise the smallest number of active sessions that reaches the highest TPS.
 
     Args:
         workload: The load at one number of clients.
-        sweep: Over clients, of the same load; None without one.
-        bounds: Of the load.
-        lowest: The least of those that hold with any number of clients.
-        is_full: Whether that was reached.
+        sweep: Sweep over clients with the same load; None without one.
+        bounds: Bounds of the load.
+        lowest: The lowest bound that holds for any number of clients.
+        is_full: Whether the load reached that bound.
 
     Source: Lazowska et al. 1984, Quantitative System Performance, 5.2.1: the saturation point N* = (D + Z) / D_max.
     """
@@ -42,13 +42,13 @@ def advise_clients(
     idle_s = _least_time_s(bounds)
     latency = workload.latency_ms.get("mean")
     if latency is None or latency.value is None:
-        return _unknown("nobody knows how long transactions took")
+        return _unknown("the latency of transactions is not known")
     least = lowest.value * idle_s
     flushes = next((bound.limit.value for bound in bounds if bound.kind is BoundKind.FLUSHES), None)
     if flushes and lowest.value > flushes:
-        # More sessions than one share flushes in two halves that take turns.
+        # Two or more sessions share flushes in two halves that take turns.
         least = max(least, 2.0 * lowest.value / flushes)
-    # Where queues are short still, transactions get slower on the way up: by less than twice, unless queues explode.
+    # Where queues are still short, transactions get slower on the way up: by less than twice, unless queues explode.
     enough = 2.0 * lowest.value * (1.0 + _find_idle_ratio(bounds)) * latency.value / 1e3
     low = max(1, math.ceil(_SLACK * least))
     return ClientAdvice(
@@ -56,13 +56,13 @@ def advise_clients(
         low=low,
         high=max(low, workload.load.clients if is_full else math.ceil(_SLACK * enough)),
         is_hint=True,
-        how="the ceiling times what a transaction takes, with nobody in its way and with a queue",
+        how="the ceiling times what a transaction takes, without and with a queue",
         reason="a sweep over clients would tell more",
     )
 
 
 def _read_sweep(sweep: ClientSweep) -> ClientAdvice:
-    """The knee: from there on more clients buy less than what counts."""
+    """Read the advice from the knee: beyond it, more clients gain too little."""
     knee, largest = sweep.knee, sweep.points[-1].clients
     if knee.value is None:
         is_growing = len(sweep.points) > 1 and sweep.peak.value is None
@@ -85,14 +85,14 @@ def _read_sweep(sweep: ClientSweep) -> ClientAdvice:
 
 
 def _least_time_s(bounds: Sequence[Bound]) -> float:
-    """Of a transaction with nobody in its way: its CPU time, and a flush where it waits for one."""
+    """Compute the time of a transaction without queueing: its CPU time, and a flush if it waits for one."""
     cpu_s = next((bound.demand.value for bound in bounds if bound.kind is BoundKind.CPU), None)
     flushes = next((bound.limit.value for bound in bounds if bound.kind is BoundKind.FLUSHES), None)
     return (cpu_s or 0.0) + (1.0 / flushes if flushes else 0.0)
 
 
 def _find_idle_ratio(bounds: Sequence[Bound]) -> float:
-    """Of the CPUs where they are the lowest: a transaction takes less of them when they are full."""
+    """Return the idle ratio of the CPUs if they are the lowest bound: a transaction takes less CPU time when they are full."""
     return next((bound.idle_ratio for bound in bounds if bound.is_firm), 0.0)
 
 

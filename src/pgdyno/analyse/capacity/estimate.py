@@ -1,10 +1,11 @@
-"""The capacity of a machine for a load: from its bounds, the sweep over clients where there is one, and its transactions' time.
+"""Estimate the capacity of a machine for a load: from its bounds, a sweep over clients, and the time of its transactions.
 
-What was seen comes before what was worked out: where a sweep shows the most TPS, that is the ceiling, and bounds say why;
-without one the lowest bound is, which nobody may ever reach. Where a sweep stops far below all bounds, something holds the
-load that has no bound here (locks, latencies, the network), and nothing is said of what more hardware would bring.
+Measurements take precedence over computed bounds: if a sweep shows the highest TPS, that is the ceiling, and the bounds
+explain it. Without a sweep the ceiling is the lowest bound, which the load may never reach. If a sweep stops far below
+all bounds, something without a bound limits the load (locks, latencies, the network), and the gain of more hardware is
+unknown.
 
-It refuses a capacity where variants alternate within a trial: what each took of the machine cannot be told apart.
+There is no capacity if variants alternate within a trial, because their use of the machine cannot be told apart.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import msgspec
 from pgdyno.analyse.bottleneck.time_share import Resource
 from pgdyno.analyse.capacity.bounds import NO_CARD, find_bounds
 from pgdyno.analyse.capacity.clients import advise_clients
-from pgdyno.analyse.capacity.projection import project
+from pgdyno.analyse.capacity.projection import project_capacity
 from pgdyno.analyse.capacity.types import Bound, BoundKind, BoundState, Capacity, NextLimit
 from pgdyno.analyse.disk.demand import DiskLimits
 from pgdyno.analyse.estimate import Estimate, absent_estimate, divide_estimates, estimate_mean_of_trials, map_estimate
@@ -26,15 +27,15 @@ from pgdyno.analyse.sweep.scaling import ClientSweep
 from pgdyno.analyse.types import StudyAnalysis, WorkloadAnalysis
 from pgdyno.record.types import StudyRecord
 
-# Our reasoning: with 85 % of a resource in use most of the time that goes to it is queueing, and backends that come and
-# go never use all of it.
+# Our reasoning: from 85 % use on, most of the time that goes to a resource is queueing, and backends that come and go
+# never use all of it.
 _NEAR_RATIO = 0.85
-# Our reasoning: where more clients add nothing, what is used to this much likelier holds the load than what nobody sees.
+# Our reasoning: if more clients add nothing, a resource in such use is a likelier limit than one that was not observed.
 _NEAR_AT_PEAK_RATIO = 0.7
-# More clients can add no more than that.
+# From this use on, more clients can add nothing.
 _FULL_RATIO = 0.95
-# A share of the time of nearly all of it would gain nearly everything: no interval of looks is that sure.
-_MOST_SHARE = 0.99
+# A share of nearly all of the time would gain nearly everything: no sampled interval is that certain.
+_MAX_SHARE = 0.99
 _RESOURCES = {
     BoundKind.CPU: Resource.CPU,
     BoundKind.LOAD_GENERATOR: Resource.LOAD_GENERATOR,
@@ -44,7 +45,7 @@ _RESOURCES = {
     BoundKind.WRITES: Resource.DATA_WRITE,
     BoundKind.WRITTEN_BYTES: Resource.DATA_WRITE,
 }
-# What may hold a load and has no bound.
+# Resources that may limit a load and have no bound.
 _UNBOUND = (Resource.LOCK, Resource.WAL_LOCK, Resource.CLIENT, Resource.WAL_FLUSH, Resource.DATA_READ)
 
 
@@ -57,25 +58,25 @@ class _Load(NamedTuple):
 
 
 def find_capacities(record: StudyRecord, analysis: StudyAnalysis, limits: DiskLimits | None) -> tuple[Capacity, ...]:
-    """The capacity for each load of a study, in the study's order; of a sweep over clients for each workload.
+    """Find the capacity for each load of a study, in its order; for each workload in a sweep over clients.
 
     Args:
-        record: Of the study.
-        analysis: Of it.
-        limits: Of the data's disk; None without a card.
+        record: The study's record.
+        analysis: The analysis of the study.
+        limits: Limits of the disk that holds the data; None without a card.
     """
-    return tuple(_reckon(load, limits) for load in _list_loads(record, analysis))
+    return tuple(_estimate_capacity(load, limits) for load in _list_loads(record, analysis))
 
 
 def _find_candidates(bounds: Sequence[Bound]) -> tuple[BoundKind, ...]:
-    """Bounds that hold with any number of clients and may be the lowest of these, as far as their intervals tell."""
+    """Find the bounds that hold for any number of clients and may be the lowest of these, by their intervals."""
     firm = [bound for bound in bounds if bound.is_firm]
     least = min((math.inf if bound.tps.high is None else bound.tps.high for bound in firm), default=math.inf)
     return tuple(bound.kind for bound in firm if (bound.tps.low or 0.0) <= least)
 
 
 def _list_loads(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[_Load]:
-    """Of a sweep over clients the best load alone, also of one that followed and had the settings of a variant."""
+    """Yield the loads; of a sweep only the best, also of a sweep that followed with the settings of a variant."""
     followed = analysis.scaling
     for workload in analysis.workloads:
         name = workload.load.name
@@ -103,14 +104,14 @@ def _find_best(workloads: Sequence[WorkloadAnalysis], name: str, sweep: ClientSw
     return next((one for one in workloads if one.load.name == name and one.load.clients == clients), None)
 
 
-def _reckon(load: _Load, limits: DiskLimits | None) -> Capacity:
+def _estimate_capacity(load: _Load, limits: DiskLimits | None) -> Capacity:
     bounds, absent = find_bounds(load.workload, load.record.host, limits)
     peak = _find_peak(load.sweep)
-    standing = _find_standing(bounds, load.sweep)
+    state = _find_state(bounds, load.sweep)
     lowest = _lowest_tps(bounds)
     ceiling = lowest if peak.value is None else peak
     firm = next((bound for bound in bounds if bound.is_firm), None)
-    following = _find_next(bounds, standing, peak, load.workload, has_card=limits is not None)
+    following = _find_next(bounds, state, peak, load.workload, has_card=limits is not None)
     nearness = (
         divide_estimates(load.run, ceiling, unit="ratio") if peak.value is not None or firm is None else firm.used
     )
@@ -122,25 +123,25 @@ def _reckon(load: _Load, limits: DiskLimits | None) -> Capacity:
         peak=peak,
         ceiling=ceiling,
         nearness=nearness,
-        standing=standing,
+        standing=state,
         bounds=bounds,
         candidates=_find_candidates(bounds),
         next=following if isinstance(following, NextLimit) else None,
         advice=advise_clients(load.workload, load.sweep, bounds=bounds, lowest=lowest, is_full=is_full),
-        projections=project(bounds, standing, load.workload, load.record, absent=absent, sweep=load.sweep),
+        projections=project_capacity(bounds, state, load.workload, load.record, absent=absent, sweep=load.sweep),
         absent=absent if isinstance(following, NextLimit) else {**absent, "next": following},
     )
 
 
 def _find_peak(sweep: ClientSweep | None) -> Estimate:
-    """The most TPS that a sweep shows: by the law where that describes it, else of the best load."""
+    """Find the highest TPS of a sweep: from the law if its fit is good, otherwise from the best load."""
     if sweep is None or sweep.peak.value is None:
         reason = "no sweep over clients was made" if sweep is None else sweep.peak.reason
         return Estimate(value=None, low=None, high=None, n=0, unit="tps", reason=reason)
     if sweep.usl is not None and sweep.points_alone_reason is None:
         return sweep.usl.most_tps
     best = max(sweep.points, key=lambda point: point.to_best.value or 0.0).tps
-    # The best of several that are alike is the luckiest one: the truth is that of one of those that may be the best.
+    # The best of several similar loads is partly luck: the interval covers all loads that may be the best.
     alike = [point.tps for point in sweep.points if point.to_best.high is None or point.to_best.high >= 1.0]
     low = min((one.low for one in alike if one.low is not None), default=None)
     high = max((one.high for one in alike if one.high is not None), default=None)
@@ -150,7 +151,7 @@ def _find_peak(sweep: ClientSweep | None) -> Estimate:
 
 
 def _lowest_tps(bounds: Sequence[Bound]) -> Estimate:
-    """The least of the bounds that hold with any number of clients: it lies above none of their ends."""
+    """Find the lowest of the bounds that hold for any number of clients, with an interval that covers all candidates."""
     firm = [bound for bound in bounds if bound.is_firm]
     if not firm:
         return absent_estimate("no bound is known that holds", unit="tps")
@@ -164,12 +165,12 @@ def _lowest_tps(bounds: Sequence[Bound]) -> Estimate:
     return msgspec.structs.replace(firm[0].tps, low=min(lows), high=min(highs))
 
 
-def _find_standing(bounds: Sequence[Bound], sweep: ClientSweep | None) -> BoundState:
+def _find_state(bounds: Sequence[Bound], sweep: ClientSweep | None) -> BoundState:
     binding = next((bound for bound in bounds if not bound.is_refuted), None)
     if binding is None:
         return BoundState.UNKNOWN
     used = binding.used.value or 0.0
-    # CPUs that others use, too, are full before a load has used them up.
+    # CPUs that other programs use, too, are full before the load has used them up.
     is_alone = all(bound.others_ratio == 0.0 for bound in bounds)
     is_saturated = is_alone and sweep is not None and sweep.peak.high is not None
     if used >= (_NEAR_AT_PEAK_RATIO if is_saturated else _NEAR_RATIO):
@@ -178,18 +179,18 @@ def _find_standing(bounds: Sequence[Bound], sweep: ClientSweep | None) -> BoundS
 
 
 def _find_next(
-    bounds: Sequence[Bound], standing: BoundState, peak: Estimate, workload: WorkloadAnalysis, *, has_card: bool
+    bounds: Sequence[Bound], state: BoundState, peak: Estimate, workload: WorkloadAnalysis, *, has_card: bool
 ) -> NextLimit | str:
-    """What holds a load after what holds it now, or why nobody knows."""
+    """Find the next limit after the present one, or the reason why it is unknown."""
     left = [bound for bound in bounds if not bound.is_refuted]
-    if standing is BoundState.HELD:
+    if state is BoundState.HELD:
         shares = {one: _share(workload, one).value or 0.0 for one in _UNBOUND}
         holder = max(shares, key=lambda one: shares[one])
         name = f"what holds it now, perhaps {holder.value}," if shares[holder] else "what holds it now"
         return _name_next(name, peak, left[0], _gain(_share(workload, holder)))
     if not has_card:
         return NO_CARD
-    if standing is BoundState.UNKNOWN or len(left) < 2:
+    if state is BoundState.UNKNOWN or len(left) < 2:
         return "no second bound is known"
     first, then = left[:2]
     resource = _RESOURCES.get(first.kind)
@@ -202,16 +203,16 @@ def _find_next(
 
 
 def _name_next(removed: str, now: Estimate, then: Bound, at_clients: Estimate) -> NextLimit:
-    # What only takes something away loses nothing.
+    # Removing a limit cannot lose TPS.
     gain = map_estimate(divide_estimates(then.tps, now, unit="ratio"), lambda times: max(0.0, times - 1.0))
     return NextLimit(removed=removed, binds=then.kind, tps=then.tps, gain=gain, gain_at_clients=at_clients)
 
 
 def _share(workload: WorkloadAnalysis, resource: Resource) -> Estimate:
-    """The part of a transaction's time that goes to a resource, over trials; of one trial with its interval of sampling."""
+    """Estimate the share of a transaction's time that goes to a resource, over trials; for one trial with its sampling interval."""
     shares = [share for trial in workload.trials if trial.time is not None and (share := trial.time.find(resource))]
     if not shares:
-        return absent_estimate("nobody looked at where transactions' time goes", unit="ratio")
+        return absent_estimate("where transactions' time goes was not sampled", unit="ratio")
     if len(shares) > 1:
         return estimate_mean_of_trials([share.ratio for share in shares], unit="ratio")
     only = shares[0]
@@ -219,8 +220,8 @@ def _share(workload: WorkloadAnalysis, resource: Resource) -> Estimate:
 
 
 def _gain(share: Estimate) -> Estimate:
-    """What as many clients gain without that part of the time: N clients do N / R, by Little's law.
+    """Estimate the gain of the same clients without that share of the time: N clients reach N / R, by Little's law.
 
     Source: Little 1961, "A proof for the queuing formula L = lambda W", doi:10.1287/opre.9.3.383.
     """
-    return map_estimate(share, lambda ratio: max(0.0, 1.0 / (1.0 - min(ratio, _MOST_SHARE)) - 1.0))
+    return map_estimate(share, lambda ratio: max(0.0, 1.0 / (1.0 - min(ratio, _MAX_SHARE)) - 1.0))

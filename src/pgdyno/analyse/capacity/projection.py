@@ -1,13 +1,13 @@
-"""Where the most TPS would lie with more CPUs, memory, a quicker disk, or more clients: ranges that nobody has measured.
+"""Project the highest TPS with more CPUs, memory, a faster disk, or more clients: ranges that were not measured.
 
-The low end of each is what was measured: more of a resource need not help, because what comes next may hold the load
-just above. The high end is the least of the bounds as they then would be. The range widens by itself with what is
-asked for; it never speaks of more than twice, and of clients beyond twice the most that were tried the law is silent.
+The low end of each range is the measured TPS: more of a resource may not help, because the next limit may be just
+above. The high end is the lowest of the changed bounds. So the range widens with the size of the change; no projection
+goes beyond a factor of two, and the law does not reach beyond twice the largest number of clients.
 
-It refuses to project a load that is held by what has no bound, or of which one trial alone is known.
+A load is not projected if something without a bound limits it, or if there is only one trial.
 
-Sources: Lazowska et al. 1984, Quantitative System Performance, 5.3, for what changes of a system's parts may bring at
-most; `models.predict_reads` for memory; `usl` for clients.
+Sources: Lazowska et al. 1984, Quantitative System Performance, 5.3, for upper bounds on the effect of changes to a
+system; `models.predict_reads` for memory; `usl` for clients.
 """
 
 from __future__ import annotations
@@ -26,50 +26,50 @@ from pgdyno.record.types import StudyRecord
 from pgdyno.units import PAGE_BYTES
 
 _TIMES = 2.0
-# Twice the hardware and the intervals of a few trials; beyond, a range tells how few they were.
+# Twice the hardware times the intervals of a few trials; a wider range only shows that there are too few trials.
 _WIDEST_RANGE = 5.0
 _CPUS, _MEMORY, _DISK = "twice the CPUs", "twice the memory", "a disk twice as quick"
 _READING = frozenset({BoundKind.READS, BoundKind.READ_BYTES})
 
 
-def project(
+def project_capacity(
     bounds: Sequence[Bound],
-    standing: BoundState,
+    state: BoundState,
     workload: WorkloadAnalysis,
     record: StudyRecord,
     *,
     absent: Mapping[str, str],
     sweep: ClientSweep | None,
 ) -> tuple[Projection, ...]:
-    """Twice the CPUs, the memory and the disk; twice the clients where a sweep over them still grew.
+    """Project the load to twice the CPUs, memory and disk, and to more clients if a sweep over them still grew.
 
     Args:
-        bounds: Of the load.
-        standing: How it stands to them.
+        bounds: Bounds of the load.
+        state: State of the load relative to its bounds.
         workload: The load at one number of clients.
-        record: Of the study that it ran in.
-        absent: Why there is no bound of a kind.
-        sweep: Over clients, of the same load; None without one.
+        record: Record of the study that it ran in.
+        absent: Why a bound is absent, by its kind.
+        sweep: Sweep over clients with the same load; None without one.
     """
     low_tps = workload.tps.low
     disk = {kind: _TIMES for kind in BoundKind if kind.is_of_disk}
     memory, how = _reads_with_memory(bounds, absent, workload, record)
     made = (
-        _range(_CPUS, bounds, {BoundKind.CPU: _TIMES}, standing, low_tps, how="CPU time of a transaction as now"),
-        _absent(_MEMORY, how) if memory is None else _range(_MEMORY, bounds, memory, standing, low_tps, how=how),
-        _range(_DISK, bounds, disk, standing, low_tps, how="twice as many flushes, I/Os and bytes a second"),
+        _range(_CPUS, bounds, {BoundKind.CPU: _TIMES}, state, low_tps, how="CPU time of a transaction as now"),
+        _absent(_MEMORY, how) if memory is None else _range(_MEMORY, bounds, memory, state, low_tps, how=how),
+        _range(_DISK, bounds, disk, state, low_tps, how="twice as many flushes, I/Os and bytes a second"),
     )
     clients = _project_clients(sweep)
     return made if clients is None else (*made, clients)
 
 
 def project_disk(capacity: Capacity, limits: DiskLimits, name: str) -> Projection:
-    """The same load on another disk, of which there is a card.
+    """Project the same load to another disk that has a card.
 
     Args:
-        capacity: As it is on this one.
-        limits: Of the other disk; of what its card lacks nothing is taken over from this one.
-        name: What to call it.
+        capacity: The capacity with the present disk.
+        limits: Limits of the other disk; figures that its card lacks are not taken from the present disk.
+        name: Name of the other disk in the projection.
     """
     entries = {entry.key: entry.estimate for entry in limits.entries}
     times: dict[BoundKind, float] = {}
@@ -87,24 +87,24 @@ def _range(
     change: str,
     bounds: Sequence[Bound],
     times: Mapping[BoundKind, float],
-    standing: BoundState,
+    state: BoundState,
     low_tps: float | None,
     *,
     how: str,
 ) -> Projection:
-    """From what was measured to the least of the bounds, some of them so many times as high."""
-    if standing in {BoundState.HELD, BoundState.UNKNOWN}:
+    """Return the range from the measured TPS to the lowest of the bounds, some of them multiplied by `times`."""
+    if state in {BoundState.HELD, BoundState.UNKNOWN}:
         return _absent(change, "what holds the load has no bound: what more hardware brings is not known")
     if low_tps is None:
         return _absent(change, "one trial has no interval to begin from")
     if times and not any(one.kind in times for one in bounds):
         return _absent(change, "no bound of what it changes is known")
-    highs = {one.kind: _times(one.tps.high, times.get(one.kind, 1.0)) for one in bounds if one.is_firm}
+    highs = {one.kind: _multiply(one.tps.high, times.get(one.kind, 1.0)) for one in bounds if one.is_firm}
     binds = min(highs, key=lambda kind: highs[kind] or 0.0, default=None)
     high_tps = None if binds is None else highs[binds]
     if high_tps is None:
         return _absent(change, "a bound has no interval, or there is none")
-    # What idle CPUs may yet allow is no matter of how many trials there were.
+    # What idle CPUs may still allow does not depend on the number of trials.
     idle_ratio = next((one.idle_ratio for one in bounds if one.kind is binds), 0.0)
     if high_tps > _WIDEST_RANGE * (1.0 + idle_ratio) * low_tps:
         return _absent(change, "trials are too few for a range that says something")
@@ -116,7 +116,7 @@ def _range(
     )
 
 
-def _times(high: float | None, factor: float) -> float | None:
+def _multiply(high: float | None, factor: float) -> float | None:
     return None if high is None else high * factor
 
 
@@ -125,7 +125,7 @@ def _absent(change: str, reason: str) -> Projection:
 
 
 def _project_clients(sweep: ClientSweep | None) -> Projection | None:
-    """As far as the law through a sweep sees, where the curve still climbs at its largest load; None elsewhere."""
+    """Project to more clients as far as the law allows, if the curve still climbs at the largest load; otherwise None."""
     if sweep is None or sweep.usl is None or sweep.points_alone_reason is not None:
         return None
     usl, last = sweep.usl, sweep.points[-1]
@@ -142,9 +142,9 @@ def _project_clients(sweep: ClientSweep | None) -> Projection | None:
 def _reads_with_memory(
     bounds: Sequence[Bound], absent: Mapping[str, str], workload: WorkloadAnalysis, record: StudyRecord
 ) -> tuple[dict[BoundKind, float] | None, str]:
-    """How many times as high the bounds of reading would be with twice the memory; None with the reason where nobody knows.
+    """Compute by what factor twice the memory raises the bounds of reading; None with a reason if it is unknown.
 
-    What is cached now follows from what is read now; with twice of that Che's model gives what would be read then.
+    The present reads give the present size of all caches; Che's approximation gives the reads with twice that size.
     """
     if absent.get(BoundKind.READ_BYTES.value) == HARDLY_USED:
         return {}, "hardly anything is read from the device: the data are cached already"
@@ -153,7 +153,7 @@ def _reads_with_memory(
         return None, "what transactions read from the device is not known"
     classes = None if record.dataset is None else list_account_pages(record.dataset, workload.load)
     if classes is None:
-        return None, "nobody knows which pages these transactions touch"
+        return None, "the pages that these transactions touch are not known"
     pages, most = read / PAGE_BYTES, sum(one.accesses_per_transaction for one in classes)
     if pages >= most:
         return None, f"a transaction reads {pages:.3g} pages and needs {most:g}: read-ahead, or something else reads"
@@ -163,7 +163,7 @@ def _reads_with_memory(
 
 
 def _find_buffers(classes: Sequence[PageClass], reads: float) -> float:
-    """How many pages are cached, by what is read: of all caches together."""
+    """Find how many pages all caches together hold, from the reads per transaction."""
     from scipy.optimize import brentq  # noqa: PLC0415 - only some commands analyse
 
     total = sum(one.pages_count for one in classes)

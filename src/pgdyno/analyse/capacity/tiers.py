@@ -1,8 +1,8 @@
-"""Which of several machines for how much load: up to here the cheapest that surely carries it, above that the next.
+"""Choose between several machines by load: up to which TPS the cheapest is certain to carry it, and above that the next.
 
-A machine is counted on for the low end of its interval, never for its best estimate: the tiers of a purchase must hold.
-Machines are compared by what they cost; where no prices are known, by what they carry, since less of a machine is
-rarely dearer. It refuses to place a machine without an interval, or one without a price among those that have one.
+A machine counts with the low end of its interval, never with its best estimate: the tiers of a purchase must hold.
+Machines are ordered by price; if no prices are known, by capacity, because a smaller machine is rarely more expensive.
+A machine without an interval is in no tier, and neither is one without a price if others have one.
 """
 
 from __future__ import annotations
@@ -15,58 +15,58 @@ from pgdyno.analyse.estimate import Estimate
 
 
 class HostCapacity(msgspec.Struct, frozen=True, kw_only=True):
-    """What a machine carries of a load, and what it costs."""
+    """The capacity of a machine for a load, and its price."""
 
     name: str
     capacity: Estimate
-    """In TPS, as measured: a bound is no promise."""
+    """Measured capacity in TPS: a bound would promise too much."""
     per_month: Estimate | None = None
-    """Its price, whose unit is the currency; None where nobody knows it."""
+    """Price per month, in the unit of its currency; None if it is unknown."""
 
 
 class Tier(msgspec.Struct, frozen=True, kw_only=True):
-    """A machine and the loads for which it is the one to take."""
+    """A machine and the range of loads for which it is the best choice."""
 
     host: HostCapacity
     above_tps: float
-    """0 for the first."""
+    """Lower end of the range; 0 for the first tier."""
     up_to_tps: float
-    """The low end of what it carries."""
+    """Upper end of the range: the low end of the machine's capacity."""
     rivals: tuple[str, ...]
-    """Machines that carry as much and may be no dearer: their prices' intervals overlap."""
+    """Machines that carry as much and may cost no more: their price intervals overlap."""
 
 
 class Tiers(msgspec.Struct, frozen=True, kw_only=True):
-    """All tiers from below, and the machines that are in none."""
+    """All tiers in increasing order, and the machines that are in none."""
 
     tiers: tuple[Tier, ...]
     left_out: dict[str, str]
-    """By a machine's name, why nobody should take it, or nobody can tell."""
+    """Why a machine is in no tier, by its name."""
 
 
 def make_tiers(hosts: Sequence[HostCapacity]) -> Tiers:
-    """The tiers of a load over several machines.
+    """Build the tiers of a load over several machines.
 
     Args:
-        hosts: Each with what it carries of the same load, measured in the same way.
+        hosts: Machines with their capacities for the same load, measured in the same way.
     """
     currency = next((host.per_month.unit for host in hosts if host.per_month is not None), None)
-    left_out = {host.name: reason for host in hosts if (reason := _why_not(host, currency)) is not None}
+    left_out = {host.name: reason for host in hosts if (reason := _explain_exclusion(host, currency)) is not None}
     known = [host for host in hosts if host.name not in left_out]
-    known.sort(key=lambda host: (_price(host), -_surely(host)) if currency else (_surely(host), 0.0))
+    known.sort(key=lambda host: (_price(host), -_certain_tps(host)) if currency else (_certain_tps(host), 0.0))
     tiers: list[Tier] = []
     for host in known:
         above = tiers[-1].up_to_tps if tiers else 0.0
-        if _surely(host) > above:
-            tiers.append(Tier(host=host, above_tps=above, up_to_tps=_surely(host), rivals=_rivals(host, known)))
+        if _certain_tps(host) > above:
+            tiers.append(Tier(host=host, above_tps=above, up_to_tps=_certain_tps(host), rivals=_rivals(host, known)))
         else:
-            before = next(tier.host.name for tier in tiers if tier.up_to_tps >= _surely(host))
+            before = next(tier.host.name for tier in tiers if tier.up_to_tps >= _certain_tps(host))
             left_out[host.name] = f"{before} carries as much{' for no more' if currency else ''}"
     return Tiers(tiers=tuple(tiers), left_out=left_out)
 
 
-def _why_not(host: HostCapacity, currency: str | None) -> str | None:
-    """Why a machine cannot be placed; None where it can."""
+def _explain_exclusion(host: HostCapacity, currency: str | None) -> str | None:
+    """Return why a machine can be in no tier; None if it can."""
     if host.capacity.low is None:
         return host.capacity.reason or "what it carries has no interval"
     if currency is None:
@@ -80,7 +80,7 @@ def _why_not(host: HostCapacity, currency: str | None) -> str | None:
     )
 
 
-def _surely(host: HostCapacity) -> float:
+def _certain_tps(host: HostCapacity) -> float:
     return host.capacity.low or 0.0
 
 
@@ -93,7 +93,7 @@ def _least_price(host: HostCapacity) -> float:
 
 
 def _rivals(host: HostCapacity, hosts: Sequence[HostCapacity]) -> tuple[str, ...]:
-    """Dearer machines that carry at least as much, and whose price is not surely higher."""
+    """List more expensive machines that carry at least as much and whose price is not certain to be higher."""
     if host.per_month is None:
         return ()
     most = host.per_month.high if host.per_month.high is not None else _price(host)
@@ -101,7 +101,7 @@ def _rivals(host: HostCapacity, hosts: Sequence[HostCapacity]) -> tuple[str, ...
         other.name
         for other in hosts
         if other is not host
-        and _surely(other) >= _surely(host)
+        and _certain_tps(other) >= _certain_tps(host)
         and _least_price(other) <= most
         and _price(other) >= _price(host)
     )

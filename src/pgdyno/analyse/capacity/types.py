@@ -1,7 +1,7 @@
-"""What a machine can carry of a workload, and what would hold it next: values only, which the other `capacity_*` reckon.
+"""Define what a machine can carry of a workload and what would limit it next: the values that the other modules here compute.
 
-A bound is what one resource alone allows: what there is of it over what a transaction takes. No load passes the lowest
-of them; that a load comes near it, nobody promises. Absent is None, with the reason.
+A bound is what one resource alone allows: its capacity over the demand of a transaction. No load exceeds the lowest
+bound, but a load need not come near it. Absent values are None, with a reason.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ import msgspec
 
 from pgdyno.analyse.estimate import Estimate
 
-# Our reasoning: clocks and counters of several sources never agree to the last per cent.
+# Our reasoning: clocks and counters from several sources never agree to the last percent.
 _PASSED_RATIO = 1.05
-# A card that was made beside other load has wide intervals; what is by so much too little is no limit to speak of.
+# A card that was measured beside other load has wide intervals; a limit exceeded by this much is no limit.
 _FAR_PASSED_RATIO = 1.25
 
 
 class BoundKind(enum.Enum):
-    """What a bound is of."""
+    """The kinds of bounds, by resource."""
 
     CPU = "CPUs"
     LOAD_GENERATOR = "load generator"
-    """pgbench's threads, each of which one CPU can serve at most."""
+    """Pgbench's threads, each of which can use at most one CPU."""
     FLUSHES = "WAL flushes"
-    """At the clients that there were: more of them share each flush."""
+    """At the present number of clients: more clients share each flush."""
     WAL = "WAL written"
     READS = "random reads"
     READ_BYTES = "bytes read"
@@ -36,12 +36,12 @@ class BoundKind(enum.Enum):
 
     @property
     def noun(self) -> str:
-        """As it stands in a sentence: `the limit of …`."""
+        """The resource in a sentence: `the limit of …`."""
         return {BoundKind.CPU: "the CPUs", BoundKind.LOAD_GENERATOR: "pgbench"}.get(self, self.value)
 
     @property
     def is_of_disk(self) -> bool:
-        """Whether another disk moves it."""
+        """Whether another disk changes the bound."""
         return self not in {BoundKind.CPU, BoundKind.LOAD_GENERATOR}
 
 
@@ -51,83 +51,83 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
     kind: BoundKind
     tps: Estimate
     demand: Estimate
-    """Of a transaction, over trials."""
+    """Demand of a transaction, over trials."""
     limit: Estimate
-    """A second of it, in the demand's unit."""
+    """Capacity per second, in the demand's unit."""
     used: Estimate
-    """Share of the limit that the trials took; above 1 they took more than was known to be there."""
+    """Share of the limit that the trials used; above 1, they used more than the known limit."""
     how: str
-    """What the limit is, in a clause."""
+    """Description of the limit, in a clause."""
     others_ratio: float | None = 0.0
-    """The most of it that others used in a trial, where that is more than works for the load itself; None where nobody knows."""
+    """Largest use by others in a trial, 0 if it does not disturb the load; None if it is unknown."""
     idle_ratio: float = 0.0
-    """The share of the CPUs that was idle: a transaction takes less of them as they fill, and the high end allows for it."""
+    """Idle share of the CPUs: a transaction takes less CPU time as they fill, and the upper end allows for it."""
 
     @property
     def is_refuted(self) -> bool:
-        """Whether the trials surely took more than the limit, or by far more however wide its interval: then it is none."""
+        """Whether the trials certainly exceeded the limit, or exceeded it by far: then it is no limit."""
         value = self.used.value or 0.0
         return (value if self.used.low is None else self.used.low) > _PASSED_RATIO or value > _FAR_PASSED_RATIO
 
     @property
     def is_firm(self) -> bool:
-        """Whether it holds with any number of clients: more of them share flushes, and pgbench is no part of the machine."""
+        """Whether it holds for any number of clients: unlike flushes, which clients share, and pgbench, which is no part of the server."""
         return self.kind not in {BoundKind.FLUSHES, BoundKind.LOAD_GENERATOR} and not self.is_refuted
 
 
 class BoundState(enum.Enum):
-    """How a workload stands to the lowest of its bounds."""
+    """The state of a workload relative to the lowest of its bounds."""
 
     AT_BOUND = "at its bound"
-    """It takes nearly all of that resource."""
+    """It uses nearly all of that resource."""
     HELD = "held below its bounds"
-    """More clients do not help, and no resource is used up: what holds it has no bound here."""
+    """More clients do not help, and no resource is used up: its limit has no bound here."""
     BELOW = "below its bounds"
-    """Nobody tried whether more clients would take it there."""
+    """It was not tried whether more clients would reach the bound."""
     UNKNOWN = "unknown"
-    """There is no bound, or none that a load has not passed."""
+    """There is no bound, or the load has exceeded all of them."""
 
 
 class ClientAdvice(msgspec.Struct, frozen=True, kw_only=True):
-    """How many sessions at work are best: pgbench's clients, or a pool's size."""
+    """The best number of active sessions: pgbench's clients, or a pool's size."""
 
     clients: int | None
-    """The smallest number that gives what can be had; None where it is not known that well."""
+    """The smallest number that reaches the highest TPS; None if it is not known that precisely."""
     low: int | None
     high: int | None
     is_hint: bool
-    """Whether it was worked out of one number of clients; else more than one was tried."""
+    """Whether it was computed from one number of clients; otherwise several were tried."""
     how: str
     reason: str | None = None
-    """Why something of it is absent."""
+    """Why a part of it is absent."""
 
 
 class NextLimit(msgspec.Struct, frozen=True, kw_only=True):
-    """What holds a workload when what holds it now is gone."""
+    """The limit of a workload once its present limit is removed."""
 
     removed: str
-    """In a word or a clause."""
+    """The removed limit, in a word or a clause."""
     binds: BoundKind
     tps: Estimate
-    """What it allows: no more than that, and perhaps less."""
+    """Upper bound of TPS at the next limit."""
     gain: Estimate
-    """Of what holds it now, at most; a ratio, less one."""
+    """Upper bound of the gain, as a ratio minus one."""
     gain_at_clients: Estimate
-    """What as many clients gain at most, by the time that their transactions spend on what is removed; likewise."""
+    """Upper bound of the gain with the same clients, by the time that transactions spend on what is removed; likewise."""
 
 
 class Projection(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the most TPS would lie on another machine: worked out and not measured.
+    """The range of the highest TPS on another machine, computed and not measured.
 
-    The low end is what was measured already; the high end what the bounds then allow. None with the reason.
+    The low end is the measured TPS; the high end is what the bounds then allow. Both are None with a reason if unknown.
     """
 
     change: str
-    """Such as `twice the CPUs`."""
+    """The change, such as `twice the CPUs`."""
     low_tps: float | None
     high_tps: float | None
     binds: BoundKind | None
-    """What the high end comes from."""
+    """The bound at the high end."""
     how: str
     reason: str | None = None
 
@@ -136,39 +136,39 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
     """What a machine can carry of a workload, from one number of clients or the best of several."""
 
     workload: str
-    """As its analysis is called; of a sweep over clients the workload's own name."""
+    """The name of its analysis; for a sweep over clients, the workload's own name."""
     clients: int
-    """At which the bounds were seen."""
+    """Number of clients at which the bounds were measured."""
     tps: Estimate
-    """What it had in the run: there, or at the clients that were asked for."""
+    """Measured TPS of the run: at `clients`, or at the requested number of clients."""
     peak: Estimate
-    """The most TPS by the sweep over clients; None with the reason where none was made or it still grew."""
+    """Highest TPS of the sweep over clients; None with a reason if there was none, or if TPS still grew."""
     ceiling: Estimate
-    """What it can come to at most with any number of clients: the peak where that is known, else the lowest bound."""
+    """Upper limit of TPS for any number of clients: the peak if it is known, otherwise the lowest bound."""
     nearness: Estimate
-    """Of `tps` to the ceiling, a ratio."""
+    """Ratio of `tps` to the ceiling."""
     standing: BoundState
     bounds: tuple[Bound, ...]
-    """The lowest first."""
+    """The bounds, the lowest first."""
     candidates: tuple[BoundKind, ...]
-    """Those that may be the lowest, as far as their intervals tell; all of them where intervals lack."""
+    """Kinds that may be the lowest bound, by their intervals; all kinds without intervals are included."""
     next: NextLimit | None
-    """None, with the reason in `absent` under `next`, where nobody knows."""
+    """The next limit; None if it is unknown, with the reason in `absent` under `next`."""
     advice: ClientAdvice
     projections: tuple[Projection, ...]
     absent: dict[str, str]
-    """Why there is no bound of a kind, by its name; and of what else lacks."""
+    """Why a bound is absent, by its kind's name; also for other absent fields."""
 
     def find(self, kind: BoundKind) -> Bound | None:
-        """The bound of that kind."""
+        """Return the bound of a kind; None without one."""
         return next((bound for bound in self.bounds if bound.kind is kind), None)
 
     @property
     def binding(self) -> Bound | None:
-        """What binds first at these clients."""
+        """The lowest bound at these clients."""
         return next((bound for bound in self.bounds if not bound.is_refuted), None)
 
     @property
     def lowest(self) -> Bound | None:
-        """What binds first with any number of clients, and with pgbench elsewhere."""
+        """The lowest bound for any number of clients, and with pgbench on another machine."""
         return next((bound for bound in self.bounds if bound.is_firm), None)

@@ -1,1 +1,1 @@
-"""Variants against a reference: rounds, pairs, the e-process, verdicts."""
+"""Compare variants with a reference: rounds, pairs, the e-process, verdicts."""

@@ -1,8 +1,8 @@
-"""From rounds to answers: for every variant and metric the pairs, their verdict, and what two identical variants differed by.
+"""Compare variants over rounds: the pairs of every variant and metric, their verdict, and the noise of the reference.
 
-The pair is the unit. Within a round, d = ln Y_B - (ln Y_A + ln Y_A')/2: the reference runs twice, so that every round
-also says how far two identical variants differ, ln Y_A - ln Y_A', at a cost of a tenth in precision for two variants and none
-for three or more. Nothing here looks at a single run.
+The pair is the unit. Within a round, d = ln Y_B - (ln Y_A + ln Y_A')/2. The reference runs twice, so every round also
+shows how far two identical variants differ: ln Y_A - ln Y_A'. This costs a tenth of the precision with two variants and
+nothing with three or more. No verdict comes from a single run.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ COUNT_METRICS = (
     "device_write_bytes",
     "cpu_ms",
 )
-"""Of all that happened while a variant was in force, divided by its transactions: nearly without noise, they explain."""
+"""Counts while a variant was in force, divided by its transactions: they are nearly free of noise and explain a result."""
 
 Values = Mapping[str, float]
-"""Metric name to a positive value; a metric that was not seen, or has no ratio, is missing."""
+"""Metric name to a positive value; a metric that was not observed, or has no ratio, is missing."""
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):
-    """What was seen in one round.
+    """The observed values of one round.
 
-    `at_s` is when it ended, on the record's monotonic clock; `length_s` what it took, changes and restoring included.
-    `values` has an entry for each time the variant ran: two for the reference.
+    `at_s` is the end of the round on the record's monotonic clock; `length_s` is its duration, changes and restores
+    included. `values` has an entry for each time the variant ran: two for the reference.
     """
 
     trial: int
@@ -57,23 +57,23 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     variant: str
     metric: str
     at_s: tuple[float, ...]
-    """When each pair ended, on the record's monotonic clock."""
+    """End of each pair, on the record's monotonic clock."""
     log_ratios: tuple[float, ...]
-    """ln of the variant over the reference, of each pair in the order of running."""
+    """ln of the variant over the reference for each pair, in the order of running."""
     spent_s: float
-    """What the rounds of these pairs took, changes and restoring included."""
+    """Duration of the rounds of these pairs, changes and restores included."""
     verdict: Verdict
 
 
 class VariantFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """What a variant showed by itself, as geometric means over its rounds. For tables: verdicts come from pairs."""
+    """A variant's own figures, as geometric means over its rounds. For tables only: verdicts come from pairs."""
 
     variant: str
     estimates: dict[str, Estimate]
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """All questions about one workload. Noise is the reference against itself, with a verdict like any other."""
+    """All questions about one workload. Noise compares the reference with itself and has a verdict like any other."""
 
     workload: str
     primary: str
@@ -83,26 +83,26 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     questions: tuple[Question, ...]
     noise: tuple[Question, ...]
     round_s: float | None
-    """What a round took, in seconds; None without one."""
+    """Median duration of a round; None without rounds."""
     rounds: int
-    """Those that hold both references."""
+    """Number of rounds that hold both runs of the reference."""
 
     def find(self, variant: str, metric: str) -> Question | None:
-        """The question of that variant and metric; None when it was never seen."""
+        """Return the question of a variant and metric; None if the metric was not observed."""
         return next((q for q in self.questions if q.variant == variant and q.metric == metric), None)
 
     @property
     def undecided(self) -> tuple[str, ...]:
-        """The variants that the primary metric has not decided yet."""
+        """The variants that are still undecided in the primary metric."""
         return tuple(q.variant for q in self.questions if q.metric == self.primary and not q.verdict.is_decided)
 
     def find_noise(self, metric: str) -> Question | None:
-        """How the reference differed from itself in that metric."""
+        """Return the comparison of the reference with itself in a metric; None if the metric was not observed."""
         return next((q for q in self.noise if q.metric == metric), None)
 
 
 def primary_metric(workload: PlannedWorkload) -> str:
-    """What decides: TPS, or in an open loop, whose TPS is given, the tail of the latency."""
+    """Return the deciding metric: TPS, or the tail latency in an open loop, where TPS is given."""
     return "tps" if workload.rate_tps is None else "latency_p95_ms"
 
 
@@ -114,29 +114,30 @@ def compare(
     metrics: Sequence[str] = (*SPEED_METRICS, *COUNT_METRICS),
     noise_seed: int = 1,
 ) -> tuple[Comparison, ...]:
-    """Answer every question of an experiment from the rounds seen so far.
+    """Answer every question of an experiment from the rounds so far.
 
     Args:
         rounds: By workload, in the order of the study.
-        experiment: What is compared; its family of questions is all variants on all workloads, whether seen or not.
-        primary: By workload, the metric that decides.
-        metrics: Those wanted; the live decision needs only the primary one.
-        noise_seed: Draws which of the two references is called the first.
+        experiment: The experiment; its family of questions is all variants on all workloads, observed or not.
+        primary: The deciding metric, by workload.
+        metrics: Metrics to compare; the live decision needs only the primary one.
+        noise_seed: Seed that draws which of the two reference runs is the numerator.
     """
     variants = [variant.name for variant in experiment.variants[1:]]
     reference = experiment.reference.name
-    # A round that lacks one of its references compares nothing.
+    # A round that lacks a run of its reference compares nothing.
     rounds = {name: [one for one in of if len(one.values.get(reference, ())) == 2] for name, of in rounds.items()}
     names = [(workload, variant) for workload in rounds for variant in variants]
     questions: dict[str, list[Question]] = {workload: [] for workload in rounds}
     noise: dict[str, list[Question]] = {workload: [] for workload in rounds}
     for metric in metrics:
-        pairs = {name: _pair(rounds[name[0]], name[1], reference, metric) for name in names}
+        pairs = {name: _pair_with_reference(rounds[name[0]], name[1], reference, metric) for name in names}
         for (workload, _), question in _decide(pairs, metric, experiment).items():
             if question.log_ratios or metric == primary[workload]:
                 questions[workload].append(question)
         twins = {
-            (workload, reference): _pair_twins(rounds[workload], reference, metric, noise_seed) for workload in rounds
+            (workload, reference): _pair_reference_runs(rounds[workload], reference, metric, noise_seed)
+            for workload in rounds
         }
         for (workload, _), question in _decide(twins, metric, experiment).items():
             if question.log_ratios:
@@ -165,7 +166,7 @@ class _Pair(NamedTuple):
 _Pairs = list[_Pair]
 
 
-def _pair(rounds: Sequence[Round], variant: str, reference: str, metric: str) -> _Pairs:
+def _pair_with_reference(rounds: Sequence[Round], variant: str, reference: str, metric: str) -> _Pairs:
     pairs = []
     for one in rounds:
         base = _logs(one, reference, metric)
@@ -175,8 +176,8 @@ def _pair(rounds: Sequence[Round], variant: str, reference: str, metric: str) ->
     return pairs
 
 
-def _pair_twins(rounds: Sequence[Round], reference: str, metric: str, seed: int) -> _Pairs:
-    # Which of the two came first must not decide the sign: a drift within rounds would look like a difference.
+def _pair_reference_runs(rounds: Sequence[Round], reference: str, metric: str, seed: int) -> _Pairs:
+    # The order of the two runs must not set the sign, or a drift within rounds would look like a difference.
     signs = np.random.default_rng(seed).choice((-1.0, 1.0), size=len(rounds))
     pairs = []
     for one, sign in zip(rounds, signs, strict=True):
@@ -194,7 +195,7 @@ def _decide(
     pairs: Mapping[tuple[str, str], _Pairs], metric: str, experiment: Experiment
 ) -> dict[tuple[str, str], Question]:
     verdicts = decide_family(
-        # By number: names of variants and workloads joined need not differ.
+        # Keyed by number, because joined names of variants and workloads may not be unique.
         {str(number): [pair.log_ratio for pair in of] for number, of in enumerate(pairs.values())},
         metric=metric,
         better=find_metric(metric).better,
@@ -218,7 +219,7 @@ def _figures(rounds: Sequence[Round], variant: str, metrics: Sequence[str]) -> V
     estimates = {}
     for metric in metrics:
         logs = [_logs(one, variant, metric) for one in rounds]
-        # A round is one observation, also of the reference, which ran twice in it.
+        # A round is one observation, even of the reference, which ran twice in it.
         values = [math.exp(sum(each) / len(each)) for each in logs if each]
         if values:
             estimates[metric] = estimate_geometric_mean(values, unit=find_metric(metric).unit)

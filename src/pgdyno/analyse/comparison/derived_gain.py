@@ -1,8 +1,8 @@
-"""What a study says of derived settings: against the server as it is, and of each layer against the set without it.
+"""Find what a derived set of settings gains over the server as it is, and what each layer gains over the set without it.
 
-Verdicts are those of the comparison, turned so that they always speak of the set: what it gains over stock, what a layer
-gains over its absence. A turned verdict is as sure as the one it came from: pairs are log ratios, and intervals and the
-bounds of equivalence are symmetric in them.
+Verdicts are those of the comparison, inverted where needed so that they always describe the set: its gain over stock,
+and the gain of a layer over its absence. Inverting loses no certainty: pairs are log ratios, and their intervals and
+equivalence bounds are symmetric.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pgdyno.record.types import StudyRecord
 from pgdyno.spec.table import SettingValue
 from pgdyno.spec.variant import read_number
 
-_TURNED = {
+_INVERTED_KINDS = {
     VerdictKind.FASTER: VerdictKind.SLOWER,
     VerdictKind.SLOWER: VerdictKind.FASTER,
     VerdictKind.MORE: VerdictKind.LESS,
@@ -32,16 +32,16 @@ _TURNED = {
 
 
 class Advice(enum.Enum):
-    """What to do with a layer, as far as one workload tells."""
+    """The advice on a layer, as far as one workload supports it."""
 
     KEEP = "keep"
-    """It is proven to gain."""
+    """The layer is proven to gain."""
     DROP = "drop"
-    """It is proven to cost."""
+    """The layer is proven to cost."""
     EQUIVALENT = "equivalent"
-    """With and without it are proven to be close."""
+    """The set with the layer and the set without it are proven to be equivalent."""
     UNDECIDED = "undecided"
-    """The time was too short to tell."""
+    """The measurement was too short for a decision."""
 
 
 _ADVICE = {
@@ -52,42 +52,42 @@ _ADVICE = {
 
 
 class Gain(msgspec.Struct, frozen=True, kw_only=True):
-    """What the set, or a layer of it, gains on one workload."""
+    """The gain of the derived set, or of one layer of it, on one workload."""
 
     layer: str | None
-    """None: the whole set against stock."""
+    """Name of the layer; None for the whole set against stock."""
     workload: str
     verdict: Verdict | None
-    """Of the set over what lacks it; None where the variant dropped out or was not measured."""
+    """Verdict on the set over the variant that lacks it; None if that variant dropped out or was not measured."""
     round_s: float | None
-    """What a pair takes."""
+    """Duration of a round, which is one pair."""
 
     @property
     def advice(self) -> Advice:
-        """What it comes to."""
+        """The advice that follows from the verdict."""
         return Advice.UNDECIDED if self.verdict is None else _ADVICE.get(self.verdict.kind, Advice.UNDECIDED)
 
 
 class CheckpointCycle(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of the checkpoints' cycle trials of a variant on a workload held."""
+    """The checkpoint cycle of a variant on a workload, and how much of it the trials held."""
 
     variant: str = msgspec.field(name="arm")
     workload: str
     duration_s: float
-    """Of a trial."""
+    """Duration of a trial."""
     counts: tuple[int, ...]
-    """Checkpoints in each trial."""
+    """Number of checkpoints in each trial."""
     cycle_s: float
-    """From one to the next, were the WAL to flow on as seen."""
+    """Time from one checkpoint to the next at the observed WAL rate."""
 
     @property
     def wanted_s(self) -> float:
-        """A trial's length that holds a few of them."""
+        """The length of a trial that holds a few checkpoint cycles."""
         return WHOLE_CYCLES * self.cycle_s
 
 
 def find_gains(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Gain, ...]:
-    """The whole set on each workload, then each layer that was taken out, on each workload; none without a derived set."""
+    """Find the gain of the whole set on each workload, then of each layer that was left out; empty without a derived set."""
     tuned, experiment = record.tuned, record.plan.experiment
     if tuned is None or experiment is None:
         return ()
@@ -101,21 +101,21 @@ def find_gains(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Gain, ...]
     )
 
 
-def turn(verdict: Verdict) -> Verdict:
-    """The verdict on the reference over the variant, of one on the variant over the reference."""
+def invert_verdict(verdict: Verdict) -> Verdict:
+    """Invert a verdict on the variant over the reference into one on the reference over the variant."""
     low, high = _inverse(verdict.high_ratio), _inverse(verdict.low_ratio)
     return msgspec.structs.replace(
         verdict,
         variant=DERIVED,
-        kind=_TURNED.get(verdict.kind, verdict.kind),
+        kind=_INVERTED_KINDS.get(verdict.kind, verdict.kind),
         effect_ratio=_inverse(verdict.effect_ratio),
         low_ratio=low,
         high_ratio=high,
     )
 
 
-def find_cycles(record: StudyRecord, analysis: StudyAnalysis) -> tuple[CheckpointCycle, ...]:
-    """How trials of stock and of the whole set stood to checkpoints; none for workloads that hardly write."""
+def find_checkpoint_cycles(record: StudyRecord, analysis: StudyAnalysis) -> tuple[CheckpointCycle, ...]:
+    """Find the checkpoint cycles of stock and of the whole set; workloads that hardly write are left out."""
     tuned, experiment = record.tuned, record.plan.experiment
     if tuned is None or experiment is None:
         return ()
@@ -140,7 +140,7 @@ def find_cycles(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Checkpoin
 
 
 def _find_cycle_s(settings: Mapping[str, SettingValue], rate: float, *, major: int) -> float:
-    """From the beginning of one checkpoint to that of the next, by WAL or by the clock."""
+    """Compute the time from the beginning of one checkpoint to the next, whether WAL or the timeout triggers it."""
     max_wal_mb, timeout_s, completion = (
         read_number(settings, name, major=major)
         for name in ("max_wal_size", "checkpoint_timeout", "checkpoint_completion_target")
@@ -155,7 +155,7 @@ def _find_verdict(comparison: Comparison, variant: str) -> Verdict | None:
     question = comparison.find(variant, comparison.primary)
     if question is None or question.verdict.n == 0:
         return None
-    return question.verdict if comparison.reference == STOCK else turn(question.verdict)
+    return question.verdict if comparison.reference == STOCK else invert_verdict(question.verdict)
 
 
 def _inverse(ratio: float | None) -> float | None:

@@ -1,20 +1,21 @@
-"""Evidence from pairs that may be looked at after every pair: the Student-t mixture e-process and what follows from it.
+"""Compute evidence that may be inspected after every pair: the Student-t mixture e-process and its confidence sequence.
 
-A t-test looked at after every pair calls a fifth of identical variants different. The e-process here is a bet against "the
-mean log ratio is `null`" that is fair when this is true, whatever the noise's size: it exceeds 1/alpha at any time at
-all with a probability of at most alpha. All values of `null` it has not yet lost a bet against make an interval that
-holds the truth at all times together (a confidence sequence), so one may stop whenever one has seen enough.
+A t-test repeated after every pair calls a fifth of identical variants different. The e-process is a bet against "the
+mean log ratio is `null`" that is fair if the null is true, whatever the size of the noise: the probability that it ever
+exceeds 1/alpha is at most alpha. All values of `null` against which the bet has not yet won 1/alpha form an interval,
+and all these intervals together hold the truth with probability 1 - alpha (a confidence sequence). So an experiment may
+stop at any time.
 
 With n pairs, their t statistic against `null`, nu = n - 1, and s = 1 + n g:
 
     E_n = s^(-1/2) [(1 + t^2 / nu) / (1 + t^2 / (s nu))]^(n/2)
 
-This is the ratio of two marginal likelihoods, with the mean in units of the noise spread as N(0, g) against 0, and the
-right-Haar prior 1/sigma in both. g = 3: effects of about 1.7 standard deviations of a pair are sought first, which few
-pairs can show; ADR 13 has what that gives and costs.
+This is the ratio of two marginal likelihoods: the mean in units of the noise is distributed as N(0, g) in one and is 0
+in the other; both have the right-Haar prior 1/sigma. g = 3 puts the weight on effects of about 1.7 standard deviations
+of a pair, which few pairs can show; ADR 13 says what that gains and costs.
 
-It rests on the pairs' being independent and roughly normal; `benchmarks/verdicts.py --simulate` says what happens when
-they are not. It refuses values that are not finite, and never calls anything faster: that is `verdict.py`.
+It assumes that the pairs are independent and roughly normal; `benchmarks/verdicts.py --simulate` shows what happens if
+they are not. It rejects values that are not finite, and leaves verdicts to `verdict.py`.
 
 Sources: Pérez-Ortiz, Lardy, de Heide & Grünwald 2024, "E-statistics, group invariance and anytime-valid testing",
 Annals of Statistics 52, doi:10.1214/24-AOS2394; Wang & Ramdas, "Anytime-valid t-tests and confidence sequences for
@@ -35,27 +36,27 @@ from numpy.typing import ArrayLike, NDArray
 
 from pgdyno.plan.experiment import EFFECT_VARIANCE, least_pairs
 
-MOST_PAIRS = 100_000
-"""Beyond this no experiment is worth foretelling."""
+MAX_PAIRS = 100_000
+"""Upper limit of the number of pairs that is ever predicted."""
 _LARGEST = float(np.finfo(np.float64).max)
 
 Floats = NDArray[np.float64]
 
 
 class IntervalKind(enum.Enum):
-    """What stands between `low` and `high`."""
+    """Kinds of confidence intervals."""
 
     BOUNDED = "bounded"
     """The intersection of the intervals of all looks so far."""
     UNBOUNDED = "unbounded"
     """Too few pairs: every value is still possible."""
     DRIFTED = "drifted"
-    """Intervals of earlier and later looks exclude each other: the effect changed meanwhile, or pairs depend on each
-    other. The ends are those of the last look, moved out as far as it takes to touch the intervals of all looks."""
+    """Intervals of earlier and later looks exclude each other: the effect changed meanwhile, or the pairs depend on
+    each other. The ends are those of the last look, widened until the interval touches those of all looks."""
 
 
 class Interval(msgspec.Struct, frozen=True, kw_only=True):
-    """An interval of log ratios. `low` and `high` are None where unbounded; `reason` says why it is not plain."""
+    """A confidence interval of log ratios. `low` and `high` are None if it is unbounded; `reason` says why it is not bounded."""
 
     kind: IntervalKind
     low: float | None
@@ -64,35 +65,35 @@ class Interval(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
-    """What the pairs of one question say so far.
+    """The evidence from the pairs of one question so far.
 
-    Tuples have one member for each look, the first after one pair.
+    Tuples have one element for each look; the first look is after one pair.
     """
 
     n: int
     mean: float | None
-    """Of the log ratios; None without pairs."""
+    """Mean of the log ratios; None without pairs."""
     sd: float | None
-    """Of the log ratios (ddof = 1); None with fewer than two pairs."""
+    """Standard deviation of the log ratios (ddof = 1); None with fewer than two pairs."""
     alpha: float
     log10_e_values: tuple[float, ...]
-    """Against a log ratio of 0."""
+    """Logarithms of the e-values against a log ratio of 0."""
     intervals: tuple[Interval, ...]
-    """At 1 - alpha, for all looks together."""
+    """Confidence intervals at 1 - alpha, valid for all looks together."""
 
     @property
     def interval(self) -> Interval:
-        """After the last pair."""
+        """The confidence interval after the last pair."""
         return self.intervals[-1] if self.intervals else _no_interval(0, self.alpha)
 
     @property
     def strongest_log10_e(self) -> float:
-        """The largest e-value so far: its reciprocal is a p-value that holds at any time. 0 without evidence."""
+        """The largest e-value so far, as log10; 0 without evidence. Its reciprocal is an anytime-valid p-value."""
         return max((0.0, *self.log10_e_values))
 
 
 class ConfidenceSequence(NamedTuple):
-    """Intervals after every look, along the last axis; infinite where unbounded, and never low > high."""
+    """Confidence intervals after every look, along the last axis; infinite where unbounded, and never low > high."""
 
     low: Floats
     high: Floats
@@ -101,14 +102,14 @@ class ConfidenceSequence(NamedTuple):
 
 
 def gather_evidence(log_ratios: Sequence[float], *, alpha: float) -> Evidence:
-    """The evidence of one question's pairs.
+    """Compute the evidence from one question's pairs.
 
     Args:
-        log_ratios: One for each pair, in the order they were measured.
-        alpha: One minus the intervals' confidence, in (0, 1).
+        log_ratios: One for each pair, in the order of measurement.
+        alpha: One minus the confidence level of the intervals, in (0, 1).
 
     Raises:
-        ValueError: A log ratio is not finite, or alpha not inside (0, 1).
+        ValueError: A log ratio is not finite, or alpha is not inside (0, 1).
     """
     values = np.asarray(log_ratios, dtype=np.float64)
     sequence = confidence_sequence(values, alpha)
@@ -124,16 +125,17 @@ def gather_evidence(log_ratios: Sequence[float], *, alpha: float) -> Evidence:
 
 
 def log_e_values(log_ratios: Floats, null: float = 0.0) -> Floats:
-    """Natural logarithm of E_n against the mean `null`, after every pair.
+    """Compute the natural logarithm of E_n against the mean `null`, after every pair.
 
-    Without spread (all pairs alike) E_n is the formula's limit: s^((n-1)/2), or s^(-1/2) if they are all `null`.
+    Without spread (all pairs equal) E_n is the limit of the formula: s^((n-1)/2), or s^(-1/2) if all pairs equal
+    `null`.
 
     Args:
         log_ratios: Pairs along the last axis, any number of sequences.
-        null: The mean that is bet against.
+        null: The mean under the null hypothesis.
 
     Returns:
-        Of the same shape; 0 after one pair, which says nothing.
+        An array of the same shape; 0 after one pair, which carries no evidence.
 
     Raises:
         ValueError: A log ratio is not finite.
@@ -149,13 +151,13 @@ def log_e_values(log_ratios: Floats, null: float = 0.0) -> Floats:
 
 
 def critical_t2(n: ArrayLike, alpha: ArrayLike) -> Floats:
-    """The t^2 from which on E_n >= 1/alpha; infinite where so few pairs cannot show it, however far apart.
+    """Compute the t^2 from which on E_n >= 1/alpha; infinite if n pairs cannot reach it, however large the effect.
 
     E_n >= 1/alpha is (1 + x) / (1 + x/s) >= c with x = t^2/nu and c = (sqrt(s)/alpha)^(2/n). The left side grows from 1
     to s, so there is a solution if c < s, and it is x = (c - 1) / (1 - c/s).
 
     Args:
-        n: Pairs, 1 or more.
+        n: Number of pairs, 1 or more.
         alpha: In (0, 1); n and alpha are broadcast.
 
     Raises:
@@ -173,22 +175,22 @@ def critical_t2(n: ArrayLike, alpha: ArrayLike) -> Floats:
 
 
 def half_width(n: int, alpha: float) -> float:
-    """Of the interval of n pairs, in standard deviations of a pair; infinite for too few."""
+    """Compute the half-width of the interval of n pairs, in standard deviations of a pair; infinite for too few pairs."""
     return math.sqrt(float(critical_t2(n, alpha)) / n)
 
 
 def look_intervals(log_ratios: Floats, alpha: ArrayLike) -> tuple[Floats, Floats]:
-    """The interval of each look by itself: all means with E_n < 1/alpha. For charts; verdicts rest on all looks.
+    """Compute the interval of each look by itself: all means with E_n < 1/alpha. For charts; verdicts use all looks.
 
     Args:
         log_ratios: Pairs along the last axis.
         alpha: In (0, 1); broadcast against log_ratios.
 
     Raises:
-        ValueError: A log ratio is not finite, or alpha not inside (0, 1).
+        ValueError: A log ratio is not finite, or alpha is not inside (0, 1).
     """
     n, means, squares = _moments(log_ratios)
-    # Of a t^2 per degree of freedom, which is what critical_t2 over nu is; after one pair it is infinite by any path.
+    # The critical t^2 per degree of freedom; after one pair it is infinite in any case.
     critical = critical_t2(n, alpha) / np.maximum(n - 1, 1)
     half = np.full(np.broadcast_shapes(critical.shape, squares.shape), np.inf)
     np.multiply(critical, squares / n, out=half, where=np.isfinite(critical))
@@ -197,18 +199,18 @@ def look_intervals(log_ratios: Floats, alpha: ArrayLike) -> tuple[Floats, Floats
 
 
 def confidence_sequence(log_ratios: Floats, alpha: ArrayLike) -> ConfidenceSequence:
-    """Intervals that hold the mean at all looks together with a probability of at least 1 - alpha.
+    """Compute intervals that hold the mean at all looks together with a probability of at least 1 - alpha.
 
-    The intersection of the looks so far. Should it be empty, the shortest interval that holds the look's own and touches
-    all earlier ones: the same guarantee covers it, and it leaves out 0 only if no look disagrees with another about the
-    sign.
+    Each is the intersection of the looks so far. If the intersection is empty, it is the shortest interval that
+    contains the look's own interval and touches all earlier ones: the same guarantee covers it, and it excludes 0 only
+    if all looks agree about the sign.
 
     Args:
         log_ratios: Pairs along the last axis.
         alpha: In (0, 1); broadcast against log_ratios.
 
     Raises:
-        ValueError: A log ratio is not finite, or alpha not inside (0, 1).
+        ValueError: A log ratio is not finite, or alpha is not inside (0, 1).
     """
     own_low, own_high = look_intervals(log_ratios, alpha)
     low, high = np.maximum.accumulate(own_low, axis=-1), np.minimum.accumulate(own_high, axis=-1)
@@ -221,35 +223,36 @@ def confidence_sequence(log_ratios: Floats, alpha: ArrayLike) -> ConfidenceSeque
 
 
 def count_pairs_until(width: float, *, sd: float, alpha: float, after: int = 0) -> int | None:
-    """How many more pairs until the interval reaches no farther than `width` to either side, if `sd` stays as it is.
+    """Count the pairs still needed until the interval's half-width is at most `width`, if `sd` stays the same.
 
-    The null is rejected when `width` is the mean's distance from it; the variants are equivalent when `width` is the mean's
-    distance from the nearer of the bounds.
+    For a difference, pass the distance of the mean from the null; for equivalence, its distance from the nearer of the
+    two equivalence bounds.
 
     Args:
-        width: Positive, in log ratios.
+        width: Positive half-width, in log ratios.
         sd: Standard deviation of a pair.
-        alpha: One minus the interval's confidence.
-        after: Pairs there are already.
+        alpha: One minus the confidence level of the interval.
+        after: Number of pairs measured already.
 
     Returns:
-        None when MOST_PAIRS in all would not do.
+        None if even MAX_PAIRS pairs in all are too few.
     """
     in_sd = width / sd if sd > 0 else math.inf
-    counts = range(after + 1, MOST_PAIRS + 1)
-    # Widths only shrink with more pairs of one spread.
+    counts = range(after + 1, MAX_PAIRS + 1)
+    # For a given spread, more pairs only make the interval narrower.
     index = bisect.bisect_left(counts, -min(in_sd, _LARGEST), key=lambda n: -half_width(n, alpha))
     return index + 1 if width > 0 and index < len(counts) else None
 
 
 def smallest_shown_effect(n: int, sd: float, *, alpha: float, power: float = 0.8) -> float | None:
-    """The log ratio that n pairs would have shown with probability `power`; None if they can show nothing.
+    """Compute the log ratio that n pairs would have shown with probability `power`; None if n pairs can show nothing.
 
-    Against the threshold of this test, not that of a t-test with n planned in advance: to be allowed to look after every
-    pair costs something, and `smallest_detectable_effect` would promise what this test does not keep. That an earlier
-    look may have shown it is left out, which makes the true probability a little larger.
+    The threshold is that of this sequential test, not of a t-test with n fixed in advance: looking after every pair
+    costs power, so `smallest_detectable_effect` would promise too much here. The chance that an earlier look already
+    showed the effect is ignored, so the true probability is slightly larger.
 
-    Source: t has a noncentral t distribution; Chow, Shao & Wang 2008, Sample Size Calculations in Clinical Research, 3.1.
+    Source: t has a noncentral t distribution; Chow, Shao & Wang 2008, Sample Size Calculations in Clinical Research,
+    3.1.
     """
     from scipy.special import nctdtrinc  # noqa: PLC0415 - only where there is something to estimate
 
@@ -259,11 +262,12 @@ def smallest_shown_effect(n: int, sd: float, *, alpha: float, power: float = 0.8
 
 
 def _moments(log_ratios: Floats) -> tuple[Floats, Floats, Floats]:
-    """After every pair: n, the mean, and the sum of squares around it."""
+    """Compute after every pair: n, the mean, and the sum of squares around it."""
     if not np.isfinite(log_ratios).all():
         raise ValueError("evidence rests on finite log ratios only; a pair without one is a gap to be named")
-    # Around the first pair, so that pairs without spread have exactly none. Squares by Welford's recurrence, which
-    # never cancels: Welford 1962, Technometrics 4, doi:10.1080/00401706.1962.10490022.
+    # Values are taken relative to the first pair, so that equal pairs have a spread of exactly 0. The squares come from
+    # Welford's recurrence, which avoids cancellation: Welford 1962, Technometrics 4,
+    # doi:10.1080/00401706.1962.10490022.
     first = log_ratios[..., :1]
     around = log_ratios - first
     n = np.arange(1.0, log_ratios.shape[-1] + 1)

@@ -1,13 +1,13 @@
-"""Chooses a switchback's slice length from its pilot: short slices in which nothing but the clock changed.
+"""Choose the slice length of a switchback from its pilot: short slices of one unchanged variant.
 
-Short slices follow a drifting machine closely; long ones waste less on changes and hold whole stalls instead of cutting
-them up. Which wins is this machine's business, so it is measured: for each candidate the pilot's slices are joined, and
-what counts is how much a round's difference would still vary after a minute of rounds.
+Short slices follow a drifting machine closely; long slices waste less time on changes and hold whole stalls instead of
+splitting them. Which is better depends on the machine, so it is measured: for each candidate length the pilot's slices
+are joined, and the score is how much a round's difference would still vary after a minute of rounds.
 
-The smallest is taken as it is. On simulated white, autocorrelated, drifting, stepping, cycling and stalling loads that
-made intervals 4 % wider than the best candidate's in the mean and 32 % in the worst case; to ask of a longer candidate
-that it be clearly better, over disjoint joins, 13 % and 84 %; always 0.25 s, 112 % and ten times.
-Source: the loads of tests/analyse/test_pilot.py and a dozen more, 150 pilots each.
+The candidate with the smallest score wins without a further test. On simulated white, autocorrelated, drifting,
+stepping, cycling and stalling loads, intervals were then 4 % wider than the best candidate's in the mean and 32 % in
+the worst case. Requiring that a longer candidate be clearly better, over disjoint joins, gave 13 % and 84 %; always
+0.25 s gave 112 % and ten times. Source: the loads of tests/analyse/test_pilot.py and a dozen more, 150 pilots each.
 """
 
 from __future__ import annotations
@@ -26,33 +26,34 @@ from pgdyno.spec.variant import LONGEST_SLICE_S
 PILOT_SLICE_S = 0.25
 PILOT_SLICES = round(PILOT_S / PILOT_SLICE_S)
 CANDIDATES_S = (0.25, 0.5, 1.0, 2.0)
-# A round of two variants. With more the choice hardly differs: 4 % wider than the best, 3 % if joined by their number.
+# A round of two variants. With more variants the choice hardly differs: 4 % wider than the best, 3 % if joined by their
+# number.
 _SLOTS = 3
-# p95 of a slice takes 100 (analyse/comparison/rounds.py), and slices that lack it are to be rare.
-_LEAST_TRANSACTIONS = 150
-_LEAST_COUNTED_RATIO = 0.5
-# A pilot's slice whose change came late is prolonged until so much of it counts: see run/switchback.py.
-_LEAST_COUNTED_S = _LEAST_COUNTED_RATIO * PILOT_SLICE_S
+# The p95 of a slice needs 100 (analyse/comparison/rounds.py), and few slices should lack it.
+_MIN_TRANSACTIONS = 150
+_MIN_COUNTED_RATIO = 0.5
+# A pilot slice whose change took long is extended until this much of it counts: see run/switchback.py.
+_MIN_COUNTED_S = _MIN_COUNTED_RATIO * PILOT_SLICE_S
 
 
 class SliceChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """A slice length and why."""
+    """A slice length and the reason for it."""
 
     slice_s: float
     reason: str
     half_width_ratio: dict[str, float]
-    """For each candidate length in seconds: about how wide ± an interval is after a minute, as a share."""
+    """Expected half-width of the interval after a minute, as a share, for each candidate length in seconds."""
 
 
 def choose_from_slices(slices: Sequence[Slice], loads: Sequence[SliceLoad]) -> SliceChoice | None:
-    """Choose from a block's slices, of which the pilot's come first; None while they are too few.
+    """Choose a slice length from the pilot slices at the beginning of a block; None while there are too few of them.
 
     Args:
-        slices: Of the block, in their order.
-        loads: The transactions of each, as far as they are known.
+        slices: Slices of the block, in their order.
+        loads: The transactions of each slice, as far as they are known.
     """
     seen = [(s, load) for s, load in zip(slices, loads, strict=False) if s.phase is SlicePhase.PILOT][:PILOT_SLICES]
-    # A slow load's slices take longer, and the pilot must leave the block its rounds.
+    # The slices of a slow load take longer, and the pilot must leave time for the block's rounds.
     if not seen or (len(seen) < PILOT_SLICES and seen[-1][0].end_monotonic_s - seen[0][0].begin_monotonic_s < PILOT_S):
         return None
     lost_s = float(np.median([s.settled_monotonic_s - s.begin_monotonic_s for s, _ in seen]))
@@ -61,18 +62,19 @@ def choose_from_slices(slices: Sequence[Slice], loads: Sequence[SliceLoad]) -> S
 
 
 def choose_slice(tps: Sequence[float], *, lost_s: float) -> SliceChoice:
-    """Choose from the pilot.
+    """Choose a slice length from the TPS of the pilot's slices.
 
     Args:
-        tps: Of each pilot slice of PILOT_SLICE_S, in their order; all of one variant. Of the transactions that were logged.
-        lost_s: What a change and its washout take of each slice.
+        tps: TPS of logged transactions in each pilot slice of PILOT_SLICE_S, in order; all of one variant.
+        lost_s: Time that a change and its washout take from each slice.
 
     Returns:
-        The candidate with the narrowest interval; where none holds enough, the shortest length that does.
+        The candidate with the narrowest interval; if no candidate holds enough transactions, the shortest length that
+        does.
     """
     seen = np.asarray(tps, dtype=np.float64)
     mean_tps = float(seen.mean()) if len(seen) else 0.0
-    period_s = max(PILOT_SLICE_S, lost_s + _LEAST_COUNTED_S)
+    period_s = max(PILOT_SLICE_S, lost_s + _MIN_COUNTED_S)
     least_s = _find_least_s(mean_tps, lost_s)
     widths = {
         length_s: width
@@ -84,7 +86,7 @@ def choose_slice(tps: Sequence[float], *, lost_s: float) -> SliceChoice:
         chosen = min(widths, key=lambda length_s: widths[length_s])
         reason = f"a minute of them shows about ±{widths[chosen] * 100:.1f} % on this machine"
         return SliceChoice(slice_s=chosen, reason=reason, half_width_ratio=shown)
-    # In halves of a second, so that it can be said.
+    # Rounded up to half a second, for a readable figure.
     slice_s = max(CANDIDATES_S[-1], math.ceil(2.0 * least_s) / 2.0)
     reason = "the pilot was too short, or slices of it held no transaction"
     if least_s > CANDIDATES_S[-1]:
@@ -93,23 +95,23 @@ def choose_slice(tps: Sequence[float], *, lost_s: float) -> SliceChoice:
 
 
 def _find_least_s(mean_tps: float, lost_s: float) -> float:
-    """The shortest slice that holds enough transactions, and of which enough counts."""
+    """Return the shortest slice that holds enough transactions and of which enough time counts."""
     if mean_tps <= 0:
         return LONGEST_SLICE_S
-    return min(LONGEST_SLICE_S, max(lost_s / (1.0 - _LEAST_COUNTED_RATIO), lost_s + _LEAST_TRANSACTIONS / mean_tps))
+    return min(LONGEST_SLICE_S, max(lost_s / (1.0 - _MIN_COUNTED_RATIO), lost_s + _MIN_TRANSACTIONS / mean_tps))
 
 
 def _half_width(seen: NDArray[np.float64], length_s: float, period_s: float) -> float | None:
-    """Of an interval after a minute of rounds of such slices; None where the pilot cannot say."""
+    """Compute the half-width of the interval after a minute of rounds of such slices; None if the pilot is too short."""
     size = max(1, round(length_s / period_s))
     rounds = len(seen) - _SLOTS * size + 1
     if rounds < 1:
         return None
-    # Rounds that begin at each pilot slice: they overlap, and together use all that the pilot saw.
+    # Rounds that begin at every pilot slice: they overlap, and together use all of the pilot's data.
     joined = np.lib.stride_tricks.sliding_window_view(seen, size).mean(axis=1)
     if (joined <= 0).any():
         return None
     slots = np.stack([np.log(joined[place * size :][:rounds]) for place in range(_SLOTS)])
     variance = float(slots.var(axis=0, ddof=1).mean())
-    # In a round in random order d = ln B - (ln A + ln A')/2 varies by 1.5 times what its slices do among each other.
+    # In a round in random order, d = ln B - (ln A + ln A')/2 has 1.5 times the variance of its slices.
     return 1.96 * math.sqrt(1.5 * variance * _SLOTS * length_s / 60.0)

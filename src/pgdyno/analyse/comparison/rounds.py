@@ -1,10 +1,11 @@
-"""From slices and trials to rounds: what each variant showed in each, in one form for both designs.
+"""Turn slices and trials into rounds: the values of each variant in each round, in one form for both designs.
 
-A round holds the reference twice and every other variant that was still undecided once. A variant that is missing from a round
-is missing only there; what a round compares, `comparison` says.
+A round holds the reference twice and every other variant that was still undecided once. A variant that is missing from
+a round is missing from that round only; `answers.py` decides what a round compares.
 
-What is left out must not depend on how it turned out, or a variant's worst moments would be forgiven: a slice or a trial in
-which no transaction ended is a stall and no gap, and a figure that many slices cannot give is left out of all of them.
+Whether a value is left out must not depend on the value, or a variant's worst moments would be forgiven. So a slice or
+trial without a completed transaction is a stall and not a gap, and a metric that many slices lack is left out of all
+slices.
 """
 
 from __future__ import annotations
@@ -20,21 +21,22 @@ from pgdyno.record.transactions.slices import Slice, SliceLoad, SlicePhase
 from pgdyno.record.trial_data import TrialData
 from pgdyno.record.types import TrialStatus
 
-# Fewer transactions than these in the median slice of a block, and its percentile is the latency of a handful of them.
-_LEAST_COUNT = {"latency_p50_ms": (0.5, 20), "latency_p95_ms": (0.95, 100), "latency_p99_ms": (0.99, 500)}
-# Of a slice or trial in which none ended, for the logarithm: half of the least that could have been seen.
-# Source: Anscombe 1948, "The transformation of Poisson, binomial and negative-binomial data", doi:10.1093/biomet/35.3-4.246.
+# With fewer transactions than these in the median slice of a block, a percentile is the latency of a handful of them.
+_MIN_COUNT = {"latency_p50_ms": (0.5, 20), "latency_p95_ms": (0.95, 100), "latency_p99_ms": (0.99, 500)}
+# Count for a slice or trial without a completed transaction, because 0 has no logarithm: half of the smallest possible
+# count. Source: Anscombe 1948, "The transformation of Poisson, binomial and negative-binomial data",
+# doi:10.1093/biomet/35.3-4.246.
 _NO_TRANSACTION = 0.5
-# What is 0 has no logarithm and so no ratio, such as reads of a dataset that is cached whole. A count that is 0 more
+# A value of 0, such as the reads of a fully cached dataset, has no logarithm and so no ratio. A count that is 0 more
 # often than this is not compared at all.
-_MOST_ZEROS_RATIO = 0.05
+_MAX_ZEROS_RATIO = 0.05
 _SLICE_COUNTS = ("wal_bytes", "device_flush_count", "device_read_bytes", "device_write_bytes")
 _TRIAL_COUNTS = ("wal_bytes", "wal_sync_count", "wal_fpi_count", "blks_read_pages")
 _TRIAL_PERCENTILES = {"p50": "latency_p50_ms", "p95": "latency_p95_ms", "p99": "latency_p99_ms"}
 
 
 def rounds_of_block(data: TrialData) -> tuple[Round, ...]:
-    """The whole rounds of a switchback block as its record has them."""
+    """Return the complete rounds of a switchback block from the trial's record."""
     return rounds_of_slices(
         data.slices,
         data.slice_loads,
@@ -46,11 +48,11 @@ def rounds_of_block(data: TrialData) -> tuple[Round, ...]:
 def rounds_of_slices(
     slices: Sequence[Slice], loads: Sequence[SliceLoad], *, trial: int, sampling_rate: float
 ) -> tuple[Round, ...]:
-    """The whole rounds of one switchback block.
+    """Return the complete rounds of one switchback block.
 
     Args:
-        slices: Of the block, pilot included, in their order.
-        loads: For each slice.
+        slices: Slices of the block, pilot included, in their order.
+        loads: The load of each slice.
         trial: The block's number.
         sampling_rate: pgbench's `--sampling-rate`.
     """
@@ -76,11 +78,11 @@ def rounds_of_slices(
 
 
 def rounds_of_trials(trials: Iterable[TrialAnalysis], *, cpu_count: float) -> tuple[Round, ...]:
-    """The rounds of one workload's paired trials; trials that failed are missing from theirs.
+    """Return the rounds of one workload's paired trials; trials that failed are missing from their rounds.
 
     Args:
-        trials: Of one workload.
-        cpu_count: CPUs of which `cpu_busy_ratio` is a share, where a trial does not say how many were seen.
+        trials: Trials of one workload.
+        cpu_count: Number of CPUs that `cpu_busy_ratio` refers to, for trials that do not say how many they saw.
     """
     finished = [t for t in trials if t.record.status is TrialStatus.FINISHED and len(t.record.planned.variants) == 1]
     finished.sort(key=lambda t: t.record.planned.number)
@@ -105,7 +107,7 @@ def rounds_of_trials(trials: Iterable[TrialAnalysis], *, cpu_count: float) -> tu
 
 
 def tps_of_trial(trial: TrialAnalysis) -> float | None:
-    """Of the steady part; of the whole load where nothing ended in it; None where it is not known what ended."""
+    """Return TPS of the steady part, or of the whole load if no transaction ended in it; None if the count is unknown."""
     tps = trial.tps or trial.pgbench_tps
     if not tps and (trial.tps == 0 or trial.transactions_count == 0):
         return _NO_TRANSACTION / trial.record.planned.duration_s
@@ -125,9 +127,9 @@ def _values_of_trial(trial: TrialAnalysis, cpu_count: float) -> dict[str, float]
 
 
 def _list_percentiles(loads: Sequence[SliceLoad]) -> dict[str, float]:
-    """Those that slices of such a block hold enough transactions for."""
+    """Return the percentiles for which the median slice holds enough transactions."""
     median = float(np.median([load.ok_count for load in loads])) if loads else 0.0
-    return {name: quantile for name, (quantile, least) in _LEAST_COUNT.items() if median >= least}
+    return {name: quantile for name, (quantile, least) in _MIN_COUNT.items() if median >= least}
 
 
 def _values_of_slice(
@@ -156,12 +158,12 @@ def _known(values: Mapping[str, float | None]) -> dict[str, float]:
 
 
 def _leave_out_zeros(seen: Sequence[Mapping[str, float]]) -> list[Values]:
-    """All that have logarithms; a metric that is often 0 is left out of all."""
+    """Drop values of 0, which have no logarithm; drop a metric that is often 0 from all."""
     names = {name for values in seen for name in values}
     often_zero = {
         name
         for name in names
-        if sum(values.get(name) == 0 for values in seen) > _MOST_ZEROS_RATIO * sum(name in values for values in seen)
+        if sum(values.get(name) == 0 for values in seen) > _MAX_ZEROS_RATIO * sum(name in values for values in seen)
     }
     return [{name: value for name, value in values.items() if value > 0 and name not in often_zero} for values in seen]
 

@@ -1,27 +1,30 @@
-"""What may be said of variants compared with one reference: faster, slower, equivalent, or not decided and what it takes.
+"""Decide the verdict on each variant against the reference: faster, slower, equivalent, or inconclusive.
 
-A family is all variants of one question on one metric. Two kinds of false verdict are kept apart, and each happens to any
-variant of the family with a probability of at most alpha, however often one looks and whenever one stops:
+A family is all variants of one question on one metric. There are two kinds of false verdict. Each happens to any
+variant of the family with a probability of at most alpha, however often the data are inspected and whenever the
+experiment stops:
 
-- A variant that changes nothing is called faster or slower. The largest e-value so far has a p-value valid at any time,
-  1 / max E_n, and these go through Holm's step-down: the smallest against alpha/m, the next against alpha/(m-1), and so
-  on. For a variant that changes nothing to be called first, its p-value must be below alpha/m0, where m0 is the number of
-  such variants, because all variants before it do change something; one of m0 does that with probability alpha at most.
-- A variant that changes more than delta is called equivalent. Its interval at 1 - alpha/m must then have missed the truth,
-  which happens to one of m with probability alpha at most (Bonferroni). Holm's larger levels are not for this: they are
-  earned by variants that differ, and a rejection of "no difference" does not make another variant's interval surer.
+- A variant that changes nothing is called faster or slower. The largest e-value so far gives an anytime-valid p-value,
+  1 / max E_n, and these p-values go through Holm's step-down: the smallest is compared with alpha/m, the next with
+  alpha/(m-1), and so on. Let m0 be the number of variants that change nothing. For the first of them to be called, its
+  p-value must be below alpha/m0, because all variants called before it do change something; the probability that any of
+  the m0 gets there is at most alpha.
+- A variant that changes more than delta is called equivalent. Its interval at 1 - alpha/m must then have missed the
+  truth, which happens to any of m with a probability of at most alpha (Bonferroni). Holm's larger levels do not apply
+  here: variants that differ earn them, and rejecting "no difference" for one variant says nothing about another's
+  interval.
 
-Both together are at most 2 alpha by these arguments; the measured rates are in docs/how-we-know.md. m counts every variant
-that was planned, also one that gave no pair, so that leaving out a failure cannot make the rest look surer.
+By these arguments the two error rates add up to at most 2 alpha; docs/how-we-know.md has the measured rates. m counts
+every planned variant, also one without a pair, so that a failed variant does not make the others look more certain.
 
-Bounds of equivalence are symmetric in logarithms, ln(1 + delta) to either side: A against B then says what B against A
-says. Below, a delta of 3 % is -2.9 %.
+The equivalence bounds are symmetric in logarithms, ln(1 + delta) to either side, so A against B and B against A get the
+same verdict. On the lower side, a delta of 3 % is -2.9 %.
 
-`equivalent` comes before faster and slower: a difference that is surely there and surely smaller than delta is called
-equivalent, and its interval, which may leave out 0, stands beside it. Never "no difference".
+`equivalent` takes precedence over faster and slower: a difference that is certain and certainly smaller than delta is
+called equivalent. Its interval, which may exclude 0, is shown with it. The verdict is never "no difference".
 
-Source: Holm 1979, "A simple sequentially rejective multiple test procedure", Scand. J. Statist. 6, jstor.org/stable/4615733;
-Schuirmann 1987, doi:10.1007/BF01068419, for equivalence by an interval inside the bounds.
+Source: Holm 1979, "A simple sequentially rejective multiple test procedure", Scand. J. Statist. 6,
+jstor.org/stable/4615733; Schuirmann 1987, doi:10.1007/BF01068419, for equivalence by an interval inside the bounds.
 """
 
 from __future__ import annotations
@@ -49,7 +52,7 @@ from pgdyno.facts.metrics import Better
 
 
 class VerdictKind(enum.Enum):
-    """The answer. MORE and LESS are for counts, where neither is good by itself."""
+    """The kinds of verdict. MORE and LESS are for counts, where neither is good by itself."""
 
     FASTER = "faster"
     SLOWER = "slower"
@@ -60,41 +63,41 @@ class VerdictKind(enum.Enum):
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What may be said of one variant against the reference on one metric.
+    """The verdict on one variant against the reference on one metric.
 
-    Effects are ratios less one: 0.05 is 5 % more than the reference. `low` and `high` hold the interval that the verdict
-    rests on; None where it is unbounded, and `reason` says why.
+    Effects are ratios minus one: 0.05 is 5 % more than the reference. `low_ratio` and `high_ratio` are the ends of the
+    interval that the verdict rests on; they are None if it is unbounded, and `reason` says why.
     """
 
     kind: VerdictKind
     variant: str = msgspec.field(name="arm")
     metric: str
     n: int
-    """Pairs."""
+    """Number of pairs."""
     effect_ratio: float | None
-    """Geometric mean of the pairs, or the end of the interval nearest to it, should it lie outside; None without pairs."""
+    """Geometric mean of the pairs, or the nearer end of the interval if the mean lies outside it; None without pairs."""
     low_ratio: float | None
     high_ratio: float | None
     confidence: float
-    """Of the interval: 1 - alpha/m, or as far as Holm's step-down came for a variant that differs."""
+    """Confidence level of the interval: 1 - alpha/m, or the level that Holm's step-down reached for a variant that differs."""
     delta_ratio: float
     log10_e_value: float
-    """The largest against "no difference"."""
+    """Largest e-value against "no difference", as log10."""
     pairs_needed: int | None
-    """How many more would settle it if mean and spread stay as they are: 0 when settled, None when there is no spread
-    yet, no affordable number would do, or the effect changes."""
+    """Pairs still needed for a decision if mean and spread stay the same: 0 once decided; None if there is no spread
+    yet, if no affordable number is enough, or if the effect changes."""
     detectable_ratio: float | None
-    """The smallest effect that so many pairs would have shown four times in five; None if they can show nothing."""
+    """The smallest effect that this many pairs would have shown four times in five; None if they can show nothing."""
     reason: str | None = None
 
     @property
     def is_decided(self) -> bool:
-        """Whether more pairs are no longer needed."""
+        """Whether the verdict needs no more pairs."""
         return self.kind is not VerdictKind.INCONCLUSIVE
 
 
 class RatioOutcome(enum.IntEnum):
-    """A verdict before it is put in words: where the ratio lies."""
+    """Where a ratio lies, before the metric's better direction turns it into a verdict."""
 
     LOWER = -1
     OPEN = 0
@@ -103,25 +106,25 @@ class RatioOutcome(enum.IntEnum):
 
 
 class FamilyState(NamedTuple):
-    """Where the variants of a family stand; any leading axes (looks, repetitions) and the variants along the last but one.
+    """P-values and intervals of a family's variants; leading axes are optional (looks, repetitions), variants are last but one.
 
     The last axis of `low` and `high` is the level of the interval: alpha/m, alpha/(m-1), up to alpha.
     """
 
     log_p: Floats
-    """Logarithm of the p-value valid at any time; without that last axis."""
+    """Logarithm of the anytime-valid p-value; it has no level axis."""
     low: Floats
     high: Floats
 
 
 class Judgement(NamedTuple):
-    """The outcome of each variant, and by how many steps of Holm's its level is larger than alpha/m."""
+    """The outcome of each variant, and how many of Holm's steps its level lies above alpha/m."""
 
     outcome: NDArray[np.int8]
     step: NDArray[np.intp]
 
 
-_WORDS = {
+_VERDICTS = {
     Better.HIGHER: {RatioOutcome.HIGHER: VerdictKind.FASTER, RatioOutcome.LOWER: VerdictKind.SLOWER},
     Better.LOWER: {RatioOutcome.HIGHER: VerdictKind.SLOWER, RatioOutcome.LOWER: VerdictKind.FASTER},
     Better.NONE: {RatioOutcome.HIGHER: VerdictKind.MORE, RatioOutcome.LOWER: VerdictKind.LESS},
@@ -131,31 +134,31 @@ _WORDS = {
 def decide_family(
     log_ratios: Mapping[str, Sequence[float]], *, metric: str, better: Better, alpha: float, delta_ratio: float
 ) -> tuple[Verdict, ...]:
-    """The verdicts of all planned variants of one question on one metric, in their order.
+    """Decide the verdicts of all planned variants of one question on one metric, in their order.
 
     Args:
-        log_ratios: For each planned variant the log ratios of its pairs against the reference, in the order they were
-            measured; empty for a variant that gave none. Numbers of pairs may differ.
-        metric: Its name.
-        better: Which way is good: higher for TPS, lower for latency, NONE for counts per transaction.
+        log_ratios: For each planned variant, the log ratios of its pairs against the reference, in the order of
+            measurement; empty for a variant without pairs. The numbers of pairs may differ.
+        metric: Name of the metric.
+        better: Which direction is better: higher for TPS, lower for latency, NONE for counts per transaction.
         alpha: The error rate of the family, in (0, 1).
         delta_ratio: The largest difference that does not matter, as a share; positive.
 
     Raises:
-        ValueError: A log ratio is not finite, alpha not inside (0, 1), or delta not positive.
+        ValueError: A log ratio is not finite, alpha is not inside (0, 1), or delta is not positive.
     """
     if not log_ratios:
         return ()
     size = len(log_ratios)
-    standings = [_stand_last(np.asarray(values, dtype=np.float64), alpha, size) for values in log_ratios.values()]
-    family = FamilyState(*(np.stack(part) for part in zip(*standings, strict=True)))
-    outcomes, steps = judge(family, alpha=alpha, delta_ratio=delta_ratio)
+    states = [_compute_final_state(np.asarray(values, dtype=np.float64), alpha, size) for values in log_ratios.values()]
+    family = FamilyState(*(np.stack(part) for part in zip(*states, strict=True)))
+    outcomes, steps = judge_family(family, alpha=alpha, delta_ratio=delta_ratio)
     return tuple(
         _make_verdict(
             gather_evidence(values, alpha=alpha / (size - step)),
             variant=variant,
             metric=metric,
-            kind=_WORDS[better].get(outcome) or _OTHER_WORDS[outcome],
+            kind=_VERDICTS[better].get(outcome) or _COMMON_VERDICTS[outcome],
             delta_ratio=delta_ratio,
         )
         for (variant, values), outcome, step in zip(
@@ -164,24 +167,24 @@ def decide_family(
     )
 
 
-def stand(log_ratios: Floats, *, alpha: float, size: int) -> FamilyState:
-    """Where a variant of a family of `size` stands after every pair.
+def compute_states(log_ratios: Floats, *, alpha: float, size: int) -> FamilyState:
+    """Compute the p-value and intervals of a variant after every pair, in a family of `size` variants.
 
     Args:
         log_ratios: Pairs along the last axis, at least one; any leading axes.
-        alpha: Of the family.
-        size: Variants that were planned.
+        alpha: Error rate of the family.
+        size: Number of planned variants.
 
     Returns:
-        With the looks in place of the pairs.
+        The state with the looks in place of the pairs.
     """
     log_p = -np.maximum(np.maximum.accumulate(log_e_values(log_ratios), axis=-1), 0.0)
     sequence = confidence_sequence(log_ratios[..., None, :], _levels(alpha, size)[:, None])
     return FamilyState(log_p, np.moveaxis(sequence.low, -2, -1), np.moveaxis(sequence.high, -2, -1))
 
 
-def judge(family: FamilyState, *, alpha: float, delta_ratio: float) -> Judgement:
-    """Holm's step-down for differences, intervals at alpha/m for equivalence, equivalence first.
+def judge_family(family: FamilyState, *, alpha: float, delta_ratio: float) -> Judgement:
+    """Judge differences by Holm's step-down and equivalence by intervals at alpha/m; equivalence takes precedence.
 
     Raises:
         ValueError: delta is not positive.
@@ -189,19 +192,19 @@ def judge(family: FamilyState, *, alpha: float, delta_ratio: float) -> Judgement
     if not delta_ratio > 0:
         raise ValueError("delta must be positive: nothing is ever exactly equal")
     rejected, rank = _step_down(family.log_p, alpha)
-    # A variant that is called equivalent, or nothing yet, shows the interval that this rests on.
+    # A variant that is equivalent or undecided shows the interval at alpha/m, which its outcome rests on.
     bound = math.log1p(delta_ratio)
     is_equivalent = (family.low[..., 0] >= -bound) & (family.high[..., 0] <= bound)
     step = np.where(rejected & ~is_equivalent, rank, 0)
     low, high = (np.take_along_axis(end, step[..., None], axis=-1)[..., 0] for end in (family.low, family.high))
-    # A variant may be rejected and still hold 0, if its effect changed sign on the way; nothing is said of it.
+    # If a variant's effect changed sign, it may be rejected while its interval still holds 0; it then stays open.
     conditions = [is_equivalent, rejected & (low > 0), rejected & (high < 0)]
     choices = [RatioOutcome.EQUIVALENT, RatioOutcome.HIGHER, RatioOutcome.LOWER]
     outcome = np.select(conditions, [np.int8(choice) for choice in choices], np.int8(RatioOutcome.OPEN))
     return Judgement(outcome, np.where(outcome == RatioOutcome.OPEN, 0, step))
 
 
-_OTHER_WORDS = {RatioOutcome.EQUIVALENT: VerdictKind.EQUIVALENT, RatioOutcome.OPEN: VerdictKind.INCONCLUSIVE}
+_COMMON_VERDICTS = {RatioOutcome.EQUIVALENT: VerdictKind.EQUIVALENT, RatioOutcome.OPEN: VerdictKind.INCONCLUSIVE}
 
 
 def _levels(alpha: float, size: int) -> Floats:
@@ -209,17 +212,17 @@ def _levels(alpha: float, size: int) -> Floats:
 
 
 def _step_down(log_p: Floats, alpha: float) -> tuple[NDArray[np.bool_], NDArray[np.intp]]:
-    """Which variants Holm rejects, and the place of each in order of its p-value, along the last axis."""
+    """Return which variants Holm's procedure rejects, and the rank of each by its p-value, along the last axis."""
     order = np.argsort(log_p, axis=-1, kind="stable")
     rank = np.argsort(order, axis=-1, kind="stable")
     passed = np.take_along_axis(log_p, order, axis=-1) <= np.log(_levels(alpha, log_p.shape[-1]))
     return np.take_along_axis(np.logical_and.accumulate(passed, axis=-1), rank, axis=-1), rank
 
 
-def _stand_last(values: Floats, alpha: float, size: int) -> FamilyState:
+def _compute_final_state(values: Floats, alpha: float, size: int) -> FamilyState:
     if not len(values):
         return FamilyState(np.array(0.0), np.full(size, -np.inf), np.full(size, np.inf))
-    looks = stand(values, alpha=alpha, size=size)
+    looks = compute_states(values, alpha=alpha, size=size)
     return FamilyState(looks.log_p[-1], looks.low[-1], looks.high[-1])
 
 
@@ -247,9 +250,9 @@ def _make_verdict(evidence: Evidence, *, variant: str, metric: str, kind: Verdic
 
 
 def _count_needed(evidence: Evidence, delta_ratio: float) -> int | None:
-    """Pairs until the interval leaves out 0 or lies inside the bounds, whichever comes first, at the level alpha/m.
+    """Count the pairs until the interval excludes 0 or lies inside the bounds, whichever comes first, at level alpha/m.
 
-    A variant that Holm's step-down would let pass at a larger level needs a little less.
+    A variant that Holm's step-down would test at a larger level needs slightly fewer.
     """
     if evidence.mean is None or evidence.sd is None or evidence.interval.kind is IntervalKind.DRIFTED:
         return None

@@ -1,10 +1,10 @@
-"""The ratio of two geometric means whose trials have nothing in common, with Welch's interval.
+"""Estimate the ratio of two geometric means from independent sets of trials, with Welch's interval.
 
-For what was measured at different times: trials of one side tell nothing of the other's, so each has its own spread. The
-interval is that of how well each side repeated itself; what differs between the two times is in none of them.
+Use it for figures that were measured at different times: each side has a spread of its own. The interval reflects how
+well each side repeated itself. Differences between the two times, such as a busier machine, are not part of it.
 
-Source: Welch 1947, "The generalization of 'Student's' problem when several different population variances are involved",
-Biometrika 34, doi:10.1093/biomet/34.1-2.28.
+Source: Welch 1947, "The generalization of 'Student's' problem when several different population variances are
+involved", Biometrika 34, doi:10.1093/biomet/34.1-2.28.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import msgspec
 
 from pgdyno.analyse.estimate import CONFIDENCE, Estimate
 
-# Trials that agree to the last digit are those of a limit that is enforced: any difference is then one.
-_LEAST_ERROR = 1e-9
-# Of a logarithm: beyond it nothing is known.
-_FAR = 100.0
+# Trials that agree to the last digit come from an enforced limit: any difference between two such sets is real.
+_MIN_ERROR = 1e-9
+# Logarithms of ratios beyond this carry no information.
+_MAX_LOG = 100.0
 
 
 class LogDifference(NamedTuple):
-    """ln of one over the other, its standard error and its degrees of freedom."""
+    """The logarithm of a ratio, its standard error and its degrees of freedom."""
 
     value: float
     error: float
@@ -31,23 +31,23 @@ class LogDifference(NamedTuple):
 
 
 def difference_of_logs(first: Estimate, other: Estimate) -> LogDifference:
-    """The logarithm of `other` over `first`, both with an interval.
+    """Compute the logarithm of `other` over `first`, both with an interval.
 
     Raises:
-        ValueError: One has no interval, or one that no geometric mean has.
+        ValueError: One of them has no interval, or an interval that reaches 0.
     """
     (start, start_error), (end, end_error) = _logs(first), _logs(other)
     variance = start_error**2 + end_error**2
     spread = start_error**4 / (first.n - 1) + end_error**4 / (other.n - 1)
     return LogDifference(
         value=end - start,
-        error=max(math.sqrt(variance), _LEAST_ERROR),
+        error=max(math.sqrt(variance), _MIN_ERROR),
         degrees=variance**2 / spread if spread else 1.0,
     )
 
 
 def ratio_of(first: Estimate, other: Estimate) -> Estimate:
-    """`other` over `first`; its n is the smaller one. Without an interval where one of them has none."""
+    """Estimate `other` over `first`; `n` is the smaller one. The ratio has no interval if one of the two has none."""
     from scipy.special import stdtrit  # noqa: PLC0415 - only comparisons need it
 
     n = min(first.n, other.n)
@@ -59,8 +59,8 @@ def ratio_of(first: Estimate, other: Estimate) -> Estimate:
         return msgspec.structs.replace(plain, reason="one of the two has no interval")
     found = difference_of_logs(first, other)
     half = float(stdtrit(found.degrees, (1 + CONFIDENCE) / 2)) * found.error
-    # What overflowed on the way here is no number, and as far.
-    if not abs(found.value) + half <= _FAR:
+    # Written so that NaN from an overflow above counts as too far, too.
+    if not abs(found.value) + half <= _MAX_LOG:
         return msgspec.structs.replace(plain, reason="too few trials of one of the two")
     return msgspec.structs.replace(plain, low=math.exp(found.value - half), high=math.exp(found.value + half))
 
@@ -70,7 +70,7 @@ def _has_logs(estimate: Estimate) -> bool:
 
 
 def _logs(estimate: Estimate) -> tuple[float, float]:
-    """The logarithm, and its standard error, from the interval that it made."""
+    """Recover the logarithm and its standard error from an estimate's interval."""
     from scipy.special import stdtrit  # noqa: PLC0415 - only comparisons need it
 
     if estimate.value is None or estimate.low is None or estimate.high is None or estimate.low <= 0:

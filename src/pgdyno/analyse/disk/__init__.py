@@ -1,1 +1,1 @@
-"""What a disk can do, measured and declared, and how much of it a trial used."""
+"""Estimate what a disk can do, measured and declared, and how much of it a trial used."""

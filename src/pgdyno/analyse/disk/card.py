@@ -1,12 +1,12 @@
-"""What a disk card's runs say: each job over its rounds, where more depth buys nothing, what fades, how noisy it was.
+"""Estimate the figures of a disk card from its runs: each job over its rounds, plateaus over depth, drift, noise.
 
-A round is the unit, as a trial is elsewhere: parts of one run are no sample. Rates and latencies are geometric means with
-Student's interval on logarithms. One round has no interval, and nothing here pretends otherwise.
+The round is the unit of estimates; parts of one run are not a sample. Rates and latencies are geometric means with
+Student's interval on logarithms. A single round has no interval.
 
-A plateau is where a verdict says so: it begins at the smallest depth from which every deeper one surely buys less than
-`PLATEAU_GAIN`. Depths are tested from the deepest down, and the first that fails ends it: such a fixed order needs no
-correction for the number of tests. A fade is what a burst looks like: a plateau that surely falls by more than
-`DRIFT_RATIO`, within its runs or from the first round to the last; a rise from the first to the last is as much more.
+A plateau begins at the smallest depth from which every deeper one certainly gains less than `PLATEAU_GAIN`. Depths are
+tested from the deepest down, and the first that fails ends the plateau: with this fixed order, the number of tests
+needs no correction. A fade is the end of a burst: a plateau that certainly falls by more than `DRIFT_RATIO`, within its
+runs or from the first round to the last. A rise is the same in the other direction, from the first round to the last.
 
 Source: Maurer, Hothorn & Lehmacher 1995, for tests in a fixed order; Berger 1982, doi:10.1080/00401706.1982.10487790,
 for a claim that needs each of several tests.
@@ -27,16 +27,16 @@ from pgdyno.record.device.disk_card import Direction, DiskCard, JobRun, Latencie
 
 PLATEAU_GAIN = 0.10
 DRIFT_RATIO = 0.10
-# Of a run's parts, at either end; fewer parts than six have no ends to compare.
+# Share of a run's parts at either end; with fewer than six parts there are no ends to compare.
 _END_RATIO = 1 / 3
-_LEAST_SPANS = 6
-# Fewer ratios have an interval that reaches to zero.
-_LEAST_RATIOS = 3
+_MIN_SPANS = 6
+# With fewer ratios, the interval reaches down to zero.
+_MIN_RATIOS = 3
 _PER_S, _BYTES_PER_S, _US = "1/s", "bytes/s", "us"
 
 
 class LatencyFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """How long I/Os took, over rounds."""
+    """Latencies of I/Os, over rounds."""
 
     mean_us: Estimate
     p50_us: Estimate
@@ -46,11 +46,11 @@ class LatencyFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """A job over its rounds."""
+    """The figures of a job over its rounds."""
 
     job: DiskJob
     iops: Estimate
-    """Of reads and writes together."""
+    """Reads and writes together."""
     bytes_per_s: Estimate
     read: LatencyFigures | None
     write: LatencyFigures | None
@@ -59,26 +59,26 @@ class JobFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlateauKind(enum.Enum):
-    """How sure it is that more depth buys nothing."""
+    """How certain it is that more depth gains nothing."""
 
     REACHED = "reached"
     LIKELY = "seems reached"
     """By the means; the intervals leave it open."""
     NOT_REACHED = "not reached"
-    """The deepest was still the best by more than what does not count."""
+    """The deepest is still the best by more than `PLATEAU_GAIN`."""
     ONE_DEPTH = "one depth only"
 
 
 class Plateau(msgspec.Struct, frozen=True, kw_only=True):
-    """What an access pattern comes to, however many I/Os are under way."""
+    """The highest rate of an access pattern, however many I/Os are under way."""
 
     pattern: Pattern
     block_bytes: int
     kind: PlateauKind
     depth: int
-    """From which on."""
+    """Depth at which the plateau begins."""
     depths: tuple[int, ...]
-    """All that were tried."""
+    """All depths that were tried."""
     read_ratio: float | None
     iops: Estimate
     bytes_per_s: Estimate
@@ -86,31 +86,31 @@ class Plateau(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Drift(msgspec.Struct, frozen=True, kw_only=True):
-    """A plateau that falls, as a burst does when it ends, or rises, as a disk that others leave: no steady state, as of trials."""
+    """A plateau that falls, as at the end of a burst, or rises, as when other load ends: no steady state."""
 
     what: str
     """`reads` or `writes`."""
     is_within_runs: bool
-    """From the first to the last third of each run; else from the first round to the last."""
+    """From the first to the last third of each run; otherwise from the first round to the last."""
     ratio: Estimate
-    """Of the later to the earlier."""
+    """Ratio of the later to the earlier rate."""
 
 
 class DiskFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a card's runs say."""
+    """All figures estimated from a card's runs."""
 
     jobs: tuple[JobFigures, ...]
-    """In the order of patterns, then of sizes and depths."""
+    """Jobs in the order of patterns, then of sizes and depths."""
     plateaus: tuple[Plateau, ...]
-    """Of every direct pattern, also of one that was run at one depth only."""
+    """Plateaus of every direct pattern, also of one that was run at one depth only."""
     fades: tuple[Drift, ...]
     noise_ratio: float | None
-    """Standard deviation of a run's logarithm around its job's mean; None without repeats."""
+    """Standard deviation of a run's logarithm around its job's mean; None without repeated runs."""
     round_count: int
     rises: tuple[Drift, ...] = ()
 
     def find(self, pattern: Pattern, *, block_bytes: int | None = None, depth: int = 1) -> JobFigures | None:
-        """The job of that pattern and depth; of several sizes the smallest."""
+        """Return the job of a pattern and depth; of several sizes, the smallest."""
         found = (
             one
             for one in self.jobs
@@ -119,7 +119,7 @@ class DiskFigures(msgspec.Struct, frozen=True, kw_only=True):
         return min(found, key=lambda one: one.job.block_bytes, default=None)
 
     def find_plateau(self, pattern: Pattern) -> Plateau | None:
-        """The plateau of that pattern; of several sizes the one that moves most bytes."""
+        """Return the plateau of a pattern; of several sizes, the one that moves most bytes."""
         found = (one for one in self.plateaus if one.pattern is pattern)
         return max(found, key=lambda one: one.bytes_per_s.value or 0.0, default=None)
 
@@ -132,7 +132,7 @@ class _Key(NamedTuple):
 
 
 def estimate_card(card: DiskCard) -> DiskFigures:
-    """Each job over its rounds, and what follows from all of them."""
+    """Estimate each job over its rounds, and the plateaus, drifts and noise."""
     by_job: dict[_Key, list[JobRun]] = {}
     for run in card.runs:
         by_job.setdefault(_key(run.job), []).append(run)
@@ -150,17 +150,17 @@ def estimate_card(card: DiskCard) -> DiskFigures:
 
 
 def iops_of(run: JobRun) -> float:
-    """Of reads and writes together."""
+    """Return the IOPS of a run, reads and writes together."""
     return sum(one.iops for one in (run.read, run.write) if one is not None)
 
 
 def bytes_per_s_of(run: JobRun) -> float:
-    """Of reads and writes together."""
+    """Return the bytes per second of a run, reads and writes together."""
     return sum(one.bytes_per_s for one in (run.read, run.write) if one is not None)
 
 
 def estimate_positive(values: Iterable[float], unit: str) -> Estimate:
-    """The geometric mean of those above 0: a run that did nothing says nothing of how fast a disk is."""
+    """Estimate the geometric mean of the positive values: a run without any I/O does not show how fast a disk is."""
     return estimate_geometric_mean([value for value in values if value > 0], unit=unit)
 
 
@@ -202,8 +202,8 @@ def _find_plateaus(jobs: Sequence[JobFigures]) -> Iterator[Plateau]:
         if not one.job.is_flushed and one.iops_by_round:
             swept.setdefault((one.job.pattern, one.job.block_bytes), []).append(one)
     for (pattern, block_bytes), depths in swept.items():
-        kind, start = _begin_plateau(depths)
-        level = _mean_by_round([one for one in depths[start:] if not _is_past(depths[start], one)])
+        kind, start = _find_plateau_start(depths)
+        level = _mean_by_round([one for one in depths[start:] if not _is_too_deep(depths[start], one)])
         iops = estimate_positive(level.values(), _PER_S)
         yield Plateau(
             pattern=pattern,
@@ -218,8 +218,8 @@ def _find_plateaus(jobs: Sequence[JobFigures]) -> Iterator[Plateau]:
         )
 
 
-def _begin_plateau(depths: Sequence[JobFigures]) -> tuple[PlateauKind, int]:
-    """How sure, and the place of the depth at which it begins, of depths in rising order."""
+def _find_plateau_start(depths: Sequence[JobFigures]) -> tuple[PlateauKind, int]:
+    """Find how certain a plateau is, and the index of the depth at which it begins; depths are in increasing order."""
     last = len(depths) - 1
     if not last:
         return PlateauKind.ONE_DEPTH, 0
@@ -240,19 +240,19 @@ def _begin_plateau(depths: Sequence[JobFigures]) -> tuple[PlateauKind, int]:
     return PlateauKind.NOT_REACHED, last
 
 
-def _is_past(plateau: JobFigures, deeper: JobFigures) -> bool:
-    """Whether so many I/Os at once are too many: it surely does less than a plateau does."""
+def _is_too_deep(plateau: JobFigures, deeper: JobFigures) -> bool:
+    """Tell whether a depth is too deep: its rate is certainly below the plateau's."""
     high = _ratio(plateau.iops_by_round, deeper.iops_by_round).high
     return high is not None and high < 1 - PLATEAU_GAIN
 
 
 def _ratio(before: dict[int, float], after: dict[int, float]) -> Estimate:
-    """Of what was seen in the same rounds, which have the same neighbours."""
+    """Estimate the ratio of rates in the same rounds, which saw the same neighbours."""
     return estimate_positive((after[number] / before[number] for number in before.keys() & after.keys()), "ratio")
 
 
 def _mean_by_round(depths: Sequence[JobFigures]) -> dict[int, float]:
-    """The level of a plateau in each round that has all of its depths, or its deepest where no round has."""
+    """Average the plateau's rate in each round that has all of its depths; if none has, take its deepest one."""
     rounds = set.intersection(*(set(one.iops_by_round) for one in depths))
     if not rounds:
         return depths[-1].iops_by_round
@@ -267,7 +267,7 @@ _WRITES = frozenset({Pattern.RANDOM_WRITE, Pattern.SEQUENTIAL_WRITE})
 
 
 def _find_drifts(runs: Sequence[JobRun], plateaus: Sequence[Plateau]) -> Iterator[Drift]:
-    """Only what a disk does at its limit can show that the limit moves: depths below the plateau are left out."""
+    """Find drifts of the disk's limit; depths below the plateau do not reach the limit and are left out."""
     begin_at = {(one.pattern, one.block_bytes): one.depth for one in plateaus}
     at_limit = [
         run
@@ -279,9 +279,9 @@ def _find_drifts(runs: Sequence[JobRun], plateaus: Sequence[Plateau]) -> Iterato
         chosen = [run for run in at_limit if run.job.pattern in patterns]
         for is_within_runs, ratios in ((True, _within_runs(chosen)), (False, _over_rounds(chosen))):
             ratio = estimate_positive(ratios, "ratio")
-            if ratio.n < _LEAST_RATIOS or ratio.low is None or ratio.high is None:
+            if ratio.n < _MIN_RATIOS or ratio.low is None or ratio.high is None:
                 continue
-            # Within a run, fio's own start would pass for a rise.
+            # Within a run, fio's own start would look like a rise.
             if ratio.high < 1 - DRIFT_RATIO or (ratio.low > 1 / (1 - DRIFT_RATIO) and not is_within_runs):
                 yield Drift(what=what, is_within_runs=is_within_runs, ratio=ratio)
 
@@ -292,7 +292,7 @@ def _within_runs(runs: Sequence[JobRun]) -> list[float]:
         rates = [span.iops for span in run.spans]
         count = int(len(rates) * _END_RATIO)
         before = math.fsum(rates[:count])
-        if len(rates) >= _LEAST_SPANS and before > 0:
+        if len(rates) >= _MIN_SPANS and before > 0:
             ratios.append(math.fsum(rates[-count:]) / before)
     return ratios
 
@@ -306,7 +306,7 @@ def _over_rounds(runs: Sequence[JobRun]) -> list[float]:
 
 
 def _pool_noise(jobs: Sequence[JobFigures]) -> float | None:
-    """Pooled over jobs, each around its own mean; a round in which the disk did nothing has no logarithm."""
+    """Pool the noise over jobs, each around its own mean; a round without I/O has no logarithm."""
     logs = [[math.log(iops) for iops in one.iops_by_round.values() if iops > 0] for one in jobs]
     noise = pool_noise([each for each in logs if each])
     return None if noise is None else noise.sd

@@ -1,6 +1,7 @@
-"""What a storage layout allows at most, and what of that binds: values only, which `storage` reckons and reports show.
+"""Define what a storage layout allows at most, and which limit binds: the values that `layout_ceiling` computes.
 
-A ceiling is what lasts; what is given for a while, from credits, stands beside it. Absent is None, with the reason.
+A ceiling is the sustained limit; a higher limit for a while, from credits, is a burst. Absent values are None, with a
+reason.
 """
 
 from __future__ import annotations
@@ -12,22 +13,22 @@ import msgspec
 
 
 class Limit(enum.Enum):
-    """What a ceiling comes from."""
+    """The source of a ceiling."""
 
     VOLUME = "volume"
-    """One, because there is only one, or because more of them do not help."""
+    """One volume, because there is only one or because more of them do not help."""
     ARRAY = "array"
-    """All of them together."""
+    """All volumes together."""
     INSTANCE = "instance"
-    """What it lets through to all of its network volumes."""
+    """What the instance lets through to all of its network volumes."""
     PATH = "path"
-    """The figure that was declared of the whole path."""
+    """The declared figure of the whole path."""
     CONTROL_GROUP = "control group"
-    """A limit that the kernel was told."""
+    """A limit set for a control group."""
 
 
 class CeilingFigure(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that a storage path transfers."""
+    """A kind of transfer of a storage path."""
 
     title: str
     unit: str
@@ -35,7 +36,7 @@ class CeilingFigure(msgspec.Struct, frozen=True, kw_only=True):
     is_write: bool
 
 
-# What a path transfers, by the name that it has everywhere.
+# The transfers of a path, by their names throughout the package.
 TRANSFERS = {
     "random_read_iops": CeilingFigure(title="random reads", unit="1/s", is_write=False),
     "random_write_iops": CeilingFigure(title="random writes", unit="1/s", is_write=True),
@@ -45,27 +46,27 @@ TRANSFERS = {
 
 
 class Ceiling(msgspec.Struct, frozen=True, kw_only=True):
-    """The most of something."""
+    """The upper limit of a transfer, a flush rate or a capacity."""
 
     value: float
-    """For as long as one likes."""
+    """The sustained limit."""
     unit: str
     """`1/s`, `bytes/s` or `bytes`."""
     binds: Limit
     how: str
-    """In a clause."""
+    """Description of the limit, in a clause."""
     volume_value: float | None = None
-    """Of one disk or volume; None where the figure is of the whole path."""
+    """Limit of one disk or volume; None if the figure is for the whole path."""
     array_value: float | None = None
-    """Of all of them, whatever the instance lets through."""
+    """Limit of all of them together, without the instance's limit."""
     instance_value: float | None = None
-    """Of ours that the instance lets through, which counts every mirror's write; None where no limit is known."""
+    """Limit of the instance in our own transfers, after counting each mirror's writes; None if there is no known limit."""
     burst_value: float | None = None
-    """For a while; None where a burst is no more than what lasts, or none is known."""
+    """Limit for a while; None if there is no higher burst, or none is known."""
 
 
 class Price(msgspec.Struct, frozen=True, kw_only=True):
-    """What volumes cost."""
+    """The price of volumes."""
 
     usd_per_month: float
     how: str
@@ -74,7 +75,7 @@ class Price(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InstanceLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What a machine lets through to all of its network volumes together; None where nothing is known of it."""
+    """The limits of a machine for all of its network volumes together; None where unknown."""
 
     name: str
     iops: float | None = None
@@ -84,16 +85,16 @@ class InstanceLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StorageCeilings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a declared layout can do. Of what is None `absent` has the reason, by the field's name."""
+    """The ceilings of a declared layout. For each None, `absent` has the reason, by the field's name."""
 
     random_read_iops: Ceiling | None
-    """Of 8 kB, as is the next."""
+    """Random reads of 8 kB; random writes likewise."""
     random_write_iops: Ceiling | None
     read_bytes_per_s: Ceiling | None
     write_bytes_per_s: Ceiling | None
     flushes_per_s: Ceiling | None
-    """One after the other, each waited for."""
+    """Flushes one after the other, each waited for."""
     capacity_bytes: Ceiling | None
     price: Price | None
-    """Of the volumes; the instance's is another."""
+    """Price of the volumes, without the instance."""
     absent: dict[str, str]

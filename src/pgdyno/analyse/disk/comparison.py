@@ -1,8 +1,8 @@
-"""Disk cards compared, entry by entry against the first one.
+"""Compare disk cards, entry by entry, with the first one.
 
-Ratios of geometric means with Welch's interval, since rounds of two cards have nothing in common, and verdicts of the one
-family that the whole table is. What differs from hour to hour is in none of these intervals, which hold for the minutes
-in which each card was measured; and nothing is decided of what was measured once or only declared.
+Ratios of geometric means have Welch's intervals, because rounds of two cards are independent; the verdicts of a whole
+table form one family. Intervals hold for the minutes in which each card was measured, and do not include changes from
+hour to hour. There is no verdict on figures that were measured once or only declared.
 """
 
 from __future__ import annotations
@@ -15,36 +15,36 @@ import msgspec
 import numpy as np
 
 from pgdyno.analyse.comparison.e_process import Floats
-from pgdyno.analyse.comparison.verdict import FamilyState, RatioOutcome, VerdictKind, judge
+from pgdyno.analyse.comparison.verdict import FamilyState, RatioOutcome, VerdictKind, judge_family
 from pgdyno.analyse.comparison.welch import difference_of_logs
 from pgdyno.analyse.disk.entries import DiskFigure, DiskFigureKey
 from pgdyno.analyse.estimate import Estimate
 from pgdyno.facts.metrics import Better
 
 DELTA_RATIO = 0.10
-"""The largest difference that does not matter: two volumes of one kind differ by as much, and one from itself of yesterday."""
+"""Largest difference that does not matter: two volumes of one kind differ by this much, and one volume from day to day."""
 ALPHA = 0.05
-"""The error rate of a whole table."""
-# Of a logarithm: beyond it nothing is known.
-_FAR = 100.0
+"""Error rate of a whole table."""
+# Logarithms of ratios beyond this carry no information.
+_MAX_LOG = 100.0
 
 
 class DiskDifference(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry of a card against that of the first one."""
+    """An entry of a card compared with that of the first card."""
 
     key: DiskFigureKey
     card: int
-    """Its place among those compared; the first is 0."""
+    """Index of the card among those compared; the first is 0."""
     kind: VerdictKind
     ratio: Estimate
-    """Of its figure to the first one's, with the interval that the verdict rests on."""
+    """Ratio of its figure to the first card's, with the interval that the verdict rests on."""
 
 
 def compare_entries(cards: Sequence[Sequence[DiskFigure]]) -> tuple[DiskDifference, ...]:
-    """Every entry of every other card that the first one has too, judged as one family.
+    """Compare every entry of every other card that the first card has, too, as one family of verdicts.
 
     Args:
-        cards: Their entries; the first is what the others are held against.
+        cards: Entries of each card; the first card is the reference.
     """
     reference = {entry.key: entry.estimate for entry in cards[0]}
     pairs = [
@@ -53,7 +53,7 @@ def compare_entries(cards: Sequence[Sequence[DiskFigure]]) -> tuple[DiskDifferen
         for entry in entries
         if entry.key in reference
     ]
-    # What was measured once, or only declared, can have no verdict whatever its figures are: it is not of the family.
+    # A figure that was measured once, or only declared, can have no verdict, so it is not part of the family.
     tested = [pair for pair in pairs if min(pair.first.n, pair.entry.estimate.n) > 1]
     judged = _judge(tested)
     return tuple(judged.get((pair.card, pair.entry.key)) or _leave_open(pair) for pair in pairs)
@@ -66,21 +66,21 @@ class _Pair(NamedTuple):
 
 
 def _judge(pairs: Sequence[_Pair]) -> dict[tuple[int, DiskFigureKey], DiskDifference]:
-    """The verdicts of a family, by card and entry."""
+    """Judge a family of pairs, by card and entry."""
     if not pairs:
         return {}
     levels = ALPHA / np.arange(len(pairs), 0, -1.0)
-    stands = [_stand(pair, levels) for pair in pairs]
-    family = FamilyState(*(np.stack(part) for part in zip(*stands, strict=True)))
-    outcomes, steps = judge(family, alpha=ALPHA, delta_ratio=DELTA_RATIO)
+    states = [_test_pair(pair, levels) for pair in pairs]
+    family = FamilyState(*(np.stack(part) for part in zip(*states, strict=True)))
+    outcomes, steps = judge_family(family, alpha=ALPHA, delta_ratio=DELTA_RATIO)
     return {
         (pair.card, pair.entry.key): DiskDifference(
             key=pair.entry.key,
             card=pair.card,
-            kind=_name(RatioOutcome(outcome), pair.entry.better),
-            ratio=_ratio(pair, stand, step, confidence=1 - float(levels[step])),
+            kind=_name_verdict(RatioOutcome(outcome), pair.entry.better),
+            ratio=_ratio(pair, state, step, confidence=1 - float(levels[step])),
         )
-        for pair, stand, outcome, step in zip(pairs, stands, outcomes.tolist(), steps.tolist(), strict=True)
+        for pair, state, outcome, step in zip(pairs, states, outcomes.tolist(), steps.tolist(), strict=True)
     }
 
 
@@ -97,8 +97,8 @@ def _leave_open(pair: _Pair) -> DiskDifference:
     return DiskDifference(key=pair.entry.key, card=pair.card, kind=VerdictKind.INCONCLUSIVE, ratio=ratio)
 
 
-def _stand(pair: _Pair, levels: Floats) -> FamilyState:
-    """Welch's test of two geometric means, and its interval at each level."""
+def _test_pair(pair: _Pair, levels: Floats) -> FamilyState:
+    """Compute Welch's test of two geometric means, and its interval at each level."""
     from scipy.special import stdtr, stdtrit  # noqa: PLC0415 - only comparisons need it
 
     found = difference_of_logs(pair.first, pair.entry.estimate)
@@ -107,9 +107,9 @@ def _stand(pair: _Pair, levels: Floats) -> FamilyState:
     return FamilyState(np.array(math.log(max(p_value, 1e-300))), found.value - width, found.value + width)
 
 
-def _ratio(pair: _Pair, stand: FamilyState, step: int, *, confidence: float) -> Estimate:
-    low, high = float(stand.low[step]), float(stand.high[step])
-    is_bounded = high < _FAR
+def _ratio(pair: _Pair, state: FamilyState, step: int, *, confidence: float) -> Estimate:
+    low, high = float(state.low[step]), float(state.high[step])
+    is_bounded = high < _MAX_LOG
     return msgspec.structs.replace(
         _leave_open(pair).ratio,
         low=math.exp(low) if is_bounded else None,
@@ -119,7 +119,7 @@ def _ratio(pair: _Pair, stand: FamilyState, step: int, *, confidence: float) -> 
     )
 
 
-def _name(outcome: RatioOutcome, better: Better) -> VerdictKind:
+def _name_verdict(outcome: RatioOutcome, better: Better) -> VerdictKind:
     if outcome is RatioOutcome.EQUIVALENT:
         return VerdictKind.EQUIVALENT
     if outcome is RatioOutcome.OPEN:

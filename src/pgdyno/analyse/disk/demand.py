@@ -1,10 +1,11 @@
-"""What a trial asked of its disk against what the disk's card says it can do.
+"""Compare what a trial demanded of its disk with what the disk's card says it can do.
 
-Shares of limits, each of its own kind: commits that wait for flushes, WAL, reads and writes of the device. The kernel's
-cache answers much of what shared_buffers miss, so reads are the device's own and not the server's. A share near 1 says
-what to look at; it does not say that this was the limit, which CPUs or locks may have been before. Nothing is added up,
-since a disk can do less of each when it does all at once, but for what an instance lets through, which counts all of it.
-Where less is declared to last than was measured, a trial is held against both: one of minutes may live on a burst.
+The results are shares of separate limits: commits that wait for flushes, WAL, reads and writes of the device. The
+kernel's cache serves much of what shared_buffers miss, so reads are those of the device and not of the server. A share
+near 1 shows where to look; the limit may still have been something else, such as CPUs or locks. Shares are not added
+up, because a disk does less of each kind if it does all kinds at once; only the instance's limits count everything
+together. If less is declared as sustained than was measured, a trial is compared with both: a short trial may run on a
+burst.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 
 from pgdyno.analyse.disk.card import DiskFigures, estimate_card
 from pgdyno.analyse.disk.ceiling import TRANSFERS, InstanceLimits
-from pgdyno.analyse.disk.efficiency import ceilings_of, hold_against, instance_limits_of
+from pgdyno.analyse.disk.efficiency import ceilings_of, compare_with_ceilings, instance_limits_of
 from pgdyno.analyse.disk.entries import DiskFigure, DiskFigureKey, list_entries
 from pgdyno.analyse.disk.raid import times_of
 from pgdyno.analyse.prediction.models import ceiling_tps
@@ -29,99 +30,99 @@ from pgdyno.record.serverlog import CheckpointComplete
 from pgdyno.record.trial_data import TrialData
 
 WRITES_BYTES = 100.0
-"""Of WAL, from which on a transaction writes: one that only reads has a little, too, from hints and the server itself."""
-# Scripts of several transactions wait for several flushes in each.
+"""WAL per transaction from which on a transaction writes: a read-only one causes a little WAL, too (hints, the server itself)."""
+# A script with several transactions waits for several flushes.
 _ONE_COMMIT_RATIO = 1.05
 _TWENTIETHS = 20
 _GIVEN_UP = frozenset({"off", "false", "no", "0"})
 
 
 class DiskLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What a disk can do, as its card says; None where that was not measured."""
+    """The limits of a disk, from its card; None where not measured."""
 
     flush_s: float | None = None
-    """Of a page of WAL, one at a time, until it is durable."""
+    """Time until one page of WAL is durable, one at a time."""
     flush_low_s: float | None = None
     flush_high_s: float | None = None
-    """Ends of its interval; None without one."""
+    """Upper end of its interval; None without one."""
     flush_how: str = ""
     flush_spread: tuple[float, ...] = ()
-    """What twentieths of them take, over their mean, from the quickest up; empty where only the mean is known."""
+    """Flush times of twenty equal shares over their mean, in increasing order; empty if only the mean is known."""
     random_read_iops: float | None = None
     random_write_iops: float | None = None
     read_bytes_per_s: float | None = None
     write_bytes_per_s: float | None = None
     lasting: DiskLimits | None = None
-    """What is declared to last, where that is less; None where no figure is."""
+    """Declared sustained limits where they are lower; None if there are none."""
     instance: InstanceLimits | None = None
-    """What the machine lets through to all of its network volumes; None where none is known, or this is none."""
+    """The machine's limits for all of its network volumes; None if there are none known, or if this is no such volume."""
     copies: float = 1.0
-    """Writes to volumes for one of ours, since each mirror has its own."""
+    """Writes to volumes for each of our writes, because each mirror has its own."""
     entries: tuple[DiskFigure, ...] = ()
-    """What was measured of it, with intervals."""
+    """The measured figures of the disk, with intervals."""
 
 
 class UseKind(enum.Enum):
-    """What of a disk is used."""
+    """The kinds of use of a disk."""
 
     FLUSHES = "flushes"
-    """Commits of so many clients, which share flushes."""
+    """Commits of several clients, which share flushes."""
     WAL = "WAL"
     READS = "reads"
     READ_BYTES = "bytes read"
     WRITES = "writes"
     WRITTEN_BYTES = "bytes written"
     CHECKPOINTS = "checkpoint writing"
-    """While one writes."""
+    """While a checkpoint writes."""
     INSTANCE_IOPS = "I/Os through the instance"
     """Reads and writes of this disk together."""
     INSTANCE_BYTES = "bytes through the instance"
 
 
 class DiskUse(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of one limit a trial used."""
+    """A trial's use of one limit."""
 
     kind: UseKind
     used: float
     limit: float
     unit: str
-    """Of both."""
+    """Unit of both."""
     how: str
-    """What the limit is, in a clause."""
+    """Description of the limit, in a clause."""
     lasts: float | None = None
-    """What lasts of the limit; None where all of it does, or nothing is declared."""
+    """Sustained part of the limit; None if all of it is sustained, or nothing is declared."""
 
     @property
     def ratio(self) -> float:
-        """Share of the limit."""
+        """The share of the limit."""
         return self.used / self.limit
 
     @property
     def lasting_ratio(self) -> float | None:
-        """Share of what lasts."""
+        """The share of the sustained limit; None if there is no separate one."""
         return None if self.lasts is None else self.used / self.lasts
 
 
-class DiskJoin(msgspec.Struct, frozen=True, kw_only=True):
-    """A trial's load on the data's device; None where it was not seen."""
+class DiskDemand(msgspec.Struct, frozen=True, kw_only=True):
+    """A trial's load on the device of its data; None where not observed."""
 
     device: str | None
     busy_ratio: float | None
-    """Time with any request under way; a device that does many at once is not full at 1."""
+    """Share of time with any request under way; a device that serves many at once is not full at 1."""
     read_await_ms: float | None
     write_await_ms: float | None
     flush_await_ms: float | None
     missed_blocks_per_s: float | None
-    """That shared_buffers missed; what of them the kernel's cache did not have are the device's reads."""
+    """Blocks that shared_buffers missed; those that the kernel's cache missed, too, are reads of the device."""
     uses: tuple[DiskUse, ...]
 
     def find(self, kind: UseKind) -> DiskUse | None:
-        """The use of that kind."""
+        """Return the use of a kind; None without one."""
         return next((use for use in self.uses if use.kind is kind), None)
 
 
 def find_limits(card: DiskCard) -> DiskLimits:
-    """The limits that a card knows, as they were measured and as they last."""
+    """Find the limits in a card, as measured and as declared to be sustained."""
     figures = estimate_card(card)
     listed = list_entries(card, figures)
     entries = {entry.key: entry for entry in listed}
@@ -144,17 +145,17 @@ def find_limits(card: DiskCard) -> DiskLimits:
     )
 
 
-def join_trial(
+def measure_disk_demand(
     data: TrialData, workload: PlannedWorkload, limits: DiskLimits, *, device: str | None, tps: float | None
-) -> DiskJoin:
-    """What a trial asked of its disk.
+) -> DiskDemand:
+    """Compute the use of the disk's limits by a trial.
 
     Args:
-        data: Of the trial.
-        workload: Its load.
-        limits: Of the data's disk.
-        device: Its kernel name.
-        tps: Of the trial; None where it has none, or where variants alternate in it.
+        data: The trial's data.
+        workload: The trial's load.
+        limits: Limits of the disk that holds the data.
+        device: Kernel name of the disk.
+        tps: TPS of the trial; None if it has none, or if variants alternate in it.
     """
     seen = _observe(data, device)
     grown = _growth(data, data.record.load_s)
@@ -165,7 +166,7 @@ def join_trial(
         yield from _instance_uses(of, seen)
 
     lasts = {} if limits.lasting is None else {use.kind: use.limit for use in list_uses(limits.lasting)}
-    return DiskJoin(
+    return DiskDemand(
         device=device,
         busy_ratio=seen.get("disk_util_ratio"),
         read_await_ms=seen.get("disk_read_await_ms"),
@@ -177,7 +178,7 @@ def join_trial(
 
 
 def waits_for_flushes(data: TrialData) -> bool:
-    """Whether commits of this trial's sessions return only when their WAL is durable."""
+    """Tell whether commits of this trial's sessions return only once their WAL is durable."""
     settings = data.record.values
     return not any(settings.get(name, "on") in _GIVEN_UP for name in ("synchronous_commit", "fsync"))
 
@@ -218,7 +219,7 @@ def _device_uses(
 
 
 def _instance_uses(limits: DiskLimits, seen: dict[str, float]) -> Iterator[DiskUse]:
-    """What of this disk goes through the instance, which counts each write of each mirror."""
+    """Yield this disk's use of the instance's limits, which count each write of each mirror."""
     instance = limits.instance
     if instance is None:
         return
@@ -234,7 +235,7 @@ def _instance_uses(limits: DiskLimits, seen: dict[str, float]) -> Iterator[DiskU
 
 
 def _spread_flushes(figures: DiskFigures) -> tuple[float, ...]:
-    """How differently long flushes take: half as the median, then up to the 95th percentile, the last what the mean leaves."""
+    """Spread flush times: half at the median, then up to the 95th percentile, the last one so that the mean is right."""
     job = figures.find(Pattern.WAL)
     if job is None or job.flush is None:
         return ()
@@ -248,9 +249,9 @@ def _spread_flushes(figures: DiskFigures) -> tuple[float, ...]:
 
 
 def _find_lasting(card: DiskCard, entries: Sequence[DiskFigure]) -> DiskLimits | None:
-    """What lasts of those figures that were measured above it."""
+    """Find the sustained limits of the figures that were measured above them."""
     ceilings = ceilings_of(card)
-    held = () if ceilings is None else hold_against(entries, ceilings)
+    held = () if ceilings is None else compare_with_ceilings(entries, ceilings)
     less = {one.key: one.ceiling.value for one in held if one.standing.is_above}
     if not less:
         return None
@@ -264,7 +265,7 @@ def _find_lasting(card: DiskCard, entries: Sequence[DiskFigure]) -> DiskLimits |
 
 
 def _observe(data: TrialData, device: str | None) -> dict[str, float]:
-    """Means of the device's series over the load, by metric."""
+    """Average the device's series over the load, by metric."""
     if data.os is None or device is None:
         return {}
     means = {metric: data.mean_within_load(line) for metric, line in series.disk_series(data.os, device).items()}
@@ -272,7 +273,7 @@ def _observe(data: TrialData, device: str | None) -> dict[str, float]:
 
 
 def _growth(data: TrialData, duration_s: float | None) -> dict[str, float]:
-    """What counters grew by in a second of the load."""
+    """Compute the growth of counters per second of the load."""
     before, after = data.record.counters_before, data.record.counters_after
     if not duration_s:
         return {}
@@ -284,7 +285,7 @@ def _growth(data: TrialData, duration_s: float | None) -> dict[str, float]:
 
 
 def _checkpoint_pages_per_s(data: TrialData) -> float | None:
-    """Pages that checkpoints wrote, in a second of their writing; those that ended during the load count."""
+    """Compute the pages per second while checkpoints wrote; only checkpoints that ended during the load count."""
     start_s, end_s = data.record.load_start_monotonic_s, data.record.load_end_monotonic_s
     if start_s is None or end_s is None:
         return None

@@ -1,7 +1,8 @@
-"""What a disk was measured to do beside what it is declared to do: how much of its ceiling it reaches.
+"""Compare the measured figures of a disk with its declared ceilings.
 
-A ceiling is what lasts. Above it is what somebody gives for a while, from credits, and takes back; above the burst as
-well, the declaration is wrong or something else was measured. Nothing is said of figures that only one of the two has.
+A ceiling is the sustained limit. A figure above it is a burst, given for a while from credits. A figure above the
+burst, too, means that the declaration is wrong or that something else was measured. Figures that only one side has are
+left out.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ import msgspec
 
 from pgdyno.analyse.disk.ceiling import Ceiling, InstanceLimits, StorageCeilings
 from pgdyno.analyse.disk.entries import DiskFigure, DiskFigureKey
-from pgdyno.analyse.disk.layout_ceiling import let_through, limits_of, reckon_ceilings
+from pgdyno.analyse.disk.layout_ceiling import ceilings_of_instance, compute_ceilings, limits_of
 from pgdyno.analyse.estimate import Estimate, map_estimate
 from pgdyno.record.device.disk_card import DiskCard
 from pgdyno.record.machine.tunables import DiskLook
 from pgdyno.spec.host import HostSpec
 
-# A cloud counts its megabytes and seconds otherwise than we do.
+# A cloud may define megabytes and seconds differently.
 _ABOVE_RATIO = 1.05
-# Published arrays of volumes reach four fifths of their arithmetic.
+# Published arrays of volumes reach four fifths of their computed ceiling.
 _BELOW_RATIO = 0.8
 # Source: Amazon EC2 user guide, instance store volumes: the model number of their NVMe controllers.
 _INSTANCE_STORE = "instance storage"
@@ -35,19 +36,19 @@ _CEILINGS = {
 
 
 class Attainment(enum.Enum):
-    """Where a measured figure lies."""
+    """The position of a measured figure relative to its ceiling."""
 
     IMPOSSIBLE = "more than declared"
-    """Above what is given for a while, too."""
+    """Above the burst limit, too."""
     BURST = "burst"
-    """Above what lasts."""
+    """Above the sustained limit."""
     REACHED = "reached"
-    """Near it, or not surely away from it."""
+    """Near the ceiling, or not certainly away from it."""
     BELOW = "below"
 
     @property
     def is_above(self) -> bool:
-        """Whether less lasts than was measured."""
+        """Whether the sustained limit is below the measured figure."""
         return self in {Attainment.IMPOSSIBLE, Attainment.BURST}
 
 
@@ -58,34 +59,34 @@ class Efficiency(msgspec.Struct, frozen=True, kw_only=True):
     measured: Estimate
     ceiling: Ceiling
     ratio: Estimate
-    """Of the first to what lasts of the second."""
+    """Ratio of the measured figure to the sustained ceiling."""
     standing: Attainment
 
 
 def ceilings_of(card: DiskCard) -> StorageCeilings | None:
-    """What the declaration in a card allows; None where it has none. An instance alone lets so much through."""
+    """Compute the ceilings of a card's declaration; None without one. A declared instance alone has its own limits."""
     limits = instance_limits_of(card)
     if card.declared is not None:
-        return reckon_ceilings(card.declared, limits)
-    return None if limits is None else let_through(limits)
+        return compute_ceilings(card.declared, limits)
+    return None if limits is None else ceilings_of_instance(limits)
 
 
 def instance_limits_of(card: DiskCard) -> InstanceLimits | None:
-    """What the declared machine lets through to this disk and its other volumes; None where it does not limit it."""
+    """Return the declared machine's limits for this disk and its other volumes; None if it does not limit the disk."""
     host = card.host or (HostSpec(instance=card.instance) if card.instance else None)
     is_inside = is_own_storage(card.look) if card.declared is None else card.declared.disk_kind != "network-ssd"
     return None if host is None or is_inside else limits_of(host)
 
 
 def is_own_storage(look: DiskLook | None) -> bool:
-    """Whether a path lies in memory or on a disk of the instance itself, which its limits to volumes do not hold for."""
+    """Tell whether a path is in memory or on a disk of the instance itself, which the limits for volumes do not cover."""
     if look is None:
         return False
     return look.facts.is_in_memory or any(_INSTANCE_STORE in model.lower() for model in look.models.values())
 
 
 def declared_entries(ceilings: StorageCeilings) -> tuple[DiskFigure, ...]:
-    """What a declaration allows for as long as one likes, under the names of what is measured."""
+    """List the sustained declared ceilings under the names of the measured figures."""
     found = []
     for key, name in _CEILINGS.items():
         ceiling: Ceiling | None = getattr(ceilings, name)
@@ -95,8 +96,8 @@ def declared_entries(ceilings: StorageCeilings) -> tuple[DiskFigure, ...]:
     return tuple(found)
 
 
-def hold_against(entries: Sequence[DiskFigure], ceilings: StorageCeilings) -> tuple[Efficiency, ...]:
-    """Each figure that was measured and has a ceiling, in the order of entries."""
+def compare_with_ceilings(entries: Sequence[DiskFigure], ceilings: StorageCeilings) -> tuple[Efficiency, ...]:
+    """Compare each measured figure that has a ceiling with it, in the order of entries."""
     found = []
     for entry in entries:
         ceiling: Ceiling | None = getattr(ceilings, _CEILINGS.get(entry.key, ""), None)
@@ -107,7 +108,7 @@ def hold_against(entries: Sequence[DiskFigure], ceilings: StorageCeilings) -> tu
                     measured=entry.estimate,
                     ceiling=ceiling,
                     ratio=_divide(entry.estimate, ceiling.value),
-                    standing=_stand(entry.estimate, ceiling),
+                    standing=_classify(entry.estimate, ceiling),
                 )
             )
     return tuple(found)
@@ -117,8 +118,8 @@ def _divide(estimate: Estimate, by: float) -> Estimate:
     return map_estimate(estimate, lambda at: at / by, unit="ratio")
 
 
-def _stand(estimate: Estimate, ceiling: Ceiling) -> Attainment:
-    """By the end of the interval that makes it hardest; by the value where there is none."""
+def _classify(estimate: Estimate, ceiling: Ceiling) -> Attainment:
+    """Classify a figure by the end of its interval that makes the class hardest to reach; by its value without an interval."""
     low = estimate.low if estimate.low is not None else estimate.value or 0.0
     high = estimate.high if estimate.high is not None else estimate.value or 0.0
     if low > _ABOVE_RATIO * (ceiling.burst_value or ceiling.value):

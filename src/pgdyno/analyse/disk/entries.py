@@ -1,7 +1,7 @@
-"""The figures of a disk card under the names that people know from fio tables.
+"""List the figures of a disk card under the names known from fio tables.
 
-An entry is what somebody asks of a disk: random read IOPS, sequential MB/s, flushes a second, latency of one at a time.
-Each is there only where it was measured. Where several measurements could answer, `how` says which one did.
+An entry is a figure that DBAs ask for: random read IOPS, sequential MB/s, flushes per second, latency at depth one.
+Entries exist only for what was measured. If several measurements could answer, `how` says which one did.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PER_S, _US = "1/s", "us"
 
 
 class DiskFigureKey(enum.Enum):
-    """What is asked of a disk."""
+    """The names of a disk's figures."""
 
     RANDOM_READ = "random_read_iops"
     RANDOM_WRITE = "random_write_iops"
@@ -46,22 +46,22 @@ class DiskFigure(msgspec.Struct, frozen=True, kw_only=True):
     key: DiskFigureKey
     estimate: Estimate
     how: str
-    """In a clause: `from depth 16 on`."""
+    """How it was measured, in a clause: `from depth 16 on`."""
 
     @property
     def better(self) -> Better:
-        """Which way is good."""
+        """Which direction is better."""
         return Better.LOWER if self.estimate.unit == _US else Better.HIGHER
 
 
 def list_entries(card: DiskCard, figures: DiskFigures) -> tuple[DiskFigure, ...]:
-    """Each figure that was measured, in the order in which people ask."""
+    """List the measured figures, in the order in which DBAs ask for them."""
     found = {entry.key: entry for entry in (*_rates(figures), *_flushes(card, figures), *_latencies(figures))}
     return tuple(found[key] for key in DiskFigureKey if key in found and found[key].estimate.value is not None)
 
 
 def find_flush_test(card: DiskCard) -> FlushTest | None:
-    """What pg_test_fsync says of one page by the method that PostgreSQL takes here; None where it was not run."""
+    """Return the pg_test_fsync result for one page with PostgreSQL's default method here; None if it was not run."""
     of_page = [test for test in card.flush_tests if test.group == "one 8kB write" and test.ops_per_s]
     return next((test for test in of_page if test.is_default), None)
 
@@ -90,7 +90,7 @@ def _rates(figures: DiskFigures) -> Iterator[DiskFigure]:
 
 
 def _flushes(card: DiskCard, figures: DiskFigures) -> Iterator[DiskFigure]:
-    """WAL is what commits wait for: sequential pages in a file that exists, each flushed with fdatasync."""
+    """Yield the flush figures: commits wait for sequential pages in an existing file, each flushed with fdatasync."""
     own = figures.find(Pattern.WAL) or figures.find(Pattern.WRITE_AND_FLUSH)
     if own is not None:
         how = "sequential pages" if own.job.pattern is Pattern.WAL else "random pages"

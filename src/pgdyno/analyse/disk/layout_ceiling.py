@@ -1,7 +1,7 @@
-"""The arithmetic ceiling of a declared storage layout: what its volumes, their array and the instance allow at most.
+"""Compute the ceilings of a declared storage layout: what its volumes, their array and the instance allow at most.
 
-Everything follows from data sheets and from what was declared; nothing is measured, and nothing assumed: what no source
-says is absent, with the reason.
+All figures come from data sheets and declarations. Nothing is measured or assumed: a figure without a source is absent,
+with the reason.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from pgdyno.units import PAGE_BYTES
 _GIBIBYTE, _MEGABYTE = 2**30, 10**6
 
 
-class Each(msgspec.Struct, frozen=True, kw_only=True):
-    """What one disk or volume can do."""
+class VolumeFigure(msgspec.Struct, frozen=True, kw_only=True):
+    """The limit of one disk or volume."""
 
     value: float
     how: str
-    """Whose figure it is."""
+    """Source of the figure."""
     burst_value: float | None = None
 
 
 class FlushTime(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a small write takes that is waited for."""
+    """The duration of a small write that is waited for."""
 
     value_s: float
     binds: Limit
@@ -36,7 +36,7 @@ class FlushTime(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def limits_of(host: HostSpec) -> InstanceLimits | None:
-    """What the host lets through: what is declared stands before its instance's data sheet; None where neither is there."""
+    """Return the host's limits: declared ones take precedence over its instance's data sheet; None without either."""
     sheet = find_instance(host.instance) if host.instance is not None else None
     limits = InstanceLimits(name=sheet.name if sheet else host.name or "the machine")
     if sheet is not None:
@@ -55,15 +55,15 @@ def limits_of(host: HostSpec) -> InstanceLimits | None:
     return None if limits.iops is None and limits.bytes_per_s is None else limits
 
 
-def reckon_ceilings(
+def compute_ceilings(
     disk: DiskSpec, limits: InstanceLimits | None = None, *, declared_by: str = "as declared"
 ) -> StorageCeilings:
-    """What a layout can do.
+    """Compute the ceilings of a layout.
 
     Args:
-        disk: As it is declared.
-        limits: Of the machine that it is attached to; they hold for network volumes only.
-        declared_by: Where a figure of the whole path comes from, for `how`.
+        disk: The declared layout.
+        limits: Limits of the machine that it is attached to; they apply to network volumes only.
+        declared_by: Source of a figure for the whole path, for `how`.
     """
     each, whole = _published(disk), _declared(disk)
     absent = {
@@ -72,9 +72,10 @@ def reckon_ceilings(
         if name not in {*each, *whole}
     }
     transfers: dict[str, Ceiling | None] = dict.fromkeys(TRANSFERS)
-    transfers |= {name: hold_each(name, one, disk, limits) for name, one in each.items()}
+    transfers |= {name: compute_array_ceiling(name, one, disk, limits) for name, one in each.items()}
     transfers |= {
-        name: _hold(name, _own(name, value, Limit.PATH, declared_by), disk, limits) for name, value in whole.items()
+        name: _cap_at_instance(name, _own_ceiling(name, value, Limit.PATH, declared_by), disk, limits)
+        for name, value in whole.items()
     }
     flush = find_flush_time(disk, declared_by=declared_by)
     if flush is None:
@@ -93,8 +94,8 @@ def reckon_ceilings(
     )
 
 
-def let_through(limits: InstanceLimits | None) -> StorageCeilings:
-    """What is known of disks that nobody has declared: that a machine lets so much through; None: nothing."""
+def ceilings_of_instance(limits: InstanceLimits | None) -> StorageCeilings:
+    """Return the ceilings of undeclared disks: the machine's limits if it has any, and otherwise all absent."""
     why = "no volume is declared"
     transfers: dict[str, Ceiling | None] = dict.fromkeys(TRANSFERS)
     for name, figure in TRANSFERS.items():
@@ -104,7 +105,7 @@ def let_through(limits: InstanceLimits | None) -> StorageCeilings:
                 value=lets,
                 unit=figure.unit,
                 binds=Limit.INSTANCE,
-                how=f"{limits.name} lets so much through to all of its network volumes",
+                how=f"{limits.name} lets this much through to all of its network volumes",
                 instance_value=lets,
                 burst_value=lets_burst if lets_burst is not None and lets_burst > lets else None,
             )
@@ -122,25 +123,27 @@ def let_through(limits: InstanceLimits | None) -> StorageCeilings:
     )
 
 
-def hold_each(name: str, each: Each, disk: DiskSpec, limits: InstanceLimits | None) -> Ceiling:
-    """What an array of something can do, held against what the instance lets through.
+def compute_array_ceiling(name: str, each: VolumeFigure, disk: DiskSpec, limits: InstanceLimits | None) -> Ceiling:
+    """Compute the ceiling of an array, and compare it with the instance's limit.
 
     Args:
-        name: Of TRANSFERS.
-        each: What one of them can do.
-        disk: Their count and how they are put together; its own figures are not looked at.
-        limits: As for `reckon_ceilings`.
+        name: Name in TRANSFERS.
+        each: Limit of one disk or volume.
+        disk: Number and arrangement of the disks; its own figures are not used.
+        limits: As for `compute_ceilings`.
     """
     times = times_of(disk).of(TRANSFERS[name])
     is_array = disk.count > 1
     how = f"{disk.count} × {each.how}, {array_words(disk)}" if is_array else each.how
-    own = _own(name, each.value * times, Limit.ARRAY if is_array else Limit.VOLUME, how, volume_value=each.value)
+    own = _own_ceiling(
+        name, each.value * times, Limit.ARRAY if is_array else Limit.VOLUME, how, volume_value=each.value
+    )
     burst_value = None if each.burst_value is None else each.burst_value * times
-    return _hold(name, own, disk, limits, burst_value=burst_value)
+    return _cap_at_instance(name, own, disk, limits, burst_value=burst_value)
 
 
 def find_flush_time(disk: DiskSpec, *, declared_by: str) -> FlushTime | None:
-    """How long a flush takes, as declared or else as published; None where nobody says."""
+    """Find the duration of a flush, declared or else published; None if it is unknown."""
     if disk.flush_ms is not None:
         return FlushTime(value_s=disk.flush_ms / 1000, binds=Limit.PATH, how=declared_by)
     if disk.volume_latency_ms is not None:
@@ -153,8 +156,8 @@ def find_flush_time(disk: DiskSpec, *, declared_by: str) -> FlushTime | None:
     return FlushTime(value_s=published_ms / 1000, binds=Limit.VOLUME, how=how)
 
 
-def _published(disk: DiskSpec) -> dict[str, Each]:
-    """What data sheets say of each volume, by the names of TRANSFERS."""
+def _published(disk: DiskSpec) -> dict[str, VolumeFigure]:
+    """Return the limits of each volume from data sheets, by the names of TRANSFERS."""
     if disk.volume is None:
         return {}
     ability, how = disk.volume_ability, f"{disk.volume} of {disk.size}"
@@ -164,20 +167,20 @@ def _published(disk: DiskSpec) -> dict[str, Each]:
         "random_write_iops": _in_pages(ability.write_iops, ability.burst_iops, rate, how),
     }
     if rate is not None:
-        found |= dict.fromkeys(("read_bytes_per_s", "write_bytes_per_s"), Each(value=rate, how=how))
+        found |= dict.fromkeys(("read_bytes_per_s", "write_bytes_per_s"), VolumeFigure(value=rate, how=how))
     return found
 
 
-def _in_pages(iops: float, burst_iops: float | None, bytes_per_s: float | None, how: str) -> Each:
-    """I/Os of 8 kB: of many IOPS and little bandwidth, it is the bandwidth that binds."""
+def _in_pages(iops: float, burst_iops: float | None, bytes_per_s: float | None, how: str) -> VolumeFigure:
+    """Limit I/Os of 8 kB by the volume's IOPS or bandwidth, whichever is lower."""
     pages = float("inf") if bytes_per_s is None else bytes_per_s / PAGE_BYTES
     if pages < iops:
-        return Each(value=pages, how=f"{how}, whose {iops:,.0f} IOPS its bandwidth cannot fill with 8 kB")
-    return Each(value=iops, how=how, burst_value=None if burst_iops is None else min(burst_iops, pages))
+        return VolumeFigure(value=pages, how=f"{how}, whose {iops:,.0f} IOPS its bandwidth cannot fill with 8 kB")
+    return VolumeFigure(value=iops, how=how, burst_value=None if burst_iops is None else min(burst_iops, pages))
 
 
 def _declared(disk: DiskSpec) -> dict[str, float]:
-    """What is said of the whole path, by the names of TRANSFERS."""
+    """Return the declared figures of the whole path, by the names of TRANSFERS."""
     said = {
         "random_read_iops": disk.random_read_iops,
         "random_write_iops": disk.random_write_iops,
@@ -187,15 +190,15 @@ def _declared(disk: DiskSpec) -> dict[str, float]:
     return {name: value for name, value in said.items() if value is not None}
 
 
-def _own(name: str, value: float, binds: Limit, how: str, *, volume_value: float | None = None) -> Ceiling:
+def _own_ceiling(name: str, value: float, binds: Limit, how: str, *, volume_value: float | None = None) -> Ceiling:
     unit = TRANSFERS[name].unit
     return Ceiling(value=value, unit=unit, binds=binds, how=how, volume_value=volume_value, array_value=value)
 
 
-def _hold(
+def _cap_at_instance(
     name: str, own: Ceiling, disk: DiskSpec, limits: InstanceLimits | None, *, burst_value: float | None = None
 ) -> Ceiling:
-    """The disks' own ceiling, capped at what lasts of the instance's limit, with which of the two binds."""
+    """Cap the disks' own ceiling at the instance's sustained limit, and say which of the two binds."""
     lets, lets_burst = _limits_to(own.unit, disk, limits)
     copies = times_of(disk).copies_of(TRANSFERS[name])
     value, binds, how, through = own.value, own.binds, own.how, None
@@ -220,7 +223,7 @@ def _hold(
 
 
 def _limits_to(unit: str, disk: DiskSpec, limits: InstanceLimits | None) -> tuple[float | None, float | None]:
-    """What an instance lets through of a unit, for as long as one likes and for a while; None where it has no limit."""
+    """Return the instance's limits for a unit, sustained and burst; None where it has none."""
     return (None, None) if limits is None or disk.disk_kind != "network-ssd" else _limits_in(unit, limits)
 
 
@@ -228,11 +231,13 @@ def _limits_in(unit: str, limits: InstanceLimits) -> tuple[float | None, float |
     burst_bytes_per_s = limits.burst_bytes_per_s or limits.bytes_per_s
     if unit == "bytes/s":
         return limits.bytes_per_s, burst_bytes_per_s
-    return _fewer(limits.iops, limits.bytes_per_s), _fewer(limits.burst_iops or limits.iops, burst_bytes_per_s)
+    return _lower_limit(limits.iops, limits.bytes_per_s), _lower_limit(
+        limits.burst_iops or limits.iops, burst_bytes_per_s
+    )
 
 
-def _fewer(iops: float | None, bytes_per_s: float | None) -> float | None:
-    """I/Os of 8 kB, as either limit lets them through."""
+def _lower_limit(iops: float | None, bytes_per_s: float | None) -> float | None:
+    """Return I/Os of 8 kB at the lower of two limits."""
     pages = None if bytes_per_s is None else bytes_per_s / PAGE_BYTES
     return min((most for most in (iops, pages) if most is not None), default=None)
 
@@ -250,7 +255,7 @@ def _flushes(flush: FlushTime) -> Ceiling:
 def _capacity(disk: DiskSpec, size_bytes: float) -> Ceiling:
     if disk.count == 1:
         return Ceiling(value=size_bytes, unit="bytes", binds=Limit.VOLUME, how=disk.size or "")
-    # LVM puts one set of stripes behind the other, so that all disks have room.
+    # LVM concatenates sets of stripes, so that all disks add capacity.
     count = disk.count if disk.lvm_stripes is not None else times_of(disk).data
     how = f"{disk.count} × {disk.size} {array_words(disk)}"
     value = size_bytes * count

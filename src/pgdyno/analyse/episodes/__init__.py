@@ -1,1 +1,1 @@
-"""What happens within a trial: cliffs, stalls, cycles, declines, and their causes."""
+"""Detect cliffs, stalls, cycles and declines within a trial, and find their causes."""

@@ -1,7 +1,7 @@
-"""What was sampled just before an episode and in it, side by side, for those who look for its cause.
+"""Compare what was sampled just before an episode and in it, to find its cause.
 
-Windows touch the moment at which it began: what changed long before or after is alike in both. What was not sampled is
-absent with its reason; nothing is filled in.
+The windows touch the moment at which the episode began: changes long before or after it are the same in both. What was
+not sampled is absent with a reason; nothing is filled in.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _Floats = NDArray[np.float64]
 
 _BEFORE_S = 12.0
 _DURING_S = 20.0
-# A whole second on either side belongs to neither: rates of intervals are means over them.
+# The second around the change belongs to neither side: rates are means over intervals.
 _BLUR_S = 0.6
-_MOST = 0.9
+_MOST_RATIO = 0.9
 _LONG_SYNC_S = 0.5
 _SUMS = {
     "held": ("dirty", "writeback"),
@@ -37,7 +37,7 @@ _LOGGED_VACUUMS = "log_autovacuum_min_duration"
 # As built in. Source: PostgreSQL 18 manual, section 19.8.2.
 _LOGGED_VACUUMS_MS = 600_000
 TOLERANCE_S = 3.0
-"""How far an episode's beginning and its cause may lie apart: levels are looked for in means of 3 s."""
+"""How far the beginnings of an episode and its cause may lie apart: levels are detected in means of 3 s."""
 
 
 class Contrast(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,31 +46,31 @@ class Contrast(msgspec.Struct, frozen=True, kw_only=True):
     before: float
     during: float
     is_apart: bool
-    """Whether most values in it lie above most before: a mean alone rises with one of them."""
+    """Whether most values in it lie above most before it: a mean alone rises with a single value."""
 
     @property
     def rise(self) -> float:
-        """In its unit."""
+        """The difference, in the metric's unit."""
         return self.during - self.before
 
     @property
     def factor(self) -> float:
-        """How many times as much; without anything before, infinite."""
+        """The ratio; infinite if the value before was 0."""
         return self.during / self.before if self.before > 0.0 else np.inf if self.during > 0.0 else 1.0
 
 
 class LogSpan(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that the server's log tells of, in seconds since the load began."""
+    """An event in the server's log with its duration, in seconds since the load began."""
 
     from_s: float
     until_s: float
     what: str
     is_part: bool = False
-    """Of another span: it does not count as one more."""
+    """Whether it is part of another span and does not count as one more."""
 
 
-class EpisodeScene:
-    """One episode with all that was sampled around it."""
+class EpisodeSamples:
+    """The samples before an episode and in it."""
 
     def __init__(self, data: TrialData, episode: Episode, *, device: str | None) -> None:
         self.data, self.episode, self.device = data, episode, device
@@ -80,23 +80,23 @@ class EpisodeScene:
 
     @functools.cached_property
     def begins_s(self) -> tuple[float, ...]:
-        """When it began; a cycle does so again and again."""
+        """When it began; a cycle begins repeatedly."""
         one = self.episode
         if one.kind is not EpisodeKind.SAWTOOTH or not one.period_s or not np.isfinite(self.length_s):
             return (one.from_s,)
         return tuple(np.arange(one.from_s, self.length_s, one.period_s).tolist())
 
     def compare(self, name: str) -> Contrast | None:
-        """A metric before and in the episode; None where it was not seen in both."""
+        """Compare a metric before and in the episode; None if it was not observed in both."""
         values = self.values_in(name)
         if values is None:
             return None
         before, during = values
-        is_apart = bool(np.quantile(during, 1 - _MOST) > np.quantile(before, _MOST))
+        is_apart = bool(np.quantile(during, 1 - _MOST_RATIO) > np.quantile(before, _MOST_RATIO))
         return Contrast(before=float(before.mean()), during=float(during.mean()), is_apart=is_apart)
 
     def values_in(self, name: str) -> tuple[_Floats, _Floats] | None:
-        """A metric's values before and in the episode, without those that are absent; None where there are none."""
+        """Return a metric's values before and in the episode, without absent ones; None if there are none."""
         line = self._series.get(name)
         if line is None:
             return None
@@ -105,7 +105,7 @@ class EpisodeScene:
 
     @functools.cached_property
     def absent(self) -> tuple[str, ...]:
-        """What could not be looked at, and why."""
+        """What could not be checked, and why."""
         missing = []
         if self.data.os is None:
             missing.append(f"CPUs, memory and disk of the system ({self._gap('os sampler')})")
@@ -118,22 +118,22 @@ class EpisodeScene:
         elif not self.has_checkpoints:
             missing.append("checkpoints (log_checkpoints was off)")
         if self.data.log:
-            missing.extend(self._say_unlogged_vacuums())
+            missing.extend(self._describe_unlogged_vacuums())
         return tuple(missing)
 
     @functools.cached_property
     def has_checkpoints(self) -> bool:
-        """Whether the server's log would tell of one."""
+        """Whether the server's log would show checkpoints."""
         return bool(self.data.log) and self._settings.get("log_checkpoints") != "off"
 
     @functools.cached_property
     def checkpoints(self) -> tuple[LogSpan, ...]:
-        """Those that touch the load, and their long syncs; one that the trial did not see end lasts as long as it."""
+        """Checkpoints that overlap the load, and their long syncs; one without a recorded end lasts until the load's end."""
         return tuple(self._list_checkpoints())
 
     @functools.cached_property
     def vacuums(self) -> tuple[LogSpan, ...]:
-        """Automatic vacuums and analyzes; those whose length is not known are left out."""
+        """Automatic vacuums and analyzes whose duration is known."""
         return tuple(
             LogSpan(from_s=end_s - entry.elapsed_s, until_s=end_s, what=f"{entry.command} of {entry.table}")
             for entry in self.data.log
@@ -142,7 +142,7 @@ class EpisodeScene:
         )
 
     def begins_with(self, spans: Sequence[LogSpan], *, lead_s: float = TOLERANCE_S) -> tuple[LogSpan, ...]:
-        """The spans that began with the episode, or up to `lead_s` before it; of a cycle, if most of its times have one."""
+        """Return the spans that began with the episode or up to `lead_s` before it; of a cycle, if most of its times have one."""
 
         def is_with(one: LogSpan, at_s: float) -> bool:
             return -TOLERANCE_S <= at_s - one.from_s <= lead_s
@@ -153,7 +153,7 @@ class EpisodeScene:
         return tuple(one for one in spans if any(is_with(one, at_s) for at_s in self.begins_s))
 
     def cover_ratios(self, spans: Sequence[LogSpan]) -> Contrast:
-        """Share of the time before the episode and in it in which one of the spans was under way."""
+        """Compare the share of time covered by the spans before the episode and in it."""
         length_s = self.length_s if np.isfinite(self.length_s) else self.begins_s[-1] + _DURING_S
         at = np.arange(0.0, length_s, 0.1)
         under_way = np.zeros(len(at), dtype=bool)
@@ -185,7 +185,7 @@ class EpisodeScene:
             name: (line.monotonic_s - self.start_s, line.values) for name, line in lines.items() if line.absent is None
         }
         if "throttled" in found:
-            # While no quota is enforced, there are no periods, and none of them is throttled.
+            # Without an enforced quota there are no periods, and so no throttled ones.
             found["throttled"] = (found["throttled"][0], np.nan_to_num(found["throttled"][1]))
         found.update(self._thresholds())
         for name, parts in _SUMS.items():
@@ -232,21 +232,21 @@ class EpisodeScene:
             if isinstance(entry, CheckpointStart):
                 begun = entry
             elif isinstance(entry, CheckpointComplete):
-                what = _say_checkpoint(begun)
+                what = _describe_checkpoint(begun)
                 yield LogSpan(from_s=t_s - entry.total_s, until_s=t_s, what=what)
                 if entry.sync_s >= _LONG_SYNC_S:
                     yield LogSpan(from_s=t_s - entry.sync_s, until_s=t_s, what=f"the sync of {what}", is_part=True)
                 begun = None
         if begun is not None and begun.origin is not None:
             from_s = begun.origin.monotonic_s - self.start_s
-            yield LogSpan(from_s=from_s, until_s=max(self.length_s, from_s), what=_say_checkpoint(begun))
+            yield LogSpan(from_s=from_s, until_s=max(self.length_s, from_s), what=_describe_checkpoint(begun))
 
     @functools.cached_property
     def _settings(self) -> dict[str, str]:
         return self.data.record.values
 
-    def _say_unlogged_vacuums(self) -> Iterator[str]:
-        # A server that pgdyno started has some: without any, they were not read.
+    def _describe_unlogged_vacuums(self) -> Iterator[str]:
+        # A server that pgdyno started has settings: if there are none, they were not read.
         if not self._settings:
             return
         least_ms = float(self._settings.get(_LOGGED_VACUUMS, _LOGGED_VACUUMS_MS))
@@ -259,7 +259,7 @@ class EpisodeScene:
         return why_missing(self.data.gaps, source) or "nothing was recorded"
 
 
-def _say_checkpoint(begun: CheckpointStart | None) -> str:
+def _describe_checkpoint(begun: CheckpointStart | None) -> str:
     reasons = set() if begun is None else set(begun.reasons)
     if "wal" in reasons:
         return "a checkpoint that WAL volume asked for (max_wal_size)"

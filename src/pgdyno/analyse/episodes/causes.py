@@ -1,10 +1,10 @@
-"""What an episode may come from: each suspect with its figures just before the episode and in it.
+"""Find what may have caused an episode: each suspect with its figures just before the episode and in it.
 
-A suspect is named only when it fits in time and in size: it changed when throughput did, and by enough to explain at
-least half of the change where that can be reckoned. Everything else that was looked at is kept with what speaks against
-it, and what was not sampled is listed. Where no suspect fits, the cause is unknown; the nearest guess is not promoted.
+A suspect is named only if it fits in time and in size: it changed when throughput did, and by enough to explain at
+least half of the change, if that can be computed. All other suspects are kept with the evidence against them, and what
+was not sampled is listed. If no suspect fits, the cause is unknown; the next best guess is not named.
 
-It refuses to look for causes of rises: a trial that warms up, or recovers, is told as that.
+Rises have no causes here: a trial that warms up or recovers is reported as such.
 """
 
 from __future__ import annotations
@@ -15,133 +15,134 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 import numpy as np
 
-from pgdyno.analyse.episodes.before_after import TOLERANCE_S, Contrast, EpisodeScene, LogSpan
+from pgdyno.analyse.episodes.before_after import TOLERANCE_S, Contrast, EpisodeSamples, LogSpan
 from pgdyno.analyse.episodes.types import WORSE, Cause, Episode, EpisodeCauses, Suspect
 from pgdyno.record.trial_data import TrialData
 from pgdyno.units import format_bytes
 
-_LEAST_EXPLAINED = 0.5
-_LEAST_STEAL = 0.03
-_LEAST_OTHERS = 0.05
-_LEAST_THROTTLED = 0.25
+_MIN_EXPLAINED = 0.5
+_MIN_STEAL = 0.03
+_MIN_OTHERS = 0.05
+_MIN_THROTTLED = 0.25
 _FULL_CPU = 0.85
 _SLOWER_FACTOR = 1.5
 _ALIKE_FACTOR = 1.2
 _BUSIER = 0.15
 _MORE_FACTOR = 2.0
-# Of a transaction of pgbench's own scripts, with an ample margin: a flush, pages read, and pages written to make room.
+# Waits of a transaction of pgbench's own scripts, with a wide margin: a flush, pages read, and pages written to make
+# room.
 _WAITS_PER_TRANSACTION = 10
 _REACHED_RATIO = 0.95
-# Less is on the way to a disk at any moment.
-_LEAST_WRITEBACK_BYTES = 16e6
+# Less than this is on the way to a disk at any moment.
+_MIN_WRITEBACK_BYTES = 16e6
 _COVER_RISE = 0.5
 _FULL_DISK = 0.9
 _FLAT_SPREAD = 0.05
 _PLATEAU_FALL = 0.85
 _ROUND_RATIO = 0.02
 _ROUND = (1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.5, 8.0)
-# A disk whose burst has ended is slower; CPUs that a quota leaves free are taken by others.
+# A disk whose burst has ended is slower; CPUs that a quota leaves free are used by others.
 _ECHOES = ((Cause.CREDITS, Cause.DEVICE), (Cause.QUOTA, Cause.OTHERS))
 
 
 def find_causes(data: TrialData, episodes: Sequence[Episode], *, device: str | None) -> tuple[EpisodeCauses, ...]:
-    """The suspects of every episode for the worse.
+    """Find the suspects of every episode for the worse.
 
     Args:
-        data: Of the trial.
-        episodes: Found in it.
+        data: The trial's data.
+        episodes: The episodes found in it.
         device: Kernel name of the disk that holds the data.
     """
-    return tuple(_look(EpisodeScene(data, one, device=device)) for one in episodes if one.kind in WORSE)
+    return tuple(_judge_suspects(EpisodeSamples(data, one, device=device)) for one in episodes if one.kind in WORSE)
 
 
-def _look(scene: EpisodeScene) -> EpisodeCauses:
-    found = [suspect for rule in _RULES for suspect in rule(scene)]
+def _judge_suspects(samples: EpisodeSamples) -> EpisodeCauses:
+    found = [suspect for rule in _RULES for suspect in rule(samples)]
     fitting = {one.cause for one in found if one.fits}
-    # The second is then seen because of the first.
+    # The second cause of such a pair is only an effect of the first.
     echoes = {second for first, second in _ECHOES if {first, second} <= fitting}
     settled = [msgspec.structs.replace(one, fits=one.fits and one.cause not in echoes) for one in found]
-    ranked = sorted(settled, key=lambda one: (not one.fits, -(one.explained_ratio or _LEAST_EXPLAINED)))
-    return EpisodeCauses(episode=scene.episode, suspects=tuple(ranked), absent=scene.absent)
+    ranked = sorted(settled, key=lambda one: (not one.fits, -(one.explained_ratio or _MIN_EXPLAINED)))
+    return EpisodeCauses(episode=samples.episode, suspects=tuple(ranked), absent=samples.absent)
 
 
 def _lost_ratio(episode: Episode) -> float:
-    """The share of throughput that an episode took; of a latency, what its rise would take in a closed loop."""
+    """Return the share of throughput that an episode cost; for a latency, what its rise would cost in a closed loop."""
     change = episode.change_ratio
     return -change if episode.metric == "tps" else change / (1 + change)
 
 
-def _steal(scene: EpisodeScene) -> Iterator[Suspect]:
-    seen = scene.compare("steal")
+def _steal(samples: EpisodeSamples) -> Iterator[Suspect]:
+    seen = samples.compare("steal")
     if seen is not None:
-        explained = _explain(seen.rise / max(1 - seen.before, 0.01), scene)
-        fits = seen.is_apart and seen.rise >= _LEAST_STEAL and explained >= _LEAST_EXPLAINED
+        explained = _explain(seen.rise / max(1 - seen.before, 0.01), samples)
+        fits = seen.is_apart and seen.rise >= _MIN_STEAL and explained >= _MIN_EXPLAINED
         yield Suspect(cause=Cause.STEAL, fits=fits, text=f"steal {_shares(seen)}", explained_ratio=explained)
 
 
-def _others(scene: EpisodeScene) -> Iterator[Suspect]:
-    """Programs that come make more tasks run or wait to; what only takes over CPUs that fell idle makes no more."""
-    seen, busy, queue = (scene.compare(name) for name in ("others", "busy", "queue"))
+def _others(samples: EpisodeSamples) -> Iterator[Suspect]:
+    """Check other programs: when they start, more tasks run or wait; those that only take over idle CPUs add none."""
+    seen, busy, queue = (samples.compare(name) for name in ("others", "busy", "queue"))
     if seen is None or busy is None or queue is None:
         return
-    explained = _explain(seen.rise / max(1 - seen.before, 0.01), scene)
-    is_more = seen.is_apart and seen.rise >= _LEAST_OTHERS and queue.rise > 0.0
+    explained = _explain(seen.rise / max(1 - seen.before, 0.01), samples)
+    is_more = seen.is_apart and seen.rise >= _MIN_OTHERS and queue.rise > 0.0
     text = (
         f"other programs {_shares(seen)} of the CPUs, which were {busy.during * 100:.0f} % busy; tasks that ran or waited to"
         f" {queue.before:.1f} to {queue.during:.1f}"
     )
-    fits = is_more and busy.during >= _FULL_CPU and explained >= _LEAST_EXPLAINED
+    fits = is_more and busy.during >= _FULL_CPU and explained >= _MIN_EXPLAINED
     yield Suspect(cause=Cause.OTHERS, fits=fits, text=text, explained_ratio=explained)
 
 
-def _quota(scene: EpisodeScene) -> Iterator[Suspect]:
-    seen = scene.compare("throttled")
+def _quota(samples: EpisodeSamples) -> Iterator[Suspect]:
+    seen = samples.compare("throttled")
     if seen is not None:
         text = f"the CPU quota ran out in {_shares(seen)} of its periods"
-        fits = seen.is_apart and seen.rise >= _LEAST_THROTTLED
+        fits = seen.is_apart and seen.rise >= _MIN_THROTTLED
         yield Suspect(cause=Cause.QUOTA, fits=fits, text=text, explained_ratio=max(seen.rise, 0.0))
 
 
-def _checkpoint(scene: EpisodeScene) -> Iterator[Suspect]:
-    if not scene.has_checkpoints:
+def _checkpoint(samples: EpisodeSamples) -> Iterator[Suspect]:
+    if not samples.has_checkpoints:
         return
-    begun, covered = scene.begins_with(scene.checkpoints), scene.cover_ratios(scene.checkpoints)
-    is_in_time = covered.rise >= _COVER_RISE or (bool(begun) and not _is_crowded(scene))
-    busier = _find_busier(scene)
-    text = f"{_say_spans(begun, scene) or 'no checkpoint began then'}; {busier or 'the disk was no busier'}"
+    begun, covered = samples.begins_with(samples.checkpoints), samples.cover_ratios(samples.checkpoints)
+    is_in_time = covered.rise >= _COVER_RISE or (bool(begun) and not _is_crowded(samples))
+    busier = _find_busier(samples)
+    text = f"{_describe_spans(begun, samples) or 'no checkpoint began then'}; {busier or 'the disk was no busier'}"
     yield Suspect(cause=Cause.CHECKPOINT, fits=is_in_time and busier is not None, text=text)
 
 
-def _is_crowded(scene: EpisodeScene) -> bool:
-    """Whether checkpoints follow each other so closely that one begins near any moment."""
-    count = sum(one.from_s >= 0.0 and not one.is_part for one in scene.checkpoints)
-    return 4 * TOLERANCE_S * count > scene.length_s
+def _is_crowded(samples: EpisodeSamples) -> bool:
+    """Tell whether checkpoints follow each other so closely that one begins near any moment."""
+    count = sum(one.from_s >= 0.0 and not one.is_part for one in samples.checkpoints)
+    return 4 * TOLERANCE_S * count > samples.length_s
 
 
-def _full_page_images(scene: EpisodeScene) -> Iterator[Suspect]:
-    images, wal = scene.compare("fpi"), scene.compare("wal")
-    if images is None or wal is None or not scene.has_checkpoints:
+def _full_page_images(samples: EpisodeSamples) -> Iterator[Suspect]:
+    images, wal = samples.compare("fpi"), samples.compare("wal")
+    if images is None or wal is None or not samples.has_checkpoints:
         return
-    # Per transaction: there were fewer of them.
-    more_wal = wal.factor / max(1 - _lost_ratio(scene.episode), 0.01)
-    explained = _explain(1 - 1 / more_wal if more_wal > 0 else 0.0, scene)
-    # Pages are written in full when they are first changed after a checkpoint began: the first seconds have most.
-    is_in_time = bool(scene.begins_with(scene.checkpoints, lead_s=2 * TOLERANCE_S))
+    # Per transaction, because there were fewer transactions.
+    more_wal = wal.factor / max(1 - _lost_ratio(samples.episode), 0.01)
+    explained = _explain(1 - 1 / more_wal if more_wal > 0 else 0.0, samples)
+    # A page is written in full at its first change after a checkpoint began, so the first seconds have most of them.
+    is_in_time = bool(samples.begins_with(samples.checkpoints, lead_s=2 * TOLERANCE_S))
     is_more = images.is_apart and images.factor >= _MORE_FACTOR and wal.factor >= _ALIKE_FACTOR
-    fits = is_in_time and is_more and explained >= _LEAST_EXPLAINED
+    fits = is_in_time and is_more and explained >= _MIN_EXPLAINED
     text = f"full-page images {images.before:,.0f} to {images.during:,.0f} a second, WAL {_rates(wal)}"
     yield Suspect(cause=Cause.FULL_PAGE_IMAGES, fits=fits, text=text, explained_ratio=explained)
 
 
-def _dirty_limit(scene: EpisodeScene) -> Iterator[Suspect]:
-    """The kernel slows writers down from the middle of its two thresholds on.
+def _dirty_limit(samples: EpisodeSamples) -> Iterator[Suspect]:
+    """Check whether dirty memory reached the middle of the kernel's two thresholds, from where on it throttles writers.
 
     Source: Linux mm/page-writeback.c, dirty_freerun_ceiling and balance_dirty_pages.
     """
     held, limit, background = (
-        scene.compare(name) for name in ("held", "nr_dirty_threshold", "nr_dirty_background_threshold")
+        samples.compare(name) for name in ("held", "nr_dirty_threshold", "nr_dirty_background_threshold")
     )
-    values = scene.values_in("held")
+    values = samples.values_in("held")
     if held is None or values is None or limit is None or background is None:
         return
     held_bytes = (limit.during + background.during) / 2
@@ -156,13 +157,13 @@ def _dirty_limit(scene: EpisodeScene) -> Iterator[Suspect]:
     yield Suspect(cause=Cause.DIRTY_LIMIT, fits=fits, text=text)
 
 
-def _write_back(scene: EpisodeScene) -> Iterator[Suspect]:
-    writeback, written = scene.compare("writeback"), scene.compare("disk_write_bytes_per_s")
-    dirty, background = scene.compare("dirty"), scene.compare("nr_dirty_background_threshold")
+def _write_back(samples: EpisodeSamples) -> Iterator[Suspect]:
+    writeback, written = samples.compare("writeback"), samples.compare("disk_write_bytes_per_s")
+    dirty, background = samples.compare("dirty"), samples.compare("nr_dirty_background_threshold")
     if writeback is None or written is None or dirty is None:
         return
-    busier = _find_busier(scene)
-    is_up = writeback.is_apart and written.is_apart and writeback.during >= _LEAST_WRITEBACK_BYTES
+    busier = _find_busier(samples)
+    is_up = writeback.is_apart and written.is_apart and writeback.during >= _MIN_WRITEBACK_BYTES
     is_more = is_up and writeback.factor >= _MORE_FACTOR and written.factor >= _SLOWER_FACTOR
     at = "" if background is None or not background.during > 0.0 else (
         f", dirty memory {dirty.during / background.during * 100:.0f} % of the background threshold"
@@ -171,12 +172,12 @@ def _write_back(scene: EpisodeScene) -> Iterator[Suspect]:
     yield Suspect(cause=Cause.WRITEBACK, fits=is_more and busier is not None, text=text)
 
 
-def _device(scene: EpisodeScene) -> Iterator[Suspect]:
-    """Longer waits for no more work."""
-    busy = scene.compare("disk_util_ratio")
-    waits = {kind: scene.compare(f"disk_{kind}_await_ms") for kind in ("flush", "write", "read")}
+def _device(samples: EpisodeSamples) -> Iterator[Suspect]:
+    """Check whether the disk took longer for no more work."""
+    busy = samples.compare("disk_util_ratio")
+    waits = {kind: samples.compare(f"disk_{kind}_await_ms") for kind in ("flush", "write", "read")}
     work = [
-        scene.compare(name)
+        samples.compare(name)
         for name in ("disk_write_bytes_per_s", "disk_read_bytes_per_s", "disk_write_iops", "disk_read_iops")
     ]
     known = {kind: seen for kind, seen in waits.items() if seen is not None and np.isfinite(seen.factor)}
@@ -184,21 +185,21 @@ def _device(scene: EpisodeScene) -> Iterator[Suspect]:
         return
     kind, slower = max(known.items(), key=lambda item: item[1].factor)
     is_more_work = any(seen is not None and seen.factor > _ALIKE_FACTOR for seen in work)
-    explained = _explain(1 - 1 / slower.factor if slower.factor > 0.0 else 0.0, scene)
-    is_slower = slower.is_apart and slower.factor >= _SLOWER_FACTOR and _is_enough(slower, scene)
-    fits = is_slower and not is_more_work and explained >= _LEAST_EXPLAINED
+    explained = _explain(1 - 1 / slower.factor if slower.factor > 0.0 else 0.0, samples)
+    is_slower = slower.is_apart and slower.factor >= _SLOWER_FACTOR and _is_enough(slower, samples)
+    fits = is_slower and not is_more_work and explained >= _MIN_EXPLAINED
     more = "with more to do" if is_more_work else "with no more to do"
     text = f"a {kind} took {slower.before:.3g} to {slower.during:.3g} ms {more}, the disk was busy {_shares(busy)} of the time"
     yield Suspect(cause=Cause.DEVICE, fits=fits, text=text, explained_ratio=explained)
 
 
-def _credits(scene: EpisodeScene) -> Iterator[Suspect]:
-    """A flat top that falls to a lower flat top while the disk stays full: how token buckets run dry."""
-    busy = scene.compare("disk_util_ratio")
+def _credits(samples: EpisodeSamples) -> Iterator[Suspect]:
+    """Check for a flat top that falls to a lower flat top while the disk stays full, as token buckets do when they run dry."""
+    busy = samples.compare("disk_util_ratio")
     if busy is None:
         return
     for unit, name in (("IOPS", "disk_iops"), ("MB/s", "disk_bytes_per_s")):
-        values = scene.values_in(name)
+        values = samples.values_in(name)
         if values is None:
             continue
         before, during = values
@@ -209,53 +210,54 @@ def _credits(scene: EpisodeScene) -> Iterator[Suspect]:
             factor = 1e-6 if unit == "MB/s" else 1.0
             round_words = ", a round figure as limits are" if _is_round(level * factor) else ""
             text = f"a full disk went from {top * factor:,.0f} to a flat {level * factor:,.0f} {unit}{round_words}"
-            yield Suspect(cause=Cause.CREDITS, fits=True, text=text, explained_ratio=_explain(1 - level / top, scene))
+            yield Suspect(cause=Cause.CREDITS, fits=True, text=text, explained_ratio=_explain(1 - level / top, samples))
             return
 
 
-def _autovacuum(scene: EpisodeScene) -> Iterator[Suspect]:
-    if not scene.data.log:
+def _autovacuum(samples: EpisodeSamples) -> Iterator[Suspect]:
+    if not samples.data.log:
         return
-    begun, covered = scene.begins_with(scene.vacuums), scene.cover_ratios(scene.vacuums)
-    busy = scene.compare("busy")
+    begun, covered = samples.begins_with(samples.vacuums), samples.cover_ratios(samples.vacuums)
+    busy = samples.compare("busy")
     fuller = busy is not None and busy.is_apart and busy.rise >= _BUSIER
-    sign = _find_busier(scene) or (f"CPUs were busy {_shares(busy)}" if busy is not None and fuller else None)
+    sign = _find_busier(samples) or (f"CPUs were busy {_shares(busy)}" if busy is not None and fuller else None)
     if begun:
         fits = covered.rise >= _COVER_RISE and sign is not None
-        text = f"{_say_spans(begun, scene)}; {sign or 'neither the disk nor CPUs were busier'}"
+        text = f"{_describe_spans(begun, samples)}; {sign or 'neither the disk nor CPUs were busier'}"
         yield Suspect(cause=Cause.AUTOVACUUM, fits=fits, text=text)
 
 
-def _find_busier(scene: EpisodeScene) -> str | None:
-    """How the disk had more to do or took longer, strongest sign first; None where it did not."""
+def _find_busier(samples: EpisodeSamples) -> str | None:
+    """Describe how the disk had more to do or took longer, strongest sign first; None if it did not."""
     for kind in ("flush", "write", "read"):
-        seen = scene.compare(f"disk_{kind}_await_ms")
-        if seen is not None and seen.is_apart and seen.factor >= _SLOWER_FACTOR and _is_enough(seen, scene):
+        seen = samples.compare(f"disk_{kind}_await_ms")
+        if seen is not None and seen.is_apart and seen.factor >= _SLOWER_FACTOR and _is_enough(seen, samples):
             return f"a {kind} took {seen.before:.3g} to {seen.during:.3g} ms"
-    busy = scene.compare("disk_util_ratio")
+    busy = samples.compare("disk_util_ratio")
     if busy is not None and busy.is_apart and busy.rise >= _BUSIER and busy.during >= _FULL_DISK:
         return f"the disk was busy {_shares(busy)} of the time"
     return None
 
 
-def _is_enough(wait: Contrast, scene: EpisodeScene) -> bool:
-    """Whether longer waits for the disk can have made transactions so much longer."""
-    one, summary = scene.episode, scene.data.pgbench
+def _is_enough(wait: Contrast, samples: EpisodeSamples) -> bool:
+    """Tell whether longer waits for the disk can have made transactions slower by this much."""
+    one, summary = samples.episode, samples.data.pgbench
     if one.metric != "tps":
         longer_ms = one.after - one.before
     elif summary is not None and summary.client_count is not None and one.before > 0.0:
-        # Source: Little's law, in a closed loop. At a given rate clients idle before it, and it is even more.
-        until_s = scene.length_s if one.until_s is None else one.until_s
-        # None took longer than all of it, also where none was done at all.
+        # Source: Little's law, in a closed loop. At a scheduled rate clients were idle before, and the rise is even
+        # larger.
+        until_s = samples.length_s if one.until_s is None else one.until_s
+        # No transaction took longer than the episode, even if none completed.
         each_s = min(summary.client_count / max(one.after, 1e-3), until_s - one.from_s)
         longer_ms = 1000 * (each_s - summary.client_count / one.before)
     else:
         return True
-    return _WAITS_PER_TRANSACTION * wait.rise >= _LEAST_EXPLAINED * longer_ms
+    return _WAITS_PER_TRANSACTION * wait.rise >= _MIN_EXPLAINED * longer_ms
 
 
-def _explain(lost_ratio: float, scene: EpisodeScene) -> float:
-    return min(max(lost_ratio, 0.0) / max(_lost_ratio(scene.episode), 0.01), 1.0)
+def _explain(lost_ratio: float, samples: EpisodeSamples) -> float:
+    return min(max(lost_ratio, 0.0) / max(_lost_ratio(samples.episode), 0.01), 1.0)
 
 
 def _is_round(value: float) -> bool:
@@ -263,15 +265,15 @@ def _is_round(value: float) -> bool:
     return any(abs(scaled / one - 1) <= _ROUND_RATIO for one in (*_ROUND, 10.0))
 
 
-def _say_spans(spans: Sequence[LogSpan], scene: EpisodeScene) -> str:
+def _describe_spans(spans: Sequence[LogSpan], samples: EpisodeSamples) -> str:
     if not spans:
         return ""
     times = ", ".join(f"{one.from_s:.1f}" for one in spans[:3])
     more = f" and {len(spans) - 3} more" if len(spans) > 3 else ""
     times_of = (
-        f"{len(scene.begins_s)} times from {scene.begins_s[0]:.0f}"
-        if len(scene.begins_s) > 1
-        else f"{scene.begins_s[0]:.0f}"
+        f"{len(samples.begins_s)} times from {samples.begins_s[0]:.0f}"
+        if len(samples.begins_s) > 1
+        else f"{samples.begins_s[0]:.0f}"
     )
     return f"{spans[0].what} began at {times}{more} s, the change at {times_of} s"
 
@@ -288,7 +290,7 @@ def _amounts(seen: Contrast) -> str:
     return f"{seen.before / 1e6:,.1f} to {seen.during / 1e6:,.1f} MB"
 
 
-_RULES: tuple[Callable[[EpisodeScene], Iterator[Suspect]], ...] = (
+_RULES: tuple[Callable[[EpisodeSamples], Iterator[Suspect]], ...] = (
     _checkpoint,
     _full_page_images,
     _dirty_limit,

@@ -1,12 +1,11 @@
-"""Finds what happens to throughput or latency within a trial: cliffs, stalls, cycles, declines, warm-ups, recoveries.
+"""Detect what happens to throughput or latency within a trial: cliffs, stalls, cycles, declines, warm-ups, recoveries.
 
-A mean over two levels is a number that never was, so every level is found before a mean is quoted. Stalls are looked for
-second by second. Everything else is looked for in means of two seconds and more, where what is quick and what is slow in
-the noise no longer hide each other, and in logarithms, so that sizes are shares of the level. A change is told only when
-correlated noise does not explain it, with a known rate of false ones (docs/how-we-know.md), and when it is large enough
-for anybody to care.
+A mean over two levels describes neither, so levels are detected before a mean is quoted. Stalls are detected second by
+second. All other episodes are detected in means of two seconds or more, which separate fast noise from slow noise, and
+in logarithms, so that sizes are shares of the level. A change is reported only if autocorrelated noise does not explain
+it, at a known rate of false alarms (docs/how-we-know.md), and if it is large enough to matter.
 
-It refuses to judge less than 20 seconds or 8 observations, and says so; it names no causes.
+Less than 20 seconds or 8 observations are not judged, with a reason. Causes are not named here.
 """
 
 from __future__ import annotations
@@ -19,62 +18,64 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from pgdyno.analyse.episodes.fit import LEAST_OBSERVATIONS, Fit, Shape, ShapeTemplate, find_shapes
+from pgdyno.analyse.episodes.fit import MIN_OBSERVATIONS, Fit, Shape, ShapeTemplate, find_shapes
 from pgdyno.analyse.episodes.types import NOTHING_RATIO, WORSE, Episode, EpisodeKind
 from pgdyno.analyse.trial.chart_kind import ChartKind
 from pgdyno.analyse.types import Event, Series
 
 _Floats = NDArray[np.float64]
 
-_LEAST_S = 20.0
-_LEAST_KNOWN_RATIO = 0.8
+_MIN_S = 20.0
+_MIN_KNOWN_RATIO = 0.8
 _BIN_S = 3.0
 _SHORT_BIN_S = 2.0
 _SHORT_S = 45.0
-_MOST_BINS = 30
-# Fewer transactions in an observation, and the noise of counting is neither small nor even.
-_LEAST_COUNT = 20.0
-# What lies deeper below the level counts as this deep.
+_MAX_BINS = 30
+# With fewer transactions per observation, counting noise is neither small nor uniform.
+_MIN_COUNT = 20.0
+# Values below this share of the level are raised to it.
 _FLOOR_RATIO = 0.05
-_LEAST_CHANGE = {"tps": 0.05}
-_LEAST_CHANGE_OF_LATENCY = 0.25
+_MIN_CHANGE = {"tps": 0.05}
+_MIN_CHANGE_OF_LATENCY = 0.25
 _STALL_RATIO = 0.3
 _STALL_SPREADS = 4.5
 _AGAIN_RATIO = 0.9
 _LEVEL_S = 15.0
-# Of the whole: a change that takes longer is a slope, and one that begins earlier, a beginning.
+# Shares of the trial: a change that takes longer is a slope, and one that begins earlier belongs to the beginning.
 _SLOW_RATIO = 0.5
 _BEGINNING_RATIO = 0.25
 _MAD = 1.4826
 """A median absolute deviation times this is a normal distribution's standard deviation."""
 
 
-class Course(msgspec.Struct, frozen=True, kw_only=True):
-    """The episodes of one metric, by time; `reason` says why there was nothing to judge, None where there was."""
+class DetectedEpisodes(msgspec.Struct, frozen=True, kw_only=True):
+    """The episodes of one metric, by time; `reason` says why nothing could be judged, and is None if it could."""
 
     episodes: tuple[Episode, ...]
     reason: str | None = None
 
 
-def find_episodes(t_s: Sequence[float], values: Sequence[float | None], *, metric: str = "tps") -> Course:
-    """The episodes of a metric.
+def find_episodes(t_s: Sequence[float], values: Sequence[float | None], *, metric: str = "tps") -> DetectedEpisodes:
+    """Detect the episodes of a metric.
 
     Args:
         t_s: The middle of each observation, evenly spaced, in seconds since the load began.
-        values: What was observed; None where nothing was.
-        metric: Its name; only of `tps` a low value is a stall, and of others a rise is what a drop is to it.
+        values: The observed values; None for a missing one.
+        metric: Name of the metric; only for `tps` is a low value a stall, and for others a rise is for the worse.
     """
     times = np.asarray(t_s, dtype=np.float64)
     # None becomes NaN.
     raw = np.array(values, dtype=np.float64)
     if len(times) < 2:
-        return Course(episodes=(), reason="fewer than two whole seconds were seen")
+        return DetectedEpisodes(episodes=(), reason="fewer than two whole seconds were seen")
     step_s = float(np.median(np.diff(times)))
-    if len(times) * step_s < _LEAST_S or len(times) < LEAST_OBSERVATIONS:
-        return Course(episodes=(), reason=f"{len(times) * step_s:.0f} s are too short to tell a change from noise")
+    if len(times) * step_s < _MIN_S or len(times) < MIN_OBSERVATIONS:
+        return DetectedEpisodes(
+            episodes=(), reason=f"{len(times) * step_s:.0f} s are too short to tell a change from noise"
+        )
     known = np.isfinite(raw) if metric == "tps" else np.isfinite(raw) & (raw > 0.0)
-    if known.mean() < _LEAST_KNOWN_RATIO or not np.nanmedian(raw) > 0.0:
-        return Course(episodes=(), reason=f"{metric} has too few observations above 0")
+    if known.mean() < _MIN_KNOWN_RATIO or not np.nanmedian(raw) > 0.0:
+        return DetectedEpisodes(episodes=(), reason=f"{metric} has too few observations above 0")
     line = _Line(
         metric=metric,
         first_s=float(times[0]) - step_s / 2,
@@ -84,35 +85,41 @@ def find_episodes(t_s: Sequence[float], values: Sequence[float | None], *, metri
     stalls = tuple(_find_stalls(line)) if metric == "tps" else ()
     width = _choose_width(line)
     if width is None:
-        return Course(episodes=stalls, reason="too few transactions to tell a change from the noise of counting")
-    return Course(episodes=tuple(sorted((*stalls, *_find_changes(_without(line, stalls), width)), key=_when)))
+        return DetectedEpisodes(
+            episodes=stalls, reason="too few transactions to tell a change from the noise of counting"
+        )
+    return DetectedEpisodes(
+        episodes=tuple(sorted((*stalls, *_find_changes(_interpolate_over(line, stalls), width)), key=_start_time))
+    )
 
 
-def find_trial_episodes(charts: Mapping[ChartKind, Sequence[Series]], *, is_mixed: bool, is_scheduled: bool) -> Course:
-    """The episodes of a trial's TPS, and those of its p99 that are for the worse.
+def find_trial_episodes(
+    charts: Mapping[ChartKind, Sequence[Series]], *, is_mixed: bool, is_scheduled: bool
+) -> DetectedEpisodes:
+    """Detect the episodes of a trial's TPS, and those of its p99 that are for the worse.
 
     Args:
-        charts: Of the trial.
-        is_mixed: Whether variants alternate in it: its levels are theirs.
-        is_scheduled: Whether its rate was given: then only stalls are its own.
+        charts: Charts of the trial.
+        is_mixed: Whether variants alternate in the trial, and its levels with them.
+        is_scheduled: Whether its rate was scheduled: then only stalls are the server's own.
     """
     if is_mixed:
-        return Course(episodes=(), reason="variants alternate within it, and its levels with them")
+        return DetectedEpisodes(episodes=(), reason="variants alternate within it, and its levels with them")
     lines = {line.metric: line for kind in (ChartKind.TPS, ChartKind.LATENCY) for line in charts.get(kind, ())}
     if "tps" not in lines:
-        return Course(episodes=(), reason="there are no seconds to look at")
+        return DetectedEpisodes(episodes=(), reason="there are no seconds to look at")
     course = find_episodes(lines["tps"].t_s, lines["tps"].values)
     if is_scheduled:
         stalls = tuple(one for one in course.episodes if one.kind is EpisodeKind.STALL)
-        return Course(episodes=stalls, reason=course.reason or "the rate was given: only stalls are told")
+        return DetectedEpisodes(episodes=stalls, reason=course.reason or "the rate was given: only stalls are told")
     p99 = lines.get("latency_p99_ms")
     latency = () if p99 is None else find_episodes(p99.t_s, p99.values, metric=p99.metric).episodes
     worse = (one for one in latency if one.kind in WORSE)
-    return Course(episodes=tuple(sorted((*course.episodes, *worse), key=_when)), reason=course.reason)
+    return DetectedEpisodes(episodes=tuple(sorted((*course.episodes, *worse), key=_start_time)), reason=course.reason)
 
 
 def describe_episodes(episodes: Sequence[Episode]) -> Iterator[Event]:
-    """Changes of the level of TPS as events, for the charts and the list of what happened."""
+    """Yield changes of the level of TPS as events, for the charts and the list of events."""
     for one in episodes:
         if one.metric == "tps" and one.kind not in {EpisodeKind.WARM_UP, EpisodeKind.SAWTOOTH}:
             change = f"{one.before:,.0f} to {one.after:,.0f} TPS ({one.change_ratio * 100:+.0f} %)"
@@ -120,7 +127,7 @@ def describe_episodes(episodes: Sequence[Episode]) -> Iterator[Event]:
             yield Event(kind="level shift", t_s=one.from_s, until_s=one.until_s, text=text)
 
 
-def _when(one: Episode) -> float:
+def _start_time(one: Episode) -> float:
     return one.from_s
 
 
@@ -133,20 +140,20 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True):
     values: _Floats
 
     def at_s(self, index: float) -> float:
-        """Where the observation begins."""
+        """Return the time at which an observation begins."""
         return self.first_s + index * self.step_s
 
 
 def _find_stalls(line: _Line) -> Iterator[Episode]:
-    """Runs of observations far below the level around them, with a way back.
+    """Find runs of observations far below the level around them, followed by a return.
 
-    Next to nothing counts in any case; a share of the level only where the usual spread does not reach down to it.
+    Values near zero always count; a share of the level counts only if the usual spread does not reach down to it.
     """
-    values, half = line.values, max(round(_LEVEL_S / line.step_s), LEAST_OBSERVATIONS)
+    values, half = line.values, max(round(_LEVEL_S / line.step_s), MIN_OBSERVATIONS)
     level = np.array([np.median(values[max(0, i - half) : i + half + 1]) for i in range(len(values))])
     spread = _MAD * float(np.median(np.abs(values / np.maximum(level, 1e-9) - 1)))
     limit = level * np.clip(1 - _STALL_SPREADS * spread, NOTHING_RATIO, _STALL_RATIO)
-    low = (values <= limit) & (level * line.step_s >= _LEAST_COUNT)
+    low = (values <= limit) & (level * line.step_s >= _MIN_COUNT)
     for start, stop in _runs(low):
         around = level[min(stop, len(values) - 1)]
         if start == 0 or stop == len(values) or (stop - start) * line.step_s > 2 * _LEVEL_S:
@@ -170,8 +177,8 @@ def _runs(chosen: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
     yield from zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
 
 
-def _without(line: _Line, stalls: Sequence[Episode]) -> _Line:
-    """The line with stalls, and the observations that they touch on either side, filled in: they are told already."""
+def _interpolate_over(line: _Line, stalls: Sequence[Episode]) -> _Line:
+    """Interpolate over stalls and the observations that they touch on either side: stalls are reported already."""
     at = np.arange(len(line.values))
     touched = np.zeros(len(at), dtype=bool)
     for stall in stalls:
@@ -184,18 +191,18 @@ def _without(line: _Line, stalls: Sequence[Episode]) -> _Line:
 
 
 def _choose_width(line: _Line) -> int | None:
-    """Observations to average, more in a long trial and where little ends; None: too little ends to judge."""
+    """Choose how many observations to average, more in a long trial or at low TPS; None if TPS is too low to judge."""
     count = len(line.values)
     bin_s = _BIN_S if count * line.step_s >= _SHORT_S else _SHORT_BIN_S
-    width = max(math.ceil(bin_s / line.step_s), math.ceil(count / _MOST_BINS))
+    width = max(math.ceil(bin_s / line.step_s), math.ceil(count / _MAX_BINS))
     if line.metric == "tps":
-        width = max(width, math.ceil(_LEAST_COUNT / (float(np.median(line.values)) * line.step_s)))
-    return width if count // width >= LEAST_OBSERVATIONS else None
+        width = max(width, math.ceil(_MIN_COUNT / (float(np.median(line.values)) * line.step_s)))
+    return width if count // width >= MIN_OBSERVATIONS else None
 
 
 def _find_changes(line: _Line, width: int) -> Iterator[Episode]:
     count = len(line.values) // width
-    # What is left over is left out at the beginning, where clients connect.
+    # Surplus observations are dropped at the beginning, where clients connect.
     lead = len(line.values) - count * width
     floor = _FLOOR_RATIO * float(np.median(line.values))
     means = line.values[lead:].reshape(count, width).mean(axis=1)
@@ -204,12 +211,12 @@ def _find_changes(line: _Line, width: int) -> Iterator[Episode]:
     fitted = np.column_stack([fit.size * fit.template.draw(count) for fit in fits]) if fits else np.zeros((count, 0))
     base = float((logs - fitted.sum(axis=1)).mean())
     binned = _Binned(line=line, lead=lead, width=width, count=count, base=base, fitted=fitted)
-    found = [one for i, fit in enumerate(fits) for one in _tell(binned, fit, i)]
+    found = [one for i, fit in enumerate(fits) for one in _describe_shape(binned, fit, i)]
     yield from _join_recoveries(found)
 
 
 class _Binned(msgspec.Struct, frozen=True, kw_only=True):
-    """A line in means of `width` observations, and what was fitted to their logarithms, one column a shape."""
+    """A line in means of `width` observations, and the shapes fitted to their logarithms, one column for each."""
 
     line: _Line
     lead: int
@@ -219,26 +226,26 @@ class _Binned(msgspec.Struct, frozen=True, kw_only=True):
     fitted: _Floats
 
     def at_s(self, index: float) -> float:
-        """Where a place among the means lies in time."""
+        """Return the time of an index among the means."""
         return self.line.at_s(self.lead + index * self.width)
 
 
-def _tell(binned: _Binned, fit: Fit, which: int) -> Iterator[Episode]:
-    """What a fitted shape means to people."""
+def _describe_shape(binned: _Binned, fit: Fit, which: int) -> Iterator[Episode]:
+    """Turn a fitted shape into an episode."""
     template, curve, metric = fit.template, binned.fitted[:, which], binned.line.metric
     end = float(curve[np.argmax(np.abs(curve))])
     scale = end / fit.size if fit.size else 1.0
     low, high = sorted((math.expm1(fit.low * scale), math.expm1(fit.high * scale)))
-    if abs(math.expm1(end)) < _LEAST_CHANGE.get(metric, _LEAST_CHANGE_OF_LATENCY):
+    if abs(math.expm1(end)) < _MIN_CHANGE.get(metric, _MIN_CHANGE_OF_LATENCY):
         return
     others = binned.base + binned.fitted.sum(axis=1) - curve
     start = 0 if template.shape is Shape.CYCLE else max(int(template.start) - 1, 0)
     before = math.exp(float(others[start]))
     is_worse = (end < 0) == (metric == "tps")
-    # What rises after a drop does not warm up.
+    # A rise after a drop is no warm-up.
     is_first = all((sizes.sum() < 0) != (metric == "tps") for sizes in binned.fitted[:, :which].T)
     yield msgspec.structs.replace(
-        _place(binned, template, is_worse=is_worse, is_first=is_first),
+        _classify_shape(binned, template, is_worse=is_worse, is_first=is_first),
         before=before,
         after=before * math.exp(end),
         change_ratio=math.expm1(end),
@@ -247,8 +254,8 @@ def _tell(binned: _Binned, fit: Fit, which: int) -> Iterator[Episode]:
     )
 
 
-def _place(binned: _Binned, template: ShapeTemplate, *, is_worse: bool, is_first: bool) -> Episode:
-    """Kind and times of a shape, without its sizes."""
+def _classify_shape(binned: _Binned, template: ShapeTemplate, *, is_worse: bool, is_first: bool) -> Episode:
+    """Determine kind and times of a shape, without its sizes."""
     step_s = binned.width * binned.line.step_s
     place = functools.partial(
         Episode,
@@ -260,7 +267,7 @@ def _place(binned: _Binned, template: ShapeTemplate, *, is_worse: bool, is_first
         change_ratio=math.nan,
     )
     if template.period is not None:
-        # Between a cycle's high and low parts, the low ones are what is told.
+        # Of a cycle's high and low parts, the low ones are reported.
         low_s, period_s = template.width * step_s, template.period * step_s
         return place(kind=EpisodeKind.SAWTOOTH, period_s=period_s, recovery_s=low_s)
     is_slow = template.shape is Shape.SLOPE or template.settled > _SLOW_RATIO * binned.count
@@ -268,14 +275,14 @@ def _place(binned: _Binned, template: ShapeTemplate, *, is_worse: bool, is_first
     if is_worse:
         return place(kind=EpisodeKind.DECLINE if is_slow else EpisodeKind.CLIFF, settled_s=settled_s)
     if is_first and template.start <= _BEGINNING_RATIO * binned.count:
-        # The rise ends where it has levelled off, and nowhere if it has not.
+        # The rise ends where it has levelled off; if it has not, it has no end.
         until_s = None if settled_s is None or is_slow else binned.at_s(template.start) + settled_s
         return place(kind=EpisodeKind.WARM_UP, until_s=until_s, settled_s=settled_s)
     return place(kind=EpisodeKind.RECOVERY, settled_s=settled_s)
 
 
 def _join_recoveries(found: Sequence[Episode]) -> Iterator[Episode]:
-    """A drop ends where the level before it is reached again."""
+    """End a drop where the level before it is reached again."""
     for one in found:
         back = None if one.kind is not EpisodeKind.CLIFF else _find_recovery(one, found)
         if back is None:
@@ -290,4 +297,4 @@ def _find_recovery(drop: Episode, found: Sequence[Episode]) -> Episode | None:
         return level >= _AGAIN_RATIO if drop.metric == "tps" else level <= 1 / _AGAIN_RATIO
 
     later = [one for one in found if one.kind is EpisodeKind.RECOVERY and one.from_s > drop.from_s and is_back(one)]
-    return min(later, key=_when, default=None)
+    return min(later, key=_start_time, default=None)

@@ -1,11 +1,11 @@
-"""Which shape, if any, a series has beside correlated noise: a step, a dent, a slope, a cycle.
+"""Fit shapes to a series with autocorrelated noise: a step, a dent, a slope, a cycle.
 
-Seconds of throughput follow each other, and what follows itself wanders: whoever takes seconds for independent sees
-cliffs everywhere. Each shape is therefore fitted by generalised least squares beside a first-order autoregression, whose
-correlation is chosen anew with and without the shape, so that a series that merely wanders explains itself. What is
-left is one number, twice the logarithm of the likelihood ratio of the best shape of all against none.
+Seconds of throughput are autocorrelated, and an autocorrelated series drifts: a test for independent values finds
+cliffs everywhere. So each shape is fitted by generalised least squares together with a first-order autoregression,
+whose correlation is estimated with and without the shape: a series that merely drifts needs no shape. The result is one
+number, twice the logarithm of the likelihood ratio of the best shape against none.
 
-It refuses to say what made a shape, and to judge fewer than 8 observations.
+Fewer than 8 observations are not judged, and what caused a shape is not decided here.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-LEAST_OBSERVATIONS = 8
+MIN_OBSERVATIONS = 8
 _EDGE = 2
-_LEAST_CYCLES = 3
-_LEAST_PERIOD = 3
+_MIN_CYCLES = 3
+_MIN_PERIOD = 3
 _CORRELATIONS = (0.0, 0.2, 0.4, 0.6, 0.75, 0.85, 0.92, 0.95)
 _DEEPEST = 4
-# Parts of an observation that an edge may lie at.
+# An edge may lie at this fraction of an observation.
 _FINENESS = 4
-# Squares of what is left below this are rounding.
+# Residual sums of squares below this are rounding errors.
 _EXACT = 1e-9
 # Half of the 95 % quantile of chi-squared with one degree of freedom.
 _AS_LIKELY = 1.920729410347062
@@ -39,10 +39,10 @@ _SETTLED = 3.0
 
 
 class Shape(enum.Enum):
-    """The family that a template belongs to."""
+    """The family of shapes that a template belongs to."""
 
     STEP = "step"
-    """A change that stays, at once or with a tail."""
+    """A change that stays, at once or gradually."""
     DENT = "dent"
     """Another level for a while."""
     SLOPE = "slope"
@@ -50,18 +50,18 @@ class Shape(enum.Enum):
 
 
 class ShapeTemplate(msgspec.Struct, frozen=True, kw_only=True):
-    """One shape at one place. Places and lengths are in observations, and may lie within one."""
+    """One shape at one position. Positions and lengths are in observations, and need not be whole."""
 
     shape: Shape
     start: float = 0.0
-    """Where the change begins; of a cycle, its first low part."""
+    """Position at which the change begins; for a cycle, its first low part."""
     stop: float
-    """Where it ends."""
+    """Position at which it ends."""
     tail: float = 0.0
-    """Time constant of its approach to the new level; 0 is at once."""
+    """Time constant of its approach to the new level; 0 means at once."""
     period: float | None = None
     width: float = 0.0
-    """Of a cycle's low part."""
+    """Length of a cycle's low part."""
 
     @property
     def settled(self) -> float:
@@ -69,7 +69,7 @@ class ShapeTemplate(msgspec.Struct, frozen=True, kw_only=True):
         return _SETTLED * self.tail
 
     def draw(self, count: int) -> Floats:
-        """The mean of the shape, which goes from 0 to 1, over each of so many observations."""
+        """Return the mean of the shape, which goes from 0 to 1, over each of `count` observations."""
         edges = np.arange(count + 1, dtype=np.float64)
         if self.shape is Shape.SLOPE:
             return edges[:-1] / max(count - 1, 1)
@@ -81,7 +81,7 @@ class ShapeTemplate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fit(msgspec.Struct, frozen=True, kw_only=True):
-    """The size of a template in a series, beside others, with the 95 % interval."""
+    """The fitted size of a template, beside the other templates, with its 95 % interval."""
 
     template: ShapeTemplate
     size: float
@@ -90,24 +90,26 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_shapes(values: Floats) -> tuple[Fit, ...]:
-    """Every shape of a series that its noise does not explain, by time.
+    """Find every shape of a series that its noise does not explain, by time.
 
-    The strongest first, then what the rest holds on either side of it, as binary segmentation does.
+    The strongest shape is found first, then those in the residuals on either side of it (binary segmentation).
 
     Args:
         values: Evenly spaced, finite; shape (n,).
     """
-    found = [one for each in _search(values, offset=0, total=len(values), depth=0) for one in _part(each, len(values))]
+    found = [
+        one for each in _search(values, offset=0, total=len(values), depth=0) for one in _split_dent(each, len(values))
+    ]
     return _fit_jointly(values, sorted(found, key=lambda one: (one.start, one.stop)))
 
 
 def _measure_strength(values: Floats) -> tuple[float, ShapeTemplate]:
-    """Twice the logarithm of the likelihood ratio of the best template against none, and that template."""
+    """Compute twice the logarithm of the likelihood ratio of the best template against none, and return that template, too."""
     return _measure(values, _family(len(values)), [_whiten_family(len(values), one) for one in _CORRELATIONS])
 
 
 def _critical_strength(count: int) -> float:
-    """What the strength of so many observations of noise rarely exceeds.
+    """Return the strength that this many observations of pure noise rarely exceed.
 
     Source: simulated, benchmarks/episodes.py; see docs/how-we-know.md.
     """
@@ -115,7 +117,7 @@ def _critical_strength(count: int) -> float:
 
 
 def _fit_jointly(values: Floats, templates: Sequence[ShapeTemplate]) -> tuple[Fit, ...]:
-    """The sizes of all templates together. Intervals are the union over all correlations that fit about as well.
+    """Fit the sizes of all templates together. Each interval is the union over all correlations that fit about as well.
 
     Source: profile likelihood, with chi-squared(1) / 2 = 1.92 below the best correlation.
     """
@@ -145,14 +147,14 @@ def _fit_jointly(values: Floats, templates: Sequence[ShapeTemplate]) -> tuple[Fi
 
 
 def _search(values: Floats, *, offset: float, total: int, depth: int) -> Iterator[ShapeTemplate]:
-    if len(values) < LEAST_OBSERVATIONS or depth == _DEEPEST or not np.ptp(values) > 0.0:
+    if len(values) < MIN_OBSERVATIONS or depth == _DEEPEST or not np.ptp(values) > 0.0:
         return
     strength, coarse = _measure_strength(values)
     if strength <= _critical_strength(len(values)):
         return
     template = _refine(values, coarse)
-    yield _move(template, offset, total)
-    # A slope or a cycle is part of all; a second one on top of it is its own rest.
+    yield _shift(template, offset, total)
+    # A slope or a cycle covers the whole series; a second one would only fit the first one's residuals.
     if template.shape in {Shape.STEP, Shape.DENT}:
         rest = values - _fit_jointly(values, [template])[0].size * template.draw(len(values))
         edges = sorted({0, round(template.start), round(template.stop), len(values)})
@@ -160,8 +162,8 @@ def _search(values: Floats, *, offset: float, total: int, depth: int) -> Iterato
             yield from _search(rest[begin:end], offset=offset + begin, total=total, depth=depth + 1)
 
 
-def _part(template: ShapeTemplate, count: int) -> Iterator[ShapeTemplate]:
-    """A dent as a step and a step back: whether it leads back to the same level is for the sizes of both to say."""
+def _split_dent(template: ShapeTemplate, count: int) -> Iterator[ShapeTemplate]:
+    """Split a dent into a step and a step back; their fitted sizes show whether it leads back to the same level."""
     if template.shape is not Shape.DENT:
         yield template
         return
@@ -169,13 +171,13 @@ def _part(template: ShapeTemplate, count: int) -> Iterator[ShapeTemplate]:
         yield msgspec.structs.replace(template, shape=Shape.STEP, start=start, stop=count)
 
 
-def _move(template: ShapeTemplate, offset: float, total: int) -> ShapeTemplate:
+def _shift(template: ShapeTemplate, offset: float, total: int) -> ShapeTemplate:
     stop = total if template.shape is Shape.STEP else template.stop + offset
     return msgspec.structs.replace(template, start=template.start + offset, stop=stop)
 
 
 def _refine(values: Floats, coarse: ShapeTemplate) -> ShapeTemplate:
-    """The best of the templates nearby whose edges lie within observations."""
+    """Return the best of the nearby templates whose edges lie within observations."""
     nearby = [coarse, *_neighbours(coarse, len(values))]
     whitened = [_normalise(nearby, len(values), correlation) for correlation in _CORRELATIONS]
     return _measure(values, nearby, whitened)[1]
@@ -192,8 +194,8 @@ def _neighbours(coarse: ShapeTemplate, count: int) -> Iterator[ShapeTemplate]:
     elif coarse.shape is Shape.DENT:
         for start, stop in itertools.product(moves, moves):
             moved = replace(start=coarse.start + start, stop=coarse.stop + stop)
-            # Only what lies wholly in a dent has its depth: a shallow one as long as two observations, and a deep one in
-            # the middle of them, are the same means.
+            # Only observations wholly inside a dent show its depth: a shallow dent as long as two observations, and a
+            # deep one in the middle of them, have the same means.
             if math.ceil(moved.start) + 1 <= math.floor(moved.stop):
                 yield moved
     elif coarse.period is not None:
@@ -221,7 +223,7 @@ def _dents(count: int) -> Iterator[ShapeTemplate]:
 
 
 def _cycles(count: int) -> Iterator[ShapeTemplate]:
-    for halves in range(2 * _LEAST_PERIOD, 2 * count // _LEAST_CYCLES + 1):
+    for halves in range(2 * _MIN_PERIOD, 2 * count // _MIN_CYCLES + 1):
         period = halves / 2
         for start in range(math.ceil(period)):
             for width in range(1, int(period) // 2 + 1):
@@ -234,7 +236,7 @@ def _whiten_family(count: int, correlation: float) -> tuple[Floats, Floats]:
 
 
 def _normalise(templates: Sequence[ShapeTemplate], count: int, correlation: float) -> tuple[Floats, Floats]:
-    """Templates by row, without what a constant explains and of length 1; and the constant, of length 1."""
+    """Return the templates by row, orthogonal to the constant and of length 1; and the constant, of length 1."""
     constant = _whiten(np.ones(count), correlation)
     constant /= np.linalg.norm(constant)
     drawn = _whiten(np.array([one.draw(count) for one in templates]), correlation)
@@ -260,7 +262,7 @@ def _measure(
 
 
 def _whiten(values: Floats, correlation: float) -> Floats:
-    """Source: Prais & Winsten 1954, Cowles Commission discussion paper 383."""
+    """Whiten a series by its first-order correlation. Source: Prais & Winsten 1954, Cowles Commission discussion paper 383."""
     white = values.astype(np.float64, copy=True)
     white[..., 1:] -= correlation * values[..., :-1]
     white[..., 0] *= np.sqrt(1 - correlation**2)

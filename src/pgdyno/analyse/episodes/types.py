@@ -1,4 +1,4 @@
-"""What happens within a trial over time, and what it may come from: values only, which `episodes` and `episode_causes` find."""
+"""Define what happens within a trial over time, and what may have caused it: the values that `detection` and `causes` find."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ class EpisodeKind(enum.Enum):
     RECOVERY = "recovery"
     """A rise that stays, after a drop."""
     STALL = "stall"
-    """A gap: far less is done for some seconds, or nothing, and then all goes on."""
+    """A gap: for some seconds far less is done, or nothing, and then the load goes on."""
     SAWTOOTH = "sawtooth"
-    """Drops that come back at about equal distances, as checkpoints make them."""
+    """Drops that return at about equal distances, as checkpoints cause them."""
     DECLINE = "decline"
     """A slow fall without a step."""
     WARM_UP = "warm-up"
-    """A rise from the start on that levels off."""
+    """A rise from the start that levels off."""
 
 
 WORSE = frozenset({EpisodeKind.CLIFF, EpisodeKind.STALL, EpisodeKind.SAWTOOTH, EpisodeKind.DECLINE})
-"""Kinds for the worse: the others are told, and no cause is looked for."""
+"""Kinds for the worse; the others are reported without a cause."""
 
 NOTHING_RATIO = 0.02
-"""Of the level: no more is next to nothing."""
+"""Share of the level at or below which throughput counts as nothing."""
 
 
 class Episode(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,29 +36,29 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: EpisodeKind
     metric: str
-    """As facts/metrics.toml names it: `tps`, `latency_p99_ms`."""
+    """The name in facts/metrics.toml: `tps`, `latency_p99_ms`."""
     from_s: float
     until_s: float | None
-    """None: it lasted until the end."""
+    """None if it lasted until the end."""
     before: float
-    """The metric's level before it, in its unit."""
+    """The metric's level before the episode, in its unit."""
     after: float
-    """And in it; of a sawtooth in its low parts."""
+    """The level in the episode; in the low parts of a sawtooth."""
     change_ratio: float
     """after / before - 1."""
     change_low_ratio: float | None = None
-    """Ends of its 95 % interval; None where there is too little for one."""
+    """Lower end of its 95 % interval; None if there are too few data for one."""
     change_high_ratio: float | None = None
     period_s: float | None = None
-    """Of a sawtooth."""
+    """Period of a sawtooth."""
     recovery_s: float | None = None
-    """From its low until the level before was reached again; None where that did not happen."""
+    """Time from its low until the level before was reached again; None if it was not."""
     settled_s: float | None = None
-    """From its beginning until 95 % of the change was done; None where it has no such moment."""
+    """Time from its beginning until 95 % of the change was done; None if there is no such moment."""
 
 
 class Cause(enum.Enum):
-    """What may lie behind an episode."""
+    """The possible causes of an episode."""
 
     CHECKPOINT = "checkpoint"
     FULL_PAGE_IMAGES = "full-page images after a checkpoint"
@@ -73,15 +73,15 @@ class Cause(enum.Enum):
 
 
 class Suspect(msgspec.Struct, frozen=True, kw_only=True):
-    """A cause that was looked at."""
+    """A possible cause that was checked."""
 
     cause: Cause
     fits: bool
-    """In time and in size."""
+    """Whether it fits in time and in size."""
     text: str
     """Its figures before and in the episode, in a clause."""
     explained_ratio: float | None = None
-    """Share of the change that it explains; None where that cannot be reckoned."""
+    """Share of the change that it explains; None if that cannot be computed."""
 
 
 class EpisodeCauses(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,9 +90,9 @@ class EpisodeCauses(msgspec.Struct, frozen=True, kw_only=True):
     episode: Episode
     suspects: tuple[Suspect, ...]
     absent: tuple[str, ...] = ()
-    """What could not be looked at, and why."""
+    """What could not be checked, and why."""
 
     @property
     def named(self) -> tuple[Suspect, ...]:
-        """Those that fit; empty: the cause is unknown."""
+        """The suspects that fit; if there are none, the cause is unknown."""
         return tuple(one for one in self.suspects if one.fits)

@@ -1,1 +1,1 @@
-"""The counters that DBAs watch, against their thresholds."""
+"""Check the counters that DBAs watch against their thresholds."""

@@ -1,4 +1,4 @@
-"""What the checks of a trial's health read from, and what each gives."""
+"""Define the input and the result of a trial's health checks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from pgdyno.analyse.disk.demand import DiskJoin
+from pgdyno.analyse.disk.demand import DiskDemand
 from pgdyno.analyse.trial.throughput import TrialThroughput
 from pgdyno.facts.versions import is_supported
 from pgdyno.facts.views import Absent, server_counters
@@ -18,66 +18,66 @@ from pgdyno.record.types import LOST_COUNTERS, StudyRecord, why_missing
 
 
 class Reading(NamedTuple):
-    """A value with the figures it rests on; with a reason it is absent, or seen but not to be judged."""
+    """A value with the figures it rests on; with a reason, it is absent, or observed but not to be judged."""
 
     value: float | None
     evidence: str = ""
     reason: str | None = None
 
 
-def unread(reason: str) -> Reading:
-    """A value that was not counted."""
+def absent_reading(reason: str) -> Reading:
+    """Return the reading of a value that was not counted."""
     return Reading(None, reason=reason)
 
 
-class Grown(NamedTuple):
-    """What a counter grew by over the load; None with the reason."""
+class CounterGrowth(NamedTuple):
+    """The growth of a counter over the load; None with a reason."""
 
     by: float | None
     reason: str = ""
 
 
-class SeenTrial(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """A finished trial, and what analysis made of it so far."""
+class ObservedTrial(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """A finished trial and what the analysis has computed of it so far."""
 
     record: StudyRecord
     data: TrialData
     throughput: TrialThroughput | None
-    disk: DiskJoin | None
+    disk: DiskDemand | None
 
     @property
     def version_major(self) -> int:
-        """Of the server it ran on: a variant may have another one than the study."""
+        """The major version of the trial's server; a variant may have another one than the study."""
         header = self.data.server.header if self.data.server is not None else None
         return self.record.server.major if header is None else header.version_num // 10_000
 
     @functools.cached_property
     def waits(self) -> dict[str, float]:
-        """Mean number of sessions in a transaction by what they waited for."""
+        """Mean number of sessions in a transaction, by wait class."""
         samples = self.data.server
         lines = () if samples is None else server_series.wait_classes(samples)
         return {line.label: self.data.mean_within_load(line) or 0.0 for line in lines}
 
     @functools.cached_property
     def cpu_busy_ratio(self) -> float | None:
-        """Of the CPUs' time; None where nobody watched them."""
+        """Share of the CPUs' time that they were busy; None if it was not sampled."""
         return None if self.data.os is None else self.data.mean_within_load(series.cpu_busy(self.data.os))
 
-    def grown(self, name: str) -> Grown:
-        """The growth of a server's counter, by its canonical name."""
+    def grown(self, name: str) -> CounterGrowth:
+        """Return the growth of a server counter, by its canonical name."""
         later, earlier = self.data.record.counters_after.get(name), self.data.record.counters_before.get(name)
         if later is None or earlier is None:
-            return Grown(None, self._why_absent(name))
+            return CounterGrowth(None, self._why_absent(name))
         if later < earlier:
-            return Grown(None, "the server's statistics were reset under the load")
-        return Grown(later - earlier)
+            return CounterGrowth(None, "the server's statistics were reset under the load")
+        return CounterGrowth(later - earlier)
 
     def setting(self, name: str) -> str | None:
-        """A setting's value where it is not the built-in one, as pg_settings has it."""
+        """Return a setting's value as in pg_settings; None if it is the built-in one."""
         return next((one.value for one in self.data.record.settings if one.name == name), None)
 
     def why_unsampled(self, source: str) -> str:
-        """Why a sampler's samples are missing."""
+        """Return why a sampler's samples are missing."""
         return why_missing(self.data.gaps, source) or f"the {source} saw nothing"
 
     def _why_absent(self, name: str) -> str:

@@ -1,4 +1,4 @@
-"""The counters that DBAs watch as values: of a trial, and summed up over the trials of a workload."""
+"""Define the health checks' results: of a trial, and summarised over the trials of a workload."""
 
 from __future__ import annotations
 
@@ -11,43 +11,43 @@ from pgdyno.facts.health import HealthCheck, Level, Worse, health_checks
 
 
 class HealthRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One check of one trial."""
+    """The result of one check on one trial."""
 
     check: str
-    """Its name in facts/health.toml."""
+    """Name of the check in facts/health.toml."""
     value: float | None
-    """In the check's unit; None where it was not counted."""
+    """The value in the check's unit; None if it was not counted."""
     level: Level | None
-    """None where it is absent, has no threshold, or too little was seen to judge."""
+    """The verdict; None if the value is absent, has no threshold, or rests on too little data."""
     evidence: str
-    """The figures it rests on, in a clause."""
+    """The figures that the value rests on, in a clause."""
     reason: str | None = None
-    """Why it is absent, or not judged."""
+    """Why the value is absent or not judged."""
 
 
 class HealthSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """One check over the trials of a workload."""
+    """The result of one check over the trials of a workload."""
 
     check: HealthCheck
     value: float | None
-    """The median of the trials; of two in the middle the worse, so that it is one that was seen."""
+    """The median of the trials; with an even number, the worse of the two in the middle, so that it was observed."""
     low: float | None
-    """The least of them; no interval."""
+    """The smallest value; `low` and `high` are a range and not an interval."""
     high: float | None
     n: int
-    """Trials that have a value."""
+    """Number of trials with a value."""
     level: Level | None
-    """Of the median."""
+    """The verdict on the median."""
     evidence: str
-    """Of the trial that has it."""
+    """The figures of the trial that has the median."""
     reason: str | None = None
 
 
 def summarise_health(trials: Sequence[Sequence[HealthRow]]) -> tuple[HealthSummary, ...]:
-    """All checks over the trials of a workload; nothing where no trial has any.
+    """Summarise all checks over the trials of a workload; empty if no trial has any.
 
     Args:
-        trials: The rows of each.
+        trials: The rows of each trial.
     """
     by_check = {name: [row for rows in trials for row in rows if row.check == name] for name in health_checks()}
     return tuple(_summarise(health_checks()[name], rows) for name, rows in by_check.items() if rows)
@@ -55,7 +55,7 @@ def summarise_health(trials: Sequence[Sequence[HealthRow]]) -> tuple[HealthSumma
 
 def _summarise(check: HealthCheck, rows: Sequence[HealthRow]) -> HealthSummary:
     seen = [(row.value, row) for row in rows if row.value is not None]
-    # A trial that was judged says more than one that saw too little.
+    # A trial that was judged is better evidence than one with too little data.
     judged = [(value, row) for value, row in seen if row.level is not None]
     reason = next((row.reason for row in rows if row.reason), None)
     if not seen:

@@ -1,1 +1,1 @@
-"""What a trial should show, from measured inputs and models."""
+"""Predict what a trial should show, from measured inputs and models."""

@@ -1,8 +1,8 @@
-"""What PostgreSQL should do here, worked out from measured inputs: group commit, buffer misses, full-page images, checkpoints.
+"""Predict what PostgreSQL should do from measured inputs: group commit, buffer misses, full-page images, checkpoints.
 
-Each model says what goes in and what comes out, and nothing of what comes out goes in: no constant is fitted to what is
-predicted. Benchmarks measure how far they are off (benchmarks/models.py); why they are as they are is in ADR 0009.
-What a model leaves out, it says. Bad input is a ValueError: it is the caller's mistake, not a user's.
+No predicted quantity is an input of its own model, and no constant is fitted to what is predicted. Benchmarks measure
+the errors (benchmarks/models.py); ADR 0009 explains the choice of models. Each model states what it leaves out. Bad
+input is a ValueError, because it is a mistake of the caller and not of a user.
 """
 
 from __future__ import annotations
@@ -17,94 +17,96 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 
-# Of 8168 bytes, 24 being the page's header, a row takes 132 and its pointer; of 8152, of which a tenth stays free, an
-# entry of 16 and its pointer. Source: PostgreSQL 18 manual, Database Page Layout; nbtree/README; pgbench.c, initCreateTables.
+# A heap page has 8168 bytes, 24 of them header; a row takes 132 and its pointer. A leaf has 8152 bytes, a tenth of
+# which stays free; an entry takes 16 and its pointer. Source: PostgreSQL 18 manual, Database Page Layout;
+# nbtree/README; pgbench.c, initCreateTables.
 _ACCOUNTS_PER_PAGE = 61
 _KEYS_PER_LEAF = 366
 _ROWS_PER_SCALE = 100_000
 # Source: PostgreSQL 15 to 18, src/include/storage/buf_internals.h, BM_MAX_USAGE_COUNT.
-_MOST_USES = 5
-# With more, flushes or CPUs bind by far, and the chain takes seconds to solve.
-_MOST_CLIENTS = 128
-# Finer arcs, or more rounds of the hand, change the third digit.
-_ARCS, _MOST_ROUNDS = 64, 40
+_MAX_USES = 5
+# With more clients, flushes or CPUs are the limit by far, and the chain takes seconds to solve.
+_MAX_CLIENTS = 128
+# Finer arcs, or more rounds of the clock hand, change only the third digit.
+_ARCS, _MAX_ROUNDS = 64, 40
 
 
 class CommitForecast(msgspec.Struct, frozen=True, kw_only=True):
-    """What a closed loop of committing clients comes to."""
+    """The predicted result of a closed loop of committing clients."""
 
     tps: float
     batch_count: float
-    """Transactions that a flush makes durable, in the mean."""
+    """Mean number of transactions that a flush makes durable."""
     work_s: float
-    """Of a transaction until it waits for a flush, with what others at work do to it."""
+    """Time of a transaction until it waits for a flush, slowed down by the other clients at work."""
 
 
-class KeptRows(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows of which each transaction takes one, any of them, and keeps it locked until its commit is durable."""
+class RowLocks(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows of which each transaction locks one at random until its commit is durable."""
 
     rows_count: float
     work_before_s: float
-    """Of a transaction until it takes the row, with what others at work do to it."""
+    """Time of a transaction until it locks the row, slowed down by the other clients at work."""
 
 
 class PageClass(msgspec.Struct, frozen=True, kw_only=True):
-    """Pages that are alike: each is as likely as any other of them to be the next."""
+    """Pages that are alike: each is equally likely to be accessed next."""
 
     name: str
     pages_count: float
     accesses_per_transaction: float
-    """To any of them; several that follow at once are one."""
+    """Accesses to any of the pages; several in a row to one page count as one."""
     uses_per_access: int = 1
-    """How often one takes the page and lets it go: each raises the page's usage count."""
+    """How often an access pins and releases the page: each time raises the page's usage count."""
 
 
 class CacheForecast(msgspec.Struct, frozen=True, kw_only=True):
-    """What shared_buffers come to hold, and what must be read."""
+    """The predicted content of shared_buffers, and the reads that remain."""
 
     hit_ratio: dict[str, float]
-    """By class: share of its accesses that find their page, and of its pages that are held."""
+    """Share of a class's accesses that find their page, which is also the share of its pages in memory."""
     reads_per_transaction: float
     memory_transactions: float
-    """Transactions after which a page that none of them used is gone; infinite where all pages fit."""
+    """Transactions after which a page that none of them used is evicted; infinite if all pages fit."""
 
 
 def ceiling_tps(clients: int, *, flush_s: float) -> float:
-    """The TPS that flushes alone allow, with nothing else to do: a client, or two halves that take turns.
+    """Compute the TPS that flushes alone allow: of one client, or of two halves of the clients that take turns.
 
-    Who commits while a flush is under way waits for its end, and shares the next one with all who came meanwhile.
+    A client that commits during a flush waits for its end, and shares the next flush with all clients that wait by
+    then.
 
     Args:
-        clients: In a closed loop, each with one transaction at a time.
-        flush_s: Of writing and flushing a little WAL.
+        clients: Clients in a closed loop, each with one transaction at a time.
+        flush_s: Time to write and flush a little WAL.
     """
     _check_positive(clients=clients, flush_s=flush_s)
     return 1.0 / flush_s if clients == 1 else clients / (2.0 * flush_s)
 
 
 def unflushed_tps(clients: int, *, think_s: float, cpu_s: float, cpu_count: float) -> tuple[float, ...]:
-    """TPS of 1 to so many clients with everything but waiting for flushes.
+    """Compute TPS of 1 to `clients` clients with everything except waiting for flushes.
 
     Args:
-        clients: The most of them.
-        think_s: Of one client's transaction without its flush, client and round trips included.
+        clients: The largest number of clients.
+        think_s: Time of one client's transaction without its flush, client and round trips included.
         cpu_s: CPU time of one transaction, client included.
-        cpu_count: CPUs that there are for it.
+        cpu_count: Number of CPUs available for it.
     """
     _check_positive(clients=clients, think_s=think_s, cpu_s=cpu_s, cpu_count=cpu_count)
     return tuple(min(n / think_s, cpu_count / cpu_s) for n in range(1, clients + 1))
 
 
-def charge_waits(unflushed: Sequence[float], *, wait_cpu_s: float, cpu_count: float) -> tuple[float, ...]:
-    """The same with the CPU time that waiting for a flush takes: going to sleep, waking, and the flush's own calls.
+def add_flush_cpu(unflushed: Sequence[float], *, wait_cpu_s: float, cpu_count: float) -> tuple[float, ...]:
+    """Add the CPU time of waiting for a flush to TPS without flushes: falling asleep, waking up, the flush's own calls.
 
-    A flush on a quick disk is not only waited for. One client spends it while it waits, two or more take turns on the
-    CPUs with it.
+    Waiting for a flush on a fast disk also takes CPU time. One client spends it while it waits; two or more compete for
+    the CPUs with it.
 
     Args:
-        unflushed: TPS without waiting for flushes of 1, 2, … clients.
-        wait_cpu_s: CPU time of a transaction with its flush, less that without it.
-        cpu_count: CPUs that these clients had at the most.
+        unflushed: TPS of 1, 2, … clients without waiting for flushes.
+        wait_cpu_s: CPU time of a transaction with its flush, minus that without it.
+        cpu_count: Number of CPUs that these clients used at most.
     """
     _check_positive(cpu_count=cpu_count, **{f"unflushed[{n}]": rate for n, rate in enumerate(unflushed)})
     _check_not_negative(wait_cpu_s=wait_cpu_s)
@@ -112,30 +114,30 @@ def charge_waits(unflushed: Sequence[float], *, wait_cpu_s: float, cpu_count: fl
 
 
 def predict_commit_tps(unflushed: Sequence[float], *, flush_s: float | Sequence[float]) -> CommitForecast:
-    """TPS of a closed loop in which each transaction ends with a flush that is shared with all who wait for it.
+    """Predict TPS of a closed loop in which each transaction ends with a flush, shared by all clients that wait for it.
 
-    A Markov chain over the sizes of batches. While a flush is under way the other clients work: with n of them at work
-    one is done at the rate unflushed[n-1], and waits. The next flush takes all who wait; where nobody does, it begins with
-    the first who comes. The work of n clients stands for all that n clients do to each other: CPUs, sockets, locks, but
-    for the rows that a transaction keeps locked while it waits for its flush.
+    The model is a Markov chain over batch sizes. While a flush is under way the other clients work: with n of them at
+    work, one finishes at the rate unflushed[n-1] and waits. The next flush serves all waiting clients; if there are
+    none, it begins with the first one that arrives. The rates unflushed stand for all interference between n clients:
+    CPUs, sockets, locks. They do not include the row locks that a transaction holds while it waits for its flush.
 
-    Limits: 1/(Z+F) for one client, N/2 in a batch and N/(2F) for more whose work Z is short against the flush F, and
-    unflushed[N-1] where flushes cost nothing. For very many clients it is the smaller of the last two.
+    Limits: 1/(Z+F) for one client; N/2 per batch and N/(2F) for more clients whose work Z is short compared with the
+    flush F; and unflushed[N-1] if flushes cost nothing. For very many clients it is the smaller of the last two.
 
-    Where flushes take differently long, batches gather during the long ones, and the short ones are over before many have
-    come: the more they differ, the smaller a batch is in the mean. One flush tells nothing of the next one here.
+    If flush times vary, batches gather during the long flushes, and the short ones end before many clients have
+    arrived: the more they vary, the smaller the mean batch. Consecutive flush times are taken as independent.
 
-    Source: Chandy, Herzog & Woo 1975, doi:10.1147/rd.191.0036, for work as one server of a rate by load; Bailey 1954,
-    Journal of the Royal Statistical Society B 16, for chains at the ends of batches; PostgreSQL 18, access/transam/xlog.c,
-    XLogFlush, for who shares a flush.
+    Source: Chandy, Herzog & Woo 1975, doi:10.1147/rd.191.0036, for work as one server with a load-dependent rate;
+    Bailey 1954, Journal of the Royal Statistical Society B 16, for chains at the ends of batches; PostgreSQL 18,
+    access/transam/xlog.c, XLogFlush, for which commits share a flush.
 
     Args:
-        unflushed: TPS without waiting for flushes of 1, 2, … N clients; N is how many there are.
-        flush_s: Of writing and flushing a little WAL; several are equally likely.
+        unflushed: TPS of 1, 2, … N clients without waiting for flushes; N is the number of clients.
+        flush_s: Time to write and flush a little WAL; several values are equally likely.
     """
     from scipy.linalg import expm  # noqa: PLC0415 - most commands predict nothing
 
-    # scipy's expm divides by the difference of neighbouring rates: where they differ in the last digit alone, that is noise.
+    # scipy's expm divides by the difference of neighbouring rates: a difference in the last digit alone is noise.
     rates = np.array([float(f"{rate:.9g}") for rate in unflushed])
     times_s = np.atleast_1d(np.asarray(flush_s, dtype=np.float64))
     mean_s = float(times_s.mean())
@@ -143,14 +145,14 @@ def predict_commit_tps(unflushed: Sequence[float], *, flush_s: float | Sequence[
         clients=rates.size, flush_s=float(times_s.min()), **{f"unflushed[{n}]": rate for n, rate in enumerate(rates)}
     )
     clients = rates.size
-    if clients > _MOST_CLIENTS:
+    if clients > _MAX_CLIENTS:
         tps = min(float(rates[-1]), ceiling_tps(clients, flush_s=mean_s))
         work_s = max(0.0, clients / tps - 2.0 * mean_s)
         return CommitForecast(tps=tps, batch_count=tps * mean_s, work_s=work_s)
-    # Row n: how many of n at work are still at work when a flush ends.
-    falling = _falling(rates)
+    # Row n: the distribution of how many of n clients are still at work when a flush ends.
+    falling = _departure_generator(rates)
     still = np.mean([expm(falling * one) for one in times_s], axis=0)
-    # The integral of how many are at work from a flush's begin to its end; of none, nothing.
+    # The integral of the number at work from the beginning of a flush to its end.
     at_work_s = np.zeros(clients + 1)
     at_work_s[1:] = np.linalg.solve(falling[1:, 1:], still[1:, 1:] - np.eye(clients)) @ np.arange(1, clients + 1)
     following = np.zeros((clients, clients))
@@ -161,7 +163,7 @@ def predict_commit_tps(unflushed: Sequence[float], *, flush_s: float | Sequence[
         following[batch - 1, :others] = still[others, :others][::-1]
         following[batch - 1, 0] += nobody
         idle_s[batch - 1] = nobody / rates[-1]
-    share = _stationary(following)
+    share = _stationary_distribution(following)
     batch_count = float(share @ np.arange(1, clients + 1))
     worked_s = float(share @ (at_work_s[:clients][::-1] + clients * idle_s))
     return CommitForecast(
@@ -169,35 +171,36 @@ def predict_commit_tps(unflushed: Sequence[float], *, flush_s: float | Sequence[
     )
 
 
-def keep_pgbench_rows(branches_count: int, *, work_s: float) -> tuple[KeptRows, ...]:
-    """What tpcb-like keeps: a branch, which the fifth of its seven statements takes, and a teller from the one before on.
+def list_pgbench_row_locks(branches_count: int, *, work_s: float) -> tuple[RowLocks, ...]:
+    """Return the row locks of tpcb-like: a branch from the fifth of its seven statements on, a teller from the fourth on.
 
     Source: PostgreSQL 18, bin/pgbench/pgbench.c, builtin_script and ntellers.
 
     Args:
-        branches_count: As many as the scale.
-        work_s: Of a transaction, in equal parts by statement.
+        branches_count: Number of branches, which is the scale.
+        work_s: Time of a transaction, divided equally between its statements.
     """
     return tuple(
-        KeptRows(rows_count=branches_count * each, work_before_s=work_s * statements / 7)
+        RowLocks(rows_count=branches_count * each, work_before_s=work_s * statements / 7)
         for each, statements in ((1, 4), (10, 3))
     )
 
 
-def wait_for_rows(tps: float, *, clients: int, kept: Sequence[KeptRows]) -> float:
-    """What is left of a rate when a transaction also waits for rows that others keep locked until their flush is over.
+def subtract_row_waits(tps: float, *, clients: int, kept: Sequence[RowLocks]) -> float:
+    """Reduce a rate by the time that transactions wait for rows that others keep locked until their flush is over.
 
-    Each row is a queue whose service is as long as a transaction keeps it, nearly a constant; who comes to it meets what the
-    other clients alone would make of it. Left out are what a client keeps while it waits, and the CPU that it then leaves to
-    others: where CPUs bind, too much is taken off.
+    Each row is a queue whose service time is the time that a transaction holds it, which is nearly constant; an
+    arriving client sees the queue that the other clients would form without it. The model leaves out the locks that a
+    client holds while it waits, and the CPU that it then leaves to others: if CPUs are the limit, it subtracts too
+    much.
 
     Source: Kleinrock 1975, Queueing Systems I, 5.8, M/D/1; Reiser & Lavenberg 1980, doi:10.1145/322186.322195, arrival
     theorem of closed networks.
 
     Args:
-        tps: Without that waiting.
-        clients: In a closed loop.
-        kept: Of a transaction.
+        tps: Rate without that waiting.
+        clients: Number of clients in a closed loop.
+        kept: Row locks of a transaction.
     """
     from scipy.optimize import brentq  # noqa: PLC0415 - most commands predict nothing
 
@@ -206,7 +209,7 @@ def wait_for_rows(tps: float, *, clients: int, kept: Sequence[KeptRows]) -> floa
         _check_positive(rows_count=one.rows_count)
     cycle_s = clients / tps
     held = [(one.rows_count, max(0.0, cycle_s - one.work_before_s)) for one in kept]
-    # Below it a row would be taken more than all of the time.
+    # With a shorter cycle, a row would be locked for more than all of the time.
     least_s = max([cycle_s, *((clients - 1) * held_s / rows for rows, held_s in held)])
 
     def missing_s(longer_s: float) -> float:
@@ -220,11 +223,11 @@ def wait_for_rows(tps: float, *, clients: int, kept: Sequence[KeptRows]) -> floa
 
 
 def measure_flush_s(*, flushed_tps: float, unflushed_tps: float) -> float:
-    """What a flush adds to one client's transaction.
+    """Compute what a flush adds to one client's transaction.
 
     Args:
-        flushed_tps: Of one client that waits for each of its flushes.
-        unflushed_tps: Of the same with synchronous_commit=off.
+        flushed_tps: TPS of one client that waits for each of its flushes.
+        unflushed_tps: TPS of the same client with synchronous_commit=off.
     """
     _check_positive(flushed_tps=flushed_tps, unflushed_tps=unflushed_tps)
     if flushed_tps >= unflushed_tps:
@@ -233,19 +236,20 @@ def measure_flush_s(*, flushed_tps: float, unflushed_tps: float) -> float:
 
 
 def predict_reads(classes: Sequence[PageClass], *, buffers_count: float) -> CacheForecast:
-    """Reads per transaction into shared_buffers in the long run.
+    """Predict the long-run reads per transaction into shared_buffers.
 
-    Che's approximation: one time T for all pages, after which an unused page is gone; accesses to a page are Poisson. It
-    is of LRU. PostgreSQL's clock keeps pages that are used again and again a little longer, which makes 1 to 2 % fewer reads.
+    Che's approximation of LRU: an unused page is evicted after a time T that is the same for all pages, and accesses to
+    a page are Poisson. PostgreSQL's clock sweep keeps frequently used pages a little longer, which causes 1 to 2 %
+    fewer reads.
 
-    A page that shared_buffers miss may still be in the kernel's cache: a read here is no read of the disk.
+    A page missing from shared_buffers may still be in the kernel's cache: a read here is not a read of the disk.
 
-    Source: Che, Tung & Wang 2002, doi:10.1109/JSAC.2002.801752; Fricker, Robert & Roberts 2012, arXiv:1202.3974, for why
-    it is as good as it is.
+    Source: Che, Tung & Wang 2002, doi:10.1109/JSAC.2002.801752; Fricker, Robert & Roberts 2012, arXiv:1202.3974, for
+    why the approximation is good.
 
     Args:
-        classes: Of all pages that transactions access, those always held left out.
-        buffers_count: Buffers that there are for them.
+        classes: All pages that transactions access, except those that are always in memory.
+        buffers_count: Number of buffers available for them.
     """
     _check_positive(buffers_count=buffers_count)
     for one in classes:
@@ -262,7 +266,7 @@ def predict_reads(classes: Sequence[PageClass], *, buffers_count: float) -> Cach
     def overfull(memory: float) -> float:
         return float(pages @ -np.expm1(-rates * memory)) - buffers_count
 
-    # As many accesses as there are buffers fill them at the soonest.
+    # This many accesses are the minimum to fill the buffers.
     low = high = buffers_count / accesses.sum()
     while overfull(high) < 0.0:
         high *= 2.0
@@ -278,20 +282,21 @@ def predict_reads(classes: Sequence[PageClass], *, buffers_count: float) -> Cach
 def predict_early_reads(
     classes: Sequence[PageClass], *, buffers_count: float, after: float, until: float, is_warm: bool
 ) -> float:
-    """Reads per transaction while shared_buffers still remember what they held before the first transaction.
+    """Predict reads per transaction while shared_buffers still depend on their content before the first transaction.
 
-    PostgreSQL's clock sweep in the mean: the ring of buffers in arcs, of which each holds so many pages of each class and
-    usage count. Pages that were often used meanwhile outlive several rounds of the hand, so that settling takes several
-    times as long as filling the buffers. In the long run this is `predict_reads` to 2 %.
+    It is PostgreSQL's clock sweep on average: the ring of buffers is divided into arcs, each with a number of pages of
+    each class and usage count. Pages that were used often survive several rounds of the clock hand, so settling takes
+    several times as long as filling the buffers. In the long run the result equals `predict_reads` to within 2 %.
 
     Source: PostgreSQL 18, storage/buffer/freelist.c, StrategyGetBuffer, and bufmgr.c, PinBuffer.
 
     Args:
-        classes: As for `predict_reads`; where the caches were warmed, in the order in which they were read in.
-        buffers_count: Buffers that there are for them.
-        after: Transactions before the first that counts.
-        until: Transactions before the first that counts no more.
-        is_warm: Whether all pages were read in, one after the other, before the first transaction; else none was.
+        classes: As for `predict_reads`; if the caches were warmed, in the order of reading.
+        buffers_count: Number of buffers available for them.
+        after: Number of transactions before the first one that counts.
+        until: Number of transactions up to and including the last one that counts.
+        is_warm: Whether all pages were read once, one after the other, before the first transaction; otherwise none
+            was.
     """
     _check_not_negative(after=after)
     _check_positive(buffers_count=buffers_count, span=until - after)
@@ -300,10 +305,10 @@ def predict_early_reads(
     if pages.sum() <= buffers_count:
         rates = accesses / pages
         return 0.0 if is_warm else float(pages @ (np.exp(-rates * after) - np.exp(-rates * until))) / (until - after)
-    ring = _fill_ring(pages, buffers_count) if is_warm else np.zeros((len(classes), _ARCS, _MOST_USES + 1))
-    uses = [min(_MOST_USES, one.uses_per_access) for one in classes]
+    ring = _fill_ring(pages, buffers_count) if is_warm else np.zeros((len(classes), _ARCS, _MAX_USES + 1))
+    uses = [min(_MAX_USES, one.uses_per_access) for one in classes]
     now, reads, missed = 0.0, 0.0, float(accesses.sum())
-    for arc in itertools.islice(itertools.cycle(range(_ARCS)), _ARCS * _MOST_ROUNDS):
+    for arc in itertools.islice(itertools.cycle(range(_ARCS)), _ARCS * _MAX_ROUNDS):
         misses = accesses * (1.0 - ring.sum(axis=(1, 2)) / pages)
         missed = float(misses.sum())
         taken = float(buffers_count / _ARCS - ring[:, arc, 1:].sum())
@@ -317,14 +322,14 @@ def predict_early_reads(
         for one, more in enumerate(uses):
             used = ring[one] * -math.expm1(-accesses[one] / pages[one] * step)
             ring[one] -= used
-            ring[one, :, more:] += used[:, : _MOST_USES + 1 - more]
-            ring[one, :, -1] += used[:, _MOST_USES + 1 - more :].sum(axis=1)
+            ring[one, :, more:] += used[:, : _MAX_USES + 1 - more]
+            ring[one, :, -1] += used[:, _MAX_USES + 1 - more :].sum(axis=1)
             ring[one, arc, more] += taken * misses[one] / missed
     return (reads + missed * (until - max(now, after))) / (until - after)
 
 
 def split_by_access(name: str, accesses_per_transaction: Sequence[float]) -> tuple[PageClass, ...]:
-    """Classes of pages whose accesses are given page by page, such as of a skewed load: those alike together."""
+    """Group pages whose accesses are given page by page, such as of a skewed load, into classes of equal accesses."""
     rates, counts = np.unique(np.asarray(accesses_per_transaction, dtype=np.float64), return_counts=True)
     return tuple(
         PageClass(name=f"{name} {number}", pages_count=float(count), accesses_per_transaction=float(rate * count))
@@ -333,16 +338,17 @@ def split_by_access(name: str, accesses_per_transaction: Sequence[float]) -> tup
 
 
 def count_account_pages(scale: int) -> tuple[int, int]:
-    """Pages of pgbench_accounts and leaves of its key, as `pgbench -i` loads them with their built-in fill factors."""
+    """Count the pages of pgbench_accounts and the leaves of its key, as `pgbench -i` loads them with built-in fill factors."""
     _check_positive(scale=scale)
     rows = scale * _ROWS_PER_SCALE
     return math.ceil(rows / _ACCOUNTS_PER_PAGE), math.ceil(rows / _KEYS_PER_LEAF)
 
 
 def predict_full_page_images(*, updates_count: float, pages_count: float) -> float:
-    """Pages that so many updates of random pages touch at least once since a checkpoint: each becomes one full image.
+    """Predict how many pages random updates touch at least once since a checkpoint: each becomes one full-page image.
 
-    Source: PostgreSQL 18 manual, full_page_writes; Feller 1968, An Introduction to Probability Theory I, II.5, occupancy.
+    Source: PostgreSQL 18 manual, full_page_writes; Feller 1968, An Introduction to Probability Theory I, II.5,
+    occupancy.
     """
     _check_positive(pages_count=pages_count)
     _check_not_negative(updates_count=updates_count)
@@ -354,7 +360,7 @@ def predict_full_page_images(*, updates_count: float, pages_count: float) -> flo
 def find_checkpoint_distance_bytes(
     *, max_wal_size_bytes: int, completion_target: float, segment_bytes: int = 16 * 1024**2
 ) -> int:
-    """WAL from one checkpoint's start to the next one's, where WAL and not time causes them.
+    """Compute the WAL from one checkpoint's start to the next one's, if WAL and not time triggers them.
 
     Source: PostgreSQL 18, access/transam/xlog.c, CalculateCheckpointSegments; at least one segment.
     """
@@ -366,9 +372,9 @@ def find_checkpoint_distance_bytes(
 
 
 def _fill_ring(pages: Floats, buffers_count: float) -> Floats:
-    """Classes by arcs by usage counts, after each page was read in once, class after class; the hand is at the oldest."""
-    ring = np.zeros((len(pages), _ARCS, _MOST_USES + 1))
-    # The hand has been at all buffers that the last round of reading did not come to.
+    """Fill the ring as if each page was read once, class after class; shape (classes, arcs, usage counts); the hand is at the oldest."""
+    ring = np.zeros((len(pages), _ARCS, _MAX_USES + 1))
+    # The clock hand has passed all buffers that the last round of reading did not refill.
     fresh = math.fmod(pages.sum(), buffers_count)
     newest = buffers_count
     for one in reversed(range(len(pages))):
@@ -383,8 +389,8 @@ def _fill_ring(pages: Floats, buffers_count: float) -> Floats:
     return ring
 
 
-def _falling(rates: Floats) -> Floats:
-    """The generator of how many are at work, 0 to N, while nobody comes back to work."""
+def _departure_generator(rates: Floats) -> Floats:
+    """Build the generator of the number of clients at work, 0 to N, while none returns to work."""
     size = rates.size + 1
     generator = np.zeros((size, size))
     at_work = np.arange(1, size)
@@ -393,8 +399,8 @@ def _falling(rates: Floats) -> Floats:
     return generator
 
 
-def _stationary(following: Floats) -> Floats:
-    """The long-run shares of a chain whose rows say what follows each state."""
+def _stationary_distribution(following: Floats) -> Floats:
+    """Compute the stationary distribution of a chain, given by rows of transition probabilities."""
     size = following.shape[0]
     equations = np.vstack([following.T - np.eye(size), np.ones(size)])
     shares: Floats = np.linalg.lstsq(equations, np.append(np.zeros(size), 1.0), rcond=None)[0]

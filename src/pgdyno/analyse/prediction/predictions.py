@@ -1,8 +1,9 @@
-"""What a trial should show, before it runs, from what is known by then; and afterwards, how far off that was.
+"""Predict what a trial should show before it runs, and judge the prediction by the trial's result.
 
-Known are the study, the loaded data's pages, the server's settings, the disk's card, and counts of an earlier trial of
-the same load and variant: CPU time and transactions. No rate of an earlier trial goes into what is predicted. Only
-pgbench's own scripts are predicted, in a closed loop, one variant a trial: of others nobody knows which pages they touch.
+The inputs are the study, the pages of the loaded data, the server's settings, the disk card, and counts of an earlier
+trial of the same load and variant: CPU time and transactions. No rate of an earlier trial is an input. Only pgbench's
+own scripts are predicted, in a closed loop with one variant per trial: for other scripts the accessed pages are
+unknown.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from pgdyno.analyse.disk.demand import DiskLimits, waits_for_flushes
 from pgdyno.analyse.prediction.models import (
     PageClass,
     find_checkpoint_distance_bytes,
-    keep_pgbench_rows,
+    list_pgbench_row_locks,
     predict_commit_tps,
     predict_early_reads,
     predict_full_page_images,
     predict_reads,
+    subtract_row_waits,
     unflushed_tps,
-    wait_for_rows,
 )
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.predictions import Prediction, PredictionInput
@@ -34,48 +35,48 @@ from pgdyno.spec.table import SettingValue
 from pgdyno.spec.variant import read_number
 
 TPS, READS, IMAGES, DISTANCE = "tps", "blks_read_pages", "wal_fpi_count", "checkpoint_distance_bytes"
-"""Names of what is predicted: a metric, two counters per transaction, and the WAL from checkpoint to checkpoint."""
+"""Names of the predicted quantities: a metric, two counters per transaction, and the WAL between checkpoints."""
 _READING, _WRITING = frozenset({"select-only"}), frozenset({"tpcb-like", "simple-update"})
 _TABLE, _KEY = "pgbench_accounts", "pgbench_accounts_pkey"
-# A row is fetched to be updated and then read; its page of the key is searched for both, and takes the new entry between.
+# A row is fetched to be updated and then read; its key page is searched for both, and takes the new entry in between.
 _WRITING_USES, _READING_USES = (2, 3), (1, 1)
-# Of so many pages of a btree of integers one is no leaf: its 8152 bytes hold 286 entries of 16 + 4 bytes at 70 %.
+# One in this many pages of a btree of integers is not a leaf: its 8152 bytes hold 286 entries of 16 + 4 bytes at 70 %.
 # Source: PostgreSQL 18, access/nbtree/nbtsort.c, BTREE_NONLEAF_FILLFACTOR.
 _PAGES_PER_PARENT = 286
-# Per transaction; of fewer, an error in per cent says nothing.
+# Counts per transaction below this are too small for an error in percent.
 _FEW = 0.01
 
 
-class Before(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known before a trial."""
+class PredictionBasis(msgspec.Struct, frozen=True, kw_only=True):
+    """The known inputs of a prediction before a trial."""
 
     workload: PlannedWorkload
-    """Its load."""
+    """The trial's load."""
     dataset: Dataset
     settings: Mapping[str, SettingValue]
-    """That the server is started with."""
+    """Settings that the server is started with."""
     version_major: int
     cpu_count: float
     limits: DiskLimits | None
-    """Of the data's disk; None without a card."""
+    """Limits of the disk that holds the data; None without a card."""
     is_warm: bool
     """Whether the data are read into the caches before the first transaction, tables first."""
     earlier: TrialData | None
     """A finished trial of the same load and variant; None before the first."""
 
 
-class Judged(msgspec.Struct, frozen=True, kw_only=True):
-    """A prediction and what was seen."""
+class JudgedPrediction(msgspec.Struct, frozen=True, kw_only=True):
+    """A prediction with the measured value and the error."""
 
     prediction: Prediction
     measured: float | None
     error_ratio: float | None
-    """Predicted over measured, less 1; None with the reason."""
+    """Predicted over measured, minus 1; None with a reason."""
     reason: str | None
 
 
-def predict_trial(before: Before) -> tuple[Prediction, ...]:
-    """All that can be predicted of a trial."""
+def predict_trial(before: PredictionBasis) -> tuple[Prediction, ...]:
+    """Predict everything that can be predicted of a trial."""
     classes = list_account_pages(before.dataset, before.workload)
     if classes is None or before.workload.rate_tps is not None:
         return ()
@@ -87,7 +88,7 @@ def predict_trial(before: Before) -> tuple[Prediction, ...]:
 
 
 def list_account_pages(dataset: Dataset, workload: PlannedWorkload) -> tuple[PageClass, ...] | None:
-    """The pages that a load of one of pgbench's own scripts draws at random; None where nobody knows which they are."""
+    """Return the pages that one of pgbench's own scripts accesses at random; None if they are unknown."""
     names, relations = {name for name, _ in workload.scripts}, _count_pages(dataset)
     heap, key = relations.get(_TABLE), relations.get(_KEY)
     if len(names) != 1 or not names <= _READING | _WRITING or not heap or not key:
@@ -105,13 +106,13 @@ def judge_predictions(
     *,
     tps: float | None,
     counts_per_transaction: Mapping[str, float | None],
-) -> tuple[Judged, ...]:
-    """Each prediction of a trial with what the trial showed."""
+) -> tuple[JudgedPrediction, ...]:
+    """Compare each prediction of a trial with what the trial showed."""
     measured = {**counts_per_transaction, TPS: tps, DISTANCE: _find_distance_bytes(data)}
     return tuple(_judge(one, measured.get(one.name)) for one in predictions)
 
 
-def _judge(prediction: Prediction, measured: float | None) -> Judged:
+def _judge(prediction: Prediction, measured: float | None) -> JudgedPrediction:
     error, reason = None, None
     if measured is None:
         reason = "no checkpoint that WAL caused ended in the trial" if prediction.name == DISTANCE else "not measured"
@@ -119,14 +120,16 @@ def _judge(prediction: Prediction, measured: float | None) -> Judged:
         reason = "too few for a share"
     else:
         error = prediction.value / measured - 1.0
-    return Judged(prediction=prediction, measured=measured, error_ratio=error, reason=reason)
+    return JudgedPrediction(prediction=prediction, measured=measured, error_ratio=error, reason=reason)
 
 
 def _count_pages(dataset: Dataset) -> dict[str, int]:
     return {relation.name: relation.pages for relation in dataset.relations}
 
 
-def _predict_reads(before: Before, relations: Mapping[str, int], classes: tuple[PageClass, ...]) -> Prediction | None:
+def _predict_reads(
+    before: PredictionBasis, relations: Mapping[str, int], classes: tuple[PageClass, ...]
+) -> Prediction | None:
     heap, leaves = (one.pages_count for one in classes)
     buffers = _setting(before, "shared_buffers") - (sum(relations.values()) - heap - leaves)
     if buffers <= 0.0:
@@ -169,7 +172,7 @@ def _predict_reads(before: Before, relations: Mapping[str, int], classes: tuple[
     )
 
 
-def _predict_tps(before: Before) -> Prediction | None:
+def _predict_tps(before: PredictionBasis) -> Prediction | None:
     limits, earlier = before.limits, before.earlier
     if limits is None or limits.flush_s is None or earlier is None or not waits_for_flushes(earlier):
         return None
@@ -177,7 +180,7 @@ def _predict_tps(before: Before) -> Prediction | None:
     if cpu_s is None:
         return None
     cpus = _cpus_left(before.cpu_count, earlier)
-    # CPU time of a transaction is what one client's takes without its flush: nothing of it runs beside anything else.
+    # The think time equals the CPU time: without its flush, one client's transaction does nothing in parallel.
     unflushed = unflushed_tps(before.workload.clients, think_s=cpu_s, cpu_s=cpu_s, cpu_count=cpus)
 
     branches = _count_branches(before)
@@ -187,8 +190,8 @@ def _predict_tps(before: Before) -> Prediction | None:
             return None
         times_s = [flush_s * share for share in limits.flush_spread or (1.0,)]
         flushed = predict_commit_tps(unflushed, flush_s=times_s)
-        kept = keep_pgbench_rows(branches, work_s=flushed.work_s) if branches else ()
-        return wait_for_rows(flushed.tps, clients=before.workload.clients, kept=kept)
+        kept = list_pgbench_row_locks(branches, work_s=flushed.work_s) if branches else ()
+        return subtract_row_waits(flushed.tps, clients=before.workload.clients, kept=kept)
 
     inputs = [
         PredictionInput(name="flush", value=limits.flush_s, unit="s", how=limits.flush_how),
@@ -213,12 +216,12 @@ def _predict_tps(before: Before) -> Prediction | None:
     )
 
 
-def _count_branches(before: Before) -> int:
-    """Of a script that updates one in each transaction; 0 of another."""
+def _count_branches(before: PredictionBasis) -> int:
+    """Return the branches of a script that updates one in each transaction; 0 for another script."""
     return before.dataset.scale if before.workload.scripts[0][0] == "tpcb-like" else 0
 
 
-def _predict_images(before: Before, relations: Mapping[str, int]) -> Prediction | None:
+def _predict_images(before: PredictionBasis, relations: Mapping[str, int]) -> Prediction | None:
     updates = None if before.earlier is None else _count(before.earlier)
     if before.earlier is None or not updates or not _setting(before, "full_page_writes"):
         return None
@@ -239,8 +242,8 @@ def _predict_images(before: Before, relations: Mapping[str, int]) -> Prediction 
     )
 
 
-def _predict_distance(before: Before) -> Prediction | None:
-    """None where an earlier trial wrote less WAL than that: this one will see no such checkpoint."""
+def _predict_distance(before: PredictionBasis) -> Prediction | None:
+    """Predict the WAL between checkpoints; None if an earlier trial wrote less WAL, because no such checkpoint will occur."""
     if before.earlier is None:
         return None
     wal_bytes = _growth(before.earlier, "wal_bytes")
@@ -263,7 +266,7 @@ def _predict_distance(before: Before) -> Prediction | None:
     )
 
 
-def _setting(before: Before, name: str) -> float:
+def _setting(before: PredictionBasis, name: str) -> float:
     return read_number(before.settings, name, major=before.version_major)
 
 
@@ -289,7 +292,7 @@ def _growth(data: TrialData, name: str) -> float | None:
 
 
 def _cpu_s_per_transaction(data: TrialData) -> float | None:
-    """CPU seconds of server, load generator and what watches them, for a transaction."""
+    """Compute the CPU seconds per transaction of server, load generator and samplers."""
     start_s, end_s = data.record.load_start_monotonic_s, data.record.load_end_monotonic_s
     count = _count(data)
     if data.os is None or data.os.header is None or start_s is None or end_s is None or not count:
@@ -306,7 +309,7 @@ def _cpu_s_per_transaction(data: TrialData) -> float | None:
 
 
 def _cpus_left(cpu_count: float, data: TrialData) -> float:
-    """CPUs less what programs that are no part of the study used; at least a tenth of them."""
+    """Compute the CPUs left over by programs that are not part of the study; at least a tenth of them."""
     if data.os is None:
         return cpu_count
     used = (data.mean_within_load(series.cpu_of_others(data.os)) or 0.0) * len(series.list_cpus(data.os))
@@ -314,7 +317,10 @@ def _cpus_left(cpu_count: float, data: TrialData) -> float:
 
 
 def _find_distance_bytes(data: TrialData) -> float | None:
-    """The mean over checkpoints that WAL caused and that began and ended in the load, but the first: its WAL began before."""
+    """Average the WAL between checkpoints that WAL triggered and that began and ended in the load.
+
+    The first one does not count: its WAL began before the load.
+    """
     start_s, end_s = data.record.load_start_monotonic_s, data.record.load_end_monotonic_s
     if start_s is None or end_s is None:
         return None

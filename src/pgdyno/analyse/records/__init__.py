@@ -1,1 +1,1 @@
-"""Records side by side: whether they may be compared, and how they differ."""
+"""Compare records side by side: whether a comparison is allowed, how they differ, and ratios."""

@@ -1,19 +1,25 @@
-"""Records side by side: figures of each with their intervals, and the ratios that the gate lets pass.
+"""Compare records side by side: their differences, figures of each with intervals, and ratios where they have a meaning.
 
-A ratio's interval says how well each record repeated itself, and no more: trials of two records never alternated, so
-there is no verdict between them, whatever the interval leaves out. Behind a refusal there is no ratio at all.
+Before any figure of one record is divided by one of another, every rule looks at both and yields their differences, in
+one of three kinds. *Refused*: the figures answer different questions, so there is no ratio. *To be declared*: the ratio
+is meaningful only beside this difference. *Free*: it is what a DBA compares machines, versions or settings for, or
+cannot matter. If a rule lacks evidence, it declares that.
+
+There is never a verdict between records. Their trials did not alternate, so every change from one hour or machine to
+the other is part of their difference, and no number of trials removes it. A ratio's interval shows only how well each
+record repeated itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
 from pgdyno.analyse.comparison.welch import ratio_of
 from pgdyno.analyse.estimate import Estimate, map_estimate
+from pgdyno.analyse.records import context, questions
 from pgdyno.analyse.records.difference import DifferenceGravity, RecordDifference
-from pgdyno.analyse.records.gate import pass_gate
 from pgdyno.analyse.records.sides import Side, pair_sides
 from pgdyno.analyse.trial.throughput import estimate_over_trials
 from pgdyno.facts.metrics import find_metric
@@ -21,23 +27,23 @@ from pgdyno.facts.metrics import find_metric
 TPS_PER_CPU = "tps_per_cpu"
 LIMIT = "limit_tps"
 _LATENCIES = ("mean", "p50", "p95", "p99")
-# Of each transaction: nearly without noise, they explain.
+# Counts per transaction, which are nearly free of noise and explain a result.
 _COUNTS = ("wal_bytes", "wal_fpi_count", "blks_read_pages")
 
 
 class RecordFigure(msgspec.Struct, frozen=True, kw_only=True):
-    """A metric of both sides."""
+    """A metric of both sides, and its ratio."""
 
     metric: str
     """`tps`, `tps_per_cpu`, `limit_tps`, `latency_mean_ms`, `latency_p50_ms` …, or a counter, then per transaction."""
     first: Estimate
     other: Estimate
     ratio: Estimate | None
-    """The other's to the first's; None behind a refusal."""
+    """The other side's figure over the first one's; None after a refusal."""
 
 
 class PairComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """A load of the first record beside that of another one."""
+    """A load of the first record compared with that of another record."""
 
     first: Side
     other: Side
@@ -46,33 +52,54 @@ class PairComparison(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def refusals(self) -> tuple[RecordDifference, ...]:
-        """Why they may not be compared; none where they may."""
+        """Why the two may not be compared; empty if they may."""
         return tuple(one for one in self.differences if one.standing is DifferenceGravity.REFUSED)
 
 
 class RecordComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """A record against the first one."""
+    """A record compared with the first one."""
 
     place: int
-    """Among those named; the first is 0."""
+    """Index of the record among those named; the first is 0."""
     pairs: tuple[PairComparison, ...]
     only_first: tuple[str, ...]
-    """Loads that only the first one has."""
+    """Loads that only the first record has."""
     only_other: tuple[str, ...]
 
     @property
     def is_refused(self) -> bool:
-        """Whether anything that was asked for gets no answer."""
+        """Whether a requested comparison has no answer."""
         return not self.pairs or any(pair.refusals for pair in self.pairs)
 
 
 def compare_records(records: Sequence[Sequence[Side]]) -> tuple[RecordComparison, ...]:
-    """Each other record against the first.
+    """Compare each other record with the first.
 
     Args:
-        records: The sides of each.
+        records: The sides of each record.
     """
     return tuple(_compare(records[0], other, place) for place, other in enumerate(records[1:], start=1))
+
+
+def list_differences(first: Side, other: Side) -> tuple[RecordDifference, ...]:
+    """List all differences between two sides, refusals first; without a refusal they may be compared."""
+    found = [difference for rule in _RULES for difference in rule(first, other)]
+    order = list(DifferenceGravity)
+    return tuple(sorted(found, key=lambda one: order.index(one.standing)))
+
+
+_RULES: tuple[Callable[[Side, Side], Iterator[RecordDifference]], ...] = (
+    questions.load,
+    questions.data,
+    questions.durability,
+    questions.state,
+    questions.length,
+    questions.course,
+    context.validity,
+    context.trials,
+    context.software,
+    context.machine,
+)
 
 
 def _compare(first: Sequence[Side], other: Sequence[Side], place: int) -> RecordComparison:
@@ -86,7 +113,7 @@ def _compare(first: Sequence[Side], other: Sequence[Side], place: int) -> Record
 
 
 def _compare_pair(first: Side, other: Side) -> PairComparison:
-    differences = pass_gate(first, other)
+    differences = list_differences(first, other)
     is_refused = any(one.standing is DifferenceGravity.REFUSED for one in differences)
     has_one_limit = first.limit == other.limit
     ours, theirs = (dict(_list_estimates(side)) for side in (first, other))
@@ -126,5 +153,5 @@ def _ratio(metric: str, first: Estimate, other: Estimate) -> Estimate:
     ratio = ratio_of(first, other)
     if metric != LIMIT:
         return ratio
-    # A search's interval is none of trials: Welch's formula means nothing there.
+    # A search's interval does not come from trials, so Welch's formula does not apply.
     return msgspec.structs.replace(ratio, low=None, high=None, reason="two searches have no common interval")

@@ -1,6 +1,7 @@
-"""What two records show beside their answers: whether figures are the server's own, and what was under the load.
+"""Compare what surrounds two records' results: whether figures are the server's own, and the software and machine.
 
-The rules of `records_gate` about validity, software and machines; most of what they find is what one compares for.
+These are the rules of `comparison` on validity, software and machines; most of their differences are what records are
+compared for.
 """
 
 from __future__ import annotations
@@ -19,26 +20,26 @@ _FAILED_RATIO = 0.01
 
 
 def validity(first: Side, other: Side) -> Iterator[RecordDifference]:
-    """Whether each figure is the server's own."""
+    """Compare whether each figure is the server's own."""
     generator, steal, others = (
         [_mean_share(side, name) for side in (first, other)]
         for name in ("load_generator_thread_ratio", "cpu_steal_ratio", "cpu_others_ratio")
     )
     if _any_above(generator, LOAD_THREAD_RATIO):
-        yield refuse("pgbench's busiest thread", *map(_percent, generator), why="it is pgbench's own limit that is seen",
+        yield refuse("pgbench's busiest thread", *map(_percent, generator), why="the figures show pgbench's own limit",
                       hint="more --threads, or pgbench on another machine")  # fmt: skip
     if _any_above(steal, STEAL_RATIO):
-        yield declare("CPU taken by the hypervisor", *map(_percent, steal), why="neighbours are in the figures")
+        yield declare("CPU taken by the hypervisor", *map(_percent, steal), why="neighbours affect the figures")
     if _any_above(others, OTHERS_RATIO):
-        yield declare("CPU used by other programs", *map(_percent, others), why="they are in the figures")
+        yield declare("CPU used by other programs", *map(_percent, others), why="they affect the figures")
     busy = [_mean_share(side, "cpu_busy_ratio") for side in (first, other)]
     if None in busy:
         shown = ["not sampled" if one is None else "sampled" for one in busy]
-        yield declare("the machine under the load", *shown, why="who else used its CPUs, nobody knows")
+        yield declare("the machine under the load", *shown, why="it is not known whether other programs used its CPUs")
     if first.doubts or other.doubts:
         shown = [f"{len(side.doubts)} of them" if side.doubts else "none" for side in (first, other)]
         why = " ".join(dict.fromkeys((*first.doubts, *other.doubts)))
-        yield declare("what spoils a measurement", *shown, why=why)
+        yield declare("disturbances of the measurement", *shown, why=why)
     failed = [_failed_ratio(side) for side in (first, other)]
     if _any_above(failed, _FAILED_RATIO):
         yield declare("failed transactions", *map(_percent, failed), why="they took time and count for nothing")
@@ -48,7 +49,7 @@ def validity(first: Side, other: Side) -> Iterator[RecordDifference]:
 
 
 def trials(first: Side, other: Side) -> Iterator[RecordDifference]:
-    """Of which variant they are, and how many."""
+    """Compare the variant and the number of trials."""
     counts = [len(side.trials) for side in (first, other)]
     if first.variant is not None or other.variant is not None:
         names = ["–" if side.variant is None else side.variant.name for side in (first, other)]
@@ -61,9 +62,9 @@ def trials(first: Side, other: Side) -> Iterator[RecordDifference]:
 
 
 def software(first: Side, other: Side) -> Iterator[RecordDifference]:
-    """Versions of PostgreSQL, pgdyno and the kernel."""
+    """Compare versions of PostgreSQL, pgdyno and the kernel."""
     if first.version_major != other.version_major:
-        yield declare("PostgreSQL", first.version, other.version, why="its pgbench is another one, too")
+        yield declare("PostgreSQL", first.version, other.version, why="its pgbench differs, too")
     elif first.version != other.version:
         yield free("PostgreSQL", first.version, other.version)
     tools = [side.record.tool_versions.get("pgdyno", "not recorded") for side in (first, other)]
@@ -75,12 +76,12 @@ def software(first: Side, other: Side) -> Iterator[RecordDifference]:
 
 
 def machine(first: Side, other: Side) -> Iterator[RecordDifference]:
-    """CPUs, memory, disk and settings."""
+    """Compare CPUs, memory, disk and settings."""
     hosts = [side.record.host for side in (first, other)]
     facts = {
         "CPUs": [f"{format_cpus(host.usable_cpu_count)} ({host.cpu_model})" for host in hosts],
         "memory": [format_bytes(host.usable_memory_bytes) for host in hosts],
-        "disk": [_say_disk(host) for host in hosts],
+        "disk": [_describe_disk(host) for host in hosts],
         "hypervisor": [host.virtualization or "none seen" for host in hosts],
     }
     if None not in (names := [host.host_name for host in hosts]):
@@ -88,16 +89,16 @@ def machine(first: Side, other: Side) -> Iterator[RecordDifference]:
     for subject, (one, two) in facts.items():
         if one != two:
             yield free(subject, one, two)
-    # Those that decide a bench, and what anybody set.
+    # The settings that decide a bench, and those that a user set.
     named = dict.fromkeys(one.name for one in key_settings())
-    named |= dict.fromkeys(name for side in (first, other) for name in _asked(side))
+    named |= dict.fromkeys(name for side in (first, other) for name in _requested_settings(side))
     for name in named:
-        one, two = (_say_setting(side, name) for side in (first, other))
+        one, two = (_describe_setting(side, name) for side in (first, other))
         if one != two:
             yield free(name, one, two)
 
 
-def _say_setting(side: Side, name: str) -> str:
+def _describe_setting(side: Side, name: str) -> str:
     fact = next((one for one in side.trials[0].record.settings if one.name == name), None)
     if fact is None:
         guc = find_guc(name, side.version_major)
@@ -111,7 +112,7 @@ def _say_setting(side: Side, name: str) -> str:
     return format_bytes(int(value) * unit_size(unit))
 
 
-def _asked(side: Side) -> tuple[str, ...]:
+def _requested_settings(side: Side) -> tuple[str, ...]:
     server = side.record.study.server if side.variant is None else side.variant.server
     return tuple(server.settings)
 
@@ -135,6 +136,6 @@ def _percent(value: float | None) -> str:
     return "not seen" if value is None else f"{value * 100:.3g} %"
 
 
-def _say_disk(host: HostFacts) -> str:
+def _describe_disk(host: HostFacts) -> str:
     disk = host.data_disk
     return f"{disk.filesystem} on {disk.shown_device}, {format_bytes(disk.size_bytes)}"

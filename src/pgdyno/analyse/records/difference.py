@@ -1,4 +1,4 @@
-"""In what two records differ, and what that means for comparing them: values only."""
+"""Define a difference between two records, and what it means for comparing them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class DifferenceGravity(enum.Enum):
-    """What a difference between two records means for comparing them, gravest first."""
+    """What a difference between two records means for comparing them, most severe first."""
 
     REFUSED = "refused"
     DECLARED = "to be declared"
@@ -16,31 +16,31 @@ class DifferenceGravity(enum.Enum):
 
 
 class RecordDifference(msgspec.Struct, frozen=True, kw_only=True):
-    """Something in which two records differ, or a weakness of one or both."""
+    """A difference between two records, or a weakness of one or both."""
 
     standing: DifferenceGravity
     subject: str
     first: str
-    """What it is in the first record."""
+    """The value in the first record."""
     other: str
     why: str = ""
-    """What it does to a comparison, as a clause; empty where the subject says it."""
+    """What it does to a comparison, as a clause; empty if the subject says it."""
     hint: str = ""
-    """What to try instead, of a refusal."""
+    """What to try instead, for a refusal."""
 
 
 def refuse(subject: str, first: str, other: str, *, why: str, hint: str) -> RecordDifference:
-    """What makes the figures answers to different questions, with what to do instead."""
+    """Return a difference that makes the figures answer different questions, with a hint what to do instead."""
     return RecordDifference(
         standing=DifferenceGravity.REFUSED, subject=subject, first=first, other=other, why=why, hint=hint
     )
 
 
 def declare(subject: str, first: str, other: str, *, why: str = "") -> RecordDifference:
-    """What has to be said beside a ratio."""
+    """Return a difference that must be stated beside a ratio."""
     return RecordDifference(standing=DifferenceGravity.DECLARED, subject=subject, first=first, other=other, why=why)
 
 
 def free(subject: str, first: str, other: str) -> RecordDifference:
-    """What one compares for, or what cannot matter."""
+    """Return a difference that is the purpose of the comparison, or cannot matter."""
     return RecordDifference(standing=DifferenceGravity.FREE, subject=subject, first=first, other=other)

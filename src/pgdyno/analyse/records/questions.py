@@ -1,6 +1,6 @@
-"""Whether two records ask the same: their load, their data, what a crash would take, what trials began with and met.
+"""Check whether two records ask the same question: load, data, durability, start state, and events during their trials.
 
-The rules of `records_gate` that refuse. Each looks at both sides and yields what differs.
+These are the rules of `comparison` that may refuse a comparison. Each looks at both sides and yields their differences.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from pgdyno.analyse.types import WHOLE_CYCLES, TrialAnalysis
 from pgdyno.facts.durability import durability_given_up
 from pgdyno.spec.study import BUILTIN_SCRIPTS
 
-# Shares of data that memory holds, so close that a miss is about as frequent.
+# Shares of data that memory holds, similar enough for misses to be about equally frequent.
 _SAME_RATIO = 1.25
 _SAME_LENGTH = 1.5
 _UNEVEN = (EpisodeKind.STALL, EpisodeKind.RECOVERY, EpisodeKind.DECLINE)
 
 
 def load(first: Side, other: Side) -> Iterator[RecordDifference]:
-    """What was asked of the server, and how."""
+    """Compare what was asked of the server, and how."""
     if first.scripts != other.scripts:
         yield refuse("scripts", *(_name_scripts(side) for side in (first, other)),
                       why="other transactions are another question", hint="run the same workload on both")  # fmt: skip
@@ -34,15 +34,15 @@ def load(first: Side, other: Side) -> Iterator[RecordDifference]:
         yield declare("scripts' text", *lost, why="what is not in the record may be another text of one name")
     one, two = first.load, other.load
     if one.mode is not two.mode:
-        yield refuse("query mode", one.mode.value, two.mode.value, why="parsing and planning anew takes CPU of its own",
+        yield refuse("query mode", one.mode.value, two.mode.value, why="parsing and planning each statement again takes CPU time",
                       hint=f"--mode {one.mode.value} on both")  # fmt: skip
     if one.clients != two.clients:
         yield refuse("clients", str(one.clients), str(two.clients), why="TPS and latency follow the number of clients",
                       hint=f"--clients {one.clients} on both, or a sweep over clients on each")  # fmt: skip
     limits = [None if load.rate_tps is None else load.latency_limit_ms for load in (one, two)]
-    # In a closed loop a limit only counts.
+    # In a closed loop the limit is only used for counting.
     if one.rate_tps != two.rate_tps or limits[0] != limits[1]:
-        yield refuse("rate and latency limit", _say_rate(first), _say_rate(other),
+        yield refuse("rate and latency limit", _describe_rate(first), _describe_rate(other),
                       why="at a scheduled rate TPS is given, and what comes too late is skipped", hint="ask both for the same")  # fmt: skip
     if one.max_tries != two.max_tries:
         yield declare("tries of a failed transaction", str(one.max_tries), str(two.max_tries))
@@ -51,11 +51,11 @@ def load(first: Side, other: Side) -> Iterator[RecordDifference]:
 
 
 def data(first: Side, other: Side) -> Iterator[RecordDifference]:
-    """How much there was to read, and how much of it memory held."""
+    """Compare how much data there was to read, and how much of it fitted into memory."""
     specs = [msgspec.structs.replace(side.record.study.data, scale=None) for side in (first, other)]
     for name in specs[0].__struct_fields__:
         one, two = (getattr(spec, name) for spec in specs)
-        # Who generates the rows does not change them.
+        # The place where rows are generated does not change them.
         if one != two and name != "generate":
             yield refuse(f"tables' {name}", _plain(one), _plain(two), why="other tables", hint="load both alike")
     ratios = [side.data_bytes / side.record.host.usable_memory_bytes for side in (first, other)]
@@ -73,7 +73,7 @@ def data(first: Side, other: Side) -> Iterator[RecordDifference]:
 
 
 def durability(first: Side, other: Side) -> Iterator[RecordDifference]:
-    """What a crash would take."""
+    """Compare what a crash would lose."""
     given = [
         ("not recorded",)
         if not side.settings
@@ -95,7 +95,7 @@ def durability(first: Side, other: Side) -> Iterator[RecordDifference]:
 
 
 def state(first: Side, other: Side) -> Iterator[RecordDifference]:
-    """What a trial began with."""
+    """Compare the state in which trials began."""
     one, two = (side.record.study.trials for side in (first, other))
     if one.cache is not two.cache:
         yield refuse("caches", one.cache.value, two.cache.value, why="a cold run reads what a warm one has",
@@ -111,7 +111,7 @@ def state(first: Side, other: Side) -> Iterator[RecordDifference]:
 
 
 def length(first: Side, other: Side) -> Iterator[RecordDifference]:
-    """Whether both met what comes with time: checkpoints, and full memory."""
+    """Compare whether both met what comes with time: checkpoints and full memory."""
     lengths = [side.trials[0].record.planned.duration_s for side in (first, other)]
     shown = [f"{length_s:g} s" for length_s in lengths]
     is_far = max(lengths) / min(lengths) > _SAME_LENGTH
@@ -133,7 +133,7 @@ def length(first: Side, other: Side) -> Iterator[RecordDifference]:
 
 
 def course(first: Side, other: Side) -> Iterator[RecordDifference]:
-    """Whether each trial is one state from its beginning to its end."""
+    """Compare whether each trial stayed in one state from beginning to end."""
     fallen = [sum(_has(trial, EpisodeKind.CLIFF) for trial in side.trials) for side in (first, other)]
     shown = [f"in {count} of {len(side.trials)} trials" for count, side in zip(fallen, (first, other), strict=True)]
     often = [2 * count >= len(side.trials) for count, side in zip(fallen, (first, other), strict=True)]
@@ -162,7 +162,7 @@ def _writes(side: Side) -> bool:
 
 
 def _lost_scripts(side: Side) -> list[str]:
-    """Script files of which a record holds only the name."""
+    """List the script files of which a record holds only the name."""
     known = zip(side.load.scripts, side.scripts, strict=True)
     return [
         name.rpartition("/")[2] for (name, _), (content, _) in known if content == name and name not in BUILTIN_SCRIPTS
@@ -173,7 +173,7 @@ def _plain(value: object) -> str:
     return str(value.value if isinstance(value, enum.Enum) else value).lower()
 
 
-def _say_rate(side: Side) -> str:
+def _describe_rate(side: Side) -> str:
     load = side.load
     rate = "closed loop" if load.rate_tps is None else f"{load.rate_tps:g} TPS"
     return rate if load.latency_limit_ms is None else f"{rate}, limit {load.latency_limit_ms:g} ms"

@@ -1,7 +1,7 @@
-"""What of a record can be set beside another one: a load with trials of its own, under one variant.
+"""List the parts of a record that can be compared with another record: a load with trials of its own, under one variant.
 
-It refuses mixtures: where variants alternated within a trial, a trial's figures are nobody's. Trials of a search at one
-rate of many are no result either; its closed loop and its answer are.
+Mixtures are left out: if variants alternated within a trial, its figures belong to none of them. Trials of a search at
+one of many rates are left out, too; the search's closed loop and its answer are not.
 """
 
 from __future__ import annotations
@@ -23,39 +23,39 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
 
     record: StudyRecord
     name: str
-    """As the record's report has it."""
+    """The name in the record's report."""
     load: PlannedWorkload
     variant: Variant | None
-    """None where the record compares nothing."""
+    """None if the record compares no variants."""
     workload: WorkloadAnalysis
     scripts: tuple[tuple[str, int], ...]
-    """What was run, by its content, with its weight."""
+    """The content of each script, with its weight."""
     doubts: tuple[str, ...] = ()
-    """What spoils a measurement on its machine, as its own report has it, a sentence each."""
+    """Disturbances of measurements on the machine, one sentence each, as in the record's own report."""
     limit: str | None = None
-    """What its search was for, such as `p99 < 20 ms`."""
+    """The limit that the search was for, such as `p99 < 20 ms`."""
     limit_tps: Estimate | None = None
-    """The largest rate that holds it; the interval is from the rate that surely holds to the one that surely does not."""
+    """The highest rate that keeps it; the interval is from the rate that certainly holds to the one that certainly fails."""
 
     @property
     def trials(self) -> tuple[TrialAnalysis, ...]:
-        """Those that have a result."""
+        """The trials that have a result."""
         return tuple(trial for trial in self.workload.trials if trial.tps is not None)
 
     @property
     def settings(self) -> dict[str, str]:
-        """The server's settings that were not built in, by name."""
+        """The server's settings that differ from built-in values, by name."""
         return self.trials[0].record.values if self.trials else {}
 
     @property
     def version_major(self) -> int:
-        """Of its server."""
+        """The server's major version."""
         named = None if self.variant is None else self.variant.server.version
         return named or self.record.server.major
 
     @property
     def version(self) -> str:
-        """Of its server, as it calls itself where that is recorded."""
+        """The server's version, as the server reports it if that was recorded."""
         if self.version_major != self.record.server.major:
             return str(self.version_major)
         if self.variant is not None and self.variant.server.bindir is not None:
@@ -64,13 +64,13 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def scale(self) -> int:
-        """Of its data."""
+        """The scale of the data."""
         named = None if self.variant is None else self.variant.scale
         return named or self.record.plan.scale
 
     @property
     def data_bytes(self) -> float:
-        """Of its data when they were loaded; reckoned by scale where another one was recorded."""
+        """The size of the data when they were loaded; computed from the scale if another scale was recorded."""
         loaded = self.record.dataset
         if loaded is None:
             return self.record.plan.dataset_bytes * self.scale / self.record.plan.scale
@@ -78,7 +78,7 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pairing(msgspec.Struct, frozen=True, kw_only=True):
-    """Which sides of two records belong together, and which have nothing to stand beside."""
+    """The pairs of sides of two records, and the sides without a counterpart."""
 
     pairs: tuple[tuple[Side, Side], ...]
     only_first: tuple[str, ...]
@@ -88,13 +88,13 @@ class Pairing(msgspec.Struct, frozen=True, kw_only=True):
 def list_sides(
     record: StudyRecord, analysis: StudyAnalysis, *, script_hashes: Mapping[str, str], doubts: Sequence[str] = ()
 ) -> tuple[Side, ...]:
-    """All loads of a record that have a result of their own.
+    """List all loads of a record that have a result of their own.
 
     Args:
-        record: The study's.
-        analysis: Of it.
-        script_hashes: Of each script file's content, by its name in the plan.
-        doubts: What spoils a measurement on its machine, a sentence each.
+        record: The study's record.
+        analysis: The analysis of the study.
+        script_hashes: Hash of each script file's content, by its name in the plan.
+        doubts: Disturbances of measurements on the machine, one sentence each.
     """
     sides = []
     for workload in analysis.workloads:
@@ -121,9 +121,10 @@ def list_sides(
 
 
 def pair_sides(first: Sequence[Side], other: Sequence[Side]) -> Pairing:
-    """Each side of the first record with that of the other: of the same workload and variant, by name.
+    """Pair the sides of two records by the names of workload and variant.
 
-    A record that compares nothing stands beside the variant that only loads as it does, or else beside the reference.
+    A record without variants is paired with the variant that has its load and changes no setting, or else with the
+    reference.
     """
     ranked = sorted(
         (rank, here, there)
@@ -143,12 +144,12 @@ def pair_sides(first: Sequence[Side], other: Sequence[Side]) -> Pairing:
 
 
 def look_alike(one: HostFacts, other: HostFacts) -> bool:
-    """Whether two records may be of one machine: nothing but a name, which may change, tells those of one make apart."""
+    """Tell whether two records may come from one machine; machines of one model differ only in their names, which may change."""
     return _outline(one) == _outline(other)
 
 
 def hours_apart(first: Side, other: Side) -> float | None:
-    """Hours from the beginning of one record to that of the other; None where one does not say when it was."""
+    """Compute the hours between the beginnings of two records; None if one does not say when it began."""
     try:
         begun = [datetime.fromisoformat(side.record.started_at) for side in (first, other)]
         return abs((begun[1] - begun[0]).total_seconds()) / 3600.0
@@ -162,7 +163,7 @@ def _outline(host: HostFacts) -> tuple[object, ...]:
 
 
 def _rank(one: Side, other: Side) -> int | None:
-    """How well two sides belong together, 0 best; None where they do not."""
+    """Rank how well two sides match, 0 best; None if they do not."""
     if one.load.name != other.load.name:
         return None
     if one.variant is not None and other.variant is not None:
@@ -184,7 +185,7 @@ def _is_reference(side: Side) -> bool:
 
 
 def _with_limit(side: Side, analysis: StudyAnalysis) -> Side:
-    """The side with the answer of its record's search."""
+    """Add the answer of the record's search to a side."""
     asked = side.record.plan.search
     found = next((one for one in analysis.searches if one.workload == side.load.name), None)
     if asked is None or found is None or found.answer is None:

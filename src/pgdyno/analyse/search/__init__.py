@@ -1,1 +1,1 @@
-"""The largest rate that holds a latency limit."""
+"""Search for the highest rate that keeps a latency limit."""

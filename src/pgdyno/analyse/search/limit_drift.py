@@ -1,11 +1,12 @@
-"""Whether the limit itself moved while it was searched for: later trials fail at rates that earlier ones held, or hold them.
+"""Test whether the limit itself moved during the search: later trials fail at rates that earlier ones held, or the reverse.
 
-The search's guarantees do not need a limit that stands still, but whoever reads "holds 4,000, fails 9,000" should know
-that it was 5,000 in the morning and 3,000 at noon. Asked is a Bayes factor: the search's own model of thresholds, with
-a limit that goes steadily up or down in the logarithm, against the same with one that stands. It says nothing of a
-limit that comes back to where it was.
+The search's guarantees do not require a constant limit, but the reader of "holds 4,000, fails 9,000" should know that
+it was 5,000 in the morning and 3,000 at noon. The test is a Bayes factor: the search's own model of thresholds with a
+limit that moves steadily up or down in the logarithm, against the same model with a constant limit. It cannot see a
+limit that moves and comes back.
 
-Source: Kass & Raftery 1995, "Bayes factors", JASA 90, doi:10.1080/01621459.1995.10476572; 10 is "strong" to Jeffreys 1961.
+Source: Kass & Raftery 1995, "Bayes factors", JASA 90, doi:10.1080/01621459.1995.10476572; 10 is "strong" to Jeffreys
+1961.
 """
 
 from __future__ import annotations
@@ -15,31 +16,31 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from pgdyno.analyse.search.latency_limit import Probe, chance_to_hold
+from pgdyno.analyse.search.latency_limit import Probe, probability_to_hold
 
 _STRONG = 10.0
-# From the first trial to the last, in logarithms: up to a limit that is three times what it was, or a third.
+# Log ratio of the limit between first and last trial: up to three times as high, or a third.
 _DRIFTS = np.linspace(-1.1, 1.1, 23)
 _MEDIANS = 80
 _BEYOND = 0.5
-# With fewer trials even a limit that halves is not told from luck.
+# With fewer trials, even a limit that halves cannot be told from chance.
 _FEWEST = 8
 
 
 class LimitDrift(msgspec.Struct, frozen=True, kw_only=True):
-    """A limit that moved."""
+    """The size and strength of a limit's drift."""
 
     ratio: float
-    """The limit at the last trial to that at the first, where the model is likeliest."""
+    """The limit at the last trial over that at the first, at the model's maximum likelihood."""
     bayes_factor: float
-    """For a limit that moved, against one that stood still."""
+    """The evidence for a limit that moved, against a constant one."""
 
 
 def find_drift(probes: Sequence[Probe]) -> LimitDrift | None:
-    """How the limit moved; None where nothing speaks for it, or too few trials could.
+    """Find a drift of the limit; None if the evidence is weak or there are too few trials.
 
     Args:
-        probes: Of one search, in the order of running.
+        probes: The trials of one search, in the order of running.
     """
     if len(probes) < _FEWEST:
         return None
@@ -56,6 +57,6 @@ def find_drift(probes: Sequence[Probe]) -> LimitDrift | None:
 
 
 def _likelihood(medians: np.ndarray, logs: np.ndarray, is_held: np.ndarray) -> float:
-    """Mean over medians and spreads of the chance of all that was seen."""
-    holds = chance_to_hold(medians, logs)
+    """Average the likelihood of all trials over medians and spreads."""
+    holds = probability_to_hold(medians, logs)
     return float(np.exp(np.log(np.where(is_held, holds, 1.0 - holds)).sum(axis=-1)).mean())

@@ -1,8 +1,8 @@
-"""A search for the largest rate that holds a latency limit, from the trials of one workload: what is known, what is next.
+"""Search for the highest rate that keeps a latency limit, from the trials of one workload: what is known, and what to try next.
 
-A trial holds when no larger share of its transactions missed the limit than the percentile allows. What follows from
-that is `limit.py`'s. Shares of misses are shown and never decide: their size at one rate differs between trials by
-orders of magnitude, so no mean of them would mean anything to whoever has to promise a latency.
+A trial holds the limit if the share of its transactions that missed it is at most what the percentile allows.
+`latency_limit.py` draws the conclusions. Shares of misses are shown but decide nothing: at one rate they differ between
+trials by orders of magnitude, so their mean would not help to promise a latency.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ import msgspec
 import numpy as np
 
 from pgdyno.analyse.estimate import Estimate, estimate_geometric_mean
-from pgdyno.analyse.search.latency_limit import LimitAnswer, LimitSearch, Probe, RateVerdict, follow
+from pgdyno.analyse.search.latency_limit import LimitAnswer, LimitSearch, Probe, RateVerdict, replay_probes
 from pgdyno.analyse.search.misses import Misses, count_misses
 from pgdyno.plan.search import CAPACITY_ROUNDS, Search, choose_duration_s, list_rates
 from pgdyno.record.trial_data import TrialData
 
 
 class RateTrial(msgspec.Struct, frozen=True, kw_only=True):
-    """One trial at a rate."""
+    """A trial at a scheduled rate."""
 
     number: int
     misses: Misses
     is_held: bool
     length_s: float
-    """With restoring and warming up."""
+    """Duration with restore and warm-up."""
 
 
 class RateLevel(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,56 +36,56 @@ class RateLevel(msgspec.Struct, frozen=True, kw_only=True):
     verdict: RateVerdict
     held_count: int
     share: Estimate
-    """Of transactions that missed the limit: geometric mean over trials."""
+    """Share of transactions that missed the limit: geometric mean over trials."""
     latency_ms: Estimate
-    """Which the percentile held: geometric mean over the trials in which it is known."""
+    """Latency at the percentile: geometric mean over the trials in which it is known."""
     trials: tuple[RateTrial, ...]
 
 
 class RateSearch(msgspec.Struct, frozen=True, kw_only=True):
-    """The search on one workload as it stands."""
+    """The current state of the search on one workload."""
 
     workload: str
     capacity: Estimate
     """TPS of the closed-loop trials."""
     lowest_tps: float | None
-    """The lowest and the highest rate that may be tried; None until the capacity is known."""
+    """The lowest and the highest rate that the search may try; None until the capacity is known."""
     highest_tps: float | None
     answer: LimitAnswer | None
     levels: tuple[RateLevel, ...]
-    """The rates that were tried, rising."""
+    """The rates that were tried, in increasing order."""
     uncounted: tuple[int, ...]
-    """Numbers of trials at a rate whose misses are not known."""
+    """Numbers of the trials at a rate whose misses are unknown."""
     trial_s: float | None
-    """What one takes, with restoring and warming up; None before the first."""
+    """Duration of a trial with restore and warm-up; None before the first."""
 
     @property
     def is_settled(self) -> bool:
-        """Whether no trial is wanted any more."""
+        """Whether the search needs no more trials."""
         return self.answer is not None and self.answer.is_settled
 
     @property
     def more_s(self) -> float | None:
-        """How much longer it would take; None when that is not known or too much."""
+        """Estimated remaining time of the search; None if it is unknown or unaffordable."""
         if self.answer is None or self.answer.trials_needed is None or self.trial_s is None:
             return None
         return self.answer.trials_needed * self.trial_s
 
 
 class NextTrial(msgspec.Struct, frozen=True, kw_only=True):
-    """What to try next: a rate, or the closed loop; and for how long."""
+    """The next trial: its rate, or None for the closed loop, and its duration."""
 
     rate_tps: float | None
     duration_s: float
 
 
 class WorkloadSearch:
-    """Takes the trials of one workload in the order of running.
+    """A search on one workload, which takes its trials in the order of running.
 
     Args:
-        workload: Its name.
-        search: What is searched for.
-        planned_s: Length of a trial as planned.
+        workload: Name of the workload.
+        search: The search's limit, percentile and resolution.
+        planned_s: Planned length of a trial.
     """
 
     def __init__(self, workload: str, search: Search, *, planned_s: float) -> None:
@@ -96,45 +96,45 @@ class WorkloadSearch:
         self._trials: list[RateTrial] = []
         self._uncounted: list[int] = []
 
-    def take(self, data: TrialData, *, tps: float | None) -> None:
-        """Take a finished trial.
+    def add(self, data: TrialData, *, tps: float | None) -> None:
+        """Add a finished trial.
 
         Args:
-            data: What it left.
-            tps: Of a closed-loop trial.
+            data: The data that the trial left.
+            tps: TPS of a closed-loop trial.
         """
         planned = data.record.planned
         if planned.rate_tps is None:
-            self.take_capacity(tps)
+            self.add_capacity(tps)
             return
         misses = count_misses(data, limit_ms=self._search.limit_ms, percentile=self._search.percentile)
         if misses is None:
             self._uncounted.append(planned.number)
             return
-        self.take_misses(
+        self.add_misses(
             misses, number=planned.number, length_s=data.record.restore_s + planned.warm_up_s + planned.duration_s
         )
 
-    def take_capacity(self, tps: float | None) -> None:
-        """Take the TPS of a closed-loop trial; None where it has none."""
+    def add_capacity(self, tps: float | None) -> None:
+        """Add the TPS of a closed-loop trial; None if it has none."""
         self._capacities.append(tps)
 
-    def take_misses(self, misses: Misses, *, number: int, length_s: float) -> None:
-        """Take what a trial at a rate came to."""
+    def add_misses(self, misses: Misses, *, number: int, length_s: float) -> None:
+        """Add the misses of a trial at a rate."""
         is_held = misses.share_ratio <= self._search.allowed_ratio
         self._trials.append(RateTrial(number=number, misses=misses, is_held=is_held, length_s=length_s))
 
     def next_trial(self) -> NextTrial | None:
-        """What to try next; None when all is settled, or nothing ends even in a closed loop."""
+        """Choose the next trial; None if the search is settled, or if no transaction ends even in a closed loop."""
         if len(self._capacities) < CAPACITY_ROUNDS:
             return NextTrial(rate_tps=None, duration_s=self._planned_s)
-        limit = self._follow()
+        limit = self._replay()
         rate_tps = None if limit is None else limit.next_rate()
         return None if rate_tps is None else NextTrial(rate_tps=rate_tps, duration_s=self._duration_s())
 
-    def stand(self) -> RateSearch:
-        """How it stands."""
-        limit = self._follow()
+    def state(self) -> RateSearch:
+        """Return the current state of the search."""
+        limit = self._replay()
         answer = None if limit is None else limit.answer()
         rates = self._rates() if limit is not None else ()
         tried = sorted({trial.misses.rate_tps for trial in self._trials})
@@ -163,15 +163,15 @@ class WorkloadSearch:
         if capacity_tps is None:
             return ()
         rates = list_rates(self._search, capacity_tps, duration_s=self._duration_s())
-        # What was tried stays, should a closed-loop trial be read otherwise than it was then.
+        # Rates that were tried stay, even if the capacity is now estimated differently.
         return tuple(sorted({*rates, *(trial.misses.rate_tps for trial in self._trials)}))
 
-    def _follow(self) -> LimitSearch | None:
+    def _replay(self) -> LimitSearch | None:
         rates = self._rates()
         if not rates or len(self._capacities) < CAPACITY_ROUNDS:
             return None
         probes = (Probe(trial.misses.rate_tps, trial.is_held) for trial in self._trials)
-        return follow(rates, probes, alpha=self._search.alpha, resolution_ratio=self._search.resolution_ratio)
+        return replay_probes(rates, probes, alpha=self._search.alpha, resolution_ratio=self._search.resolution_ratio)
 
     def _level(self, rate_tps: float, verdict: RateVerdict) -> RateLevel:
         trials = tuple(trial for trial in self._trials if trial.misses.rate_tps == rate_tps)

@@ -1,1 +1,1 @@
-"""TPS by number of clients: status of each load, knee, peak, the Universal Scalability Law."""
+"""Analyse TPS by number of clients: status of each load, knee, peak, the Universal Scalability Law."""

@@ -1,9 +1,9 @@
-"""Trials of a sweep over clients as least squares want them, and every load against every other without a model.
+"""Arrange the trials of a sweep over clients for least squares, and compare every load with every other without a model.
 
-Noise is multiplicative, so all is done on ln TPS, one number for each trial. A round that was slow as a whole is no
-difference between loads: rounds are blocks, and loads that only some rounds repeated are compared inside those.
+Noise is multiplicative, so all computations use ln TPS, one number for each trial. A round that was slow as a whole is
+not a difference between loads: rounds are blocks, and loads that only some rounds repeated are compared inside those.
 
-It gives no load a status and draws no curve: those are `scaling` and `usl`.
+`scaling` gives loads their status, and `usl` fits the curve.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NO_NOISE = "too few loads were repeated in common rounds: noise cannot be told f
 
 
 class ClientTrial(msgspec.Struct, frozen=True, kw_only=True):
-    """One trial of a sweep: so many clients, in this round, gave this TPS."""
+    """One trial of a sweep: its number of clients, its round and its TPS."""
 
     clients: int
     round_index: int
@@ -32,9 +32,9 @@ class ClientTrial(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SweepTrials(msgspec.Struct, frozen=True, kw_only=True):
-    """The trials as arrays, and what was asked of them.
+    """The trials of a sweep as arrays, with the delta and confidence of the analysis.
 
-    `of_load` and `of_round` hold each trial's place among the sorted loads and rounds.
+    `of_load` and `of_round` hold each trial's index among the sorted loads and rounds.
     """
 
     loads: Floats
@@ -42,38 +42,38 @@ class SweepTrials(msgspec.Struct, frozen=True, kw_only=True):
     of_round: NDArray[np.intp]
     log_tps: Floats
     blocks: Floats
-    """An orthonormal basis of all effects of rounds that add up to zero; shape (trials, rounds - 1)."""
+    """An orthonormal basis of the round effects that add up to zero; shape (trials, rounds - 1)."""
     delta_ratio: float
     confidence: float
 
     @property
     def trials_count(self) -> int:
-        """Of all loads together."""
+        """The number of trials of all loads together."""
         return len(self.log_tps)
 
     @property
     def rounds_count(self) -> int:
-        """Those that hold a trial."""
+        """The number of rounds that hold a trial."""
         return int(self.blocks.shape[1]) + 1
 
     @property
     def clients(self) -> Floats:
-        """Of each trial."""
+        """The number of clients of each trial."""
         return self.loads[self.of_load]
 
     def within_rounds(self, values: Floats) -> Floats:
-        """What is left of `values`, shape (..., trials), when the rounds' effects are taken out by least squares."""
+        """Remove the rounds' effects from `values`, shape (..., trials), by least squares."""
         result: Floats = values - values @ self.blocks @ self.blocks.T
         return result
 
     def unknown(self, unit: str, reason: str) -> Estimate:
-        """What the trials do not say."""
+        """Return an estimate without a value, with the reason."""
         return self.estimate(None, None, None, unit, reason)
 
     def estimate(
         self, value: float | None, low: float | None, high: float | None, unit: str, reason: str | None
     ) -> Estimate:
-        """An estimate from all trials of the sweep."""
+        """Return an estimate from all trials of the sweep."""
         return Estimate(
             value=value,
             low=low,
@@ -86,10 +86,10 @@ class SweepTrials(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LoadContrasts(msgspec.Struct, frozen=True, kw_only=True):
-    """Every load against every other: ln TPS of row minus column, with half-widths that hold for all together.
+    """All differences between loads: ln TPS of row minus column, with simultaneous half-widths.
 
-    A half-width is infinite where nothing tells the noise, and a ratio means nothing where no chain of rounds links
-    two loads. `rss` are the residuals of loads plus rounds.
+    A half-width is infinite if the noise is unknown, and a ratio is meaningless if no chain of rounds links two loads.
+    `rss` is the residual sum of squares of the model of loads plus rounds.
     """
 
     log_ratio: Floats
@@ -100,20 +100,21 @@ class LoadContrasts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def best(self) -> int:
-        """The place of the load with the most TPS, differences between rounds removed."""
+        """The index of the load with the highest TPS, with differences between rounds removed."""
         return int(np.argmax(self.log_ratio[:, 0]))
 
     @property
     def candidates(self) -> list[int]:
-        """The loads that may be the best: those that no other is shown to beat."""
+        """The loads that may be the best: those that no other load is shown to beat."""
         return [int(i) for i in np.flatnonzero((self.log_ratio + self.half >= 0).all(axis=1))]
 
 
 def arrange_trials(trials: Sequence[ClientTrial], delta_ratio: float, confidence: float) -> SweepTrials:
-    """The trials of a sweep as arrays.
+    """Arrange the trials of a sweep as arrays.
 
     Raises:
-        ValueError: No trials, a TPS that is not positive and finite, fewer than one client, or a delta out of range.
+        ValueError: There are no trials, a TPS is not positive and finite, clients are fewer than one, or delta is out
+            of range.
     """
     if not trials:
         raise ValueError("a sweep without trials has no curve")
@@ -137,11 +138,11 @@ def arrange_trials(trials: Sequence[ClientTrial], delta_ratio: float, confidence
 
 
 def contrast_loads(sweep: SweepTrials) -> LoadContrasts:
-    """Least squares of ln TPS on loads plus rounds, and all differences between loads.
+    """Fit ln TPS by loads plus rounds with least squares, and compute all differences between loads.
 
     Sources: Scheffe 1959, The Analysis of Variance, 5.2, for incomplete blocks; Hayter 1984, "A proof of the
     conjecture that the Tukey-Kramer multiple comparisons procedure is conservative", Annals of Statistics 12,
-    doi:10.1214/aos/1176346392, for all differences together: which load is the best is seen only afterwards.
+    doi:10.1214/aos/1176346392, for all differences together: which load is best is known only after the trials.
     """
     count = len(sweep.loads)
     design = np.hstack([np.eye(count)[sweep.of_load], sweep.blocks])

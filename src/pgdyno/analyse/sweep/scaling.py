@@ -1,10 +1,10 @@
-"""How TPS follows the number of clients: a status for each load, the knee, the peak.
+"""Analyse how TPS follows the number of clients: a status for each load, the knee, the peak.
 
-Two readings of one sweep, side by side. The *points* need no model: each load is compared with the best one, and is
-given a status only where its interval leaves no other. The *law* (`usl`) draws a curve through all of them; where it
-passes the points, knee and peak come from it, and from the points otherwise.
+There are two readings of one sweep, side by side. The *points* need no model: each load is compared with the best one,
+and gets a status only if its interval excludes all others. The *law* (`usl`) fits a curve to all points; if the fit is
+good, knee and peak come from the law, otherwise from the points.
 
-It refuses to name a status, a knee or a peak end that the trials leave open.
+A status, a knee or an end of the peak that the trials leave open stays open.
 """
 
 from __future__ import annotations
@@ -29,79 +29,82 @@ from pgdyno.analyse.sweep.client_trials import (
 )
 from pgdyno.analyse.sweep.usl import UslFit, fit_usl
 
-# Our reasoning: a lone client's TPS times the clients, less a fifth, is still what a DBA calls linear.
+# Our reasoning: 80 % of a single client's TPS times the number of clients is still what a DBA calls linear.
 LINEAR_RATIO = 0.8
-# Our reasoning: twice the coefficient of variation of pgbench on cloud machines, 4.7 %, is no longer weather.
+# Our reasoning: twice the coefficient of variation of pgbench on cloud machines, 4.7 %, is more than noise.
 # Source of the 4.7 %: Freischuetz et al. 2025, "TUNA: Tuning Unstable and Noisy Cloud Applications", EuroSys.
 COLLAPSE_RATIO = 0.9
 _NOT_LINKED = "no chain of rounds links all loads with each other"
 
 
 class LoadStatus(enum.Enum):
-    """Where a load stands on the curve; each excludes the others."""
+    """The status of a load on the curve; each excludes the others."""
 
     UNDER_USED = "under-used"
-    """Below the peak: a larger load has more than delta more TPS, or TPS still climbs at the largest load. Also where
-    linear growth is likely but not shown."""
+    """Below the peak: a larger load has more TPS by more than delta, or TPS still climbs at the largest load. Also used
+    if linear growth is likely but not shown."""
     LINEAR = "linear"
-    """Under-used, and every client still brings at least 80 % of what a lone one does."""
+    """Under-used, and every client still brings at least 80 % of what a single client does."""
     PEAK = "peak"
-    """Within delta of the best."""
+    """Within delta of the best load."""
     CONTENDED = "contended"
-    """Past the peak: a smaller load has more than delta more TPS, but at most 10 % are lost."""
+    """Past the peak: a smaller load has more TPS by more than delta, but the loss is at most 10 %."""
     COLLAPSE = "collapse"
-    """Past the peak, with more than 10 % of the best TPS lost."""
+    """Past the peak, with a loss of more than 10 % of the best TPS."""
 
 
 class LoadPoint(msgspec.Struct, frozen=True, kw_only=True):
     """One load of the sweep.
 
-    `status` is the only one of `possible`, or None with the reason. The intervals of `to_best` and `efficiency` hold
-    for all loads together, which load is the best being itself in doubt; that of `tps` holds by itself, and rests on the
-    noise of all loads.
+    `status` is the only member of `possible`, or None with a reason. The intervals of `to_best` and `efficiency` hold
+    for all loads together, and allow for doubt about which load is best; that of `tps` holds by itself, and rests on
+    the noise of all loads.
     """
 
     clients: int
     tps: Estimate
     to_best: Estimate
-    """TPS as a share of the best load's, differences between rounds removed."""
+    """TPS as a share of the best load's, with differences between rounds removed."""
     efficiency: Estimate
-    """TPS of each client as a share of a lone client's."""
+    """TPS per client as a share of a single client's."""
     status: LoadStatus | None
     possible: tuple[LoadStatus, ...]
     reason: str | None = None
 
 
 class ClientSweep(msgspec.Struct, frozen=True, kw_only=True):
-    """A sweep over clients. `points` go by clients."""
+    """The analysis of a sweep over clients. `points` are ordered by clients."""
 
     points: tuple[LoadPoint, ...]
     knee: Estimate
-    """The smallest load from which on more clients, up to twice as many as tried, buy less than delta."""
+    """The smallest load beyond which more clients, up to twice the largest load, gain less than delta."""
     peak: Estimate
-    """The load of the highest TPS."""
+    """The load with the highest TPS."""
     usl: UslFit | None
     points_alone_reason: str | None
-    """Why knee and peak come from the points alone; None when they come from the law."""
+    """Why knee and peak come from the points alone; None if they come from the law."""
 
 
 def analyse_client_sweep(
     trials: Sequence[ClientTrial], *, delta_ratio: float, confidence: float = CONFIDENCE
 ) -> ClientSweep:
-    """Statuses, knee, peak and the law's fit of a sweep over clients.
+    """Analyse a sweep over clients: statuses, knee, peak and the fit of the law.
 
-    The knee is the load beyond which "the gain in throughput is small", with delta for small. It does not depend on
-    how far the axis was drawn, as the largest curvature of a scaled curve does (Kneedle), and it speaks of TPS alone,
-    where the largest power X/R stops far below it.
+    The knee is the load beyond which "the gain in throughput is small", with delta for small. Unlike the point of
+    largest curvature of a scaled curve (Kneedle), it does not depend on the range of the axis. It uses TPS alone; the
+    point of largest power X/R lies far below it.
 
     Args:
-        trials: Those that finished, in any order; loads may be repeated unequally often.
-        delta_ratio: What a DBA would not miss: loads whose TPS differ by no more are the same. In (0, 1).
-        confidence: Of all intervals, and that all statuses of the sweep are right together. Simulated at 95 % with
-            up to eight looks and loads that lie right beside the thresholds: 28 of 1,200 sweeps hold a wrong one.
+        trials: The finished trials, in any order; loads may be repeated unequally often.
+        delta_ratio: The largest difference that a DBA would not miss: loads whose TPS differ by less are equal. In (0,
+            1).
+        confidence: Confidence level of all intervals, and of all statuses of the sweep being right together. Simulated
+            at 95 % with up to eight looks and loads right beside the thresholds, 28 of 1,200 sweeps hold a wrong
+            status.
 
     Raises:
-        ValueError: No trials, a TPS that is not positive and finite, fewer than one client, or a delta out of range.
+        ValueError: There are no trials, a TPS is not positive and finite, clients are fewer than one, or delta is out
+            of range.
 
     Sources: Jain 1991, The Art of Computer Systems Performance Analysis, 3.3, for the knee; against Satopaa et al.
     2011, "Finding a Kneedle in a haystack", doi:10.1109/ICDCSW.2011.20, and Kleinrock 1979, "Power and deterministic
@@ -118,12 +121,12 @@ def analyse_client_sweep(
     return ClientSweep(points=points, knee=knee, peak=peak, usl=usl, points_alone_reason=reason)
 
 
-def points_undecided(sweep: ClientSweep) -> tuple[int, ...]:
-    """The clients of the loads that another round should repeat; none when the curve is decided.
+def list_undecided_clients(sweep: ClientSweep) -> tuple[int, ...]:
+    """List the clients of the loads that another round should repeat; empty once the curve is decided.
 
-    Undecided is a load whose interval leaves more than one status: it cannot be told from the best and is not shown
-    to be within delta of it either, or it is too wide to tell contention from collapse. A wide interval that decides
-    is left alone. The best load runs along, because the others are compared with it inside the round.
+    A load is undecided if its interval allows more than one status: it is neither shown to differ from the best nor to
+    be within delta of it, or the interval is too wide to tell contention from collapse. A wide interval that allows one
+    status is decided. The best load is repeated, too, because the others are compared with it inside the round.
     """
     undecided = {point.clients for point in sweep.points if point.status is None}
     if len(sweep.points) == 1 or not undecided:
@@ -133,22 +136,22 @@ def points_undecided(sweep: ClientSweep) -> tuple[int, ...]:
 
 
 class _Ratios(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds of ln TPS against the best: `low` of row minus column, if that is the best; `high` whichever it is."""
+    """Bounds of ln TPS against the best: `low` of row minus column, if the column is the best; `high` for any best."""
 
     low: Floats
     high: Floats
     is_linear: NDArray[np.bool_]
     floor: float
-    """The least ln ratio that is within delta."""
+    """The smallest log ratio that is within delta."""
 
     def statuses(self, i: int, best: int) -> set[LoadStatus]:
-        """What load `i` may be if `best` is the best."""
+        """Return the statuses that load `i` may have if `best` is the best load."""
         last = len(self.low) - 1
         low, high = self.low[i, best], self.high[i]
         if best == last and self.is_linear[last] and self.is_linear[i]:
             return {LoadStatus.LINEAR}
         if i == best == last:
-            # The best is no peak while the curve still climbs to it: the load before it must be as good.
+            # The best load is no peak while the curve still climbs to it: the load before it must be as good.
             low, high = self.low[last - 1, last], self.high[last - 1]
         collapse = min(math.log(COLLAPSE_RATIO), self.floor)
         possible = {LoadStatus.PEAK} if high >= self.floor else set()
@@ -162,7 +165,7 @@ class _Ratios(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _possible_statuses(sweep: SweepTrials, compared: LoadContrasts) -> list[tuple[LoadStatus, ...]]:
-    """All statuses that each load may have, over all loads that may be the best."""
+    """Return all statuses that each load may have, over all loads that may be the best."""
     if len(sweep.loads) == 1:
         return [tuple(LoadStatus)]
     low, high = compared.log_ratio - compared.half, (compared.log_ratio + compared.half).min(axis=1)
@@ -214,7 +217,7 @@ def _estimate_efficiency(sweep: SweepTrials, compared: LoadContrasts, i: int) ->
 
 
 def _estimate_ratio(sweep: SweepTrials, i: int, value: float | None, low: float, high: float) -> Estimate:
-    """Of load `i`, from logarithms; without an interval when the lower end is unknown."""
+    """Estimate the ratio of load `i` from logarithms; without an interval if the lower end is unknown."""
     is_known = value is not None and math.isfinite(low)
     reason = _NOT_LINKED if value is None else None if is_known else NO_NOISE
     return Estimate(
@@ -239,7 +242,7 @@ def _why_undecided(sweep: SweepTrials, compared: LoadContrasts, possible: tuple[
 def _read_points(
     sweep: SweepTrials, compared: LoadContrasts, possible: list[tuple[LoadStatus, ...]]
 ) -> tuple[Estimate, Estimate]:
-    """Knee and peak among the loads that were tried; the ends of their intervals are loads, too."""
+    """Read knee and peak from the loads that were tried; the ends of their intervals are loads, too."""
     loads = sweep.loads.tolist()
     seen = _possible_statuses(sweep, msgspec.structs.replace(compared, half=np.zeros_like(compared.half)))
     at_peak = [load for load, statuses in zip(loads, seen, strict=True) if LoadStatus.PEAK in statuses]

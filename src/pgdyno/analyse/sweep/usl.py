@@ -1,9 +1,9 @@
-"""The Universal Scalability Law through the trials of a sweep over clients: its parameters, its knee, its peak.
+"""Fit the Universal Scalability Law to the trials of a sweep over clients: its parameters, its knee, its peak.
 
-The law borrows strength from all loads, but only if there are enough of them and its curve passes the points.
+The law uses the data of all loads, but only if there are enough loads and the fit is good.
 
-It refuses to fit fewer than six loads or none at one client, to see beyond twice the largest load, and to speak for
-points that lie clearly off its curve.
+It is not fitted to fewer than six loads or without a load of one client, not extrapolated beyond twice the largest
+load, and not used for points that lie clearly off its curve.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from pgdyno.analyse.estimate import Estimate
 from pgdyno.analyse.sweep.client_trials import NO_NOISE, Floats, LoadContrasts, SweepTrials
 
 # Source: Gunther 2007, Guerrilla Capacity Planning, doi:10.1007/978-3-540-31010-5: half a dozen loads.
-_LEAST_LOADS = 6
-# Our reasoning: what was tried doubled once is as far as a curve through it is worth a DBA's trust.
+_MIN_LOADS = 6
+# Our reasoning: a DBA should not trust the curve beyond twice the largest load that was tried.
 _HORIZON = 2.0
-# At this many the ends of an interval lie within 1.5 % of its width of where forty thousand put them.
+# With this many directions, the ends of an interval lie within 1.5 % of its width of those from forty thousand.
 _DIRECTIONS = 400
 
 
 class LackOfFit(msgspec.Struct, frozen=True, kw_only=True):
-    """How far the points lie off the law's curve. `p_value` is None, with the reason, when no load was repeated."""
+    """The distance of the points from the law's curve. `p_value` is None, with a reason, if no load was repeated."""
 
     p_value: float | None
     largest_ratio: float
-    """The furthest point's TPS over the curve's, minus 1."""
+    """TPS of the farthest point over that of the curve, minus 1."""
     largest_clients: int
     reason: str | None = None
 
@@ -37,32 +37,32 @@ class LackOfFit(msgspec.Struct, frozen=True, kw_only=True):
 class UslFit(msgspec.Struct, frozen=True, kw_only=True):
     """The Universal Scalability Law X(N) = lambda N / (1 + alpha (N-1) + beta N (N-1)) through the trials.
 
-    Intervals are by profile likelihood. `describes` says whether the law may speak for the points.
+    Intervals are by profile likelihood. `describes` says whether the fit is good enough to use.
 
     Source: Gunther 2007, Guerrilla Capacity Planning, doi:10.1007/978-3-540-31010-5.
     """
 
     lambda_tps: Estimate
-    """TPS of one client, by the curve; its interval holds the spread between rounds, too."""
+    """TPS of one client on the curve; its interval includes the spread between rounds."""
     alpha: Estimate
-    """Contention: the share of the work that is done one at a time."""
+    """Contention: the share of the work that is serialised."""
     beta: Estimate
-    """Coherency: what each pair of clients costs; 0 never turns down."""
+    """Coherency: the cost of each pair of clients; with 0, the curve never turns down."""
     knee: Estimate
     peak: Estimate
     most_tps: Estimate
-    """The most TPS on the curve up to twice the largest load; its interval as that of `lambda_tps`."""
+    """The highest TPS on the curve up to twice the largest load; its interval is as for `lambda_tps`."""
     lack_of_fit: LackOfFit
     describes: bool
     largest_clients: int
 
     @property
     def horizon_clients(self) -> int:
-        """As far as the law is asked."""
+        """The largest number of clients for which the law is used."""
         return int(_HORIZON * self.largest_clients)
 
     def predict_tps(self, clients: float) -> float | None:
-        """TPS on the curve; None below one client and past twice the largest load that was tried."""
+        """Predict TPS from the curve; None below one client and beyond twice the largest load that was tried."""
         lambda_tps, alpha, beta = self.lambda_tps.value, self.alpha.value, self.beta.value
         if lambda_tps is None or alpha is None or beta is None:
             return None
@@ -72,18 +72,18 @@ class UslFit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fit_usl(sweep: SweepTrials, compared: LoadContrasts) -> tuple[UslFit | None, str | None]:
-    """The law's fit, and why it may not speak for the points."""
+    """Fit the law, and return the fit and the reason why it must not be used, if there is one."""
     degrees = sweep.trials_count - sweep.rounds_count - 2
-    if len(sweep.loads) < _LEAST_LOADS:
-        return None, f"{len(sweep.loads)} loads are too few for the law: it takes {_LEAST_LOADS}"
+    if len(sweep.loads) < _MIN_LOADS:
+        return None, f"{len(sweep.loads)} loads are too few for the law: it takes {_MIN_LOADS}"
     if sweep.loads[0] != 1:
         return None, "no trial with one client, from which the law starts"
-    # Differences between loads that rounds link: the rank of the two-way model, less a level for each round.
-    if degrees < 1 or sweep.trials_count - compared.degrees - sweep.rounds_count < _LEAST_LOADS - 1:
-        return None, f"the rounds do not link {_LEAST_LOADS} loads with each other"
+    # Contrasts between loads that rounds link: the rank of the two-way model, minus one level for each round.
+    if degrees < 1 or sweep.trials_count - compared.degrees - sweep.rounds_count < _MIN_LOADS - 1:
+        return None, f"the rounds do not link {_MIN_LOADS} loads with each other"
     theta = _least_squares(sweep)
     rss = float(_rss(sweep, theta[None])[0])
-    # A parameter that rests on its bound was not free to follow the noise.
+    # A parameter at its bound was not free to follow the noise.
     degrees += int((theta[1:] == 0).sum())
     limit = rss + rss / degrees * _t_quantile(degrees, (1 + sweep.confidence) / 2) ** 2
     misfit = _test_lack_of_fit(sweep, compared, theta, degrees)
@@ -101,14 +101,14 @@ def _side(ratio: float) -> str:
 
 
 def _shape(clients: Floats, alpha: Floats, beta: Floats) -> Floats:
-    """The logarithm of X(N) / lambda; `alpha` and `beta` broadcast against `clients`."""
+    """Compute the logarithm of X(N) / lambda; `alpha` and `beta` broadcast against `clients`."""
     more = clients - 1
     result: Floats = np.log(clients) - np.log1p(alpha * more + beta * clients * more)
     return result
 
 
 def _rss(sweep: SweepTrials, thetas: Floats) -> Floats:
-    """Residual sums of squares at rows of (ln lambda, alpha, beta), the rounds' effects taken out."""
+    """Compute residual sums of squares at rows of (ln lambda, alpha, beta), with the rounds' effects removed."""
     level, alpha, beta = (column[:, None] for column in thetas.T)
     residuals = sweep.within_rounds(sweep.log_tps - level - _shape(sweep.clients, alpha, beta))
     result: Floats = np.square(residuals).sum(axis=1)
@@ -116,17 +116,17 @@ def _rss(sweep: SweepTrials, thetas: Floats) -> Floats:
 
 
 def _slopes(sweep: SweepTrials, theta: Floats) -> Floats:
-    """Derivatives of the curve by (ln lambda, alpha, beta), the rounds' effects taken out; shape (3, trials)."""
+    """Compute derivatives of the curve by (ln lambda, alpha, beta), with the rounds' effects removed; shape (3, trials)."""
     n, more = sweep.clients, sweep.clients - 1
     fall = -1 / (1 + theta[1] * more + theta[2] * n * more)
     return sweep.within_rounds(np.stack([np.ones_like(n), more * fall, n * more * fall]))
 
 
 def _least_squares(sweep: SweepTrials) -> Floats:
-    """(ln lambda, alpha, beta) of the closest curve with alpha and beta at least 0, every trial weighing the same.
+    """Fit (ln lambda, alpha, beta) by least squares with alpha and beta at least 0, every trial with the same weight.
 
-    It starts from the law's linear form N / X = (1 + alpha (N-1) + beta N (N-1)) / lambda, weighted for equal
-    relative errors. Source: Gunther 2007, 5.2.3, for that form.
+    The start values come from the law's linear form N / X = (1 + alpha (N-1) + beta N (N-1)) / lambda, weighted for
+    equal relative errors. Source: Gunther 2007, 5.2.3, for that form.
     """
     from scipy.optimize import least_squares, nnls  # noqa: PLC0415  # only some commands analyse
 
@@ -150,10 +150,11 @@ def _least_squares(sweep: SweepTrials) -> Floats:
 
 
 def _profile_region(sweep: SweepTrials, theta: Floats, limit: float) -> Floats:
-    """Rows of (ln lambda, alpha, beta) all around the edge of where the residual sum of squares is at most `limit`.
+    """Find the edge of the region where the residual sum of squares is at most `limit`, as rows of (ln lambda, alpha, beta).
 
-    The range of any function over that region is its profile likelihood interval, whatever its curvature; with few
-    trials a bootstrap would be too narrow. The edge is sought along rays, and along the walls alpha = 0 and beta = 0.
+    The range of any function over that region is its profile likelihood interval, whatever the curvature; with few
+    trials a bootstrap would be too narrow. The edge is searched along rays, and along the bounds alpha = 0 and beta =
+    0.
 
     Source: Bates & Watts 1988, Nonlinear Regression Analysis and Its Applications, doi:10.1002/9780470316757, 6.1.
     """
@@ -180,7 +181,7 @@ def _profile_region(sweep: SweepTrials, theta: Floats, limit: float) -> Floats:
 
 
 def _directions() -> Floats:
-    """Unit vectors spread evenly over the sphere. Source: Gonzalez 2010, doi:10.1007/s11004-009-9257-x (Fibonacci)."""
+    """Return unit vectors spread evenly over the sphere. Source: Gonzalez 2010, doi:10.1007/s11004-009-9257-x (Fibonacci)."""
     place = np.arange(_DIRECTIONS) + 0.5
     height, turn = 1 - 2 * place / _DIRECTIONS, math.pi * (1 + math.sqrt(5)) * place
     radius = np.sqrt(1 - height**2)
@@ -188,7 +189,7 @@ def _directions() -> Floats:
 
 
 def _test_lack_of_fit(sweep: SweepTrials, compared: LoadContrasts, theta: Floats, degrees: int) -> LackOfFit:
-    """Whether the points lie further off the curve than repeated trials lie apart: the F test on trials.
+    """Test whether the points lie farther off the curve than repeated trials lie apart: the lack-of-fit F test on trials.
 
     Source: Draper & Smith 1998, Applied Regression Analysis, doi:10.1002/9781118625590, 2.1.
     """
@@ -200,7 +201,7 @@ def _test_lack_of_fit(sweep: SweepTrials, compared: LoadContrasts, theta: Floats
     p_value = None
     if compared.degrees:
         between = degrees - compared.degrees
-        # Trials that repeat exactly leave no noise to blame.
+        # Trials that repeat exactly have no noise to explain a distance.
         within = max(compared.rss / compared.degrees, np.finfo(float).tiny)
         excess = max(float(np.square(residuals).sum()) - compared.rss, 0.0) / between
         p_value = float(fdtrc(between, compared.degrees, excess / within))
@@ -213,7 +214,7 @@ def _test_lack_of_fit(sweep: SweepTrials, compared: LoadContrasts, theta: Floats
 
 
 def _estimate_usl(sweep: SweepTrials, thetas: Floats, noise: float, misfit: LackOfFit) -> UslFit:
-    """From the best (ln lambda, alpha, beta), the first row of `thetas`, and those all around it."""
+    """Build the estimates from the best (ln lambda, alpha, beta), the first row of `thetas`, and the region around it."""
     largest = float(sweep.loads[-1])
     alpha, beta = thetas[:, 1], thetas[:, 2]
     peaks = _peak_clients(alpha, beta)
@@ -238,25 +239,25 @@ def _estimate_usl(sweep: SweepTrials, thetas: Floats, noise: float, misfit: Lack
 
 
 def _peak_clients(alpha: Floats, beta: Floats) -> Floats:
-    """Where the law's curve turns down: sqrt((1 - alpha) / beta), at least 1; endless where beta is 0."""
+    """Compute the peak of the law's curve: sqrt((1 - alpha) / beta), at least 1; infinite if beta is 0."""
     idle = np.maximum(1 - alpha, 0.0)
     result: Floats = np.maximum(1.0, np.sqrt(idle / np.maximum(beta, np.finfo(float).tiny)))
     return result
 
 
 def _knee_clients(alpha: Floats, beta: Floats, best: Floats, delta_ratio: float) -> Floats:
-    """The smallest N, at least 1, with X(N) >= (1 - delta) X(best): the lesser root of a quadratic."""
+    """Compute the smallest N, at least 1, with X(N) >= (1 - delta) X(best): the smaller root of a quadratic."""
     most = (1 - delta_ratio) * np.exp(_shape(best, alpha, beta))
     square, slope, rest = most * beta, 1 - most * (alpha - beta), most * (1 - alpha)
     root = np.sqrt(np.maximum(slope**2 - 4 * square * rest, 0.0))
-    # From alpha = 1 on, one client is the best, and the quadratic may have no positive root.
+    # If alpha is 1 or more, one client is the best, and the quadratic may have no positive root.
     falls = alpha >= 1
     result: Floats = np.where(falls, 1.0, np.maximum(1.0, 2 * rest / np.where(falls, 1.0, slope + root)))
     return result
 
 
 def _cut(sweep: SweepTrials, estimate: Estimate, limit: float, where: str) -> Estimate:
-    """Without what lies beyond `limit`."""
+    """Drop the part of an estimate that lies beyond `limit`."""
     value, high = estimate.value, estimate.high
     if value is None or high is None or high <= limit:
         return estimate
@@ -266,7 +267,7 @@ def _cut(sweep: SweepTrials, estimate: Estimate, limit: float, where: str) -> Es
 
 
 def _widen_by_rounds(sweep: SweepTrials, theta: Floats, noise: float, of_curve: Estimate) -> Estimate:
-    """Add to the interval of a TPS how much the level differs between rounds, beyond the trials' own noise.
+    """Widen the interval of a TPS by the variation of its level between rounds, beyond the trials' own noise.
 
     Source: Zou & Donner 2008, "Construction of confidence limits about effect measures", Statistics in Medicine 27,
     doi:10.1002/sim.3095 (MOVER): half-widths of independent parts add in quadrature.

@@ -1,1 +1,1 @@
-"""One trial: its steady part, TPS, latency percentiles, charts."""
+"""Analyse one trial: its steady part, TPS, latency percentiles, charts."""

@@ -1,7 +1,7 @@
-"""One trial by itself: its figures, and what explains them.
+"""Analyse one trial by itself: its figures, and what explains them.
 
-What runs trials and asks after each whether another is wanted needs the figures alone, at once; charts, episodes and all
-that is told of a trial are for whoever reports it.
+The code that runs trials needs the figures alone, right after each trial, to decide whether another is wanted. Charts,
+episodes and explanations are computed for reports only.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from pgdyno.analyse.bottleneck.time_model import measure_time
-from pgdyno.analyse.disk.demand import DiskLimits, join_trial
+from pgdyno.analyse.disk.demand import DiskLimits, measure_disk_demand
 from pgdyno.analyse.episodes.causes import find_causes
-from pgdyno.analyse.episodes.detection import Course, describe_episodes, find_trial_episodes
-from pgdyno.analyse.health.checks import assess_health
+from pgdyno.analyse.episodes.detection import DetectedEpisodes, describe_episodes, find_trial_episodes
+from pgdyno.analyse.health.assessment import assess_health
 from pgdyno.analyse.prediction.predictions import judge_predictions
 from pgdyno.analyse.trial.chart_kind import ChartKind
 from pgdyno.analyse.trial.charts import chart_trial, list_events
 from pgdyno.analyse.trial.latency import PERCENTILES, measure_mean_ms, measure_percentiles
-from pgdyno.analyse.trial.throughput import PgbenchClaim, TrialThroughput, claim_throughput, measure_throughput
+from pgdyno.analyse.trial.throughput import PgbenchClaim, TrialThroughput, measure_throughput, throughput_from_claim
 from pgdyno.analyse.types import Percentile, Series, StatementTime, TrialAnalysis
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.pgbench.output import PgbenchSummary
@@ -34,21 +34,25 @@ def analyse_trial(
     """Analyse one trial under its load.
 
     Args:
-        record: Of the study.
+        record: The study's record.
         workload: The trial's load.
-        data: What it left.
-        limits: Of the data's disk; None without a card.
+        data: The data that the trial left.
+        limits: Limits of the disk that holds the data, from its disk card; None without a card.
     """
-    throughput = _throughput(workload, data)
+    throughput = _measure_throughput(workload, data)
     figures = _make_figures(record, data, throughput)
     device = record.host.data_disk.block_device
     charts = chart_trial(data, disk=device)
-    course = _find_course(workload, data, charts)
-    # Variants that alternate have rates and times of their own, and those of the whole trial are nobody's.
+    course = _detect_episodes(workload, data, charts)
+    # Variants that alternate have different rates and times, and those of the whole trial describe none of them.
     is_mixed = len(data.record.planned.variants) > 1
     tps = None if is_mixed else figures.tps
     is_finished = data.record.status is TrialStatus.FINISHED
-    disk = None if limits is None or not is_finished else join_trial(data, workload, limits, device=device, tps=tps)
+    disk = (
+        None
+        if limits is None or not is_finished
+        else measure_disk_demand(data, workload, limits, device=device, tps=tps)
+    )
     return msgspec.structs.replace(
         figures,
         charts=charts,
@@ -67,14 +71,14 @@ def analyse_trial(
 
 
 def measure_trial(record: StudyRecord, workload: PlannedWorkload, data: TrialData) -> TrialAnalysis:
-    """The figures of one trial under its load, and nothing of what explains them.
+    """Measure the figures of one trial under its load, without what explains them.
 
     Args:
-        record: Of the study.
+        record: The study's record.
         workload: The trial's load.
-        data: What it left.
+        data: The data that the trial left.
     """
-    return _make_figures(record, data, _throughput(workload, data))
+    return _make_figures(record, data, _measure_throughput(workload, data))
 
 
 def _make_figures(record: StudyRecord, data: TrialData, throughput: TrialThroughput | None) -> TrialAnalysis:
@@ -90,7 +94,7 @@ def _make_figures(record: StudyRecord, data: TrialData, throughput: TrialThrough
         failed_count=_count(data, "failed_count"),
         skipped_count=_count(data, "skipped_count"),
         late_count=_count(data, "above_limit_count"),
-        # A steady part that begins with the first whole second has nothing before it.
+        # A steady part that begins with the first whole second leaves nothing out.
         steady_from_s=None if from_s is None or start_s is None else max(0.0, from_s - start_s),
         charts={},
         events=(),
@@ -106,7 +110,7 @@ def _make_figures(record: StudyRecord, data: TrialData, throughput: TrialThrough
     )
 
 
-def _throughput(workload: PlannedWorkload, data: TrialData) -> TrialThroughput | None:
+def _measure_throughput(workload: PlannedWorkload, data: TrialData) -> TrialThroughput | None:
     if data.record.status is not TrialStatus.FINISHED:
         return None
     claim = PgbenchClaim(
@@ -115,7 +119,7 @@ def _throughput(workload: PlannedWorkload, data: TrialData) -> TrialThroughput |
         tps=None if data.pgbench is None else data.pgbench.tps,
         transactions_count=_count(data, "transaction_count"),
     )
-    return claim_throughput(claim) if data.transactions is None else measure_throughput(data.transactions, claim)
+    return throughput_from_claim(claim) if data.transactions is None else measure_throughput(data.transactions, claim)
 
 
 def _no_percentiles(data: TrialData, throughput: TrialThroughput | None) -> tuple[Percentile, ...]:
@@ -130,16 +134,18 @@ def _no_percentiles(data: TrialData, throughput: TrialThroughput | None) -> tupl
 
 
 def _count(data: TrialData, field: str) -> int | None:
-    # Where no transaction succeeded, pgbench says that much and no more.
+    # If no transaction succeeded, pgbench prints their count and little else.
     if data.pgbench is None or not (data.pgbench.is_complete or data.pgbench.transaction_count == 0):
         return None
     count: int | None = getattr(data.pgbench, field)
     return count
 
 
-def _find_course(workload: PlannedWorkload, data: TrialData, charts: Mapping[ChartKind, Sequence[Series]]) -> Course:
+def _detect_episodes(
+    workload: PlannedWorkload, data: TrialData, charts: Mapping[ChartKind, Sequence[Series]]
+) -> DetectedEpisodes:
     if data.record.status is not TrialStatus.FINISHED:
-        return Course(episodes=(), reason="the trial failed")
+        return DetectedEpisodes(episodes=(), reason="the trial failed")
     is_mixed = len(data.record.planned.variants) > 1
     return find_trial_episodes(charts, is_mixed=is_mixed, is_scheduled=workload.rate_tps is not None)
 
@@ -167,7 +173,7 @@ def _shares(record: StudyRecord, data: TrialData) -> dict[str, float | None]:
         "load_generator_thread_ratio": series.busiest_thread(data.os),
     }
     others = series.cpu_of_others(data.os)
-    # Earlier records do not have it.
+    # Earlier records lack this series.
     if others.absent is None:
         observed["cpu_others_ratio"] = others
     if disk is not None and disk in series.list_disks(data.os):

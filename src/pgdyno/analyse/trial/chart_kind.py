@@ -1,4 +1,4 @@
-"""Which charts a trial has. Imports nothing: whoever only names a chart waits for no analysis."""
+"""Name the charts of a trial. It imports no analysis, so that code that only names a chart starts fast."""
 
 from __future__ import annotations
 

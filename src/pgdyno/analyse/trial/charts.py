@@ -1,7 +1,7 @@
-"""The series and events of one trial on one time axis: seconds since its measured load began.
+"""Build the series and events of one trial on one time axis: seconds since its measured load began.
 
-Only what was sampled: nothing is smoothed or filled in. Seconds that lie partly outside the load are left out, because
-their rates would be too low.
+Series hold the samples as taken: nothing is smoothed or interpolated. Seconds that lie partly outside the load are left
+out, because their rates would be too low.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _CPU_KINDS_SHOWN = ("user", "system", "irq", "softirq", "iowait", "steal")
 
 
 def chart_trial(data: TrialData, *, disk: str | None) -> dict[ChartKind, tuple[Series, ...]]:
-    """All charts of a trial; a chart without any observation is left out.
+    """Build all charts of a trial; a chart without any observation is left out.
 
     Args:
-        data: What the trial left.
-        disk: Kernel name of the device that holds the data; None charts no disk.
+        data: The data that the trial left.
+        disk: Kernel name of the device that holds the data; without one there are no disk charts.
     """
     charts = {**_load_charts(data), **_os_charts(data, disk), **_server_charts(data)}
     return {kind: drawn for kind, drawn in charts.items() if drawn}
 
 
 def list_events(data: TrialData) -> tuple[Event, ...]:
-    """Checkpoints, autovacuums, crashes and errors that touch the measured load, by time."""
+    """List checkpoints, autovacuums, crashes and errors that overlap the measured load, by time."""
     start_s, end_s = data.record.load_start_monotonic_s, data.record.load_end_monotonic_s
     if start_s is None or end_s is None:
         return ()
@@ -50,7 +50,7 @@ def _load_charts(data: TrialData) -> dict[ChartKind, tuple[Series, ...]]:
     if data.transactions is None or start_s is None:
         return {}
     seconds = data.transactions.series()
-    # A second belongs to the chart when the load ran through all of it; it stands at its middle.
+    # A second belongs to the chart if the load ran throughout it; its point is drawn at its middle.
     t_s = seconds.epoch_s - start_s + 0.5
     whole = (t_s >= 0.5) & (seconds.epoch_s + 1 <= (data.transactions.last_stamp_us or 0) / 1e6)
     shown_s = tuple(t_s[whole].tolist())
@@ -168,6 +168,6 @@ def _log_events(data: TrialData) -> Iterator[Event]:
             case Crash() | ErrorReport():
                 yield Event(kind="error", t_s=t_s, until_s=None, text=entry.message)
     if begun is not None and begun.origin is not None:
-        # It was still under way when the trial ended.
+        # The checkpoint was still under way when the trial ended.
         text = f"checkpoint ({', '.join(begun.reasons)}), not ended within the trial"
         yield Event(kind="checkpoint", t_s=begun.origin.monotonic_s - start_s, until_s=None, text=text)

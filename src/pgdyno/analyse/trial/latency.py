@@ -1,6 +1,6 @@
-"""Latency percentiles: of a trial's steady part, and over trials.
+"""Estimate latency percentiles of a trial's steady part and over trials.
 
-A percentile of one trial has no interval of its own. Latencies in a row depend on each other (one checkpoint slows
+A percentile of one trial has no interval of its own. Consecutive latencies depend on each other (one checkpoint slows
 thousands), so the binomial interval for a quantile would be far too narrow. The trial is the unit: its percentile is
 one observation, and the interval comes from several trials.
 """
@@ -15,13 +15,13 @@ from pgdyno.analyse.types import Percentile
 from pgdyno.record.transactions.histogram import LatencyHistogram
 
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
-"""Name in reports, to quantile."""
+"""Quantile of each percentile, by its name in reports."""
 
 
 def measure_percentiles(latency: LatencyHistogram) -> tuple[Percentile, ...]:
-    """The percentiles of one trial, in the order of PERCENTILES; None with the reason where it has too few transactions.
+    """Measure the percentiles of one trial, in the order of PERCENTILES; None with a reason if it has too few transactions.
 
-    The maximum is the slowest of the transactions that were logged: under sampling, not the slowest there was.
+    The maximum is the slowest logged transaction: under sampling, a slower one may have gone unlogged.
     """
     found = latency.quantiles(PERCENTILES.values())
     return tuple(
@@ -31,20 +31,20 @@ def measure_percentiles(latency: LatencyHistogram) -> tuple[Percentile, ...]:
 
 
 def measure_mean_ms(latency: LatencyHistogram) -> float | None:
-    """The exact mean of one trial; None without transactions."""
+    """Return the exact mean of one trial; None without transactions."""
     return None if latency.mean_us is None else latency.mean_us / 1e3
 
 
 def estimate_latencies(
     percentiles: Sequence[Sequence[Percentile]], means_ms: Sequence[float | None]
 ) -> dict[str, Estimate]:
-    """`mean` and every percentile over trials, each a geometric mean of the trials' own.
+    """Estimate the mean and every percentile over trials, each as a geometric mean of the trials' own values.
 
-    A percentile that only some trials have rests on those, and its reason says how many lack it and why.
+    A percentile that some trials lack is estimated from the others, and its reason says how many lack it and why.
 
     Args:
-        percentiles: For each trial, what `measure_percentiles` gave.
-        means_ms: For each trial, what `measure_mean_ms` gave.
+        percentiles: The result of `measure_percentiles` for each trial.
+        means_ms: The result of `measure_mean_ms` for each trial.
     """
     estimates = {"mean": estimate_over_trials(means_ms, unit="ms", missing="no transactions")}
     for name in PERCENTILES:

@@ -1,6 +1,6 @@
-"""Where the steady part of a trial begins: MSER-5 leaves out as much as makes the mean of the rest most certain.
+"""Find where the steady part of a trial begins: MSER-5 leaves out the part that makes the mean of the rest most precise.
 
-At most half of the trial. Whether the rest stays on one level is not asked here: `episodes` does, over all of the load.
+It leaves out at most half of the trial. It does not check that the rest stays on one level; `episodes` does.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 _BATCH = 5
-_LEAST_BATCHES = 10
+_MIN_BATCHES = 10
 
 
 class SteadyPart(msgspec.Struct, frozen=True, kw_only=True):
-    """The observations [start, stop) to average over."""
+    """The range [start, stop) of the observations to average over."""
 
     start: int
     stop: int
@@ -36,16 +36,17 @@ def find_steady_part(values: NDArray[np.float64]) -> SteadyPart:
 
 
 def truncation_point(values: NDArray[np.float64]) -> int:
-    """How many observations to leave out at the beginning: MSER-5, at most half.
+    """Return how many observations to leave out at the beginning by MSER-5: at most half of them.
 
-    Batches of five, or of fewer when there would be less than ten; below ten observations nothing is left out.
+    It uses batches of five, or smaller ones if there would be fewer than ten. Below ten observations nothing is left
+    out.
 
     Source: White 1997, "An effective truncation heuristic for bias reduction in simulation output", Simulation 69,
     doi:10.1177/003754979706900601; Franklin & White 2008, "Stationarity tests and MSER-5", WSC, for the batches.
     """
-    batch = max(1, min(_BATCH, len(values) // _LEAST_BATCHES))
+    batch = max(1, min(_BATCH, len(values) // _MIN_BATCHES))
     count = len(values) // batch
-    if count < _LEAST_BATCHES:
+    if count < _MIN_BATCHES:
         return 0
     means = values[: count * batch].reshape(count, batch).mean(axis=1)
     errors = [float(np.square(means[d:] - means[d:].mean()).sum()) / (count - d) ** 2 for d in range(count // 2 + 1)]

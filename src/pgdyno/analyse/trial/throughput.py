@@ -1,11 +1,12 @@
-"""TPS of a trial's steady part from the transactions' own time stamps, and whether the trial's numbers fit together.
+"""Measure TPS of a trial's steady part from the transactions' own time stamps, and check that the trial's numbers agree.
 
-Four checks, each giving a typed doubt and never a correction: the log holds exactly the transactions pgbench counted,
-both give the same TPS over the whole run, no transaction is faster than an answer can be, and in a closed loop the
-clients are TPS times latency (Little's law). Without a log there is pgbench's own TPS, with a doubt and no latencies.
+Four checks each raise a typed doubt and never correct a number: the log holds exactly the transactions that pgbench
+counted; both give the same TPS over the whole run; no transaction is faster than a round trip can be; in a closed loop
+the number of clients equals TPS times latency (Little's law). Without a log, TPS is pgbench's own, with a doubt and
+without latencies.
 
-Only whole seconds count: the first and the last second of a run lie partly outside it. A run that holds too few of them
-has no steady part to find; it counts as a whole, by its exact span.
+Only whole seconds count: the first and the last second of a run lie partly outside it. A run with too few whole seconds
+has no steady part; all of it counts, over its exact span.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from pgdyno.record.transactions.histogram import LatencyHistogram
 from pgdyno.record.transactions.log import TransactionSummary
 
 _TOLERANCE_RATIO = 0.01
-# With fewer, what lies outside them is more than half of the run.
-_LEAST_SECONDS = 3
+# With fewer whole seconds, more than half of the run lies outside them.
+_MIN_SECONDS = 3
 _SAMPLING_SIGMAS = 3.0
 # Source: our ADR 0006: stale stamps come 0 to 2 us after the beginning; at 3 to 7 us there is next to nothing.
 _STALE_US = 2
@@ -37,11 +38,11 @@ _STALE_RATIO = 0.01
 
 
 class PgbenchClaim(msgspec.Struct, frozen=True, kw_only=True):
-    """What pgbench itself printed of the run, and how it was asked to load."""
+    """Pgbench's own summary of the run, and the load that it was asked to generate."""
 
     clients: int
     is_closed_loop: bool
-    """Whether each client starts its next transaction when the last one ends: no `--rate`."""
+    """Whether each client starts its next transaction when the last one ends (no `--rate`)."""
     tps: float | None
     transactions_count: int | None
 
@@ -50,8 +51,9 @@ class TrialThroughput(msgspec.Struct, frozen=True, kw_only=True):
     """TPS of one trial.
 
     `from_epoch_s` and `until_epoch_s` bound the steady part, in whole seconds since the Unix epoch; `latency` holds its
-    transactions. They are None, with the reason, where the run is too short for one: `tps` and `latency` are then of all of
-    it. `tps` is scaled up by the sampling rate; None when the run holds fewer than two transactions.
+    transactions. The bounds are None, with a reason, if the run is too short for a steady part: `tps` and `latency`
+    then cover the whole run. `tps` is scaled up by the sampling rate; it is None if the run holds fewer than two
+    transactions.
     """
 
     tps: float | None
@@ -64,12 +66,12 @@ class TrialThroughput(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def measure_throughput(summary: TransactionSummary, claim: PgbenchClaim) -> TrialThroughput:
-    """TPS of the steady part, with the doubts that the checks leave; of a run of two or three seconds, of all of it."""
+    """Measure TPS of the steady part and run the checks; a run of two or three seconds is measured as a whole."""
     checks = [_check_count(summary, claim), _check_tps(summary, claim)]
     series = summary.series()
     first = int(series.epoch_s[0]) + 1 if len(series.epoch_s) else 0
     tps = series.tps[1:-1]
-    if len(tps) < _LEAST_SECONDS:
+    if len(tps) < _MIN_SECONDS:
         return _measure_span(summary, checks)
     steady = find_steady_part(tps)
     start, stop = first + steady.start, first + steady.stop
@@ -93,26 +95,26 @@ def measure_throughput(summary: TransactionSummary, claim: PgbenchClaim) -> Tria
         until_epoch_s=stop,
         steady=steady,
         latency=latency,
-        doubts=_only(checks),
+        doubts=_drop_none(checks),
     )
 
 
 def _measure_span(summary: TransactionSummary, checks: Sequence[Doubt | None]) -> TrialThroughput:
-    """From the end of the first transaction to the end of the last. Little's law is not asked: clients fall idle at both."""
+    """Measure from the end of the first transaction to the end of the last, without Little's law: clients fall idle at both ends."""
     tps = _tps_of_span(summary)
     if tps is None:
-        return TrialThroughput(tps=None, reason="the log holds fewer than two transactions", doubts=_only(checks))
+        return TrialThroughput(tps=None, reason="the log holds fewer than two transactions", doubts=_drop_none(checks))
     latency = summary.latency()
     return TrialThroughput(
         tps=tps,
         latency=latency,
-        doubts=_only([*checks, check_clock(latency)]),
-        reason=f"fewer than {_LEAST_SECONDS} whole seconds: all of the run counts",
+        doubts=_drop_none([*checks, check_clock(latency)]),
+        reason=f"fewer than {_MIN_SECONDS} whole seconds: all of the run counts",
     )
 
 
-def claim_throughput(claim: PgbenchClaim) -> TrialThroughput | None:
-    """What is left of a trial whose transaction log is missing: pgbench's own TPS, of all its seconds; None without one."""
+def throughput_from_claim(claim: PgbenchClaim) -> TrialThroughput | None:
+    """Return pgbench's own TPS for a trial whose transaction log is missing; None if pgbench printed none."""
     if claim.tps is None:
         return None
     text = "the transaction log is missing: TPS is pgbench's own over the whole load, latencies are absent"
@@ -127,10 +129,10 @@ def claim_throughput(claim: PgbenchClaim) -> TrialThroughput | None:
 
 
 def check_clock(latency: LatencyHistogram) -> Doubt | None:
-    """At most 1 % of the transactions took 0 to 2 us, which no round trip through a socket can.
+    """Check that at most 1 % of the transactions took 0 to 2 us, which no round trip through a socket can.
 
-    Only a transaction whose last stamp fell right behind its first shows itself so; one with several statements loses
-    the time of the last of them, which nothing tells.
+    This finds only a transaction whose last time stamp came right after its first. A transaction with several
+    statements loses the time of its last statement, and no data show that.
 
     Source: PostgreSQL, pgbench.c, advanceConnectionState: the clock is read once a call, and the call goes on to the
     end of the transaction when the answer is there already.
@@ -152,17 +154,17 @@ def check_clock(latency: LatencyHistogram) -> Doubt | None:
 def check_littles_law(
     *, clients: int, tps: float, latency_mean_us: float, seen_count: int, sampling_rate: float
 ) -> Doubt | None:
-    """In a closed loop every client is always inside a transaction: clients = TPS x latency, within 1 %.
+    """Check Little's law: in a closed loop every client is always inside a transaction, so clients = TPS x latency, within 1 %.
 
-    Not to be asked where transactions failed, whose time the log does not tell, nor in an open loop. A sampled log
-    adds its own noise to the tolerance.
+    It does not apply if transactions failed, because the log lacks their time, nor in an open loop. A sampled log adds
+    its sampling noise to the tolerance.
 
     Args:
         clients: pgbench's `--client`.
-        tps: Of the steady part.
-        latency_mean_us: Of the same transactions.
-        seen_count: How many of them were logged.
-        sampling_rate: Which share was logged.
+        tps: TPS of the steady part.
+        latency_mean_us: Mean latency of the same transactions.
+        seen_count: Number of them that were logged.
+        sampling_rate: Share of transactions that were logged.
 
     Source: Little 1961, "A proof for the queuing formula L = lambda W", Operations Research 9,
     doi:10.1287/opre.9.3.383.
@@ -184,17 +186,17 @@ def check_littles_law(
 
 
 def estimate_tps(trials: Sequence[float | None]) -> Estimate:
-    """TPS over trials, as a geometric mean; trials without a number are left out, and named in the reason."""
+    """Estimate TPS over trials as a geometric mean; trials without a number are left out, and the reason counts them."""
     return estimate_over_trials(trials, unit="tps")
 
 
 def estimate_over_trials(trials: Sequence[float | None], *, unit: str, missing: str = "no number") -> Estimate:
-    """A geometric mean over the trials that have a number; an arithmetic one where a number is 0.
+    """Estimate a geometric mean over the trials that have a number; an arithmetic mean if a number is 0.
 
     Args:
         trials: One value for each trial, None where it has none.
-        unit: Their unit.
-        missing: What those without one lack, for the reason.
+        unit: Unit of the values.
+        missing: What trials without a value lack, for the reason.
     """
     known = [value for value in trials if value is not None]
     reasons = []
@@ -210,7 +212,7 @@ def estimate_over_trials(trials: Sequence[float | None], *, unit: str, missing: 
 
 
 def _check_count(summary: TransactionSummary, claim: PgbenchClaim) -> Doubt | None:
-    """An unsampled log must hold every transaction."""
+    """Check that an unsampled log holds every transaction."""
     expected = claim.transactions_count
     if summary.sampling_rate < 1 or not expected or summary.ok_count == expected:
         return None
@@ -226,7 +228,7 @@ def _check_count(summary: TransactionSummary, claim: PgbenchClaim) -> Doubt | No
 
 
 def _check_tps(summary: TransactionSummary, claim: PgbenchClaim) -> Doubt | None:
-    """Both clocks give the same TPS, but for the transactions under way at either end, and for sampling."""
+    """Check that both clocks give the same TPS, apart from transactions under way at either end and sampling noise."""
     seen = _tps_of_span(summary)
     if seen is None or summary.span_s is None or not claim.tps:
         return None
@@ -240,14 +242,14 @@ def _check_tps(summary: TransactionSummary, claim: PgbenchClaim) -> Doubt | None
 
 
 def _tps_of_span(summary: TransactionSummary) -> float | None:
-    """The first transaction ends where the span begins, and is not counted."""
+    """Compute TPS over the log's span; the first transaction ends where the span begins, and is not counted."""
     if summary.span_s is None or summary.ok_count < 2:
         return None
     return (summary.ok_count - 1) / summary.sampling_rate / summary.span_s
 
 
 def _sampling_noise(seen_count: int, sampling_rate: float) -> float:
-    """Three standard errors of a total scaled up from a sample, relative; its values' own spread taken as their mean.
+    """Compute three relative standard errors of a total scaled up from a sample, with the values' mean as their spread.
 
     Source: Horvitz-Thompson estimator under Bernoulli sampling: relative variance (1-p)/n (1 + cv^2), with cv = 1.
     """
@@ -256,5 +258,5 @@ def _sampling_noise(seen_count: int, sampling_rate: float) -> float:
     return _SAMPLING_SIGMAS * float(np.sqrt(2 * (1 - sampling_rate) / seen_count))
 
 
-def _only(checks: Sequence[Doubt | None]) -> tuple[Doubt, ...]:
+def _drop_none(checks: Sequence[Doubt | None]) -> tuple[Doubt, ...]:
     return tuple(doubt for doubt in checks if doubt is not None)

@@ -1,1 +1,1 @@
-"""What weakens the figures of a disk card."""
+"""Find what weakens the figures of a disk card."""

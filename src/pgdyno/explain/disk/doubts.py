@@ -1,7 +1,7 @@
-"""What a reader must know before trusting a disk card: bursts, other loads, noise, what is declared, and its place.
+"""Find what weakens a disk card: bursts, other loads, noise, declared figures, and the place of the measurement.
 
-Each rule is one small function over what was seen and estimated, silent where it has no evidence. A finding is `critical`
-where the figures are not those of a disk, a `warning` where they need a word beside them.
+Each rule is one small function over observed and estimated figures; it yields nothing if it lacks evidence. A finding
+is `critical` if the figures are not those of a disk, and a `warning` if they need a comment.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ import msgspec
 from pgdyno.analyse.disk.card import Drift, PlateauKind, bytes_per_s_of, iops_of
 from pgdyno.analyse.disk.efficiency import Attainment, Efficiency
 from pgdyno.analyse.disk.entries import DiskFigureKey
-from pgdyno.explain.disk import places as disk_places
+from pgdyno.explain.disk import location
 from pgdyno.explain.disk.rule_input import DiskRuleInput, Rule
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.plan.disk import DiskJob, Pattern
 from pgdyno.units import format_bytes
 
-# What others moved, of what the run itself did; a file system's own bookkeeping stays below it.
+# Bytes moved by others over those of the run itself; a file system's own bookkeeping stays below it.
 _OTHERS_RATIO = 0.10
 _OTHERS_BYTES_PER_S = 1e6
 _OTHERS_RUNS_RATIO = 0.1
 _NOISE_RATIO = 0.15
-# Below, fio still waits for the disk now and then.
+# Below this, fio still waits for the disk now and then.
 _GENERATOR_RATIO = 0.9
-_MOST_NAMED = 3
+_MAX_NAMED = 3
 _DISAGREEMENT_FACTOR = 2.0
-# Of two depths, one I/O at a time and many, the second is always more.
+# With two depths, one and many, the second is always faster.
 _SWEPT_DEPTHS = 3
 _TITLES = {
     DiskFigureKey.RANDOM_READ: "random reads",
@@ -37,7 +37,7 @@ _TITLES = {
     DiskFigureKey.SEQUENTIAL_WRITE: "sequential writes",
     DiskFigureKey.FLUSHES: "flushes",
 }
-# Rule, claim, why it matters and what to do, of figures that lie so beside their ceilings.
+# Rule, claim, effect and advice for figures by their position relative to their ceilings.
 _STANDINGS = {
     Attainment.BURST: (
         "above-lasting",
@@ -60,15 +60,15 @@ _STANDINGS = {
 }
 
 
-def find_disk_doubts(scene: DiskRuleInput) -> tuple[Finding, ...]:
-    """Everything that weakens a card's figures, worst first."""
-    findings = [finding for rule in _RULES for finding in rule(scene)]
+def find_disk_doubts(rule_input: DiskRuleInput) -> tuple[Finding, ...]:
+    """Find everything that weakens a card's figures, worst first."""
+    findings = [finding for rule in _RULES for finding in rule(rule_input)]
     order = list(Severity)
     return tuple(sorted(findings, key=lambda finding: order.index(finding.severity)))
 
 
 def list_disk_doubts(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Those of a card's findings that weaken a study's figures of its disk; of the place the look before it has told."""
+    """Return a card's findings that weaken a study's disk figures; the study's preflight already covers the place."""
     return tuple(
         msgspec.structs.replace(finding, claim=f"Disk card: {finding.claim[:1].lower()}{finding.claim[1:]}")
         for finding in findings
@@ -76,8 +76,8 @@ def list_disk_doubts(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     )
 
 
-def _disagreement(scene: DiskRuleInput) -> Iterator[Finding]:
-    own, test = scene.find(DiskFigureKey.FLUSHES), scene.find(DiskFigureKey.FLUSH_TEST)
+def _disagreement(rule_input: DiskRuleInput) -> Iterator[Finding]:
+    own, test = rule_input.find(DiskFigureKey.FLUSHES), rule_input.find(DiskFigureKey.FLUSH_TEST)
     if own and test and not 1 / _DISAGREEMENT_FACTOR < own / test < _DISAGREEMENT_FACTOR:
         yield Finding(
             rule="flush-disagreement",
@@ -89,8 +89,8 @@ def _disagreement(scene: DiskRuleInput) -> Iterator[Finding]:
         )
 
 
-def _fades(scene: DiskRuleInput) -> Iterator[Finding]:
-    for fade in scene.figures.fades:
+def _fades(rule_input: DiskRuleInput) -> Iterator[Finding]:
+    for fade in rule_input.figures.fades:
         yield Finding(
             rule="burst",
             severity=Severity.WARNING,
@@ -101,8 +101,8 @@ def _fades(scene: DiskRuleInput) -> Iterator[Finding]:
         )
 
 
-def _rises(scene: DiskRuleInput) -> Iterator[Finding]:
-    for rise in scene.figures.rises:
+def _rises(rule_input: DiskRuleInput) -> Iterator[Finding]:
+    for rise in rule_input.figures.rises:
         yield Finding(
             rule="not-steady",
             severity=Severity.WARNING,
@@ -119,8 +119,8 @@ def _describe_drift(drift: Drift) -> str:
     return f"To {_percent(ratio.value)} [{_percent(ratio.low)} – {_percent(ratio.high)}] {when}, n = {ratio.n}"
 
 
-def _others(scene: DiskRuleInput) -> Iterator[Finding]:
-    direct = [run for run in scene.card.runs if not run.job.is_flushed and run.others_bytes_per_s is not None]
+def _others(rule_input: DiskRuleInput) -> Iterator[Finding]:
+    direct = [run for run in rule_input.card.runs if not run.job.is_flushed and run.others_bytes_per_s is not None]
     disturbed = [
         run
         for run in direct
@@ -139,40 +139,40 @@ def _others(scene: DiskRuleInput) -> Iterator[Finding]:
         )
 
 
-def _noise(scene: DiskRuleInput) -> Iterator[Finding]:
-    noise = scene.figures.noise_ratio
-    # Where others were at work, that is why.
-    if noise is not None and noise > _NOISE_RATIO and not any(_others(scene)):
+def _noise(rule_input: DiskRuleInput) -> Iterator[Finding]:
+    noise = rule_input.figures.noise_ratio
+    # If others used the disk, they explain the noise.
+    if noise is not None and noise > _NOISE_RATIO and not any(_others(rule_input)):
         yield Finding(
             rule="noisy",
             severity=Severity.WARNING,
             claim="The disk does not do the same twice: intervals are wide.",
-            evidence=f"Runs of one job differ by {_percent(noise)} (standard deviation), over {scene.figures.round_count} rounds",
+            evidence=f"Runs of one job differ by {_percent(noise)} (standard deviation), over {rule_input.figures.round_count} rounds",
             why="Neighbours on the same storage, garbage collection of an SSD, or a limit that lets go now and then.",
             advice="Measure longer, without --quick, and at another hour; plan with the lower ends.",
         )
 
 
-def _generator(scene: DiskRuleInput) -> Iterator[Finding]:
-    busy = [run for run in scene.card.runs if run.cpu_ratio > _GENERATOR_RATIO]
+def _generator(rule_input: DiskRuleInput) -> Iterator[Finding]:
+    busy = [run for run in rule_input.card.runs if run.cpu_ratio > _GENERATOR_RATIO]
     if busy:
         names = list(dict.fromkeys(_name_job(run.job) for run in sorted(busy, key=lambda run: -run.cpu_ratio)))
-        more = f" and {len(names) - _MOST_NAMED} other patterns" if len(names) > _MOST_NAMED else ""
+        more = f" and {len(names) - _MAX_NAMED} other patterns" if len(names) > _MAX_NAMED else ""
         most = max(busy, key=iops_of)
         yield Finding(
             rule="generator-limit",
             severity=Severity.WARNING,
             claim="fio itself was the limit, not the disk.",
-            evidence=f"{_percent(most.cpu_ratio)} of a CPU at {iops_of(most):,.0f} IOPS: {', '.join(names[:_MOST_NAMED])}{more}",
+            evidence=f"{_percent(most.cpu_ratio)} of a CPU at {iops_of(most):,.0f} IOPS: {', '.join(names[:_MAX_NAMED])}{more}",
             why="One process cannot ask for more: the disk may do more than this.",
             advice="Take these figures for what a single backend could get at most.",
         )
 
 
-def _plateaus(scene: DiskRuleInput) -> Iterator[Finding]:
+def _plateaus(rule_input: DiskRuleInput) -> Iterator[Finding]:
     rising = [
         one
-        for one in scene.figures.plateaus
+        for one in rule_input.figures.plateaus
         if one.kind is PlateauKind.NOT_REACHED and len(one.depths) >= _SWEPT_DEPTHS
     ]
     if rising:
@@ -185,9 +185,9 @@ def _plateaus(scene: DiskRuleInput) -> Iterator[Finding]:
         )
 
 
-def _efficiency(scene: DiskRuleInput) -> Iterator[Finding]:
+def _efficiency(rule_input: DiskRuleInput) -> Iterator[Finding]:
     for standing, (rule, claim, why, advice) in _STANDINGS.items():
-        found = [one for one in scene.efficiencies if one.standing is standing]
+        found = [one for one in rule_input.efficiencies if one.standing is standing]
         if found:
             titles = _join([_TITLES[one.key] for one in found])
             lasting = ", ".join(f"{_amount(one, one.ceiling.value)} for {_TITLES[one.key]}" for one in found)
@@ -195,13 +195,13 @@ def _efficiency(scene: DiskRuleInput) -> Iterator[Finding]:
                 rule=rule,
                 severity=Severity.WARNING,
                 claim=f"{titles[:1].upper()}{titles[1:]} {claim}",
-                evidence=f"{'; '.join(map(_hold, found))}{f': {found[0].ceiling.how}' if len(found) == 1 else ''}",
+                evidence=f"{'; '.join(map(_format_efficiency, found))}{f': {found[0].ceiling.how}' if len(found) == 1 else ''}",
                 why=why,
                 advice=advice.format(lasting=lasting),
             )
 
 
-def _hold(one: Efficiency) -> str:
+def _format_efficiency(one: Efficiency) -> str:
     measured, lasts = (_amount(one, value) for value in (one.measured.value or 0.0, one.ceiling.value))
     return f"{_TITLES[one.key]} {measured}, {_percent(one.ratio.value)} of the {lasts} that last"
 
@@ -230,7 +230,7 @@ def _percent(ratio: float | None) -> str:
 
 
 _RULES: tuple[Rule, ...] = (
-    *disk_places.RULES,
+    *location.RULES,
     _disagreement,
     _fades,
     _rises,

@@ -1,4 +1,4 @@
-"""What the rules about a disk card look at."""
+"""Define the input of the rules about a disk card."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from pgdyno.record.device.disk_card import DiskCard
 
 
 class DiskRuleInput(msgspec.Struct, frozen=True, kw_only=True):
-    """A card with all that is known of it."""
+    """A disk card with everything that is known about it."""
 
     card: DiskCard
     figures: DiskFigures
     entries: tuple[DiskFigure, ...]
     efficiencies: tuple[Efficiency, ...] = ()
     beside: tuple[DiskCard, ...] = ()
-    """Of the other paths that were measured at the same time."""
+    """Cards of the other paths that were measured at the same time."""
 
     def find(self, key: DiskFigureKey) -> float | None:
-        """The figure of that name; None where it was not measured."""
+        """Return the figure of a name; None if it was not measured."""
         return next((one.estimate.value for one in self.entries if one.key is key), None)
 
 

@@ -1,1 +1,1 @@
-"""What weakens the figures of a study."""
+"""Find what weakens the figures of a study."""

@@ -1,6 +1,6 @@
-"""What a reader must know before trusting a comparison: noise that got a verdict, durability that differs, an early end.
+"""Find what weakens a comparison: a verdict on pure noise, different durability, an early end.
 
-Rules as those of `doubts`, over the answers instead of the trials.
+The rules work as in `doubts.study`, over comparisons instead of trials.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from pgdyno.plan.plan import PlannedTrial
 from pgdyno.record.types import StudyRecord
 from pgdyno.spec.variant import DesignKind
 
-_MOST_NAMED = 3
+_MAX_NAMED = 3
 
 
 def find_comparison_doubts(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
-    """Everything that weakens a comparison's verdicts; nothing for a study that compares nothing."""
+    """Yield everything that weakens a comparison's verdicts; nothing for a study without a comparison."""
     experiment = record.plan.experiment
     if experiment is None:
         return
-    yield from _told_apart(experiment, analysis)
+    yield from _noise_verdict(experiment, analysis)
     yield from _durability(record, experiment)
     yield from _early_end(record, experiment, analysis)
 
 
 def find_losses(record: StudyRecord, variant: Variant) -> tuple[GivenUp, ...]:
-    """What a variant's settings give up, the gravest first."""
+    """Find what a variant's settings give up, most severe first."""
     return find_given_up(variant.server.settings, variant.server.version or record.server.major)
 
 
-def _told_apart(experiment: Experiment, analysis: StudyAnalysis) -> Iterator[Finding]:
+def _noise_verdict(experiment: Experiment, analysis: StudyAnalysis) -> Iterator[Finding]:
     for comparison in analysis.comparisons:
         noise = comparison.find_noise(comparison.primary)
         if noise is None or noise.verdict.kind in {VerdictKind.EQUIVALENT, VerdictKind.INCONCLUSIVE}:
@@ -46,7 +46,7 @@ def _told_apart(experiment: Experiment, analysis: StudyAnalysis) -> Iterator[Fin
                 f"The reference against itself: {comparison.primary} {describe_change(noise.verdict)}, {noise.verdict.n} pairs;"
                 f" by chance at most {experiment.alpha * 100:g} in 100 studies show that"
             ),
-            advice="Look for what differs between runs on this machine, and ask again.",
+            advice="Look for what differs between runs on this machine, and measure again.",
             workload=comparison.workload,
         )
 
@@ -67,7 +67,7 @@ def _durability(record: StudyRecord, experiment: Experiment) -> Iterator[Finding
                 advice="Never compare these figures with those of a durable server.",
             )
         else:
-            named = "; ".join(names) if len(names) <= _MOST_NAMED else f"{len(names)} of {len(variants)} variants"
+            named = "; ".join(names) if len(names) <= _MAX_NAMED else f"{len(names)} of {len(variants)} variants"
             yield Finding(
                 severity=Severity.WARNING,
                 claim="Variants that keep what was committed are compared with others that may not.",
@@ -77,7 +77,7 @@ def _durability(record: StudyRecord, experiment: Experiment) -> Iterator[Finding
 
 
 def _cause(one: GivenUp, names: list[str]) -> str:
-    # A variant without a name of its own is called by what it sets.
+    # A variant without a given name is named after its settings.
     is_said = all(f"{one.setting}={one.value}" in name for name in names)
     return "" if is_said else f", by {one.setting} = {one.value}"
 
@@ -86,12 +86,12 @@ def _early_end(record: StudyRecord, experiment: Experiment, analysis: StudyAnaly
     for comparison in analysis.comparisons:
         sweep, variants = analysis.sweeps.get(comparison.workload), comparison.undecided
         if sweep is not None:
-            # It decides by its curve, which asks less than every load against the first.
+            # A sweep decides by its curve, which requires less than comparing every load with the first.
             clients = {point.clients for point in sweep.points if point.status is None}
             variants = tuple(variant.name for variant in experiment.variants if variant.clients in clients)
         if not any(variant not in record.refused_variants for variant in variants):
             continue
-        # What is decided gets no more trials, but as long as anything is open the reference runs in every round.
+        # Decided variants get no more trials, but while any is open the reference runs in every round.
         ended = [trial.record.planned for workload in analysis.workloads for trial in workload.trials]
         last, planned = (_last_round(trials, comparison.workload) for trials in (ended, record.plan.trials))
         if last < planned:
@@ -110,7 +110,7 @@ def _last_round(trials: Iterable[PlannedTrial], workload: str) -> int:
 
 
 def describe_change(verdict: Verdict) -> str:
-    """A change with its interval: `+38.1 % [+30.2, +46.9]`."""
+    """Format a change with its interval: `+38.1 % [+30.2, +46.9]`."""
     effect, low, high = (
         (ratio or 0.0) * 100.0 for ratio in (verdict.effect_ratio, verdict.low_ratio, verdict.high_ratio)
     )

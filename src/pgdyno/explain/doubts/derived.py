@@ -1,6 +1,6 @@
-"""What a reader must know of derived settings before using them: where they cost, and what trials were too short to see.
+"""Find what speaks against derived settings: where they cost, and what the trials were too short to show.
 
-Rules as those of `doubts`. That the set is slower than stock comes before all else that a report has to say.
+The rules work as in `doubts.study`. If the set is slower than stock, that finding comes first in a report.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from pgdyno.analyse.comparison.derived_gain import Advice, CheckpointCycle, Gain, find_cycles, find_gains
+from pgdyno.analyse.comparison.derived_gain import Advice, CheckpointCycle, Gain, find_checkpoint_cycles, find_gains
 from pgdyno.analyse.types import StudyAnalysis
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.record.tuned import STOCK
@@ -19,7 +19,7 @@ _OF_CHECKPOINTS = frozenset({"max_wal_size", "checkpoint_timeout"})
 
 
 def find_derived_doubts(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
-    """Everything against using a derived set as it was tried; nothing for a study without one."""
+    """Yield everything that speaks against using a derived set as it was tried; nothing for a study without one."""
     tuned = record.tuned
     if tuned is None:
         return
@@ -28,7 +28,7 @@ def find_derived_doubts(record: StudyRecord, analysis: StudyAnalysis) -> Iterato
             yield _costs(gain) if gain.layer is not None else _slower(gain, is_layered=tuned.is_layered)
     tried = {name for layer in tuned.layers for name in layer.settings}
     if tried & _OF_CHECKPOINTS:
-        for cycle in find_cycles(record, analysis):
+        for cycle in find_checkpoint_cycles(record, analysis):
             if cycle.variant == STOCK and cycle.duration_s < cycle.wanted_s:
                 yield _too_short(cycle)
 

@@ -1,6 +1,6 @@
-"""What a reader must know before trusting a search for a rate: an early end, a limit that moved, a busy pgbench, trials lost.
+"""Find what weakens a search for a rate: an early end, a limit that moved, a saturated pgbench, lost trials.
 
-Rules as those of `doubts`, over the answers instead of the trials.
+The rules work as in `doubts.study`, over search results instead of trials.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pgdyno.record.types import StudyRecord
 
 
 def find_search_doubts(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
-    """Everything that weakens a search's answers; nothing for a study that searches nothing."""
+    """Yield everything that weakens a search's answers; nothing for a study without a search."""
     for search in analysis.searches:
         yield from _early_end(record, search)
         yield from _drift(search)

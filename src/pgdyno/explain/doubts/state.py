@@ -1,7 +1,8 @@
-"""Whether trials of a workload had the same state to work on: how the data grew, how many dead rows they left, checkpoints.
+"""Check whether trials of a workload had the same state: growth of the data, dead rows, checkpoints.
 
-Rules as those of `doubts`. Every trial begins with the same restored data, so what grows within one makes its end another
-load than its beginning, and a checkpoint in one trial and not in the next is a difference that no setting made.
+The rules work as in `doubts.study`. Every trial begins with the same restored data. If data grow within a trial, its
+end is another load than its beginning; and a checkpoint in one trial but not in the next is a difference that no
+setting made.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ from pgdyno.explain.finding import Finding, Severity
 from pgdyno.record.types import StudyRecord, TableState
 from pgdyno.units import format_bytes
 
-# Beyond this, caches and indexes are no longer those of the beginning.
+# Beyond this growth, caches and indexes differ from those of the beginning.
 _GROWTH_RATIO = 0.1
-# Source: PostgreSQL 18 manual, section 19.10, autovacuum_vacuum_scale_factor: from a fifth on a table is vacuumed. Half
-# of that is more than most loads are run with.
+# Source: PostgreSQL 18 manual, section 19.10, autovacuum_vacuum_scale_factor: a table is vacuumed from a fifth on. Half
+# of that is more than most loads run with.
 _DEAD_RATIO = 0.1
 
 
 def find_state_doubts(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
-    """What the trials' own data and checkpoints say against comparing or extending their figures."""
+    """Yield what the trials' data and checkpoints say against comparing or extrapolating their figures."""
     del record
     for workload in analysis.workloads:
         trials = [trial for trial in workload.trials if trial.tps is not None]
@@ -71,7 +72,7 @@ def _dead_rows(workload: WorkloadAnalysis, trials: Sequence[TrialAnalysis]) -> I
 
 
 def _checkpoint_phase(workload: WorkloadAnalysis, trials: Sequence[TrialAnalysis]) -> Iterator[Finding]:
-    # Where variants alternate under one load, they share its checkpoints.
+    # Variants that alternate under one load share its checkpoints.
     counts = [trial.checkpoint_count for trial in trials if len(trial.record.planned.variants) < 2]
     if not counts or min(counts) == max(counts) or min(counts) >= WHOLE_CYCLES:
         return

@@ -1,7 +1,7 @@
-"""What a reader must know before trusting a study's figures: the machine, the trials and the load, rule by rule.
+"""Find what weakens a study's figures: the machine, the trials and the load, rule by rule.
 
-Each rule is one small function that looks at what was recorded and yields findings. A rule that lacks its evidence is
-silent; what could not be observed is reported as a gap, not guessed here.
+Each rule is one small function that looks at the record and yields findings. A rule that lacks its evidence yields
+nothing; what was not observed is reported as a gap and never guessed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pgdyno.explain.doubts.derived import find_derived_doubts
 from pgdyno.explain.doubts.search import find_search_doubts
 from pgdyno.explain.doubts.state import find_state_doubts
 from pgdyno.explain.doubts.version import find_version_doubts
-from pgdyno.explain.episodes import find_unsteady
+from pgdyno.explain.episodes import find_episodes_in_average
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight.study import find_preflight_doubts
 from pgdyno.facts.durability import Loss, durability_given_up
@@ -34,7 +34,7 @@ _BETWEEN_RATIO = 0.05
 
 
 def find_doubts(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Finding, ...]:
-    """Everything that weakens the figures of a study, worst first."""
+    """Find everything that weakens the figures of a study, worst first."""
     findings = [finding for rule in _RULES for finding in rule(record, analysis)]
     order = list(Severity)
     return tuple(sorted(findings, key=lambda finding: order.index(finding.severity)))
@@ -53,7 +53,7 @@ def _failed_trials(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Fin
             )
     done = sum(1 for _, trial in _trials(analysis) if trial.tps is not None)
     planned = len(record.plan.trials)
-    # The plan of a comparison or a search is the most that may be needed: it ends when it knows.
+    # The plan of a comparison or a search is an upper limit: it ends as soon as it has an answer.
     if done < planned and record.plan.experiment is None and record.plan.search is None:
         yield Finding(
             severity=Severity.WARNING,
@@ -72,7 +72,7 @@ def _nothing_ended(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]
                 severity=Severity.WARNING,
                 claim=f"No transaction succeeded in {len(numbers)} of {len(workload.trials)} trials.",
                 evidence=f"Trial {', '.join(numbers)}; where variants are compared, it counts as half a transaction",
-                advice="The server's log and the trial's counts of failures say what the clients met with.",
+                advice="The server's log and the trial's counts of failures show which errors the clients got.",
                 workload=workload.name,
             )
 
@@ -92,7 +92,7 @@ def _damaged_files(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]
             claim=f"Trial{'s' if len(reasons) > 1 else ''} {numbers}: {FILES.get(source, source)} is damaged or missing,"
             " and left out.",
             evidence=_sentence(reasons[min(reasons)]),
-            advice="What rests on it is of the other trials, or absent; put the file back, or measure again.",
+            advice="Figures that need it come from the other trials, or are absent; restore the file, or measure again.",
         )
 
 
@@ -131,7 +131,7 @@ def _steal(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
         "cpu_steal_ratio",
         STEAL_RATIO,
         claim="The hypervisor took CPU time away.",
-        advice="Neighbours are in the figures; compare interleaved trials only, or use a dedicated host.",
+        advice="Neighbours affect the figures; compare interleaved trials only, or use a dedicated host.",
     )
 
 
@@ -158,7 +158,7 @@ def _load_generator(_: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding
 def _branches(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
     for workload in analysis.workloads:
         is_writing_branches = any(script == "tpcb-like" for script, _ in workload.load.scripts)
-        # That they do limit it says so already.
+        # The finding that locks limit the load says this already.
         if workload.bottleneck is not None and workload.bottleneck.resource is Resource.LOCK:
             continue
         if is_writing_branches and record.plan.scale < workload.load.clients:
@@ -219,7 +219,7 @@ def _judge(doubt: Doubt) -> tuple[Severity, str, str]:
 
 def _no_checkpoint(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[Finding]:
     if record.tuned is not None:
-        # Of settings for checkpoints there is more to say: `derived_doubts` does.
+        # `doubts.derived` says more about checkpoint settings.
         return
     for workload in analysis.workloads:
         wrote = any((t.counts_per_transaction.get("wal_bytes") or 0.0) > 100.0 for t in workload.trials)
@@ -262,7 +262,7 @@ def _trials(analysis: StudyAnalysis) -> Iterator[tuple[WorkloadAnalysis, TrialAn
 
 
 _RULES: tuple[Callable[[StudyRecord, StudyAnalysis], Iterable[Finding]], ...] = (
-    # That derived settings are slower than stock leads all else.
+    # If derived settings are slower than stock, that comes first.
     find_derived_doubts,
     find_comparison_doubts,
     find_search_doubts,
@@ -275,7 +275,7 @@ _RULES: tuple[Callable[[StudyRecord, StudyAnalysis], Iterable[Finding]], ...] = 
     _others,
     _load_generator,
     _branches,
-    find_unsteady,
+    find_episodes_in_average,
     _numbers_disagree,
     _no_checkpoint,
     find_state_doubts,

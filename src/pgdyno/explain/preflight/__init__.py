@@ -1,1 +1,1 @@
-"""Rules of the preflight: what would spoil a measurement here."""
+"""Define the rules that find what would disturb a measurement on this machine."""

@@ -10,7 +10,8 @@ from pgdyno.explain.preflight.rule_input import Rule, RuleInput
 from pgdyno.record.machine.preflight import CgroupLimit, LimitKind
 from pgdyno.units import format_bytes
 
-# Read without a system call. Source: Linux arch/x86/include/asm/vdso/clocksource.h, arch/arm64 likewise.
+# Clock sources that are read without a system call. Source: Linux arch/x86/include/asm/vdso/clocksource.h, arch/arm64
+# likewise.
 _FAST_CLOCKS = ("tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page")
 # Source: PostgreSQL 18 manual, pg_test_timing: most fast systems are below 100 ns; a slow clock takes 1000.
 _READ_NS = 100.0
@@ -39,11 +40,11 @@ _LIMIT_WHY = {
 _IO_WHY = "It is the limit that is measured, not the disk."
 
 
-def _clock_source(scene: RuleInput) -> Iterator[Finding]:
-    source = scene.host.clock_source
+def _clock_source(rule_input: RuleInput) -> Iterator[Finding]:
+    source = rule_input.host.clock_source
     if source is None or source in _FAST_CLOCKS:
         return
-    clock = scene.facts.clock
+    clock = rule_input.facts.clock
     better = next((name for name in _FAST_CLOCKS if clock and name in clock.available), None)
     yield Finding(
         rule="clock-source",
@@ -57,8 +58,8 @@ def _clock_source(scene: RuleInput) -> Iterator[Finding]:
     )
 
 
-def _clock_read(scene: RuleInput) -> Iterator[Finding]:
-    clock = scene.facts.clock
+def _clock_read(rule_input: RuleInput) -> Iterator[Finding]:
+    clock = rule_input.facts.clock
     if clock is not None and clock.read_ns is not None and clock.read_ns > _READ_NS:
         yield Finding(
             rule="clock-read",
@@ -70,27 +71,27 @@ def _clock_read(scene: RuleInput) -> Iterator[Finding]:
         )
 
 
-def _steal(scene: RuleInput) -> Iterator[Finding]:
-    activity, clock = scene.facts.activity, scene.facts.clock
+def _steal(rule_input: RuleInput) -> Iterator[Finding]:
+    activity, clock = rule_input.facts.activity, rule_input.facts.clock
     ratio = activity.steal_ratio if activity else None
     if clock and clock.steal_ratio is not None:
-        # The longer look, which asked for a whole CPU: an idle machine shows none.
+        # The longer measurement, which requested a whole CPU: an idle machine shows no steal.
         ratio = clock.steal_ratio
     if ratio is not None and ratio > _STEAL_RATIO:
-        boot = scene.facts.cpu.steal_since_boot_ratio if scene.facts.cpu else None
+        boot = rule_input.facts.cpu.steal_since_boot_ratio if rule_input.facts.cpu else None
         yield Finding(
             rule="steal",
             severity=Severity.CRITICAL,
             claim="The hypervisor takes CPU time away.",
             evidence=f"{ratio * 100:.1f} % stolen just now (limit {_STEAL_RATIO * 100:.0f} %)"
             + ("" if boot is None else f", {boot * 100:.1f} % since boot"),
-            why="Neighbours are in the figures.",
+            why="Neighbours affect the figures.",
             advice="Use a dedicated host or another time; until then trust only ratios of interleaved trials, as `pgdyno bench` and `pgdyno compare` run them.",
         )
 
 
-def _governor(scene: RuleInput) -> Iterator[Finding]:
-    seen = scene.facts.cpu.governors if scene.facts.cpu else tuple(filter(None, [scene.host.governor]))
+def _governor(rule_input: RuleInput) -> Iterator[Finding]:
+    seen = rule_input.facts.cpu.governors if rule_input.facts.cpu else tuple(filter(None, [rule_input.host.governor]))
     if any(one != "performance" for one in seen):
         yield Finding(
             rule="governor",
@@ -102,8 +103,8 @@ def _governor(scene: RuleInput) -> Iterator[Finding]:
         )
 
 
-def _frequency(scene: RuleInput) -> Iterator[Finding]:
-    activity, cpu = scene.facts.activity, scene.facts.cpu
+def _frequency(rule_input: RuleInput) -> Iterator[Finding]:
+    activity, cpu = rule_input.facts.activity, rule_input.facts.cpu
     if activity is not None and activity.throttled_count:
         yield Finding(
             rule="thermal-throttling",
@@ -111,7 +112,7 @@ def _frequency(scene: RuleInput) -> Iterator[Finding]:
             claim="The CPU is too hot and slows itself down.",
             evidence=f"{activity.throttled_count} throttling events in {activity.window_s:.1f} s",
             why="Later trials run slower than earlier ones.",
-            advice="Let it cool down, and mend its cooling.",
+            advice="Let it cool down, and fix its cooling.",
         )
     if cpu is not None and cpu.is_boosting and not cpu.is_virtual:
         yield Finding(
@@ -125,8 +126,8 @@ def _frequency(scene: RuleInput) -> Iterator[Finding]:
         )
 
 
-def _kind_of_machine(scene: RuleInput) -> Iterator[Finding]:
-    cpu = scene.facts.cpu
+def _kind_of_machine(rule_input: RuleInput) -> Iterator[Finding]:
+    cpu = rule_input.facts.cpu
     if cpu is None:
         return
     if cpu.product is not None and _BURSTABLE.fullmatch(cpu.product):
@@ -143,7 +144,7 @@ def _kind_of_machine(scene: RuleInput) -> Iterator[Finding]:
             rule="virtual-machine",
             severity=Severity.NOTE,
             claim="This is a virtual machine.",
-            evidence=", ".join(filter(None, [scene.host.virtualization, cpu.product])) or "The CPU says so",
+            evidence=", ".join(filter(None, [rule_input.host.virtualization, cpu.product])) or "The CPU says so",
             why="What its neighbours do to disk, network and caches of the CPU is not counted as steal.",
         )
     if cpu.mitigations:
@@ -157,57 +158,57 @@ def _kind_of_machine(scene: RuleInput) -> Iterator[Finding]:
         )
 
 
-def _limits(scene: RuleInput) -> Iterator[Finding]:
-    limits = scene.facts.limits or tuple(_limits_of_old(scene))
+def _limits(rule_input: RuleInput) -> Iterator[Finding]:
+    limits = rule_input.facts.limits or tuple(_limits_of_old_records(rule_input))
     for limit in limits:
-        if not _is_below_host(limit, scene):
+        if not _is_below_host(limit, rule_input):
             continue
         docker, systemd = _DOCKER[limit.kind]
         yield Finding(
             rule="cgroup-limit",
             severity=Severity.WARNING,
             claim=f"A control group gives less than the machine has: {limit.kind.value}.",
-            evidence=f"{_format_limit(limit, scene)}, set on {limit.group}",
+            evidence=f"{_format_limit(limit, rule_input)}, set on {limit.group}",
             why=_LIMIT_WHY.get(limit.kind, _IO_WHY),
             advice=f"Raise it (`docker update {docker} CONTAINER`, `systemctl set-property UNIT {systemd}`), or take the"
             " figures for those of a server with this limit.",
         )
-    cpu = scene.facts.cpu
-    if cpu is not None and cpu.online_count is not None and cpu.online_count > scene.host.cpu_count:
+    cpu = rule_input.facts.cpu
+    if cpu is not None and cpu.online_count is not None and cpu.online_count > rule_input.host.cpu_count:
         yield Finding(
             rule="cpu-affinity",
             severity=Severity.NOTE,
             claim="pgdyno may use only some of the CPUs.",
-            evidence=f"{scene.host.cpu_count} of {cpu.online_count} CPUs, by a cpuset or an affinity mask",
+            evidence=f"{rule_input.host.cpu_count} of {cpu.online_count} CPUs, by a cpuset or an affinity mask",
             why="Server and load share those, while others on the machine use the rest.",
             advice="`taskset -pc $$` shows and changes it.",
         )
 
 
-def _limits_of_old(scene: RuleInput) -> Iterator[CgroupLimit]:
-    """What records without a preflight tell of limits."""
-    if scene.host.cpu_limit is not None:
-        yield CgroupLimit(kind=LimitKind.CPU, group="its control group", value=scene.host.cpu_limit)
-    if scene.host.memory_limit_bytes is not None:
-        yield CgroupLimit(kind=LimitKind.MEMORY, group="its control group", value=scene.host.memory_limit_bytes)
+def _limits_of_old_records(rule_input: RuleInput) -> Iterator[CgroupLimit]:
+    """Yield the limits that records without a preflight contain."""
+    if rule_input.host.cpu_limit is not None:
+        yield CgroupLimit(kind=LimitKind.CPU, group="its control group", value=rule_input.host.cpu_limit)
+    if rule_input.host.memory_limit_bytes is not None:
+        yield CgroupLimit(kind=LimitKind.MEMORY, group="its control group", value=rule_input.host.memory_limit_bytes)
 
 
-def _is_below_host(limit: CgroupLimit, scene: RuleInput) -> bool:
+def _is_below_host(limit: CgroupLimit, rule_input: RuleInput) -> bool:
     if limit.kind is LimitKind.CPU:
-        return limit.value < scene.host.cpu_count
+        return limit.value < rule_input.host.cpu_count
     if limit.kind in {LimitKind.MEMORY, LimitKind.MEMORY_HIGH}:
-        return limit.value < scene.host.memory_bytes
+        return limit.value < rule_input.host.memory_bytes
     if limit.kind is LimitKind.TASKS:
-        return limit.value < max(_FEW_TASKS, 2 * scene.most_clients)
-    ours = scene.device_names
+        return limit.value < max(_FEW_TASKS, 2 * rule_input.most_clients)
+    ours = rule_input.device_names
     return not ours or limit.device in ours
 
 
-def _format_limit(limit: CgroupLimit, scene: RuleInput) -> str:
+def _format_limit(limit: CgroupLimit, rule_input: RuleInput) -> str:
     if limit.kind is LimitKind.CPU:
-        return f"{limit.value:g} of {scene.host.cpu_count} CPUs"
+        return f"{limit.value:g} of {rule_input.host.cpu_count} CPUs"
     if limit.kind in {LimitKind.MEMORY, LimitKind.MEMORY_HIGH}:
-        return f"{format_bytes(limit.value)} of {format_bytes(scene.host.memory_bytes)}"
+        return f"{format_bytes(limit.value)} of {format_bytes(rule_input.host.memory_bytes)}"
     if limit.kind is LimitKind.TASKS:
         return f"{limit.value:g} processes and threads"
     amount = format_bytes(limit.value) if "bandwidth" in limit.kind.value else f"{limit.value:g} operations"

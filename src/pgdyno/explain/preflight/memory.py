@@ -9,30 +9,30 @@ from pgdyno.explain.preflight.rule_input import Rule, RuleInput
 from pgdyno.units import format_bytes
 
 _LOW_RATIO = 0.1
-# Source: Docker's default of 64 MB for /dev/shm, of which one parallel hash join takes more.
+# Source: Docker's default for /dev/shm is 64 MB; one parallel hash join needs more.
 _SMALL_SHM_BYTES = 256 * 1024**2
 _NEVER_OVERCOMMIT = 2
 _COMMIT_SLACK_BYTES = 1024**3
-# Files and processes beside those of the clients: the server's own, psql, samplers.
+# Files and processes besides those of the clients: the server's own, psql, samplers.
 _OWN_FILES = 64
 _OWN_PROCESSES = 100
 _THP_FILE = "/sys/kernel/mm/transparent_hugepage/enabled"
 
 
-def _transparent_huge_pages(scene: RuleInput) -> Iterator[Finding]:
-    if scene.host.transparent_huge_pages == "always":
+def _transparent_huge_pages(rule_input: RuleInput) -> Iterator[Finding]:
+    if rule_input.host.transparent_huge_pages == "always":
         yield Finding(
             rule="transparent-huge-pages",
             severity=Severity.WARNING,
             claim="Transparent huge pages are set to always.",
             evidence=f"{_THP_FILE} says so",
-            why="A server stalls while the kernel compacts memory, at times that nobody chose.",
+            why="A server stalls while the kernel compacts memory, at unpredictable times.",
             advice=f"`echo madvise > {_THP_FILE}`, and transparent_hugepage=madvise on the kernel's command line to keep it.",
         )
 
 
-def _swap(scene: RuleInput) -> Iterator[Finding]:
-    memory, activity = scene.facts.memory, scene.facts.activity
+def _swap(rule_input: RuleInput) -> Iterator[Finding]:
+    memory, activity = rule_input.facts.memory, rule_input.facts.activity
     if memory is None or memory.swap_used_bytes <= 0:
         return
     moved = sum(filter(None, [activity.swapped_in_pages, activity.swapped_out_pages])) if activity else 0
@@ -47,16 +47,16 @@ def _swap(scene: RuleInput) -> Iterator[Finding]:
     )
 
 
-def _low_memory(scene: RuleInput) -> Iterator[Finding]:
-    memory = scene.facts.memory
+def _low_memory(rule_input: RuleInput) -> Iterator[Finding]:
+    memory = rule_input.facts.memory
     if memory is None or memory.available_bytes is None:
         return
-    if memory.available_bytes < _LOW_RATIO * scene.host.memory_bytes:
+    if memory.available_bytes < _LOW_RATIO * rule_input.host.memory_bytes:
         yield Finding(
             rule="memory-full",
             severity=Severity.WARNING,
             claim="Memory is nearly full.",
-            evidence=f"{format_bytes(memory.available_bytes)} of {format_bytes(scene.host.memory_bytes)} available",
+            evidence=f"{format_bytes(memory.available_bytes)} of {format_bytes(rule_input.host.memory_bytes)} available",
             why="There is no room for a page cache: reads go to disk, and the kernel reclaims memory while trials run.",
             advice="See who has it, `ps -eo pid,rss,comm --sort=-rss | head`, and stop that.",
         )
@@ -72,8 +72,8 @@ def _low_memory(scene: RuleInput) -> Iterator[Finding]:
         )
 
 
-def _numa(scene: RuleInput) -> Iterator[Finding]:
-    memory = scene.facts.memory
+def _numa(rule_input: RuleInput) -> Iterator[Finding]:
+    memory = rule_input.facts.memory
     if memory is None or memory.numa_nodes < 2:
         return
     if memory.numa_balancing:
@@ -96,8 +96,8 @@ def _numa(scene: RuleInput) -> Iterator[Finding]:
         )
 
 
-def _shared_memory_files(scene: RuleInput) -> Iterator[Finding]:
-    memory = scene.facts.memory
+def _shared_memory_files(rule_input: RuleInput) -> Iterator[Finding]:
+    memory = rule_input.facts.memory
     if memory is not None and memory.shm_size_bytes is not None and memory.shm_size_bytes < _SMALL_SHM_BYTES:
         yield Finding(
             rule="small-shm",
@@ -109,20 +109,20 @@ def _shared_memory_files(scene: RuleInput) -> Iterator[Finding]:
         )
 
 
-def _process_limits(scene: RuleInput) -> Iterator[Finding]:
-    limits = scene.facts.process_limits
+def _process_limits(rule_input: RuleInput) -> Iterator[Finding]:
+    limits = rule_input.facts.process_limits
     if limits is None:
         return
     for name, limit, needed, option in (
-        ("open files", limits.open_files, scene.most_clients + _OWN_FILES, "-n"),
-        ("processes", limits.processes, 2 * scene.most_clients + _OWN_PROCESSES, "-u"),
+        ("open files", limits.open_files, rule_input.most_clients + _OWN_FILES, "-n"),
+        ("processes", limits.processes, 2 * rule_input.most_clients + _OWN_PROCESSES, "-u"),
     ):
         if limit is not None and limit < needed:
             yield Finding(
                 rule="process-limits",
                 severity=Severity.CRITICAL,
                 claim=f"This account may have too few {name}.",
-                evidence=f"{limit}, needed are about {needed} with {scene.most_clients} clients",
+                evidence=f"{limit}, needed are about {needed} with {rule_input.most_clients} clients",
                 why="Some clients cannot connect.",
                 advice=f"`ulimit {option} {max(4096, 2 * needed)}` in the shell that starts pgdyno.",
             )

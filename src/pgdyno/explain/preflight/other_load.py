@@ -1,4 +1,4 @@
-"""Rules about who else is at work: CPUs and disks in use, loads, servers, and jobs that will start by themselves."""
+"""Define the rules about other activity: CPUs and disks in use, loads, servers, and jobs that are about to start."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from pgdyno.units import format_bytes
 
 # Source: our own machines: an idle one is 1 to 3 % busy with its own upkeep.
 _BUSY_RATIO = 0.1
-# One process that keeps half a CPU takes it from somebody, however many CPUs there are.
+# A process that uses half a CPU takes it from the load, however many CPUs there are.
 _BUSY_CPUS = 0.5
 _SERVER_CPUS = 0.1
-# Source: proc_diskstats, io_ms: half a second holds stray writes of journals; a tenth of it is a load.
+# Source: proc_diskstats, io_ms: half a second contains stray writes of journals; a tenth of it is a load.
 _DISK_BUSY_RATIO = 0.1
-# Where the servers lie that the unit `postgresql` of Debian's and Red Hat's packages starts.
+# Data directories of the servers that the unit `postgresql` of Debian's and Red Hat's packages starts.
 _PACKAGED = ("/var/lib/postgresql/", "/var/lib/pgsql/")
 _DIRTY_BYTES = 256 * 1024**2
-# What reads or writes much, or locks packages for minutes, wherever distributions and vendors name it so.
+# Jobs that read or write much, or lock packages for minutes, by the names that distributions and vendors use.
 _HEAVY_JOB = re.compile(
     r"apt|dnf|yum|zypper|packagekit|unattended|fstrim|scrub|mdcheck|mdadm|raid|balance|defrag|trim|locate|updatedb|man-db"
     r"|backup|dump|backrest|barman|wal-g|restic|borg|rsnapshot|snapper|timeshift|rsync|duplicity|clam|rkhunter|aide"
     r"|vacuum|reindex|fwupd|snapd",
     re.IGNORECASE,
 )
-# Done in a moment.
+# Jobs that finish in a moment.
 _LIGHT_JOB = re.compile(
     r"systemd-tmpfiles|logrotate|dpkg-db-backup|motd|sysstat|^sa1|ua-timer|phpsession|certbot|ntp|chrony|e2scrub_reap"
     r"|apport|update-notifier|^dpkg$",
@@ -35,15 +35,15 @@ _LIGHT_JOB = re.compile(
 )
 
 
-def _busy(scene: RuleInput) -> Iterator[Finding]:
-    activity = scene.facts.activity
-    ratio = activity.busy_ratio if activity else scene.host.cpu_busy_before_ratio
+def _busy(rule_input: RuleInput) -> Iterator[Finding]:
+    activity = rule_input.facts.activity
+    ratio = activity.busy_ratio if activity else rule_input.host.cpu_busy_before_ratio
     if ratio is None:
         return
     greedy = [one for one in (activity.busiest if activity else ()) if one.cpu_count > _BUSY_CPUS]
     if ratio <= _BUSY_RATIO and not greedy:
         return
-    # Who and what, and no command: advice stays in reports for weeks, where a pid is soon somebody else's.
+    # Names the program and gives no command: advice stays in reports for weeks, and a pid is soon another process's.
     who = _list_names(one for one in (activity.busiest if activity else ()) if _can_be_ended(one))
     yield Finding(
         rule="busy-machine",
@@ -69,7 +69,7 @@ def _describe_busy(activity: Activity) -> str:
 
 
 def _can_be_ended(one: BusyProcess) -> bool:
-    # A server is stopped in another way.
+    # A server must be stopped in another way.
     return one.cpu_count > _BUSY_CPUS / 5 and not one.is_kernel and one.name != "postgres"
 
 
@@ -77,8 +77,8 @@ def _list_names(processes: Iterable[BusyProcess]) -> str:
     return ", ".join(dict.fromkeys(f"{one.name} of {one.user}" if one.user else one.name for one in processes))
 
 
-def _load_programs(scene: RuleInput) -> Iterator[Finding]:
-    programs = scene.facts.load_programs
+def _load_programs(rule_input: RuleInput) -> Iterator[Finding]:
+    programs = rule_input.facts.load_programs
     if programs:
         yield Finding(
             rule="load-running",
@@ -88,7 +88,7 @@ def _load_programs(scene: RuleInput) -> Iterator[Finding]:
             why="Two loads measure each other.",
             advice="Wait for it, or end it if it is yours.",
         )
-    holder = scene.facts.home_holder_pid
+    holder = rule_input.facts.home_holder_pid
     if holder is not None and all(one.pid != holder for one in programs):
         yield Finding(
             rule="load-running",
@@ -100,10 +100,10 @@ def _load_programs(scene: RuleInput) -> Iterator[Finding]:
         )
 
 
-def _servers(scene: RuleInput) -> Iterator[Finding]:
-    meant = scene.facts.server.data_dir if scene.facts.server else None
+def _servers(rule_input: RuleInput) -> Iterator[Finding]:
+    meant = rule_input.facts.server.data_dir if rule_input.facts.server else None
     others = sorted(
-        (one for one in scene.facts.servers if one.data_dir is None or one.data_dir != meant),
+        (one for one in rule_input.facts.servers if one.data_dir is None or one.data_dir != meant),
         key=lambda one: one.cpu_count or 0.0,
         reverse=True,
     )
@@ -132,9 +132,9 @@ def _servers(scene: RuleInput) -> Iterator[Finding]:
     )
 
 
-def _busy_disks(scene: RuleInput) -> Iterator[Finding]:
-    activity = scene.facts.activity
-    ours = scene.device_names
+def _busy_disks(rule_input: RuleInput) -> Iterator[Finding]:
+    activity = rule_input.facts.activity
+    ours = rule_input.device_names
     busy = [
         one for one in (activity.disks if activity else ()) if one.device in ours and one.busy_ratio > _DISK_BUSY_RATIO
     ]
@@ -142,7 +142,7 @@ def _busy_disks(scene: RuleInput) -> Iterator[Finding]:
         yield Finding(
             rule="disk-busy",
             severity=Severity.CRITICAL,
-            claim="Somebody else is using the disk that is to be measured.",
+            claim="Another program is using the disk that is to be measured.",
             evidence=", ".join(
                 f"{one.device} busy {one.busy_ratio * 100:.0f} % of the time, {format_bytes(one.read_bytes_per_s)}/s read,"
                 f" {format_bytes(one.written_bytes_per_s)}/s written"
@@ -153,8 +153,8 @@ def _busy_disks(scene: RuleInput) -> Iterator[Finding]:
         )
 
 
-def _dirty(scene: RuleInput) -> Iterator[Finding]:
-    memory = scene.facts.memory
+def _dirty(rule_input: RuleInput) -> Iterator[Finding]:
+    memory = rule_input.facts.memory
     if memory is not None and memory.dirty_bytes > _DIRTY_BYTES:
         yield Finding(
             rule="writeback-pending",
@@ -166,8 +166,8 @@ def _dirty(scene: RuleInput) -> Iterator[Finding]:
         )
 
 
-def _timers(scene: RuleInput) -> Iterator[Finding]:
-    due = [timer for timer in scene.facts.timers if timer.due_s <= scene.intent.horizon_s]
+def _timers(rule_input: RuleInput) -> Iterator[Finding]:
+    due = [timer for timer in rule_input.facts.timers if timer.due_s <= rule_input.intent.horizon_s]
     heavy = [timer for timer in due if _is_heavy(timer)]
     unknown = [timer for timer in due if not _is_heavy(timer) and not _LIGHT_JOB.search(f"{timer.job}")]
     if heavy:
@@ -200,8 +200,8 @@ def _list_timers(timers: list[Timer]) -> str:
     return "; ".join(f"{timer.job} in {timer.due_s / 60:.0f} min ({timer.name})" for timer in timers)
 
 
-def _battery(scene: RuleInput) -> Iterator[Finding]:
-    if scene.facts.is_on_battery:
+def _battery(rule_input: RuleInput) -> Iterator[Finding]:
+    if rule_input.facts.is_on_battery:
         yield Finding(
             rule="on-battery",
             severity=Severity.CRITICAL,

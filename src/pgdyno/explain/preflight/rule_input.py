@@ -1,4 +1,4 @@
-"""What the rules of a preflight look at: the machine, its state, and what is to be measured on it."""
+"""Define the input of the preflight rules: the machine, its state, and what is to be measured on it."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from pgdyno.record.types import HostFacts
 
 
 class IntendedLoad(msgspec.Struct, frozen=True, kw_only=True):
-    """A load that is to be run."""
+    """A load that will be run."""
 
     name: str
     clients: int
     scale: int | None
-    """None where it is not known."""
+    """None if it is unknown."""
     is_writing_branches: bool
     """Whether each transaction updates one of `scale` rows, as the built-in tpcb-like does."""
 
 
 class Intent(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be measured, as far as a rule asks for it."""
+    """What is to be measured, as far as the rules need it."""
 
     horizon_s: float
-    """How long it will take."""
+    """Expected duration of the measurement."""
     loads: tuple[IntendedLoad, ...] = ()
     dataset_bytes: int | None = None
-    """Of the largest data that it loads; None where it takes those that are there."""
+    """Size of the largest data that it loads; None if it uses existing data."""
 
 
 class ServerFolder(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,16 +40,16 @@ class ServerFolder(msgspec.Struct, frozen=True, kw_only=True):
     """`data` or `WAL`."""
     disk: DiskFacts
     devices: tuple[BlockDevice, ...]
-    """Below it, those that another place before it has left out."""
+    """Devices below it, without those already listed for another folder."""
 
     @property
     def lies(self) -> str:
-        """Its content and the verb."""
+        """Its content with the verb."""
         return "The data lie" if self.content == "data" else "The WAL lies"
 
 
 class RuleInput(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a rule may look at."""
+    """Everything that a rule may look at."""
 
     host: HostFacts
     facts: PreflightFacts
@@ -57,12 +57,12 @@ class RuleInput(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def most_clients(self) -> int:
-        """Of all loads; 0 without one."""
+        """The largest number of clients of all loads; 0 without a load."""
         return max((load.clients for load in self.intent.loads), default=0)
 
     @property
-    def places(self) -> tuple[ServerFolder, ...]:
-        """The data's, and the WAL's where it has a file system of its own."""
+    def folders(self) -> tuple[ServerFolder, ...]:
+        """The folder of the data, and that of the WAL if it has a file system of its own."""
         disk, wal = self.host.data_disk, self.facts.wal
         data = ServerFolder(content="data", disk=disk, devices=self.facts.devices)
         if wal is None or not _is_elsewhere(wal, disk):
@@ -73,7 +73,7 @@ class RuleInput(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def device_names(self) -> frozenset[str]:
-        """Of all devices that data and WAL lie on."""
+        """Names of all devices of data and WAL."""
         disks = (self.host.data_disk, self.facts.wal)
         seen = (*self.facts.devices, *self.facts.wal_devices)
         return frozenset(
@@ -84,7 +84,7 @@ class RuleInput(msgspec.Struct, frozen=True, kw_only=True):
 def _is_elsewhere(wal: DiskFacts, data: DiskFacts) -> bool:
     if (wal.filesystem, wal.size_bytes) != (data.filesystem, data.size_bytes):
         return True
-    # Records from before they were noted have neither device nor options of the WAL's.
+    # Older records have neither device nor options of the WAL's file system.
     return bool(wal.device) and (wal.device, wal.mount_options) != (data.device, data.mount_options)
 
 

@@ -1,4 +1,4 @@
-"""Rules about the server and the load that are meant: durability, huge pages, the wrong server, a scale too small."""
+"""Define the rules about the intended server and load: durability, huge pages, the wrong server, a scale that is too small."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from pgdyno.facts.shared_memory import choose_wal_buffers_bytes, estimate_other_
 from pgdyno.record.machine.preflight import MemoryFacts, ServerLook, ServerOrigin
 from pgdyno.units import format_bytes, unit_size
 
-# Below this the page tables of a hundred backends take some ten MB: there is little to gain.
+# Below this size the page tables of a hundred backends take some ten MB: there is little to gain.
 _WORTH_HUGE_PAGES_BYTES = 1024**3
-# Where clients look for a server that are told nothing. Source: PostgreSQL 18 manual, section 32.15, PGPORT.
+# Default port of clients. Source: PostgreSQL 18 manual, section 32.15, PGPORT.
 _PORT = 5432
-# Rows are counted by VACUUM and ANALYZE. Source: PostgreSQL 18 manual, section 52.11, reltuples.
+# VACUUM and ANALYZE estimate row counts. Source: PostgreSQL 18 manual, section 52.11, reltuples.
 _COUNT_ERROR_RATIO = 0.1
-# Not all of memory is the data's: sessions and the kernel take some, and shared_buffers hold pages twice.
+# Not all memory is available to the data: sessions and the kernel use some, and shared_buffers hold pages twice.
 _FITS_RATIO = 0.7
 _BEYOND_RATIO = 1.5
 
 
-def _durability(scene: RuleInput) -> Iterator[Finding]:
-    server = scene.facts.server
+def _durability(rule_input: RuleInput) -> Iterator[Finding]:
+    server = rule_input.facts.server
     if server is None:
         return
     for one in find_given_up(server.settings, server.major):
@@ -34,13 +34,15 @@ def _durability(scene: RuleInput) -> Iterator[Finding]:
             rule="durability" if one.is_durability else "given-up",
             severity=Severity.CRITICAL if one.is_durability else Severity.NOTE,
             claim=f"{label}.",
-            evidence=f"{one.setting} = {one.value} ({_say_where(server)})",
-            why="Figures won so do not stand beside those of a durable server." if one.is_durability else "",
+            evidence=f"{one.setting} = {one.value} ({_describe_origin(server)})",
+            why="Figures measured this way are not comparable with those of a durable server."
+            if one.is_durability
+            else "",
             advice=_reset(one.setting, server) if one.is_durability else "",
         )
 
 
-def _say_where(server: ServerLook) -> str:
+def _describe_origin(server: ServerLook) -> str:
     return {
         ServerOrigin.PLANNED: "as asked for",
         ServerOrigin.FILES: "in its configuration files",
@@ -56,8 +58,8 @@ def _reset(name: str, server: ServerLook) -> str:
     return f"`ALTER SYSTEM SET {name} = '{value}'; SELECT pg_reload_conf();`, or keep the label beside the result."
 
 
-def _wrong_server(scene: RuleInput) -> Iterator[Finding]:
-    server = scene.facts.server
+def _wrong_server(rule_input: RuleInput) -> Iterator[Finding]:
+    server = rule_input.facts.server
     if server is None:
         return
     if server.is_in_recovery:
@@ -80,8 +82,8 @@ def _wrong_server(scene: RuleInput) -> Iterator[Finding]:
         )
 
 
-def _file_errors(scene: RuleInput) -> Iterator[Finding]:
-    server = scene.facts.server
+def _file_errors(rule_input: RuleInput) -> Iterator[Finding]:
+    server = rule_input.facts.server
     if server is None or not server.file_errors:
         return
     is_running = server.origin is ServerOrigin.RUNNING
@@ -91,14 +93,14 @@ def _file_errors(scene: RuleInput) -> Iterator[Finding]:
         claim=f"The server's configuration files hold errors: {'a restart would fail' if is_running else 'it does not start'}.",
         evidence="; ".join(server.file_errors),
         why="Until then a reload takes in a part of what they say, or nothing." if is_running else "",
-        advice="Mend them until `SELECT * FROM pg_file_settings WHERE error IS NOT NULL;` tells only of what waits for a restart."
+        advice="Fix them until `SELECT * FROM pg_file_settings WHERE error IS NOT NULL;` lists only what waits for a restart."
         if is_running
-        else "Mend them.",
+        else "Fix them.",
     )
 
 
-def _assertions(scene: RuleInput) -> Iterator[Finding]:
-    server = scene.facts.server
+def _assertions(rule_input: RuleInput) -> Iterator[Finding]:
+    server = rule_input.facts.server
     if server is not None and server.has_assertions:
         yield Finding(
             rule="assertions",
@@ -110,8 +112,8 @@ def _assertions(scene: RuleInput) -> Iterator[Finding]:
         )
 
 
-def _logging(scene: RuleInput) -> Iterator[Finding]:
-    server = scene.facts.server
+def _logging(rule_input: RuleInput) -> Iterator[Finding]:
+    server = rule_input.facts.server
     if server is None:
         return
     shown = {name: _number(server, name) for name in ("log_min_duration_statement",)}
@@ -134,17 +136,17 @@ def _logging(scene: RuleInput) -> Iterator[Finding]:
         )
 
 
-def _huge_pages(scene: RuleInput) -> Iterator[Finding]:
-    server, memory = scene.facts.server, scene.facts.memory
+def _huge_pages(rule_input: RuleInput) -> Iterator[Finding]:
+    server, memory = rule_input.facts.server, rule_input.facts.memory
     if server is None or memory is None or not memory.huge_page_bytes:
         return
     if server.file_errors and not server.settings:
-        # Nothing is known of it.
+        # Nothing is known about the settings.
         return
     if server.settings.get("huge_pages", "try") != "try" or _has_huge_pages(server, memory):
         return
     needed = _needed_huge_pages(server, memory)
-    about = "" if _said_huge_pages(server) else "about "
+    about = "" if _reported_huge_pages(server) else "about "
     target = memory.huge_pages_total - memory.huge_pages_free + needed
     is_seen = server.origin is ServerOrigin.RUNNING
     yield Finding(
@@ -168,13 +170,13 @@ def _has_huge_pages(server: ServerLook, memory: MemoryFacts) -> bool:
 
 
 def _needed_huge_pages(server: ServerLook, memory: MemoryFacts) -> int:
-    return _said_huge_pages(server) or math.ceil(_estimate_shared_bytes(server) / memory.huge_page_bytes)
+    return _reported_huge_pages(server) or math.ceil(_estimate_shared_bytes(server) / memory.huge_page_bytes)
 
 
-def _said_huge_pages(server: ServerLook) -> int | None:
-    """What the server, or its program, has counted."""
-    said = server.settings.get("shared_memory_size_in_huge_pages", "")
-    return int(said) if said.isdigit() else None
+def _reported_huge_pages(server: ServerLook) -> int | None:
+    """Return the number of huge pages as the server, or its program, computed it; None if it did not."""
+    reported = server.settings.get("shared_memory_size_in_huge_pages", "")
+    return int(reported) if reported.isdigit() else None
 
 
 def _estimate_shared_bytes(server: ServerLook) -> float:
@@ -188,13 +190,13 @@ def _estimate_shared_bytes(server: ServerLook) -> float:
 
 
 def _size(server: ServerLook, name: str) -> float:
-    """A setting in bytes, or a count."""
+    """Return a setting in bytes, or a count."""
     guc = find_guc(name, server.major)
     return (_number(server, name) or 0.0) * unit_size(guc.unit if guc else None)
 
 
 def _number(server: ServerLook, name: str) -> float | None:
-    """A setting in its own unit: as set, else as built in; None where neither is known."""
+    """Return a setting in its own unit: as set, otherwise the built-in value; None if neither is known."""
     guc = find_guc(name, server.major)
     text = server.settings.get(name) or (guc.boot if guc else None)
     if guc is None or text is None:
@@ -205,8 +207,8 @@ def _number(server: ServerLook, name: str) -> float | None:
         return None
 
 
-def _few_branches(scene: RuleInput) -> Iterator[Finding]:
-    for load in scene.intent.loads:
+def _few_branches(rule_input: RuleInput) -> Iterator[Finding]:
+    for load in rule_input.intent.loads:
         if load.is_writing_branches and load.scale is not None and load.scale < load.clients:
             yield Finding(
                 rule="scale-below-clients",
@@ -218,10 +220,10 @@ def _few_branches(scene: RuleInput) -> Iterator[Finding]:
             )
 
 
-def _wrong_database(scene: RuleInput) -> Iterator[Finding]:
-    server = scene.facts.server
+def _wrong_database(rule_input: RuleInput) -> Iterator[Finding]:
+    server = rule_input.facts.server
     branches = server.branches if server else {}
-    for load in scene.intent.loads if branches else ():
+    for load in rule_input.intent.loads if branches else ():
         scale = load.scale
         if scale is not None and all(abs(seen - scale) > _COUNT_ERROR_RATIO * seen for seen in branches.values()):
             yield Finding(
@@ -231,28 +233,28 @@ def _wrong_database(scene: RuleInput) -> Iterator[Finding]:
                 evidence=f"Scale {scale} is asked for; pgbench_branches has "
                 + ", ".join(f"{seen} rows in {name}" for name, seen in branches.items()),
                 why="Data of another size would be measured: pgbench counts the branches that it finds.",
-                advice=f"Name another server or scale, or load it anew: `pgbench -i -s {scale} DATABASE`.",
+                advice=f"Name another server or scale, or load it again: `pgbench -i -s {scale} DATABASE`.",
             )
 
 
-def _wrong_port(scene: RuleInput) -> Iterator[Finding]:
-    server = scene.facts.server
+def _wrong_port(rule_input: RuleInput) -> Iterator[Finding]:
+    server = rule_input.facts.server
     if server is None or server.port in {None, server.client_port or _PORT}:
         return
-    said = f"PGPORT is {server.client_port}" if server.client_port else f"PGPORT is not set, which means {_PORT}"
+    reported = f"PGPORT is {server.client_port}" if server.client_port else f"PGPORT is not set, which means {_PORT}"
     yield Finding(
         rule="wrong-port",
         severity=Severity.CRITICAL if server.client_port else Severity.NOTE,
         claim="Clients that are told no port look for another server.",
-        evidence=f"This one listens at {server.port}; {said}",
-        why="pgbench and psql would load and show a server that nobody has looked at.",
+        evidence=f"This one listens at {server.port}; {reported}",
+        why="pgbench and psql would load and show a server that was not checked.",
         advice=f"`export PGPORT={server.port}`, or `-p {server.port}` for each of them.",
     )
 
 
-def _data_against_memory(scene: RuleInput) -> Iterator[Finding]:
-    server, memory_bytes = scene.facts.server, scene.host.usable_memory_bytes
-    data_bytes = scene.intent.dataset_bytes or (server.data_bytes if server else None)
+def _data_against_memory(rule_input: RuleInput) -> Iterator[Finding]:
+    server, memory_bytes = rule_input.facts.server, rule_input.host.usable_memory_bytes
+    data_bytes = rule_input.intent.dataset_bytes or (server.data_bytes if server else None)
     if not data_bytes:
         return
     ratio = data_bytes / memory_bytes
@@ -275,7 +277,7 @@ def _data_against_memory(scene: RuleInput) -> Iterator[Finding]:
 
 
 def effective_settings(settings: Mapping[str, str | float]) -> dict[str, str]:
-    """Settings of a study as a server would show booleans."""
+    """Format the settings of a study as a server would show them."""
     return {name.lower(): as_shown(value) for name, value in settings.items()}
 
 

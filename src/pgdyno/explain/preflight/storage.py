@@ -1,4 +1,4 @@
-"""Rules about storage: RAID, room, file systems and how they are mounted, schedulers, read-ahead, where WAL lies."""
+"""Define the rules about storage: RAID, free space, file systems and mount options, schedulers, read-ahead, place of the WAL."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _NEARLY_FULL_RATIO = 0.9
 _FULL_RATIO = 0.97
 _FEW_INODES_RATIO = 0.05
 _AT_REST = frozenset({"idle", "frozen"})
-# Work that can be put off without leaving the array short of a disk.
+# Work that can be postponed without leaving the array short of a disk.
 _CAN_WAIT = frozenset({"check", "repair"})
 # Source: Linux Documentation/block/bfq-iosched.rst: fairness costs throughput on fast devices; cfq was its ancestor.
 _SLOW_SCHEDULERS = frozenset({"bfq", "cfq"})
 _WITH_ACCESS_TIMES = frozenset({"ext3", "ext4", "xfs", "btrfs", "f2fs"})
-# What a device gets without being told is 128 kB; beyond 4 MB no scan of PostgreSQL gains.
+# The kernel's default is 128 kB; beyond 4 MB no scan of PostgreSQL gains.
 _READ_AHEAD_KB = (128, 4096)
 
 
@@ -55,7 +55,7 @@ _JUDGED_OPTIONS = (
         Severity.WARNING,
         "writes all data twice.",
         "PostgreSQL has a log of its own.",
-        "tune2fs -o journal_data_ordered DEVICE, and mount it anew",
+        "tune2fs -o journal_data_ordered DEVICE, and mount it again",
     ),
     _JudgedOption(
         frozenset({_ACCESS_TIMES}),
@@ -74,8 +74,8 @@ _JUDGED_OPTIONS = (
 )
 
 
-def _raid(scene: RuleInput) -> Iterator[Finding]:
-    for array in scene.facts.arrays:
+def _raid(rule_input: RuleInput) -> Iterator[Finding]:
+    for array in rule_input.facts.arrays:
         if array.action not in _AT_REST:
             done = "" if array.done_ratio is None else f", {array.done_ratio * 100:.0f} % done"
             file = f"/sys/block/{array.name}/md/sync_action"
@@ -100,20 +100,20 @@ def _raid(scene: RuleInput) -> Iterator[Finding]:
             )
 
 
-def _room(scene: RuleInput) -> Iterator[Finding]:
-    for place in scene.places:
-        disk = place.disk
+def _room(rule_input: RuleInput) -> Iterator[Finding]:
+    for folder in rule_input.folders:
+        disk = folder.disk
         used_ratio = 1.0 - disk.free_bytes / max(disk.size_bytes, 1)
         if used_ratio > _NEARLY_FULL_RATIO:
             yield Finding(
                 rule="disk-full",
                 severity=Severity.CRITICAL if used_ratio > _FULL_RATIO else Severity.WARNING,
-                claim=f"The disk of the {place.content} is nearly full, which slows file systems and SSDs.",
+                claim=f"The disk of the {folder.content} is nearly full, which slows file systems and SSDs.",
                 evidence=f"{used_ratio * 100:.0f} % of {format_bytes(disk.size_bytes)} in use, {format_bytes(disk.free_bytes)} free",
                 why="Files are laid out in pieces, an SSD has to clean up while it writes, and a trial may stop for want of room.",
-                advice=f"Free some space, `du -xh --max-depth=2 {disk.path} | sort -h | tail`. Or: {_move(place, scene)}",
+                advice=f"Free some space, `du -xh --max-depth=2 {disk.path} | sort -h | tail`. Or: {_move(folder, rule_input)}",
             )
-    inodes_ratio = scene.facts.inodes_free_ratio
+    inodes_ratio = rule_input.facts.inodes_free_ratio
     if inodes_ratio is not None and inodes_ratio < _FEW_INODES_RATIO:
         yield Finding(
             rule="disk-full",
@@ -121,63 +121,63 @@ def _room(scene: RuleInput) -> Iterator[Finding]:
             claim="The file system of the data has few inodes left.",
             evidence=f"{inodes_ratio * 100:.1f} % of them are free",
             why="New files fail while there is room.",
-            advice=f"Remove files that are not needed: `du --inodes -x --max-depth=2 {scene.host.data_disk.path} | sort -n | tail`.",
+            advice=f"Remove files that are not needed: `du --inodes -x --max-depth=2 {rule_input.host.data_disk.path} | sort -n | tail`.",
         )
 
 
-def _move(place: ServerFolder, scene: RuleInput) -> str:
-    """How to put a place elsewhere: pgdyno's own goes where its home is."""
-    data_dir = _users_data_dir(scene)
+def _move(folder: ServerFolder, rule_input: RuleInput) -> str:
+    """Describe how to move a folder; pgdyno's own follows its home."""
+    data_dir = _users_data_dir(rule_input)
     if data_dir is None:
         return "Put pgdyno's home on another disk with --home."
-    if place.content == "data":
+    if folder.content == "data":
         return f"Stop the server and move {data_dir} to another disk."
-    # What pg_wal points to may be what was found.
-    return f"Stop the server, then `mv {place.disk.path} /OTHER/DISK/pg_wal && ln -sfn /OTHER/DISK/pg_wal {data_dir}/pg_wal`."
+    # The folder may have been found through the link pg_wal.
+    return f"Stop the server, then `mv {folder.disk.path} /OTHER/DISK/pg_wal && ln -sfn /OTHER/DISK/pg_wal {data_dir}/pg_wal`."
 
 
-def _users_data_dir(scene: RuleInput) -> str | None:
-    return scene.facts.server.data_dir if scene.facts.server else None
+def _users_data_dir(rule_input: RuleInput) -> str | None:
+    return rule_input.facts.server.data_dir if rule_input.facts.server else None
 
 
-def _file_system(scene: RuleInput) -> Iterator[Finding]:
-    for place in scene.places:
-        disk = place.disk
+def _file_system(rule_input: RuleInput) -> Iterator[Finding]:
+    for folder in rule_input.folders:
+        disk = folder.disk
         where = f"File system {disk.filesystem} at {disk.path}"
         if disk.is_in_memory:
             yield Finding(
-                rule="data-in-memory" if place.content == "data" else "wal-in-memory",
+                rule="data-in-memory" if folder.content == "data" else "wal-in-memory",
                 severity=Severity.CRITICAL,
-                claim=f"{place.lies} in memory: no disk is measured, and nothing is durable.",
+                claim=f"{folder.lies} in memory: no disk is measured, and nothing is durable.",
                 evidence=where,
                 why="Flushes cost nothing."
-                if place.content == "data"
+                if folder.content == "data"
                 else "Commits cost no flush, and after a power failure the data are of no use without it.",
-                advice=_move(place, scene),
+                advice=_move(folder, rule_input),
             )
         elif disk.filesystem == "overlay":
             yield Finding(
                 rule="container-layer",
                 severity=Severity.WARNING,
-                claim=f"{place.lies} on a container's layer, which is slower than the disk below it.",
+                claim=f"{folder.lies} on a container's layer, which is slower than the disk below it.",
                 evidence=where,
                 why="The first write to each file copies it.",
-                advice=f"Mount a volume, such as `docker run -v /fast/disk:/var/lib/pgdyno ...`. {_move(place, scene)}",
+                advice=f"Mount a volume, such as `docker run -v /fast/disk:/var/lib/pgdyno ...`. {_move(folder, rule_input)}",
             )
         elif disk.is_remote:
             yield Finding(
                 rule="remote-file-system",
                 severity=Severity.WARNING,
-                claim=f"{place.lies} on a file system that is not this machine's own.",
+                claim=f"{folder.lies} on a file system that is not this machine's own.",
                 evidence=where,
                 why="Its network and its other clients are in the figures, and what a flush means is up to it.",
-                advice=_move(place, scene),
+                advice=_move(folder, rule_input),
             )
 
 
-def _mount_options(scene: RuleInput) -> Iterator[Finding]:
-    for place in scene.places:
-        disk = place.disk
+def _mount_options(rule_input: RuleInput) -> Iterator[Finding]:
+    for folder in rule_input.folders:
+        disk = folder.disk
         options = set(disk.mount_options.split(","))
         if disk.mount_options and disk.filesystem in _WITH_ACCESS_TIMES and not options & {"noatime", "relatime"}:
             options.add(_ACCESS_TIMES)
@@ -189,28 +189,28 @@ def _mount_options(scene: RuleInput) -> Iterator[Finding]:
                 yield Finding(
                     rule="mount-options",
                     severity=judged.severity,
-                    claim=f"The file system of the {place.content} {judged.claim}",
+                    claim=f"The file system of the {folder.content} {judged.claim}",
                     evidence=f"Mount options: {', '.join(sorted(seen))}",
                     why=judged.why,
                     advice=f"`{command}`, and in /etc/fstab to keep it.",
                 )
 
 
-def _devices(scene: RuleInput) -> Iterator[Finding]:
-    for place in scene.places:
-        for device in place.devices:
+def _devices(rule_input: RuleInput) -> Iterator[Finding]:
+    for folder in rule_input.folders:
+        for device in folder.devices:
             yield from _scheduler(device)
             if device.kind == "loop":
                 yield Finding(
                     rule="loop-device",
                     severity=Severity.WARNING,
-                    claim=f"{place.lies} in a file that is used as a disk.",
+                    claim=f"{folder.lies} in a file that is used as a disk.",
                     evidence=f"/dev/{device.name}",
                     why="Each write goes through two file systems and two caches.",
-                    advice=_move(place, scene),
+                    advice=_move(folder, rule_input),
                 )
-        # The one that the file system lies on counts: those below it are not asked.
-        for device in place.devices[:1]:
+        # Only the device that the file system is on counts, not those below it.
+        for device in folder.devices[:1]:
             yield from _read_ahead(device)
 
 
@@ -238,31 +238,31 @@ def _read_ahead(device: BlockDevice) -> Iterator[Finding]:
             evidence=f"{ahead_kb} kB; usual are {_READ_AHEAD_KB[0]} to {_READ_AHEAD_KB[1]} kB",
             why="What is read from end to end, as by scans and recovery, waits for each piece."
             if is_small
-            else "Short ranges of a table bring in much that nobody asked for, and push other data out of the cache.",
+            else "Short ranges of a table bring in pages that are not needed, and push other data out of the cache.",
             advice=f"`blockdev --setra {2 * (128 if is_small else 4096)} /dev/{device.name}` (it counts in 512 bytes).",
         )
 
 
-def _wal_place(scene: RuleInput) -> Iterator[Finding]:
-    wal, disk = scene.facts.wal, scene.host.data_disk
+def _wal_on_data_disk(rule_input: RuleInput) -> Iterator[Finding]:
+    wal, disk = rule_input.facts.wal, rule_input.host.data_disk
     if wal is None:
         return
-    of_data = (disk.block_device, *(device.name for device in scene.facts.devices))
-    of_wal = {wal.block_device, *(device.name for device in scene.facts.wal_devices)}
+    of_data = (disk.block_device, *(device.name for device in rule_input.facts.devices))
+    of_wal = {wal.block_device, *(device.name for device in rule_input.facts.wal_devices)}
     shared = next((name for name in of_data if name is not None and name in of_wal), None)
     if shared is None:
         return
     # A cluster of pgdyno's own keeps them together.
-    is_own = _users_data_dir(scene) is None
-    place = ServerFolder(content="WAL", disk=wal, devices=())
+    is_own = _users_data_dir(rule_input) is None
+    folder = ServerFolder(content="WAL", disk=wal, devices=())
     yield Finding(
         rule="wal-on-data-disk",
         severity=Severity.NOTE if is_own else Severity.WARNING,
         claim="WAL and data share one disk.",
         evidence=f"pg_wal and the data are on {shared}",
         why="Commits wait behind the pages that a checkpoint writes.",
-        advice="" if is_own else _move(place, scene),
+        advice="" if is_own else _move(folder, rule_input),
     )
 
 
-RULES: tuple[Rule, ...] = (_raid, _room, _file_system, _mount_options, _devices, _wal_place)
+RULES: tuple[Rule, ...] = (_raid, _room, _file_system, _mount_options, _devices, _wal_on_data_disk)

@@ -1,4 +1,4 @@
-"""The preflight of a study, judged from its record: what was so before the first trial, and what the server made of it."""
+"""Apply the preflight rules to a study's record: the machine before the first trial, and the settings of its servers."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pgdyno.explain.preflight.version import UNTRIED_VERSION
 from pgdyno.record.machine.preflight import PreflightFacts, ServerLook, ServerOrigin
 from pgdyno.record.types import StudyRecord
 
-# What a server that pgdyno started tells only of itself. Durability is judged by the trials, variant by variant.
-_TOLD_BY_SERVER = frozenset(
+# Settings that only a running server of pgdyno's own shows. Durability is judged from the trials, variant by variant.
+_SERVER_REPORTED = frozenset(
     {"huge_pages", "huge_pages_status", "shared_buffers", "shared_memory_size_in_huge_pages", "debug_assertions"}
 )
 
 
 def list_obstacles(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Finding, ...]:
-    """All that the rules of the preflight say of a study's record, worst first."""
+    """List everything that the preflight rules find in a study's record, worst first."""
     facts = record.preflight or PreflightFacts()
     facts = msgspec.structs.replace(facts, server=_look_at_trials(record, analysis))
     dataset_bytes = record.plan.dataset_bytes if record.dataset is None else record.dataset.total_bytes
@@ -29,7 +29,7 @@ def list_obstacles(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Findin
 
 
 def find_preflight_doubts(record: StudyRecord, analysis: StudyAnalysis) -> tuple[Finding, ...]:
-    """Those that weaken the figures, in the form of all other doubts; notes stay in the preflight's own table."""
+    """Find the obstacles that weaken the figures, in the form of all other doubts; notes stay in the preflight's own table."""
     return tuple(
         msgspec.structs.replace(
             finding, evidence=". ".join(filter(None, [finding.evidence, finding.why.rstrip(".")])), why=""
@@ -42,7 +42,7 @@ def find_preflight_doubts(record: StudyRecord, analysis: StudyAnalysis) -> tuple
 def _look_at_trials(record: StudyRecord, analysis: StudyAnalysis) -> ServerLook | None:
     for workload in analysis.workloads:
         for trial in workload.trials:
-            settings = {one.name: one.value for one in trial.record.settings if one.name in _TOLD_BY_SERVER}
+            settings = {one.name: one.value for one in trial.record.settings if one.name in _SERVER_REPORTED}
             if settings:
                 return ServerLook(
                     origin=ServerOrigin.RUNNING,

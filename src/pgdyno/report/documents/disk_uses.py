@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 from pgdyno.analyse.disk.ceiling import StorageCeilings
-from pgdyno.analyse.disk.demand import DiskJoin, UseKind
+from pgdyno.analyse.disk.demand import DiskDemand, UseKind
 from pgdyno.analyse.disk.efficiency import Efficiency
 from pgdyno.analyse.disk.entries import DiskFigure
 from pgdyno.record.machine.preflight import Unseen
@@ -76,7 +76,7 @@ def make_own_disk(view: CardView | None) -> OwnDiskDocument | None:
     )
 
 
-def make_join(join: DiskJoin | None) -> DiskJoinDocument | None:
+def make_join(join: DiskDemand | None) -> DiskJoinDocument | None:
     """As a document; None for a trial without a card."""
     if join is None:
         return None

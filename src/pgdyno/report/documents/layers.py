@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from pgdyno.analyse.comparison.derived_gain import Advice, CheckpointCycle, Gain, find_cycles, find_gains
+from pgdyno.analyse.comparison.derived_gain import Advice, CheckpointCycle, Gain, find_checkpoint_cycles, find_gains
 from pgdyno.analyse.comparison.verdict import Verdict
 from pgdyno.record.tuned import TunedSetting
 from pgdyno.report.documents.described import says
@@ -70,7 +70,7 @@ def make_tuned(report: ReportInput) -> TunedDocument | None:
             for layer in tuned.layers
         ),
         settings=tuned.settings,
-        checkpoints=find_cycles(report.record, report.analysis),
+        checkpoints=find_checkpoint_cycles(report.record, report.analysis),
         notes=tuned.notes,
     )
 

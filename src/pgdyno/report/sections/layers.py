@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pgdyno.analyse.comparison.derived_gain import Advice, CheckpointCycle, Gain, find_cycles, find_gains
+from pgdyno.analyse.comparison.derived_gain import Advice, CheckpointCycle, Gain, find_checkpoint_cycles, find_gains
 from pgdyno.analyse.comparison.verdict import VerdictKind
 from pgdyno.explain.doubts.derived import SLOWER
 from pgdyno.record.tuned import DERIVED, STOCK, Tuned, TunedLayer, TunedSetting
@@ -275,7 +275,7 @@ def _describe_left_out(tuned: Tuned) -> Iterator[str]:
 def _describe_cycles(report: ReportInput) -> Iterator[str]:
     """How many checkpoints trials held: a verdict on WAL settings rests on them."""
     by_workload: dict[str, list[CheckpointCycle]] = {}
-    for cycle in find_cycles(report.record, report.analysis):
+    for cycle in find_checkpoint_cycles(report.record, report.analysis):
         by_workload.setdefault(cycle.workload, []).append(cycle)
     for workload, cycles in by_workload.items():
         held = join_names([_describe_cycle(cycle) for cycle in cycles])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from statistics import median
 
-from pgdyno.analyse.prediction.predictions import DISTANCE, IMAGES, READS, TPS, Judged
+from pgdyno.analyse.prediction.predictions import DISTANCE, IMAGES, READS, TPS, JudgedPrediction
 from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.record.predictions import PredictionInput
 from pgdyno.report.format import format_bytes, format_number, format_seconds
@@ -67,8 +67,8 @@ def format_error(ratio: float) -> str:
     return f"{percent:+,} %" if percent else "0 %"
 
 
-def _by_name(workload: WorkloadAnalysis) -> dict[str, list[Judged]]:
-    found: dict[str, list[Judged]] = {}
+def _by_name(workload: WorkloadAnalysis) -> dict[str, list[JudgedPrediction]]:
+    found: dict[str, list[JudgedPrediction]] = {}
     for trial in workload.trials:
         for one in trial.predictions:
             found.setdefault(one.prediction.name, []).append(one)
@@ -79,7 +79,7 @@ def _format_of(name: str) -> Callable[[float], str]:
     return format_bytes if name == DISTANCE else format_number
 
 
-def _describe(judged: Judged) -> str:
+def _describe(judged: JudgedPrediction) -> str:
     """The model and what went into it."""
     inputs = "; ".join(f"{one.name} {_show(one)}" for one in judged.prediction.inputs)
     return f"{judged.prediction.model}: {inputs}"

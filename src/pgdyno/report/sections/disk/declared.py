@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from pgdyno.analyse.disk.efficiency import Efficiency
-from pgdyno.analyse.disk.layout_ceiling import limits_of, reckon_ceilings
+from pgdyno.analyse.disk.layout_ceiling import compute_ceilings, limits_of
 from pgdyno.report.format import format_percent
 from pgdyno.report.input import ReportInput
 from pgdyno.report.sections.disk.card import ENTRY_WORDS, show_like
@@ -68,7 +68,7 @@ def _find_layout(report: ReportInput) -> LayoutView | None:
     if host is None or host.disk is None:
         return None
     limits = limits_of(host) if host.disk.disk_kind == "network-ssd" else None
-    ceilings = reckon_ceilings(host.disk, limits)
+    ceilings = compute_ceilings(host.disk, limits)
     return LayoutView(title="data", declared=host.disk, limits=limits, ceilings=ceilings)
 
 

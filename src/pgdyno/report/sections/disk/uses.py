@@ -7,7 +7,7 @@ from statistics import median
 
 import msgspec
 
-from pgdyno.analyse.disk.demand import DiskJoin, DiskUse, UseKind
+from pgdyno.analyse.disk.demand import DiskDemand, DiskUse, UseKind
 from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.record.types import TrialStatus
 from pgdyno.report.format import format_number, format_percent, format_seconds
@@ -149,7 +149,7 @@ def _medians(shares: Iterable[tuple[UseKind, float]]) -> dict[UseKind, float]:
     return {kind: median(of) for kind, of in found.items()}
 
 
-def _latency_rows(joins: list[DiskJoin]) -> Iterator[tuple[Cell, ...]]:
+def _latency_rows(joins: list[DiskDemand]) -> Iterator[tuple[Cell, ...]]:
     def row(name: str, values: list[float], *, is_share: bool) -> tuple[Cell, ...]:
         value = median(values) if values else None
         shown = number(value, format_percent if is_share else lambda ms: format_seconds(ms / 1000), _NOT_SEEN)
@@ -168,7 +168,7 @@ def _percent(share: float) -> str:
     return "less than 1 %" if share < 0.01 else f"{share * 100:,.0f} %"
 
 
-def _joins(workload: WorkloadAnalysis) -> list[DiskJoin]:
+def _joins(workload: WorkloadAnalysis) -> list[DiskDemand]:
     finished = [trial for trial in workload.trials if trial.record.status is TrialStatus.FINISHED]
     return [trial.disk for trial in finished if trial.disk is not None]
 

@@ -1,6 +1,6 @@
-"""A sweep over clients as `scaling` wants it: the trials of each number of clients.
+"""Pass the trials of a sweep over clients to `scaling`, by number of clients.
 
-A trial in which nothing ended is the worst that a load can do, and no gap: it counts as in comparisons.
+A trial in which no transaction ended is the worst result of a load, and not a gap: it counts as in comparisons.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pgdyno.plan.experiment import Experiment
 from pgdyno.record.types import TrialStatus
 
 
-def analyse_clients(trials: Iterable[TrialAnalysis], experiment: Experiment) -> ClientSweep | None:
-    """The curve over clients of one workload; None before a round of two loads is finished."""
+def analyse_workload_sweep(trials: Iterable[TrialAnalysis], experiment: Experiment) -> ClientSweep | None:
+    """Analyse how TPS of one workload follows the number of clients; None before a round of two loads is finished."""
     seen = [
         ClientTrial(clients=clients, round_index=trial.record.planned.round, tps=tps)
         for trial in trials

@@ -1,7 +1,7 @@
-"""What PostgreSQL counted over a trial's load, as the figures that DBAs know: shares, rates, distances.
+"""Read what PostgreSQL counted over a trial's load, as the figures that DBAs know: shares, rates, distances.
 
-Growth of counters from just before the load to just after it; who wrote pages comes from pg_stat_io where there is one,
-since only that tells pages written to make room from those added to a file.
+They are the growth of counters from just before the load to just after it. Pages by writer come from pg_stat_io if the
+server has it, because only that view separates pages written to make room from pages added to a file.
 """
 
 from __future__ import annotations
@@ -10,23 +10,24 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pgdyno.analyse.health.reading import Reading, SeenTrial, unread
+from pgdyno.analyse.health.reading import ObservedTrial, Reading, absent_reading
 from pgdyno.record.samples import server_series
 from pgdyno.record.serverlog import CheckpointStart
 from pgdyno.record.types import TableState
 
-# From which on a share is a share, and not one page or one checkpoint more or less.
-_LEAST_PAGES = 1_000
-_LEAST_CHECKPOINTS = 3
-_LEAST_ROWS = 1_000
-# Source: prometheus-community/postgres_exporter, postgres_mixin, PostgresHasTooManyDeadTuples, and awesome-prometheus-alerts,
-# PostgresqlTooManyDeadTuples, count a table from so many dead rows on. A few hundred in a table of a few rows are nothing.
-_LEAST_DEAD_ROWS = 10_000
-# Of the updates of the table that has most: what another one must have for its own share to matter.
+# From these counts on, a share does not depend on one page or one checkpoint more or less.
+_MIN_PAGES = 1_000
+_MIN_CHECKPOINTS = 3
+_MIN_ROWS = 1_000
+# Source: prometheus-community/postgres_exporter, postgres_mixin, PostgresHasTooManyDeadTuples, and
+# awesome-prometheus-alerts, PostgresqlTooManyDeadTuples, count a table from this many dead rows on. A few hundred in a
+# tiny table do not matter.
+_MIN_DEAD_ROWS = 10_000
+# Updates of a table, over those of the most updated table, from which on its own share matters.
 _MATTERING_RATIO = 0.1
 # Source: pgbench.c, createPartitions().
 _PARTITION = re.compile(r"^(pgbench_accounts)_\d+$")
-# A share that is good with pages that sessions added to files, or of a few rows, is good in any case.
+# A share this small is good even if it includes pages that sessions added to files, or rests on few rows.
 _GOOD_ENOUGH = 0.05
 _WITH_ADDED = "before 16 pages that sessions add to files count as theirs, too"
 _NO_LOAD = "the load's beginning or end is not recorded"
@@ -35,7 +36,7 @@ _BGWRITER_DELAY_MS = 200.0
 
 
 class _Updates(NamedTuple):
-    """A table's rows at the end, its updates over the load, and those of them that touched no index."""
+    """A table's rows at the end, its updates over the load, and how many of these were HOT updates."""
 
     rows: int
     updates: int
@@ -43,78 +44,78 @@ class _Updates(NamedTuple):
 
 
 class _Pages(NamedTuple):
-    """Pages written, by whom; None where nobody knows, with the reason."""
+    """Pages written, by writer; None if unknown, with a reason."""
 
     checkpointer: float
     bgwriter: float
     sessions: float | None
     is_with_added: bool = False
-    """Whether the sessions' hold those that they added to files."""
+    """Whether the sessions' pages include those that they added to files."""
     reason: str = ""
 
 
-def backend_written(seen: SeenTrial) -> Reading:
-    """Pages that sessions wrote themselves, of all written."""
+def backend_written(seen: ObservedTrial) -> Reading:
+    """Read the share of written pages that sessions wrote themselves."""
     pages = _count_written(seen)
     if pages.sessions is None:
-        return unread(pages.reason)
+        return absent_reading(pages.reason)
     total = pages.checkpointer + pages.bgwriter + pages.sessions
     if not total:
-        return unread("no page was written")
+        return absent_reading("no page was written")
     reading = Reading(pages.sessions / total, f"{pages.sessions:,.0f} of {total:,.0f} pages")
     if not pages.checkpointer:
         return reading._replace(reason="no checkpoint wrote anything: most dirty pages were still to be written")
-    if total < _LEAST_PAGES:
+    if total < _MIN_PAGES:
         return reading._replace(reason="too few pages were written")
     is_unclear = pages.is_with_added and pages.sessions > _GOOD_ENOUGH * total
     return reading._replace(reason=_WITH_ADDED) if is_unclear else reading
 
 
-def bgwriter_cleaned(seen: SeenTrial) -> Reading:
-    """Pages that the background writer wrote, of those that it and sessions wrote."""
+def bgwriter_cleaned(seen: ObservedTrial) -> Reading:
+    """Read the background writer's share of the pages that it and sessions wrote to make room."""
     pages = _count_written(seen)
     if pages.sessions is None:
-        return unread(pages.reason)
+        return absent_reading(pages.reason)
     room = pages.bgwriter + pages.sessions
     if not room:
-        return unread("no dirty page had to make room")
+        return absent_reading("no dirty page had to make room")
     reading = Reading(pages.bgwriter / room, f"{pages.bgwriter:,.0f} of {room:,.0f} pages")
     if pages.is_with_added:
         return reading._replace(reason=_WITH_ADDED)
-    if room < max(_LEAST_PAGES, _GOOD_ENOUGH * (pages.checkpointer + room)):
+    if room < max(_MIN_PAGES, _GOOD_ENOUGH * (pages.checkpointer + room)):
         return reading._replace(reason="hardly any dirty page had to make room")
     return reading
 
 
-def bgwriter_stopped(seen: SeenTrial) -> Reading:
-    """Rounds of the background writer that ended at bgwriter_lru_maxpages."""
+def bgwriter_stopped(seen: ObservedTrial) -> Reading:
+    """Read the share of the background writer's rounds that ended at bgwriter_lru_maxpages."""
     stopped, load_s = seen.grown("bgwriter_stopped_count"), seen.data.record.load_s
     if stopped.by is None or load_s is None:
-        return unread(stopped.reason or _NO_LOAD)
+        return absent_reading(stopped.reason or _NO_LOAD)
     delay_ms = float(seen.setting("bgwriter_delay") or _BGWRITER_DELAY_MS)
     rounds = max(load_s * 1000.0 / delay_ms, stopped.by)
     return Reading(stopped.by / rounds, f"{stopped.by:,.0f} of about {rounds:,.0f} rounds")
 
 
-def checkpoints_requested(seen: SeenTrial) -> Reading:
-    """Checkpoints that did not wait for their time."""
+def checkpoints_requested(seen: ObservedTrial) -> Reading:
+    """Read the share of checkpoints that were requested rather than timed."""
     requested, timed = "checkpoints_requested_count", "checkpoints_timed_count"
     words, nothing = "{part:,.0f} requested, {rest:,.0f} timed", "no checkpoint began under the load"
     reading = _share(seen, requested, timed, words=words, nothing=nothing)
     total = (seen.grown(requested).by or 0) + (seen.grown(timed).by or 0)
-    is_few = reading.value is not None and total < _LEAST_CHECKPOINTS
+    is_few = reading.value is not None and total < _MIN_CHECKPOINTS
     return reading._replace(reason="too few checkpoints for a share") if is_few else reading
 
 
-def checkpoint_distance(seen: SeenTrial) -> Reading:
-    """Seconds from the beginning of one checkpoint to that of the next, as the server's log has them."""
+def checkpoint_distance(seen: ObservedTrial) -> Reading:
+    """Read the seconds from the beginning of one checkpoint to that of the next, from the server's log."""
     start_s, end_s = seen.data.record.load_start_monotonic_s, seen.data.record.load_end_monotonic_s
     if start_s is None or end_s is None:
-        return unread(_NO_LOAD)
+        return absent_reading(_NO_LOAD)
     if not seen.data.log:
-        return unread(seen.why_unsampled("server log"))
+        return absent_reading(seen.why_unsampled("server log"))
     if seen.setting("log_checkpoints") == "off":
-        return unread("log_checkpoints was off")
+        return absent_reading("log_checkpoints was off")
     begun = sorted(
         entry.origin.monotonic_s
         for entry in seen.data.log
@@ -123,47 +124,47 @@ def checkpoint_distance(seen: SeenTrial) -> Reading:
         and start_s <= entry.origin.monotonic_s <= end_s
     )
     if len(begun) < 2:
-        return unread(f"{len(begun) or 'no'} checkpoint began under the load: two tell a distance")
+        return absent_reading(f"{len(begun) or 'no'} checkpoint began under the load: two tell a distance")
     return Reading((begun[-1] - begun[0]) / (len(begun) - 1), f"{len(begun)} began under the load")
 
 
-def wal_rate(seen: SeenTrial) -> Reading:
-    """WAL in a second."""
+def wal_rate(seen: ObservedTrial) -> Reading:
+    """Read the WAL rate."""
     return _per_second(seen, "wal_insert_lsn_bytes", words="{by:,.0f} bytes in all")
 
 
-def cache_hits(seen: SeenTrial) -> Reading:
-    """Pages found in shared_buffers."""
+def cache_hits(seen: ObservedTrial) -> Reading:
+    """Read the share of pages found in shared_buffers."""
     words = "{rest:,.0f} of {total:,.0f} pages missed"
     return _share(seen, "blks_hit_pages", "blks_read_pages", words=words, nothing="no page was asked for")
 
 
-def temp_files(seen: SeenTrial) -> Reading:
-    """Bytes that spilled into files, in a second."""
+def temp_files(seen: ObservedTrial) -> Reading:
+    """Read the rate of bytes that spilled into temporary files."""
     return _per_second(seen, "temp_bytes", words="{by:,.0f} bytes in all")
 
 
-def deadlocks(seen: SeenTrial) -> Reading:
-    """Deadlocks in a minute."""
+def deadlocks(seen: ObservedTrial) -> Reading:
+    """Read the deadlocks per minute."""
     reading = _per_second(seen, "deadlocks_count", words="{by:,.0f} in all")
     return reading if reading.value is None else reading._replace(value=reading.value * 60.0)
 
 
-def rollbacks(seen: SeenTrial) -> Reading:
-    """Transactions that were rolled back, of all."""
+def rollbacks(seen: ObservedTrial) -> Reading:
+    """Read the share of transactions that were rolled back."""
     words = "{part:,.0f} of {total:,.0f}"
     return _share(seen, "xact_rollback_count", "xact_commit_count", words=words, nothing="no transaction ended")
 
 
-def hot_updates(seen: SeenTrial) -> Reading:
-    """HOT updates of the table where they are fewest, of those that are updated a tenth as often as any or more."""
+def hot_updates(seen: ObservedTrial) -> Reading:
+    """Read the lowest share of HOT updates among tables updated at least a tenth as often as the most updated one."""
     after = seen.data.record.tables_after
     if not after or any(table.updated_count is None for table in after):
-        return unread("this record does not hold the tables' counts of updates")
+        return absent_reading("this record does not hold the tables' counts of updates")
     tables = _count_updates(seen.data.record.tables_before, after)
     most = max(one.updates for one in tables.values())
-    if most < _LEAST_ROWS:
-        return unread("next to no row was updated")
+    if most < _MIN_ROWS:
+        return absent_reading("next to no row was updated")
     mattering = [name for name, one in tables.items() if one.updates >= _MATTERING_RATIO * most]
     name = min(mattering, key=lambda name: tables[name].hot / tables[name].updates)
     rows, updates, hot = tables[name]
@@ -173,23 +174,24 @@ def hot_updates(seen: SeenTrial) -> Reading:
     return reading
 
 
-def dead_rows(seen: SeenTrial) -> Reading:
-    """Dead rows of the table where their share is largest, of those with so many that it matters.
+def dead_rows(seen: ObservedTrial) -> Reading:
+    """Read the largest share of dead rows among the tables with enough of them to matter.
 
-    Of all row versions, not of what autovacuum waits for: a server that is told to vacuum sooner has no more dead rows.
+    It is a share of all row versions, not of autovacuum's threshold: a server told to vacuum sooner has no more dead
+    rows.
     """
-    tables = [one for one in seen.data.record.tables_after if one.live_rows + one.dead_rows >= _LEAST_ROWS]
+    tables = [one for one in seen.data.record.tables_after if one.live_rows + one.dead_rows >= _MIN_ROWS]
     if not seen.data.record.tables_after:
-        return unread("this record does not hold the tables' dead rows")
+        return absent_reading("this record does not hold the tables' dead rows")
     if not tables:
-        return unread(f"no table has {_LEAST_ROWS:,} rows")
-    many = [one for one in tables if one.dead_rows >= _LEAST_DEAD_ROWS]
-    # Where none has many, the one that has most says so best.
+        return absent_reading(f"no table has {_MIN_ROWS:,} rows")
+    many = [one for one in tables if one.dead_rows >= _MIN_DEAD_ROWS]
+    # If no table has many dead rows, the one with most of them shows it best.
     worst = max(many, key=_dead_ratio) if many else max(tables, key=lambda one: one.dead_rows)
     share = _dead_ratio(worst)
     reading = Reading(share, f"{worst.name}: {worst.dead_rows:,} of {worst.live_rows + worst.dead_rows:,}")
     if not many and share > _GOOD_ENOUGH:
-        return reading._replace(reason=f"no table has {_LEAST_DEAD_ROWS:,} dead rows")
+        return reading._replace(reason=f"no table has {_MIN_DEAD_ROWS:,} dead rows")
     return reading
 
 
@@ -197,27 +199,27 @@ def _dead_ratio(table: TableState) -> float:
     return table.dead_rows / (table.live_rows + table.dead_rows)
 
 
-def _share(seen: SeenTrial, part: str, rest: str, *, words: str, nothing: str) -> Reading:
-    """What a counter grew by, of what it and another one grew by; `nothing` says why there is no share of nothing."""
+def _share(seen: ObservedTrial, part: str, rest: str, *, words: str, nothing: str) -> Reading:
+    """Read the growth of a counter over the growth of itself and another one; `nothing` is the reason if both are 0."""
     ours, others = seen.grown(part), seen.grown(rest)
     if ours.by is None or others.by is None:
-        return unread(ours.reason or others.reason)
+        return absent_reading(ours.reason or others.reason)
     total = ours.by + others.by
     if not total:
-        return unread(nothing)
+        return absent_reading(nothing)
     return Reading(ours.by / total, words.format(part=ours.by, rest=others.by, total=total))
 
 
-def _per_second(seen: SeenTrial, name: str, *, words: str) -> Reading:
-    """What a counter grew by in a second of the load."""
+def _per_second(seen: ObservedTrial, name: str, *, words: str) -> Reading:
+    """Read the growth of a counter per second of the load."""
     grown, load_s = seen.grown(name), seen.data.record.load_s
     if grown.by is None or load_s is None:
-        return unread(grown.reason or _NO_LOAD)
+        return absent_reading(grown.reason or _NO_LOAD)
     return Reading(grown.by / load_s, words.format(by=grown.by))
 
 
 def _count_updates(before: Sequence[TableState], after: Sequence[TableState]) -> dict[str, _Updates]:
-    """What each table was updated over the load, all partitions of pgbench_accounts as one: each has few of its updates."""
+    """Count each table's updates over the load; partitions of pgbench_accounts count as one table, as each has few updates."""
     earlier = {table.name: table for table in before}
     counts: dict[str, _Updates] = {}
     for table in after:
@@ -226,18 +228,18 @@ def _count_updates(before: Sequence[TableState], after: Sequence[TableState]) ->
         old = earlier.get(table.name)
         counts[name] = _Updates(
             rows=rows + table.live_rows,
-            updates=updates + _rise(None if old is None else old.updated_count, table.updated_count),
-            hot=hot + _rise(None if old is None else old.hot_updated_count, table.hot_updated_count),
+            updates=updates + _count_growth(None if old is None else old.updated_count, table.updated_count),
+            hot=hot + _count_growth(None if old is None else old.hot_updated_count, table.hot_updated_count),
         )
     return counts
 
 
-def _rise(earlier: int | None, later: int | None) -> int:
-    """Nothing where the statistics were reset."""
+def _count_growth(earlier: int | None, later: int | None) -> int:
+    """Return the growth of a counter; 0 if the statistics were reset."""
     return max(0, (later or 0) - (earlier or 0))
 
 
-def _count_written(seen: SeenTrial) -> _Pages:
+def _count_written(seen: ObservedTrial) -> _Pages:
     checkpointer, bgwriter = seen.grown("checkpointer_written_pages"), seen.grown("bgwriter_written_pages")
     if checkpointer.by is None or bgwriter.by is None:
         return _Pages(0.0, 0.0, None, reason=checkpointer.reason or bgwriter.reason)

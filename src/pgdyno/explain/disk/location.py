@@ -1,4 +1,4 @@
-"""Rules about where a disk card was measured: places that keep nothing, caches that may lie, disks that are shared."""
+"""Define the rules about the place of a disk card: paths without durability, caches that may answer, shared disks."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from pgdyno.explain.finding import Finding, Severity
 from pgdyno.facts.volumes import VIRTUAL_DISK_NAMES
 from pgdyno.units import format_bytes
 
-# A quarter of what providers publish of their quickest volumes, 0.2 ms for a small write (facts/volumes.toml).
+# A quarter of the latency that providers publish for their fastest volumes, 0.2 ms for a small write
+# (facts/volumes.toml).
 _NETWORK_FLUSH_US = 50.0
-# A quarter of a revolution at 15,000 a minute: the platter has not even come round.
+# A quarter of a revolution at 15,000 per minute: the platter cannot have reached the sector.
 _ROTATING_FLUSH_US = 1000.0
-# Below what any device takes to answer a command: nothing was sent to one.
+# Less than any device needs to answer a command: no command was sent to one.
 _ANY_FLUSH_US = 3.0
-# What drives, controllers and hypervisors cache is of this order.
+# The order of magnitude of the caches of drives, controllers and hypervisors.
 _SMALL_FILE_BYTES = 256 * 2**20
 
 
-def _file_system(scene: DiskRuleInput) -> Iterator[Finding]:
-    if scene.card.look is None:
+def _file_system(rule_input: DiskRuleInput) -> Iterator[Finding]:
+    if rule_input.card.look is None:
         return
-    facts = scene.card.look.facts
+    facts = rule_input.card.look.facts
     where = f"File system {facts.filesystem} at {facts.path}"
     if facts.is_in_memory:
         yield Finding(
@@ -63,18 +64,18 @@ def _file_system(scene: DiskRuleInput) -> Iterator[Finding]:
             why="Flushes look fast, and a power failure loses what they promised.",
             advice=f"`mount -o remount,barrier=1 $(findmnt -no TARGET -T {facts.path})`, and measure again.",
         )
-    if any(device.kind == "loop" for device in scene.card.look.devices):
+    if any(device.kind == "loop" for device in rule_input.card.look.devices):
         yield Finding(
             rule="loop-device",
             severity=Severity.NOTE,
             claim="This is a file that is used as a disk.",
-            evidence=", ".join(f"/dev/{one.name}" for one in scene.card.look.devices if one.kind == "loop"),
+            evidence=", ".join(f"/dev/{one.name}" for one in rule_input.card.look.devices if one.kind == "loop"),
             why="Each write goes through two file systems.",
         )
 
 
-def _quick_flushes(scene: DiskRuleInput) -> Iterator[Finding]:
-    flushes, look = scene.find(DiskFigureKey.FLUSHES), scene.card.look
+def _quick_flushes(rule_input: DiskRuleInput) -> Iterator[Finding]:
+    flushes, look = rule_input.find(DiskFigureKey.FLUSHES), rule_input.card.look
     if not flushes or look is None or look.facts.is_in_memory:
         return
     flush_us = 1e6 / flushes
@@ -99,11 +100,13 @@ def _quick_flushes(scene: DiskRuleInput) -> Iterator[Finding]:
             return
 
 
-def _shared_device(scene: DiskRuleInput) -> Iterator[Finding]:
-    look = scene.card.look
+def _shared_device(rule_input: DiskRuleInput) -> Iterator[Finding]:
+    look = rule_input.card.look
     if look is None or look.facts.block_device is None:
         return
-    same = [one.name for one in scene.beside if one.look and one.look.facts.block_device == look.facts.block_device]
+    same = [
+        one.name for one in rule_input.beside if one.look and one.look.facts.block_device == look.facts.block_device
+    ]
     if same:
         yield Finding(
             rule="same-device",
@@ -115,39 +118,39 @@ def _shared_device(scene: DiskRuleInput) -> Iterator[Finding]:
         )
 
 
-def _shared_instance(scene: DiskRuleInput) -> Iterator[Finding]:
-    limits = instance_limits_of(scene.card)
-    sharing = [one.name for one in scene.beside if limits is not None and instance_limits_of(one) is not None]
+def _shared_instance(rule_input: DiskRuleInput) -> Iterator[Finding]:
+    limits = instance_limits_of(rule_input.card)
+    sharing = [one.name for one in rule_input.beside if limits is not None and instance_limits_of(one) is not None]
     if limits is not None and sharing:
         yield Finding(
             rule="shared-instance",
             severity=Severity.NOTE,
-            claim=f"What {limits.name} lets through it shares with {', '.join(sharing)}.",
-            evidence="Each is held against all of it, as it was measured: while the others rested",
+            claim=f"It shares the limit of {limits.name} with {', '.join(sharing)}.",
+            evidence="Each was measured alone, and is compared with the whole limit",
             why="Together they get what one of them could have alone.",
             advice="Do not add them up: WAL and checkpoints write at the same time.",
         )
 
 
-def _neighbours(scene: DiskRuleInput) -> Iterator[Finding]:
-    if scene.card.neighbours:
+def _neighbours(rule_input: DiskRuleInput) -> Iterator[Finding]:
+    if rule_input.card.neighbours:
         yield Finding(
             rule="servers-on-device",
             severity=Severity.NOTE,
             claim="A PostgreSQL server that was running lies on this disk.",
-            evidence=", ".join(scene.card.neighbours),
+            evidence=", ".join(rule_input.card.neighbours),
             why="What it did meanwhile is missing from these figures, and it was slower.",
         )
 
 
-def _small_file(scene: DiskRuleInput) -> Iterator[Finding]:
-    file_bytes = scene.card.file_bytes
+def _small_file(rule_input: DiskRuleInput) -> Iterator[Finding]:
+    file_bytes = rule_input.card.file_bytes
     if file_bytes is not None and file_bytes < _SMALL_FILE_BYTES:
         yield Finding(
             rule="small-file",
             severity=Severity.WARNING,
             claim="The test file was small: a cache of the drive or its controller may have answered for the disk.",
-            evidence=f"{format_bytes(file_bytes)}, of which reads and writes saw nothing else",
+            evidence=f"{format_bytes(file_bytes)}: all reads and writes went to it",
             why="What a database reads lies all over the disk.",
             advice="Free space on it, or name a folder on the same disk that has more, and measure again.",
         )

@@ -1,8 +1,8 @@
-"""How even a trial's load ran, what its sessions waited for, and how near the kernel came to slowing writers down.
+"""Read how even a trial's load ran, what its sessions waited for, and how close the kernel came to throttling writers.
 
-Waits are shares of the sessions' time inside transactions, from looks ten times a second; a session that the CPUs keep
-waiting shows as running. Where the CPUs are full, waits for the server's own locks and for flushes may be queues for a
-CPU: they are shown then, and not judged.
+Waits are shares of the sessions' time inside transactions, from samples ten times a second; a session that waits for a
+CPU shows as running. If the CPUs are full, waits for the server's own locks and for flushes may be queues for a CPU:
+they are then shown but not judged.
 """
 
 from __future__ import annotations
@@ -12,134 +12,134 @@ import math
 import numpy as np
 
 from pgdyno.analyse.disk.demand import UseKind
-from pgdyno.analyse.health.reading import Reading, SeenTrial, unread
+from pgdyno.analyse.health.reading import ObservedTrial, Reading, absent_reading
 from pgdyno.record.samples import os_series as series
 
 _NO_LOG = "the trial has no transaction log"
-_LEAST_SECONDS = 10
-# Seconds with fewer transactions differ by their counts alone.
+_MIN_SECONDS = 10
+# With fewer transactions per second than this allows, TPS varies by counting noise alone.
 _COUNTING_NOISE_RATIO = 0.05
-# Sessions seen at work: with fewer a share is wrong by more than a tenth either way.
-_LEAST_LOOKS = 100
+# Sessions sampled inside a transaction: with fewer, a share is wrong by more than a tenth either way.
+_MIN_SAMPLES = 100
 _FULL_CPU_RATIO = 0.9
 _MEDIAN, _TAIL = 0.5, 0.99
 
 
-def tps_variation(seen: SeenTrial) -> Reading:
-    """Standard deviation of the steady part's seconds by their mean."""
+def tps_variation(seen: ObservedTrial) -> Reading:
+    """Read the standard deviation of the steady part's TPS over its mean."""
     throughput, transactions = seen.throughput, seen.data.transactions
     if throughput is None or transactions is None:
-        return unread(_NO_LOG)
+        return absent_reading(_NO_LOG)
     if throughput.from_epoch_s is None or throughput.until_epoch_s is None:
-        return unread(throughput.reason or "no steady part was found")
+        return absent_reading(throughput.reason or "no steady part was found")
     seconds = transactions.series()
     is_steady = (seconds.epoch_s >= throughput.from_epoch_s) & (seconds.epoch_s < throughput.until_epoch_s)
     tps = seconds.tps[is_steady]
     if len(tps) < 2 or not tps.any():
-        return unread("the steady part is too short, or nothing ended in it")
+        return absent_reading("the steady part is too short, or nothing ended in it")
     evidence = f"{len(tps)} seconds, {tps.min():,.0f} to {tps.max():,.0f} TPS"
     reason = _why_no_variation(seen, seconds=len(tps), mean_tps=float(tps.mean()))
     return Reading(variation_of(tps), evidence, reason)
 
 
 def variation_of(tps: np.ndarray) -> float:
-    """The coefficient of variation of two seconds or more, in which something was done."""
+    """Compute the coefficient of variation of TPS over two or more seconds with transactions."""
     return float(tps.std(ddof=1) / tps.mean())
 
 
-def _why_no_variation(seen: SeenTrial, *, seconds: int, mean_tps: float) -> str | None:
+def _why_no_variation(seen: ObservedTrial, *, seconds: int, mean_tps: float) -> str | None:
     if seen.record.plan.find_load(seen.data.record.planned).rate_tps is not None:
         return "the rate was scheduled"
-    if seconds < _LEAST_SECONDS:
-        return f"fewer than {_LEAST_SECONDS} steady seconds"
+    if seconds < _MIN_SECONDS:
+        return f"fewer than {_MIN_SECONDS} steady seconds"
     if 1.0 / math.sqrt(mean_tps) > _COUNTING_NOISE_RATIO:
         return "so few transactions in a second differ by chance"
     return None
 
 
-def latency_tail(seen: SeenTrial) -> Reading:
-    """p99 by p50 of the steady part."""
+def latency_tail(seen: ObservedTrial) -> Reading:
+    """Read p99 over p50 of the steady part."""
     latency = None if seen.throughput is None else seen.throughput.latency
     if latency is None:
-        return unread(_NO_LOG)
+        return absent_reading(_NO_LOG)
     median, tail = latency.quantile(_MEDIAN).value_us, latency.quantile(_TAIL).value_us
     if not median or tail is None:
-        return unread("too few transactions lie beyond p99")
+        return absent_reading("too few transactions lie beyond p99")
     return Reading(tail / median, f"{tail / 1000:,.3g} ms by {median / 1000:,.3g} ms")
 
 
-def wal_of_disk(seen: SeenTrial) -> Reading:
-    """WAL against what the disk writes in sequence."""
+def wal_of_disk(seen: ObservedTrial) -> Reading:
+    """Read the WAL rate over the disk's sequential write rate."""
     use = None if seen.disk is None else seen.disk.find(UseKind.WAL)
     if use is None:
-        return unread("the disk has no card")
-    # What lasts is what matters, where a burst was measured.
+        return absent_reading("the disk has no card")
+    # If a burst was measured, the sustained rate is the one that matters.
     return Reading(use.ratio if use.lasting_ratio is None else use.lasting_ratio, use.how)
 
 
-def dirty_memory(seen: SeenTrial) -> Reading:
-    """The most dirty memory there was, against the point from which on the kernel slows down writers.
+def dirty_memory(seen: ObservedTrial) -> Reading:
+    """Read the peak of dirty memory over the point from which on the kernel throttles writers.
 
-    Source: Linux mm/page-writeback.c, balance_dirty_pages() and dirty_freerun_ceiling(): dirty and under writeback,
+    Source: Linux mm/page-writeback.c, balance_dirty_pages() and dirty_freerun_ceiling(): dirty memory and write-back,
     halfway between the two thresholds.
     """
     samples = seen.data.os
     if samples is None or samples.header is None:
-        return unread(seen.why_unsampled("os sampler"))
-    # Only thresholds that the kernel reckoned itself are right: ratios are of memory that changes all the time.
+        return absent_reading(seen.why_unsampled("os sampler"))
+    # Only thresholds that the kernel computed itself are right: ratios refer to memory that changes all the time.
     thresholds = [f"vm/nr_dirty_{name}" for name in ("background_threshold", "threshold")]
     columns = [series.gauge(samples.frame, name) for name in thresholds]
     ceiling = (columns[0] + columns[1]) / 2.0 * samples.header.page_bytes
     dirty, writeback = series.dirty(samples), series.writeback(samples)
     if dirty.absent is not None or writeback.absent is not None:
-        return unread(dirty.absent or writeback.absent or "")
+        return absent_reading(dirty.absent or writeback.absent or "")
     if not np.isfinite(ceiling).any():
-        return unread("the kernel's thresholds are not recorded")
+        return absent_reading("the kernel's thresholds are not recorded")
     start_s, end_s = seen.data.record.load_start_monotonic_s, seen.data.record.load_end_monotonic_s
     with_load = (dirty.monotonic_s >= (start_s or 0.0)) & (dirty.monotonic_s <= (end_s or 0.0))
     held = dirty.values + writeback.values
     usable = with_load & np.isfinite(held) & (ceiling > 0)
     if not usable.any():
-        return unread("nothing was sampled under the load")
+        return absent_reading("nothing was sampled under the load")
     ratios = held[usable] / ceiling[usable]
     worst = int(ratios.argmax())
     at, limit = held[usable][worst], ceiling[usable][worst]
     return Reading(float(ratios[worst]), f"{at / 2**20:,.0f} of {limit / 2**20:,.0f} MB")
 
 
-def lock_waits(seen: SeenTrial) -> Reading:
-    """Of the sessions' time, that spent waiting for rows and tables."""
+def lock_waits(seen: ObservedTrial) -> Reading:
+    """Read the share of the sessions' time spent waiting for rows and tables."""
     return _wait_share(seen, "Lock", is_queueing=False)
 
 
-def lwlock_waits(seen: SeenTrial) -> Reading:
-    """Of the sessions' time, that spent waiting for the server's own structures."""
+def lwlock_waits(seen: ObservedTrial) -> Reading:
+    """Read the share of the sessions' time spent waiting for lightweight locks on the server's own structures."""
     return _wait_share(seen, "LWLock", is_queueing=True)
 
 
-def io_waits(seen: SeenTrial) -> Reading:
-    """Of the sessions' time, that spent waiting for reads, writes and flushes."""
+def io_waits(seen: ObservedTrial) -> Reading:
+    """Read the share of the sessions' time spent waiting for reads, writes and flushes."""
     return _wait_share(seen, "IO", is_queueing=True)
 
 
-def _wait_share(seen: SeenTrial, kind: str, *, is_queueing: bool) -> Reading:
-    """A class of waits.
+def _wait_share(seen: ObservedTrial, kind: str, *, is_queueing: bool) -> Reading:
+    """Read the share of a class of waits.
 
     Args:
-        seen: The trial.
+        seen: The observed trial.
         kind: The class, PostgreSQL's wait_event_type.
-        is_queueing: Whether a want of CPUs makes such waits, too.
+        is_queueing: Whether a shortage of CPUs causes such waits, too.
     """
     samples = seen.data.server
     if samples is None or samples.header is None:
-        return unread(seen.why_unsampled("server sampler"))
+        return absent_reading(seen.why_unsampled("server sampler"))
     waiting, total = seen.waits.get(kind, 0.0), sum(seen.waits.values())
     looks = total * (seen.data.record.load_s or 0.0) / samples.header.interval_s * samples.header.looks
     if not looks:
-        return unread("no session was seen in a transaction")
+        return absent_reading("no session was seen in a transaction")
     reading = Reading(waiting / total, f"{waiting:.2g} of {total:.2g} sessions, {looks:,.0f} looks")
-    if looks < _LEAST_LOOKS:
-        return reading._replace(reason=f"fewer than {_LEAST_LOOKS} looks found a session in a transaction")
+    if looks < _MIN_SAMPLES:
+        return reading._replace(reason=f"fewer than {_MIN_SAMPLES} looks found a session in a transaction")
     busy = seen.cpu_busy_ratio
     if is_queueing and busy is not None and busy > _FULL_CPU_RATIO:
         return reading._replace(reason=f"the CPUs were {busy * 100:.0f} % busy: such waits may be queues for one")
