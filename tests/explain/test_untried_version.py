@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.explain.finding import Severity
-from pgdyno.explain.preflight.rules import find_obstacles, would_spoil
+from pgdyno.explain.preflight.rules import find_obstacles, should_wait
 from pgdyno.explain.preflight.version import UNTRIED_VERSION, find_untried
 from pgdyno.facts.versions import NEWEST_TRIED_MAJOR
 from pgdyno.record.described_settings import SettingsSaid
@@ -41,6 +41,6 @@ def test_a_preflight_calls_it_not_tried_and_lets_it_pass(tmp_path: Path) -> None
     server = ServerLook(origin=ServerOrigin.PLANNED, major=99, settings_said=SAID)
     (finding,) = find_obstacles(host, msgspec.structs.replace(facts, server=server))
     assert finding.rule == UNTRIED_VERSION
-    assert not would_spoil((finding,))
+    assert not should_wait((finding,))
     assert name_severity(finding) == describe_severity(finding) == "not tried"
     assert summarise((finding,)) == "1 was not tried"
