@@ -146,27 +146,27 @@ def test_what_nothing_can_vary(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "values", "mode", "design", "reason"),
     [
-        ("commit_delay", (0, 50), "simple", "switchback", "commit_delay: a running server takes it at once"),
-        ("synchronous_commit", ("on", "off", "local"), "prepared", "switchback", "takes it at once"),
+        ("commit_delay", (0, 50), "simple", "switchback", "commit_delay: a running server applies it at once"),
+        ("synchronous_commit", ("on", "off", "local"), "prepared", "switchback", "applies it at once"),
         ("shared_buffers", ("128MB", "1GB"), "simple", "paired", "shared_buffers takes a restart"),
-        ("work_mem", ("4MB", "64MB"), "simple", "switchback", "takes it at once"),
-        ("work_mem", ("4MB", "64MB"), "extended", "switchback", "takes it at once"),
+        ("work_mem", ("4MB", "64MB"), "simple", "switchback", "applies it at once"),
+        ("work_mem", ("4MB", "64MB"), "extended", "switchback", "applies it at once"),
         ("work_mem", ("4MB", "64MB"), "prepared", "paired", "prepared ones keep their plans"),
-        ("jit", ("on", "off"), "simple", "switchback", "takes it at once"),
+        ("jit", ("on", "off"), "simple", "switchback", "applies it at once"),
         ("jit", ("on", "off"), "prepared", "paired", "prepared ones keep their plans"),
         ("random_page_cost", (4, 1.1), "prepared", "paired", "prepared ones keep their plans"),
         ("max_wal_size", ("1GB", "8GB"), "simple", "paired", "acts over longer than a slice"),
         ("checkpoint_timeout", ("5min", "30min"), "simple", "paired", "acts over longer than a slice"),
         ("full_page_writes", ("on", "off"), "simple", "paired", "acts over longer than a slice"),
-        ("wal_compression", ("off", "pglz"), "simple", "switchback", "takes it at once"),
-        ("fsync", (True, False), "simple", "switchback", "takes it at once"),
-        ("wal_sync_method", ("fdatasync", "open_datasync"), "simple", "switchback", "takes it at once"),
+        ("wal_compression", ("off", "pglz"), "simple", "switchback", "applies it at once"),
+        ("fsync", (True, False), "simple", "switchback", "applies it at once"),
+        ("wal_sync_method", ("fdatasync", "open_datasync"), "simple", "switchback", "applies it at once"),
         ("autovacuum", ("on", "off"), "simple", "paired", "acts over longer than a slice"),
         ("wal_buffers", ("1MB", "16MB"), "simple", "paired", "takes a restart"),
         ("log_connections", ("on", "off"), "simple", "paired", "takes new sessions"),
         ("vm.dirty_bytes", (10_000_000, 100_000_000), "simple", "paired", "acts over longer than a slice"),
         ("vm.nr_hugepages", (0, 600), "simple", "paired", "restart"),
-        ("pg_stat_statements.track", ("none", "all"), "simple", "paired", "is an extension's"),
+        ("pg_stat_statements.track", ("none", "all"), "simple", "paired", "belongs to an extension"),
         ("mode", ("simple", "prepared"), "simple", "paired", "mode cannot change under a running load"),
         ("server", (15, 18), "simple", "paired", "server cannot change under a running load"),
         ("clients", (1, 8), "simple", "paired", "clients cannot change under a running load"),
@@ -219,7 +219,7 @@ def test_a_variant_that_says_what_the_study_says_differs_in_nothing() -> None:
     same = {"mode": "prepared", "clients": 4, "threads": 2, "scale": 7}
     planned = experiment_of(vary({"name": "a"}, {"name": "b", **same}, workload=load, data={"scale": 7}))
     assert planned.design is DesignKind.SWITCHBACK
-    assert planned.reason == "the variants set the same: an A/A test under one load"
+    assert planned.reason == "the variants have the same settings: an A/A test under one load"
     planned = experiment_of(vary({"name": "a"}, {"name": "b", **same, "clients": 5}, workload=load, data={"scale": 7}))
     assert planned.design is DesignKind.PAIRED
 

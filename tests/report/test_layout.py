@@ -12,7 +12,7 @@ from rich.console import Console
 
 from pgdyno.analyse.disk.ceiling import InstanceLimits
 from pgdyno.analyse.disk.layout_ceiling import let_through, limits_of, reckon_ceilings
-from pgdyno.record.machine.tunables import DiskLook
+from pgdyno.record.machine.tunables import StorageStack
 from pgdyno.report.layout import LayoutView, ceilings_table, describe_declared, layout_document
 from pgdyno.report.layout_terminal import render_layouts
 from pgdyno.run.host.tunables import read_disk_look
@@ -40,7 +40,7 @@ def declared_views() -> tuple[LayoutView, ...]:
     )
 
 
-def found(folder: Path, name: str) -> DiskLook:
+def found(folder: Path, name: str) -> StorageStack:
     """Devices of a tree, on a file system whose room is not this machine's."""
     tables = tomllib.loads((FOLDER / "layouts.toml").read_text(encoding="utf-8"))["layout"]
     layout = next(one for one in tables if one["name"] == name)

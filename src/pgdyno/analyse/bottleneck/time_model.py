@@ -30,7 +30,7 @@ from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.samples import os_series as series
 from pgdyno.record.samples.files import ServerSamples
 from pgdyno.record.samples.os_series import Floats, gauge
-from pgdyno.record.samples.server_series import CLIENT_BACKEND, list_observed
+from pgdyno.record.samples.server_series import CLIENT_BACKEND, list_wait_counts
 from pgdyno.record.trial_data import TrialData
 from pgdyno.record.types import TrialStatus, why_missing
 from pgdyno.spec.study import BUILTIN_SCRIPTS
@@ -134,7 +134,7 @@ def _observe(samples: ServerSamples, workload: PlannedWorkload, start_s: float, 
         return None
     major = samples.header.version_num // 10_000
     by_what: dict[Resource | str, Floats] = {}
-    for observed in list_observed(samples, CLIENT_BACKEND):
+    for observed in list_wait_counts(samples, CLIENT_BACKEND):
         what = _find_what(major, observed.state, observed.wait_event_type, observed.wait_event)
         if what == _IDLE and workload.rate_tps is not None:
             continue

@@ -16,7 +16,7 @@ from pgdyno.analyse.disk.entries import DiskFigure, DiskFigureKey
 from pgdyno.analyse.disk.layout_ceiling import let_through, limits_of, reckon_ceilings
 from pgdyno.analyse.estimate import Estimate, map_estimate
 from pgdyno.record.device.disk_card import DiskCard
-from pgdyno.record.machine.tunables import DiskLook
+from pgdyno.record.machine.tunables import StorageStack
 from pgdyno.spec.host import HostSpec
 
 # A cloud counts its megabytes and seconds otherwise than we do.
@@ -77,7 +77,7 @@ def instance_limits_of(card: DiskCard) -> InstanceLimits | None:
     return None if host is None or is_inside else limits_of(host)
 
 
-def is_own_storage(look: DiskLook | None) -> bool:
+def is_own_storage(look: StorageStack | None) -> bool:
     """Whether a path lies in memory or on a disk of the instance itself, which its limits to volumes do not hold for."""
     if look is None:
         return False

@@ -13,7 +13,7 @@ import msgspec
 from pgdyno.analyse.disk.ceiling import TRANSFERS, Ceiling, CeilingFigure, Limit, StorageCeilings
 from pgdyno.analyse.disk.raid import array_times
 from pgdyno.record.machine.preflight import CgroupLimit, LimitKind
-from pgdyno.record.machine.tunables import DiskLook
+from pgdyno.record.machine.tunables import StorageStack
 from pgdyno.units import PAGE_BYTES
 
 # What each figure is limited by, and of that kind of limit how much one I/O or byte takes: I/Os are of 8 kB.
@@ -33,7 +33,7 @@ class Throttle(msgspec.Struct, frozen=True, kw_only=True):
     how: str
 
 
-def find_throttle(name: str, look: DiskLook, limits: Sequence[CgroupLimit]) -> Throttle | None:
+def find_throttle(name: str, look: StorageStack, limits: Sequence[CgroupLimit]) -> Throttle | None:
     """The least that control groups leave of a figure of a disk; None where they do not limit it.
 
     Args:
@@ -53,7 +53,7 @@ def find_throttle(name: str, look: DiskLook, limits: Sequence[CgroupLimit]) -> T
 
 
 def _descend(
-    name: str, figure: CeilingFigure, look: DiskLook, by_device: Mapping[str | None, Sequence[Throttle]]
+    name: str, figure: CeilingFigure, look: StorageStack, by_device: Mapping[str | None, Sequence[Throttle]]
 ) -> Iterator[Throttle]:
     """What limits of a device and of those that it is made of leave of a figure."""
     yield from by_device.get(name, ())
@@ -79,7 +79,7 @@ def _least(found: Iterable[Throttle]) -> Throttle | None:
     return min(found, key=lambda one: one.value, default=None)
 
 
-def throttle(ceilings: StorageCeilings, look: DiskLook, limits: Sequence[CgroupLimit]) -> StorageCeilings:
+def throttle(ceilings: StorageCeilings, look: StorageStack, limits: Sequence[CgroupLimit]) -> StorageCeilings:
     """The ceilings of a disk, with what control groups take of them. Those know no bursts."""
     held = {}
     for name, figure in TRANSFERS.items():

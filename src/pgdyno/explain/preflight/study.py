@@ -8,7 +8,7 @@ from pgdyno.analyse.types import StudyAnalysis
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight.rule_input import Intent
 from pgdyno.explain.preflight.rules import find_obstacles
-from pgdyno.record.machine.preflight import PreflightFacts, ServerLook, ServerOrigin
+from pgdyno.record.machine.preflight import PreflightFacts, ServerOrigin, ServerSnapshot
 from pgdyno.record.types import StudyRecord
 
 # What a server that pgdyno started tells only of itself. Durability is judged by the trials, variant by variant.
@@ -37,12 +37,12 @@ def find_preflight_doubts(record: StudyRecord, analysis: StudyAnalysis) -> tuple
     )
 
 
-def _look_at_trials(record: StudyRecord, analysis: StudyAnalysis) -> ServerLook | None:
+def _look_at_trials(record: StudyRecord, analysis: StudyAnalysis) -> ServerSnapshot | None:
     for workload in analysis.workloads:
         for trial in workload.trials:
             settings = {one.name: one.value for one in trial.record.settings if one.name in _TOLD_BY_SERVER}
             if settings:
-                return ServerLook(
+                return ServerSnapshot(
                     origin=ServerOrigin.RUNNING,
                     major=record.server.major,
                     settings=settings,

@@ -17,7 +17,7 @@ from pgdyno.analyse.disk.raid import ArrayTimes, array_times
 from pgdyno.analyse.disk.throttle import find_throttle
 from pgdyno.facts.volumes import VIRTUAL_DISK_NAMES
 from pgdyno.record.machine.preflight import CgroupLimit
-from pgdyno.record.machine.tunables import DiskLook, Stripe
+from pgdyno.record.machine.tunables import StorageStack, Stripe
 from pgdyno.tune.disk.classes import ASSUMED, TITLES
 from pgdyno.tune.types import Device, Disk, DiskKind, Known, Origin
 from pgdyno.units import format_bytes
@@ -28,7 +28,7 @@ _NETWORK_MODELS = re.compile(
 )
 
 
-def make_disk(look: DiskLook, limits: Sequence[CgroupLimit], *, wal_bytes: int = 0) -> Disk:
+def make_disk(look: StorageStack, limits: Sequence[CgroupLimit], *, wal_bytes: int = 0) -> Disk:
     """What settings are derived from.
 
     Args:
@@ -60,7 +60,7 @@ def make_disk(look: DiskLook, limits: Sequence[CgroupLimit], *, wal_bytes: int =
     )
 
 
-def _find_kind(look: DiskLook) -> DiskKind:
+def _find_kind(look: StorageStack) -> DiskKind:
     """The slowest of the disks that a file system lies on; what cannot be seen is somewhere in a network."""
     leaves = [device for device in look.devices if device.kind == "disk"]
     if not leaves:
@@ -73,7 +73,7 @@ def _find_kind(look: DiskLook) -> DiskKind:
     return next(kind for kind in (DiskKind.HDD, DiskKind.NETWORK_SSD, DiskKind.LOCAL_SSD) if kind in kinds)
 
 
-def _make_device(look: DiskLook, position: int) -> Device:
+def _make_device(look: StorageStack, position: int) -> Device:
     seen = look.devices[position]
     stripe = look.stripes.get(seen.name)
     chunk_bytes = None if stripe is None else stripe.chunk_bytes
@@ -88,7 +88,7 @@ def _make_device(look: DiskLook, position: int) -> Device:
     )
 
 
-def _hold_against_limits(name: str, figure: Known, look: DiskLook, limits: Sequence[CgroupLimit]) -> Known:
+def _hold_against_limits(name: str, figure: Known, look: StorageStack, limits: Sequence[CgroupLimit]) -> Known:
     """A figure, or a control group's limit where that is tighter."""
     tightest = find_throttle(name, look, limits) if name in TRANSFERS else None
     if tightest is None or tightest.value >= figure.value:
@@ -96,7 +96,7 @@ def _hold_against_limits(name: str, figure: Known, look: DiskLook, limits: Seque
     return msgspec.structs.replace(figure, value=tightest.value, origin=Origin.MEASURED, how=tightest.how)
 
 
-def _find_arrays(look: DiskLook) -> list[Stripe]:
+def _find_arrays(look: StorageStack) -> list[Stripe]:
     """From the device that is mounted down; of arrays beside each other, below another, the first stands for all."""
     devices = {device.name: device for device in look.devices}
     found, device = [], next(iter(look.devices), None)
