@@ -25,7 +25,7 @@ import numpy as np
 from pgdyno.analyse.bottleneck.thresholds import THRESHOLDS
 from pgdyno.analyse.bottleneck.time_share import Resource, TimeShare, TransactionTime
 from pgdyno.analyse.bottleneck.time_theory import count_at_thread, half_width
-from pgdyno.facts.wait_events import find_waited
+from pgdyno.facts.wait_events import find_resource
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.samples import os_series as series
 from pgdyno.record.samples.files import ServerSamples
@@ -149,7 +149,7 @@ def _find_what(major: int, state: str, wait_event_type: str, wait_event: str) ->
         return _RUNNING
     if wait_event_type == "Client" and state == "idle":
         return _IDLE
-    waited = find_waited(major, wait_event_type, wait_event)
+    waited = find_resource(major, wait_event_type, wait_event)
     return Resource.UNKNOWN if waited is None else Resource(waited)
 
 
