@@ -23,13 +23,13 @@ from pgdyno.record.types import HostFacts, ServerFacts
 from pgdyno.run.host.tunables import read_tunables
 from pgdyno.tune.derive import derive
 from pgdyno.tune.disk.classes import ASSUMED
-from pgdyno.tune.hosts import shape_of
+from pgdyno.tune.hosts import make_shape
 from pgdyno.tune.subject import (
     LoadHints,
-    Measured,
+    MeasuredLoad,
     find_missing_values,
     make_subject,
-    make_subject_of_shape,
+    make_subject_from_shape,
     read_measured,
 )
 from pgdyno.tune.types import DiskKind, Known, Origin, WorkloadClass
@@ -116,7 +116,7 @@ def test_nothing_is_said_and_no_server_is_there() -> None:
 
 
 def test_what_is_said_comes_first() -> None:
-    measured = Measured(
+    measured = MeasuredLoad(
         dataset=Known(name="dataset", value=3.0 * GB, unit="bytes", origin=Origin.MEASURED, how="a record")
     )
     wishes = LoadHints(
@@ -275,8 +275,8 @@ def test_wal_that_lies_there_already_is_room_for_wal() -> None:
 
 
 def test_a_machine_that_is_not_here() -> None:
-    shape = shape_of(find_instance("r8g.2xlarge"))
-    subject = make_subject_of_shape(shape, SERVER, LoadHints(dataset_bytes=500 * GB))
+    shape = make_shape(find_instance("r8g.2xlarge"))
+    subject = make_subject_from_shape(shape, SERVER, LoadHints(dataset_bytes=500 * GB))
     assert (subject.cpus.value, subject.memory.value, subject.cpus.origin) == (8, 64 * GB, Origin.DECLARED)
     assert subject.dataset.value == 500 * GB
     assert subject.kernel.sysctls == {}

@@ -28,7 +28,7 @@ from pgdyno.spec.study import Study
 from pgdyno.spec.variant import VariantSpec, show_value
 from pgdyno.tune.derive import derive, with_huge_pages
 from pgdyno.tune.layers import LayerPart, TrialSet, choose_trial_set, stock_value
-from pgdyno.tune.subject import LoadHints, Measured, make_subject
+from pgdyno.tune.subject import LoadHints, MeasuredLoad, make_subject
 from pgdyno.tune.types import DerivedSettings, Known, Target, WorkloadClass
 from pgdyno.units import format_bytes
 
@@ -141,11 +141,11 @@ def describe_tuned(tuning: DerivedSettings, chosen: TrialSet, planned: Plan, *, 
     )
 
 
-def _know_load(plan: Plan) -> Measured:
+def _know_load(plan: Plan) -> MeasuredLoad:
     """What the bench will do is known: it chose it."""
     how = "as this bench runs it"
     clients = max(workload.clients for workload in plan.workloads)
-    return Measured(
+    return MeasuredLoad(
         active=Known.declared("active sessions", clients, "count", how),
         dataset=Known.declared("dataset", plan.dataset_bytes, "bytes", how),
     )

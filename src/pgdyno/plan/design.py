@@ -54,7 +54,7 @@ def choose_design(study: Study, variants: tuple[Variant, ...], *, version_major:
     if not names:
         return DesignKind.SWITCHBACK, "the variants have the same settings: an A/A test under one load"
     them = "it" if len(names) == 1 else "them"
-    return DesignKind.SWITCHBACK, f"{', '.join(names)}: a running server applies {them} at once"
+    return DesignKind.SWITCHBACK, f"{', '.join(names)}: a running server takes {them} at once"
 
 
 def _is_changed(name: str, variants: tuple[Variant, ...], major: int) -> bool:

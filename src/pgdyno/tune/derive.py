@@ -1,7 +1,7 @@
-"""Settings from a subject: the layers in the order in which they depend on each other, then the sums.
+"""Derive all settings for a subject: run the rules of each layer in order of dependency, then check the sums.
 
-Counts of processes come before the memory that they share, memory before the WAL, and all of PostgreSQL before the
-kernel, which is asked for what PostgreSQL then takes.
+Numbers of processes come before the memory that they share, memory before the WAL, and PostgreSQL's settings before the
+kernel's, which provide what PostgreSQL needs.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ _LAYERS = (
 
 
 def derive(subject: TuningSubject, *, fixed: Mapping[str, str] | None = None) -> DerivedSettings:
-    """The settings for a subject.
+    """Derive the settings for a subject.
 
     Args:
         subject: Machine, disk, server and load.
-        fixed: PostgreSQL's settings that the user insists on, by name: they stand, and all else is derived around them.
+        fixed: PostgreSQL settings that the user fixed, by name; all other settings are derived to fit them.
 
     Raises:
-        SpecError: A fixed setting is none of this version, or the set fits neither memory nor disk.
+        SpecError: The version lacks a fixed setting, or the set exceeds memory or disk.
     """
     draft = Draft(subject, fixed or {})
     for layer in _LAYERS:
         layer(draft)
-    draft.put_rest_of_fixed()
-    draft.notes[:0] = _tell_given_up(draft)
+    draft.put_remaining_fixed()
+    draft.notes[:0] = _describe_given_up(draft)
     memory = check_memory(subject, draft.values())
     _warn_of_others(draft, total_bytes(memory) - reserve_bytes(subject))
     return DerivedSettings(
@@ -69,7 +69,7 @@ def derive(subject: TuningSubject, *, fixed: Mapping[str, str] | None = None) ->
     )
 
 
-def _tell_given_up(draft: Draft) -> list[str]:
+def _describe_given_up(draft: Draft) -> list[str]:
     in_force = {**draft.subject.settings, **draft.fixed}
     return [
         f"{loss.setting} = {loss.value}, which {'you set' if draft.is_fixed(loss.setting) else 'the server keeps unless you --set it'}, {loss.label}."
@@ -78,17 +78,17 @@ def _tell_given_up(draft: Draft) -> list[str]:
 
 
 def with_huge_pages(tuning: DerivedSettings, pages: int) -> DerivedSettings:
-    """The set with the count of huge pages that the server itself computed; unchanged where it reserves none.
+    """Return the set with the number of huge pages that the server computed; unchanged if the set reserves none.
 
     Args:
-        tuning: The set.
-        pages: What `postgres -C shared_memory_size_in_huge_pages` printed with these settings.
+        tuning: The derived set.
+        pages: Output of `postgres -C shared_memory_size_in_huge_pages` with these settings.
     """
     settings = tuple(
         msgspec.structs.replace(
             one,
             value=str(pages + tuning.subject.kernel.others_huge_pages),
-            formula="shared_memory_size_in_huge_pages, which the server computed with these settings, and what others have",
+            formula="shared_memory_size_in_huge_pages, which the server computed with these settings, plus those of other programs",
         )
         if one.name == _NR_HUGEPAGES
         else one
