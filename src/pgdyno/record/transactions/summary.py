@@ -13,6 +13,7 @@ Malformed and cut lines are counted, never repaired.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -84,7 +85,7 @@ class SecondSeries(msgspec.Struct, frozen=True, kw_only=True):
     max_us: NDArray[np.float64]
 
 
-class TransactionSummary(msgspec.Struct, frozen=True, kw_only=True):
+class TransactionSummary(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Contents of the transaction logs of one run. Counts are lines of the log, even if pgbench logged only a sample.
 
     `retried_count` (transactions) and `retries_count` (tries after the first) are None if pgbench did not log them. The
@@ -140,6 +141,14 @@ class TransactionSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     def series(self, width_s: int = 1) -> SecondSeries:
         """Return the run over time in bins of `width_s` whole seconds, from the first second to the last without gaps."""
+        return self._series if width_s == 1 else self._bin(width_s)
+
+    @functools.cached_property
+    def _series(self) -> SecondSeries:
+        # Every analysis of a trial needs it again.
+        return self._bin(1)
+
+    def _bin(self, width_s: int) -> SecondSeries:
         first = self.seconds[0].epoch_s if self.seconds else 0
         last = self.seconds[-1].epoch_s if self.seconds else -1
         bins: list[list[SecondSummary]] = [[] for _ in range(-(-(last + 1 - first) // width_s))]
