@@ -48,7 +48,7 @@ class GivenUp(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_durability(self) -> bool:
-        """Whether committed transactions are or may be at risk."""
+        """True if committed transactions are or may be at risk."""
         return self.kind in {Loss.DURABILITY, Loss.DOUBT}
 
 

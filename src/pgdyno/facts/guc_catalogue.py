@@ -91,7 +91,7 @@ class _Raw(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Effect(enum.Enum):
-    """How soon a change affects a running load."""
+    """Delay until a change affects a running load."""
 
     AT_ONCE = "at once"
     SLOW = "slow"
@@ -104,7 +104,7 @@ class Effect(enum.Enum):
 
 
 class EffectRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How soon some settings take effect, with the source."""
+    """The delay until some settings take effect, with the source."""
 
     effect: Effect
     why: str

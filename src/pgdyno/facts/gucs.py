@@ -49,7 +49,7 @@ _CUSTOM_NAME = re.compile(r"[A-Za-z_\x80-\U0010ffff][\w$]*(?:\.[A-Za-z_\x80-\U00
 
 
 class ChangeCost(enum.Enum):
-    """What must at least happen before a change is in force; each member costs more than the one before it."""
+    """Least effort that puts a change in force; each member costs more than the one before it."""
 
     SESSION = "session"
     """SET or a reload."""

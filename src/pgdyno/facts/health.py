@@ -14,7 +14,7 @@ import msgspec
 
 
 class Level(enum.Enum):
-    """How a value compares with its thresholds, best first."""
+    """Level of a value by its thresholds, best first."""
 
     GOOD = "good"
     WARNING = "warning"
@@ -29,7 +29,7 @@ class Worse(enum.Enum):
 
 
 class Basis(enum.Enum):
-    """Where a threshold comes from."""
+    """Origin of a threshold."""
 
     MANUAL = "manual"
     SOURCE = "source"
@@ -56,7 +56,7 @@ class HealthCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     worse: Worse
     meaning: str
     action: str
-    """What to do about a bad value; empty without thresholds."""
+    """Advice for a bad value; empty without thresholds."""
     warning: Threshold | None = None
     critical: Threshold | None = None
     unbounded: str | None = None

@@ -39,7 +39,7 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     local_bytes: int | None
     """Size of its local disks; None without local disks."""
     usd_per_hour: float | None
-    """On-demand price with Linux; None if no source was found."""
+    """Price on demand with Linux; None if no source was found."""
     price_date: dt.date | None
     date: dt.date
     """Date on which size and limits were looked up."""

@@ -34,7 +34,7 @@ _MOST_OF_FREE = 0.25
 
 
 class Pattern(enum.Enum):
-    """How a file is accessed."""
+    """Access pattern of a file."""
 
     RANDOM_READ = "random read"
     RANDOM_WRITE = "random write"
@@ -61,7 +61,7 @@ class DiskJob(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_flushed(self) -> bool:
-        """Whether the job waits for a flush after each write."""
+        """True if the job waits for a flush after each write."""
         return self.pattern in {Pattern.WRITE_AND_FLUSH, Pattern.WAL}
 
 

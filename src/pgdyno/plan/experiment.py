@@ -40,7 +40,7 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Experiment(msgspec.Struct, frozen=True, kw_only=True):
-    """What is compared, by which design, and at which error rate. The first variant is the reference."""
+    """A comparison: its variants, its design and its error rate. The first variant is the reference."""
 
     variants: tuple[Variant, ...] = msgspec.field(name="arms")
     design: DesignKind

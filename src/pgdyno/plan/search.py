@@ -37,7 +37,7 @@ _DIGITS = 3
 
 
 class Search(msgspec.Struct, frozen=True, kw_only=True):
-    """What is searched for, at which resolution and error rate."""
+    """A search for the largest rate that holds a latency limit, with its resolution and error rate."""
 
     limit_ms: float
     percentile: float

@@ -37,7 +37,7 @@ class OtherVolumes(msgspec.Struct, frozen=True, kw_only=True):
     """Volumes that could replace those of a path."""
 
     what: str
-    """What is stored there: `data` or `WAL`."""
+    """Contents of the volumes: `data` or `WAL`."""
     now: DiskSpec
     now_per_month: float
     volume: str
@@ -53,7 +53,7 @@ class OtherVolumes(msgspec.Struct, frozen=True, kw_only=True):
     """Time of one small synchronous write; None if no source states it."""
     now_flush_s: float | None
     is_as_durable: bool
-    """Whether data that are mirrored now would still be mirrored."""
+    """True if data that are mirrored now would still be mirrored."""
 
 
 class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +65,7 @@ class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
     flush: FlushTime | None
     """Time of a flush now; None if unknown."""
     is_serial: bool
-    """Whether flushes are serial, each of which is an I/O that must be provisioned."""
+    """True if flushes are serial, each of which is an I/O that must be provisioned."""
 
 
 class NextSize(msgspec.Struct, frozen=True, kw_only=True):

@@ -48,7 +48,7 @@ class StudyPrice(msgspec.Struct, frozen=True, kw_only=True):
 
     cost: HostCost
     mismatch: str | None
-    """How the measured machine differs from the priced one; None if it may be the same."""
+    """Difference between the measured and the priced machine; None if they may be the same."""
     load: Load | None
     workloads: tuple[WorkloadWorth, ...]
     alternatives: Alternatives
@@ -62,7 +62,7 @@ class StudyPrice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PriceOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What to price, and with which prices."""
+    """The machine, the load and the prices for a calculation."""
 
     host: HostSpec | None = None
     """The machine that the user names; None for the machine in the study or the record."""

@@ -35,9 +35,9 @@ class Confirmation(msgspec.Struct, frozen=True, kw_only=True):
     expects: str
     """The verdict on the changed variant's TPS that is expected if the resource limits the load."""
     is_what_if: bool
-    """Whether the changed variant gives up durability."""
+    """True if the changed variant gives up durability."""
     is_specific: bool = True
-    """Whether any other limit would give a different result; if not, the expected result proves nothing."""
+    """True if any other limit would give a different result; if not, the expected result proves nothing."""
     least_ratio: float = 0.0
     """The least change of TPS that is expected if the resource limits the load."""
 

@@ -24,7 +24,7 @@ class PredictionInput(msgspec.Struct, frozen=True, kw_only=True):
     value: float
     unit: str
     how: str
-    """Where the figure comes from, in a clause."""
+    """Origin of the figure, in a clause."""
 
 
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):

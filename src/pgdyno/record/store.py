@@ -84,7 +84,7 @@ class RecordStore:
 
     @property
     def exists(self) -> bool:
-        """Whether the folder holds a record."""
+        """True if the folder holds a record."""
         return (self.path / RECORD_FILE).exists()
 
     def remove_incomplete(self) -> None:
@@ -160,7 +160,7 @@ class RecordStore:
 
     @property
     def is_locked(self) -> bool:
-        """Whether a pgdyno is currently writing into the record."""
+        """True if a pgdyno is currently writing into the record."""
         try:
             with (self.path / _LOCK_FILE).open(encoding="utf-8") as lock:
                 # A shared lock lets several readers check at once, and delays a writer only for this moment.

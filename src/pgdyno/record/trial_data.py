@@ -62,7 +62,7 @@ class TrialData(msgspec.Struct, frozen=True, kw_only=True):
     slice_loads: tuple[SliceLoad, ...] = ()
     """Transactions of each slice."""
     last_scheduled_epoch_s: float | None = None
-    """For a trial at a rate that a search chose: the last scheduled start that pgbench took."""
+    """Last scheduled start that pgbench took, of a trial at a rate that a search chose."""
     predictions: tuple[Prediction, ...] = ()
     """Predictions made before the trial ran."""
 

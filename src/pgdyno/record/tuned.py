@@ -64,7 +64,7 @@ class Tuned(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_layered(self) -> bool:
-        """Whether each layer was left out in turn."""
+        """True if each layer was left out in turn."""
         return any(layer.variant is not None for layer in self.layers)
 
     def find(self, name: str) -> TunedSetting:

@@ -122,7 +122,7 @@ class Dataset(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds by pgbench's name of the step."""
     init_total_s: float
     is_reused: bool
-    """Whether an earlier study loaded the data; the times are then from that study."""
+    """True if an earlier study loaded the data; the times are then from that study."""
 
 
 class ErrorFact(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,7 +146,7 @@ def why_missing(gaps: Iterable[Gap], source: str) -> str | None:
 
 
 class TrialStatus(enum.Enum):
-    """How a trial ended; every member is final. A trial without a status was interrupted and is run again."""
+    """Outcome of a trial; every member is final. A trial without a status was interrupted and is run again."""
 
     FINISHED = "finished"
     FAILED = "failed"
@@ -216,6 +216,6 @@ class StudyRecord(msgspec.Struct, frozen=True, kw_only=True):
     tuned: Tuned | None = None
     """The derived settings that the study tests; None if it tests something else."""
     wants_card: bool = False
-    """Whether a disk card of the data's disk belongs to the record."""
+    """True if a disk card of the data's disk belongs to the record."""
     is_ended: bool | None = None
-    """Whether the study ran to its end, with questions open if its time budget was used up; None in older records."""
+    """True if the study ran to its end, with questions open if its time budget was used up; None in older records."""

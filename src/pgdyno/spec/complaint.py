@@ -34,7 +34,7 @@ class Complaint(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     """Path of the key or table, such as `workload[1].clients`; empty for the whole document."""
     fact: str
-    """What is wrong, in lower case."""
+    """The error, in lower case."""
     keys: tuple[str, ...]
     """Keys that the table accepts."""
     nearest: str

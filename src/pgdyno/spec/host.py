@@ -171,7 +171,7 @@ class HostSpec(StudyTable, frozen=True, kw_only=True):
 
     @property
     def is_whole(self) -> bool:
-        """Whether so much is said that nothing has to be seen of the machine."""
+        """True if so much is said that nothing has to be seen of the machine."""
         return self.instance is not None or None not in (self.cpus, self.memory, self.disk)
 
     @property

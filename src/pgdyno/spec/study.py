@@ -46,21 +46,21 @@ class CacheState(enum.Enum):
 
 
 class ServerKind(enum.Enum):
-    """Where PostgreSQL comes from. Pgdyno always makes its own cluster."""
+    """Source of PostgreSQL's programs. Pgdyno always makes its own cluster."""
 
     EMBEDDED = "embedded"
     LOCAL = "local"
 
 
 class PartitionMethod(enum.Enum):
-    """How pgbench partitions pgbench_accounts."""
+    """Partitioning method of pgbench_accounts."""
 
     RANGE = "range"
     HASH = "hash"
 
 
 class GenerateAt(enum.Enum):
-    """Which side generates pgbench's rows."""
+    """The side that generates pgbench's rows."""
 
     CLIENT = "client"
     SERVER = "server"
@@ -183,7 +183,7 @@ class WorkloadSpec(StudyTable, frozen=True, kw_only=True):
 
 
 class TrialsSpec(StudyTable, frozen=True, kw_only=True):
-    """How each workload is measured.
+    """Number, length and start conditions of each workload's trials.
 
     Attributes:
         rounds: Trials of each workload; the order of the workloads is random in each round.
@@ -290,5 +290,5 @@ class Study(StudyTable, frozen=True, kw_only=True):
 
     @property
     def is_comparison(self) -> bool:
-        """Whether the study compares variants."""
+        """True if the study compares variants."""
         return bool(self.variant or self.sweep)

@@ -29,7 +29,7 @@ class StudyTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class QueryMode(enum.Enum):
-    """How pgbench sends queries (option -M)."""
+    """Protocol with which pgbench sends queries (option -M)."""
 
     SIMPLE = "simple"
     EXTENDED = "extended"

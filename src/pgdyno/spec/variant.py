@@ -118,7 +118,7 @@ class SweepSpec(StudyTable, frozen=True, kw_only=True):
 
 
 class DesignKind(enum.Enum):
-    """How variants are compared."""
+    """Design of a comparison."""
 
     SWITCHBACK = "switchback"
     """Settings alternate in short slices under one continuous load."""

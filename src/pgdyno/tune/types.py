@@ -37,7 +37,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     """Unit: `bytes`, `s`, `count`, `1/s` or `bytes/s`."""
     origin: Origin
     how: str
-    """Where the figure comes from, in a clause: `/proc/meminfo, below the container's limit`."""
+    """Origin of the figure, in a clause: `/proc/meminfo, below the container's limit`."""
 
     @classmethod
     def measured(cls, name: str, value: float, unit: str, how: str) -> Known:
@@ -123,9 +123,9 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
     swap_bytes: int = 0
     numa_nodes: int = 1
     is_container: bool = False
-    """Whether a control group limits memory and CPUs to a share of a larger machine."""
+    """True if a control group limits memory and CPUs to a share of a larger machine."""
     is_left: bool = False
-    """Whether the user wants no kernel settings changed."""
+    """True if the user wants no kernel settings changed."""
     transparent_huge_pages: str | None = None
     available_bytes: int | None = None
     """Memory that is available now; None if unknown, or if the server already uses some of it."""
@@ -138,7 +138,7 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_unchangeable(self) -> bool:
-        """Whether kernel settings cannot be changed, so that the server must use them as they are."""
+        """True if kernel settings cannot be changed, so that the server must use them as they are."""
         return self.is_container or self.is_left
 
 
@@ -173,7 +173,7 @@ class TuningSubject(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Target(enum.Enum):
-    """What a setting belongs to."""
+    """Kind of object that a setting belongs to."""
 
     POSTGRESQL = "postgresql"
     SYSCTL = "sysctl"

@@ -32,7 +32,7 @@ _QUICK_DEPTHS = 2
 
 
 class Latencies(msgspec.Struct, frozen=True, kw_only=True):
-    """How long I/Os took, from submission to completion."""
+    """Latencies of I/Os, from submission to completion."""
 
     count: int
     mean_us: float
@@ -64,7 +64,7 @@ class JobRun(msgspec.Struct, frozen=True, kw_only=True):
 
     job: DiskJob
     round: int
-    """From 0."""
+    """Number of the round, from 0."""
     began_at: dt.datetime
     runtime_s: float
     read: Direction | None
@@ -73,7 +73,7 @@ class JobRun(msgspec.Struct, frozen=True, kw_only=True):
     """Latencies of the flushes alone, where the tool separates them from the writes before them."""
     spans: tuple[RunPart, ...]
     others_bytes_per_s: float | None
-    """What other programs read from and wrote to the device during the run; None where that is unknown."""
+    """Bytes per second that other programs read and wrote on the device during the run; None if unknown."""
     cpu_ratio: float
     """Share of one CPU that the load generator used."""
 
@@ -114,7 +114,7 @@ class CardMachine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CardScope(enum.IntEnum):
-    """How much of a disk was measured; more is better."""
+    """Extent of a measurement; more is better."""
 
     FLUSHES = 1
     """Only flushes or the clock, which is all that can be measured without fio."""
@@ -151,7 +151,7 @@ class DiskCard(msgspec.Struct, frozen=True, kw_only=True):
     tools: dict[str, str]
     """Versions by name of the tool."""
     unseen: tuple[Unseen, ...]
-    """What could not be measured, with reasons."""
+    """Figures that could not be measured, with reasons."""
     host: HostSpec | None = None
     """The declared machine; `declared` is one of its disks and `instance` its type."""
     neighbours: tuple[str, ...] = ()
@@ -159,7 +159,7 @@ class DiskCard(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def scope(self) -> CardScope:
-        """How much of the disk was measured."""
+        """Extent of the card's measurements."""
         depths = {(run.job.pattern, run.job.depth) for run in self.runs}
         swept = {pattern for pattern, _ in depths if sum(1 for one, _ in depths if one is pattern) > _QUICK_DEPTHS}
         return CardScope.WHOLE if swept else CardScope.QUICK if self.runs else CardScope.FLUSHES

@@ -24,7 +24,7 @@ _LATE_S = 0.02
 
 
 class FioReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What fio reports about a completed job."""
+    """Fio's results of a completed job."""
 
     version: str
     runtime_s: float

@@ -36,15 +36,15 @@ class CronLine(msgspec.Struct, frozen=True, kw_only=True):
     """A line of a crontab that runs something."""
 
     number: int
-    """From 1."""
+    """Number of the line, from 1."""
     fields: tuple[frozenset[int], ...]
     """Minutes, hours, days of the month, months, days of the week (Sunday is 0)."""
     is_any_day: bool
-    """Whether a day must match both day fields; otherwise one of them is enough. Source: crontab(5)."""
+    """True if a day must match both day fields; otherwise one of them is enough. Source: crontab(5)."""
     program: str
     """Program without its arguments; for run-parts, the folder."""
     defers_to_systemd: bool = False
-    """Whether the line first checks for systemd, and leaves the work to a timer where systemd runs."""
+    """True if the line first checks for systemd, and leaves the work to a timer where systemd runs."""
 
     def is_due(self, at: datetime) -> bool:
         """Return whether the line starts in that minute."""

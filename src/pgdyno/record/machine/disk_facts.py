@@ -35,10 +35,10 @@ class DiskFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_in_memory(self) -> bool:
-        """Whether its contents are lost when the machine stops."""
+        """True if its contents are lost when the machine stops."""
         return self.filesystem in _IN_MEMORY
 
     @property
     def is_remote(self) -> bool:
-        """Whether another machine stores it."""
+        """True if another machine stores it."""
         return self.filesystem.startswith(_REMOTE)

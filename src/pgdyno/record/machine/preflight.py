@@ -30,11 +30,11 @@ class BusyProcess(msgspec.Struct, frozen=True, kw_only=True):
     cpu_count: float
     """Mean number of CPUs that it used."""
     is_kernel: bool = False
-    """Whether it is a kernel thread."""
+    """True if it is a kernel thread."""
 
 
 class DiskActivity(msgspec.Struct, frozen=True, kw_only=True):
-    """What a device did during the observation."""
+    """Activity of a device during the observation."""
 
     device: str
     busy_ratio: float
@@ -43,7 +43,7 @@ class DiskActivity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Activity(msgspec.Struct, frozen=True, kw_only=True):
-    """What every program except pgdyno did during a short observation."""
+    """Activity of all programs except pgdyno during a short observation."""
 
     window_s: float
     cpu_count: int
@@ -78,7 +78,7 @@ class CpuFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Distinct frequency governors of all CPUs, sorted."""
     frequency_driver: str | None
     is_boosting: bool | None
-    """Whether frequencies above the base frequency are allowed; None where the kernel does not report it."""
+    """True if frequencies above the base frequency are allowed; None where the kernel does not report it."""
     is_virtual: bool
     mitigations: tuple[str, ...]
     """Active CPU mitigations, as `name: what is done`."""
@@ -139,7 +139,7 @@ class BlockDevice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LimitKind(enum.Enum):
-    """What a control group limits."""
+    """Resource that a control group limits."""
 
     CPU = "cpu"
     MEMORY = "memory"
@@ -160,7 +160,7 @@ class CgroupLimit(msgspec.Struct, frozen=True, kw_only=True):
     value: float
     """CPUs, bytes, bytes or operations per second, or processes."""
     device: str | None = None
-    """For I/O limits: the kernel name of the device, or its major and minor numbers."""
+    """Device of an I/O limit, by kernel name or by major and minor numbers."""
 
 
 class Timer(msgspec.Struct, frozen=True, kw_only=True):
@@ -198,7 +198,7 @@ class ProcessLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerOrigin(enum.Enum):
-    """Where a server's settings come from."""
+    """Origin of a server's settings."""
 
     PLANNED = "planned"
     """Pgdyno will start the server: the requested settings, and built-in defaults for the rest."""
@@ -224,7 +224,7 @@ class ServerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     huge_pages_bytes: int | None = None
     """Huge pages that its postmaster has mapped."""
     has_assertions: bool | None = None
-    """Whether it was built with assertions (--enable-cassert)."""
+    """True if it was built with assertions (--enable-cassert)."""
     data_bytes: int | None = None
     """Size of all its databases."""
     branches: dict[str, int] = {}

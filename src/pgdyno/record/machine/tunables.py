@@ -13,7 +13,7 @@ from pgdyno.record.types import HostFacts
 
 
 class Stripe(msgspec.Struct, frozen=True, kw_only=True):
-    """How a software RAID array or a logical volume stripes data over its disks."""
+    """The striping of a software RAID array or a logical volume over its disks."""
 
     level: str
     """RAID level by md's name; a striped LVM volume is `raid0`."""

@@ -20,7 +20,7 @@ class PgbenchFailure(msgspec.Struct, frozen=True, kw_only=True):
     """Why pgbench failed, in its own words."""
 
     words: str
-    """Its messages, each kind once with its count; empty if pgbench was killed before it printed any."""
+    """Messages of pgbench, each kind once with its count; empty if pgbench was killed before it printed any."""
     signal_name: str | None
     """Signal that ended it, such as SIGKILL or `signal 40`; None if it exited by itself."""
     script_number: int | None

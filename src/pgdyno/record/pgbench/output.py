@@ -28,7 +28,7 @@ class StatementResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Counts(msgspec.Struct, frozen=True, kw_only=True):
-    """What pgbench prints both for the whole run and for each script."""
+    """Figures that pgbench prints both for the whole run and for each script."""
 
     transaction_count: int | None = None
     """Transactions that ran to their end: neither failed nor skipped."""
@@ -64,7 +64,7 @@ class ScriptResult(_Counts, frozen=True, kw_only=True):
 
 
 class PgbenchSummary(_Counts, frozen=True, kw_only=True):
-    """All that pgbench prints on stdout; statements of several scripts are in `scripts`, those of one in `statements`."""
+    """The summary that pgbench prints on stdout; statements of several scripts are in `scripts`, those of one in `statements`."""
 
     pgbench_version: str | None = None
     server_version: str | None = None
@@ -85,7 +85,7 @@ class PgbenchSummary(_Counts, frozen=True, kw_only=True):
     latency_limit_ms: float | None = None
     above_limit_count: int | None = None
     latency_includes_failures: bool = False
-    """Whether the average latency was computed from the run time and includes failed transactions."""
+    """True if the average latency was computed from the run time and includes failed transactions."""
     schedule_lag_average_ms: float | None = None
     schedule_lag_max_ms: float | None = None
     initial_connection_time_ms: float | None = None
@@ -96,7 +96,7 @@ class PgbenchSummary(_Counts, frozen=True, kw_only=True):
 
     @property
     def is_complete(self) -> bool:
-        """Whether pgbench printed the whole first part of its summary."""
+        """True if pgbench printed the whole first part of its summary."""
         return self.tps is not None
 
 

@@ -25,7 +25,7 @@ FORMAT_VERSION = 1
 OS_FILE = "os.jsonl"
 SERVER_FILE = "server.jsonl"
 MISSED_AFTER_INTERVALS = 1.5
-"""If two samples are more than this many intervals apart, at least one sample was missed."""
+"""Distance of two samples in intervals above which at least one sample was missed."""
 _METADATA_KEY = "pgdyno"
 _OS_COLUMNS = frozenset({"t_s", "cost_s"})
 _SERVER_COLUMNS = frozenset({"t_s", "until_s", "cost_s", "n"})

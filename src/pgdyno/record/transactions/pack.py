@@ -39,7 +39,7 @@ _Columns = dict[str, NDArray[Any]]
 
 
 class PackedLog(msgspec.Struct, frozen=True, kw_only=True):
-    """What was written: the numbers of transactions, of bytes on disk and of files."""
+    """The totals of a packed log: the numbers of transactions, of bytes on disk and of files."""
 
     transactions_count: int
     size_bytes: int

@@ -30,7 +30,7 @@ _FRONT = b"0" * 16
 
 
 class LogColumns(enum.StrEnum):
-    """Which optional columns the log has: the schedule lag with `--rate`, the retries with `--max-tries` other than 1."""
+    """The optional columns of the log: the schedule lag with `--rate`, the retries with `--max-tries` other than 1."""
 
     PLAIN = "plain"
     LAG = "lag"
@@ -46,7 +46,7 @@ class LogColumns(enum.StrEnum):
 
 
 class TransactionOutcome(enum.IntEnum):
-    """How a transaction ended. FAILED is pgbench's only word for it without `--failures-detailed`."""
+    """Outcome of a transaction. FAILED is pgbench's only word for it without `--failures-detailed`."""
 
     OK = 0
     FAILED = 1
