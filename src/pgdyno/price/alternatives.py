@@ -176,7 +176,7 @@ def _lay_out(volume: Volume, count: int, now: DiskSpec, wanted: _Wanted) -> Disk
         raid=1 if count > 1 else None,
         size=f"{max(volume.least_gib, math.ceil(wanted.capacity_bytes / _GIBIBYTE))}GB",
         volume_iops=None if volume.iops is not None else math.ceil(volume.least_iops or 1.0),
-        # What was said of a kind of volume holds for each of it.
+        # Declared figures of a type of volume apply to each volume of that type.
         volume_latency_ms=now.volume_latency_ms if now.volume == volume.name else None,
     )
     own = bare.volume_ability

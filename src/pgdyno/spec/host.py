@@ -159,7 +159,7 @@ class HostSpec(StudyTable, frozen=True, kw_only=True):
     region: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be."""
+        """Refuse an unknown instance and impossible figures."""
         if self.instance is not None:
             try:
                 find_instance(self.instance)
@@ -171,7 +171,7 @@ class HostSpec(StudyTable, frozen=True, kw_only=True):
 
     @property
     def is_whole(self) -> bool:
-        """True if so much is said that nothing has to be seen of the machine."""
+        """True if the declaration is complete, so that nothing of the machine must be observed."""
         return self.instance is not None or None not in (self.cpus, self.memory, self.disk)
 
     @property

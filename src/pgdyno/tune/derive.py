@@ -103,7 +103,7 @@ def _warn_of_others(draft: Draft, needed_bytes: float) -> None:
         draft.notes.insert(
             0,
             f"only {format_bytes(available)} of the memory are free now, and the server may need {format_bytes(needed_bytes)}: "
-            "settings are for a machine of its own; beside other programs give its share as memory of a host file.",
+            "the settings are for a dedicated machine; if other programs run on it, declare the server's share as memory in a host file.",
         )
 
 

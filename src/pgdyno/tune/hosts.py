@@ -69,7 +69,7 @@ def _assume_disk(instance: Instance | None, limits: InstanceLimits | None) -> Di
     else:
         spec = DiskSpec(volume=_USUAL_VOLUME[instance.provider], size=_USUAL_SIZE)
     disk = _make_disk(spec, limits)
-    why = "no disk is declared; taken: "
+    why = "no disk is declared; assumed: "
     assumed = {
         name: msgspec.structs.replace(known, origin=Origin.ASSUMED, how=why + known.how)
         for name, known in msgspec.structs.asdict(disk).items()

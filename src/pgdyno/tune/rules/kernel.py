@@ -82,7 +82,7 @@ def _put_huge_pages(draft: Draft) -> None:
     now = kernel.sysctls.get(_NR_HUGEPAGES, "0")
     if int(now) > pages:
         draft.notes.append(
-            f"{_NR_HUGEPAGES} is {now} now, and the set makes it less: where a program needs them that does not run now, add its own."
+            f"{_NR_HUGEPAGES} is {now} now, and the set reduces it: if a program that is not running now needs huge pages, add them."
         )
     _put_sysctl(
         draft,
@@ -130,7 +130,7 @@ def _put_dirty(draft: Draft) -> None:
         draft,
         "vm.dirty_bytes",
         f"{dirty:.0f}",
-        reason="so much may pile up in a burst before the kernel makes the writing processes wait.",
+        reason="in a burst this much may pile up before the kernel makes the writing processes wait.",
         formula="4 × vm.dirty_background_bytes, at most a fifth of the memory",
         inputs=(rate, subject.stall_s, subject.memory),
         source=shared_source,
@@ -176,7 +176,7 @@ def _put_overcommit(draft: Draft) -> None:
     # The memory committed to other programs may double.
     if 2 * committed.value + ours > limit + kernel.swap_bytes:
         draft.notes.append(
-            "vm.overcommit_memory is left alone: what runs here, a server among it, has reserved so much memory that a limit could stop it."
+            "vm.overcommit_memory is left alone: running programs, including a server, have reserved so much memory that a limit could stop them."
         )
         return
     source = f"{_MANUAL}.4 “Linux Memory Overcommit”; {_VM}, overcommit_memory"

@@ -119,7 +119,11 @@ def derive_logging(draft: Draft) -> None:
             "on",
             "each checkpoint logs its cause, how much it wrote and how long that took.",
         ),
-        ("log_lock_waits", "on", "it logs who waits longer than deadlock_timeout for a lock, and for whom."),
+        (
+            "log_lock_waits",
+            "on",
+            "it logs sessions that wait longer than deadlock_timeout for a lock, and the sessions that hold it.",
+        ),
         ("log_autovacuum_min_duration", "10s", "it logs long vacuums with what they read and wrote."),
         (
             "log_temp_files",
@@ -142,8 +146,8 @@ def derive_logging(draft: Draft) -> None:
     if draft.text("track_io_timing") == "on":
         return
     if clock is None or clock.value > _CHEAP_CLOCK_S:
-        slow = "how fast this clock is read was not measured" if clock is None else "reading this clock is slow"
-        draft.notes.append(f"track_io_timing is left off: {slow}; `pg_test_timing` tells.")
+        slow = "the time of reading this clock was not measured" if clock is None else "reading this clock is slow"
+        draft.notes.append(f"track_io_timing is left off: {slow}; `pg_test_timing` measures it.")
         return
     for name in ("track_io_timing", "track_wal_io_timing"):
         draft.put(

@@ -167,7 +167,7 @@ def _advise_filesystem(draft: Draft, role: str, disk: Disk) -> None:
         reason="it aligns the file system with the stripes of the array.",
         formula=f"chunk of {chunk} kB × {disks} data disks",
         source=f"mkfs.{filesystem}(8)",
-        trades="only when the file system is made",
+        trades="possible only when the file system is created",
     )
 
 
