@@ -11,8 +11,8 @@ from rich.text import Text
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import InterruptedStudyError, SpecError, with_program
 from pgdyno.flow.tune import Form, TuneRequest, TuneResult, tune
-from pgdyno.report.paragraph import Paragraph
-from pgdyno.report.tuning import list_changes
+from pgdyno.report.forms.paragraph import Paragraph
+from pgdyno.report.sections.tuning.view import list_changes
 from pgdyno.run.change.apply import Applied, apply_tuning
 from pgdyno.run.change.prepare_apply import Prepared, find_named_server, prepare_apply
 from pgdyno.run.host.program import program_name
