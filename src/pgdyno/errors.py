@@ -46,7 +46,7 @@ class PgdynoError(Exception):
 
 
 def with_program(words: str, program: str) -> str:
-    """Replace `pgdyno` in the commands of a text, written as `` `pgdyno ...` ``, by the name under which it was called."""
+    """Replace `pgdyno` in the commands of a text, such as `` `pgdyno list` ``, by the name under which it was called."""
     return words.replace("`pgdyno ", f"`{shlex.quote(program)} ")
 
 

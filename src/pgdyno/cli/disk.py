@@ -66,8 +66,8 @@ def disk(
 ) -> None:
     """Measure disks: IOPS, MB/s, latency, flushes per second, and what they mean for PostgreSQL.
 
-    Only pgdyno's own test file is read and written. It has no name, so that it is gone when the command ends, even after
-    a crash. `tune` and `bench` find the card that the command writes.
+    Only pgdyno's own test file is read and written. It has no name, so that it is gone when the command ends, even
+    after a crash. `tune` and `bench` find the card that the command writes.
     """
     with session(json=json, quiet=quiet, yes=yes) as (ui, show):
         from pgdyno.flow.check import ask_default, existing

@@ -47,7 +47,7 @@ def session(*, json: bool, quiet: bool, yes: bool) -> Iterator[tuple[Any, Any]]:
     except OSError as error:
         # The last resort: no permission for a file or folder, or a full disk.
         fail(HostError(f"the machine refuses: {error.strerror or error}", detail=str(error)), json=json)
-    except Exception as error:  # noqa: BLE001 - the user gets a message and an exit code, and a bug report gets the location
+    except Exception as error:  # noqa: BLE001 - the user gets a message and an exit code, we get the location
         fail(_describe_bug(error), json=json)
 
 

@@ -129,9 +129,9 @@ def tune(
 ) -> None:
     """Derive settings for PostgreSQL and the kernel, each with its reason.
 
-    Nothing is measured, and without --apply nothing is changed. PostgreSQL's own program checks every value and computes
-    the huge pages before anything is shown. For conf, alter-system and --apply, an empty cluster is first started with
-    the settings.
+    Nothing is measured, and without --apply nothing is changed. PostgreSQL's own program checks every value and
+    computes the huge pages before anything is shown. For conf, alter-system and --apply, an empty cluster is first
+    started with the settings.
     """
     with session(json=json or form == "json", quiet=True, yes=yes) as (ui, show):
         from pgdyno.flow.check import ask_default

@@ -1,7 +1,7 @@
 """Translate typer's usage errors into pgdyno's own errors: a fact, and a hint with similar words.
 
-Typer itself would print a box, and `--json` would get no document. The module is imported only for such an error. Typer's
-own message is kept where it is good enough.
+Typer itself would print a box, and `--json` would get no document. The module is imported only for such an error.
+Typer's own message is kept where it is good enough.
 """
 
 from __future__ import annotations

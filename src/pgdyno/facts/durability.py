@@ -1,8 +1,8 @@
 """Find what settings give up for speed, from `durability.toml`.
 
-A result obtained by risking committed transactions must be labelled next to a result of a durable server. The labels are
-defined here once, so that every table, chart and verdict uses the same words. Only single settings of one server are
-judged: unlogged tables, disks that ignore flushes and absent standbys are not detected.
+A result obtained by risking committed transactions must be labelled next to a result of a durable server. The labels
+are defined here once, so that every table, chart and verdict uses the same words. Only single settings of one server
+are judged; unlogged tables, disks that ignore flushes and absent standbys are not detected.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ def find_given_up(settings: Mapping[str, str | float], major: int) -> tuple[Give
     """Find everything that settings give up, the gravest first.
 
     Args:
-        settings: Settings in force or set by a variant, with values that the server accepts. Absent ones give up nothing.
+        settings: Settings in force or set by a variant, with values that the server accepts. Absent ones give up
+            nothing.
         major: Major version of the server; settings and values that it would refuse give up nothing.
     """
     shown = _show_values(settings, major)

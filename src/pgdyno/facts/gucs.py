@@ -3,9 +3,9 @@
 Settings are checked here before a server starts with them: whether the version has the setting, whether the value is
 valid, and which design can compare it.
 
-A running server takes precedence over the catalogue: a minor release may add a setting, a distribution may patch one in,
-and a build may lack a value. The catalogue does not contain settings of extensions, nor the few that pg_settings hides
-(role, session_authorization, seed, is_superuser, default_with_oids, ssl_renegotiation_limit), which are not worth
+A running server takes precedence over the catalogue: a minor release may add a setting, a distribution may patch one
+in, and a build may lack a value. The catalogue does not contain settings of extensions, nor the few that pg_settings
+hides (role, session_authorization, seed, is_superuser, default_with_oids, ssl_renegotiation_limit), which are not worth
 measuring.
 """
 

@@ -1,8 +1,8 @@
 """Read `instances.csv`: the CPUs, memory, disk limits and prices of cloud instances.
 
 With them, settings can be derived for a machine that is not at hand, and a disk be compared with the limits of its
-instance. The facts change over time: every row has its source and the date of its look-up, and every price has its date.
-What no source states is None. Unknown names are refused, not guessed.
+instance. The facts change over time: every row has its source and the date of its look-up, and every price has its
+date. What no source states is None. Unknown names are refused, not guessed.
 """
 
 from __future__ import annotations

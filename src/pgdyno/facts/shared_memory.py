@@ -1,7 +1,7 @@
 """Estimate the shared memory of a PostgreSQL server from its settings, for machines without a running server.
 
-The exact number of huge pages comes from the server itself (`postgres -C shared_memory_size_in_huge_pages`); this estimate
-is within a few percent of it, and rarely too low.
+The exact number of huge pages comes from the server itself (`postgres -C shared_memory_size_in_huge_pages`); this
+estimate is within a few percent of it, and rarely too low.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ def estimate_other_shared_bytes(
         major: Major version of the server.
     """
     fixed = _BASE_BYTES + session_count * _PER_SESSION_BYTES + shared_buffers_bytes * _PER_BUFFER_RATIO
-    # Source: PostgreSQL 17 manual, section 19.4.1: transaction_buffers and two others are shared_buffers/512, 8 MB at most.
+    # Source: PostgreSQL 17 manual, section 19.4.1: transaction_buffers and two others are shared_buffers/512, 8 MB at
+    # most.
     caches = 3 * min(shared_buffers_bytes / 512, 8 * _MB) if major >= 17 else 0
     return fixed + caches + wal_buffers_bytes
 

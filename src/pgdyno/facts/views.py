@@ -1,8 +1,9 @@
 """Read `views.toml`: the view and column of each statistics counter in each major version of PostgreSQL.
 
-PostgreSQL moves, drops and redefines counters (17 moved checkpoints, 18 moved WAL timing). Samplers and reports therefore
-use canonical names that end in their unit; only this room knows the view and column of each. Nothing is guessed: a
-version without a line in `views.toml` is an error, and a counter that a version lacks is absent with a reason.
+PostgreSQL moves, drops and redefines counters (17 moved checkpoints, 18 moved WAL timing). Samplers and reports
+therefore use canonical names that end in their unit; only this room knows the view and column of each. Nothing is
+guessed: a version without a line in `views.toml` is an error, and a counter that a version lacks is absent with a
+reason.
 """
 
 from __future__ import annotations

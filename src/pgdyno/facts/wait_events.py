@@ -32,7 +32,7 @@ class _Waits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 def find_resource(version_major: int, wait_event_type: str, wait_event: str) -> str | None:
-    """Find the resource behind a wait event of client backends, as named in `wait_events.toml`; return None if unknown."""
+    """Find the resource behind a wait event of client backends, by its name in `wait_events.toml`; None if unknown."""
     return list_event_resources(version_major).get((wait_event_type, wait_event), _list_types().get(wait_event_type))
 
 

@@ -1,7 +1,7 @@
 """Order the trials: rounds of paired trials, or blocks of load in which variants alternate, within the time budget.
 
-Pure: the same random draw gives the same order. Times are predictions from `plan.py`; a comparison with an early verdict
-ends sooner.
+Pure: the same random draw gives the same order. Times are predictions from `plan.py`; a comparison with an early
+verdict ends sooner.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ def least_duration_s(search: Search) -> float:
 
 
 def choose_duration_s(search: Search, capacity_tps: float, *, planned_s: float) -> float:
-    """Choose the length of trials at a rate: as planned, or long enough for the percentile at a quarter of the capacity."""
+    """Choose the length of trials at a rate: as planned, or what the percentile needs at a quarter of the capacity."""
     return max(planned_s, math.ceil(LEAST_MISSES / (search.allowed_ratio * capacity_tps * _REACH_RATIO)))
 
 

@@ -52,7 +52,7 @@ class PlannedWorkload(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlannedTrial(msgspec.Struct, frozen=True, kw_only=True):
-    """One load that runs from a known state; `number` counts trials in the order of running, `round` rounds, both from 1.
+    """One load that runs from a known state; `number` and `round` count from 1, `number` in the order of running.
 
     `variants` names the variant under test, or all variants that alternate in a switchback; empty without a comparison.
     """

@@ -2,9 +2,9 @@
 
 Other volumes must sustain what the declared ones sustain on this instance, have the same capacity, and flush as fast.
 For data this means random and sequential reads and writes; for a separate WAL, sequential I/O and serial flushes.
-Volumes that cannot, or for which no source states it, are left out with the reason. Mirrored volumes are replaced by two
-mirrored ones; a single volume in place of a mirror is priced as well, and marked as not mirrored. TPS are not projected:
-for a larger instance, the result is the factor of TPS at which a transaction costs the same.
+Volumes that cannot, or for which no source states it, are left out with the reason. Mirrored volumes are replaced by
+two mirrored ones; a single volume in place of a mirror is priced as well, and marked as not mirrored. TPS are not
+projected: for a larger instance, the result is the factor of TPS at which a transaction costs the same.
 """
 
 from __future__ import annotations

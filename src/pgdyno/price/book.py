@@ -1,6 +1,7 @@
 """Look up prices: in the user's own file first, then in pgdyno's prices for the same region and currency.
 
-All prices are in the currency of the user's file. Currencies are not converted, and prices of other regions are not used.
+All prices are in the currency of the user's file. Currencies are not converted, and prices of other regions are not
+used.
 """
 
 from __future__ import annotations

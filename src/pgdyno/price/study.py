@@ -23,7 +23,8 @@ from pgdyno.record.types import HostFacts, StudyRecord
 from pgdyno.spec.host import HostSpec
 from pgdyno.units import format_bytes, format_cpus
 
-# Source: MemTotal of EC2 instances is 2 to 8 % below the data sheet's memory, more on small ones: the kernel's own part.
+# Source: MemTotal of EC2 instances is 2 to 8 % below the data sheet's memory, more on small ones: the kernel's own
+# part.
 _MEMORY_RATIO = 0.85
 _ARCHITECTURES = {"aarch64": "arm64", "amd64": "x86_64"}
 

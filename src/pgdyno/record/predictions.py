@@ -34,7 +34,7 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     """Name of the metric, or of the counter per transaction, that the value is compared with afterwards."""
     value: float
     low: float | None
-    """Lower bound from the inputs' intervals, without the model's own error; None where the inputs have no intervals."""
+    """Lower bound from the inputs' intervals, without the model's own error; None if the inputs have none."""
     high: float | None
     unit: str
     model: str

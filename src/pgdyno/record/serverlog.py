@@ -68,8 +68,8 @@ class LogOrigin(msgspec.Struct, frozen=True, kw_only=True):
 class LogEvent(msgspec.Struct, frozen=True, kw_only=True):
     """The fields that every event has.
 
-    `origin` is None for lines without the configured prefix, such as those logged before the settings are read. `message`
-    may hold several lines; `attached` has DETAIL, HINT, STATEMENT and the like.
+    `origin` is None for lines without the configured prefix, such as those logged before the settings are read.
+    `message` may hold several lines; `attached` has DETAIL, HINT, STATEMENT and the like.
     """
 
     origin: LogOrigin | None
@@ -295,7 +295,8 @@ def _signalled(match: re.Match[str], base: LogLine) -> AnyLogEvent:
 
 
 def _exited(match: re.Match[str], base: LogLine) -> AnyLogEvent | None:
-    # Background workers exit with 1 at any shutdown, and are restarted otherwise. Only codes above 1 restart the server.
+    # Background workers exit with 1 at any shutdown, and are restarted otherwise. Only codes above 1 restart the
+    # server.
     if match["process"].startswith("background worker") and int(match["code"]) <= 1:
         return None
     return Crash(

@@ -1,8 +1,8 @@
 """Write and read a record's folder in an order in which a crash loses at most the running trial.
 
 `record.json` is replaced atomically. A trial's folder is written while the trial runs, and becomes part of the record
-with its `trial.json`, which is written last. A folder without `trial.json`, or of a failed trial, is set aside and never
-deleted. Script files are copied into `scripts/` before the first trial, so that all trials run the same text.
+with its `trial.json`, which is written last. A folder without `trial.json`, or of a failed trial, is set aside and
+never deleted. Script files are copied into `scripts/` before the first trial, so that all trials run the same text.
 
 A write error is a StepFailedError and leaves the record as it was before.
 """

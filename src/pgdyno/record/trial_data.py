@@ -159,9 +159,9 @@ def _read_summary(folder: Path) -> PgbenchSummary:
 def read_last_scheduled_s(folder: Path, *, latency_limit_ms: float) -> float:
     """Return the last scheduled start that pgbench took, in seconds since the Unix epoch.
 
-    With `--rate`, pgbench takes the next scheduled start when a client is free. Starts for which no client was free before
-    the load ended appear neither in its counts nor in its log. Only the last one that it took shows how many are missing,
-    which distinguishes a load that fell behind from one that was slow now and then.
+    With `--rate`, pgbench takes the next scheduled start when a client is free. Starts for which no client was free
+    before the load ended appear neither in its counts nor in its log. Only the last one that it took shows how many are
+    missing, which distinguishes a load that fell behind from one that was slow now and then.
 
     Args:
         folder: Folder of a trial's packed transactions, run with a rate and a latency limit.

@@ -1,6 +1,7 @@
 """Keep the derived settings that a study tests, with their reasons, so that reports need nothing else.
 
-They are plain text and numbers. The rules in `tune/` may derive other settings later; a record keeps those that it tried.
+They are plain text and numbers. The rules in `tune/` may derive other settings later; a record keeps those that it
+tried.
 """
 
 from __future__ import annotations

@@ -17,14 +17,14 @@ from pgdyno.record.tuned import Tuned
 from pgdyno.spec.study import Study
 
 FORMAT_VERSION = 2
-"""1: studies without comparisons. 2: variants, sweeps and searches; new fields have defaults, so 1 can still be read."""
+"""1: studies without comparisons. 2: variants, sweeps and searches. Both can be read: new fields have defaults."""
 
 
 class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Lasting properties of the machine.
 
-    `memory_bytes` is the hardware's memory. `cpu_count` is the number of CPUs in this process's affinity mask. The `_limit`
-    fields are limits of its control groups, None without one.
+    `memory_bytes` is the hardware's memory. `cpu_count` is the number of CPUs in this process's affinity mask. The
+    `_limit` fields are limits of its control groups, None without one.
     """
 
     os_name: str

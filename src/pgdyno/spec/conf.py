@@ -1,7 +1,7 @@
 """Read a file of settings in the format of postgresql.conf, as a variant of a comparison.
 
-Included files are not read. Settings that would remove a server from pgdyno's control are refused. All refused lines are
-reported in one error, because the file of a running server usually has several.
+Included files are not read. Settings that would remove a server from pgdyno's control are refused. All refused lines
+are reported in one error, because the file of a running server usually has several.
 """
 
 from __future__ import annotations

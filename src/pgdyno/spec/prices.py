@@ -31,7 +31,8 @@ class InstancePrices(StudyTable, frozen=True, kw_only=True):
     Attributes:
         name: Type of the instance, such as `c7g.2xlarge`.
         on_demand_per_hour: On-demand price; an absent rate is taken from pgdyno's prices in the same currency.
-        reserved_1y_per_hour: Price when reserved for a year, with upfront payments spread over its hours; also savings plans.
+        reserved_1y_per_hour: Price when reserved for a year, with upfront payments spread over its hours; also savings
+            plans.
         reserved_3y_per_hour: Price when reserved for three years.
         spot_per_hour: Average spot price over the period of interest.
         region: Region of the price; absent: the file's.

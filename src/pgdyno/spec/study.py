@@ -18,7 +18,8 @@ from pgdyno.units import parse_seconds
 
 BUILTIN_SCRIPTS = ("tpcb-like", "simple-update", "select-only")
 
-# Source: pgbench.c of PostgreSQL 15 to 18: scale is an int32, and 21474 is where aid outgrows int4 (then bigint is used).
+# Source: pgbench.c of PostgreSQL 15 to 18: scale is an int32, and 21474 is where aid outgrows int4 (then bigint is
+# used).
 MAX_SCALE = 1_000_000
 
 
@@ -223,8 +224,8 @@ class TrialsSpec(StudyTable, frozen=True, kw_only=True):
 class Study(StudyTable, frozen=True, kw_only=True):
     """A question, a server, its data, its workloads and how they are measured.
 
-    Variants or a sweep make it a comparison; a search finds the largest rate that holds a latency limit. A single variant
-    with a sweep is the base of all its levels.
+    Variants or a sweep make it a comparison; a search finds the largest rate that holds a latency limit. A single
+    variant with a sweep is the base of all its levels.
     """
 
     question: str = ""

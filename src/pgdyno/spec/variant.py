@@ -131,7 +131,7 @@ class ExperimentSpec(StudyTable, frozen=True, kw_only=True):
 
     Attributes:
         minutes: Time budget including loading; the study ends sooner if everything is decided. Absent: chosen from the
-        number of variants and workloads.
+            number of variants and workloads.
         detect: The smallest difference that matters; variants that differ less are equivalent.
         confidence: One minus the error rate of verdicts.
         design: How variants are compared; absent: chosen from what changing the settings costs.

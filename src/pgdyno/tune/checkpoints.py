@@ -57,8 +57,8 @@ def wal_distance_bytes(max_wal_bytes: float, completion_target: float) -> float:
 def page_write_s(disk: Disk, dirty_bytes: float, data_bytes: float) -> float:
     """Compute the worst-case time to write dirty pages that are spread over the data, in the order of their files.
 
-    Neighbouring pages are one write: with a share p of all pages dirty, there are p (1 - p) runs for each page of the data,
-    which is largest where p is a half.
+    Neighbouring pages are one write: with a share p of all pages dirty, there are p (1 - p) runs for each page of the
+    data, which is largest where p is a half.
     """
     dirty = min(dirty_bytes, data_bytes)
     share = min(0.5, dirty / max(data_bytes, 1.0))
@@ -78,7 +78,8 @@ def recovery_s(subject: TuningSubject, max_wal_bytes: float, compression: str) -
         max_wal_bytes: WAL to replay.
         compression: Value of wal_compression, one of `COMPRESSIONS`.
 
-    Source: PostgreSQL 18 src/backend/access/transam/xlog.c, PerformRecoveryXLogAction(): recovery ends with a checkpoint.
+    Source: PostgreSQL 18 src/backend/access/transam/xlog.c, PerformRecoveryXLogAction(): recovery ends with a
+    checkpoint.
     """
     _, left = COMPRESSIONS[compression]
     written = page_write_s(subject.disk, max_wal_bytes / left, subject.dataset.value)

@@ -1,8 +1,8 @@
 """Hold a set of settings while it is being derived.
 
-Rules add their decisions here one after another, and later rules read the decisions of earlier ones. Values that the user
-fixed are kept, and settings that the version lacks are left out. A setting that no rule decides has the server's current
-value. This module decides no value itself.
+Rules add their decisions here one after another, and later rules read the decisions of earlier ones. Values that the
+user fixed are kept, and settings that the version lacks are left out. A setting that no rule decides has the server's
+current value. This module decides no value itself.
 """
 
 from __future__ import annotations
@@ -104,7 +104,8 @@ class Draft:
     ) -> None:
         """Decide a PostgreSQL setting, unless the version lacks it.
 
-        A value equal to the built-in default is left out as well, unless the server has another value, which must be reset.
+        A value equal to the built-in default is left out as well, unless the server has another value, which must be
+        reset.
 
         Args:
             name: Name of the setting.

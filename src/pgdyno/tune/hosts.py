@@ -1,7 +1,7 @@
 """Describe a machine that is not at hand, from a cloud instance or a host file, so that settings can be derived for it.
 
-`analyse/disk` computes the performance of declared disks. Undeclared figures are assumed for the kind of disk, and marked
-as assumed. Bursts are ignored, because a busy server outlasts them.
+`analyse/disk` computes the performance of declared disks. Undeclared figures are assumed for the kind of disk, and
+marked as assumed. Bursts are ignored, because a busy server outlasts them.
 """
 
 from __future__ import annotations

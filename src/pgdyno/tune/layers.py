@@ -1,8 +1,8 @@
 """Choose which derived settings can be tried in trials, and group them into layers that are left out in turn.
 
-A layer is left out together with settings that make sense only with it, so that the rest is what a user would run without
-that layer. Settings that are not tried are listed with the reason, so that a partly tested set is not presented as fully
-tested.
+A layer is left out together with settings that make sense only with it, so that the rest is what a user would run
+without that layer. Settings that are not tried are listed with the reason, so that a partly tested set is not presented
+as fully tested.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Compute the worst-case memory of a set of settings; a set that exceeds the memory is never proposed.
 
 The worst case is realistic: a quarter of all connections active at once, or the declared number, each with as many work
-areas as a typical query of the workload class, while every vacuum worker runs. If all connections ran their largest query
-at once, they would need a thousand times the memory of any machine, and work_mem could only be a few kB.
+areas as a typical query of the workload class, while every vacuum worker runs. If all connections ran their largest
+query at once, they would need a thousand times the memory of any machine, and work_mem could only be a few kB.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Make the subject that settings are derived for, from observations, measurements and the user's hints.
 
-The user's hints take precedence over measurements, because they may be about the future load. The server's own data take
-precedence over those of a record, and both over data sheets. The rest is assumed by class, with the reason. Nothing here
-decides a setting.
+The user's hints take precedence over measurements, because they may be about the future load. The server's own data
+take precedence over those of a record, and both over data sheets. The rest is assumed by class, with the reason.
+Nothing here decides a setting.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Read and write disk cards: what a storage path was measured or declared to do, in one small versioned file.
 
 A card holds each run of each job in the tools' own figures; `analyse/` computes estimates with intervals from them.
-What is absent is None, never 0. A newer format is refused. A pgdyno home keeps the newest card of each path and scope, so
-that commands find one without being given its file; a quick card never replaces a whole one.
+What is absent is None, never 0. A newer format is refused. A pgdyno home keeps the newest card of each path and scope,
+so that commands find one without being given its file; a quick card never replaces a whole one.
 """
 
 from __future__ import annotations
@@ -278,7 +278,7 @@ def _slug(text: str) -> str:
 
 
 def add_declared_disk(card: DiskCard, host: HostSpec | None, place: int) -> DiskCard:
-    """Return a card with the disk that a host file declares: the data disk for the first card, the WAL disk for others."""
+    """Return a card with the disk that a host file declares: the data disk for place 0, else the WAL disk."""
     if host is None:
         return card
     disk = (host.wal_disk or host.disk) if place else host.disk

@@ -83,8 +83,8 @@ def parse_fio(text: str, *, load_s: float | None = None) -> FioReport:
 
     Args:
         text: Complete output of fio.
-        load_s: When fio stops submitting; the queue that drains afterwards is not part of the run. None where it submits to
-        the end.
+        load_s: When fio stops submitting; the queue that drains afterwards is not part of the run. None where it
+            submits to the end.
 
     Raises:
         ValueError: There is no report, the last one is cut off, or fio reports that its job failed.

@@ -2,7 +2,8 @@
 
 Lasting properties of the machine are in `HostFacts`. Values are raw, in the kernel's and the server's own units. What
 could not be observed is in `unseen`, with the reason; any other field that is None or empty means that the machine has
-no such thing. Nothing is judged here. Command lines of other processes are not kept, because they may contain passwords.
+no such thing. Nothing is judged here. Command lines of other processes are not kept, because they may contain
+passwords.
 """
 
 from __future__ import annotations
@@ -236,7 +237,7 @@ class ServerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PreflightFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that a preflight observed. A field at its default was not observed, or the machine has no such thing."""
+    """Everything that a preflight observed. A field at its default was not observed, or there is no such thing."""
 
     took_s: float | None = None
     activity: Activity | None = None

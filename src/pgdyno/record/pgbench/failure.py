@@ -38,7 +38,7 @@ _RUN_ABORTED = "pgbench: error: Run was aborted"
 
 
 def is_client_abort(line: str) -> bool:
-    """Return whether a line of stderr reports an aborted client, after which the load is no longer the requested one."""
+    """Return whether a line of stderr reports an aborted client, which changes the load from the requested one."""
     return line.startswith("pgbench: error: ") and _ABORT.search(line) is not None
 
 

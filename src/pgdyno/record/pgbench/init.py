@@ -60,7 +60,7 @@ class InitProgress(msgspec.Struct, frozen=True, kw_only=True):
 
     step: str
     table: str | None = None
-    """The table being filled; None for the beginning of a step, and before PostgreSQL 17, where it is pgbench_accounts."""
+    """The table being filled; None for the beginning of a step, and before PostgreSQL 17 (always pgbench_accounts)."""
     row_count: int | None = None
     total_row_count: int | None = None
     elapsed_s: float | None = None

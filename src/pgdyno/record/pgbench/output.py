@@ -40,7 +40,7 @@ class _Counts(msgspec.Struct, frozen=True, kw_only=True):
     """Transactions tried more than once. None unless more than one try was allowed."""
     retry_count: int | None = None
     skipped_count: int | None = None
-    """Transactions not started because they were already too late. None unless a rate and a latency limit were given."""
+    """Transactions not started because they were too late. None unless a rate and a latency limit were given."""
     latency_average_ms: float | None = None
     latency_stddev_ms: float | None = None
     tps: float | None = None
@@ -64,7 +64,7 @@ class ScriptResult(_Counts, frozen=True, kw_only=True):
 
 
 class PgbenchSummary(_Counts, frozen=True, kw_only=True):
-    """The summary that pgbench prints on stdout; statements of several scripts are in `scripts`, those of one in `statements`."""
+    """The summary that pgbench prints on stdout. Statements are in `statements`, or in `scripts` if there are several."""
 
     pgbench_version: str | None = None
     server_version: str | None = None

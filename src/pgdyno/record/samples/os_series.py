@@ -1,8 +1,8 @@
 """Compute rates, shares and gauges from the OS sampler's counters, each at its true time.
 
 A rate is a difference divided by the measured time between two samples, placed at the middle of the interval. What was
-not observed is NaN. A counter that went backwards (after a restart or a reset) gives NaN for that interval. A source that
-was never available is absent, with the reason. Nothing is smoothed, resampled or filled in.
+not observed is NaN. A counter that went backwards (after a restart or a reset) gives NaN for that interval. A source
+that was never available is absent, with the reason. Nothing is smoothed, resampled or filled in.
 """
 
 from __future__ import annotations

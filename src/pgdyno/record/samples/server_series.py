@@ -1,8 +1,8 @@
 """Compute rates and wait counts from the server sampler's counters, each at its true time.
 
-The rules of `os_series.py` apply. A counter that this version of PostgreSQL lacks, or that a setting disables, is absent
-with that reason. Backends report their counters about once a second, each at its own time, so that one-second rates of
-transactions and pages are blurred by up to a second; the WAL position is exact.
+The rules of `os_series.py` apply. A counter that this version of PostgreSQL lacks, or that a setting disables, is
+absent with that reason. Backends report their counters about once a second, each at its own time, so that one-second
+rates of transactions and pages are blurred by up to a second; the WAL position is exact.
 
 Source: PostgreSQL 18 src/backend/utils/activity/pgstat.c, PGSTAT_MIN_INTERVAL.
 """
@@ -79,7 +79,7 @@ def wal_full_page_images(samples: ServerSamples) -> Sampled:
 
 
 def written_pages(samples: ServerSamples) -> tuple[Sampled, Sampled, Sampled]:
-    """Return the bytes of shared_buffers written per second by the checkpointer, by the background writer, and by others.
+    """Return the bytes of shared_buffers written per second by the checkpointer, the background writer and others.
 
     Pages of the others include those that extend files, in every version.
     """
@@ -112,8 +112,9 @@ def session_evictions(samples: ServerSamples) -> Sampled:
 def wait_classes(samples: ServerSamples) -> tuple[Sampled, ...]:
     """Return the mean number of client backends and their parallel workers in each class of wait, for each second.
 
-    Classes are PostgreSQL's wait_event_type, `CPU` for backends that do not wait, and `idle in transaction` for backends
-    that wait for their client inside a transaction. Backends that wait for their client outside one are not counted.
+    Classes are PostgreSQL's wait_event_type, `CPU` for backends that do not wait, and `idle in transaction` for
+    backends that wait for their client inside a transaction. Backends that wait for their client outside one are not
+    counted.
     """
     if samples.header is None or not samples.frame.height:
         return ()

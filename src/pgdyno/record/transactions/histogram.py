@@ -1,9 +1,9 @@
 """Count latencies in a histogram that takes a million transactions in a few hundredths of a second.
 
-Reason for our own implementation: the pure Python libraries record one value per call (`hdrhistogram` 0.10.8 took 480 ns
-for each, this module 2 ns, on a 2-core virtual machine), and a transaction log holds hundreds of millions of values. The
-buckets are log-linear, as in HdrHistogram. The bucket of a value is the top of its IEEE-754 double: exponent and the
-first seven bits of the mantissa, so that numpy finds the buckets of a million values with one shift.
+Reason for our own implementation: the pure Python libraries record one value per call (`hdrhistogram` 0.10.8 took 480
+ns for each, this module 2 ns, on a 2-core virtual machine), and a transaction log holds hundreds of millions of values.
+The buckets are log-linear, as in HdrHistogram. The bucket of a value is the top of its IEEE-754 double: exponent and
+the first seven bits of the mantissa, so that numpy finds the buckets of a million values with one shift.
 
 Memory is bounded (5249 counters). Histograms of parts merge into the histogram of the whole without loss. Count,
 sum, minimum and maximum are exact.
@@ -121,7 +121,7 @@ class LatencyHistogram:
         return f"LatencyHistogram(count={self.count}, min_us={self.min_us}, max_us={self.max_us})"
 
     def count_at_most(self, us: int) -> int:
-        """Count the values of at most `us` microseconds; above 255 us the whole bucket of `us` counts (see RELATIVE_ERROR)."""
+        """Count the values of at most `us` microseconds; above 255 us, the whole bucket of `us` counts."""
         if us < 0:
             return 0
         bucket = int(np.float64(us).view(np.int64)) >> _SHIFT
@@ -167,7 +167,7 @@ class LatencyHistogram:
         return whole
 
     def quantile(self, q: float) -> Quantile:
-        """Return the value of rank ceil(q n), within RELATIVE_ERROR; q = 0 and q = 1 are the exact minimum and maximum.
+        """Return the value of rank ceil(q n), within RELATIVE_ERROR; q = 0 and q = 1 are exact minimum and maximum.
 
         `value_us` is None, with the reason, if fewer than MIN_BEYOND_COUNT values are expected on either side.
 

@@ -79,8 +79,8 @@ class TransactionBatch(msgspec.Struct, frozen=True, kw_only=True):
     """Transactions as columns of equal length, in the order of the log.
 
     `stamp_us` is the end of the transaction in microseconds since the Unix epoch. `latency_us` is valid only where
-    `outcome` is OK and is 0 elsewhere; with `--rate` it counts from the scheduled start. An optional column that was not
-    logged is None.
+    `outcome` is OK and is 0 elsewhere; with `--rate` it counts from the scheduled start. An optional column that was
+    not logged is None.
     """
 
     client: NDArray[np.int64]

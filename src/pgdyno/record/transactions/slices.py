@@ -1,7 +1,7 @@
 """Read and write the slices of a switchback block: when each variant was in force, and its transactions.
 
-`slices.jsonl` grows while the load runs. Transactions are not copied into it: one pass over the packed log finds them by
-their end stamps, both while parts are still being written and in a finished record.
+`slices.jsonl` grows while the load runs. Transactions are not copied into it: one pass over the packed log finds them
+by their end stamps, both while parts are still being written and in a finished record.
 
 Failed and skipped transactions do not count. Nothing is judged here.
 """
@@ -134,8 +134,8 @@ class SliceReader:
 
     Args:
         transactions: The folder of the packed transactions; need not exist yet.
-        clock_offset_s: Offset from CLOCK_MONOTONIC to seconds since the epoch when the load began. pgbench reads the time
-        of day once and counts from there, so that later changes of the clock do not matter.
+        clock_offset_s: Offset from CLOCK_MONOTONIC to seconds since the epoch when the load began. pgbench reads the
+            time of day once and counts from there, so that later changes of the clock do not matter.
     """
 
     def __init__(self, transactions: Path, *, clock_offset_s: float) -> None:

@@ -135,12 +135,12 @@ class TransactionSummary(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return LatencyHistogram.merged(LatencyHistogram.from_bytes(s.histogram) for s in chosen)
 
     def window(self, from_epoch_s: int, until_epoch_s: int) -> LatencyHistogram:
-        """Return the latencies of the transactions that ended in [from, until), in whole seconds since the Unix epoch."""
+        """Return the latencies of transactions that ended in [from, until), in whole seconds since the Unix epoch."""
         chosen = (s for s in self.seconds if from_epoch_s <= s.epoch_s < until_epoch_s)
         return LatencyHistogram.merged(LatencyHistogram.from_bytes(s.histogram) for s in chosen)
 
     def series(self, width_s: int = 1) -> SecondSeries:
-        """Return the run over time in bins of `width_s` whole seconds, from the first second to the last without gaps."""
+        """Return the run over time in bins of `width_s` whole seconds, from the first to the last without gaps."""
         return self._series if width_s == 1 else self._bin(width_s)
 
     @functools.cached_property

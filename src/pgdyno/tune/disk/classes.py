@@ -8,7 +8,8 @@ from pgdyno.tune.types import Disk, DiskKind, Known
 # Title and unit of each figure of a disk, by the field of Disk.
 TITLES = {"flush_s": ("flush latency", "s"), **{name: (one.title, one.unit) for name, one in TRANSFERS.items()}}
 
-# Assumed figures, each with its basis. Flush latencies and IOPS differ tenfold within a kind: these are of slower disks.
+# Assumed figures, each with its basis. Flush latencies and IOPS differ tenfold within a kind: these are of slower
+# disks.
 _GP3 = "EBS gp3 as it comes"
 _SATA = "what SATA 3 lets through"
 _I4I = "the instance store of EC2's i4i.large"

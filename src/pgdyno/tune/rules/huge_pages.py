@@ -1,7 +1,7 @@
 """Derive huge_pages: what the server does if the kernel's pool cannot hold its shared memory.
 
-The rule for the size of the pool is in `kernel.py`. Where the pool must not be changed, the server has to use the existing
-one, and requires huge pages only if the pool is certain to hold them.
+The rule for the size of the pool is in `kernel.py`. Where the pool must not be changed, the server has to use the
+existing one, and requires huge pages only if the pool is certain to hold them.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ def _put_swappiness(draft: Draft) -> None:
 
 
 def _put_overcommit(draft: Draft) -> None:
-    """Decide overcommit, only if the memory that is already committed fits the limit, which would else stop programs."""
+    """Decide overcommit, only if the memory that is already committed fits the limit, which stops programs."""
     subject, kernel = draft.subject, draft.subject.kernel
     if kernel.committed_bytes is None:
         draft.notes.append(
