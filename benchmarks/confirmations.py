@@ -41,7 +41,7 @@ from pgdyno.errors import PgdynoError, SpecError
 from pgdyno.explain.confirmation import ConfirmationOutcome, Confirmed, judge_confirmation
 from pgdyno.flow import study as flow
 from pgdyno.flow.explain import ConfirmOptions, confirm
-from pgdyno.record.confirmation import Confirmation, locate, read_confirmations
+from pgdyno.record.confirmation import Confirmation, locate_experiment, read_confirmations
 from pgdyno.record.store import RecordStore
 from pgdyno.record.trial_data import read_trial_data
 from pgdyno.record.types import TrialStatus
@@ -130,7 +130,7 @@ def judge(store: RecordStore, case: Case, *, took_s: float) -> Answer:
 
 
 def _find(store: RecordStore, asked: Confirmation) -> Confirmed | None:
-    beside = locate(store, asked)
+    beside = locate_experiment(store, asked)
     comparisons = analyse(beside).comparisons if beside.exists else ()
     return next((one for c in comparisons if (one := judge_confirmation(asked, c, place=str(beside.path)))), None)
 

@@ -12,7 +12,7 @@ from pgdyno.plan.disk import DiskJob, Pattern
 from pgdyno.record.device.disk_card import CardMachine, Direction, DiskCard, FlushTest, JobRun, Latencies, RunPart
 from pgdyno.record.machine.disk_facts import DiskFacts
 from pgdyno.record.machine.preflight import BlockDevice
-from pgdyno.record.machine.tunables import DiskLook
+from pgdyno.record.machine.tunables import StorageStack
 
 GB = 1024**3
 MADE_AT = dt.datetime(2026, 11, 21, 9, 30, tzinfo=dt.UTC)
@@ -99,7 +99,7 @@ def make_runs(
     )
 
 
-def make_look(**others: Any) -> DiskLook:
+def make_look(**others: Any) -> StorageStack:
     facts = {
         "path": "/data",
         "device": "/dev/nvme1n1",
@@ -117,7 +117,7 @@ def make_look(**others: Any) -> DiskLook:
         schedulers=("none",),
         read_ahead_kb=128,
     )
-    return DiskLook(facts=DiskFacts(**{**facts, **others}), devices=(device,))
+    return StorageStack(facts=DiskFacts(**{**facts, **others}), devices=(device,))
 
 
 def make_card(**others: Any) -> DiskCard:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from pgdyno.record.machine.preflight import PreflightFacts, ServerLook
+from pgdyno.record.machine.preflight import PreflightFacts, ServerSnapshot
 from pgdyno.record.types import HostFacts
 from pgdyno.run.host.preflight import PreflightSubject, read_preflight
 
@@ -41,7 +41,7 @@ def read_tree(name: str) -> dict[str, Any]:
 
 
 def look(
-    folder: Path, scenario: Scenario, *, base: str = "quiet", server: ServerLook | None = None
+    folder: Path, scenario: Scenario, *, base: str = "quiet", server: ServerSnapshot | None = None
 ) -> tuple[HostFacts, PreflightFacts]:
     """Lay a scenario out over a tree and gather its facts. Disks are half full, whatever the real one is."""
     tree = read_tree(base)

@@ -1,20 +1,20 @@
-"""`pgdyno`, and `python -m pgdyno`."""
+"""Start the command line, as `pgdyno` or `python -m pgdyno`."""
 
 from __future__ import annotations
 
 import gc
 import signal
 
-# Of the time until a command begins its work, a sixth went into looking for garbage among what was just imported.
+# Garbage collection of imported modules took a sixth of the time until a command begins its work.
 _GARBAGE_THRESHOLD = 100_000
 
 
 def main() -> None:
-    """Run the command line. Ctrl-C ends at once, without a word, until a command has begun something that is to be ended."""
+    """Run the command line. Until a command starts its work, Ctrl-C ends the program at once and silently."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     gc.set_threshold(_GARBAGE_THRESHOLD)
-    from pgdyno.cli.main import run_program  # noqa: PLC0415 - it takes a moment in which somebody may think better of it
+    from pgdyno.cli.main import run_program  # noqa: PLC0415 - importing takes a moment in which Ctrl-C must work
 
     run_program()
 

@@ -1,7 +1,7 @@
-"""The error tree: one root, classes by who must act, each with its exit code.
+"""Define pgdyno's errors: one root, and a class with an exit code for each party that must act.
 
-An error has three parts: the fact (one lower-case line), the detail (what was seen) and the hint (what to try).
-This module never prints; `cli/` decides how an error looks.
+An error has three parts: the fact (one lower-case line), the detail (what was observed) and the hint (what to try).
+This module prints nothing; `cli/` formats errors.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import shlex
 
 
 class ExitCode(enum.IntEnum):
-    """What the process tells its caller."""
+    """Exit codes of the program."""
 
     OK = 0
     WORSE = 1
-    """It ran well; the answer is worse than asked for, or something would spoil a measurement."""
+    """The command succeeded, but the result is worse than required, or a preflight check failed."""
     SPEC = 2
     HOST = 3
     STEP = 4
@@ -23,11 +23,11 @@ class ExitCode(enum.IntEnum):
 
 
 class PgdynoError(Exception):
-    """The root of every error that pgdyno raises on purpose.
+    """The root of all errors that pgdyno raises deliberately.
 
     Args:
         fact: One lower-case line: what is wrong.
-        detail: What was seen: a server's own words, a value, a path. May hold several lines.
+        detail: What was observed: a server's message, a value, a path. May have several lines.
         hint: One sentence: what to try.
     """
 
@@ -41,23 +41,23 @@ class PgdynoError(Exception):
 
     @property
     def reason(self) -> str:
-        """Fact and detail, where an error is the reason of something else."""
+        """Fact and detail in one text, for use as a reason."""
         return f"{self.fact}: {self.detail}" if self.detail else self.fact
 
 
 def with_program(words: str, program: str) -> str:
-    """Put the name by which pgdyno was called into what to type: hints and advice have commands as `` `pgdyno ...` ``."""
+    """Replace `pgdyno` in the commands of a text, such as `` `pgdyno list` ``, by the name under which it was called."""
     return words.replace("`pgdyno ", f"`{shlex.quote(program)} ")
 
 
 class SpecError(PgdynoError):
-    """What was asked for cannot be understood or cannot be right: the user changes the question."""
+    """The request is not understood or cannot be fulfilled: the user must change it."""
 
     exit_code = ExitCode.SPEC
 
 
 class HostError(PgdynoError):
-    """The machine cannot do it as it is: the user changes the machine."""
+    """The machine does not meet a requirement: the user must change the machine."""
 
     exit_code = ExitCode.HOST
 
@@ -69,6 +69,6 @@ class StepFailedError(PgdynoError):
 
 
 class InterruptedStudyError(PgdynoError):
-    """The user stopped the study; what was finished is kept and `pgdyno resume` goes on."""
+    """The user stopped the study; finished trials are kept, and `pgdyno resume` continues."""
 
     exit_code = ExitCode.INTERRUPTED

@@ -1,7 +1,7 @@
-"""Unit names, and PostgreSQL's own notation for quantities. Imports nothing of pgdyno.
+"""Parse and format quantities in PostgreSQL's notation.
 
-Inside pgdyno a quantity's unit ends its name (`_s`, `_ms`, `_us`, `_bytes`, `_tps`, `_ratio`, `_count`);
-display units exist only in `report/`, but for sizes, which errors, plans and listings say as reports do.
+Inside pgdyno, the name of a quantity ends in its unit (`_s`, `_ms`, `_us`, `_bytes`, `_tps`, `_ratio`, `_count`).
+Display units are used only in `report/`, except for sizes, which errors, plans and listings format as reports do.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 import re
 import sys
 
-# Source: PostgreSQL 18 manual, block_size: what every distribution builds with.
+# Source: PostgreSQL 18 manual, block_size: the value with which every distribution builds.
 PAGE_BYTES = 8192
 # Source: PostgreSQL 18 manual, section 19.1.1 "Parameter Names and Values": multipliers are 1024, names case-sensitive.
 _MEMORY_BYTES = {"B": 1, "kB": 1024, "MB": 1024**2, "GB": 1024**3, "TB": 1024**4}
@@ -18,7 +18,7 @@ _TIME_US = {"us": 1, "ms": 1000, "s": 10**6, "min": 60 * 10**6, "h": 3600 * 10**
 _TIME_S = {name: us / 1e6 for name, us in _TIME_US.items()}
 _QUANTITY = re.compile(r"\s*([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z]*)\s*")
 
-# What strtol() takes with base 0, and strtod() without hexadecimal fractions.
+# Accepted by strtol() with base 0, and by strtod() without hexadecimal fractions.
 _INTEGER = re.compile(r"\s*([+-]?)(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)", re.ASCII)
 _DOUBLE = re.compile(r"\s*[+-]?(?:0[xX][0-9a-fA-F]{1,200}|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)", re.ASCII)
 _BASE_UNIT = re.compile(r"(?P<factor>\d*)(?P<name>[A-Za-z]+)")
@@ -43,31 +43,31 @@ def parse_seconds(text: str) -> float:
 
 
 def format_cpus(count: float) -> str:
-    """How many CPUs; a share of one where a control group allows no more."""
+    """Format a number of CPUs, which a control group may limit to a fraction."""
     return f"{count:g} {'CPU' if count == 1 else 'CPUs'}"
 
 
 def format_bytes(value: float) -> str:
-    """A size as people read it, in PostgreSQL's notation, where a kB is 1024 bytes: 1234567 is `1.18 MB`."""
+    """Format a size in PostgreSQL's notation, where a kB is 1024 bytes: 1234567 is `1.18 MB`."""
     name, size = next(((n, s) for n, s in reversed(_MEMORY_BYTES.items()) if abs(value) >= s), ("B", 1))
     count = value / size
     if count == round(count):
         return f"{count:,.0f} {name}"
-    # Three significant digits, of the number as it looks once rounded.
+    # Three significant digits, counted after rounding.
     decimals = 2 - int(f"{count:.2e}".partition("e")[2])
     return f"{round(count, decimals):,.{max(0, decimals)}f} {name}"
 
 
 def parse_in_unit(text: str, unit: str | None, *, is_integer: bool) -> float:
-    """Parse a setting's number as the server does, into multiples of the setting's own unit.
+    """Parse the number of a setting as the server does, into multiples of the setting's unit.
 
     Args:
-        text: Such as `1.5GB`, `90 s`, `0x10`, `100`; a number without a unit is in `unit`.
-        unit: As pg_settings.unit has it, such as `8kB`, `ms` or `MB`; None takes no unit.
-        is_integer: Whether the setting is one: octal and hexadecimal are taken, fractions rounded.
+        text: Text such as `1.5GB`, `90 s`, `0x10`, `100`; a number without a unit is in `unit`.
+        unit: Unit from pg_settings.unit, such as `8kB`, `ms` or `MB`; None accepts no unit.
+        is_integer: Whether the setting is an integer: octal and hexadecimal are accepted, fractions are rounded.
 
     Raises:
-        ValueError: No number, a unit that does not fit, or more than the server's integers hold.
+        ValueError: The text is no number, has a wrong unit, or exceeds the range of the server's integers.
 
     Source: PostgreSQL 18 src/backend/utils/misc/guc.c, parse_int(), parse_real(), convert_to_base_unit().
     """
@@ -83,12 +83,12 @@ def parse_in_unit(text: str, unit: str | None, *, is_integer: bool) -> float:
 
 
 def is_time_unit(unit: str) -> bool:
-    """Whether a setting's unit, as pg_settings.unit has it, is one of time."""
+    """Return whether a setting's unit, from pg_settings.unit, is a unit of time."""
     return unit in _TIME_S
 
 
 def unit_size(unit: str | None) -> float:
-    """One of a setting's own units, such as `8kB` or `min`, in bytes or s; 1 where it has none."""
+    """Return the size of a setting's unit, such as `8kB` or `min`, in bytes or s; 1 without a unit."""
     base = _BASE_UNIT.fullmatch(unit or "")
     if base is None:
         return 1.0
@@ -96,7 +96,7 @@ def unit_size(unit: str | None) -> float:
 
 
 def _scan_number(text: str, *, is_integer: bool) -> tuple[float, str]:
-    """The number at the beginning, and what follows it."""
+    """Parse the number at the beginning, and return it with the remaining text."""
     match = _INTEGER.match(text) if is_integer else None
     end = match.end() if match else 0
     if match and text[end : end + 1] not in {".", "e", "E"}:
@@ -111,14 +111,14 @@ def _scan_number(text: str, *, is_integer: bool) -> tuple[float, str]:
     if "x" in match[0].lower():
         return float.fromhex(match[0]), text[match.end() :]
     number = float(match[0])
-    # strtod() reports what a double cannot hold in full, at either end.
+    # strtod() reports overflow and underflow of a double.
     if math.isinf(number) or (abs(number) < sys.float_info.min and re.search("[1-9]", match[0].lower().split("e")[0])):
         raise ValueError(f"{text!r} is more than a double holds")
     return number, text[match.end() :]
 
 
 def _convert(number: float, given: str, unit: str | None, text: str) -> float:
-    """A number of the unit `given`, in multiples of `unit`: a fraction is rounded to the next smaller unit."""
+    """Convert a number from unit `given` to multiples of `unit`; a fraction is rounded to the next smaller unit."""
     base = _BASE_UNIT.fullmatch(unit or "")
     if base is None:
         raise ValueError(f"{text!r} has a unit, and the setting has none")

@@ -19,7 +19,7 @@ from pgdyno.analyse.estimate import Estimate
 from pgdyno.facts.instances import list_instances
 from pgdyno.record.machine.disk_facts import DiskFacts
 from pgdyno.record.machine.preflight import BlockDevice, CgroupLimit, LimitKind
-from pgdyno.record.machine.tunables import DiskLook, Stripe
+from pgdyno.record.machine.tunables import StorageStack, Stripe
 from pgdyno.spec.host import HostSpec, parse_host, read_host
 from tests.disk_cards import make_look
 
@@ -241,7 +241,7 @@ def test_control_groups_bind_too() -> None:
         size_bytes=1,
         free_bytes=1,
     )
-    look = DiskLook(facts=facts, devices=(device,))
+    look = StorageStack(facts=facts, devices=(device,))
     held = apply_throttles(ceilings('volume = "gp3"\nsize = "50GB"'), look, limits)
     assert values(held) == [1_000, 3_000, 125 * MIB, 50e6]
     assert [one.binds for one in transfers(held)] == [
@@ -306,7 +306,7 @@ def test_how_a_limit_of_disks_became_one_of_the_array_is_said() -> None:
     assert held.how == "2 × 100, limit of the control group /pg, of raid10 of 4"
 
 
-def array_of(letters: str, level: str | None) -> DiskLook:
+def array_of(letters: str, level: str | None) -> StorageStack:
     """An encrypted array, whose disks are called sda and so on."""
     names = tuple(f"sd{letter}" for letter in letters)
 
@@ -316,4 +316,4 @@ def array_of(letters: str, level: str | None) -> DiskLook:
 
     stripes = {} if level is None else {"md0": Stripe(level=level, disk_count=len(names), chunk_bytes=None)}
     devices = (device("dm-0", "crypt", "md0"), device("md0", "raid", *names), *(device(one, "disk") for one in names))
-    return DiskLook(facts=make_look().facts, devices=devices, stripes=stripes)
+    return StorageStack(facts=make_look().facts, devices=devices, stripes=stripes)

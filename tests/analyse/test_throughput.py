@@ -16,8 +16,8 @@ from pgdyno.analyse.trial.throughput import (
     throughput_from_claim,
 )
 from pgdyno.record.transactions.histogram import LatencyHistogram
-from pgdyno.record.transactions.log import TransactionSummary, TransactionTally, summarise_logs
 from pgdyno.record.transactions.parse import LogColumns, TransactionBatch, TransactionOutcome
+from pgdyno.record.transactions.summary import TransactionSummary, TransactionTally, summarise_logs
 
 DATA = Path(__file__).parent.parent / "data" / "txlog"
 

@@ -185,7 +185,7 @@ def test_a_refused_setting_is_heard_of_before_loading(empty_bench: Bench) -> Non
 def test_a_setting_that_is_ours_is_refused(loaded: Bench) -> None:
     done = loaded.run("bench", *SMALL, "--set", "data_directory=/var/lib/postgresql/15/main")
     assert done.returncode == 2
-    assert "--set: data_directory is pgdyno's own" in done.stderr
+    assert "--set: data_directory is set by pgdyno" in done.stderr
 
 
 def test_a_finished_record_is_only_reported_again(loaded: Bench) -> None:

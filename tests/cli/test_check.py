@@ -112,8 +112,8 @@ def test_what_does_not_fit_here_is_a_finding_among_others(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("mine.toml", "--scale", "3"), "a study says all there is to know: leave out scale"),
-        (("--pgdata", "/x", "--set", "fsync=off"), "--pgdata says all there is to know: leave out set"),
+        (("mine.toml", "--scale", "3"), "a study already determines these options: leave out scale"),
+        (("--pgdata", "/x", "--set", "fsync=off"), "--pgdata already determines these options: leave out set"),
         (("--pgdata", "/nowhere"), "/nowhere is no data directory"),
         (("--pgdata", "/etc"), "/etc is no data directory"),
         (("--set", "fsync"), "not of the form NAME=VALUE"),

@@ -55,7 +55,7 @@ def test_a_server_that_crashes_in_a_block(bench: Bench) -> None:
     assert "trial 1 is repeated" in stderr
     # The block that came through has the verdict, and what became of the other stands in the record.
     assert verdict_of(read_report(record), "off")["kind"] == "faster"
-    (failed,) = open_record(record).tries_set_aside()
+    (failed,) = open_record(record).failed_tries()
     assert failed.number == 1
     assert failed.error is not None
     assert "server" in failed.error.fact or "pgbench" in failed.error.fact
@@ -77,7 +77,7 @@ def test_a_server_that_is_killed_whenever_it_is_loaded(bench: Bench) -> None:
         _, stderr = process.communicate(timeout=200)
     assert process.returncode == 4, stderr
     assert "the server was killed by SIGKILL" in stderr
-    for error in (open_record(record).tries_set_aside()[0].error, open_record(record).read_trials()[0].error):
+    for error in (open_record(record).failed_tries()[0].error, open_record(record).read_trials()[0].error):
         assert error is not None
         assert error.fact == "the server was killed by SIGKILL"
     bench.assert_nothing_runs()
@@ -96,7 +96,7 @@ def test_a_variant_that_breaks_the_load_is_given_up_and_the_others_go_on(bench: 
     dropped = {variant["name"]: variant["dropped_out"] for variant in report["experiment"]["arms"]}
     assert "cannot execute UPDATE in a read-only transaction" in dropped["bad"]["detail"]
     assert (dropped["on"], dropped["off"]) == (None, None)
-    tries = open_record(record).tries_set_aside()
+    tries = open_record(record).failed_tries()
     assert [one.number for one in tries] == [1, 1]
     assert all(one.error is not None and "pgbench failed" in one.error.fact for one in tries)
     bench.assert_nothing_runs()
@@ -167,7 +167,7 @@ def test_ctrl_c_in_a_pair_and_a_variant_that_does_not_start(bench: Bench) -> Non
     variants = [trial["planned"]["arms"][0] for trial in kept if trial["planned"]["round"] == 1]
     assert sorted(variants) == ["here", "here", "there"]
     assert "there inconclusive (1 pair)" in stderr
-    (cut,) = open_record(record).tries_set_aside()
+    (cut,) = open_record(record).failed_tries()
     assert (cut.number, cut.error) == (kept[1]["planned"]["number"], None)
     assert bench.run("report", "paired").returncode == 0
     report = read_report(record)

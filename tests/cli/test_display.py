@@ -56,7 +56,7 @@ def test_what_is_searched_for_is_told_with_the_percentile_that_nobody_said() -> 
         make_study({"workload": [{"name": "tpcb-like"}], "search": {"latency": "20ms"}}, source="test", folder=Path()),
         MACHINE,
     )
-    assert "  sought: the largest rate that holds p99 < 20 ms, to 10 %" in describe_plan(plan)
+    assert "  search: the largest rate that holds p99 < 20 ms, to 10 %" in describe_plan(plan)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,9 @@ def test_the_sweep_that_follows_is_told_with_the_plan() -> None:
     study = make_study({"workload": [{"name": "tpcb-like"}], "scaling": {"minutes": 15}}, source="test", folder=Path())
     plan = plan_study(study, MACHINE)
     said = describe_plan(plan, plan_scaling(study, plan, MACHINE))
-    told = "  then tpcb-like by 1 to 32 clients, 1 to 2 threads, simple mode, under what won: 3 rounds at most"
+    told = (
+        "  then tpcb-like by 1 to 32 clients, 1 to 2 threads, simple mode, with the winning settings: at most 3 rounds"
+    )
     assert [line for line in said if line.startswith("  then")] == [told]
     assert describe_plan(plan) == [line for line in said if line != told]
 

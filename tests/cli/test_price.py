@@ -55,7 +55,7 @@ def test_json(folder: Path) -> None:
         (None, "300%", "--utilisation 300% is not within 0.01% to 100%"),
         (None, "0%", "--utilisation 0% is not within 0.01% to 100%"),
         (None, "0.3", "--utilisation '0.3' is not a percentage"),
-        (10.0, "3%", "--tps and --utilisation say the same thing twice"),
+        (10.0, "3%", "--tps and --utilisation exclude each other"),
     ],
 )
 def test_loads_that_are_none(tps: float | None, utilisation: str | None, fact: str) -> None:

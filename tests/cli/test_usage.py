@@ -10,14 +10,14 @@ import pytest
 from pgdyno.cli.main import run_program
 
 WRONG = [
-    ("bench --scale big", "--scale big: not a whole number", "`pgdyno bench --help` shows what there is"),
+    ("bench --scale big", "--scale big: not a whole number", "`pgdyno bench --help` lists the options"),
     ("bench -c 1.5", "--clients 1.5: not a whole number", "`pgdyno bench --help`"),
     ("bench --minutes soon", "--minutes soon: not a number", "`pgdyno bench --help`"),
     ("bench --scael 3", "there is no option --scael", "did you mean `--scale` or"),
     ("bench --zzz", "there is no option --zzz", "`pgdyno bench --help`"),
     ("--quiet bench", "there is no option --quiet", "`pgdyno bench --help`"),
     ("bnch", "no such command 'bnch'", "did you mean `pgdyno bench`? `pgdyno --help`"),
-    ("xyzzy", "no such command 'xyzzy'", "`pgdyno --help` shows what there is"),
+    ("xyzzy", "no such command 'xyzzy'", "`pgdyno --help` lists the commands"),
     ("bench tpcb-like", "got unexpected extra argument(s) (tpcb-like)", "`pgdyno bench --help`"),
     ("run", "STUDY is missing", "`pgdyno run --help`"),
     ("compare-records", "RECORD is missing", "`pgdyno compare-records --help`"),

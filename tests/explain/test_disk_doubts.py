@@ -18,7 +18,7 @@ from pgdyno.explain.finding import Finding, Severity
 from pgdyno.plan.disk import DiskJob, Pattern
 from pgdyno.record.device.disk_card import DiskCard
 from pgdyno.record.machine.preflight import BlockDevice
-from pgdyno.record.machine.tunables import DiskLook
+from pgdyno.record.machine.tunables import StorageStack
 from pgdyno.spec.host import DiskSpec, HostSpec
 from tests.disk_cards import FLUSH_S, job, make_card, make_look, make_runs, planted_iops
 
@@ -32,14 +32,14 @@ def doubts(card: DiskCard, **others: Any) -> dict[str, Finding]:
     return {finding.rule: finding for finding in find_disk_doubts(scene_of(card, **others))}
 
 
-def on(name: str, *, is_rotational: bool = False, kind: str = "disk", **facts: Any) -> DiskLook:
+def on(name: str, *, is_rotational: bool = False, kind: str = "disk", **facts: Any) -> StorageStack:
     look = make_look(block_device=name, **facts)
     (device,) = look.devices
     device = msgspec.structs.replace(device, name=name, is_rotational=is_rotational, kind=kind)
     return msgspec.structs.replace(look, devices=(device,))
 
 
-def flushing(flush_s: float, look: DiskLook) -> DiskCard:
+def flushing(flush_s: float, look: StorageStack) -> DiskCard:
     def level(one: DiskJob, _: int) -> float:
         return FLUSH_S / flush_s if one.is_flushed else 1.0
 
@@ -78,7 +78,7 @@ def test_places_that_keep_nothing(facts: dict[str, Any], rule: str, severity: Se
         (1e-6, on("", filesystem="tmpfs"), False),
     ],
 )
-def test_a_cache_that_may_lie(flush_s: float, look: DiskLook, is_told: bool) -> None:
+def test_a_cache_that_may_lie(flush_s: float, look: StorageStack, is_told: bool) -> None:
     assert ("flush-too-quick" in doubts(flushing(flush_s, look))) is is_told
 
 

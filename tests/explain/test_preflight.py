@@ -13,7 +13,7 @@ from pgdyno.explain.preflight.rule_input import IntendedLoad, Intent
 from pgdyno.explain.preflight.rules import RULES, find_obstacles, should_wait
 from pgdyno.flow.check import Check
 from pgdyno.record.machine.disk_facts import DiskFacts
-from pgdyno.record.machine.preflight import BusyProcess, LoadProgram, OtherServer, ServerLook, ServerOrigin
+from pgdyno.record.machine.preflight import BusyProcess, LoadProgram, OtherServer, ServerOrigin, ServerSnapshot
 from pgdyno.report.sections.preflight import SEVERITY_WORDS
 from tests.proc_trees import Scenario, look, read_scenarios, read_tree
 
@@ -64,7 +64,7 @@ def test_a_captured_machine(tmp_path: Path) -> None:
     assert severities(found) == tree["expect"]
 
 
-SERVER = ServerLook(
+SERVER = ServerSnapshot(
     origin=ServerOrigin.RUNNING,
     major=18,
     data_dir="/srv/pg",

@@ -11,7 +11,7 @@ from pgdyno.explain.preflight.rules import find_obstacles, should_wait
 from pgdyno.explain.preflight.version import UNTRIED_VERSION, find_untried
 from pgdyno.facts.versions import NEWEST_TRIED_MAJOR
 from pgdyno.record.described_settings import SettingsSaid
-from pgdyno.record.machine.preflight import ServerLook, ServerOrigin
+from pgdyno.record.machine.preflight import ServerSnapshot, ServerOrigin
 from pgdyno.report.sections.preflight import describe_severity, name_severity, summarise
 from tests.proc_trees import Scenario, look
 
@@ -38,7 +38,7 @@ def test_what_is_not_known_is_said() -> None:
 
 def test_a_preflight_calls_it_not_tried_and_lets_it_pass(tmp_path: Path) -> None:
     host, facts = look(tmp_path, Scenario(name="quiet"))
-    server = ServerLook(origin=ServerOrigin.PLANNED, major=99, settings_said=SAID)
+    server = ServerSnapshot(origin=ServerOrigin.PLANNED, major=99, settings_said=SAID)
     (finding,) = find_obstacles(host, msgspec.structs.replace(facts, server=server))
     assert finding.rule == UNTRIED_VERSION
     assert not should_wait((finding,))

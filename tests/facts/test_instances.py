@@ -136,9 +136,9 @@ def test_local_disks_write_fewer_than_they_read_and_publish_no_bandwidth() -> No
         ("gp3", 100, {"iops": 2_999}, "2,999 IOPS are fewer than the 3,000 that it has at least"),
         ("io2", 100, {"iops": 99}, "99 IOPS are fewer than the 100 that it has at least"),
         ("gp3", 100, {"mb_s": 124}, "124 MB/s are fewer than the 125"),
-        ("gp2", 100, {"iops": 301}, "cannot be bought"),
-        ("io2", 100, {"iops": 1_000, "mb_s": 300}, "or from its IOPS"),
-        ("io2", 100, {}, "only the IOPS that are bought"),
+        ("gp2", 100, {"iops": 301}, "cannot be provisioned"),
+        ("io2", 100, {"iops": 1_000, "mb_s": 300}, "or on its IOPS"),
+        ("io2", 100, {}, "only provisioned IOPS"),
         ("io2", 100, {"iops": 256_000}, "more than the 100,000"),
     ],
 )

@@ -27,7 +27,7 @@ from pgdyno.facts.views import (
     server_counters,
     views_read,
 )
-from pgdyno.facts.wait_events import find_waited, list_waited
+from pgdyno.facts.wait_events import find_resource, list_event_resources
 from pgdyno.run.cluster import sql
 from pgdyno.spec.setting import find_setting, read_setting
 from tests.facts.clusters import Cluster
@@ -94,11 +94,11 @@ def test_bounds_and_words_may_have_grown() -> None:
 
 
 def test_waits() -> None:
-    assert list_waited(FUTURE) == list_waited(NEWEST_TRIED_MAJOR)
-    assert find_waited(FUTURE, "IO", "WalSync") == "WAL flush"
-    assert find_waited(19, "Buffer", "BufferExclusive") == "row and lock contention"
-    assert find_waited(FUTURE, "IO", "QuantumRead") is None
-    assert find_waited(FUTURE, "Quantum", "Entangled") is None
+    assert list_event_resources(FUTURE) == list_event_resources(NEWEST_TRIED_MAJOR)
+    assert find_resource(FUTURE, "IO", "WalSync") == "WAL flush"
+    assert find_resource(19, "Buffer", "BufferExclusive") == "row and lock contention"
+    assert find_resource(FUTURE, "IO", "QuantumRead") is None
+    assert find_resource(FUTURE, "Quantum", "Entangled") is None
 
 
 def whole(facts: ServerCounters) -> ServerCatalogue:

@@ -13,9 +13,9 @@ from pgdyno.flow.bench import Goal, choose_goal, compose_study
 from pgdyno.flow.derived_variants import classify_load, describe_tuned, make_variants, with_scaling
 from pgdyno.plan.disk import make_disk_plan
 from pgdyno.plan.experiment import count_least_rounds
-from pgdyno.plan.minutes import Budget, with_minutes
+from pgdyno.plan.minutes import Budget, split_minutes
 from pgdyno.plan.plan import Machine, Plan, plan_study
-from pgdyno.plan.scaling import make_scaling_study, plan_scaling, plan_sweep
+from pgdyno.plan.scaling import make_client_sweep, plan_scaling, plan_sweep
 from pgdyno.spec.read import format_study, parse_study
 from pgdyno.spec.study import Study
 from pgdyno.spec.variant import VariantSpec
@@ -57,7 +57,7 @@ def budget(
     study: Study, *, rounds: int | None = None, minutes: float = 15.0, more_rounds: int = 2, machine: Machine = MACHINE
 ) -> Study:
     asked = Budget(minutes=minutes, rounds=rounds, more_rounds=more_rounds, load_s=10.0)
-    return with_minutes(study, machine, asked)
+    return split_minutes(study, machine, asked)
 
 
 def plan_whole(study: Study, machine: Machine = MACHINE) -> tuple[Plan, Plan]:
@@ -182,7 +182,7 @@ def test_the_whole_job_can_decide_within_its_minutes(
     assert plan.predicted_s + scaling.predicted_s <= most_minutes * 60.0
     # What wins is known when it begins; by then its data are loaded, and it takes no longer.
     for variant in study.variant:
-        begun = plan_sweep(make_scaling_study(study, plan, scripts={}, variant=variant), plan, machine)
+        begun = plan_sweep(make_client_sweep(study, plan, scripts={}, variant=variant), plan, machine)
         assert begun.predicted_s == scaling.predicted_s
 
 

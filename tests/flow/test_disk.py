@@ -14,7 +14,7 @@ from pgdyno.errors import SpecError
 from pgdyno.flow.disk import check_paths
 from pgdyno.flow.disk_cards import DiskCards, find_cards, read_cards, with_cards
 from pgdyno.flow.disk_view import compare_cards, read_declared, show_cards, view_card
-from pgdyno.record.device.disk_card import FORMAT, ClockTest, DiskCard, declare, keep_card, write_card
+from pgdyno.record.device.disk_card import FORMAT, ClockTest, DiskCard, add_declared_disk, keep_card, write_card
 from pgdyno.run.host.clock import local_now
 from pgdyno.run.host.tunables import read_tunables
 from pgdyno.spec.host import DiskSpec, HostSpec
@@ -87,11 +87,11 @@ def test_the_second_path_is_the_wals() -> None:
     host = HostSpec(
         instance="c7g.2xlarge", disk=DiskSpec(kind="local-ssd"), wal_disk=DiskSpec(volume="gp3", size="30GB")
     )
-    data, wal, last = (declare(make_card(), host, place) for place in range(3))
+    data, wal, last = (add_declared_disk(make_card(), host, place) for place in range(3))
     assert data.declared == host.disk
     assert wal.declared == last.declared == host.wal_disk
-    assert declare(make_card(), None, 0) == make_card()
-    assert declare(make_card(), HostSpec(disk=host.disk), 1).declared == host.disk
+    assert add_declared_disk(make_card(), None, 0) == make_card()
+    assert add_declared_disk(make_card(), HostSpec(disk=host.disk), 1).declared == host.disk
 
 
 def test_a_host_file_or_an_instance(tmp_path: Path) -> None:

@@ -39,4 +39,4 @@ def test_a_disk_is_imagined_or_this_one_measured(tmp_path: Path) -> None:
     words = ["explain", str(RECORD), "--confirm", "--disk", str(tmp_path / "any.json")]
     done = subprocess.run([sys.executable, "-m", "pgdyno", *words], check=False, capture_output=True, text=True)
     assert done.returncode == 2
-    assert "--disk imagines a disk" in done.stderr
+    assert "--disk assumes another disk" in done.stderr

@@ -71,7 +71,7 @@ def test_what_is_no_latency_limit_is_said_in_words(text: str, words: str) -> Non
     ("options", "words"),
     [
         ({"rate": 100.0}, "--rate: is chosen by the search"),
-        ({"design": "paired"}, "--design: is of comparisons"),
+        ({"design": "paired"}, "--design: applies only to comparisons"),
         ({"detect": "90%"}, "--detect: 90% is not within 1% to 50%"),
     ],
 )

@@ -166,7 +166,7 @@ def test_what_nothing_can_vary(name: str) -> None:
         ("log_connections", ("on", "off"), "simple", "paired", "takes new sessions"),
         ("vm.dirty_bytes", (10_000_000, 100_000_000), "simple", "paired", "acts over longer than a slice"),
         ("vm.nr_hugepages", (0, 600), "simple", "paired", "restart"),
-        ("pg_stat_statements.track", ("none", "all"), "simple", "paired", "is an extension's"),
+        ("pg_stat_statements.track", ("none", "all"), "simple", "paired", "belongs to an extension"),
         ("mode", ("simple", "prepared"), "simple", "paired", "mode cannot change under a running load"),
         ("server", (15, 18), "simple", "paired", "server cannot change under a running load"),
         ("clients", (1, 8), "simple", "paired", "clients cannot change under a running load"),
@@ -219,7 +219,7 @@ def test_a_variant_that_says_what_the_study_says_differs_in_nothing() -> None:
     same = {"mode": "prepared", "clients": 4, "threads": 2, "scale": 7}
     planned = experiment_of(vary({"name": "a"}, {"name": "b", **same}, workload=load, data={"scale": 7}))
     assert planned.design is DesignKind.SWITCHBACK
-    assert planned.reason == "the variants set the same: an A/A test under one load"
+    assert planned.reason == "the variants have the same settings: an A/A test under one load"
     planned = experiment_of(vary({"name": "a"}, {"name": "b", **same, "clients": 5}, workload=load, data={"scale": 7}))
     assert planned.design is DesignKind.PAIRED
 

@@ -11,7 +11,7 @@ import pytest
 from pgdyno.errors import SpecError
 from pgdyno.plan.experiment import count_starts, is_client_sweep
 from pgdyno.plan.plan import Machine, plan_study
-from pgdyno.plan.scaling import choose_loads, choose_scaled, make_scaling_study, plan_scaling
+from pgdyno.plan.scaling import choose_client_counts, choose_swept_workload, make_client_sweep, plan_scaling
 from pgdyno.spec.read import format_study, make_study, parse_study
 from pgdyno.spec.study import Study
 from pgdyno.spec.variant import VariantSpec
@@ -30,13 +30,13 @@ def loads_of(*, cpu_count: float = 2, settings: dict[str, Any] | None = None, cl
     workload = {"name": "tpcb-like", **({} if clients is None else {"clients": clients})}
     study = study_of(workload=[workload], server={"settings": settings or {}})
     plan = plan_study(study, msgspec.structs.replace(MACHINE, cpu_count=cpu_count))
-    return list(choose_loads(study, plan.workloads[0]))
+    return list(choose_client_counts(study, plan.workloads[0]))
 
 
 def test_the_workload_that_writes_most_is_swept() -> None:
     def chosen(*names: str, rate_tps: float | None = None) -> str | None:
         workload = [{"name": name, **({} if rate_tps is None else {"rate_tps": rate_tps})} for name in names]
-        return choose_scaled(plan_study(study_of(workload=workload), MACHINE))
+        return choose_swept_workload(plan_study(study_of(workload=workload), MACHINE))
 
     assert chosen("select-only", "simple-update", "tpcb-like") == "tpcb-like"
     assert chosen("select-only", "simple-update") == "simple-update"
@@ -55,7 +55,7 @@ def test_loads_rise_in_equal_ratios_from_one_past_the_comparison() -> None:
 
 def test_a_variant_with_few_connections_narrows_them() -> None:
     study = study_of(variant=[{"name": "stock"}, {"settings": {"max_connections": 25}}])
-    assert choose_loads(study, plan_study(study, MACHINE).workloads[0])[-1] == 20
+    assert choose_client_counts(study, plan_study(study, MACHINE).workloads[0])[-1] == 20
 
 
 def test_the_sweep_runs_under_all_that_its_variant_sets() -> None:
@@ -68,7 +68,7 @@ def test_the_sweep_runs_under_all_that_its_variant_sets() -> None:
         experiment={"detect": "5%"},
     )
     plan = plan_study(study, MACHINE)
-    sweep = make_scaling_study(study, plan, scripts={}, variant=study.variant[1])
+    sweep = make_client_sweep(study, plan, scripts={}, variant=study.variant[1])
     planned = plan_study(sweep, MACHINE)
     experiment = planned.experiment
     assert experiment is not None
@@ -86,7 +86,7 @@ def test_the_sweep_runs_under_all_that_its_variant_sets() -> None:
 
 def test_clients_and_threads_of_a_variant_give_way_to_the_levels() -> None:
     study = study_of(variant=[{"name": "stock"}, {"name": "more", "clients": 20, "threads": 2}], scaling={})
-    sweep = make_scaling_study(study, plan_study(study, MACHINE), scripts={}, variant=study.variant[1])
+    sweep = make_client_sweep(study, plan_study(study, MACHINE), scripts={}, variant=study.variant[1])
     experiment = plan_study(sweep, MACHINE).experiment
     assert experiment is not None
     assert [variant.clients for variant in experiment.variants] == [1, 2, 4, 8, 16, 32]
@@ -98,7 +98,7 @@ def test_own_scripts_are_the_copies_that_the_comparison_ran(tmp_path: Path) -> N
     script.write_text("SELECT 1;\n")
     workload = [{"name": "pay", "scripts": [f"{script}@3", "select-only@1"]}]
     study = study_of(workload=workload, scaling={})
-    sweep = make_scaling_study(study, plan_study(study, MACHINE), scripts={str(script): "/kept/pay.sql"})
+    sweep = make_client_sweep(study, plan_study(study, MACHINE), scripts={str(script): "/kept/pay.sql"})
     assert sweep.workload[0].weighted_scripts == (("/kept/pay.sql", 3), ("select-only", 1))
 
 

@@ -95,7 +95,7 @@ def test_a_flush_that_is_slower_or_unknown_is_no_alternative() -> None:
     fast = by_name('volume = "gp3"\ncount = 2\nraid = 0\nsize = "100GB"\nflush_ms = 0.2')
     assert fast[1, "io2"].disk is None
     assert fast[1, "io2"].reason == "a flush takes 0.5 ms, and 0.2 ms now"
-    assert fast[1, "gp3"].reason == "no source says how long a flush takes on gp3"
+    assert fast[1, "gp3"].reason == "no source states how long a flush takes on gp3"
     assert {one.per_month for one in fast.values()} == {None}
     unknown = by_name('volume = "gp3"\ncount = 2\nraid = 0\nsize = "100GB"')
     assert (unknown[1, "gp3"].now_flush_s, unknown[1, "gp3"].reason) == (None, None)

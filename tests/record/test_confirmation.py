@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 
 from pgdyno.errors import SpecError
-from pgdyno.record.confirmation import CONFIRMATIONS_FILE, Confirmation, add_confirmation, locate, read_confirmations
+from pgdyno.record.confirmation import (
+    CONFIRMATIONS_FILE,
+    Confirmation,
+    add_confirmation,
+    locate_experiment,
+    read_confirmations,
+)
 from pgdyno.record.store import RecordStore
 
 _ONE = Confirmation(
@@ -29,8 +35,8 @@ def test_experiments_are_kept_in_their_order(tmp_path: Path) -> None:
     add_confirmation(store, _ONE)
     add_confirmation(store, _ONE)
     assert read_confirmations(store) == (_ONE, _ONE)
-    assert locate(store, _ONE).path == tmp_path / "second"
-    assert not locate(store, _ONE).exists
+    assert locate_experiment(store, _ONE).path == tmp_path / "second"
+    assert not locate_experiment(store, _ONE).exists
 
 
 @pytest.mark.parametrize("content", ["{", '{"format_version": 2, "confirmations": []}', '{"confirmations": [{}]}'])

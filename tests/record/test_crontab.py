@@ -68,5 +68,5 @@ def test_lines_keep_their_numbers() -> None:
 def test_what_leaves_the_work_to_systemd() -> None:
     text = "30 3 * * 0 root test -e /run/systemd/system || SERVICE_MODE=1 /usr/lib/e2scrub_all_cron\n"
     (line,) = parse_crontab(text, has_user=True)
-    assert line.is_for_systemd_less
+    assert line.defers_to_systemd
     assert line.program == "e2scrub_all_cron"

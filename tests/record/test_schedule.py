@@ -9,7 +9,7 @@ import pytest
 
 from pgdyno.record.transactions.pack import TransactionPacker
 from pgdyno.record.transactions.parse import TransactionBatch, TransactionOutcome
-from pgdyno.record.transactions.schedule import read_last_scheduled_s
+from pgdyno.record.trial_data import read_last_scheduled_s
 
 START_US = 1_700_000_000_000_000
 

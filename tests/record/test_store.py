@@ -130,12 +130,12 @@ def test_a_record_is_never_overwritten(store: RecordStore) -> None:
 def test_what_a_crash_left_of_a_following_record_is_in_nobodys_way(store: RecordStore) -> None:
     following = store.scaling
     assert not following.exists
-    following.remove_half()
+    following.remove_incomplete()
     (following.path / "trials").mkdir(parents=True)
-    following.remove_half()
+    following.remove_incomplete()
     record = store.read_record()
     following.create(record, study_toml=format_study(record.study))
-    following.remove_half()
+    following.remove_incomplete()
     assert following.exists
     assert following.read_record() == record
     assert [found.path for found in find_records(store.path.parent)] == [store.path]
@@ -177,7 +177,7 @@ def test_a_damaged_trial_can_be_moved_out(tmp_path: Path) -> None:
     (damaged / "trial.json").write_text("{")
     with pytest.raises(SpecError, match="is damaged") as caught:
         store.read_trials()
-    assert caught.value.hint == f"move {damaged} out of the record, and the rest can be read"
+    assert caught.value.hint == f"move {damaged} out of the record; the rest can then be read"
     damaged.rename(tmp_path / "damaged")
     assert [trial.planned.number for trial in store.read_trials()] == [2]
 

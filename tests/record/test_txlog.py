@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from pgdyno.record.transactions import pack as txpack
 from pgdyno.record.transactions.histogram import LatencyHistogram
-from pgdyno.record.transactions.log import TransactionSummary, TransactionTally, read_log, summarise_logs
 from pgdyno.record.transactions.pack import (
     TransactionPacker,
     pack_transactions,
@@ -25,6 +24,7 @@ from pgdyno.record.transactions.pack import (
     write_summary,
 )
 from pgdyno.record.transactions.parse import LineCutter, LogColumns, TransactionBatch, TransactionOutcome, parse_block
+from pgdyno.record.transactions.summary import TransactionSummary, TransactionTally, read_log, summarise_logs
 
 DATA = Path(__file__).parent.parent / "data" / "txlog"
 CASES = {

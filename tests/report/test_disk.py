@@ -16,7 +16,7 @@ from pgdyno.analyse.disk.entries import DiskFigureKey
 from pgdyno.analyse.estimate import estimate_geometric_mean
 from pgdyno.flow.disk_view import view_card
 from pgdyno.plan.disk import DiskJob, Pattern
-from pgdyno.record.device.disk_card import ClockTest, DiskCard, declare
+from pgdyno.record.device.disk_card import ClockTest, DiskCard, add_declared_disk
 from pgdyno.record.machine.preflight import Unseen
 from pgdyno.report.documents.disk import DiskComparisonDocument, DiskDocument, comparison_document, disk_document
 from pgdyno.report.forms.markdown import print_markdown
@@ -45,7 +45,7 @@ def build_card(**others: Any) -> DiskCard:
         "unseen": (Unseen(what="more than one I/O at once", reason="this fio has none of the engines"),),
         **others,
     }
-    return declare(make_card(**facts), HOST, 0)
+    return add_declared_disk(make_card(**facts), HOST, 0)
 
 
 def view_of(card: DiskCard) -> CardView:

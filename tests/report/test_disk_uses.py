@@ -17,7 +17,7 @@ from pgdyno.analyse.prediction.predictions import READS, TPS, JudgedPrediction
 from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
 from pgdyno.flow.disk_view import view_card
 from pgdyno.plan.disk import Pattern
-from pgdyno.record.device.disk_card import declare
+from pgdyno.record.device.disk_card import add_declared_disk
 from pgdyno.record.predictions import Prediction, PredictionInput
 from pgdyno.report.documents.report import make_schema, render_json
 from pgdyno.report.forms.html import print_html
@@ -154,7 +154,7 @@ def declared(report: ReportInput) -> ReportInput:
     join = make_join(use(UseKind.FLUSHES, 0.71, "tps"), read, through)
     trials = tuple(msgspec.structs.replace(trial, disk=trial.disk and join) for trial in workload.trials)
     disk = DiskSpec(volume="gp3", count=8, size="50GB", raid=10, filesystem="ext4", volume_latency_ms=1.85)
-    card = declare(
+    card = add_declared_disk(
         make_card(runs=make_runs(level=lambda one, _: 1.6 if one.pattern is Pattern.RANDOM_READ else 1.0)),
         HostSpec(instance="c7g.2xlarge", disk=disk),
         0,

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from pgdyno.analyse.disk.ceiling import InstanceLimits
 from pgdyno.analyse.disk.layout_ceiling import ceilings_of_instance, compute_ceilings, limits_of
-from pgdyno.record.machine.tunables import DiskLook
+from pgdyno.record.machine.tunables import StorageStack
 from pgdyno.report.documents.layout import layout_document
 from pgdyno.report.forms.terminal import print_terminal
 from pgdyno.report.level import Level
@@ -43,7 +43,7 @@ def declared_views() -> tuple[LayoutView, ...]:
     )
 
 
-def found(folder: Path, name: str) -> DiskLook:
+def found(folder: Path, name: str) -> StorageStack:
     """Devices of a tree, on a file system whose room is not this machine's."""
     tables = tomllib.loads((FOLDER / "layouts.toml").read_text(encoding="utf-8"))["layout"]
     layout = next(one for one in tables if one["name"] == name)

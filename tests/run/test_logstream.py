@@ -15,9 +15,9 @@ import pytest
 from pgdyno.analyse.estimate import DoubtKind
 from pgdyno.analyse.trial.throughput import PgbenchClaim, measure_throughput
 from pgdyno.errors import StepFailedError
-from pgdyno.record.transactions.log import summarise_logs
 from pgdyno.record.transactions.pack import read_packed, read_summary, summarise_packed
 from pgdyno.record.transactions.parse import LogColumns
+from pgdyno.record.transactions.summary import summarise_logs
 from pgdyno.run.cluster import sql
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.cluster.server import Server

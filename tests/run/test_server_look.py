@@ -15,7 +15,7 @@ from pgdyno.explain.finding import Finding
 from pgdyno.explain.preflight.rules import find_obstacles
 from pgdyno.flow.check import ask_default, check_data, check_study, look_at_planned
 from pgdyno.flow.tune import Form, TuneRequest, tune
-from pgdyno.record.machine.preflight import PreflightFacts, ServerLook, ServerOrigin, Unseen
+from pgdyno.record.machine.preflight import PreflightFacts, ServerOrigin, ServerSnapshot, Unseen
 from pgdyno.run.cluster.installation import installed_majors, read_server_facts
 from pgdyno.run.cluster.settings_check import HUGE_PAGES_COUNT
 from pgdyno.run.given.data_folder import find_data_folder
@@ -45,12 +45,12 @@ def restart(cluster: Cluster) -> None:
     cluster.start(*SETTINGS)
 
 
-def look(cluster: Cluster) -> tuple[ServerLook, tuple[Unseen, ...]]:
+def look(cluster: Cluster) -> tuple[ServerSnapshot, tuple[Unseen, ...]]:
     folder = find_data_folder(cluster.data, bindir=None if cluster.version_major == 15 else cluster.bin_directory)
     return look_at_server(folder)
 
 
-def findings(server: ServerLook) -> dict[str, Finding]:
+def findings(server: ServerSnapshot) -> dict[str, Finding]:
     """What the rules about servers say, on this machine's memory."""
     facts = PreflightFacts(server=server, memory=read_memory(Tree()))
     about_server = {
@@ -215,7 +215,7 @@ def test_programs_that_the_servers_account_may_not_run_count_nothing(cluster: Cl
         assert found["huge-pages"].evidence.startswith("about ")
 
 
-def start_with_huge_pages(cluster: Cluster, pool: Path) -> ServerLook | None:
+def start_with_huge_pages(cluster: Cluster, pool: Path) -> ServerSnapshot | None:
     """Tried some times: whichever server starts first takes them."""
     for _ in range(4):
         pool.write_text(str(int(pool.read_text()) + 80))

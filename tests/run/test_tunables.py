@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pgdyno.record.machine.tunables import DiskLook, Stripe
+from pgdyno.record.machine.tunables import StorageStack, Stripe
 from pgdyno.run.host.disks import read_dm_table, read_stripes
 from pgdyno.run.host.tree import Tree
 from pgdyno.run.host.tunables import read_disk_look, read_tunables
@@ -19,7 +19,7 @@ LAYOUTS = tomllib.loads((FOLDER / "layouts.toml").read_text(encoding="utf-8"))["
 MIB = 2**20
 
 
-def see(folder: Path, layout: dict[str, Any]) -> DiskLook:
+def see(folder: Path, layout: dict[str, Any]) -> StorageStack:
     look(folder, Scenario(name=layout["name"], files=layout["files"], links=layout["links"]))
     return read_disk_look(folder / "data", root=folder / "now")
 

@@ -338,7 +338,7 @@ def test_stripes_reach_file_system_and_read_ahead() -> None:
 
 @pytest.mark.parametrize(
     ("path", "chunk_kb", "trades"),
-    [("/data", 64, "the array must be made anew"), ("", 64, "the array must be made anew"), ("", None, "")],
+    [("/data", 64, "the array must be created again"), ("", 64, "the array must be created again"), ("", None, "")],
 )
 def test_a_chunk_is_chosen_before_what_is_aligned_with_it(path: str, chunk_kb: int | None, trades: str) -> None:
     array = Device(

@@ -162,7 +162,7 @@ def test_no_name_is_set_twice(tunings: list[DerivedSettings]) -> None:
 def test_a_container_and_who_wants_none_are_given_nothing_of_the_kernel(tunings: list[DerivedSettings]) -> None:
     for tuning in tunings:
         kernel = tuning.of(Target.SYSCTL) + tuning.of(Target.SYSFS)
-        assert bool(kernel) is not tuning.subject.kernel.is_given
+        assert bool(kernel) is not tuning.subject.kernel.is_unchangeable
 
 
 def test_wal_fits_the_disk_and_the_time_for_recovery(tunings: list[DerivedSettings]) -> None:

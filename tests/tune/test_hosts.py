@@ -11,14 +11,14 @@ from pgdyno.facts.instances import find_instance, list_instances
 from pgdyno.facts.volumes import DiskKindName
 from pgdyno.spec.host import parse_host
 from pgdyno.tune.disk.classes import ASSUMED
-from pgdyno.tune.hosts import MachineShape, shape_of
+from pgdyno.tune.hosts import MachineShape, make_shape
 from pgdyno.tune.types import Disk, DiskKind, Known, Origin
 
 MIB = 2**20
 
 
 def shape(disk: str, *, head: str = 'cpus = 4\nmemory = "16GB"') -> MachineShape:
-    return shape_of(parse_host(f"{head}\n[disk]\n{disk}\n", source="h"))
+    return make_shape(parse_host(f"{head}\n[disk]\n{disk}\n", source="h"))
 
 
 def figures(disk: Disk) -> tuple[float, float, float, float]:
@@ -97,7 +97,7 @@ def test_a_declared_chunk_is_that_of_an_array() -> None:
 
 
 def test_the_file_is_believed_before_the_instance() -> None:
-    known = shape_of(parse_host('instance = "r8g.2xlarge"\ncpus = 6\nmemory = "60GB"\nname = "ours"', source="h"))
+    known = make_shape(parse_host('instance = "r8g.2xlarge"\ncpus = 6\nmemory = "60GB"\nname = "ours"', source="h"))
     assert (known.name, known.architecture) == ("ours", "arm64")
     assert (known.cpus.value, known.memory.value) == (6, 60 * 2**30)
     assert known.cpus.how == "the host file"
@@ -106,7 +106,7 @@ def test_the_file_is_believed_before_the_instance() -> None:
 @pytest.mark.parametrize("name", [instance.name for instance in list_instances()])
 def test_an_instance_alone_has_an_assumed_disk(name: str) -> None:
     instance = find_instance(name)
-    known = shape_of(instance)
+    known = make_shape(instance)
     assert (known.cpus.value, known.memory.value) == (instance.cpu_count, instance.memory_bytes)
     assert {known.cpus.origin, known.memory.origin} == {Origin.DECLARED}
     assert known.disk.kind is (DiskKind.LOCAL_SSD if instance.local_bytes else DiskKind.NETWORK_SSD)

@@ -42,7 +42,7 @@ def test_what_is_tried_differs_from_stock_and_is_postgresqls_or_a_sysctl(tuning:
         for one in layer.settings:
             assert one.target in {Target.POSTGRESQL, Target.SYSCTL}
             assert stock_value(one, tuning.subject) != one.value
-    assert chosen.left_out["huge_pages"] == "it is so already"
+    assert chosen.left_out["huge_pages"] == "it has this value already"
     assert {"vm.overcommit_memory", "log_lock_waits", "LimitNOFILE"} <= chosen.left_out.keys()
     assert set(chosen.settings()) | set(chosen.sysctls()) == {
         one.name for layer in chosen.layers for one in layer.settings

@@ -10,19 +10,26 @@ import pytest
 
 from pgdyno.facts.instances import find_instance
 from pgdyno.record.machine.disk_facts import DiskFacts
-from pgdyno.record.machine.preflight import BlockDevice, CgroupLimit, LimitKind, MemoryFacts, ServerLook, ServerOrigin
-from pgdyno.record.machine.tunables import DiskLook, ServerState, Stripe, Tunables
+from pgdyno.record.machine.preflight import (
+    BlockDevice,
+    CgroupLimit,
+    LimitKind,
+    MemoryFacts,
+    ServerOrigin,
+    ServerSnapshot,
+)
+from pgdyno.record.machine.tunables import ServerState, StorageStack, Stripe, Tunables
 from pgdyno.record.types import HostFacts, ServerFacts
 from pgdyno.run.host.tunables import read_tunables
 from pgdyno.tune.derive import derive
 from pgdyno.tune.disk.classes import ASSUMED
-from pgdyno.tune.hosts import shape_of
+from pgdyno.tune.hosts import make_shape
 from pgdyno.tune.subject import (
     LoadHints,
-    Measured,
+    MeasuredLoad,
     find_missing_values,
     make_subject,
-    make_subject_of_shape,
+    make_subject_from_shape,
     read_measured,
 )
 from pgdyno.tune.types import DiskKind, Known, Origin, WorkloadClass
@@ -38,7 +45,7 @@ def device(name: str, *, kind: str = "disk", spins: bool = False) -> BlockDevice
     )
 
 
-def disk(*devices: BlockDevice, **others: Any) -> DiskLook:
+def disk(*devices: BlockDevice, **others: Any) -> StorageStack:
     facts = DiskFacts(
         path="/data",
         device="/dev/x",
@@ -48,7 +55,7 @@ def disk(*devices: BlockDevice, **others: Any) -> DiskLook:
         size_bytes=1000 * GB,
         free_bytes=800 * GB,
     )
-    return DiskLook(facts=facts, devices=devices, **others)
+    return StorageStack(facts=facts, devices=devices, **others)
 
 
 def machine(**others: Any) -> Tunables:
@@ -90,7 +97,7 @@ def memory() -> MemoryFacts:
 
 
 def state(data_bytes: int, **settings: str) -> ServerState:
-    look = ServerLook(origin=ServerOrigin.RUNNING, major=18, settings=settings)
+    look = ServerSnapshot(origin=ServerOrigin.RUNNING, major=18, settings=settings)
     return ServerState(look=look, set_names=frozenset(settings), unseen=(), data_bytes=data_bytes, wal_bytes=0)
 
 
@@ -109,7 +116,7 @@ def test_nothing_is_said_and_no_server_is_there() -> None:
 
 
 def test_what_is_said_comes_first() -> None:
-    measured = Measured(
+    measured = MeasuredLoad(
         dataset=Known(name="dataset", value=3.0 * GB, unit="bytes", origin=Origin.MEASURED, how="a record")
     )
     wishes = LoadHints(
@@ -143,7 +150,7 @@ def test_huge_pages_of_others_are_what_is_taken_and_not_the_servers() -> None:
     own = state(GB, shared_memory_size_in_huge_pages="3000", huge_pages_status="on")
     assert make_subject(seen, SERVER, LoadHints(), state=own).kernel.others_huge_pages == 5000
     # PostgreSQL 15 and 16 do not tell; the kernel shows that there are some.
-    look = ServerLook(
+    look = ServerSnapshot(
         origin=ServerOrigin.RUNNING,
         major=16,
         settings={"shared_memory_size_in_huge_pages": "3000"},
@@ -268,8 +275,8 @@ def test_wal_that_lies_there_already_is_room_for_wal() -> None:
 
 
 def test_a_machine_that_is_not_here() -> None:
-    shape = shape_of(find_instance("r8g.2xlarge"))
-    subject = make_subject_of_shape(shape, SERVER, LoadHints(dataset_bytes=500 * GB))
+    shape = make_shape(find_instance("r8g.2xlarge"))
+    subject = make_subject_from_shape(shape, SERVER, LoadHints(dataset_bytes=500 * GB))
     assert (subject.cpus.value, subject.memory.value, subject.cpus.origin) == (8, 64 * GB, Origin.DECLARED)
     assert subject.dataset.value == 500 * GB
     assert subject.kernel.sysctls == {}

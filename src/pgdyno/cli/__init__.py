@@ -1,1 +1,1 @@
-"""Arguments in, one flow call, output and exit code."""
+"""Define the command line: arguments, one flow call, output and exit code."""

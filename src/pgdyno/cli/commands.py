@@ -1,7 +1,7 @@
-"""Typer's commands, without what takes it long to load.
+"""Define typer commands that load neither rich nor pydantic.
 
-Its own `--help` needs rich and its reader of Markdown, which take longer than all that a command loads before it begins
-its work: here the page is plain text. And it loads pydantic to convert what was typed, also where nothing was.
+Typer's own `--help` needs rich and its Markdown parser, which take longer to load than everything else that a command
+needs: here the page is plain text. Typer also loads pydantic to convert values, even if none were given.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
-# Longer lines are hard to read, and options longer than this have their words below them.
+# Longer lines are hard to read. Longer options have their help text on the next line.
 _MOST_COLUMNS = 100
 _MOST_NAME_COLUMNS = 26
 _BETWEEN_EXAMPLE_AND_WORDS = " · "
@@ -22,7 +22,7 @@ Row = tuple[str, str]
 
 
 class PlainCommand(TyperCommand):
-    """Shows the page of a command."""
+    """A command whose help page is plain text."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -31,7 +31,7 @@ class PlainCommand(TyperCommand):
 
     def get_params(self, ctx: Any) -> Any:
         """Return the options of the command."""
-        return _lower_flags(super().get_params(ctx))
+        return _set_flag_defaults(super().get_params(ctx))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the page into typer's formatter."""
@@ -39,11 +39,11 @@ class PlainCommand(TyperCommand):
 
 
 class PlainGroup(TyperGroup):
-    """Shows the page of the program, with its commands."""
+    """The program, whose help page is plain text and lists the commands."""
 
     def get_params(self, ctx: Any) -> Any:
         """Return the options of the program."""
-        return _lower_flags(super().get_params(ctx))
+        return _set_flag_defaults(super().get_params(ctx))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the page into typer's formatter."""
@@ -52,7 +52,7 @@ class PlainGroup(TyperGroup):
 
 
 def _keep_default(parameter: Any) -> None:
-    """Leave the default of an option that was not given as it is declared, instead of converting it."""
+    """Return the declared default of an option that was not given, without converting it."""
     convert = parameter.process_value
 
     def process_value(ctx: Any, value: Any) -> Any:
@@ -64,8 +64,8 @@ def _keep_default(parameter: Any) -> None:
     parameter.process_value = process_value
 
 
-def _lower_flags(parameters: list[Any]) -> list[Any]:
-    """Give each flag a default: typer's own have none, which it would convert to learn that they are not given."""
+def _set_flag_defaults(parameters: list[Any]) -> list[Any]:
+    """Give each flag a default, because typer would convert the missing default of its own flags."""
     for parameter in parameters:
         if getattr(parameter, "is_flag", False):
             parameter.default = parameter.default or False
@@ -73,7 +73,7 @@ def _lower_flags(parameters: list[Any]) -> list[Any]:
 
 
 def _write_page(command: TyperCommand | TyperGroup, ctx: Any, *, commands: Sequence[Row]) -> Iterator[str]:
-    """Yield the lines: usage, what it does, arguments, options, commands, examples."""
+    """Yield the lines of the help page: usage, description, arguments, options, commands, examples."""
     width = min(shutil.get_terminal_size().columns, _MOST_COLUMNS)
     yield from _wrap(" ".join(["Usage:", ctx.command_path, *command.collect_usage_pieces(ctx)]), width, indent=2)
     for paragraph in _split_paragraphs(command):
@@ -86,12 +86,12 @@ def _write_page(command: TyperCommand | TyperGroup, ctx: Any, *, commands: Seque
 
 
 def _split_paragraphs(command: Any) -> list[str]:
-    """Return what a command says of itself; the first paragraph is for lists."""
+    """Return the paragraphs of a command's description; the first one is the summary for lists."""
     return (command.help or "").split("\n\n")
 
 
 def _write_rows(title: str, rows: Sequence[Row], width: int) -> Iterator[str]:
-    """Yield names with their words beside them, and below a name that is too long for that."""
+    """Yield rows of names and help texts; the text of a long name begins on the next line."""
     if not rows:
         return
     yield from ("", f"{title}:")
@@ -107,7 +107,7 @@ def _write_rows(title: str, rows: Sequence[Row], width: int) -> Iterator[str]:
 
 
 def _write_examples(epilog: str, width: int) -> Iterator[str]:
-    """Yield commands as they can be copied, however long, each with its words below it."""
+    """Yield example commands unwrapped, so that they can be copied, each with its description below."""
     title, *examples = epilog.split("\n\n")
     if title:
         yield from ("", title)

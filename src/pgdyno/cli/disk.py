@@ -1,6 +1,6 @@
-"""`disk`: what a storage path can do, measured and kept as a card; cards compared; layouts reckoned."""
+"""Define the command `disk`: measure storage paths, show and compare disk cards, compute limits of layouts."""
 
-# ruff: noqa: PLC0415 - flows are imported when their command runs, which keeps --help quick
+# ruff: noqa: PLC0415 - flows are imported when their command runs, which keeps --help fast
 from __future__ import annotations
 
 from pathlib import Path
@@ -13,11 +13,11 @@ from pgdyno.cli.session import session
 from pgdyno.errors import SpecError
 
 DISK_EXAMPLES = (
-    "Examples:\n\n`pgdyno disk` · the disk of pgdyno's home, within 4 minutes\n\n"
-    "`pgdyno disk --quick /var/lib/postgresql` · another one, within 40 seconds\n\n"
-    "`pgdyno disk /data /wal --host c7g.2xlarge` · data and WAL, beside what the instance lets through\n\n"
-    "`pgdyno disk --layout --host db1.toml` · what a declared layout can do, measuring nothing\n\n"
-    "`pgdyno disk --compare gp3.json io2.json planned.toml` · cards side by side, and beside a host file"
+    "Examples:\n\n`pgdyno disk` · the disk of pgdyno's home, in up to 4 minutes\n\n"
+    "`pgdyno disk --quick /var/lib/postgresql` · another disk, in up to 40 seconds\n\n"
+    "`pgdyno disk /data /wal --host c7g.2xlarge` · data and WAL, compared with the limits of the instance\n\n"
+    "`pgdyno disk --layout --host db1.toml` · compute the limits of a declared layout without measuring\n\n"
+    "`pgdyno disk --compare gp3.json io2.json planned.toml` · compare cards and a host file"
 )
 
 
@@ -26,26 +26,27 @@ def disk(
         list[Path] | None,
         typer.Argument(
             metavar="PATH",
-            help="Folders on the disks to measure, data before WAL; with --compare or --show, cards; with --compare also host files. [default: pgdyno's home]",
+            help="Folders on the disks to measure, data before WAL. With --show: cards. With --compare: cards and host"
+            " files. [default: pgdyno's home]",
             show_default=False,
         ),
     ] = None,
     *,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Within 40 seconds for each path; else within 4 minutes.")
+        bool, typer.Option("--quick", help="Take up to 40 seconds for each path instead of 4 minutes.")
     ] = False,
     compare: Annotated[
-        bool, typer.Option("--compare", help="Measure nothing: set cards side by side, against the first one.")
+        bool, typer.Option("--compare", help="Measure nothing: compare cards with the first one.")
     ] = False,
-    shown: Annotated[bool, typer.Option("--show", help="Measure nothing: show cards of before once more.")] = False,
+    shown: Annotated[bool, typer.Option("--show", help="Measure nothing: show existing cards.")] = False,
     layout: Annotated[
         bool,
-        typer.Option("--layout", help="Measure nothing: what a layout, declared or as found here, allows at most."),
+        typer.Option("--layout", help="Measure nothing: compute the limits of a layout, declared or on this machine."),
     ] = False,
     host: Annotated[
         str | None,
         typer.Option(
-            help="What is declared, to hold against: an instance such as c7g.2xlarge, or a host file.",
+            help="Declared machine to compare with: an instance such as c7g.2xlarge, or a host file.",
             show_default=False,
         ),
     ] = None,
@@ -54,21 +55,19 @@ def disk(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="A folder for cards, or the card's file, NAME.json. [default: pgdyno-disks]", show_default=False
+            help="Folder for cards, or file NAME.json of the card. [default: pgdyno-disks]", show_default=False
         ),
     ] = None,
-    install: Annotated[
-        bool, typer.Option("--install", help="Install fio where it is missing (Debian, Ubuntu).")
-    ] = False,
+    install: Annotated[bool, typer.Option("--install", help="Install fio if it is missing (Debian, Ubuntu).")] = False,
     home: HomeOption = None,
     json: JsonOption = False,
     yes: YesOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Measure what disks can do: IOPS, MB/s, latency, flushes a second, and what that means for PostgreSQL.
+    """Measure disks: IOPS, MB/s, latency, flushes per second, and what they mean for PostgreSQL.
 
-    Only a test file of its own is read and written; it has no name and is gone afterwards, however this ends. The card
-    that it leaves is found by `tune` and `bench`.
+    Only pgdyno's own test file is read and written. It has no name, so that it is gone when the command ends, even
+    after a crash. `tune` and `bench` find the card that the command writes.
     """
     with session(json=json, quiet=quiet, yes=yes) as (ui, show):
         from pgdyno.flow.check import ask_default, existing
@@ -79,17 +78,17 @@ def disk(
         named, place = paths or [], home.absolute() if home else default_home()
         measuring = {"quick": quick, "out": out, "install": install}
         if compare:
-            _refuse_beside("--compare", show=shown, layout=layout, host=host, **measuring)
+            _refuse_others("--compare", show=shown, layout=layout, host=host, **measuring)
             show(compare_cards(named))
             return
         if shown:
-            _refuse_beside("--show", layout=layout, **measuring)
+            _refuse_others("--show", layout=layout, **measuring)
             show(show_cards(named, host=host))
             return
         if layout:
             from pgdyno.flow.layout import show_layouts
 
-            _refuse_beside("--layout", **measuring)
+            _refuse_others("--layout", **measuring)
             folders = check_paths(named if named or host is not None else [existing(place)])
             show(show_layouts(folders, read_declared(host)))
             return
@@ -111,7 +110,7 @@ def disk(
             raise SystemExit(result.exit_code)
 
 
-def _refuse_beside(what: str, **options: object) -> None:
+def _refuse_others(what: str, **options: object) -> None:
     others = [f"--{name}" for name, value in options.items() if value]
     if others:
         raise SpecError(f"{what} measures nothing: leave out {', '.join(others)}")

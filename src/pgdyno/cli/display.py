@@ -1,6 +1,6 @@
-"""How progress looks: a live bar with predicted time on a terminal, a line for each step elsewhere. Always on stderr.
+"""Show progress on stderr: a live bar with predicted time on a terminal, one line for each step elsewhere.
 
-Colours and movement end where NO_COLOR, a pipe or a dumb terminal say so; that is rich's own decision.
+Rich turns colours and movement off for NO_COLOR, a pipe or a dumb terminal.
 """
 
 from __future__ import annotations
@@ -26,35 +26,35 @@ from pgdyno.run.host.program import program_name
 from pgdyno.spec.variant import DesignKind
 from pgdyno.units import format_bytes
 
-# Drawing costs CPU that the load could use; twice a second is what eyes need.
+# Drawing takes CPU time from the load; twice a second is enough.
 _REFRESH_PER_S = 2
-# Steps may run slower than predicted; more than twice as slow is one step's mishap, which says nothing of the others.
-# Faster ones, such as a scale that is loaded already, say nothing either.
+# Steps may run slower than predicted. A factor above 2 is an outlier and does not count for the other steps, nor do
+# faster steps, such as a scale that is already loaded.
 _SLOWEST_PACE = 2.0
-# Before so much of a plan is done, its first steps, which load data or look at the disk, would speak for all trials.
+# Before this share of a plan is done, the speed of its first steps (disk, loading) does not count for the trials.
 _TELLING_SHARE = 0.05
 
 
 class _RemainingColumn(ProgressColumn):
-    """The time to go by the plan: rich's own estimate takes the jump at a step's end for the speed of everything."""
+    """The remaining time by the plan; rich's own estimate would misread the jump at the end of a step as speed."""
 
     def __init__(self, remaining_s: Callable[[], float]) -> None:
         super().__init__()
         self._remaining_s = remaining_s
 
     def render(self, task: Task) -> Text:  # noqa: ARG002 - rich hands it to every column
-        """`about 4 min left`."""
+        """Return text such as `about 4 min left`."""
         left_s = self._remaining_s()
         said = f"about {format_minutes(left_s)} left" if left_s >= 1.0 else "nearly done"
         return Text(said, style="progress.remaining")
 
 
 class Display(AbstractContextManager["Display"]):
-    """The progress of a study on stderr; implements `flow.ui.Ui`.
+    """The progress of a study on stderr; implements `conduct.ui.Ui`.
 
     Args:
-        quiet: Show nothing but what `say` says.
-        assume_yes: Do not ask.
+        quiet: Show only remarks from `say`.
+        assume_yes: Answer every question with yes.
     """
 
     def __init__(self, *, quiet: bool = False, assume_yes: bool = False) -> None:
@@ -75,48 +75,48 @@ class Display(AbstractContextManager["Display"]):
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Leave the terminal as it was."""
+        """Remove the progress bar."""
         self.close()
 
     def close(self) -> None:
-        """Take the bar away, before anything else is printed."""
+        """Remove the progress bar, before anything else is printed."""
         self._total_s = 0.0
         if self._progress is not None:
             self._progress.stop()
             self._progress = None
 
     def show_plan(self, plan: Plan, *, record_dir: str, remaining_s: float, scaling: Plan | None = None) -> None:
-        """Print the plan; the bar starts with the next step, so that a question can come before it."""
-        self._tell(
+        """Print the plan; the bar starts with the next step, so that a question can be asked first."""
+        self._print_plan(
             describe_plan(plan, scaling), f"about {format_minutes(remaining_s)}; record: {record_dir}", remaining_s
         )
 
     def announce(self, lines: Sequence[str], *, total_s: float) -> None:
-        """Print what is going to be done; the bar starts with the next step."""
-        self._tell(lines, f"about {format_minutes(total_s)}", total_s)
+        """Print what will be done; the bar starts with the next step."""
+        self._print_plan(lines, f"about {format_minutes(total_s)}", total_s)
 
     def limit(self, *, predicted_s: float, within_s: float) -> None:
-        """Keep the time left of the next steps below what they are given, whatever their pace."""
+        """Limit the remaining time of the next steps to their time budget, however slow they are."""
         self._limited_s, self._limit_at_s = predicted_s, monotonic_s() + within_s
 
     def begin_step(self, title: str, *, predicted_s: float) -> None:
-        """Name the step."""
+        """Begin a step with its title."""
         self._title, self._predicted_s, self._began_s = title, predicted_s, monotonic_s()
         if self._total_s and self._progress is None and self.console.is_terminal and not self._quiet:
             self._start_bar()
         self._update(live="")
 
     def show_activity(self, text: str) -> None:
-        """Show what the step does."""
+        """Show the current activity of the step."""
         self._update(live=text)
 
     def show_load(self, *, tps: float, latency_ms: float | None) -> None:
-        """Show the load of the last second."""
+        """Show throughput and latency of the last second."""
         latency = "" if latency_ms is None else f" · {latency_ms:.3g} ms"
         self._update(live=f"{tps:,.0f} tps{latency}")
 
     def end_step(self, result: str) -> None:
-        """Print the step's line."""
+        """Print the line of a finished step."""
         elapsed_s = monotonic_s() - self._began_s
         self._done_s += self._predicted_s
         self._limited_s = max(self._limited_s - self._predicted_s, 0.0)
@@ -127,12 +127,12 @@ class Display(AbstractContextManager["Display"]):
             self._print(f"{self._title:<34} {elapsed_s:6.1f} s   {result}".rstrip())
 
     def remaining_s(self) -> float:
-        """What is left of the predicted time, at the pace of the steps that have ended."""
+        """Return the remaining predicted time, scaled by the speed of the finished steps."""
         is_telling = self._done_s > self._total_s * _TELLING_SHARE
         pace = max(self._spent_s / self._done_s, 1.0) if is_telling else 1.0
-        left_s = max(self._total_s - self._done_s - self._within_s(), 0.0)
-        limited_s = min(max(self._limited_s - self._within_s(), 0.0), left_s)
-        # What a comparison has not run when its time is over it leaves out.
+        left_s = max(self._total_s - self._done_s - self._step_elapsed_s(), 0.0)
+        limited_s = min(max(self._limited_s - self._step_elapsed_s(), 0.0), left_s)
+        # A comparison skips the trials that remain when its time budget is used up.
         within_limit_s = min(limited_s * pace, max(self._limit_at_s - monotonic_s(), 0.0))
         return (left_s - limited_s) * pace + within_limit_s
 
@@ -141,26 +141,26 @@ class Display(AbstractContextManager["Display"]):
         self.console.print(f"[yellow]note:[/yellow] {escape(with_program(text, program_name()))}", soft_wrap=True)
 
     def show_finding(self, finding: Finding) -> None:
-        """Print a finding as the report will call it, with what it means for the figures."""
+        """Print a finding in the words of the report, with its meaning for the figures."""
         words = with_program(f"{finding.claim} {finding.evidence}. {finding.advice}".strip(), program_name())
         severity = (finding.severity.value, HUE_STYLES.get(finding.severity.value, "bold"))
         self.console.print(Text.assemble(severity, f" ({describe_severity(finding)}): {words}"), soft_wrap=True)
 
     def confirm(self, question: str, *, default: bool) -> bool:
-        """Ask on a terminal, unless --yes answered already; where nobody can be asked, `default` is the answer."""
+        """Ask a question on the terminal; --yes answers with yes, and without a terminal `default` is the answer."""
         if self._assume_yes:
             return True
         if not (self.console.is_terminal and sys.stdin.isatty()):
             return default
         try:
-            # As markup, [y/N] would be a style, and not be shown.
+            # As markup, [y/N] would be read as a style and not be shown.
             return self.console.input(f"{question} [y/N] ", markup=False).strip().lower() in {"y", "yes"}
         except EOFError:
-            # Ctrl-D is no yes.
+            # Ctrl-D means no.
             return False
 
-    def _tell(self, lines: Sequence[str], last: str, total_s: float) -> None:
-        # A plan that is announced after first steps counts anew.
+    def _print_plan(self, lines: Sequence[str], last: str, total_s: float) -> None:
+        # A plan that is announced after the first steps restarts the count.
         self.close()
         self._done_s, self._spent_s, self._total_s, self._limited_s = 0.0, 0.0, total_s, 0.0
         if not self._quiet:
@@ -169,7 +169,7 @@ class Display(AbstractContextManager["Display"]):
             self._print(last, style="bold")
 
     def _print(self, line: str, *, style: str = "") -> None:
-        """Print a line; on a terminal that is too narrow for it, broken between words and indented from there on."""
+        """Print a line; on a narrow terminal, wrap it between words with an indent."""
         parts = [line]
         if self.console.is_terminal:
             indent = len(line) - len(line.lstrip()) + 4
@@ -200,21 +200,21 @@ class Display(AbstractContextManager["Display"]):
     def _update(self, *, live: str) -> None:
         if self._progress is None or self._task is None:
             return
-        # A step that outlasts its prediction must not run the bar ahead of the steps to come.
-        completed_s = self._done_s + self._within_s()
+        # A step that takes longer than predicted must not move the bar into later steps.
+        completed_s = self._done_s + self._step_elapsed_s()
         self._progress.update(self._task, description=self._title, completed=completed_s, live=live)
 
-    def _within_s(self) -> float:
+    def _step_elapsed_s(self) -> float:
         return min(monotonic_s() - self._began_s, self._predicted_s)
 
 
 def describe_plan(plan: Plan, scaling: Plan | None = None) -> list[str]:
-    """The plan in a few lines, with the sweep that follows it."""
+    """Describe the plan in a few lines, with the sweep that follows it."""
     trials = plan.trials
     rounds = max((trial.round for trial in trials), default=0)
     lines = [
         (
-            f"scale {plan.scale} ({format_bytes(plan.dataset_bytes)}), {_count(rounds, _name_turn(plan))} of"
+            f"scale {plan.scale} ({format_bytes(plan.dataset_bytes)}), {_count(rounds, _name_unit(plan))} of"
             f" {_count(len(plan.workloads), 'workload')}:"
         )
     ]
@@ -226,23 +226,25 @@ def describe_plan(plan: Plan, scaling: Plan | None = None) -> list[str]:
             f" {trial.warm_up_s:g} s warm-up + {trial.duration_s:g} s measured"
         )
     if plan.search is not None:
-        lines.append(f"  sought: {plan.search.aim}, to {plan.search.resolution_ratio * 100:g} %")
+        lines.append(f"  search: {plan.search.aim}, to {plan.search.resolution_ratio * 100:g} %")
     if scaling is not None:
         (workload,) = scaling.workloads
         most = _count(scaling.trials[-1].round, "round")
-        lines.append(f"  then {workload.name} by {_describe_load(scaling, workload)}, under what won: {most} at most")
+        lines.append(
+            f"  then {workload.name} by {_describe_load(scaling, workload)}, with the winning settings: at most {most}"
+        )
     lines += [f"  chosen: {choice.name} = {choice.value}: {choice.reason}" for choice in plan.choices]
     return lines
 
 
-def _name_turn(plan: Plan) -> str:
-    """A switchback's rounds are inside its blocks of load."""
+def _name_unit(plan: Plan) -> str:
+    """Return the unit of trials: a block in a switchback, whose rounds are inside blocks, else a round."""
     is_switchback = plan.experiment is not None and plan.experiment.design is DesignKind.SWITCHBACK
     return "block" if is_switchback else "round"
 
 
 def _describe_load(plan: Plan, workload: PlannedWorkload) -> str:
-    """A workload's load over all variants: `1 to 8 clients, 2 threads, simple mode`."""
+    """Describe a workload's load over all variants: `1 to 8 clients, 2 threads, simple mode`."""
     variants = () if plan.experiment is None else plan.experiment.variants
     loads = [apply_variant(workload, variant) for variant in variants] or [workload]
     clients, threads = (
@@ -262,5 +264,5 @@ def _count(number: int, name: str) -> str:
 
 
 def format_minutes(seconds: float) -> str:
-    """`45 s` or `12 min`."""
+    """Format a duration as `45 s` or `12 min`."""
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"

@@ -1,6 +1,6 @@
-"""`compare` and `sweep`: questions with a verdict for an answer."""
+"""Define the commands `compare` and `sweep`, which give verdicts."""
 
-# ruff: noqa: PLC0415 - flows are imported when their command runs, which keeps --help quick
+# ruff: noqa: PLC0415 - flows are imported when their command runs, which keeps --help fast
 from __future__ import annotations
 
 from pathlib import Path
@@ -37,7 +37,7 @@ WorkloadOption = Annotated[
 MinutesOption = Annotated[
     float | None,
     typer.Option(
-        help="The longest it may take; it ends as soon as it knows. [default: from the plan]", show_default=False
+        help="Time limit; the command ends sooner if all is decided. [default: from the plan]", show_default=False
     ),
 ]
 DetectOption = Annotated[
@@ -47,29 +47,28 @@ ResolutionOption = Annotated[
     str | None,
     typer.Option(
         "--detect",
-        help="The smallest difference that matters; of a latency limit, how closely its rate is found. [default: 3%, of a"
+        help="The smallest difference that matters; for a latency limit, the resolution of its rate. [default: 3%; for a"
         " latency limit 10%]",
         show_default=False,
     ),
 ]
 ConfidenceOption = Annotated[
-    str | None, typer.Option(help="One minus the share of false verdicts. [default: 95%]", show_default=False)
+    str | None, typer.Option(help="One minus the error rate of verdicts. [default: 95%]", show_default=False)
 ]
 DesignOption = Annotated[
     str | None,
     typer.Option(
-        help="switchback (one load, settings alternate in slices) or paired (trials in turn). [default: by what changing"
-        " the settings costs]",
+        help="switchback (settings alternate in slices of one load) or paired (trials in turn). [default: by the cost of"
+        " changing the settings]",
         show_default=False,
     ),
 ]
 DurationOption = Annotated[
-    str | None, typer.Option("--duration", "-T", help="Of one paired trial. [default: 10s]", show_default=False)
+    str | None,
+    typer.Option("--duration", "-T", help="Measured load of one paired trial. [default: 10s]", show_default=False),
 ]
-WarmUpOption = Annotated[str | None, typer.Option(help="Load before it. [default: 3s]", show_default=False)]
-SeedOption = Annotated[
-    int | None, typer.Option(help="Of all that is drawn at random. [default: 1]", show_default=False)
-]
+WarmUpOption = Annotated[str | None, typer.Option(help="Unmeasured load before it. [default: 3s]", show_default=False)]
+SeedOption = Annotated[int | None, typer.Option(help="Seed of everything random. [default: 1]", show_default=False)]
 
 
 def compare(
@@ -84,24 +83,28 @@ def compare(
     settings: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", help='NAME=VALUE, or several in quotes; each --set is a variant. One alone: against "as it is".'
+            "--set",
+            help='NAME=VALUE, or several in quotes; each --set is a variant. A single one is compared with "as it is".',
         ),
     ] = None,
     sysctl: Annotated[
-        list[str] | None, typer.Option("--sysctl", help="NAME=VALUE of the kernel; as --set. Needs root.")
+        list[str] | None,
+        typer.Option("--sysctl", help="Kernel setting NAME=VALUE; each --sysctl is a variant. Needs root."),
     ] = None,
     server: Annotated[
         list[str] | None,
-        typer.Option("--server", help="embedded, a major version or a program folder; several are variants."),
+        typer.Option("--server", help="embedded, a major version or a program folder; two or more are compared."),
     ] = None,
     mode: Annotated[
         list[str] | None,
-        typer.Option("--mode", "-M", help="simple, extended or prepared; several are variants."),
+        typer.Option("--mode", "-M", help="simple, extended or prepared; two or more are compared."),
     ] = None,
     clients: Annotated[
-        list[str] | None, typer.Option("--clients", "-c", help="Connections; several are variants.")
+        list[str] | None, typer.Option("--clients", "-c", help="Connections; two or more are compared.")
     ] = None,
-    scale: Annotated[list[str] | None, typer.Option("--scale", help="pgbench's scale; several are variants.")] = None,
+    scale: Annotated[
+        list[str] | None, typer.Option("--scale", help="pgbench's scale factor; two or more are compared.")
+    ] = None,
     workload: WorkloadOption = None,
     minutes: MinutesOption = None,
     detect: DetectOption = None,
@@ -120,7 +123,7 @@ def compare(
     yes: YesOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Compare settings, versions, modes or kernels: a verdict with a known error rate."""
+    """Compare settings, versions, modes or kernel settings, and give a verdict with a known error rate."""
     with session(json=json, quiet=quiet, yes=yes) as (ui, show):
         from pgdyno.conduct.workspace import Workspace
         from pgdyno.flow.compare import compose_comparison
@@ -155,14 +158,14 @@ def sweep(
         list[str],
         typer.Argument(
             help="NAME=LEVEL,LEVEL,… or NAME=FIRST..LAST (doubling): a setting, a sysctl, clients, threads, mode, scale"
-            " or server. Two axes: every combination. Or 'latency<LIMIT@pQQ', in quotes because of the shell: the largest"
-            " rate that holds it; p99 unless said.",
+            " or server. Two axes: every combination. Or 'latency<LIMIT@pQQ', in quotes for the shell: find the largest"
+            " rate that holds the limit; the default is p99.",
             show_default=False,
         ),
     ],
     *,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="A server setting for all levels, NAME=VALUE; may be repeated.")
+        list[str] | None, typer.Option("--set", help="Server setting NAME=VALUE for all levels; may be repeated.")
     ] = None,
     server: ServerOption = None,
     pg_bindir: BindirOption = None,
@@ -187,7 +190,7 @@ def sweep(
     yes: YesOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Vary one or two things over many levels, or find the largest rate that holds a latency limit."""
+    """Vary one or two parameters over several levels, or find the largest rate that holds a latency limit."""
     with session(json=json, quiet=quiet, yes=yes) as (ui, show):
         from pgdyno.conduct.workspace import Workspace
         from pgdyno.flow.compare import compose_sweep
@@ -213,11 +216,11 @@ COMPARE_EXAMPLES = (
     "Examples:\n\n`pgdyno compare --set commit_delay=0 --set commit_delay=50`\n\n"
     "`pgdyno compare stock tuned.conf --workload tpcb-like --workload select-only`\n\n"
     "`pgdyno compare --server 15 --server 18 --mode prepared --minutes 20`\n\n"
-    "`pgdyno compare --set synchronous_commit=off --detect 5%` · against the server as it is"
+    "`pgdyno compare --set synchronous_commit=off --detect 5%` · compare with the server as it is"
 )
 SWEEP_EXAMPLES = (
-    "Examples:\n\n`pgdyno sweep clients=1..64` · scaling, knee and peak\n\n"
+    "Examples:\n\n`pgdyno sweep clients=1..64` · find scaling, knee and peak\n\n"
     "`pgdyno sweep commit_delay=0,10,20,50,100 --mode prepared`\n\n"
     "`pgdyno sweep mode=simple,extended,prepared clients=1,8`\n\n"
-    "`pgdyno sweep 'latency<20ms@p99' --detect 10%` · the largest rate that holds it, to 10 %"
+    "`pgdyno sweep 'latency<20ms@p99' --detect 10%` · find the largest rate that holds the limit, to 10 %"
 )

@@ -1,6 +1,6 @@
-"""`explain`: what limits a record's loads, how sure that is, and what to do next."""
+"""Define the command `explain`: what limits a record's loads, and what to do next."""
 
-# ruff: noqa: PLC0415 - flows are imported when their command runs, which keeps --help quick
+# ruff: noqa: PLC0415 - flows are imported when their command runs, which keeps --help fast
 from __future__ import annotations
 
 from pathlib import Path
@@ -29,7 +29,7 @@ def explain(
     disk: Annotated[
         Path | None,
         typer.Option(
-            help="Card of another disk, as `pgdyno disk` writes it: how much of the loads would it carry?",
+            help="Card of another disk from `pgdyno disk`: how much of the loads could that disk carry?",
             show_default=False,
         ),
     ] = None,
@@ -37,33 +37,33 @@ def explain(
         bool,
         typer.Option(
             "--confirm",
-            help="Run the one experiment that would show what limits a load, on the same workload, scale and kind of"
-            " server; its minutes are said first, and its record lies beside.",
+            help="Run an experiment that shows what limits a load, on the same workload, scale and kind of server;"
+            " predicted minutes are shown first, and it writes its own record.",
         ),
     ] = False,
     workload: Annotated[
         str | None,
         typer.Option(
-            help="With --confirm: the load that it is about. [default: the first that an experiment would tell of]",
+            help="With --confirm: the load to confirm. [default: the first with an experiment]",
             show_default=False,
         ),
     ] = None,
     minutes: Annotated[
         float | None,
-        typer.Option(help="With --confirm: the longest it may take. [default: from the plan]", show_default=False),
+        typer.Option(help="With --confirm: time limit. [default: from the plan]", show_default=False),
     ] = None,
     duration: Annotated[
         str | None,
         typer.Option(
             "--duration",
             "-T",
-            help="With --confirm: of one trial. [default: the record's, at most 10s]",
+            help="With --confirm: measured load of one trial. [default: the record's, at most 10s]",
             show_default=False,
         ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="With --confirm: the experiment's folder. [default: beside the record]", show_default=False),
+        typer.Option(help="With --confirm: folder for its record. [default: next to this record]", show_default=False),
     ] = None,
     records: RecordsOption = DEFAULT_RECORDS,
     home: HomeOption = None,
@@ -72,7 +72,7 @@ def explain(
     yes: YesOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Say what limits a record's loads, how sure that is, what else it could be and what to do next."""
+    """Explain what limits a record's loads, how certain that is, what else it could be, and what to do next."""
     with session(json=json, quiet=quiet or not confirm, yes=yes) as (ui, show):
         from pgdyno.conduct.workspace import Workspace
         from pgdyno.flow.explain import ConfirmOptions
@@ -82,7 +82,7 @@ def explain(
 
         store = find_record_to_read(record, records, ui=ui)
         if confirm and disk is not None:
-            raise SpecError("--disk imagines a disk, and --confirm measures on this one", hint="leave one out")
+            raise SpecError("--disk assumes another disk, and --confirm measures this one", hint="leave one out")
         if confirm:
             wishes = ConfirmOptions(minutes=minutes, duration=duration)
             place = Workspace.make(out=out, home=home, run_as=run_as)
@@ -91,12 +91,12 @@ def explain(
         said = list(given(workload=workload, minutes=minutes, duration=duration, out=out, home=home, run_as=run_as))
         if said:
             option = f"--{said[0].replace('_', '-')}"
-            raise SpecError(f"{option} is of an experiment, and none was asked for", hint="add --confirm")
+            raise SpecError(f"{option} applies only to an experiment", hint="add --confirm")
         show(explain_record(store, disk=disk))
 
 
 EXPLAIN_EXAMPLES = (
-    "Examples:\n\n`pgdyno explain` · the newest record here\n\n"
+    "Examples:\n\n`pgdyno explain` · the newest record\n\n"
     "`pgdyno explain pgdyno-records/20261121-093000-bench --json`\n\n"
     "`pgdyno explain --disk pgdyno-disks/gp3.json` · on another disk\n\n"
     "`pgdyno explain pgdyno-records/20261121-093000-bench --confirm --workload tpcb-like`"

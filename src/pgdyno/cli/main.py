@@ -1,9 +1,9 @@
-"""The command line: arguments in, one flow call, output and exit code. Flows are imported when a command runs.
+"""Define the command line: each command reads its options, calls one flow, shows the result and sets the exit code.
 
-Results go to stdout, everything else to stderr; `--json` makes stdout one JSON document, of an error too.
+Results go to stdout, everything else to stderr. With `--json`, stdout is one JSON document, even for an error.
 """
 
-# ruff: noqa: PLC0415 - flows are imported when their command runs, which keeps --help quick
+# ruff: noqa: PLC0415 - flows are imported when their command runs, which keeps --help fast
 from __future__ import annotations
 
 import sys
@@ -48,7 +48,7 @@ from pgdyno.run.host.program import program_name
 
 app = typer.Typer(
     name="pgdyno",
-    help="A dynamometer for PostgreSQL: measures a server and its machine, and says how sure it is.",
+    help="A dynamometer for PostgreSQL: measure a server and its machine, with error bars.",
     cls=PlainGroup,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -73,38 +73,41 @@ def root(
 
 
 @app.command(
-    epilog="Examples:\n\n`pgdyno bench` · stock against derived settings on three workloads, then tpcb-like by clients: 15 minutes\n\n"
-    "`pgdyno bench --quick` · all of that for tpcb-like alone, coarser: 5 minutes\n\n"
-    "`pgdyno bench --layers --workload tpcb-like` · also which layer of them pays, within an hour\n\n"
-    "`pgdyno bench --stock-only --workload select-only --mode prepared` · only how fast it is\n\n"
-    "`pgdyno bench --server 15 --scale 100 --clients 16 --set shared_buffers=2GB` · that setting in both\n\n"
-    "`pgdyno bench --workload pay.sql@3 --workload select-only@7` · own script and a built-in, mixed 3 to 7"
+    epilog="Examples:\n\n`pgdyno bench` · compare stock with derived settings on three workloads, then sweep clients: 15 minutes\n\n"
+    "`pgdyno bench --quick` · the same on tpcb-like only, with wider intervals: 5 minutes\n\n"
+    "`pgdyno bench --layers --workload tpcb-like` · also measure what each layer of settings gains: up to an hour\n\n"
+    "`pgdyno bench --stock-only --workload select-only --mode prepared` · measure without comparing\n\n"
+    "`pgdyno bench --server 15 --scale 100 --clients 16 --set shared_buffers=2GB` · the same setting in both variants\n\n"
+    "`pgdyno bench --workload pay.sql@3 --workload select-only@7` · mix your script and a built-in 3 to 7"
 )
 def bench(
     *,
     quick: Annotated[
         bool,
-        typer.Option("--quick", help="The whole job in 5 minutes: one workload (tpcb-like), coarser answers."),
+        typer.Option("--quick", help="Take 5 minutes: one workload (tpcb-like), wider intervals."),
     ] = False,
     stock_only: Annotated[
         bool, typer.Option("--stock-only", help="Measure the server as it is, without derived settings.")
     ] = False,
     layers: Annotated[
-        bool, typer.Option("--layers", help="Also take each layer out of the derived settings: which of them pays?")
+        bool,
+        typer.Option(
+            "--layers", help="Also measure the derived settings without each layer, to see which layers help."
+        ),
     ] = False,
     minutes: Annotated[
         float | None,
         typer.Option(
-            help="The longest the whole job may take; it ends as soon as it knows. [default: 15; --quick: 5; --layers: 60;"
-            " more where trials are long or many]",
+            help="Time limit of the whole job, which ends sooner if all is decided. [default: 15; --quick: 5; --layers: 60;"
+            " more if trials are long or many]",
             show_default=False,
         ),
     ] = None,
     workload: Annotated[
         list[str] | None,
         typer.Option(
-            help="A built-in (tpcb-like, simple-update, select-only) or a script file; with @WEIGHT, all weighted ones"
-            " form one mixed workload. [default: the three built-ins; --quick: tpcb-like]",
+            help="A built-in (tpcb-like, simple-update, select-only) or a script file; those with @WEIGHT are mixed into"
+            " one workload. [default: the three built-ins; --quick: tpcb-like]",
             show_default=False,
         ),
     ] = None,
@@ -127,18 +130,23 @@ def bench(
     ] = None,
     warm_up: Annotated[
         str | None,
-        typer.Option(help="Load before it. [default: 1s; --layers: 3s; --stock-only: 5s]", show_default=False),
+        typer.Option(
+            help="Unmeasured load before it. [default: 1s; --layers: 3s; --stock-only: 5s]", show_default=False
+        ),
     ] = None,
     rounds: Annotated[
         int | None,
         typer.Option(
-            help="Trials of each workload and variant. [default: by --minutes; --stock-only: 5]",
+            help="Trials of each workload and variant. [default: from --minutes; --stock-only: 5]",
             show_default=False,
         ),
     ] = None,
     cache: Annotated[str | None, typer.Option(help="warm or cold. [default: warm]", show_default=False)] = None,
     seed: Annotated[
-        int | None, typer.Option(help="Of the trials' order and pgbench's numbers. [default: 1]", show_default=False)
+        int | None,
+        typer.Option(
+            help="Seed of the trials' order and of pgbench's random numbers. [default: 1]", show_default=False
+        ),
     ] = None,
     server: ServerOption = None,
     pg_bindir: BindirOption = None,
@@ -146,12 +154,12 @@ def bench(
         list[str] | None,
         typer.Option(
             "--set",
-            help="A server setting, NAME=VALUE, for stock and derived alike; may be repeated.",
+            help="Server setting NAME=VALUE for both stock and derived; may be repeated.",
             show_default=False,
         ),
     ] = None,
     port: Annotated[
-        int | None, typer.Option(help="Also listen on 127.0.0.1:PORT, to look on with psql.", show_default=False)
+        int | None, typer.Option(help="Also listen on 127.0.0.1:PORT, so that psql can connect.", show_default=False)
     ] = None,
     disk: DiskOption = True,
     out: OutOption = None,
@@ -161,7 +169,7 @@ def bench(
     yes: YesOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Measure this machine's PostgreSQL: as it is, with derived settings, by number of clients."""
+    """Measure PostgreSQL on this machine: with stock settings, with derived settings, and by number of clients."""
     load = given(clients=clients, threads=threads, mode=mode, rate_tps=rate, latency_limit=latency_limit)
     with session(json=json, quiet=quiet, yes=yes) as (ui, show):
         from pgdyno.conduct.workspace import Workspace
@@ -193,7 +201,7 @@ def run(
     yes: YesOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Run a declared study."""
+    """Run a study from a file."""
     with session(json=json, quiet=quiet, yes=yes) as (ui, show):
         from pgdyno.conduct.workspace import Workspace
         from pgdyno.flow.study import run_study
@@ -201,7 +209,7 @@ def run(
 
         asked = read_study(study)
         place = Workspace.make(out=out, home=home, run_as=run_as)
-        # Who declares the disk asks what becomes of it.
+        # A study that declares its disk is compared with the measured disk.
         show(run_study(asked, name=study.stem, place=place, ui=ui, measures_disk=asked.host is not None))
 
 
@@ -212,7 +220,7 @@ def plan(
     home: HomeOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show a study's steps and minutes without running it."""
+    """Show a study's steps and predicted minutes without running it."""
     with session(json=json, quiet=False, yes=True) as (_, show):
         from pgdyno.conduct.workspace import Workspace
         from pgdyno.flow.planning import PlanView, view_plan
@@ -233,7 +241,7 @@ def resume(
     yes: YesOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Go on where a study stopped: after Ctrl-C, a failure, a crash or kill -9."""
+    """Continue a study that was stopped by Ctrl-C, a failure, a crash or kill -9."""
     with session(json=json, quiet=quiet, yes=yes) as (ui, show):
         from pgdyno.conduct.workspace import Workspace
         from pgdyno.flow.study import find_record, resume_study
@@ -267,7 +275,7 @@ def show(
     records: RecordsOption = DEFAULT_RECORDS,
     json: JsonOption = False,
 ) -> None:
-    """Show a record's result on the terminal."""
+    """Show a record's result in the terminal."""
     with session(json=json, quiet=True, yes=True) as (ui, show_result):
         from pgdyno.flow.report import compose_report
         from pgdyno.flow.study import find_record_to_read
@@ -277,7 +285,7 @@ def show(
 
 @app.command("list", epilog="Example:\n\n`pgdyno list --records results`")
 def list_records(*, records: RecordsOption = DEFAULT_RECORDS, json: JsonOption = False) -> None:
-    """List the records of a folder."""
+    """List the records in a folder."""
     with session(json=json, quiet=True, yes=True) as (_, show):
         from pgdyno.flow.list import view_records
 
@@ -288,7 +296,7 @@ def list_records(*, records: RecordsOption = DEFAULT_RECORDS, json: JsonOption =
 def clean(
     *, home: HomeOption = None, run_as: RunAsOption = None, json: JsonOption = False, yes: YesOption = False
 ) -> None:
-    """Remove loaded clusters from pgdyno's home; records stay."""
+    """Remove loaded clusters from pgdyno's home; records are kept."""
     with session(json=json, quiet=True, yes=yes) as (ui, show):
         from pgdyno.conduct.workspace import Workspace
         from pgdyno.flow.clean import clean_home
@@ -297,16 +305,16 @@ def clean(
 
 
 @app.command(
-    epilog="Examples:\n\n`sudo pgdyno restore`\n\n`sudo pgdyno restore --restart` · and have the servers run as before"
+    epilog="Examples:\n\n`sudo pgdyno restore`\n\n`sudo pgdyno restore --restart` · also restart servers where a setting needs it"
 )
 def restore(
     *,
     restart: Annotated[
-        bool, typer.Option("--restart/--no-restart", help="Restart servers for what takes that to be as before.")
+        bool, typer.Option("--restart/--no-restart", help="Restart servers if a setting needs it.")
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Put back what `tune --apply` of this account has changed, and what a killed pgdyno has left changed on this host."""
+    """Undo what this account changed with `tune --apply`, and changes that a killed pgdyno left on this machine."""
     with session(json=json, quiet=True, yes=True) as (ui, show):
         from pgdyno.flow.restore import restore_host
 
@@ -323,12 +331,12 @@ app.command("compare-records", epilog=COMPARE_RECORDS_EXAMPLES)(compare_records)
 app.command(epilog=JOURNAL_EXAMPLES)(journal)
 app.command(epilog=PRICE_EXAMPLES)(price)
 
-# Typer may bring a click of its own, and gives what both call a usage error no public name.
+# Typer may bundle its own click, and has no public name for click's usage error.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 
 def run_program() -> None:
-    """Read the command line and do what it says."""
+    """Run the command on the command line."""
     program = program_name()
     for command in app.registered_commands:
         command.cls = PlainCommand

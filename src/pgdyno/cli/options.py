@@ -1,4 +1,4 @@
-"""Options that several commands share, with one name, one meaning and one help text each."""
+"""Define the options that several commands share, each with one name, meaning and help text."""
 
 from __future__ import annotations
 
@@ -15,63 +15,70 @@ QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progre
 HomeOption = Annotated[
     Path | None,
     typer.Option(
-        help="Where pgdyno keeps its clusters: the disk that is measured. [default: /var/lib/pgdyno for root,"
+        help="Folder for pgdyno's clusters, on the disk to measure. [default: /var/lib/pgdyno for root,"
         " else ~/.local/share/pgdyno]",
         show_default=False,
     ),
 ]
 RunAsOption = Annotated[
     str | None,
-    typer.Option(help="As root: the account PostgreSQL runs as. [default: postgres, else nobody]", show_default=False),
+    typer.Option(
+        help="Account for PostgreSQL when pgdyno runs as root. [default: postgres, else nobody]",
+        show_default=False,
+    ),
 ]
 ServerOption = Annotated[
     str | None,
     typer.Option(help="`embedded` or an installed major version such as 15. [default: embedded]", show_default=False),
 ]
-BindirOption = Annotated[Path | None, typer.Option(help="Program folder of another PostgreSQL.", show_default=False)]
+BindirOption = Annotated[
+    Path | None, typer.Option(help="Folder with the programs of another PostgreSQL.", show_default=False)
+]
 ScaleOption = Annotated[
-    int | None, typer.Option(help="pgbench's scale; 15 MB each. [default: from the machine]", show_default=False)
+    int | None,
+    typer.Option(help="pgbench's scale factor, 15 MB per unit. [default: from the machine]", show_default=False),
 ]
 ClientsOption = Annotated[
     int | None, typer.Option("--clients", "-c", help="Connections. [default: 4 for each CPU]", show_default=False)
 ]
 ThreadsOption = Annotated[
-    int | None, typer.Option("--threads", "-j", help="pgbench's threads. [default: the CPUs]", show_default=False)
+    int | None,
+    typer.Option("--threads", "-j", help="pgbench's threads. [default: one for each CPU]", show_default=False),
 ]
 ModeOption = Annotated[
     str | None,
     typer.Option("--mode", "-M", help="simple, extended or prepared. [default: simple]", show_default=False),
 ]
 RateOption = Annotated[
-    float | None, typer.Option(help="Open loop: schedule this many transactions a second.", show_default=False)
+    float | None, typer.Option(help="Open loop: schedule this many transactions per second.", show_default=False)
 ]
 DiskOption = Annotated[
     bool,
     typer.Option(
         "--disk/--no-disk",
-        help="Measure first what the data's disk can do, within 40 s, unless the home has a card of the last day.",
+        help="First measure the data's disk, in up to 40 s, unless the home has a disk card of the last day.",
     ),
 ]
 OutOption = Annotated[
-    Path | None, typer.Option(help="The record's folder. [default: pgdyno-records/TIME-NAME]", show_default=False)
+    Path | None, typer.Option(help="Folder for the record. [default: pgdyno-records/TIME-NAME]", show_default=False)
 ]
 RecordArgument = Annotated[
-    Path | None, typer.Argument(help="A record's folder. [default: the newest]", show_default=False)
+    Path | None, typer.Argument(help="Folder of a record. [default: the newest]", show_default=False)
 ]
-RecordsOption = Annotated[Path, typer.Option("--records", help="The folder that holds records.")]
+RecordsOption = Annotated[Path, typer.Option("--records", help="Folder that holds records.")]
 DEFAULT_RECORDS = Path("pgdyno-records")
 
 
 def given(**options: object) -> dict[str, object]:
-    """The options that were given, by name."""
+    """Return the options that were given, by name."""
     return {key: value for key, value in options.items() if value is not None}
 
 
 def read_pairs(settings: list[str]) -> dict[str, str]:
-    """What --set says, by name.
+    """Parse the values of --set, by name.
 
     Raises:
-        SpecError: One is not of the form NAME=VALUE.
+        SpecError: A value is not of the form NAME=VALUE.
     """
     pairs = {}
     for text in settings:
@@ -85,10 +92,10 @@ def read_pairs(settings: list[str]) -> dict[str, str]:
 def server_table(
     *, server: str | None, bindir: Path | None, port: int | None, settings: list[str]
 ) -> dict[str, object]:
-    """A study's [server] as options say it.
+    """Build a study's [server] table from options.
 
     Raises:
-        SpecError: One of them is not understood.
+        SpecError: An option is invalid.
     """
     table = given(port=port, settings=read_pairs(settings) or None)
     if bindir is not None:

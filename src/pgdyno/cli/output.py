@@ -1,4 +1,4 @@
-"""How results and errors look on the terminal and as JSON."""
+"""Print results and errors, on the terminal or as JSON."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _UNWRAPPED_WIDTH = 200
 
 @runtime_checkable
 class Result(Protocol):
-    """What every flow gives back."""
+    """The result of a flow."""
 
     def to_json(self) -> bytes:
-        """One JSON document."""
+        """Return the result as one JSON document."""
 
     def to_terminal(self) -> RenderableType:
-        """What a person reads."""
+        """Return the result for the terminal."""
 
 
 def show_result(result: Result, *, as_json: bool) -> None:
@@ -32,13 +32,13 @@ def show_result(result: Result, *, as_json: bool) -> None:
         return
     console = Console(highlight=False)
     if not console.is_terminal:
-        # Whoever reads a file or a pipe has no edge of the screen.
+        # A file or a pipe has no screen width.
         console.width = _UNWRAPPED_WIDTH
     console.print(result.to_terminal())
 
 
 def show_error(error: PgdynoError, *, as_json: bool) -> None:
-    """Print an error: fact, detail, hint; on stdout too when JSON was asked for."""
+    """Print an error (fact, detail, hint) on stderr, and with --json also on stdout."""
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     console.print(f"[bold red]error:[/bold red] {escape(error.fact)}")
     for line in error.detail.splitlines():
@@ -47,7 +47,7 @@ def show_error(error: PgdynoError, *, as_json: bool) -> None:
     if hint:
         console.print(f"[bold]hint:[/bold] {escape(hint)}")
     if as_json:
-        import msgspec  # noqa: PLC0415 - only JSON needs it
+        import msgspec  # noqa: PLC0415 - needed only for JSON
 
         document = {
             "error": {"fact": error.fact, "detail": error.detail, "hint": hint, "exit_code": int(error.exit_code)}

@@ -1,6 +1,6 @@
-"""`price`: what a record's machine costs a month, and what a million transactions cost on it."""
+"""Define the command `price`: the monthly cost of a record's machine, and the cost of a million transactions."""
 
-# ruff: noqa: PLC0415 - flows are imported when their command runs, which keeps --help quick
+# ruff: noqa: PLC0415 - flows are imported when their command runs, which keeps --help fast
 from __future__ import annotations
 
 import math
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from pgdyno.price.worth import Load
 
 PRICE_EXAMPLES = (
-    "Examples:\n\n`pgdyno price` · the newest record here, for the machine that it names\n\n"
+    "Examples:\n\n`pgdyno price` · the newest record, on the machine that it names\n\n"
     "`pgdyno price pgdyno-records/20261121-093000-bench --host c7g.2xlarge` · an instance without volumes\n\n"
-    "`pgdyno price --host studies/hosts/c7g.2xlarge-gp3-raid10.toml --tps 800` · with volumes, at a load of one's own\n\n"
-    "`pgdyno price --prices mine.toml` · at prices of one's own; studies/prices/template.toml explains them\n\n"
-    "`pgdyno price results/graviton results/intel --host c7g.2xlarge --host c7i.2xlarge` · side by side"
+    "`pgdyno price --host studies/hosts/c7g.2xlarge-gp3-raid10.toml --tps 800` · with volumes, at your own load\n\n"
+    "`pgdyno price --prices mine.toml` · with your own prices; studies/prices/template.toml explains them\n\n"
+    "`pgdyno price results/graviton results/intel --host c7g.2xlarge --host c7i.2xlarge` · compare two machines"
 )
 
 
@@ -30,7 +30,7 @@ def price(
         list[Path] | None,
         typer.Argument(
             metavar="RECORD",
-            help="Records' folders; several are set side by side. [default: the newest]",
+            help="Folders of records; several are shown side by side. [default: the newest]",
             show_default=False,
         ),
     ] = None,
@@ -39,27 +39,27 @@ def price(
         list[str] | None,
         typer.Option(
             help="The machine: an instance such as c7g.2xlarge, or a host file with its volumes; once for all records, or"
-            " once for each. [default: as the record names it]",
+            " once for each. [default: as in the record]",
             show_default=False,
         ),
     ] = None,
     prices: Annotated[
         Path | None,
-        typer.Option(help="A file of prices of your own, which stand before pgdyno's.", show_default=False),
+        typer.Option(help="File with your own prices, which take precedence over pgdyno's.", show_default=False),
     ] = None,
     tps: Annotated[
         float | None,
-        typer.Option(help="What your load is, on average over the month: cost at that, too.", show_default=False),
+        typer.Option(help="Your average load over the month, which is then priced as well.", show_default=False),
     ] = None,
     utilisation: Annotated[
-        str | None, typer.Option(help="The same as a share of full load, such as 30%.", show_default=False)
+        str | None, typer.Option(help="Your average load as a share of full load, such as 30%.", show_default=False)
     ] = None,
     folder: RecordsOption = DEFAULT_RECORDS,
     json: JsonOption = False,
 ) -> None:
-    """Say what a record's machine costs a month, and a million transactions on it.
+    """Show what a record's machine costs per month, and what a million transactions cost on it.
 
-    Nothing is measured. Every price has its date and source; what no source says stays unknown.
+    Nothing is measured. Every price has its date and source; a price without a source stays unknown.
     """
     with session(json=json, quiet=True, yes=True) as (ui, show):
         from pgdyno.flow.price import price_records
@@ -75,7 +75,7 @@ def _read_load(tps: float | None, utilisation: str | None) -> Load | None:
     from pgdyno.spec.table import check_share
 
     if tps is not None and utilisation is not None:
-        raise SpecError("--tps and --utilisation say the same thing twice", hint="leave one of them out")
+        raise SpecError("--tps and --utilisation exclude each other", hint="leave one of them out")
     if tps is not None:
         if not (math.isfinite(tps) and tps > 0):
             raise SpecError(f"--tps {tps:g}: not above 0", hint="for example --tps 800")

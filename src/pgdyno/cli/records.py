@@ -1,6 +1,6 @@
-"""`compare-records` and `journal`: what records that were made already say together."""
+"""Define the commands `compare-records` and `journal`, which evaluate several records together."""
 
-# ruff: noqa: PLC0415 - flows are imported when their command runs, which keeps --help quick
+# ruff: noqa: PLC0415 - flows are imported when their command runs, which keeps --help fast
 from __future__ import annotations
 
 from pathlib import Path
@@ -13,11 +13,11 @@ from pgdyno.cli.session import session
 
 COMPARE_RECORDS_EXAMPLES = (
     "Examples:\n\n`pgdyno compare-records pgdyno-records/20261120-bench pgdyno-records/20261121-bench`\n\n"
-    "`pgdyno compare-records c7g/20261121-bench r8g/20261121-bench m7i/20261121-bench` · two machines against the first\n\n"
-    "`pgdyno compare-records before after --out before-after.html` · as a page; .md and .json as well"
+    "`pgdyno compare-records c7g/20261121-bench r8g/20261121-bench m7i/20261121-bench` · compare two machines with the first\n\n"
+    "`pgdyno compare-records before after --out before-after.html` · write an HTML page; .md and .json work as well"
 )
 JOURNAL_EXAMPLES = (
-    "Examples:\n\n`pgdyno journal` · what was asked and answered here, and the best settings so far\n\n"
+    "Examples:\n\n`pgdyno journal` · questions, answers, and the best settings so far\n\n"
     "`pgdyno journal --records /srv/results --json`"
 )
 
@@ -30,14 +30,14 @@ def compare_records(
     *,
     out: Annotated[
         Path | None,
-        typer.Option(help="Also write it into this file: NAME.html, NAME.md or NAME.json.", show_default=False),
+        typer.Option(help="Also write the result to a file: NAME.html, NAME.md or NAME.json.", show_default=False),
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Set records side by side, of one machine or of several, where they answer the same question.
+    """Compare records of one or several machines that answer the same question.
 
-    What would compare different questions is refused with the reasons: figures are then shown without a ratio, and the
-    exit code is 2. Between records there is never a verdict: their trials did not alternate.
+    Records that answer different questions are not compared: their figures are shown without ratios, with the reasons,
+    and the exit code is 2. There is never a verdict between records, because their trials did not alternate.
     """
     with session(json=json, quiet=True, yes=True) as (ui, show):
         from pgdyno.flow.compare_records import compare_named
@@ -52,7 +52,7 @@ def compare_records(
 
 
 def journal(*, records: RecordsOption = DEFAULT_RECORDS, json: JsonOption = False) -> None:
-    """List a folder's studies by machine and time: question, answer, and the best settings so far."""
+    """List the studies in a folder by machine and time, with questions, answers and the best settings so far."""
     with session(json=json, quiet=True, yes=True) as (_, show):
         from pgdyno.flow.study_journal import read_journal
 

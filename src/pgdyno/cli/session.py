@@ -1,9 +1,9 @@
-"""What every command runs in: a display, one way to show its result, and errors as words and exit codes.
+"""Run a command in a session: with a display, output of its result, and errors as messages and exit codes.
 
-Results go to stdout, everything else to stderr; `--json` makes stdout one JSON document, of an error too.
+Results go to stdout, everything else to stderr. With `--json`, stdout is one JSON document, even for an error.
 """
 
-# ruff: noqa: PLC0415 - what shows a result is imported when there is one, which keeps --help quick
+# ruff: noqa: PLC0415 - output is imported when a result exists, which keeps --help fast
 from __future__ import annotations
 
 import os
@@ -20,12 +20,12 @@ from pgdyno.errors import ExitCode, HostError, InterruptedStudyError, PgdynoErro
 
 @contextmanager
 def session(*, json: bool, quiet: bool, yes: bool) -> Iterator[tuple[Any, Any]]:
-    """The display and the function that shows a result; errors become their words and their exit code."""
+    """Yield the display and a function that shows a result; turn errors into messages and exit codes."""
     from pgdyno.cli.display import Display
     from pgdyno.cli.output import Result, show_result
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        # nohup has it ignored, and means it.
+        # nohup ignores SIGHUP, which must stay ignored.
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _interrupt)
     try:
@@ -39,20 +39,20 @@ def session(*, json: bool, quiet: bool, yes: bool) -> Iterator[tuple[Any, Any]]:
     except PgdynoError as error:
         fail(error, json=json)
     except KeyboardInterrupt as interrupt:
-        fail(_find_told(interrupt) or InterruptedStudyError("stopped"), json=json)
+        fail(_find_pending_error(interrupt) or InterruptedStudyError("stopped"), json=json)
     except BrokenPipeError:
-        # Whoever read our output has seen enough; Python must not complain of it while it ends.
+        # The reader of the output has closed the pipe; Python must not report an error about it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(ExitCode.STEP) from None
     except OSError as error:
-        # The last net: a file or folder that this account may not read or write, or a full disk.
+        # The last resort: no permission for a file or folder, or a full disk.
         fail(HostError(f"the machine refuses: {error.strerror or error}", detail=str(error)), json=json)
-    except Exception as error:  # noqa: BLE001 - a user gets words and an exit code, and we get the place
+    except Exception as error:  # noqa: BLE001 - the user gets a message and an exit code, we get the location
         fail(_describe_bug(error), json=json)
 
 
-def _find_told(interrupt: KeyboardInterrupt) -> PgdynoError | None:
-    """What was about to be told when somebody pressed Ctrl-C once more: how to go on, or what has failed."""
+def _find_pending_error(interrupt: KeyboardInterrupt) -> PgdynoError | None:
+    """Find the error that was being handled when Ctrl-C was pressed again: how to continue, or what failed."""
     earlier = interrupt.__context__
     while earlier is not None and not isinstance(earlier, PgdynoError):
         earlier = earlier.__context__
@@ -65,17 +65,17 @@ def _describe_bug(error: Exception) -> StepFailedError:
     return StepFailedError(
         f"pgdyno has a bug: {type(error).__name__}: {error}",
         detail=places,
-        hint="please report these lines; what was finished is kept, and `pgdyno resume` goes on",
+        hint="please report these lines; what was finished is kept, and `pgdyno resume` continues",
     )
 
 
 def _interrupt(number: int, _frame: object) -> None:
-    # The same way out as Ctrl-C: everything started is ended, what was finished is kept.
+    # End in the same way as Ctrl-C: stop everything that was started, and keep what was finished.
     raise KeyboardInterrupt(signal.Signals(number).name)
 
 
 def fail(error: PgdynoError, *, json: bool) -> NoReturn:
-    """Tell an error and end with its exit code."""
+    """Print an error and exit with its exit code."""
     from pgdyno.cli.output import show_error
 
     show_error(error, as_json=json)

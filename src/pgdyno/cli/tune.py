@@ -1,6 +1,6 @@
-"""`tune`: settings for a machine, a server and a load, each with its reason."""
+"""Define the command `tune`, which derives settings for a machine, a server and a load."""
 
-# ruff: noqa: PLC0415 - flows are imported when their command runs, which keeps --help quick
+# ruff: noqa: PLC0415 - flows are imported when their command runs, which keeps --help fast
 from __future__ import annotations
 
 import difflib
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from pgdyno.flow.tune import TuneResult
 
 TUNE_EXAMPLES = (
-    "Examples:\n\n`pgdyno tune` · this machine, for a new PostgreSQL\n\n"
-    "`sudo pgdyno tune --pgdata /var/lib/postgresql/15/main` · a server of yours, running or not\n\n"
+    "Examples:\n\n`pgdyno tune` · for a new PostgreSQL on this machine\n\n"
+    "`sudo pgdyno tune --pgdata /var/lib/postgresql/15/main` · for an existing server, running or not\n\n"
     "`pgdyno tune --server 15 --workload oltp-write --dataset 20GB --connections 200 --form conf > pgdyno.conf`\n\n"
-    "`pgdyno tune --host r8g.2xlarge --dataset 500GB` · a machine that is not here\n\n"
-    "`pgdyno tune --disk-card pgdyno-disks/20261121-093000-db1-data.json` · with what `pgdyno disk` measured\n\n"
-    "`pgdyno tune --explain shared_buffers` · formula, inputs, source\n\n"
-    "`sudo pgdyno tune --pgdata /var/lib/postgresql/15/main --apply --restart` · put it in force; `pgdyno restore` undoes it"
+    "`pgdyno tune --host r8g.2xlarge --dataset 500GB` · for another machine\n\n"
+    "`pgdyno tune --disk-card pgdyno-disks/20261121-093000-db1-data.json` · with the figures that `pgdyno disk` measured\n\n"
+    "`pgdyno tune --explain shared_buffers` · show formula, inputs and source\n\n"
+    "`sudo pgdyno tune --pgdata /var/lib/postgresql/15/main --apply --restart` · apply the settings; `pgdyno restore` undoes them"
 )
 _Choice = TypeVar("_Choice", bound=enum.Enum)
-# Bytes or seconds: an exabyte.
+# Upper limit of bytes (an exabyte) or seconds.
 _MOST = 1e18
 
 
@@ -52,7 +52,7 @@ def tune(
             "--pgdata",
             "-D",
             readable=False,
-            help="Data directory of a server of yours, running or not; without --apply it is only looked at.",
+            help="Data directory of an existing server, running or not; without --apply it is only read.",
             show_default=False,
         ),
     ] = None,
@@ -65,22 +65,23 @@ def tune(
         typer.Option(help="Size of the data, such as 20GB. [default: the server's; else assumed]", show_default=False),
     ] = None,
     connections: Annotated[
-        int | None, typer.Option(help="The most sessions. [default: the server's; else 100]", show_default=False)
+        int | None,
+        typer.Option(help="Maximum number of sessions. [default: the server's; else 100]", show_default=False),
     ] = None,
     clients: Annotated[
         int | None,
         typer.Option(
-            "--clients", "-c", help="Of these, at work at once. [default: 4 for each CPU]", show_default=False
+            "--clients", "-c", help="Sessions that are active at once. [default: 4 for each CPU]", show_default=False
         ),
     ] = None,
     recovery: Annotated[
         str | None,
-        typer.Option(help="The longest that a crash may take to recover. [default: 5min]", show_default=False),
+        typer.Option(help="Longest allowed recovery after a crash. [default: 5min]", show_default=False),
     ] = None,
     stall: Annotated[
         str | None,
         typer.Option(
-            help="The longest that the kernel's writing may hold up a flush. [default: 1s]", show_default=False
+            help="Longest allowed delay of a flush by the kernel's writeback. [default: 1s]", show_default=False
         ),
     ] = None,
     record: Annotated[
@@ -90,20 +91,18 @@ def tune(
     disk_card: Annotated[
         list[str] | None,
         typer.Option(
-            help="What `pgdyno disk` measured of the data's disk, and a second one of the WAL's; `none` uses none."
+            help="Card of the data's disk from `pgdyno disk`, then one of the WAL's disk; `none` uses none."
             " [default: the newest of the last 30 days for these disks]",
             show_default=False,
         ),
     ] = None,
     host: Annotated[
         str | None,
-        typer.Option(
-            help="A machine that is not here: an instance such as r8g.2xlarge, or a TOML file.", show_default=False
-        ),
+        typer.Option(help="Another machine: an instance such as r8g.2xlarge, or a TOML file.", show_default=False),
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", help="NAME=VALUE that is not to be derived; may be repeated.", show_default=False),
+        typer.Option("--set", help="NAME=VALUE to use instead of deriving it; may be repeated.", show_default=False),
     ] = None,
     form: Annotated[str, typer.Option(help="table, explain, diff, conf, alter-system, sysctl or json.")] = "table",
     explain: Annotated[
@@ -112,15 +111,15 @@ def tune(
     ] = None,
     apply: Annotated[
         bool,
-        typer.Option("--apply", help="Put it in force on the server of --pgdata and on this kernel, after asking."),
+        typer.Option("--apply", help="Apply the settings to the server of --pgdata and to this kernel, after asking."),
     ] = False,
     restart: Annotated[
-        bool, typer.Option("--restart/--no-restart", help="With --apply: restart the server for what takes that.")
+        bool, typer.Option("--restart/--no-restart", help="With --apply: restart the server if a setting needs it.")
     ] = False,
     kernel: Annotated[
         bool,
         typer.Option(
-            "--kernel/--no-kernel", help="--no-kernel leaves the kernel alone: only the server's settings are derived."
+            "--kernel/--no-kernel", help="--no-kernel derives only the server's settings and leaves the kernel alone."
         ),
     ] = True,
     home: HomeOption = None,
@@ -130,8 +129,9 @@ def tune(
 ) -> None:
     """Derive settings for PostgreSQL and the kernel, each with its reason.
 
-    Nothing is measured, and without --apply nothing changed. PostgreSQL's own program checks every value and counts the
-    huge pages before anything is shown; for conf, alter-system and --apply an empty cluster is started with them first.
+    Nothing is measured, and without --apply nothing is changed. PostgreSQL's own program checks every value and
+    computes the huge pages before anything is shown. For conf, alter-system and --apply, an empty cluster is first
+    started with the settings.
     """
     with session(json=json or form == "json", quiet=True, yes=yes) as (ui, show):
         from pgdyno.flow.check import ask_default
@@ -144,7 +144,7 @@ def tune(
         if host is not None and pgdata is not None:
             raise SpecError("--host and --pgdata name two machines", hint="leave one of them out")
         if restart and not apply:
-            raise SpecError("--restart goes with --apply", hint="add --apply")
+            raise SpecError("--restart needs --apply", hint="add --apply")
         if form == "sysctl" and not kernel:
             raise SpecError("--form sysctl is a file for the kernel", hint="leave --no-kernel out")
         chosen = _choose("--form", form, Form)
@@ -206,7 +206,7 @@ def _check_count(option: str, count: int | None) -> int | None:
 
 
 def _read(option: str, text: str | None, unit: str, example: str) -> float | None:
-    """A size in bytes or a time in seconds, whose unit must be said."""
+    """Parse a size in bytes or a time in seconds, whose unit is required."""
     if text is None:
         return None
     try:
@@ -216,5 +216,5 @@ def _read(option: str, text: str | None, unit: str, example: str) -> float | Non
     if text.strip()[-1:].isdigit():
         raise SpecError(f"{option} {text}: it has no unit", hint=f"for example {option} {example}")
     if not 0 < value <= _MOST:
-        raise SpecError(f"{option} {text}: not above 0, or absurdly much", hint=f"for example {option} {example}")
+        raise SpecError(f"{option} {text}: not above 0, or implausibly large", hint=f"for example {option} {example}")
     return value

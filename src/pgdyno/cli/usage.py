@@ -1,7 +1,7 @@
-"""What typer cannot read of a command line, as an error like all others: a fact, and in the hint what comes nearest.
+"""Translate typer's usage errors into pgdyno's own errors: a fact, and a hint with similar words.
 
-Typer would put it into a box, and `--json` would get no document. Loaded only when there is such an error; where nothing
-better can be said than what typer says, its words stay.
+Typer itself would print a box, and `--json` would get no document. The module is imported only for such an error.
+Typer's own message is kept where it is good enough.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ import typer
 
 from pgdyno.errors import SpecError
 
-# Source: docs.pydantic.dev/latest/errors/validation_errors, in whose types typer says what a value is not.
+# Source: docs.pydantic.dev/latest/errors/validation_errors, whose error types typer uses.
 _NOT_OF_TYPE = {"int_parsing": "not a whole number", "float_parsing": "not a number"}
 
 
 def describe_usage_error(error: Any, argv: Sequence[str], *, commands: Collection[str]) -> SpecError:
-    """Put a usage error in our words.
+    """Translate a usage error.
 
     Args:
-        error: As typer raises it.
-        argv: The command line without the program.
-        commands: The names of all commands.
+        error: Error that typer raised.
+        argv: Command line without the program.
+        commands: Names of all commands.
     """
     command = next((word for word in argv if word in commands), None)
     helped = f"`pgdyno {command} --help`" if command else "`pgdyno --help`"
     fact, near = _describe(error)
     meant = " or ".join(f"`{word}`" if word.startswith("-") else f"`pgdyno {word}`" for word in near)
-    hint = f"{helped} shows what there is"
+    hint = f"{helped} lists the options" if command else f"{helped} lists the commands"
     return SpecError(fact, hint=f"did you mean {meant}? {hint}" if meant else hint)
 
 
 def _describe(error: Any) -> tuple[str, Sequence[str]]:
-    """The fact, and the words that may have been meant, the nearest first."""
+    """Return the fact and similar words, the most similar first."""
     option = getattr(error, "option_name", None)
     if hasattr(error, "possibilities"):
         return f"there is no option {option}", error.possibilities or ()

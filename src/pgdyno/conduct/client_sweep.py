@@ -18,7 +18,7 @@ from pgdyno.conduct.ui import Ui
 from pgdyno.plan.experiment import reference_server
 from pgdyno.plan.pin import format_pinned
 from pgdyno.plan.plan import Choice, Machine
-from pgdyno.plan.scaling import make_scaling_study, plan_sweep
+from pgdyno.plan.scaling import make_client_sweep, plan_sweep
 from pgdyno.record.store import RecordStore
 from pgdyno.record.tuned import STOCK
 from pgdyno.record.types import StudyRecord
@@ -69,7 +69,7 @@ def _begin(store: RecordStore, *, machine: Machine, home: Home, ui: Ui) -> None:
     winner = _find_winner(store, record)
     variant = next((each for each in record.study.variant if each.title == winner.name), None)
     places = {name: str((store.path / place).absolute()) for name, place in store.name_scripts(record.plan).items()}
-    study = make_scaling_study(record.study, record.plan, scripts=places, variant=variant)
+    study = make_client_sweep(record.study, record.plan, scripts=places, variant=variant)
     installation = find_installation(reference_server(study), user=home.user, software_dir=home.software)
     machine = msgspec.structs.replace(machine, version_major=installation.facts.major)
     plan = plan_sweep(study, record.plan, machine)
@@ -88,7 +88,7 @@ def _begin(store: RecordStore, *, machine: Machine, home: Home, ui: Ui) -> None:
         tuned=None,
         wants_card=False,
     )
-    store.scaling.remove_half()
+    store.scaling.remove_incomplete()
     store.scaling.create(following, study_toml=format_pinned(study, plan, scripts=places))
     loads = study.sweep[0].levels
     why = "" if winner.name is None else f", {winner.name} settings: {winner.reason}"
@@ -98,7 +98,7 @@ def _begin(store: RecordStore, *, machine: Machine, home: Home, ui: Ui) -> None:
 
 
 def _find_winner(store: RecordStore, record: StudyRecord) -> Winner:
-    workload, experiment = record.study.find_scaled(), record.plan.experiment
+    workload, experiment = record.study.find_swept_workload(), record.plan.experiment
     if experiment is None or workload is None:
         return Winner(name=None, reason="nothing was compared")
     referee = SequentialComparison(record, experiment)

@@ -15,7 +15,7 @@ from pgdyno.conduct.disk_card import DiskJobs, take_card
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import HostError, PgdynoError
 from pgdyno.plan.disk import FLUSH_TESTS, make_disk_plan
-from pgdyno.record.device.disk_card import CardScope, DiskCard, declare, find_kept_card, keep_card, write_card
+from pgdyno.record.device.disk_card import CardScope, DiskCard, add_declared_disk, find_kept_card, keep_card, write_card
 from pgdyno.record.store import RecordStore
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.cluster.installation import Installation
@@ -81,7 +81,7 @@ def own_disk_step(disk: OwnDisk, *, host: HostSpec | None, store: RecordStore, h
     """Put the card into the record, with what a study declares."""
     card = (disk if disk.is_done else measure_own_disk(disk, home=home, ui=ui)).kept
     if card is not None:
-        write_card(declare(card, host, 0), store.card_path)
+        write_card(add_declared_disk(card, host, 0), store.card_path)
 
 
 def measure_own_disk(disk: OwnDisk, *, home: Home, ui: Ui) -> OwnDisk:

@@ -1,4 +1,4 @@
-"""Data of record: what PostgreSQL versions, counters and machines are, as TOML with typed readers.
+"""Hold reference data on PostgreSQL versions, counters and machines, as data files with typed readers.
 
-Imports only `units` and `errors`. Nothing here is measured.
+This room imports only `units` and `errors`. Nothing here is measured.
 """

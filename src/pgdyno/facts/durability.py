@@ -1,8 +1,8 @@
-"""What a setting gives up for its speed: the typed reader of `durability.toml`.
+"""Find what settings give up for speed, from `durability.toml`.
 
-A figure won by losing what was committed is not to stand beside one of a durable server without a word of it. So that
-every table, chart and verdict uses the same word, it is written here once. It judges single settings of one server:
-unlogged tables, disks that lie and standbys that are away are not seen.
+A result obtained by risking committed transactions must be labelled next to a result of a durable server. The labels
+are defined here once, so that every table, chart and verdict uses the same words. Only single settings of one server
+are judged; unlogged tables, disks that ignore flushes and absent standbys are not detected.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from pgdyno.facts.gucs import as_shown, find_guc, read_value
 
 
 class Loss(enum.Enum):
-    """What kind of thing is given up."""
+    """Kind of property that is given up."""
 
     DURABILITY = "durability"
     DOUBT = "doubt"
-    """Durable only where the hardware and the kernel do as they should."""
+    """Durable only if hardware and kernel behave as specified."""
     DETECTION = "detection"
     RECOVERY = "recovery"
     INTEGRITY = "integrity"
@@ -31,24 +31,24 @@ class Loss(enum.Enum):
 
 
 class GivenUp(msgspec.Struct, frozen=True, kw_only=True):
-    """A setting with which something is given up."""
+    """A setting that gives something up."""
 
     setting: str
     value: str
-    """As the server shows it."""
+    """Value as the server shows it."""
     kind: Loss
     label: str
-    """To print beside a result; begins in lower case, without a full stop."""
+    """Label to print next to a result; lower case, without a full stop."""
     source: str
 
     @property
     def gist(self) -> str:
-        """The label without what comes of it."""
+        """The label without its consequence."""
         return self.label.partition(":")[0]
 
     @property
     def is_durability(self) -> bool:
-        """Whether committed transactions are at stake, for certain or perhaps."""
+        """True if committed transactions are or may be at risk."""
         return self.kind in {Loss.DURABILITY, Loss.DOUBT}
 
 
@@ -75,11 +75,12 @@ class _Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 def find_given_up(settings: Mapping[str, str | float], major: int) -> tuple[GivenUp, ...]:
-    """All that these settings give up, the gravest first.
+    """Find everything that settings give up, the gravest first.
 
     Args:
-        settings: In force, or set by a variant; values as the server takes them. What is absent gives up nothing.
-        major: The server's version; settings and values that it would refuse give up nothing.
+        settings: Settings in force or set by a variant, with values that the server accepts. Absent ones give up
+            nothing.
+        major: Major version of the server; settings and values that it would refuse give up nothing.
     """
     shown = _show_values(settings, major)
     return tuple(
@@ -90,25 +91,25 @@ def find_given_up(settings: Mapping[str, str | float], major: int) -> tuple[Give
 
 
 def durability_given_up(settings: Mapping[str, str | float], major: int) -> tuple[GivenUp, ...]:
-    """What these settings give up of durability, for certain or perhaps; the arguments are those of `find_given_up`."""
+    """Find what settings certainly or possibly give up of durability; see `find_given_up` for the arguments."""
     return tuple(one for one in find_given_up(settings, major) if one.is_durability)
 
 
 def judged_settings() -> tuple[str, ...]:
-    """The settings that must be known for `find_given_up` to see all."""
+    """Return the names of all settings that `find_given_up` needs."""
     names = [name for rule in _rules().gives_up for name in (rule.setting, rule.needs)]
     return tuple(dict.fromkeys(name for name in names if name is not None))
 
 
 def explain_alike(name: str, one: str, other: str, settings: Mapping[str, str], major: int) -> str | None:
-    """Why two different values of a setting do the same on a server with these settings; None if they do not.
+    """Explain why two different values of a setting are equivalent on a server; return None if they are not.
 
     Args:
-        name: The setting.
-        one: A value of it.
-        other: Another.
-        settings: All others that are in force or set; what is absent is taken as built in.
-        major: The server's version.
+        name: Name of the setting.
+        one: One value.
+        other: The other value.
+        settings: The other settings in force; absent ones have their built-in defaults.
+        major: Major version of the server.
     """
     around = _show_values(settings, major)
     values = {_show_values({name: value}, major).get(name.lower()) for value in (one, other)}
@@ -119,7 +120,7 @@ def explain_alike(name: str, one: str, other: str, settings: Mapping[str, str], 
 
 
 def _show_values(settings: Mapping[str, str | float], major: int) -> dict[str, str]:
-    """The settings that such a server has, with values that it takes, as it shows them."""
+    """Return the settings that the server has, with valid values, as the server shows them."""
     shown = {}
     for name, value in settings.items():
         guc = find_guc(name, major)

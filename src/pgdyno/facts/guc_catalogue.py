@@ -1,6 +1,6 @@
-"""Reads the catalogue of PostgreSQL's settings: `gucs.json`, which servers wrote, and `gucs.toml`, what we know beyond it.
+"""Read the catalogue of PostgreSQL's settings: `gucs.json`, generated from servers, and `gucs.toml`, added by hand.
 
-`gucs.py` answers questions from it. Both files are read on first use only: nobody who asks for help waits for them.
+`gucs.py` answers questions from it. Both files are read only on first use, so that `--help` does not wait for them.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pgdyno.facts.versions import NEWEST_TRIED_MAJOR, OLDEST_MAJOR, covers, find
 
 _T = TypeVar("_T")
 Varying: TypeAlias = _T | dict[str, _T]
-"""A value for all versions, or one for each range of them, such as `15-17` or `16, 18`."""
+"""One value for all versions, or a value for each range of versions, such as `15-17` or `16, 18`."""
 
 
 class Context(enum.Enum):
-    """Who can change a setting, and when; PostgreSQL's own words."""
+    """When and by whom a setting can be changed, in PostgreSQL's terms."""
 
     INTERNAL = "internal"
     POSTMASTER = "postmaster"
@@ -32,7 +32,7 @@ class Context(enum.Enum):
 
 
 class VarType(enum.Enum):
-    """What a setting's values are; PostgreSQL's own words."""
+    """Type of a setting's values, in PostgreSQL's terms."""
 
     BOOL = "bool"
     ENUM = "enum"
@@ -45,27 +45,27 @@ class Guc(msgspec.Struct, frozen=True, kw_only=True):
     """A setting of one major version."""
 
     name: str
-    """As pg_settings spells it; the server itself takes any case."""
+    """Name as spelled in pg_settings; the server accepts any case."""
     major: int
     context: Context
     vartype: VarType
     unit: str | None
-    """Of numbers without one, and of `boot`, `min_value` and `max_value`: B, kB, 8kB, MB, ms, s, min; None: no unit."""
+    """Unit of `boot`, `min_value`, `max_value` and plain numbers: B, kB, 8kB, MB, ms, s, min; None without a unit."""
     min_value: int | float | None
     max_value: int | float | None
-    """None for what is no number, and for what nobody can set."""
+    """None for non-numeric and internal settings."""
     values: tuple[str, ...]
-    """Of an enum; with those that only some builds take."""
+    """Values of an enum, including those that only some builds accept."""
     build_values: tuple[str, ...]
-    """Those of `values` that only some builds take: whether this server does, only it can tell."""
+    """The `values` that only some builds accept; only the server itself can tell whether it does."""
     aliases: dict[str, str]
-    """Spellings that an enum takes, too, and the value that each of them means."""
+    """Alternative spellings of an enum's values, with the value that each one means."""
     boot: str | None
-    """The built-in value as pg_settings.boot_val has it; None where there is none or it is each build's own."""
+    """Built-in default from pg_settings.boot_val; None if there is none or it depends on the build."""
     category: str
     about: str
     not_everywhere: str | None
-    """Why a server of this version may lack it; None where all have it."""
+    """Why a server of this version may lack the setting; None if every server has it."""
 
 
 class _Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -91,24 +91,24 @@ class _Raw(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Effect(enum.Enum):
-    """How soon a change, once made, acts on a load under way."""
+    """Delay until a change affects a running load."""
 
     AT_ONCE = "at once"
     SLOW = "slow"
-    """What it does outlives a slice, or takes a whole cycle (a checkpoint, a vacuum) to show."""
+    """The effect outlasts a slice, or takes a whole cycle (a checkpoint, a vacuum) to appear."""
     NEW_PLANS = "new plans"
-    """When a statement is next planned: at once where each execution plans (pgbench -M simple and extended), else,
+    """When a statement is next planned: at once if each execution is planned (pgbench -M simple and extended), else,
     under prepared statements with generic plans, in new sessions."""
     NEW_SESSIONS = "new sessions"
     NOT_WHILE_RUNNING = "not while running"
 
 
 class EffectRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How soon some settings act, and how that is known."""
+    """The delay until some settings take effect, with the source."""
 
     effect: Effect
     why: str
-    """A clause with "it" for the setting."""
+    """Reason as a clause, in which "it" stands for the setting."""
     source: str
     settings: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
@@ -147,7 +147,7 @@ class _Added(_Row, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Knowledge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`gucs.toml`."""
+    """The contents of `gucs.toml`."""
 
     initdb: frozenset[str]
     boot_of_build: frozenset[str]
@@ -160,7 +160,7 @@ class Knowledge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 @functools.cache
 def knowledge() -> Knowledge:
-    """What `gucs.toml` says."""
+    """Read `gucs.toml`."""
     text = importlib.resources.files("pgdyno.facts").joinpath("gucs.toml").read_bytes()
     return msgspec.toml.decode(text, type=Knowledge)
 
@@ -173,9 +173,9 @@ def _raw() -> _Raw:
 
 @functools.cache
 def catalogue(major: int) -> dict[str, Guc]:
-    """The settings of that version by their names in lower case; none of a version older than all that pgdyno knows.
+    """Return the settings of a version by their names in lower case; empty for a version older than all that pgdyno knows.
 
-    Of a version that was not tried, those of the newest one before it, with what is known to have changed.
+    A version that was not tried has those of the newest one before it, with the changes that are known.
     """
     known = knowledge()
     not_everywhere = {one.name: one for one in known.not_everywhere}
@@ -226,10 +226,10 @@ def _guc(row: _Row, major: int, build_values: tuple[str, ...], partial: _NotEver
 
 
 def _pick(value: Varying[_T], major: int) -> _T:
-    """The value in that version.
+    """Return the value for a version.
 
     Raises:
-        LookupError: No range covers it.
+        LookupError: No range covers the version.
     """
     if not isinstance(value, dict):
         return value

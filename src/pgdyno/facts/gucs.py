@@ -1,12 +1,12 @@
-"""What a setting of PostgreSQL is in each major version, what its change costs, and how soon it acts.
+"""Look up settings of each PostgreSQL version: their values, the cost of a change, and how soon a change takes effect.
 
-What one wants to set is looked up here before a server is asked to start with it: whether the version has it, whether
-the value is one, and which design can compare it.
+Settings are checked here before a server starts with them: whether the version has the setting, whether the value is
+valid, and which design can compare it.
 
-It refuses to overrule a server: a minor release may bring a setting, a distribution may patch one in, and a build may
-lack a value; where the running server says otherwise, it is right. It does not know what extensions define, nor
-the few that pg_settings hides (role, session_authorization, seed, is_superuser, default_with_oids,
-ssl_renegotiation_limit), which are no settings to measure.
+A running server takes precedence over the catalogue: a minor release may add a setting, a distribution may patch one
+in, and a build may lack a value. The catalogue does not contain settings of extensions, nor the few that pg_settings
+hides (role, session_authorization, seed, is_superuser, default_with_oids, ssl_renegotiation_limit), which are not worth
+measuring.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = [
     "unknown_guc",
 ]
 
-# Names that the server still takes for the new ones, where it has those.
+# Former names that the server still accepts for current settings.
 # Source: PostgreSQL 18 src/backend/utils/misc/guc.c, map_old_guc_names.
 _OLD_NAMES = {"sort_mem": "work_mem", "vacuum_mem": "maintenance_work_mem", "ssl_ecdh_curve": "ssl_groups"}
 # Source: PostgreSQL 18 src/backend/utils/misc/guc.c, valid_custom_variable_name().
@@ -50,20 +50,20 @@ _CUSTOM_NAME = re.compile(r"[A-Za-z_\x80-\U0010ffff][\w$]*(?:\.[A-Za-z_\x80-\U00
 
 
 class ChangeCost(enum.Enum):
-    """The least that a change takes before it is in force; each member costs more than the one before it."""
+    """Least effort that puts a change in force; each member costs more than the one before it."""
 
     SESSION = "session"
-    """SET does, and so does a reload."""
+    """SET or a reload."""
     RELOAD = "reload"
     KERNEL = "kernel"
-    """A sysctl: root writes it; no setting of PostgreSQL costs this."""
+    """A sysctl, which root writes; no PostgreSQL setting costs this."""
     NEW_SESSIONS = "new sessions"
-    """A reload, and sessions that begin after it: those that run keep what they began with."""
+    """A reload, and sessions that begin after it: running sessions keep their value."""
     RESTART = "restart"
     INITDB = "initdb"
-    """It is chosen when a cluster is made; a server refuses to be started with it."""
+    """Fixed when a cluster is initialized; a server refuses to start with another value."""
     FIXED = "fixed"
-    """The server computes it, or whoever compiled it chose it: nothing sets it."""
+    """Computed by the server or fixed when it was compiled: the setting cannot be changed."""
 
 
 _COST_OF_CONTEXT = {
@@ -96,7 +96,7 @@ _UNKNOWN = EffectRule(
 
 
 def find_guc(name: str, major: int) -> Guc | None:
-    """The setting of that name, in any case, or of the former name it still answers to; None if that version has none."""
+    """Find a setting by its name in any case, or by its former name; return None if the version lacks it."""
     key = name.lower()
     gucs = catalogue(major)
     return gucs.get(key) or gucs.get(_OLD_NAMES.get(key, ""))
@@ -123,18 +123,18 @@ def unknown_guc(name: str, major: int) -> Guc:
 
 
 def all_gucs(major: int) -> tuple[Guc, ...]:
-    """The settings of that version, by name; none of a version older than all that pgdyno knows."""
+    """Return all settings of a version, sorted by name; empty for a version older than all that pgdyno knows."""
     return tuple(catalogue(major).values())
 
 
 def nearest_gucs(name: str, major: int) -> tuple[str, ...]:
-    """Up to three names of that version that look like `name`, the likest first."""
+    """Return up to three names of settings that resemble `name`, the most similar first."""
     gucs = catalogue(major)
     return tuple(gucs[key].name for key in difflib.get_close_matches(name.lower(), gucs, n=3))
 
 
 def majors_with(name: str) -> tuple[int, ...]:
-    """The tried major versions that have a setting of that name; of one that only newer versions have, the known of these."""
+    """Return the tried major versions that have a setting; the known newer ones if only these have it."""
     tried, read = (
         tuple(major for major in majors if find_guc(name, major) is not None) for majors in (TRIED_MAJORS, READ_MAJORS)
     )
@@ -142,16 +142,16 @@ def majors_with(name: str) -> tuple[int, ...]:
 
 
 def is_custom_name(name: str) -> bool:
-    """Whether an extension could have it (`a.b`): a server takes any value for such a name until the extension is loaded."""
+    """Return whether a name may belong to an extension (`a.b`); a server accepts any value until it is loaded."""
     return _CUSTOM_NAME.fullmatch(name) is not None
 
 
 def change_cost(name: str, major: int) -> ChangeCost:
-    """What a change takes.
+    """Return the cost of changing a setting.
 
-    A custom name (`a.b`) costs a restart: only its extension knows its context, and after a restart it is in force
-    whatever that is. Where the extension is loaded, ask its server and use `cost_of_context`. So does a name that pgdyno
-    does not know in a version that it was not tried with.
+    A custom name (`a.b`) costs a restart: only its extension knows its context, and any change is in force after a
+    restart. If the extension is loaded, query the server and use `cost_of_context`. A name that pgdyno does not know
+    costs a restart as well, in a version that pgdyno was not tried with.
 
     Raises:
         LookupError: That version has no such setting.
@@ -164,31 +164,31 @@ def change_cost(name: str, major: int) -> ChangeCost:
     if guc.name in knowledge().initdb:
         return ChangeCost.INITDB
     cost = cost_of_context(guc.context)
-    # Some settings that a reload brings to all sessions are looked at only when one begins.
+    # Sessions read some of the settings that a reload changes only when they begin.
     return costliest([cost, ChangeCost.NEW_SESSIONS]) if effect_of(guc.name) is Effect.NEW_SESSIONS else cost
 
 
 def cost_of_context(context: Context) -> ChangeCost:
-    """What a change takes by what a server's pg_settings says of it."""
+    """Return the cost of a change from the context in a server's pg_settings."""
     return _COST_OF_CONTEXT[context]
 
 
 def costliest(costs: Iterable[ChangeCost]) -> ChangeCost:
-    """What it takes to make all of these changes; SESSION for none."""
+    """Return the cost of making several changes together; SESSION for none."""
     order = list(ChangeCost)
     return max(costs, key=order.index, default=ChangeCost.SESSION)
 
 
 def effect_of(name: str) -> Effect:
-    """How soon a change of a setting, or of a sysctl, acts on a load under way."""
+    """Return how soon a change of a setting or a sysctl affects a running load."""
     return explain_effect(name).effect
 
 
 def explain_effect(name: str) -> EffectRule:
-    """How soon a change of a setting, or of a sysctl, acts on a load under way, why, and how that is known.
+    """Explain how soon a change of a setting or a sysctl affects a running load, with the reason and the source.
 
-    The versions differ only in what the context decides, and `change_cost` tells that; here the newest counts. What
-    pgdyno does not know is slow, which no comparison takes amiss.
+    Versions differ only in the context, which `change_cost` reports; here the newest version counts. Unknown settings
+    count as slow, which is safe for every comparison.
     """
     guc = next((one for major in reversed((*TRIED_MAJORS, *READ_MAJORS)) if (one := find_guc(name, major))), None)
     if guc and guc.context in {Context.POSTMASTER, Context.INTERNAL}:
@@ -207,13 +207,13 @@ def explain_effect(name: str) -> EffectRule:
 
 
 def read_value(guc: Guc, text: str) -> bool | float | str:
-    """The value that a server of that version makes of `text`: a bool, a number in `guc.unit`, an enum's value, or the text.
+    """Parse a value as a server of that version would: a bool, a number in `guc.unit`, an enum's value, or the text.
 
     What a server's own checks may do after that (wal_buffers is at least 4 pages) is not done here. A version that was not
     tried may take more numbers and more words than is known: those are left to the server.
 
     Raises:
-        ValueError: The server would refuse it; the message says what it takes.
+        ValueError: The server would refuse the value; the message says which values are valid.
     """
     if guc.vartype is VarType.STRING:
         return text
@@ -231,14 +231,14 @@ def read_value(guc: Guc, text: str) -> bool | float | str:
 
 
 def as_shown(value: str | float) -> str:
-    """A value as a server shows it, booleans as on and off."""
+    """Format a value as a server shows it, with booleans as on and off."""
     return ("on" if value else "off") if isinstance(value, bool) else str(value)
 
 
 def same_value(name: str, one: str, other: str, major: int) -> bool:
-    """Whether a server of that version makes the same of both (`1GB` and `1024MB`, `on` and `true`).
+    """Return whether a server of that version treats two values as equal (`1GB` and `1024MB`, `on` and `true`).
 
-    Of names that it does not have, and of values that it would refuse, only equal texts are the same.
+    For unknown names and invalid values, only identical texts are equal.
     """
     guc = find_guc(name, major)
     if guc is None:
@@ -250,7 +250,7 @@ def same_value(name: str, one: str, other: str, major: int) -> bool:
 
 
 def _read_bool(text: str) -> bool:
-    """Any beginning of true, false, yes, no, on, off that is not ambiguous, in any case; 1 and 0.
+    """Parse 1, 0, or an unambiguous prefix of true, false, yes, no, on, off in any case.
 
     Source: PostgreSQL 18 src/backend/utils/adt/bool.c, parse_bool_with_len().
     """
@@ -264,7 +264,10 @@ def _read_bool(text: str) -> bool:
 
 
 def _read_enum(guc: Guc, text: str) -> str:
-    """Source: PostgreSQL 18 src/backend/utils/misc/guc.c, config_enum_lookup_by_name(): any case, no beginnings."""
+    """Parse the value of an enum, in any case and without abbreviations.
+
+    Source: PostgreSQL 18 src/backend/utils/misc/guc.c, config_enum_lookup_by_name().
+    """
     meanings = {**{value.lower(): value for value in guc.values}, **guc.aliases}
     try:
         return meanings[text.lower()]

@@ -1,7 +1,7 @@
-"""What DBAs watch of a server, and from which figure on it is a warning or critical: the typed reader of `health.toml`.
+"""Read `health.toml`: what DBAs monitor on a server, with thresholds for warning and critical.
 
-Thresholds are worth what they rest on, so each says whether a manual, a program's source, a published guide or nobody but
-us named it. A threshold tells where to look; it never says that something limits a load.
+Each threshold says whether it comes from a manual, a program's source, a published guide or our own judgement. A
+threshold shows where to look; it never means that something limits a load.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 
 
 class Level(enum.Enum):
-    """How a value stands to its thresholds, best first."""
+    """Level of a value by its thresholds, best first."""
 
     GOOD = "good"
     WARNING = "warning"
@@ -22,25 +22,25 @@ class Level(enum.Enum):
 
 
 class Worse(enum.Enum):
-    """Which way is bad."""
+    """Direction in which a value becomes worse."""
 
     HIGHER = "higher"
     LOWER = "lower"
 
 
 class Basis(enum.Enum):
-    """Who named a threshold."""
+    """Origin of a threshold."""
 
     MANUAL = "manual"
     SOURCE = "source"
-    """What a program does from there on."""
+    """A program changes its behaviour at this value."""
     GUIDE = "guide"
     JUDGEMENT = "judgement"
-    """Nobody but us."""
+    """Our own judgement."""
 
 
 class Threshold(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Beyond it is bad; the value itself is not."""
+    """A threshold; values beyond it are bad, the threshold itself is not."""
 
     at: float
     basis: Basis
@@ -48,7 +48,7 @@ class Threshold(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class HealthCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One thing to watch."""
+    """A quantity to monitor."""
 
     name: str
     title: str
@@ -56,14 +56,14 @@ class HealthCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     worse: Worse
     meaning: str
     action: str
-    """What to do about a value that is not good; empty where nothing is judged."""
+    """Advice for a bad value; empty without thresholds."""
     warning: Threshold | None = None
     critical: Threshold | None = None
     unbounded: str | None = None
-    """Why there is no threshold at all."""
+    """Why there is no threshold."""
 
     def judge(self, value: float) -> Level | None:
-        """The level of a value; None where there are no thresholds."""
+        """Return the level of a value; None without thresholds."""
         for threshold, level in ((self.critical, Level.CRITICAL), (self.warning, Level.WARNING)):
             if threshold is not None and self._is_beyond(value, threshold.at):
                 return level
@@ -79,6 +79,6 @@ class _Checks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 @functools.cache
 def health_checks() -> dict[str, HealthCheck]:
-    """All checks by name, in the order of a report."""
+    """Return all checks by name, in the order of the report."""
     text = importlib.resources.files("pgdyno.facts").joinpath("health.toml").read_bytes()
     return {check.name: check for check in msgspec.toml.decode(text, type=_Checks).check}

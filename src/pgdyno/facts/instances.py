@@ -1,8 +1,8 @@
-"""What cloud instances are: the typed reader of `instances.csv`.
+"""Read `instances.csv`: the CPUs, memory, disk limits and prices of cloud instances.
 
-So that settings can be derived for a machine that one does not have, and a disk be held against what its instance lets
-through. Facts of a day: every row has its source and the day of its look-up, every price its date, and what no source says
-is None. It prices nothing and refuses to guess at a name.
+With them, settings can be derived for a machine that is not at hand, and a disk be compared with the limits of its
+instance. The facts change over time: every row has its source and the date of its look-up, and every price has its
+date. What no source states is None. Unknown names are refused, not guessed.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ _MEBIBYTE, _MEGABYTE, _GIGABYTE = 2**20, 10**6, 10**9
 
 
 class Instance(msgspec.Struct, frozen=True, kw_only=True):
-    """An instance; the limits hold for all of its network volumes together."""
+    """A cloud instance; its limits apply to all its network volumes together."""
 
     name: str
     provider: str
-    """`aws` or `alibaba`."""
+    """Provider: `aws` or `alibaba`."""
     cpu_count: int
     memory_bytes: int
     architecture: str
-    """`x86_64` or `arm64`."""
+    """Architecture: `x86_64` or `arm64`."""
     disk_iops: int
-    """Lasting."""
+    """Sustained IOPS."""
     disk_burst_iops: int
     disk_bytes_per_s: float
-    """Lasting."""
+    """Sustained throughput."""
     disk_burst_bytes_per_s: float
     local_bytes: int | None
-    """Of disks in the machine itself; None where it has none."""
+    """Size of its local disks; None without local disks."""
     usd_per_hour: float | None
-    """On demand, with Linux; None where no source was found."""
+    """Price on demand with Linux; None if no source was found."""
     price_date: dt.date | None
     date: dt.date
-    """Of the look-up of shape and limits."""
+    """Date on which size and limits were looked up."""
     source: str
 
 
@@ -64,10 +64,10 @@ class _Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 def find_instance(name: str) -> Instance:
-    """The instance of that name, in any case.
+    """Find an instance by name, in any case.
 
     Raises:
-        SpecError: None is known by it.
+        SpecError: No instance has that name.
     """
     known = _instances()
     try:
@@ -82,7 +82,7 @@ def find_instance(name: str) -> Instance:
 
 
 def list_instances() -> tuple[Instance, ...]:
-    """All that are known, in the order of the file."""
+    """Return all known instances, in the order of the file."""
     return tuple(_instances().values())
 
 

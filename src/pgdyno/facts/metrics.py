@@ -1,7 +1,7 @@
-"""What each metric that a report shows is: the typed reader of `metrics.toml`.
+"""Read `metrics.toml`: the registry of all metrics that a report shows.
 
-One registry gives every metric its unit, range, better direction and meaning, so that no chart, table or verdict
-carries its own idea of them. It refuses unknown names: a metric without a line here is a mistake.
+It defines the unit, range, better direction and meaning of every metric once for all charts, tables and verdicts. A
+metric without an entry is a programming error.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pgdyno.facts.views import server_counters
 
 
 class Better(enum.Enum):
-    """Which way is good; NONE where more is neither better nor worse by itself."""
+    """Direction in which a metric becomes better; NONE if neither is better."""
 
     HIGHER = "higher"
     LOWER = "lower"
@@ -25,11 +25,11 @@ class Better(enum.Enum):
 
 
 class Metric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A metric. `low` and `high` bound its possible values; None where nothing does."""
+    """A metric. `low` and `high` bound its possible values; None means unbounded."""
 
     name: str
     unit: str
-    """tps, ratio, count, bytes, pages, ms, /s, bytes/s."""
+    """Unit: tps, ratio, count, bytes, pages, ms, /s or bytes/s."""
     better: Better
     meaning: str
     low: float | None = None
@@ -42,7 +42,7 @@ class _Metrics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 @functools.cache
 def all_metrics() -> dict[str, Metric]:
-    """Every metric by name: those of `metrics.toml`, and the server's counters under their canonical names."""
+    """Return every metric by name: those of `metrics.toml`, and the server's counters under their canonical names."""
     text = importlib.resources.files("pgdyno.facts").joinpath("metrics.toml").read_bytes()
     counters = server_counters(NEWEST_TRIED_MAJOR).counters
     known = {
@@ -52,10 +52,10 @@ def all_metrics() -> dict[str, Metric]:
 
 
 def find_metric(name: str) -> Metric:
-    """The metric of that name.
+    """Find a metric by name.
 
     Raises:
-        LookupError: There is none.
+        LookupError: No metric has that name.
     """
     try:
         return all_metrics()[name]

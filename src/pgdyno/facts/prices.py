@@ -1,7 +1,7 @@
-"""What an hour of an instance costs: the typed reader of `prices.toml`, and of the prices on demand in `instances.csv`.
+"""Look up the hourly price of an instance: from `prices.toml`, and on demand from `instances.csv`.
 
-Prices of a day, in a region: each has its date and source, and what no source says is None. It neither guesses at another
-region nor at next month.
+Each price is for one region and has its date and source. A price that no source states is None. Prices of other regions
+are not guessed.
 """
 
 from __future__ import annotations
@@ -16,40 +16,40 @@ import msgspec
 from pgdyno.facts.instances import find_instance
 
 REGION = "us-east-1"
-"""That all prices here and in volumes.toml are of."""
+"""Region of all prices in prices.toml, instances.csv and volumes.toml."""
 CURRENCY = "USD"
-"""That they are in."""
+"""Currency of those prices."""
 
 
 class Term(enum.Enum):
-    """On which terms one has a machine."""
+    """Terms on which a machine is paid for."""
 
     ON_DEMAND = "on demand"
     RESERVED_1Y = "reserved 1 year"
     RESERVED_3Y = "reserved 3 years"
     SPOT = "spot"
-    """Until the provider wants it back, which it may at any time."""
+    """The provider may reclaim the machine at any time."""
     OWN = "your own"
-    """At what its owner says that it costs."""
+    """The user's own figure."""
 
 
 class Rate(msgspec.Struct, frozen=True, kw_only=True):
-    """What an hour costs."""
+    """Price of an hour."""
 
     per_hour: float
     how: str
-    """In a clause; empty where there is nothing to say."""
+    """Explanation in a clause; may be empty."""
     date: dt.date | None
     source: str
 
 
 class _SpotAdvice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the provider says of an instance on the spot market."""
+    """The provider's statistics of an instance on the spot market."""
 
     saving_percent: int
-    """Of the price on demand, on average over 30 days."""
+    """Saving compared with the on-demand price, on average over 30 days."""
     reclaimed: str
-    """How many of them were taken back within a month."""
+    """Share of instances that were reclaimed within a month."""
 
 
 class _Spot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -64,10 +64,10 @@ class _Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 def find_rate(instance: str, region: str, term: Term) -> Rate | None:
-    """What an hour of an instance costs; None where no source says it.
+    """Find the hourly price of an instance; return None if no source states it.
 
     Raises:
-        SpecError: No such instance is known.
+        SpecError: The instance is unknown.
     """
     sheet = find_instance(instance)
     if region != REGION or sheet.usd_per_hour is None or term not in {Term.ON_DEMAND, Term.SPOT}:

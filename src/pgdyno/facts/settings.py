@@ -1,7 +1,7 @@
-"""The settings that decide what a bench measures: the typed reader of `settings.toml`.
+"""Read `settings.toml`: the settings that matter most for a result.
 
-A trial records only the settings that differ from what is built in. Whoever shows a value that is not among them needs
-to know what is built in; the catalogue tells, and for a version that it does not know, nothing is guessed.
+A trial records only settings that differ from built-in defaults. To show the others, a report needs the defaults from
+the catalogue. For versions that the catalogue does not know, the default is None.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from pgdyno.facts.versions import NEWEST_TRIED_MAJOR
 
 
 class KeySetting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A setting of which every report shows the value."""
+    """A setting whose value every report shows."""
 
     name: str
     meaning: str
 
     @property
     def unit(self) -> str | None:
-        """As pg_settings.unit has it, such as `8kB`."""
+        """Unit from pg_settings.unit, such as `8kB`."""
         guc = find_guc(self.name, NEWEST_TRIED_MAJOR)
         return guc.unit if guc else None
 
     def find_boot_value(self, version_major: int) -> str | None:
-        """The built-in value in that major version, in units of `unit`; None where it is not known."""
+        """Find the built-in default of a major version, in `unit`; return None if unknown."""
         guc = find_guc(self.name, version_major)
         return guc.boot if guc else None
 
@@ -39,6 +39,6 @@ class _Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 @functools.cache
 def key_settings() -> tuple[KeySetting, ...]:
-    """The settings that decide a result, in the order of a report."""
+    """Return the key settings, in the order of the report."""
     text = importlib.resources.files("pgdyno.facts").joinpath("settings.toml").read_bytes()
     return msgspec.toml.decode(text, type=_Settings).setting

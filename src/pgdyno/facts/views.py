@@ -1,8 +1,8 @@
-"""Where each statistics counter lives in each major version of PostgreSQL: the typed reader of `views.toml`.
+"""Read `views.toml`: the view and column of each statistics counter in each major version of PostgreSQL.
 
-PostgreSQL moves, drops and redefines its counters (17 moved checkpoints, 18 moved WAL timing), so samplers and reports
-speak of canonical names that end in their unit, and only this room knows which view and column carries one.
-It refuses to guess: what a version lacks is absent with a reason. A version newer than all that pgdyno was tried with is
+PostgreSQL moves, drops and redefines counters (17 moved checkpoints, 18 moved WAL timing). Samplers and reports
+therefore use canonical names that end in their unit; only this room knows the view and column of each. Nothing is
+guessed: a counter that a version lacks is absent with a reason. A version newer than all that pgdyno was tried with is
 read as the newest of them, after its own catalogue has confirmed each column (`confirm_counters`).
 """
 
@@ -23,9 +23,9 @@ _Source = TypeVar("_Source")
 
 IO_VIEW = "pg_stat_io"
 IO_DIMENSIONS = ("backend_type", "object", "context")
-"""What tells the rows of pg_stat_io apart; the names of its columns."""
+"""Columns that identify a row of pg_stat_io."""
 IO_OBJECT_WITH_WAL_TIMING = "wal"
-"""The times of this object's rows follow track_wal_io_timing.
+"""Object of pg_stat_io whose times depend on track_wal_io_timing.
 
 Source: PostgreSQL 18 manual, section 19.9.1, track_wal_io_timing.
 """
@@ -35,7 +35,7 @@ _FUNCTION = re.compile(r"([a-z_]\w*)\(")
 
 
 class Unit(enum.Enum):
-    """What one of a counter is."""
+    """Unit of a counter."""
 
     COUNT = "count"
     PAGES = "pages"
@@ -53,7 +53,7 @@ class FromColumn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class FromFunction(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="function", tag_field="from"
 ):
-    """An SQL expression of functions, of no view."""
+    """An SQL expression of functions, without a view."""
 
     call: str
 
@@ -81,13 +81,13 @@ class FromIoColumn(
 
 
 class Absent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="nowhere", tag_field="from"):
-    """This version does not have it."""
+    """The version lacks the counter."""
 
     reason: str
 
 
 class Counter(msgspec.Struct, frozen=True, kw_only=True):
-    """A cumulative counter of the server as one version has it. `needs` names the setting that must be on for it."""
+    """A cumulative counter of the server in one version. `needs` names the setting that must be on for it."""
 
     name: str
     unit: Unit
@@ -97,7 +97,7 @@ class Counter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IoColumn(msgspec.Struct, frozen=True, kw_only=True):
-    """A cumulative counter that each row of pg_stat_io carries, as one version has it."""
+    """A cumulative counter in each row of pg_stat_io, in one version."""
 
     name: str
     unit: Unit
@@ -106,14 +106,14 @@ class IoColumn(msgspec.Struct, frozen=True, kw_only=True):
     needs: str | None = None
 
     def setting_needed(self, io_object: str) -> str | None:
-        """The setting without which this column stays 0 in the rows of that object; None where it always counts."""
+        """Return the setting that the column needs in rows of an object; None if it always counts."""
         if self.needs is not None and io_object == IO_OBJECT_WITH_WAL_TIMING:
             return "track_wal_io_timing"
         return self.needs
 
 
 class ServerCounters(msgspec.Struct, frozen=True, kw_only=True):
-    """All counters, in the order of `views.toml`, as one major version has them."""
+    """All counters of one major version, in the order of `views.toml`."""
 
     version_major: int
     counters: tuple[Counter, ...]
@@ -121,19 +121,19 @@ class ServerCounters(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def direct(self) -> tuple[Counter, ...]:
-        """Counters that one row of one query answers; the others come from pg_stat_io or not at all."""
+        """Counters from a single row; the others come from pg_stat_io or are absent."""
         return tuple(
             counter for counter in self.counters if isinstance(counter.source, FromColumn | FromFunction | FromSum)
         )
 
     @property
     def sources(self) -> dict[str, FromColumn | FromFunction | FromSum | FromIo | FromIoColumn | Absent]:
-        """Where each is read, by name; those of pg_stat_io with them."""
+        """Sources of all counters by name, with those of pg_stat_io."""
         return {one.name: one.source for one in self.counters} | {one.name: one.source for one in self.io_columns}
 
     @property
     def io(self) -> tuple[IoColumn, ...]:
-        """Columns that this version's pg_stat_io has; empty before 16."""
+        """Columns of this version's pg_stat_io; empty before 16."""
         return tuple(column for column in self.io_columns if isinstance(column.source, FromIoColumn))
 
 
@@ -160,7 +160,7 @@ class _Views(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 @functools.cache
 def server_counters(version_major: int) -> ServerCounters:
-    """Every counter pgdyno knows, as PostgreSQL `version_major` carries it.
+    """Return every counter that pgdyno knows, for one major version of PostgreSQL.
 
     Raises:
         HostError: pgdyno does not know that version's views.

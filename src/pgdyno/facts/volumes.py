@@ -1,7 +1,7 @@
-"""What cloud volumes can do: the typed reader of `volumes.toml`.
+"""Read `volumes.toml`: the performance and prices of cloud volumes.
 
-A volume's figures follow from its size and from what is bought with it. It knows one volume: arrays of them, and what an
-instance lets through, are reckoned in `analyse/storage`. What no source says is None.
+A volume's figures depend on its size and on what is provisioned. This module covers single volumes; arrays and instance
+limits are in `analyse/disk`. What no source states is None.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import msgspec
 from pgdyno.errors import SpecError
 
 VIRTUAL_DISK_NAMES = re.compile(r"vd|xvd|rbd|nbd|drbd")
-"""How names begin of disks that a hypervisor shows, most of them behind a network: what they say of rotating means nothing."""
+"""Prefixes of virtual disks' names, mostly network disks, whose rotational flag is meaningless."""
 DiskKindName = Literal["local-ssd", "network-ssd", "hdd"]
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A figure that grows with the volume until it has reached its most."""
+    """A figure that grows with a volume's size up to a maximum."""
 
     most: float
     base: float = 0.0
@@ -32,12 +32,12 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     floor: float = 0.0
 
     def at(self, size_gib: float, iops: float = 0.0) -> float:
-        """The figure of a volume of that size and those IOPS."""
+        """Return the figure for a volume's size and IOPS."""
         return min(self.most, max(self.floor, self.base + self.per_gib * size_gib + self.per_iops * iops))
 
 
 class Volume(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A kind of volume, as its provider publishes it; volumes.toml says what the fields are."""
+    """A type of volume as published by its provider; volumes.toml documents the fields."""
 
     name: str
     kind: DiskKindName
@@ -47,39 +47,39 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     latency: str
     source: str
     date: dt.date
-    """On which the source was looked up."""
+    """Date on which the source was looked up."""
     provider: str | None = None
     iops: Line | None = None
     mb: Line | None = None
     bought_iops: Line | None = None
     bought_mb: Line | None = None
     least_iops: float | None = None
-    """That must be bought; None where some come with it, or no source says."""
+    """Least IOPS that must be provisioned; None if some are included, or no source states it."""
     write_ratio: float = 1.0
-    """Of the IOPS, for writes."""
+    """Share of the IOPS that is available for writes."""
     write_ms: float | None = None
     burst_iops: float | None = None
-    """Of a volume that has less, while its credits last."""
+    """IOPS of a smaller volume while its burst credits last."""
     usd_per_gib_month: float | None = None
     usd_per_iops_month: float | None = None
-    """Beyond those that come with it."""
+    """Price per IOPS beyond the included ones."""
     usd_per_mb_month: float | None = None
-    """Likewise."""
+    """Price per MB/s beyond the included ones."""
     priced_iops: float | None = None
-    """Up to which the price of IOPS is known; None: all that can be bought."""
+    """IOPS up to which the price is known; None for all that can be provisioned."""
     price_date: dt.date | None = None
     price_source: str | None = None
 
 
 class Ability(msgspec.Struct, frozen=True, kw_only=True):
-    """What one volume can do for as long as one likes, and in a burst."""
+    """Sustained and burst performance of one volume."""
 
     read_iops: float
     write_iops: float
     bytes_per_s: float | None
-    """None where it is not published."""
+    """None if not published."""
     burst_iops: float | None = None
-    """For a while; None where it has no bursts."""
+    """None without bursts."""
 
 
 class _Volumes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -87,10 +87,10 @@ class _Volumes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def find_volume(name: str) -> Volume:
-    """The volume of that name, in any case.
+    """Find a type of volume by name, in any case.
 
     Raises:
-        SpecError: None is known by it.
+        SpecError: No type of volume has that name.
     """
     known = {volume.name: volume for volume in list_volumes()}
     try:
@@ -106,36 +106,35 @@ def find_volume(name: str) -> Volume:
 
 @functools.cache
 def list_volumes() -> tuple[Volume, ...]:
-    """All that are known, in the order of the file."""
+    """Return all known types of volumes, in the order of the file."""
     text = importlib.resources.files("pgdyno.facts").joinpath("volumes.toml").read_bytes()
     return msgspec.toml.decode(text, type=_Volumes).volume
 
 
 def ability_of(volume: Volume, size_gib: float, *, iops: float | None = None, mb_s: float | None = None) -> Ability:
-    """What a volume of that size can do.
+    """Compute the performance of a volume.
 
     Args:
-        volume: Its kind.
+        volume: Type of the volume.
         size_gib: Its size.
-        iops: Bought with it; None: what comes with it.
-        mb_s: Bought with it, in the provider's megabytes; None: what comes with it.
+        iops: Provisioned IOPS; None for the included ones.
+        mb_s: Provisioned throughput in the provider's megabytes; None for the included one.
 
     Raises:
-        ValueError: There is no such volume: too small, too large, or it cannot have so much or so little; the message
-            says what.
+        ValueError: Such a volume is impossible: its size, IOPS or throughput is out of range.
     """
     if not volume.least_gib <= size_gib <= volume.most_gib:
         raise ValueError(f"{size_gib:,.0f} GiB are not within {volume.least_gib} to {volume.most_gib:,} GiB")
-    own_iops, own_mb_s = _own_of(volume, size_gib, iops=iops)
+    included_iops, own_mb_s = _included_of(volume, size_gib, iops=iops)
     if iops is not None:
         most = None if volume.bought_iops is None else volume.bought_iops.at(size_gib)
-        _check_bought("IOPS", iops, least=own_iops or volume.least_iops or 0.0, most=most)
-    elif own_iops is None:
-        raise ValueError("it has only the IOPS that are bought, and none are")
-    iops = iops or own_iops or 0.0
+        _check_provisioned("IOPS", iops, least=included_iops or volume.least_iops or 0.0, most=most)
+    elif included_iops is None:
+        raise ValueError("it has only provisioned IOPS, and none are provisioned")
+    iops = iops or included_iops or 0.0
     if mb_s is not None:
         most = None if volume.bought_mb is None else volume.bought_mb.at(size_gib, iops)
-        _check_bought("MB/s", mb_s, least=own_mb_s or 0.0, most=most)
+        _check_provisioned("MB/s", mb_s, least=own_mb_s or 0.0, most=most)
     mb_s = mb_s or own_mb_s
     return Ability(
         read_iops=iops,
@@ -146,19 +145,19 @@ def ability_of(volume: Volume, size_gib: float, *, iops: float | None = None, mb
 
 
 def price_of(volume: Volume, size_gib: float, *, iops: float | None = None, mb_s: float | None = None) -> float:
-    """USD a month of a volume: its size, and what is bought beyond that which comes with it.
+    """Compute the price of a volume in USD per month: its size, and what is provisioned beyond the included figures.
 
     Args:
-        volume: Its kind.
+        volume: Type of the volume.
         size_gib: Its size.
-        iops: Bought with it; None: what comes with it.
-        mb_s: Likewise, in the provider's megabytes.
+        iops: Provisioned IOPS; None for the included ones.
+        mb_s: Provisioned throughput in the provider's megabytes; None for the included one.
 
     Raises:
-        ValueError: No source says a part of it; the message says which.
+        ValueError: No source states a part of the price.
     """
-    own_iops, own_mb_s = _own_of(volume, size_gib, iops=iops)
-    more_iops, more_mb_s = max(0.0, (iops or 0.0) - (own_iops or 0.0)), max(0.0, (mb_s or 0.0) - (own_mb_s or 0.0))
+    included_iops, own_mb_s = _included_of(volume, size_gib, iops=iops)
+    more_iops, more_mb_s = max(0.0, (iops or 0.0) - (included_iops or 0.0)), max(0.0, (mb_s or 0.0) - (own_mb_s or 0.0))
     if volume.priced_iops is not None and more_iops > volume.priced_iops:
         raise ValueError(f"no source says what IOPS cost beyond {volume.priced_iops:,.0f}")
     parts = {
@@ -174,15 +173,15 @@ def price_of(volume: Volume, size_gib: float, *, iops: float | None = None, mb_s
     return total
 
 
-def _own_of(volume: Volume, size_gib: float, *, iops: float | None = None) -> tuple[float | None, float | None]:
-    """IOPS and MB/s that come with a volume, the latter with the IOPS bought; None where only what is bought is there."""
-    own_iops = None if volume.iops is None else volume.iops.at(size_gib)
-    return own_iops, None if volume.mb is None else volume.mb.at(size_gib, iops or own_iops or 0.0)
+def _included_of(volume: Volume, size_gib: float, *, iops: float | None = None) -> tuple[float | None, float | None]:
+    """Return the included IOPS and MB/s of a volume, the latter for its IOPS; None if all must be provisioned."""
+    included_iops = None if volume.iops is None else volume.iops.at(size_gib)
+    return included_iops, None if volume.mb is None else volume.mb.at(size_gib, iops or included_iops or 0.0)
 
 
-def _check_bought(what: str, asked: float, *, least: float, most: float | None) -> None:
+def _check_provisioned(what: str, asked: float, *, least: float, most: float | None) -> None:
     if most is None:
-        raise ValueError(f"{what} cannot be bought for it: they follow from its size, or from its IOPS")
+        raise ValueError(f"{what} cannot be provisioned: they depend on its size or on its IOPS")
     if asked < least:
         raise ValueError(f"{asked:,.0f} {what} are fewer than the {least:,.0f} that it has at least")
     if asked > most:

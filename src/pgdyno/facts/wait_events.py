@@ -1,7 +1,7 @@
-"""What backends wait for, by the names that each major version of PostgreSQL gives: the typed reader of `wait_events.toml`.
+"""Read `wait_events.toml`: the resource behind each wait event of each major version of PostgreSQL.
 
-PostgreSQL tells where in its code a backend sleeps, which is not yet what it lacks: followers of a flush sleep on a
-lock. It refuses to guess: an event that nobody has told is unknown.
+A wait event says where in the code a backend sleeps, which is not always the resource that it lacks: backends that wait
+for another one's WAL flush sleep on a lock. Unlisted events are unknown; nothing is guessed.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class _Waits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     event: tuple[_Event, ...]
 
 
-def find_waited(version_major: int, wait_event_type: str, wait_event: str) -> str | None:
-    """The resource that a wait event of client backends is for, as `wait_events.toml` names it; None where none is known."""
-    return list_waited(version_major).get((wait_event_type, wait_event), _list_types().get(wait_event_type))
+def find_resource(version_major: int, wait_event_type: str, wait_event: str) -> str | None:
+    """Find the resource behind a wait event of client backends, by its name in `wait_events.toml`; None if unknown."""
+    return list_event_resources(version_major).get((wait_event_type, wait_event), _list_types().get(wait_event_type))
 
 
 @functools.cache
-def list_waited(version_major: int) -> Mapping[tuple[str, str], str]:
-    """Resources by type and name of each event that is told apart from the rest of its type."""
+def list_event_resources(version_major: int) -> Mapping[tuple[str, str], str]:
+    """Return the resources of the events that differ from the rest of their type, by type and name."""
     return {
         (event.type, name): event.resource
         for event in _read_waits().event

@@ -17,7 +17,7 @@ from pgdyno.facts.gucs import is_custom_name
 from pgdyno.plan.experiment import reference_server
 from pgdyno.plan.loads import default_clients
 from pgdyno.plan.plan import Machine, Plan, plan_study
-from pgdyno.record.machine.preflight import PreflightFacts, ServerLook, ServerOrigin, Unseen
+from pgdyno.record.machine.preflight import PreflightFacts, ServerOrigin, ServerSnapshot, Unseen
 from pgdyno.record.types import HostFacts, ServerFacts
 from pgdyno.run.cluster.installation import Installation, read_named_facts
 from pgdyno.run.cluster.settings_check import HUGE_PAGES_COUNT, count_huge_pages
@@ -162,7 +162,7 @@ def check_data(path: Path, *, named: ServerSpec | None, scale: int | None = None
     return _judge(_describe_folder(folder, look, programs), host, facts, intent=intent)
 
 
-def _loads_on(look: ServerLook, scale: int | None, clients: int) -> tuple[IntendedLoad, ...]:
+def _loads_on(look: ServerSnapshot, scale: int | None, clients: int) -> tuple[IntendedLoad, ...]:
     """The built-in load at the scale that was named, or else on each database that has its tables."""
     scales: dict[str, int | None] = {_BRANCH_WRITER: scale}
     if scale is None and look.branches:
@@ -174,7 +174,7 @@ def _loads_on(look: ServerLook, scale: int | None, clients: int) -> tuple[Intend
 
 def look_at_planned(
     server: ServerSpec, programs: ServerFacts, *, user: ServerUser
-) -> tuple[ServerLook, PgdynoError | None]:
+) -> tuple[ServerSnapshot, PgdynoError | None]:
     """A server that pgdyno is going to start, and why its program did not count the huge pages: a SpecError is its refusal.
 
     Args:
@@ -188,7 +188,7 @@ def look_at_planned(
         settings |= {} if pages is None else {HUGE_PAGES_COUNT: str(pages)}
     except PgdynoError as error:
         refusal = error
-    look = ServerLook(
+    look = ServerSnapshot(
         origin=ServerOrigin.PLANNED,
         major=programs.major,
         settings=settings,
@@ -253,7 +253,7 @@ def _refused(error: HostError) -> Finding:
     )
 
 
-def _describe_folder(folder: DataFolder, look: ServerLook, programs: ServerFacts) -> str:
+def _describe_folder(folder: DataFolder, look: ServerSnapshot, programs: ServerFacts) -> str:
     state = {
         ServerOrigin.RUNNING: f"running as pid {folder.pid}",
         ServerOrigin.FILES: "running, but it did not let us in" if folder.pid else "not running",

@@ -15,9 +15,9 @@ from pgdyno.errors import PgdynoError
 from pgdyno.flow.confirmed_settings import confirm_settings
 from pgdyno.flow.disk_cards import find_cards, with_cards
 from pgdyno.flow.study import Ready
-from pgdyno.plan.minutes import Budget, with_minutes
+from pgdyno.plan.minutes import Budget, split_minutes
 from pgdyno.plan.plan import Plan, plan_study
-from pgdyno.plan.scaling import choose_loads, choose_scaled
+from pgdyno.plan.scaling import choose_client_counts, choose_swept_workload
 from pgdyno.record.tuned import DERIVED, STOCK, Tuned, TunedInput, TunedLayer, TunedSetting
 from pgdyno.run.change.kernel import changed_sysctls
 from pgdyno.run.host.tunables import read_tunables
@@ -26,7 +26,7 @@ from pgdyno.spec.study import Study
 from pgdyno.spec.variant import VariantSpec, show_value
 from pgdyno.tune.derive import derive
 from pgdyno.tune.layers import LayerPart, TrialSet, choose_trial_set, stock_value
-from pgdyno.tune.subject import LoadHints, Measured, make_subject
+from pgdyno.tune.subject import LoadHints, MeasuredLoad, make_subject
 from pgdyno.tune.types import DerivedSettings, Known, WorkloadClass
 from pgdyno.units import format_bytes
 
@@ -71,16 +71,16 @@ def add_variants(study: Study, *, is_layered: bool, budget: Budget, ready: Ready
         ui.say(f"changed while trials need them, and put back: {', '.join(chosen.sysctls())}")
     if not chosen.layers:
         ui.say("nothing derived for this load and machine differs from what is there: only how fast it is can be told")
-        return with_minutes(with_scaling(study, planned), machine, budget), None
+        return split_minutes(with_scaling(study, planned), machine, budget), None
     study = msgspec.structs.replace(study, variant=make_variants(chosen, is_layered=is_layered))
-    study = with_minutes(with_scaling(study, planned), machine, budget)
+    study = split_minutes(with_scaling(study, planned), machine, budget)
     return study, describe_tuned(tuning, chosen, planned, is_layered=is_layered)
 
 
 def with_scaling(study: Study, planned: Plan) -> Study:
     """The study with a sweep over clients to follow, of the workload that writes most; without one where none can be."""
-    name = choose_scaled(planned)
-    clients = () if name is None else choose_loads(study, planned.find_workload(name))
+    name = choose_swept_workload(planned)
+    clients = () if name is None else choose_client_counts(study, planned.find_workload(name))
     if len(clients) < 2:
         return study
     return msgspec.structs.replace(study, scaling=ScalingSpec(workload=name, clients=clients))
@@ -139,11 +139,11 @@ def describe_tuned(tuning: DerivedSettings, chosen: TrialSet, planned: Plan, *, 
     )
 
 
-def _know_load(plan: Plan) -> Measured:
+def _know_load(plan: Plan) -> MeasuredLoad:
     """What the bench will do is known: it chose it."""
     how = "as this bench runs it"
     clients = max(workload.clients for workload in plan.workloads)
-    return Measured(
+    return MeasuredLoad(
         active=Known.declared("active sessions", clients, "count", how),
         dataset=Known.declared("dataset", plan.dataset_bytes, "bytes", how),
     )

@@ -20,12 +20,12 @@ from pgdyno.flow.disk_view import DiskResult, read_declared, view_card
 from pgdyno.plan.disk import FLUSH_TESTS, make_disk_plan
 from pgdyno.record.device.disk_card import (
     DiskCard,
-    declare,
+    add_declared_disk,
     find_kept_card,
     keep_card,
     name_card,
-    write_beside,
     write_card,
+    write_card_file,
 )
 from pgdyno.report.forms.markdown import print_markdown
 from pgdyno.report.sections.disk.section import build_card
@@ -87,7 +87,7 @@ def measure_disks(question: DiskQuestion, ui: Ui) -> DiskResult:
         cards = []
         for place, (job, file) in enumerate(zip(jobs, files, strict=True)):
             title = f"{job.path}: " if len(jobs) > 1 else ""
-            card = declare(take_card(job, tools, ui=ui, now=now, title=title), declared, place)
+            card = add_declared_disk(take_card(job, tools, ui=ui, now=now, title=title), declared, place)
             if not card.runs and not card.flush_tests:
                 reasons = "\n".join(f"{one.what}: {one.reason}" for one in card.unseen)
                 raise StepFailedError(f"nothing could be measured of {job.path}", detail=reasons)
@@ -100,7 +100,7 @@ def measure_disks(question: DiskQuestion, ui: Ui) -> DiskResult:
         for card, file in zip(cards, files, strict=True)
     )
     for view, file in zip(views, files, strict=True):
-        write_beside(file.with_suffix(_PAGE_SUFFIX), print_markdown(build_card(view)).encode())
+        write_card_file(file.with_suffix(_PAGE_SUFFIX), print_markdown(build_card(view)).encode())
     return DiskResult(views=views)
 
 

@@ -18,7 +18,7 @@ from pgdyno.explain.disk.doubts import find_disk_doubts
 from pgdyno.explain.disk.rule_input import DiskRuleInput
 from pgdyno.explain.finding import Severity
 from pgdyno.facts.instances import find_instance
-from pgdyno.record.device.disk_card import DiskCard, declare, read_card
+from pgdyno.record.device.disk_card import DiskCard, add_declared_disk, read_card
 from pgdyno.report.sections.disk.card import CardView
 from pgdyno.run.host.clock import local_now
 from pgdyno.run.host.program import program_name
@@ -85,7 +85,7 @@ def show_cards(paths: Sequence[Path], *, host: str | None) -> DiskResult:
     if not paths:
         raise SpecError("no disk card is named", hint="for example `pgdyno disk --show pgdyno-disks/CARD.json`")
     named = read_declared(host)
-    cards = [declare(read_card(path), named, place) for place, path in enumerate(paths)]
+    cards = [add_declared_disk(read_card(path), named, place) for place, path in enumerate(paths)]
     return DiskResult(
         views=tuple(
             view_card(card, file=file, beside=[one for one in cards if one is not card])
@@ -126,7 +126,7 @@ def _view_any(path: Path) -> CardView:
         tools={},
         unseen=(),
     )
-    view = view_card(declare(card, host, 0), file=path)
+    view = view_card(add_declared_disk(card, host, 0), file=path)
     if view.ceilings is None:
         raise SpecError(f"{path} declares no disk", hint="give it a table [disk], or an instance")
     return msgspec.structs.replace(view, entries=declared_entries(view.ceilings))

@@ -24,7 +24,7 @@ from pgdyno.explain.explanations import explain_study
 from pgdyno.explain.finding import Finding
 from pgdyno.flow.disk_view import view_card
 from pgdyno.price.study import PriceOptions, StudyPrice, price_study
-from pgdyno.record.confirmation import locate, read_confirmations
+from pgdyno.record.confirmation import locate_experiment, read_confirmations
 from pgdyno.record.durable import write_durably
 from pgdyno.record.store import HTML_FILE, JSON_FILE, MARKDOWN_FILE, RecordStore
 from pgdyno.record.trial_data import read_trial_data
@@ -100,7 +100,7 @@ def _analyse(store: RecordStore, limits: DiskLimits | None) -> tuple[StudyRecord
 def _read_confirmed(store: RecordStore) -> Iterator[Confirmed]:
     """What experiments say of what limits its loads, as far as their records are there."""
     for asked in read_confirmations(store):
-        beside = locate(store, asked)
+        beside = locate_experiment(store, asked)
         analysis = _analyse(beside, None)[1] if beside.exists else None
         for comparison in () if analysis is None else analysis.comparisons:
             confirmed = judge_confirmation(asked, comparison, place=str(beside.path))

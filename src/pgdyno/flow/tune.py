@@ -33,8 +33,8 @@ from pgdyno.spec.host import read_host
 from pgdyno.spec.setting import check_tunable
 from pgdyno.spec.study import ServerSpec
 from pgdyno.tune.derive import derive
-from pgdyno.tune.hosts import MachineShape, shape_of
-from pgdyno.tune.subject import LoadHints, Measured, make_subject, make_subject_of_shape, read_measured
+from pgdyno.tune.hosts import MachineShape, make_shape
+from pgdyno.tune.subject import LoadHints, MeasuredLoad, make_subject, make_subject_from_shape, read_measured
 from pgdyno.tune.types import DerivedSettings, Target, TuningSubject
 
 
@@ -213,7 +213,7 @@ def _see(question: TuneRequest, asked: Asked) -> tuple[TuningSubject, str]:
     measured = _read_record(question.record)
     if question.host is not None:
         shape = _find_shape(question.host)
-        subject = make_subject_of_shape(shape, asked.facts, question.wishes, measured=measured)
+        subject = make_subject_from_shape(shape, asked.facts, question.wishes, measured=measured)
         return with_cards(subject, read_cards(question.cards or ()), is_here=False), shape.name
     folder = asked.folder
     machine = read_tunables(
@@ -230,10 +230,10 @@ def _see(question: TuneRequest, asked: Asked) -> tuple[TuningSubject, str]:
 def _find_shape(host: str) -> MachineShape:
     path = Path(host)
     is_file = path.suffix == ".toml" or "/" in host or path.is_file()
-    return shape_of(read_host(path) if is_file else find_instance(host))
+    return make_shape(read_host(path) if is_file else find_instance(host))
 
 
-def _read_record(path: Path | None) -> Measured | None:
+def _read_record(path: Path | None) -> MeasuredLoad | None:
     if path is None:
         return None
     store = open_record(path)

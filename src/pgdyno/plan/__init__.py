@@ -1,1 +1,1 @@
-"""What will be done: ordered steps with seeds, order and predicted seconds. Pure: the same question gives the same plan."""
+"""Plan a study: its ordered steps with seeds and predicted seconds. Pure: the same study gives the same plan."""

@@ -1,7 +1,8 @@
-"""Chooses how variants are compared by what changing their settings costs, and says why.
+"""Choose the design of a comparison from the cost of changing the variants' settings, and give the reason.
 
-Alternating under one load is far more precise than trials in turn, so it is taken wherever it can be believed: where a
-running server takes the settings at once, and their effect does not outlive a slice. What a setting is, `facts/` says.
+A switchback, which alternates variants under one load, is far more precise than paired trials. It is chosen wherever it
+is valid: where a running server applies the settings at once, and their effect does not outlast a slice. `facts/` holds
+what is known about each setting.
 """
 
 from __future__ import annotations
@@ -24,69 +25,69 @@ _COST_WORDS = {
 
 
 def choose_design(study: Study, variants: tuple[Variant, ...], *, version_major: int) -> tuple[DesignKind, str]:
-    """How the variants are compared, and why so.
+    """Choose the design of a comparison, and give the reason.
 
     Args:
-        study: What was asked for.
-        variants: The first is the reference.
-        version_major: Of the reference's server.
+        study: The study as requested.
+        variants: Variants to compare; the first is the reference.
+        version_major: Major version of the reference's server.
 
     Raises:
-        SpecError: The study wants them to alternate, and that cannot be.
+        SpecError: The study requests a switchback, and the variants cannot alternate.
     """
     asked = study.experiment.design
-    hindrance, is_final = _find_hindrance(study, variants, version_major)
-    if asked is DesignKind.SWITCHBACK and hindrance is not None and is_final:
+    obstacle, is_final = _find_obstacle(study, variants, version_major)
+    if asked is DesignKind.SWITCHBACK and obstacle is not None and is_final:
         raise SpecError(
-            "these variants cannot alternate under one load", detail=hindrance, hint='leave design out, or "paired"'
+            "these variants cannot alternate under one load", detail=obstacle, hint='leave design out, or "paired"'
         )
-    if asked is DesignKind.SWITCHBACK and hindrance is not None:
-        return asked, f"as asked for, although {hindrance}"
+    if asked is DesignKind.SWITCHBACK and obstacle is not None:
+        return asked, f"as asked for, although {obstacle}"
     if asked is not None:
         return asked, "as asked for"
-    if hindrance is not None:
-        return DesignKind.PAIRED, hindrance
+    if obstacle is not None:
+        return DesignKind.PAIRED, obstacle
     names = (
         *(n for n in changed_settings(variants) if _is_changed(n, variants, version_major)),
         *changed_sysctls(variants),
     )
     if not names:
-        return DesignKind.SWITCHBACK, "the variants set the same: an A/A test under one load"
+        return DesignKind.SWITCHBACK, "the variants have the same settings: an A/A test under one load"
     them = "it" if len(names) == 1 else "them"
     return DesignKind.SWITCHBACK, f"{', '.join(names)}: a running server takes {them} at once"
 
 
 def _is_changed(name: str, variants: tuple[Variant, ...], major: int) -> bool:
-    """Whether it is more than another way to write the same."""
+    """Return whether the variants' values of a setting differ in more than notation."""
     first, *others = (show_value(variant.server.settings.get(name, "")) for variant in variants)
     return any(not gucs.same_value(name, first, other, major) for other in others)
 
 
-def _find_hindrance(study: Study, variants: tuple[Variant, ...], major: int) -> tuple[str | None, bool]:
-    """Why the variants cannot alternate under one load, and whether that is impossible rather than unwise."""
+def _find_obstacle(study: Study, variants: tuple[Variant, ...], major: int) -> tuple[str | None, bool]:
+    """Return why the variants should not alternate under one load, and whether alternating is impossible."""
     for what in ("server", "scale", "mode", "clients", "threads"):
         if _differs(study, variants, what):
             return f"{what} cannot change under a running load", True
     modes = {variant.mode or workload.mode for variant in variants for workload in study.workload}
     is_prepared = QueryMode.PREPARED in modes
-    hindrances = [_hindrance_of(name, major, is_prepared=is_prepared) for name in changed_settings(variants)]
-    hindrances += [_hindrance_of_sysctl(name) for name in changed_sysctls(variants)]
-    # What is impossible is said before what is unwise.
+    hindrances = [_find_setting_obstacle(name, major, is_prepared=is_prepared) for name in changed_settings(variants)]
+    hindrances += [_find_sysctl_obstacle(name) for name in changed_sysctls(variants)]
+    # Report obstacles that make it impossible first.
     found = sorted(filter(None, hindrances), key=lambda each: not each[1])
     return found[0] if found else (None, False)
 
 
 def _differs(study: Study, variants: tuple[Variant, ...], what: str) -> bool:
-    """Whether variants differ in what a load or a cluster is begun with; a variant that does not say it has the study's own."""
+    """Return whether variants differ in a property of the load or the cluster; the study's own is the default."""
     if what == "server":
         return len({identify_server(variant.server) for variant in variants}) > 1
     asked = [study.data.scale] if what == "scale" else [getattr(workload, what) for workload in study.workload]
     return any(len({getattr(variant, what) or own for variant in variants}) > 1 for own in asked)
 
 
-def _hindrance_of(name: str, major: int, *, is_prepared: bool) -> tuple[str, bool] | None:
+def _find_setting_obstacle(name: str, major: int, *, is_prepared: bool) -> tuple[str, bool] | None:
     if gucs.is_custom_name(name):
-        return f"{name} is an extension's, which alone knows when it takes effect", False
+        return f"{name} belongs to an extension, and it is not known when it takes effect", False
     cost = gucs.change_cost(name, major)
     if cost not in {gucs.ChangeCost.SESSION, gucs.ChangeCost.RELOAD}:
         return f"{name} takes {_COST_WORDS[cost.value]}", True
@@ -98,7 +99,7 @@ def _hindrance_of(name: str, major: int, *, is_prepared: bool) -> tuple[str, boo
     return None
 
 
-def _hindrance_of_sysctl(name: str) -> tuple[str, bool] | None:
+def _find_sysctl_obstacle(name: str) -> tuple[str, bool] | None:
     rule = gucs.explain_effect(name)
     if rule.effect is gucs.Effect.AT_ONCE:
         return None
@@ -108,10 +109,10 @@ def _hindrance_of_sysctl(name: str) -> tuple[str, bool] | None:
 
 
 def check_names(variants: tuple[Variant, ...], *, version_major: int) -> None:
-    """Refuse settings that this version has not, or that nothing can vary.
+    """Refuse settings that this version lacks or that cannot be varied.
 
     Raises:
-        SpecError: A variant sets one of these.
+        SpecError: A variant has such a setting.
     """
     major = version_major
     for variant in variants:
@@ -122,6 +123,6 @@ def check_names(variants: tuple[Variant, ...], *, version_major: int) -> None:
             if gucs.change_cost(name, major) in {gucs.ChangeCost.INITDB, gucs.ChangeCost.FIXED}:
                 raise SpecError(
                     f"{name} cannot be varied",
-                    detail="it is fixed when a cluster is made or PostgreSQL is built",
+                    detail="it is fixed when a cluster is initialized or PostgreSQL is built",
                     hint="compare two clusters of your own builds with --server DIR --server DIR",
                 )

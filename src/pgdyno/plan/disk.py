@@ -1,7 +1,7 @@
-"""What is to be measured of a storage path: jobs of fio in rounds, their order, size and expected time.
+"""Plan the measurement of a storage path: fio jobs in rounds, with their order, size and expected time.
 
-A job is one access pattern at one depth. Rounds repeat all jobs in random order, since what a disk gives depends on what
-it has just done (token buckets, caches, garbage collection) and one run of each would take that for the disk.
+A job is one access pattern at one queue depth. Rounds repeat all jobs in random order, because a disk's performance
+depends on what it has just done (token buckets, caches, garbage collection), which a single run of each job would hide.
 """
 
 from __future__ import annotations
@@ -15,79 +15,79 @@ import msgspec
 from pgdyno.units import PAGE_BYTES
 
 _KIB, _MIB = 2**10, 2**20
-# Large enough for any file system to hand on whole, and the depth that hides one request's latency behind others.
+# A size that every file system passes on whole, and a depth at which requests hide each other's latency.
 _LARGE_BYTES = _MIB
 _LARGE_DEPTH = 8
-# As most published mixes have it.
+# The ratio of most published mixes.
 _MIXED_READ_RATIO = 0.7
 _MIXED_DEPTH = 16
 FIO_START_S = 0.35
-"""What fio needs beside a run's own time: it starts, and looks four times a second whether the run is over."""
+"""Time that fio takes in addition to the run: it starts, and checks four times a second whether the run has ended."""
 # Source: PostgreSQL 15 to 18 src/bin/pg_test_fsync/pg_test_fsync.c, main().
 FLUSH_TESTS = 16
-"""Of pg_test_fsync, those that Linux has: 2 x 4 methods, 5 sizes, 2 descriptors, and one without a flush."""
-# To predict how long laying out takes; what a slow disk cannot write in time is cut off.
+"""Tests of pg_test_fsync on Linux: 2 x 4 methods, 5 sizes, 2 descriptors, and one without a flush."""
+# Predicts how long writing the test file takes; on a slow disk the file is cut at the time limit.
 _USUAL_BYTES_PER_S = 400e6
-# The least that is worth measuring on, and of what is free no more than this.
+# Smallest useful test file, and the largest share of the free space that it may take.
 _LEAST_FILE_BYTES = 64 * _MIB
 _MOST_OF_FREE = 0.25
 
 
 class Pattern(enum.Enum):
-    """How a file is accessed, in the words of the field."""
+    """Access pattern of a file."""
 
     RANDOM_READ = "random read"
     RANDOM_WRITE = "random write"
     SEQUENTIAL_READ = "sequential read"
     SEQUENTIAL_WRITE = "sequential write"
     MIXED = "mixed"
-    """Random reads and writes at once, as OLTP has them beyond memory."""
+    """Concurrent random reads and writes, like OLTP on data larger than memory."""
     WRITE_AND_FLUSH = "write and flush"
-    """One random page and a flush after it."""
+    """Write one random page, then flush."""
     WAL = "WAL"
-    """Sequential writes into a file that exists, each with fdatasync."""
+    """Sequential writes into an existing file, each followed by fdatasync."""
 
 
 class DiskJob(msgspec.Struct, frozen=True, kw_only=True):
-    """One pattern at one depth, run once in each round."""
+    """One pattern at one queue depth, run once in each round."""
 
     pattern: Pattern
     block_bytes: int
     depth: int = 1
-    """I/Os under way at once."""
+    """Concurrent I/Os."""
     read_ratio: float | None = None
-    """Of the mixed pattern: reads among all I/Os."""
+    """Share of reads in the mixed pattern."""
     runtime_s: float
 
     @property
     def is_flushed(self) -> bool:
-        """Whether each write is followed by a flush that is waited for."""
+        """True if the job waits for a flush after each write."""
         return self.pattern in {Pattern.WRITE_AND_FLUSH, Pattern.WAL}
 
 
 class DiskPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is to be measured of one path."""
+    """All measurements of one path."""
 
     file_bytes: int
     rounds: tuple[tuple[DiskJob, ...], ...]
-    """Each holds every job once, in the order to be run."""
+    """Rounds that hold every job once, in the order of running."""
     flush_test_s: float
-    """Of pg_test_fsync, for each of its tests; 0: it is left out."""
+    """Seconds for each test of pg_test_fsync; 0 means that it is not run."""
     clock_test_s: float
     expected_s: float
-    """With laying out the file."""
+    """Expected seconds, including writing the test file."""
     fill_s: float = 20.0
-    """The most that laying out the file may take: what is not written by then is cut off."""
+    """Time limit for writing the test file, which is cut at what was written by then."""
     seed: int
 
     @property
     def expected_fill_s(self) -> float:
-        """Of laying out the file."""
+        """Expected seconds for writing the test file."""
         return _predict_fill_s(self.file_bytes, self.fill_s)
 
 
 class _Scope(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of everything."""
+    """Extent of a measurement."""
 
     file_bytes: int
     fill_s: float
@@ -122,17 +122,17 @@ _WHOLE = _Scope(
 
 
 def make_disk_plan(*, is_quick: bool, free_bytes: int, seed: int, wants_fio: bool = True) -> DiskPlan:
-    """What to measure of a path, in which order, and how long that takes.
+    """Plan what to measure of a path, in which order, and for how long.
 
     Args:
-        is_quick: Within 40 s rather than 4 minutes: fewer depths and sizes, no pg_test_fsync.
-        free_bytes: Of the path's file system.
-        seed: Draws the order.
-        wants_fio: Whether there is fio; without it only PostgreSQL's own programs are left.
+        is_quick: Whether to take 40 s instead of 4 minutes, with fewer depths and sizes and without pg_test_fsync.
+        free_bytes: Free space of the path's file system.
+        seed: Seed of the random order.
+        wants_fio: Whether to run fio; without it only PostgreSQL's own programs run.
     """
     scope = _QUICK if is_quick else _WHOLE
     spare_bytes = int(free_bytes * _MOST_OF_FREE) // _MIB * _MIB
-    # pg_test_fsync writes to no more of a file than a WAL segment.
+    # pg_test_fsync writes at most one WAL segment of a file.
     wanted_bytes = scope.file_bytes if wants_fio else _LEAST_FILE_BYTES
     file_bytes = max(_LEAST_FILE_BYTES, min(wanted_bytes, spare_bytes))
     jobs = tuple(_list_jobs(scope)) if wants_fio else ()

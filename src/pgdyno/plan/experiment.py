@@ -1,6 +1,6 @@
-"""Turns variants and sweeps into variants with nothing left open, and draws the orders in which they run.
+"""Expand the variants and sweeps of a study into complete variants, and draw the orders in which they run.
 
-How they are compared is chosen in `design.py`, how often in `order.py`. Which variant is better is never said here.
+`design.py` chooses how they are compared, `order.py` how often. Which variant is better is not judged here.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from pgdyno.spec.table import QueryMode, SettingValue
 from pgdyno.spec.variant import MOST_VARIANTS, DesignKind, VariantSpec, make_variant, show_value
 
 EFFECT_VARIANCE = 3.0
-"""What evidence bets on: the mean log ratio has this variance, in units of a pair's noise. It is fixed before any data."""
+"""Prior variance of the mean log ratio in the e-process, in units of a pair's noise, fixed before any data."""
 
 
 class Variant(msgspec.Struct, frozen=True, kw_only=True):
-    """A variant with nothing left open.
+    """A variant with all choices made.
 
-    `server.settings` are all that the server is started with; `changed` those of them that the variant itself sets,
-    `levels` its place in a sweep. None for the load: as the workload says.
+    `server.settings` are all settings of the server's start, `changed` those that the variant itself sets, and `levels`
+    its levels in a sweep. A load field that is None takes the workload's value.
     """
 
     name: str
@@ -40,18 +40,18 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Experiment(msgspec.Struct, frozen=True, kw_only=True):
-    """What is compared, how, and how sure the answer must be. The first variant is the reference."""
+    """A comparison: its variants, its design and its error rate. The first variant is the reference."""
 
     variants: tuple[Variant, ...] = msgspec.field(name="arms")
     design: DesignKind
     reason: str
-    """Why this design."""
+    """Why this design was chosen."""
     budget_s: float | None
-    """The longest it may take; None until a plan has chosen it."""
+    """Time budget; None until a plan has chosen it."""
     alpha: float
     detect_ratio: float
     slice_s: float | None = None
-    """Of a switchback; None where a pilot chooses it."""
+    """Length of a switchback's slices; None if a pilot chooses it."""
 
     @property
     def reference(self) -> Variant:
@@ -59,20 +59,20 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
         return self.variants[0]
 
     def find_variant(self, name: str) -> Variant:
-        """The variant of that name."""
+        """Return the variant with that name."""
         return next(variant for variant in self.variants if variant.name == name)
 
 
 def plan_experiment(study: Study, *, version_major: int) -> Experiment | None:
-    """Make the variants of a study and choose the design; None for a study that compares nothing.
+    """Make the variants of a study and choose the design; return None for a study without a comparison.
 
     Args:
-        study: What was asked for.
-        version_major: Of the study's own server, whose settings are looked up.
+        study: The study as requested.
+        version_major: Major version of the study's own server, for the catalogue of settings.
 
     Raises:
-        SpecError: Two variants have one name, they are too many, a setting cannot be varied, or a design was asked for
-            that cannot be.
+        SpecError: Two variants have the same name, there are too many variants, a setting cannot be varied, or the
+            requested design is impossible.
     """
     if not study.is_comparison:
         return None
@@ -85,10 +85,10 @@ def plan_experiment(study: Study, *, version_major: int) -> Experiment | None:
     if repeated:
         raise SpecError(
             f"several variants are named {', '.join(repeated)}",
-            detail="variants without a name are called by what they set",
+            detail="a variant without a name is named after its settings",
             hint="give each its own name, or leave one out",
         )
-    # Variants on other versions have other settings; those servers say themselves what they do not know.
+    # Servers of other versions have other settings, and refuse unknown ones themselves.
     own = tuple(
         variant for variant in variants if identify_server(variant.server) == identify_server(variants[0].server)
     )
@@ -106,12 +106,12 @@ def plan_experiment(study: Study, *, version_major: int) -> Experiment | None:
 
 
 def has_same_server(one: Variant, other: Variant) -> bool:
-    """Whether two variants' servers and kernels are set alike: they may differ in their loads."""
+    """Return whether two variants have the same server and kernel settings; their loads may differ."""
     return (one.server, one.sysctl) == (other.server, other.sysctl)
 
 
 def count_starts(variants: Sequence[Variant]) -> int:
-    """How many servers must be started to try all variants: one for those that differ in their loads alone."""
+    """Count the servers to start to try all variants; variants that differ only in their loads share one."""
     return len(
         [
             variant
@@ -122,14 +122,14 @@ def count_starts(variants: Sequence[Variant]) -> int:
 
 
 def is_client_sweep(experiment: Experiment) -> bool:
-    """Whether the variants differ in their clients alone."""
+    """Return whether the variants differ only in their number of clients."""
     return all(set(variant.levels) == {"clients"} for variant in experiment.variants)
 
 
 def count_least_rounds(experiment: Experiment, workloads_count: int) -> int:
-    """The fewest rounds after which anything can be decided: 4 for one question at 95 %, 2 for a sweep over clients.
+    """Return the fewest rounds that can give a verdict: 4 for one question at 95 %, 2 for a sweep over clients.
 
-    Source: of a sweep over clients, analyse/sweep/client_trials.py: the noise shows in loads that were repeated.
+    Source: for a sweep over clients, analyse/sweep/client_trials.py: the noise is estimated from repeated loads.
     """
     if is_client_sweep(experiment):
         return 2
@@ -138,18 +138,21 @@ def count_least_rounds(experiment: Experiment, workloads_count: int) -> int:
 
 
 def least_pairs(alpha: float) -> int:
-    """The fewest pairs that can show anything at this level, however far apart.
+    """Return the fewest pairs that can give a verdict at this level, however large the difference.
 
-    Source: the supremum over t of the e-process in analyse/comparison/e_process.py, (1 + n g)^((n - 1) / 2), must exceed 1 / alpha.
+    Source: the supremum over t of the e-process in analyse/comparison/e_process.py, (1 + n g)^((n - 1) / 2), must
+    exceed 1 / alpha.
     """
     return next(n for n in itertools.count(2) if (n - 1) / 2 * math.log1p(n * EFFECT_VARIANCE) > -math.log(alpha))
 
 
 def draw_orders(variants: Sequence[str], draw: random.Random) -> list[list[str]]:
-    """Orders of as many rounds as there are variants, in which each variant takes each place once: a random Latin square.
+    """Draw the orders of as many rounds as there are variants: a random Latin square.
 
-    A drift within rounds then falls on all variants alike and not only on average. Source: `benchmarks/verdicts.py --simulate`,
-    steep drift: 0.0 % false verdicts against 4.4 % with an order drawn for each round by itself.
+    Each variant takes each position once, so that drift within rounds affects all variants equally, not only on
+    average.
+    Source: `benchmarks/verdicts.py --simulate`, steep drift: 0.0 % false verdicts against 4.4 % with an order drawn for
+    each round independently.
     """
     size = len(variants)
     rows, columns = draw.sample(range(size), size), draw.sample(range(size), size)
@@ -157,7 +160,7 @@ def draw_orders(variants: Sequence[str], draw: random.Random) -> list[list[str]]
 
 
 def reference_server(study: Study) -> ServerSpec:
-    """The server that a study is mainly about: in a comparison that of its reference."""
+    """Return the study's main server: in a comparison that of its reference."""
     named: SettingValue | None = study.variant[0].server if study.variant else None
     for axis in study.sweep:
         if axis.name == "server":
@@ -166,19 +169,19 @@ def reference_server(study: Study) -> ServerSpec:
 
 
 def changed_settings(variants: tuple[Variant, ...]) -> tuple[str, ...]:
-    """Names of the server settings in which any two variants differ, sorted."""
+    """Return the sorted names of the server settings in which any two variants differ."""
     names = {name for variant in variants for name in variant.server.settings}
     return tuple(sorted(n for n in names if len({str(variant.server.settings.get(n)) for variant in variants}) > 1))
 
 
 def changed_sysctls(variants: tuple[Variant, ...]) -> tuple[str, ...]:
-    """Names of the kernel settings in which any two variants differ, sorted."""
+    """Return the sorted names of the kernel settings in which any two variants differ."""
     names = {name for variant in variants for name in variant.sysctl}
     return tuple(sorted(n for n in names if len({variant.sysctl.get(n) for variant in variants}) > 1))
 
 
 def _list_specs(study: Study) -> list[tuple[VariantSpec, dict[str, str]]]:
-    """Each variant with its levels in a sweep, which one variant may be the base of."""
+    """List each variant with its levels in a sweep; a sweep may have one variant as its base."""
     axes = [axis.name for axis in study.sweep]
     if len(set(axes)) < len(axes):
         raise SpecError(f"both axes of the sweep are {axes[0]}", hint="one axis can hold all of its levels")
@@ -192,13 +195,13 @@ def _list_specs(study: Study) -> list[tuple[VariantSpec, dict[str, str]]]:
     ]
     base = study.variant[0] if study.variant else VariantSpec()
     return [
-        (_put_upon(base, make_variant(point)), {name: show_value(level) for name, level in point.items()})
+        (_merge_level(base, make_variant(point)), {name: show_value(level) for name, level in point.items()})
         for point in points
     ]
 
 
-def _put_upon(base: VariantSpec, level: VariantSpec) -> VariantSpec:
-    """A level of a sweep with all that its base says, called by what it sets itself."""
+def _merge_level(base: VariantSpec, level: VariantSpec) -> VariantSpec:
+    """Merge a level of a sweep into its base variant, named after the level's own settings."""
     return VariantSpec(
         name=level.title,
         settings={**base.settings, **level.settings},
@@ -213,10 +216,10 @@ def _put_upon(base: VariantSpec, level: VariantSpec) -> VariantSpec:
 
 def _make_variant(base: ServerSpec, spec: VariantSpec, levels: dict[str, str], major: int) -> Variant:
     server = base if spec.server is None else _find_server(base, spec.server)
-    changed = _with_servers_names(spec.settings, major)
+    changed = _with_canonical_names(spec.settings, major)
     return Variant(
         name=spec.title,
-        server=msgspec.structs.replace(server, settings={**_with_servers_names(base.settings, major), **changed}),
+        server=msgspec.structs.replace(server, settings={**_with_canonical_names(base.settings, major), **changed}),
         changed=changed,
         sysctl={name: str(value) for name, value in spec.sysctl.items()},
         scale=spec.scale,
@@ -227,8 +230,8 @@ def _make_variant(base: ServerSpec, spec: VariantSpec, levels: dict[str, str], m
     )
 
 
-def _with_servers_names(settings: Mapping[str, SettingValue], major: int) -> dict[str, SettingValue]:
-    """The settings under the names that the server shows, so that `Work_Mem` and `work_mem` are seen to be one."""
+def _with_canonical_names(settings: Mapping[str, SettingValue], major: int) -> dict[str, SettingValue]:
+    """Return the settings under the server's spelling, so that `Work_Mem` and `work_mem` are the same setting."""
     from pgdyno.facts.gucs import find_guc  # noqa: PLC0415 - as above
 
     found = {name: find_guc(name, major) for name in settings}
@@ -245,5 +248,5 @@ def _find_server(base: ServerSpec, named: str | int) -> ServerSpec:
 
 
 def identify_server(server: ServerSpec) -> tuple[object, ...]:
-    """What two variants on the same PostgreSQL have in common."""
+    """Return a key that is equal for variants on the same PostgreSQL."""
     return server.kind, server.version, server.bindir

@@ -1,6 +1,6 @@
-"""Finds variants that do the same in different words, so that nobody takes their difference for an effect.
+"""Find variants that are equivalent despite different notation, so that their difference is not read as an effect.
 
-What is equal is said by the catalogue of settings; a server that was built or patched otherwise may differ.
+The catalogue of settings defines which values are equal; a server that was built or patched differently may deviate.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from pgdyno.spec.variant import show_value
 
 
 class Identical(msgspec.Struct, frozen=True, kw_only=True):
-    """Variants that do the same."""
+    """Equivalent variants."""
 
     names: tuple[str, ...]
     why: str
-    """Why different values do the same; empty where they are the same."""
+    """Why different values are equivalent; empty if the values are the same."""
 
 
 def find_identical(experiment: Experiment, *, version_major: int) -> tuple[Identical, ...]:
-    """Groups of variants that do the same: 1GB and 1024MB, a default that is written out, values that differ in name only.
+    """Return the groups of equivalent variants: 1GB and 1024MB, an explicit default, different names for one value.
 
     Args:
-        experiment: What is compared.
-        version_major: Of the reference's server, whose catalogue is asked.
+        experiment: The variants to compare.
+        version_major: Major version of the reference's server, for the catalogue of settings.
     """
     groups: list[tuple[Variant, list[str], str]] = []
     for variant in experiment.variants:
@@ -41,7 +41,7 @@ def find_identical(experiment: Experiment, *, version_major: int) -> tuple[Ident
 
 
 def _explain_same(one: Variant, other: Variant, major: int) -> str | None:
-    """Why they do the same, empty where they set the same; None where they do not."""
+    """Return why two variants are equivalent, empty if their settings are the same; None if they are not equivalent."""
     if _without_settings(one) != _without_settings(other):
         return None
     why = ""
@@ -60,7 +60,7 @@ def _explain_same(one: Variant, other: Variant, major: int) -> str | None:
 
 
 def _value(variant: Variant, name: str, major: int) -> str | None:
-    """What the variant's server runs with; None where its own build or an extension chooses that."""
+    """Return the value with which the variant's server runs; None if its build or an extension chooses it."""
     if name in variant.server.settings:
         return show_value(variant.server.settings[name])
     guc = find_guc(name, major)

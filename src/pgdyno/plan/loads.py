@@ -1,6 +1,6 @@
-"""Clients and threads of every load: chosen where the study leaves them open, refused where they cannot be.
+"""Plan the clients and threads of every load: choose what the study leaves open, refuse what is impossible.
 
-Variants may have clients and threads of their own. Each is checked against the settings of its own server.
+Variants may have their own clients and threads. Each variant is checked against the settings of its own server.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ DEFAULT_MAX_CONNECTIONS = 100
 def plan_loads(
     study: Study, variants: Sequence[Variant], machine: Machine, choices: list[Choice]
 ) -> tuple[PlannedWorkload, ...]:
-    """The loads of all workloads, with nothing left open.
+    """Plan the loads of all workloads completely.
 
     Args:
-        study: What was asked for.
-        variants: Its variants; none in a study that compares nothing.
-        machine: What may be used.
-        choices: What is chosen here is added to them.
+        study: The study as requested.
+        variants: The study's variants; empty without a comparison.
+        machine: Resources that the study may use.
+        choices: List to which choices are appended.
 
     Raises:
-        SpecError: A load does not fit the settings of a server it is meant for.
+        SpecError: A load does not fit the settings of its server.
     """
     workloads = tuple(_plan_workload(workload, variants, study, machine, choices) for workload in study.workload)
     _check_variants(workloads, variants)
@@ -44,7 +44,7 @@ def _plan_workload(
     of_variants = [variant.clients for variant in variants]
     clients = workload.clients
     if clients is None and of_variants:
-        # Where every variant says its own, the workload's is never used: the reference's stands for it.
+        # If every variant has its own value, the workload's is never used: the reference's value stands for it.
         clients = of_variants[0] if None not in of_variants else None
     if clients is None:
         allowed = min(
@@ -76,7 +76,7 @@ def _check_variants(workloads: tuple[PlannedWorkload, ...], variants: Sequence[V
     for workload in workloads:
         for variant in variants:
             clients, what = variant.clients or workload.clients, f"workload {workload.name} of {variant.name}"
-            # Fewer clients than the workload has threads: pgbench takes fewer threads. Threads under test are no default.
+            # With fewer clients than the workload has threads, use fewer threads, unless the threads are under test.
             if variant.threads is not None and variant.threads > clients:
                 raise _too_many_threads(what, variant.threads, clients)
             _check_clients(what, clients, variant.server.settings)
@@ -85,7 +85,7 @@ def _check_variants(workloads: tuple[PlannedWorkload, ...], variants: Sequence[V
 def _too_many_threads(what: str, threads: int, clients: int) -> SpecError:
     return SpecError(
         f"{what}: {threads} threads for {clients} clients",
-        hint="pgbench serves several clients from a thread, never the other way round: lower threads",
+        hint="a pgbench thread serves one or more clients: set threads to at most the number of clients",
     )
 
 
@@ -104,22 +104,22 @@ def _choose_clients(name: str, machine: Machine, allowed_clients: int, choices: 
     clients = max(1, min(wanted, allowed_clients))
     reason = f"4 for each of {machine.cpu_count:g} CPUs: enough to keep them and the disk busy"
     if clients < wanted:
-        reason = f"as many as max_connections lets in; {wanted} would be 4 for each CPU"
+        reason = f"as many as max_connections allows; {wanted} would be 4 for each CPU"
     choices.append(Choice(name=f"clients of {name}", value=str(clients), reason=reason))
     return clients
 
 
 def default_clients(cpu_count: float) -> int:
-    """Of a load of which nobody said how many it has."""
+    """Return the number of clients of a load that does not specify it."""
     return max(4, round(4 * cpu_count))
 
 
 def allowed_clients(settings: Mapping[str, SettingValue]) -> int:
-    """Connections that such a server leaves to pgbench."""
+    """Return the number of connections that a server with these settings leaves for pgbench."""
     asked = {name.lower(): value for name, value in settings.items()}.get("max_connections", DEFAULT_MAX_CONNECTIONS)
     try:
         if isinstance(asked, bool):
-            raise ValueError  # noqa: TRY004, TRY301 - as any other value that is none
+            raise ValueError  # noqa: TRY004, TRY301 - handled like any other invalid value
         return int(parse_in_unit(str(asked), None, is_integer=True)) - RESERVED_CONNECTIONS
     except ValueError:
         raise SpecError(

@@ -1,7 +1,7 @@
-"""Shares the minutes of a whole job out: disk card, comparison, and the sweep over clients that follows it.
+"""Split the minutes of a bench between the comparison and the client sweep that follows it.
 
-A comparison comes first: what it needs to see more than the largest of differences. The sweep gets a third round where that
-leaves room for it; all other time is the comparison's, whose interval every round makes narrower.
+The comparison comes first: it gets the rounds that it needs to detect more than the largest differences. The sweep gets
+a third round if time is left. All remaining time goes to the comparison, because every round narrows its interval.
 """
 
 from __future__ import annotations
@@ -19,42 +19,44 @@ from pgdyno.plan.types import Machine
 from pgdyno.spec.study import Study
 from pgdyno.spec.variant import DesignKind
 
-# Two rounds are the fewest that tell noise from scaling; the loads that they leave undecided run again in the third.
+# Two rounds are the fewest that separate noise from scaling; loads that remain undecided run again in the third.
 _LEAST_SWEEP_ROUNDS, _SWEEP_ROUNDS = 2, 3
-# A study file shows them with two decimals.
+# A study file holds minutes with two decimals.
 _PARTS_OF_A_MINUTE = 100
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a bench may take."""
+    """Time budget of a bench."""
 
     minutes: float
-    """Of the whole job, where nobody says."""
+    """Default minutes of the whole bench."""
     rounds: int | None = None
-    """Of the comparison, where they are given."""
+    """Requested rounds of the comparison; None if not requested."""
     more_rounds: int
-    """Beyond the fewest that can decide anything, with which an interval is about four standard deviations of a pair wide
-    to either side and more; with two more it is two to three. Source: half_width of analyse/comparison/e_process.py, 1 to 21
-    questions."""
+    """Rounds in addition to the fewest that can give a verdict.
+
+    With the fewest, the half-width of an interval is about four standard deviations of a pair or more; with two more
+    rounds it is two to three. Source: half_width of analyse/comparison/e_process.py, 1 to 21 questions.
+    """
     load_s: float
-    """Of loading, where the scale is chosen."""
+    """Seconds for loading, if the scale is chosen."""
 
 
-def with_minutes(study: Study, machine: Machine, budget: Budget) -> Study:
-    """The study with the time of the whole job shared out between its comparison and its sweep.
+def split_minutes(study: Study, machine: Machine, budget: Budget) -> Study:
+    """Return the study with its time budget split between its comparison and its sweep.
 
-    Minutes that nobody asked for are passed where trials are long or many: a comparison gets what it takes to see more
-    than the largest of differences, a sweep what it takes to tell noise from scaling.
+    Default minutes are exceeded if trials are long or many: a comparison gets the rounds that it needs to detect more
+    than the largest differences, a sweep those that it needs to separate noise from scaling.
 
     Raises:
-        SpecError: Fewer rounds or minutes were asked for than that takes.
+        SpecError: Fewer rounds or minutes than needed were requested.
     """
     asked = study.experiment.minutes
-    # The disk's card is measured before; what is shared out here is the rest.
+    # The disk card is measured first; only the remaining time is split here.
     card_s, machine = machine.disk_card_s, msgspec.structs.replace(machine, disk_card_s=0.0)
     study = _with_experiment(study, minutes=None)
     if study.variant:
-        # Where a reload does for the whole set: minutes are counted in rounds of trials, of stock as of any other.
+        # Even if a reload is enough for all settings: minutes are counted in rounds of trials.
         study = _with_experiment(study, design=DesignKind.PAIRED)
     plan = plan_study(study, machine, load_budget_s=budget.load_s)
     scaling = plan_scaling(study, plan, machine)
@@ -84,25 +86,25 @@ def _check_enough(
     if rounds is not None and rounds < least:
         raise SpecError(
             f"{rounds} rounds are too few for a verdict",
-            detail=f"{least} are the fewest of {others} variants on {workloads} workloads",
+            detail=f"{others} variants on {workloads} workloads need at least {least}",
             hint=f"--rounds {least}, or --stock-only to measure without comparing",
         )
     if asked_minutes is not None and asked_minutes < needed_minutes:
         raise SpecError(
             f"{asked_minutes:g} minutes are too few for a verdict",
-            detail=f"it takes {least} rounds of {(others + 2) * workloads} trials, beside disk, loading and clients",
+            detail=f"it takes {least} rounds of {(others + 2) * workloads} trials, plus disk, loading and clients",
             hint=f"--minutes {math.ceil(needed_minutes)}, shorter trials, or fewer workloads",
         )
 
 
 class _Lengths(NamedTuple):
-    """Predicted seconds of a plan."""
+    """Predicted seconds of a plan's rounds and of everything else."""
 
     others_s: float
     round_s: float
 
     def minutes_of(self, rounds: int) -> float:
-        """With so many rounds, rounded up."""
+        """Return the minutes of a plan with that many rounds, rounded up."""
         seconds = self.others_s + rounds * self.round_s
         return math.ceil(seconds / 60.0 * _PARTS_OF_A_MINUTE) / _PARTS_OF_A_MINUTE
 

@@ -1,7 +1,7 @@
-"""What runs when: rounds of trials in turn, blocks of load under which variants alternate, and the time both may take.
+"""Order the trials: rounds of paired trials, or blocks of load in which variants alternate, within the time budget.
 
-Pure: the same draw gives the same order. Times are predictions of `plan.py`'s; nothing here knows how long they really
-are, and a comparison that knows its answer ends earlier.
+Pure: the same random draw gives the same order. Times are predictions from `plan.py`; a comparison with an early
+verdict ends sooner.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from pgdyno.plan.experiment import Experiment, count_least_rounds, draw_orders
 from pgdyno.spec.variant import LONGEST_SLICE_S, MOST_MINUTES, DesignKind
 
 PILOT_S = 18.0
-"""Of a switchback's first block, to choose the length of the slices."""
-# A switchback's load is made anew after this long: what a crash may cost, and how far the data may grow. Longer only
-# where so many variants alternate, or so slowly, that a block would hold too few rounds.
+"""Seconds of a switchback's first block that the pilot uses to choose the length of the slices."""
+# A switchback restarts its load after this time, which bounds what a crash may lose and how far the data may grow.
+# Blocks are longer only if they would otherwise hold too few rounds.
 _LONGEST_BLOCK_S = 120.0
-# Slices that a pilot chooses are mostly shorter; with this the shortest block is long enough for most.
+# A pilot mostly chooses shorter slices; this value makes the shortest block long enough for most.
 _USUAL_SLICE_S = 1.0
-# What decides a difference of one standard deviation of a pair, and then some.
+# More than enough rounds to decide a difference of one standard deviation of a pair.
 _DEFAULT_ROUNDS = 16
 _DEFAULT_SWITCHBACK_S = 150.0
-# Of a quotient of seconds: what is a whole number of rounds stays one.
+# Tolerance of a quotient of seconds, so that a whole number of rounds stays whole.
 _ROUNDING = 1e-6
 
 
@@ -35,15 +35,15 @@ class Times(msgspec.Struct, frozen=True, kw_only=True):
     """Predicted seconds."""
 
     fixed_s: float
-    """Checks, loading and reporting."""
+    """Seconds of checks, loading and reporting."""
     overhead_s: float
-    """Of a trial, beside its measured load: restoring and warming up."""
+    """Seconds of a trial in addition to its measured load: restoring and warming up."""
     duration_s: float
-    """Of a trial's measured load, but for blocks, whose length is chosen here."""
+    """Seconds of a trial's measured load, except for blocks, whose length is chosen here."""
 
 
-class Turn(NamedTuple):
-    """A trial to be run: `variants` alternate in it, and are one in paired trials, none where nothing is compared."""
+class OrderedTrial(NamedTuple):
+    """A trial in its order: several `variants` alternate in a block; a paired trial has one, a plain trial none."""
 
     round: int
     workload: str
@@ -51,20 +51,20 @@ class Turn(NamedTuple):
     duration_s: float
 
 
-def order_plain(workloads: Sequence[str], rounds: int, times: Times, draw: random.Random) -> Iterator[Turn]:
-    """Rounds of all workloads in random order: drift of the machine then falls on all alike.
+def order_plain(workloads: Sequence[str], rounds: int, times: Times, draw: random.Random) -> Iterator[OrderedTrial]:
+    """Order rounds of all workloads at random, so that drift of the machine affects all equally.
 
     Source: Abedi & Brecht 2017, doi:10.1145/3030207.3030229 (randomised multiple interleaved trials).
     """
     for number in range(1, rounds + 1):
         for workload in draw.sample(workloads, k=len(workloads)):
-            yield Turn(number, workload, (), times.duration_s)
+            yield OrderedTrial(number, workload, (), times.duration_s)
 
 
 def order_comparison(
     workloads: Sequence[str], experiment: Experiment, times: Times, draw: random.Random
-) -> Iterator[Turn]:
-    """The trials of a comparison, as many as its budget has time for.
+) -> Iterator[OrderedTrial]:
+    """Order as many trials of a comparison as its time budget allows.
 
     Raises:
         SpecError: The budget is too small for any verdict.
@@ -74,7 +74,7 @@ def order_comparison(
 
 
 def choose_budget(workloads_count: int, experiment: Experiment, times: Times) -> tuple[float, str]:
-    """Seconds that a comparison may take when nobody says, and why."""
+    """Choose the default time budget of a comparison in seconds, and give the reason."""
     slots = _count_slots(experiment)
     if experiment.design is DesignKind.PAIRED:
         rounds_s = _DEFAULT_ROUNDS * _round_s(workloads_count, experiment, times)
@@ -88,14 +88,14 @@ def choose_budget(workloads_count: int, experiment: Experiment, times: Times) ->
 
 
 def _round_up(budget_s: float) -> float:
-    # To a quarter of a minute, of which a study file can keep any number exactly.
+    # Quarters of a minute are exact in a study file.
     return math.ceil(budget_s / 15.0) * 15.0
 
 
 def _order_rounds(
     workloads: Sequence[str], experiment: Experiment, times: Times, draw: random.Random
-) -> Iterator[Turn]:
-    """Rounds of the reference twice and every other variant once, in balanced order."""
+) -> Iterator[OrderedTrial]:
+    """Order rounds with the reference twice and every other variant once, in balanced order."""
     variants = [experiment.reference.name, *(variant.name for variant in experiment.variants)]
     round_s, least = _round_s(len(workloads), experiment, times), count_least_rounds(experiment, len(workloads))
     rounds = int(_spare_s(experiment, times) / round_s + _ROUNDING)
@@ -107,20 +107,20 @@ def _order_rounds(
         for workload in draw.sample(workloads, k=len(workloads)):
             orders[workload] = orders[workload] or draw_orders(variants, draw)
             for variant in orders[workload].pop():
-                yield Turn(number, workload, (variant,), times.duration_s)
+                yield OrderedTrial(number, workload, (variant,), times.duration_s)
 
 
 def _order_blocks(
     workloads: Sequence[str], experiment: Experiment, times: Times, draw: random.Random
-) -> Iterator[Turn]:
-    """Blocks of continuous load, of one length, within which all variants alternate."""
+) -> Iterator[OrderedTrial]:
+    """Order blocks of continuous load with equal lengths, within which all variants alternate."""
     share_s = _spare_s(experiment, times) / len(workloads)
     least_s, longest_s = _least_load_s(len(workloads), experiment), _longest_block_s(len(workloads), experiment)
 
     def length_s(blocks: int) -> int:
         return math.floor(min(longest_s, share_s / blocks - times.overhead_s) + _ROUNDING)
 
-    # One block more than fit in full length shortens all; where restoring takes long, that is not worth it.
+    # One block more than fits at full length shortens all blocks, which is not worthwhile if restoring takes long.
     fitting = max(1, math.floor(share_s / (times.overhead_s + longest_s)))
     blocks = max(fitting, fitting + 1, key=lambda count: count * length_s(count))
     if length_s(blocks) < least_s:
@@ -129,7 +129,7 @@ def _order_blocks(
     variants = tuple(variant.name for variant in experiment.variants)
     for number in range(1, blocks + 1):
         for workload in draw.sample(workloads, k=len(workloads)):
-            yield Turn(number, workload, variants, float(length_s(blocks)))
+            yield OrderedTrial(number, workload, variants, float(length_s(blocks)))
 
 
 def _spare_s(experiment: Experiment, times: Times) -> float:
@@ -137,7 +137,7 @@ def _spare_s(experiment: Experiment, times: Times) -> float:
 
 
 def _count_slots(experiment: Experiment) -> int:
-    """Trials or slices of a round: the reference comes twice."""
+    """Count the trials or slices of a round, in which the reference comes twice."""
     return len(experiment.variants) + 1
 
 
@@ -146,14 +146,14 @@ def _round_s(workloads_count: int, experiment: Experiment, times: Times) -> floa
 
 
 def _least_load_s(workloads_count: int, experiment: Experiment) -> int:
-    """Of a switchback of one workload: the pilot, and as many rounds as can decide anything."""
+    """Return the least seconds of load for one workload of a switchback: the pilot and the fewest useful rounds."""
     pilot_s, slice_s = (PILOT_S, _USUAL_SLICE_S) if experiment.slice_s is None else (0.0, experiment.slice_s)
     rounds = count_least_rounds(experiment, workloads_count)
     return math.ceil(pilot_s + rounds * _count_slots(experiment) * slice_s)
 
 
 def _longest_block_s(workloads_count: int, experiment: Experiment) -> float:
-    # The pilot may choose the longest slices of all: a round of them fits, too.
+    # A round must fit even if the pilot chooses the longest slices.
     round_s = _count_slots(experiment) * (experiment.slice_s or LONGEST_SLICE_S)
     return max(_LONGEST_BLOCK_S, 2.0 * _least_load_s(workloads_count, experiment), PILOT_S + round_s)
 
@@ -165,6 +165,6 @@ def _too_little_time(experiment: Experiment, needed_s: float, what: str) -> Spec
     asked = f"{(experiment.budget_s or 0.0) / 60:g}"
     return SpecError(
         f"{asked} {'minute is' if asked == '1' else 'minutes are'} too few for a verdict",
-        detail=f"it takes {what}, beside loading and restoring",
+        detail=f"it takes {what}, plus loading and restoring",
         hint=f"{longer}{shorter}or fewer variants and workloads",
     )

@@ -1,6 +1,6 @@
-"""Writes into a study what a plan chose where it had left something open, so that it repeats the same elsewhere.
+"""Write the choices of a plan into its study, so that the study can be repeated identically elsewhere.
 
-The study as it was asked stays in the record's own file; this is the one to run again. It decides nothing.
+The record also keeps the study as requested. Nothing is decided here.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from pgdyno.spec.variant import ExperimentSpec
 
 
 def format_pinned(study: Study, plan: Plan, *, scripts: Mapping[str, str]) -> str:
-    """The study as TOML with nothing left open; what was chosen stands above it, with the reasons.
+    """Format the complete study as TOML, with comments at the top that list the choices and their reasons.
 
     Args:
-        study: What was asked for.
-        plan: What became of it.
-        scripts: For each script file, by its name in the plan, where it lies from the TOML file's folder.
+        study: The study as requested.
+        plan: Its plan.
+        scripts: Path of each script file relative to the TOML file's folder, by its name in the plan.
     """
     head = ["# The study as it was run."]
     if plan.choices:
         head = [
-            "# The study as it was run. What had been left open was chosen for the machine, and is written in:",
+            "# The study as it was run. These values were chosen for the machine and filled in:",
             *(f"# {choice.name} = {choice.value}: {choice.reason}" for choice in plan.choices),
         ]
     return "\n".join([*head, "", format_study(pin_study(study, plan, scripts=scripts))])
 
 
 def pin_study(study: Study, plan: Plan, *, scripts: Mapping[str, str]) -> Study:
-    """The study with the plan's scale, clients, threads, design and budget; see `format_pinned`."""
+    """Return the study with the plan's scale, clients, threads, design and budget; see `format_pinned`."""
     workloads = tuple(_pin_workload(asked, plan.find_workload(asked.name), scripts=scripts) for asked in study.workload)
     return msgspec.structs.replace(
         study,

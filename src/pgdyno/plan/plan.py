@@ -1,7 +1,7 @@
-"""Turns a study and the machine's size into concrete steps: what runs, in which order, for how long, and why so.
+"""Plan a study on a machine as concrete steps: what runs, in which order, for how long, and why.
 
-Pure: the same study, machine and seed give the same plan. What the user left open is chosen here, each choice with
-its reason. Nothing here promises what a run will show; predicted seconds are for people who wait.
+Pure: the same study, machine and seed give the same plan. What the user left open is chosen here, each choice with its
+reason. Predicted seconds only tell the user how long to wait.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ __all__ = [
 
 CHECK_S = 2.0
 REPORT_S = 3.0
-# initdb of an empty cluster, and a start and a stop for each variant.
+# Seconds for initdb of an empty cluster, and for a start and a stop for each variant.
 _TRY_S = 2.0
 _TRY_EACH_S = 1.0
 
 
 def try_variants_s(count: int) -> float:
-    """Predicted seconds of trying so many servers."""
+    """Predict the seconds that trying this number of servers takes."""
     return _TRY_S + _TRY_EACH_S * count if count else 0.0
 
 
 def plan_study(study: Study, machine: Machine, *, load_budget_s: float = 20.0) -> Plan:
-    """Decide everything that a study leaves open and order its trials.
+    """Choose everything that a study leaves open, and order its trials.
 
     Args:
-        study: What was asked for.
-        machine: What may be used.
-        load_budget_s: How long loading may take when the scale is chosen here.
+        study: The study as requested.
+        machine: Resources that the study may use.
+        load_budget_s: Time that loading may take if the scale is chosen here.
 
     Raises:
-        SpecError: The study asks for what the server's settings cannot serve, or for more than its budget allows.
+        SpecError: The study does not fit the server's settings or its time budget.
         HostError: The data do not fit on the disk.
     """
     choices: list[Choice] = []
@@ -125,7 +125,7 @@ def _warm_up_s(study: Study, choices: list[Choice]) -> float:
     asked_s = study.trials.warm_up_s
     if study.trials.cache is CacheState.WARM or not asked_s:
         return asked_s
-    reason = "the cache is to be cold when the measured load begins"
+    reason = "the measured load is to begin with a cold cache"
     choices.append(Choice(name="warm-up", value="none", reason=reason))
     return 0.0
 

@@ -1,6 +1,6 @@
-"""The sweep over clients that follows a comparison, as a study of its own: under which settings, over which loads.
+"""Make the study of the client sweep that follows a comparison: its settings and its loads.
 
-Pure. Whether anything won, and what, is told from what the comparison saw; here it is given.
+Pure. The winner of the comparison, if any, is an argument here.
 """
 
 from __future__ import annotations
@@ -16,46 +16,46 @@ from pgdyno.spec.scaling import ScalingSpec
 from pgdyno.spec.study import Study
 from pgdyno.spec.variant import ExperimentSpec, SweepSpec, VariantSpec
 
-# Of pgbench's own workloads, those that write the most: where flushes, locks and checkpoints show with more clients.
-_SCALED_FIRST = ("tpcb-like", "simple-update")
-# The fewest that the Universal Scalability Law is fitted to: see analyse/sweep/usl.py.
+# Pgbench's workloads that write the most, in which flushes, locks and checkpoints show with more clients.
+_PREFERRED = ("tpcb-like", "simple-update")
+# The fewest loads that the Universal Scalability Law is fitted to: see analyse/sweep/usl.py.
 _LOADS = 6
-# Wide enough to pass the knee of a small machine, and to show the other side of the load that was compared.
-_LEAST_MOST_CLIENTS = 32
-_BEYOND = 2
+# Enough clients to pass the knee of a small machine, and to go beyond the load that was compared.
+_MIN_TOP_CLIENTS = 32
+_TOP_RATIO = 2
 
 
-def choose_scaled(plan: Plan) -> str | None:
-    """The workload whose clients are varied: the one that writes most; None where each has a rate."""
+def choose_swept_workload(plan: Plan) -> str | None:
+    """Choose the workload for the sweep: the one that writes most; None if every workload has a fixed rate."""
     names = [workload.name for workload in plan.workloads if workload.rate_tps is None]
-    return next((name for name in _SCALED_FIRST if name in names), next(iter(names), None))
+    return next((name for name in _PREFERRED if name in names), next(iter(names), None))
 
 
-def choose_loads(study: Study, workload: PlannedWorkload) -> tuple[int, ...]:
-    """Numbers of clients from 1 on, in equal ratios, past the load of the comparison; as far as connections allow.
+def choose_client_counts(study: Study, workload: PlannedWorkload) -> tuple[int, ...]:
+    """Choose the numbers of clients in equal ratios, from 1 to beyond the comparison's load, as connections allow.
 
     Args:
-        study: With its variants: each may win.
-        workload: Whose clients are varied, as it is compared.
+        study: The study with its variants, each of which may win.
+        workload: The workload for the sweep, as compared.
     """
     servers = [study.server.settings, *({**study.server.settings, **each.settings} for each in study.variant)]
-    most = min(max(_LEAST_MOST_CLIENTS, _BEYOND * workload.clients), *map(allowed_clients, servers))
+    most = min(max(_MIN_TOP_CLIENTS, _TOP_RATIO * workload.clients), *map(allowed_clients, servers))
     steps = _LOADS - 1
     return tuple(sorted({round(most ** (step / steps)) for step in range(_LOADS)}))
 
 
-def make_scaling_study(
+def make_client_sweep(
     study: Study, plan: Plan, *, scripts: Mapping[str, str], variant: VariantSpec | None = None
 ) -> Study:
-    """The sweep as a study that says all of itself: it can be run again without the one that it followed.
+    """Make the sweep as a complete study, which can be run again without the comparison.
 
     Args:
-        study: That it follows, with a table `scaling`.
-        plan: Of that study.
-        scripts: Where copies of its script files lie, by their names in the plan.
-        variant: Whose settings won; None: the server as the study has it.
+        study: The comparison's study, with a table `scaling`.
+        plan: Plan of the comparison.
+        scripts: Paths of the copies of its script files, by their names in the plan.
+        variant: The winning variant; None for the server as the study specifies it.
     """
-    asked, workload = study.scaling or ScalingSpec(), study.find_scaled()
+    asked, workload = study.scaling or ScalingSpec(), study.find_swept_workload()
     assert workload is not None  # noqa: S101 - the study was checked
     places = tuple(f"{scripts.get(name, name)}@{weight}" for name, weight in workload.weighted_scripts)
     base = (
@@ -75,7 +75,7 @@ def make_scaling_study(
 
 
 def plan_scaling(study: Study, plan: Plan, machine: Machine) -> Plan | None:
-    """What the sweep that follows a study will take, whatever wins; None where none follows.
+    """Plan the sweep that follows a study, whichever variant wins; return None if no sweep follows.
 
     Raises:
         SpecError: Its clients do not fit the server's settings, or its minutes are too few.
@@ -83,11 +83,11 @@ def plan_scaling(study: Study, plan: Plan, machine: Machine) -> Plan | None:
     if study.scaling is None:
         return None
     variant = study.variant[0] if study.variant else None
-    return plan_sweep(make_scaling_study(study, plan, scripts={}, variant=variant), plan, machine)
+    return plan_sweep(make_client_sweep(study, plan, scripts={}, variant=variant), plan, machine)
 
 
 def plan_sweep(sweep: Study, followed: Plan, machine: Machine) -> Plan:
-    """The plan of a sweep that `make_scaling_study` gave: the data of the study that it follows lie loaded by then.
+    """Plan a sweep from `make_client_sweep`, for which the comparison's data are already loaded.
 
     Raises:
         SpecError: As for `plan_scaling`.

@@ -1,4 +1,4 @@
-"""How much data: pgbench's scale, the loaded clusters that trials begin with, and whether the disk holds them."""
+"""Choose pgbench's scale, predict loading and restoring, and check that the data fit on the disk."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from pgdyno.units import format_bytes
 # Source: sizes of pgbench tables at fillfactor 100, PostgreSQL 15 to 18: 13.4 MB of accounts and 2.2 MB of its key
 # for each unit of scale.
 BYTES_PER_SCALE = 15_700_000
-# WAL that a trial may keep (max_wal_size is a soft limit of 1 GB), and room for logs and records.
+# Space for the WAL of a trial (max_wal_size is a soft limit of 1 GB), logs and records.
 _DISK_SLACK_BYTES = 3_000_000_000
-# Conservative rates for the prediction of waiting time: what small cloud volumes do.
+# Conservative rates of small cloud volumes, for the prediction of waiting time.
 _LOAD_BYTES_PER_S = 80_000_000
 _COPY_BYTES_PER_S = 800_000_000
-# Trials are many, and what restoring takes is no load: on a slow disk the data are less, lest it take most of the time.
+# Restoring precedes every trial. On a slow disk the data are smaller, so that restoring does not dominate.
 _RESTORE_BUDGET_S = 2.5
 _LOAD_START_S = 3.0
-# What lies between two trials beside the copy: a server that stops and one that starts, and reading what the trial left.
+# Time between two trials without the copy: stop one server, start the next, and read the trial's files.
 _START_STOP_S = 2.0
 _NICE_SCALES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 
 
 class DataSize(msgspec.Struct, frozen=True, kw_only=True):
-    """The loaded clusters that trials begin with, one for each PostgreSQL and scale."""
+    """Size and times of the loaded clusters with which trials begin, one for each PostgreSQL and scale."""
 
     scale: int
-    """The study's own, for variants that have none."""
+    """Scale of the study, for variants without their own."""
     dataset_bytes: int
-    """At that scale."""
+    """Size of the data at that scale."""
     load_s: float
     restore_s: float
-    """Of the largest, start and stop of its server included."""
+    """Seconds to restore the largest cluster, including the stop and start of its server."""
 
 
 def plan_size(
@@ -49,15 +49,15 @@ def plan_size(
     load_budget_s: float,
     choices: list[Choice],
 ) -> DataSize:
-    """The scale, and what loading and restoring it takes.
+    """Choose the scale, and predict how long loading and restoring take.
 
     Args:
-        study: What was asked for.
-        variants: Its variants; none in a study that compares nothing.
-        workloads: Its loads, with nothing left open.
-        machine: What may be used.
-        load_budget_s: How long loading may take when the scale is chosen here.
-        choices: What is chosen here is added to them.
+        study: The study as requested.
+        variants: The study's variants; empty without a comparison.
+        workloads: The study's loads, completely planned.
+        machine: Resources that the study may use.
+        load_budget_s: Time that loading may take if the scale is chosen here.
+        choices: List to which choices are appended.
 
     Raises:
         HostError: The data do not fit on the disk.
@@ -68,7 +68,7 @@ def plan_size(
     bytes_per_scale = BYTES_PER_SCALE * 100 / study.data.fillfactor
     own = identify_server(reference_server(study))
     wanted = {(identify_server(variant.server), variant.scale or scale) for variant in variants} or {(own, scale)}
-    # What lies loaded for another PostgreSQL than the reference's is not known here.
+    # Data that are already loaded are known only for the reference's PostgreSQL.
     to_load = [each for server, each in wanted if server != own or each not in machine.loaded_scales]
     _check_disk([each for _, each in wanted], to_load, bytes_per_scale, machine)
     largest = max(each for _, each in wanted)
@@ -81,7 +81,7 @@ def plan_size(
 
 
 def _find_scale(study: Study, variants: Sequence[Variant]) -> int | None:
-    """The scale that was asked for; the reference's where every variant has its own; None where one is to be chosen."""
+    """Return the requested scale, or the reference's if every variant has its own; None if it must be chosen."""
     if study.data.scale is not None or not variants or any(variant.scale is None for variant in variants):
         return study.data.scale
     return variants[0].scale
@@ -93,7 +93,7 @@ def _count_clients(variants: Sequence[Variant], workloads: Sequence[PlannedWorkl
 
 
 def _choose_scale(most_clients: int, machine: Machine, load_budget_s: float, choices: list[Choice]) -> int:
-    # Below scale = clients, every tpcb-like client waits for the row of another one's branch.
+    # If the scale is below the number of clients, tpcb-like clients wait for each other's branch rows.
     # Source: PostgreSQL 18 manual, pgbench, "Good Practices".
     least = 2 * most_clients
     limits = {
@@ -118,7 +118,7 @@ def _copy_bytes_per_s(machine: Machine) -> float:
 
 
 def _check_disk(scales: Sequence[int], to_load: Sequence[int], bytes_per_scale: float, machine: Machine) -> None:
-    # All loaded clusters lie side by side, and one working copy beside them.
+    # All loaded clusters and one working copy are on disk at the same time.
     needed = round((sum(to_load) + max(scales)) * bytes_per_scale) + _DISK_SLACK_BYTES
     if needed <= machine.disk_free_bytes:
         return
@@ -133,5 +133,5 @@ def _check_disk(scales: Sequence[int], to_load: Sequence[int], bytes_per_scale: 
             f"needs {format_bytes(needed)} (loaded clusters, a working copy, WAL);"
             f" free are {format_bytes(machine.disk_free_bytes)}"
         ),
-        hint=f"{hint}, or put the work elsewhere with --home",
+        hint=f"{hint}, or use another disk with --home",
     )

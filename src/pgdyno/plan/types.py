@@ -1,6 +1,6 @@
-"""What a plan is made of: the machine it is for, the loads, the trials and the steps.
+"""Define the types of a plan: machine, loads, trials and steps.
 
-Values only. What they become, and why, is chosen in the other modules of this room.
+They hold values only; the other modules of this room choose the values.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from pgdyno.spec.table import QueryMode
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """What a plan must know of the machine: what this process may use, not what the hardware has."""
+    """The resources that this process may use, which may be less than the hardware has."""
 
     cpu_count: float
     memory_bytes: int
     disk_free_bytes: int
     version_major: int
-    """Of the study's PostgreSQL."""
+    """Major version of the study's PostgreSQL."""
     loaded_scales: frozenset[int] = frozenset()
-    """Scales whose data lie loaded already for this study's server: they need no time and no room any more."""
+    """Scales whose data are already loaded for the study's server: they need no further time or space."""
     write_bytes_per_s: float | None = None
-    """To its disk, in large pieces; None where nobody has measured it."""
+    """Sequential write rate of the disk; None if it was not measured."""
     disk_card_s: float = 0.0
-    """That measuring its disk takes before the first trial; it is no part of what a budget is for."""
+    """Seconds for measuring the disk before the first trial, which do not count towards the time budget."""
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """Something the study left open, what was chosen, and why."""
+    """A value that the study left open, the choice, and its reason."""
 
     name: str
     value: str
@@ -39,7 +39,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlannedWorkload(msgspec.Struct, frozen=True, kw_only=True):
-    """A load with nothing left open."""
+    """A completely planned load."""
 
     name: str
     scripts: tuple[tuple[str, int], ...]
@@ -52,9 +52,9 @@ class PlannedWorkload(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlannedTrial(msgspec.Struct, frozen=True, kw_only=True):
-    """One load run from a known state. `number` counts from 1 in the order of running, `round` from 1.
+    """One load that runs from a known state; `number` and `round` count from 1, `number` in the order of running.
 
-    `variants` names the variant under test; in a switchback all that alternate; none in a study that compares nothing.
+    `variants` names the variant under test, or all variants that alternate in a switchback; empty without a comparison.
     """
 
     number: int
@@ -65,11 +65,11 @@ class PlannedTrial(msgspec.Struct, frozen=True, kw_only=True):
     duration_s: float
     variants: tuple[str, ...] = msgspec.field(default=(), name="arms")
     rate_tps: float | None = None
-    """Of a search's trial, chosen when its turn comes; None in a closed loop, and where the workload says it."""
+    """Rate of a search's trial, chosen just before it runs; None in a closed loop, or if the workload has a rate."""
 
 
 class StepKind(enum.Enum):
-    """What a step does."""
+    """Kind of a step."""
 
     CHECK = "check"
     LOAD = "load"
@@ -86,7 +86,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """All that will be done; of a comparison's or a search's trials the most that its budget allows: it ends when it knows."""
+    """All steps of a study. A comparison or a search has as many trials as its budget allows, and may end sooner."""
 
     scale: int
     dataset_bytes: int
@@ -98,20 +98,20 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def predicted_s(self) -> float:
-        """Seconds that all steps together are expected to take."""
+        """Predicted seconds of all steps together."""
         return sum(step.predicted_s for step in self.steps)
 
     @property
     def trials(self) -> tuple[PlannedTrial, ...]:
-        """The trials in their order."""
+        """Trials in the order of running."""
         return tuple(step.trial for step in self.steps if step.trial is not None)
 
     def find_workload(self, name: str) -> PlannedWorkload:
-        """The workload of that name."""
+        """Return the workload with that name."""
         return next(workload for workload in self.workloads if workload.name == name)
 
     def find_load(self, trial: PlannedTrial) -> PlannedWorkload:
-        """The load of a trial: its workload, under its variant. Variants that alternate share one load."""
+        """Return the load of a trial: its workload under its variant. Alternating variants share one load."""
         workload = self.find_workload(trial.workload)
         if trial.rate_tps is not None:
             return msgspec.structs.replace(workload, rate_tps=trial.rate_tps)
@@ -121,7 +121,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def apply_variant(workload: PlannedWorkload, variant: Variant) -> PlannedWorkload:
-    """The load of a workload under a variant."""
+    """Return the load of a workload under a variant."""
     clients = variant.clients or workload.clients
     return msgspec.structs.replace(
         workload,

@@ -1,1 +1,1 @@
-"""What a machine costs, and what its transactions cost: arithmetic over prices that have a date and a source. Pure."""
+"""Price machines and their transactions, from prices with a date and a source. Pure."""

@@ -1,10 +1,10 @@
-"""What else one could pay for: other volumes that do no less than the declared ones, and the next size of the instance.
+"""Find alternatives to a declared machine: other volumes that perform no worse, and the next size of the instance.
 
-Other volumes must do what the declared ones last on this instance, hold as much, and flush as fast: for data, reads and
-writes anywhere and streams; for a WAL of its own, streams and flushes one after the other. Those that cannot, or of which
-no source says it, are left out with the reason. Two of them mirrored keep what a
-mirror keeps; a single one in a mirror's place is priced as well, and said to be none. It projects no TPS: of a larger
-instance it says at how many times the TPS it costs the same.
+Other volumes must sustain what the declared ones sustain on this instance, have the same capacity, and flush as fast.
+For data this means random and sequential reads and writes; for a separate WAL, sequential I/O and serial flushes.
+Volumes that cannot, or for which no source states it, are left out with the reason. Mirrored volumes are replaced by
+two mirrored ones; a single volume in place of a mirror is priced as well, and marked as not mirrored. TPS are not
+projected: for a larger instance, the result is the factor of TPS at which a transaction costs the same.
 """
 
 from __future__ import annotations
@@ -27,45 +27,45 @@ from pgdyno.units import PAGE_BYTES
 
 _GIBIBYTE = 2**30
 _MIRRORS = frozenset({1, 10})
-# What must last: data is read and written anywhere, while WAL is one stream, and a flush waits for the one before it.
+# Required sustained figures: data is accessed at random, while WAL is one stream with serial flushes.
 _NEEDED = {"data": tuple(TRANSFERS), "WAL": ("read_bytes_per_s", "write_bytes_per_s")}
-# Figures that are equal but for the last digits of a division.
+# Tolerance for the rounding of a division.
 _EQUAL_RATIO = 1 - 1e-9
 
 
 class OtherVolumes(msgspec.Struct, frozen=True, kw_only=True):
-    """Volumes in place of those of a path."""
+    """Volumes that could replace those of a path."""
 
     what: str
-    """`data` or `WAL`."""
+    """Contents of the volumes: `data` or `WAL`."""
     now: DiskSpec
     now_per_month: float
     volume: str
-    """Of its kind."""
+    """Name of the type of volume."""
     count: int
-    """1, or 2 that mirror each other."""
+    """1, or 2 for a mirror."""
     disk: DiskSpec | None
-    """None where there is no such layout that does as much."""
+    """None if no such layout performs as well."""
     per_month: float | None
     reason: str | None
     """Why there is no price."""
     flush_s: float | None
-    """Of one small write that is waited for; None where nobody says."""
+    """Time of one small synchronous write; None if no source states it."""
     now_flush_s: float | None
     is_as_durable: bool
-    """Whether what is mirrored now still is."""
+    """True if data that are mirrored now would still be mirrored."""
 
 
 class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What other volumes must do."""
+    """Requirements for other volumes."""
 
     lasts: dict[str, float]
-    """By the names of TRANSFERS."""
+    """Sustained figures, by the names of TRANSFERS."""
     capacity_bytes: float
     flush: FlushTime | None
-    """None where it is not known how long one takes now."""
+    """Time of a flush now; None if unknown."""
     is_serial: bool
-    """Whether a flush waits for the one before it, and each is an I/O that must be bought."""
+    """True if flushes are serial, each of which is an I/O that must be provisioned."""
 
 
 class NextSize(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,23 +76,23 @@ class NextSize(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int
     per_month: float
     times: float
-    """What it costs now: at so many times the TPS a transaction costs the same."""
+    """Price compared with the current one: with TPS higher by this factor, a transaction costs the same."""
 
 
 class Alternatives(msgspec.Struct, frozen=True, kw_only=True):
-    """All that could be reckoned."""
+    """All alternatives that could be priced."""
 
     volumes: tuple[OtherVolumes, ...] = ()
     next_size: NextSize | None = None
 
 
 def find_alternatives(host: HostSpec, cost: HostCost, book: PriceBook) -> Alternatives:
-    """What else one could pay for.
+    """Find alternatives to a machine.
 
     Args:
-        host: As it is declared.
-        cost: Of it.
-        book: The prices that count.
+        host: The machine as declared.
+        cost: Its cost.
+        book: Prices to use.
     """
     limits = limits_of(host)
     return Alternatives(
@@ -109,7 +109,7 @@ def find_alternatives(host: HostSpec, cost: HostCost, book: PriceBook) -> Altern
 def _list_other_volumes(
     what: str, disk: DiskSpec, limits: InstanceLimits | None, book: PriceBook, region: str
 ) -> Iterator[OtherVolumes]:
-    """Every kind of volume of this provider whose IOPS can be bought; mirrored as well where there are mirrors now."""
+    """List every type of this provider's volumes with provisioned IOPS; also mirrored, if the current ones are."""
     try:
         now, wanted = price_disk(what, disk, book, region), _find_wanted(what, disk, limits)
     except ValueError:
@@ -147,15 +147,15 @@ def _list_other_volumes(
 
 
 def _find_wanted(what: str, disk: DiskSpec, limits: InstanceLimits | None) -> _Wanted:
-    """What the volumes of a path do now.
+    """Find the requirements that the current volumes of a path set.
 
     Raises:
-        ValueError: It is not known.
+        ValueError: Their performance is unknown.
     """
     ceilings = compute_ceilings(disk, limits)
     found = {name: getattr(ceilings, name) for name in _NEEDED[what]}
     if ceilings.capacity_bytes is None or None in found.values():
-        raise ValueError("it is not known what the volumes do now")
+        raise ValueError("the current volumes' performance is not known")
     return _Wanted(
         lasts={name: ceiling.value for name, ceiling in found.items()},
         capacity_bytes=ceilings.capacity_bytes.value,
@@ -165,10 +165,10 @@ def _find_wanted(what: str, disk: DiskSpec, limits: InstanceLimits | None) -> _W
 
 
 def _lay_out(volume: Volume, count: int, now: DiskSpec, wanted: _Wanted) -> DiskSpec:
-    """One volume, or two that mirror each other, with as much bought as is wanted.
+    """Lay out one volume, or a mirror of two, with the required figures provisioned.
 
     Raises:
-        ValueError: There is no such volume.
+        ValueError: Such a volume is impossible.
     """
     bare = DiskSpec(
         volume=volume.name,
@@ -176,7 +176,7 @@ def _lay_out(volume: Volume, count: int, now: DiskSpec, wanted: _Wanted) -> Disk
         raid=1 if count > 1 else None,
         size=f"{max(volume.least_gib, math.ceil(wanted.capacity_bytes / _GIBIBYTE))}GB",
         volume_iops=None if volume.iops is not None else math.ceil(volume.least_iops or 1.0),
-        # What was said of a kind of volume holds for each of it.
+        # Declared figures of a type of volume apply to each volume of that type.
         volume_latency_ms=now.volume_latency_ms if now.volume == volume.name else None,
     )
     own = bare.volume_ability
@@ -192,13 +192,13 @@ def _lay_out(volume: Volume, count: int, now: DiskSpec, wanted: _Wanted) -> Disk
 
 
 def _size_up(bare: DiskSpec, volume: Volume, wanted: _Wanted) -> tuple[int, float]:
-    """IOPS and bytes a second that each volume of a layout needs."""
+    """Compute the IOPS and bytes per second that each volume of a layout needs."""
     each = {name: value / times_of(bare).of(TRANSFERS[name]) for name, value in wanted.lasts.items()}
     iops = max((value for name, value in each.items() if TRANSFERS[name].unit == "1/s"), default=0.0)
     flush = find_flush_time(bare, declared_by="as declared")
     if wanted.is_serial and flush is not None:
         iops = max(iops, 1 / flush.value_s)
-    # IOPS of a page each need their bandwidth, and bandwidth comes with IOPS.
+    # IOPS of one page each need throughput, and throughput depends on IOPS.
     bytes_per_s = max(*(value for name, value in each.items() if TRANSFERS[name].unit != "1/s"), iops * PAGE_BYTES)
     line = volume.bought_mb or volume.mb
     if line is not None and line.per_iops and bytes_per_s > line.floor * volume.megabyte_bytes:
@@ -207,25 +207,25 @@ def _size_up(bare: DiskSpec, volume: Volume, wanted: _Wanted) -> tuple[int, floa
 
 
 def _check(found: DiskSpec, wanted: _Wanted, limits: InstanceLimits | None) -> float | None:
-    """How long a flush takes on other volumes, once it is sure that they do no less.
+    """Check that other volumes perform no worse, and return the time of a flush on them.
 
     Raises:
-        ValueError: They do, or nobody knows; the message says what.
+        ValueError: They perform worse, or their performance is unknown.
     """
     ceilings = compute_ceilings(found, limits)
     for name, value in wanted.lasts.items():
         if getattr(ceilings, name).value < value * _EQUAL_RATIO:
-            raise ValueError(f"it lasts fewer {TRANSFERS[name].title} than the volumes do now")
+            raise ValueError(f"it sustains fewer {TRANSFERS[name].title} than the current volumes")
     now, flush = wanted.flush, find_flush_time(found, declared_by="as declared")
     if now is not None and flush is None:
-        raise ValueError(f"no source says how long a flush takes on {found.volume}")
+        raise ValueError(f"no source states how long a flush takes on {found.volume}")
     if now is not None and flush is not None and flush.value_s > now.value_s:
         raise ValueError(f"a flush takes {flush.value_s * 1e3:.3g} ms, and {now.value_s * 1e3:.3g} ms now")
     return None if flush is None else flush.value_s
 
 
 def _find_next_size(host: HostSpec, cost: HostCost, book: PriceBook) -> NextSize | None:
-    """The next larger instance of the family; None for the largest, and where a price is missing."""
+    """Find the next larger instance of the family; return None for the largest, or if a price is missing."""
     now = cost.find(Term.ON_DEMAND)
     if host.instance is None or now is None:
         return None

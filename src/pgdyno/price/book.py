@@ -1,6 +1,7 @@
-"""Where a price is looked up: in the user's own file first, then in what pgdyno knows of the same region and currency.
+"""Look up prices: in the user's own file first, then in pgdyno's prices for the same region and currency.
 
-One currency counts, that of the user's file; nothing is converted, and nothing taken from a neighbouring region.
+All prices are in the currency of the user's file. Currencies are not converted, and prices of other regions are not
+used.
 """
 
 from __future__ import annotations
@@ -21,22 +22,22 @@ _KEYS = {
 
 
 class PriceBook(msgspec.Struct, frozen=True, kw_only=True):
-    """All prices that count."""
+    """All prices to use."""
 
     own: OwnPrices | None = None
-    """The user's; None: only pgdyno's."""
+    """The user's own prices; None to use only pgdyno's."""
 
     @property
     def currency(self) -> str:
-        """Of every amount."""
+        """Currency of all amounts."""
         return CURRENCY if self.own is None else self.own.currency
 
     def region_of(self, host: HostSpec) -> str:
-        """The region whose prices hold for a machine."""
+        """Return the region whose prices apply to a machine."""
         return host.region or (REGION if self.own is None else self.own.region)
 
     def find_hourly(self, instance: str, region: str, term: Term) -> Rate | None:
-        """What an hour of an instance costs; None where nobody says it."""
+        """Find the hourly price of an instance; return None if unknown."""
         if self.own is not None:
             for row in self.own.instance:
                 per_hour = getattr(row, _KEYS[term])
@@ -51,7 +52,7 @@ class PriceBook(msgspec.Struct, frozen=True, kw_only=True):
         return find_rate(instance, region, term) if self.currency == CURRENCY else None
 
     def find_volume(self, name: str, region: str) -> Volume:
-        """A kind of volume with the prices that count; without any where nobody says them."""
+        """Find a type of volume with the prices to use, which are None if unknown."""
         volume = find_volume(name)
         if self.own is not None:
             for row in self.own.volume:
@@ -72,11 +73,11 @@ class PriceBook(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def find_machine(self, name: str | None) -> MachinePrice | None:
-        """What the user says of a machine that is no instance: of that name, else of any."""
+        """Find the user's price of a machine that is not an instance: by its name, else the price for any machine."""
         machines = () if self.own is None else self.own.machine
         by_name = {machine.name: machine for machine in machines}
         return by_name.get(name) or by_name.get(None)
 
     def describe(self, region: str) -> str:
-        """Which prices these are, where one is missing: `in eu-central-1, in EUR`."""
+        """Describe these prices for a message about a missing one: `in eu-central-1, in EUR`."""
         return f"in {region}, in {self.currency}"

@@ -1,7 +1,7 @@
-"""What a machine costs a month: its instance on each of the terms that are known, its volumes, its system's disk.
+"""Compute the monthly cost of a machine: its instance on each known term, its volumes, its system disk.
 
-A month is 730 hours. A total of which a part has no price is no total: it is absent, with the part that is missing. What
-nobody declared is named beside the total, since a total without it is too small.
+A month is 730 hours. If a part has no price, the total is absent and names that part. What was not declared is named
+with the total, because the total is too small without it.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ _TERMS = (Term.ON_DEMAND, Term.RESERVED_1Y, Term.RESERVED_3Y, Term.SPOT)
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that is paid for."""
+    """A part of the cost."""
 
     what: str
-    """Such as `c7g.2xlarge` or `data`."""
+    """Name of the part, such as `c7g.2xlarge` or `data`."""
     per_month: float
     how: str
-    """In a clause, such as `8 × 4.00 of gp3 of 50GB`."""
+    """Explanation in a clause, such as `8 × 4.00 of gp3 of 50GB`."""
     date: dt.date | None
     source: str
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
-    """What a machine costs on some terms."""
+    """Cost of a machine on one of the terms."""
 
     term: Term
     parts: tuple[Part, ...]
     per_month: float
-    """All parts together."""
+    """Sum of all parts."""
 
 
 class HostCost(msgspec.Struct, frozen=True, kw_only=True):
-    """What a machine costs on all terms that are known. `absent` has the reason for each other one, by its name."""
+    """Cost of a machine on all known terms. `absent` has the reason for each other term, by its name."""
 
     name: str
     region: str
@@ -53,19 +53,19 @@ class HostCost(msgspec.Struct, frozen=True, kw_only=True):
     costs: tuple[Cost, ...]
     absent: dict[str, str]
     left_out: tuple[str, ...]
-    """What costs as well and was not declared, in clauses."""
+    """Further parts with a cost that were not declared, in clauses."""
 
     def find(self, term: Term) -> Cost | None:
-        """What it costs on some terms; None where that is not known."""
+        """Return the cost on one of the terms; None if unknown."""
         return next((cost for cost in self.costs if cost.term is term), None)
 
 
 def price_host(host: HostSpec, book: PriceBook) -> HostCost:
-    """What a machine costs a month.
+    """Compute the monthly cost of a machine.
 
     Args:
-        host: As it is declared, or found to be.
-        book: The prices that count.
+        host: The machine, declared or observed.
+        book: Prices to use.
     """
     region = book.region_of(host)
     volumes, unpriced = _price_volumes(host, book, region)
@@ -94,10 +94,10 @@ def price_host(host: HostSpec, book: PriceBook) -> HostCost:
 
 
 def price_disk(what: str, disk: DiskSpec, book: PriceBook, region: str) -> Part | None:
-    """What the volumes of a path cost; None for disks that have no price of their own.
+    """Compute the cost of a path's volumes; return None for disks without a price of their own.
 
     Raises:
-        ValueError: Nobody says a part of it; the message says which.
+        ValueError: A part of the price is unknown.
     """
     if disk.volume is None or disk.size_bytes is None or disk.disk_kind != "network-ssd":
         return None
@@ -115,7 +115,7 @@ def price_disk(what: str, disk: DiskSpec, book: PriceBook, region: str) -> Part 
 
 
 def paths_of(host: HostSpec) -> dict[str, DiskSpec]:
-    """The declared disks of a machine, by what lies there."""
+    """Return the declared disks of a machine, by what is stored there."""
     declared = {"data": host.disk, "WAL": host.wal_disk, "system": host.root_disk}
     return {what: disk for what, disk in declared.items() if disk is not None}
 
@@ -125,7 +125,7 @@ def _add_up(term: Term, *parts: Part) -> Cost:
 
 
 def _price_instance(instance: str | None, book: PriceBook, region: str, term: Term) -> Part | str:
-    """The instance as a part; the reason where it has no price."""
+    """Return the instance as a part of the cost, or the reason why it has no price."""
     rate = None if instance is None else book.find_hourly(instance, region, term)
     if rate is None:
         return f"no source says what an hour of {instance} costs {book.describe(region)}"
@@ -140,7 +140,7 @@ def _price_instance(instance: str | None, book: PriceBook, region: str, term: Te
 
 
 def _price_volumes(host: HostSpec, book: PriceBook, region: str) -> tuple[tuple[Part, ...], str | None]:
-    """All volumes as parts, and why one of them has no price; None where all have one."""
+    """Return all volumes as parts of the cost, and why one of them has no price; None if all have one."""
     parts = []
     for what, disk in paths_of(host).items():
         try:

@@ -1,8 +1,8 @@
-"""What a record's machine and its workloads' transactions cost, and what to doubt of it.
+"""Compute what a record's machine and its workloads' transactions cost, with caveats.
 
-The price is of the machine that somebody names; the TPS are of the machine that was measured. Where the two are not alike
-it says so. A rate that was scheduled is no capacity, and variants that took turns within one trial have no TPS of their
-own: neither is priced. The largest rate that holds a latency limit is one.
+The price is that of the machine that the user names; the TPS are those of the measured machine. A mismatch between the
+two is reported. Scheduled rates are not capacities, and variants that alternate within one trial have no TPS of their
+own: neither is priced. The largest rate that holds a latency limit is priced.
 """
 
 from __future__ import annotations
@@ -23,49 +23,50 @@ from pgdyno.record.types import HostFacts, StudyRecord
 from pgdyno.spec.host import HostSpec
 from pgdyno.units import format_bytes, format_cpus
 
-# Source: MemTotal of EC2 instances is 2 to 8 % below the data sheet's memory, more on small ones: the kernel's own part.
+# Source: MemTotal of EC2 instances is 2 to 8 % below the data sheet's memory, more on small ones: the kernel's own
+# part.
 _MEMORY_RATIO = 0.85
 _ARCHITECTURES = {"aarch64": "arm64", "amd64": "x86_64"}
 
 
 class WorkloadWorth(msgspec.Struct, frozen=True, kw_only=True):
-    """What a workload's transactions cost."""
+    """Cost of a workload's transactions."""
 
     name: str
     durability_given_up: tuple[str, ...]
-    """Settings with which a crash may lose what was committed."""
+    """Settings with which a crash may lose committed transactions."""
     tps: Estimate
     tps_per_cpu: Estimate
     worths: tuple[Worth, ...]
     share_of_full: Estimate | None
-    """How much of it the user's load is; None where none is said."""
+    """The user's load as a share of full load; None if the user gave none."""
     reason: str | None
     """Why nothing is priced."""
 
 
 class StudyPrice(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a record tells of what it costs."""
+    """Cost of a record's machine and transactions."""
 
     cost: HostCost
     mismatch: str | None
-    """How the machine that was measured is not the one that is priced; None where it may be."""
+    """Difference between the measured and the priced machine; None if they may be the same."""
     load: Load | None
     workloads: tuple[WorkloadWorth, ...]
     alternatives: Alternatives
     cpu_count: float
-    """Of the machine that was measured, as the two that follow."""
+    """CPUs of the measured machine."""
     memory_bytes: int
     data_bytes: int | None
-    """That the workloads ran on."""
+    """Size of the workloads' data."""
     data_to_memory_ratio: float | None
-    """How much larger the data are than the memory; None where the data were not recorded."""
+    """Ratio of the data's size to the memory; None if the data were not recorded."""
 
 
 class PriceOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be priced, and how."""
+    """The machine, the load and the prices for a calculation."""
 
     host: HostSpec | None = None
-    """The machine as the user names it; None: as the study declares it, or as the record says that it was."""
+    """The machine that the user names; None for the machine in the study or the record."""
     book: PriceBook = PriceBook()
     load: Load | None = None
 
@@ -77,12 +78,12 @@ def price_study(
     *,
     losses: Mapping[str, Sequence[str]],
 ) -> StudyPrice:
-    """What a record's machine and transactions cost.
+    """Compute what a record's machine and transactions cost.
 
     Args:
-        record: Of the study.
-        analysis: Of it.
-        question: What is asked.
+        record: Record of the study.
+        analysis: Analysis of the record.
+        question: What to price.
         losses: Settings that give up durability, by the name of the analysed workload.
     """
     host = question.host or find_host(record)
@@ -108,7 +109,7 @@ def price_study(
 
 
 def find_host(record: StudyRecord) -> HostSpec:
-    """The machine as a study declares it, with the instance that it called itself; nothing is said of any other."""
+    """Return the machine as the study declares it, with the instance type that the machine reported if it is known."""
     declared = record.study.host or HostSpec()
     cpu = None if record.preflight is None else record.preflight.cpu
     product = None if cpu is None else cpu.product
@@ -132,12 +133,12 @@ def _weigh_workload(
 
 
 def _list_tps(record: StudyRecord, analysis: StudyAnalysis) -> Iterator[tuple[str, str, Estimate]]:
-    """What each load did as fast as it could, by its name and that of the analysed workload that it belongs to."""
+    """Yield the TPS at full load of each load, with its name and the name of its analysed workload."""
     search = record.plan.search
     if search is None:
         yield from ((workload.name, workload.name, _own_tps(workload)) for workload in analysis.workloads)
         return
-    # The rates that a search tried are no answer; the largest that holds its limit is.
+    # Of the rates that a search tried, only the largest that holds its limit is a result.
     loops = [one for one in analysis.workloads if one.load.rate_tps is None]
     yield from ((one.name, one.name, one.tps) for one in loops)
     for one in analysis.searches:
@@ -162,7 +163,7 @@ def _limit_of(search: RateSearch) -> Estimate:
 
 
 def _own_tps(workload: WorkloadAnalysis) -> Estimate:
-    """A workload's TPS at full load; absent, with the reason, where it was not at full load or not alone."""
+    """Return a workload's TPS at full load; absent with the reason if it was not at full load or not alone."""
     reason = None
     if workload.load.rate_tps is not None:
         reason = f"{workload.load.rate_tps:,g} tps were scheduled, which is not what it can do"

@@ -1,7 +1,7 @@
-"""What transactions cost: a month's price over a month's transactions, with the interval of the TPS carried through.
+"""Compute the cost of transactions: a month's price divided by a month's transactions, with confidence intervals.
 
-At full load, all month long, it is the least that a transaction can cost on that machine; whoever has less load divides
-the same price by fewer. Prices are taken as exact: what is in doubt is how fast the machine is.
+Full load during the whole month gives the least cost of a transaction on that machine; a lower load divides the same
+price by fewer transactions. Prices are exact; the uncertainty is that of the TPS.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ _MONTH_S = MONTH_H * 3600.0
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user's load is on average, over days, nights and weekends: one of the two."""
+    """The user's average load over days, nights and weekends, as one of the two figures."""
 
     tps: float | None = None
     utilisation_ratio: float | None = None
-    """Of full load, above 0 and at most 1."""
+    """Share of full load, above 0 and at most 1."""
 
 
 class Worth(msgspec.Struct, frozen=True, kw_only=True):
-    """What one gets for one's money on some terms."""
+    """Value for money on one of the terms."""
 
     term: Term
     per_million: Estimate
-    """Transactions, at full load."""
+    """Cost of a million transactions at full load."""
     tps_per_money: Estimate
-    """TPS for each unit of the currency a month."""
+    """TPS for each unit of the currency per month."""
     per_million_at_load: Estimate | None
-    """At the user's own load; None where none is said, or the machine cannot do it."""
+    """Cost of a million transactions at the user's load; None without one, or if it exceeds the machine's capacity."""
 
 
 def weigh(tps: Estimate, cost: HostCost, load: Load | None) -> tuple[Worth, ...]:
-    """What a workload's transactions cost on each of the terms that are known.
+    """Compute what a workload's transactions cost on each known term.
 
     Args:
-        tps: Of the workload, at full load.
-        cost: Of the machine that did it.
-        load: The user's own; None: none is said.
+        tps: TPS of the workload at full load.
+        cost: Cost of the machine.
+        load: The user's load, if any.
     """
     return tuple(
         Worth(
@@ -56,17 +56,17 @@ def weigh(tps: Estimate, cost: HostCost, load: Load | None) -> tuple[Worth, ...]
 
 
 def cost_per_million(per_month: float, tps: Estimate, *, currency: str) -> Estimate:
-    """What a million transactions cost where a machine does nothing else all month."""
+    """Compute the cost of a million transactions on a machine that does nothing else all month."""
     return _invert(tps, per_month * _MILLION / _MONTH_S, unit=currency)
 
 
 def tps_per_money(tps: Estimate, per_month: float, *, currency: str) -> Estimate:
-    """TPS for each unit of the currency that is paid a month."""
+    """Compute the TPS for each unit of the currency per month."""
     return scale_estimate(tps, 1.0 / per_month, unit=f"tps/{currency}")
 
 
 def share_of_full(tps: Estimate, load: Load) -> Estimate:
-    """How much of what the machine can do the user's load is; above 1 where it is more."""
+    """Compute the user's load as a share of the machine's capacity; above 1 if the load exceeds it."""
     if load.tps is not None:
         return _invert(tps, load.tps, unit="ratio")
     return Estimate(
@@ -80,13 +80,13 @@ def _at_load(per_month: float, tps: Estimate, load: Load, *, currency: str) -> E
         return None
     if load.tps is None:
         return scale_estimate(cost_per_million(per_month, tps, currency=currency), 1.0 / share.value, unit=currency)
-    # What is done is said, and so is the price: nothing of it is in doubt.
+    # Load and price are given, so that the result is exact.
     value = per_month * _MILLION / _MONTH_S / load.tps
     return Estimate(value=value, low=value, high=value, n=tps.n, unit=currency)
 
 
 def _invert(estimate: Estimate, numerator: float, *, unit: str) -> Estimate:
-    """A number that is exact over an estimate above 0; the ends of its interval change places."""
+    """Divide an exact number by an estimate above 0, which swaps the ends of its interval."""
     if estimate.value is not None and estimate.value <= 0:
         return absent_estimate("no transaction was done", unit=unit, n=estimate.n)
     ends = {

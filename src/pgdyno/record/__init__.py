@@ -1,4 +1,4 @@
-"""What was seen: immutable types, parsers from text to value, the files of a record and their versions.
+"""Hold what was measured: immutable types, parsers from text to values, and the files of a record with their versions.
 
-Reads and writes files of a record; starts no process and never judges.
+This room reads and writes the files of a record. It starts no process and judges nothing.
 """

@@ -1,7 +1,7 @@
-"""Which experiments were run to confirm what limits a record's loads: where each lies, and what it was to show.
+"""Keep the list of experiments that were run to confirm what limits a record's loads.
 
-`confirmations.json` in a record's folder; a record of before has none. What came out is not kept here: it is worked out
-from the experiment's own record, which lies beside.
+The list is `confirmations.json` in the record's folder; older records have none. It names each experiment's folder and
+the result that was expected. The actual result is not kept here: it is computed from the experiment's own record.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ CONFIRMATIONS_VERSION = 1
 
 
 class Confirmation(msgspec.Struct, frozen=True, kw_only=True):
-    """An experiment of two variants: a load as it was, and one thing changed."""
+    """An experiment with two variants: the load unchanged, and the load with one thing changed."""
 
     record: str
-    """Folder of its record, from the folder of the record that it is about."""
+    """Folder of the experiment's record, relative to the folder of the record that it confirms."""
     workload: str
-    """The load that it is about, by the name that analysis gives it."""
+    """The load that the experiment is about, by the name that the analysis gives it."""
     resource: str
-    """What was taken to limit it."""
+    """The resource that was suspected of limiting the load."""
     reference: str
-    """Name of the variant as it was."""
+    """Name of the unchanged variant."""
     changed: str
-    """Name of the other one."""
+    """Name of the changed variant."""
     expects: str
-    """The verdict on the changed variant's TPS, if it is what limits the load."""
+    """The verdict on the changed variant's TPS that is expected if the resource limits the load."""
     is_what_if: bool
-    """Whether the changed variant gives up durability."""
+    """True if the changed variant gives up durability."""
     is_specific: bool = True
-    """Whether what else could limit the load would answer otherwise; else an answer as expected proves nothing."""
+    """True if any other limit would give a different result; if not, the expected result proves nothing."""
     least_ratio: float = 0.0
-    """By how much TPS changes at the least, if it is what limits the load."""
+    """The least change of TPS that is expected if the resource limits the load."""
 
 
 class _Document(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +48,7 @@ class _Document(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_confirmations(store: RecordStore) -> tuple[Confirmation, ...]:
-    """The experiments that were run about a record, oldest first; none where none was.
+    """Return the experiments that were run to confirm findings of a record, oldest first.
 
     Raises:
         SpecError: The file is damaged, or a newer pgdyno wrote it.
@@ -59,17 +59,19 @@ def read_confirmations(store: RecordStore) -> tuple[Confirmation, ...]:
     try:
         document = msgspec.json.decode(path.read_bytes(), type=_Document)
     except msgspec.DecodeError as exc:
-        raise SpecError(f"{path} is damaged", detail=str(exc), hint="without it the record is whole") from exc
+        raise SpecError(
+            f"{path} is damaged", detail=str(exc), hint="the rest of the record can be read without this file"
+        ) from exc
     if document.format_version > CONFIRMATIONS_VERSION:
         raise SpecError(f"{path} has the newer format {document.format_version}", hint="read it with a later pgdyno")
     return document.confirmations
 
 
 def add_confirmation(store: RecordStore, made: Confirmation) -> None:
-    """Keep that an experiment is run about a record.
+    """Add an experiment to a record's list.
 
     Raises:
-        StepFailedError: It cannot be written; what was there stays.
+        StepFailedError: The list cannot be written; the old one stays.
     """
     document = _Document(confirmations=(*read_confirmations(store), made))
     path = store.path / CONFIRMATIONS_FILE
@@ -77,6 +79,6 @@ def add_confirmation(store: RecordStore, made: Confirmation) -> None:
         write_durably(path, msgspec.json.format(msgspec.json.encode(document), indent=1))
 
 
-def locate(store: RecordStore, made: Confirmation) -> RecordStore:
-    """The experiment's record; it may be gone."""
+def locate_experiment(store: RecordStore, made: Confirmation) -> RecordStore:
+    """Return the store of the experiment's record, which may no longer exist."""
     return RecordStore(Path(os.path.normpath(store.path / made.record)))

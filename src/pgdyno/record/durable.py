@@ -1,4 +1,4 @@
-"""Writes files so that a crash leaves each of them whole, and translates what a full disk refuses."""
+"""Write files so that a crash leaves each of them whole, and translate the errors of a full disk."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FULL_DISK = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def write_durably(path: Path, content: bytes) -> None:
-    """Replace a file so that after a crash it holds either its old or its new content, whole.
+    """Replace a file so that after a crash it holds all of its old or all of its new content.
 
     Raises:
         OSError: It cannot be written; the old content stays.
@@ -27,20 +27,20 @@ def write_durably(path: Path, content: bytes) -> None:
             os.fsync(file.fileno())
         partial.replace(path)
     finally:
-        # On a full disk its rest would take the room that others need.
+        # On a full disk a leftover partial file would take space that other files need.
         partial.unlink(missing_ok=True)
     sync_folder(path.parent)
 
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Translate what the disk of a record refuses.
+    """Translate OS errors while a record is written into StepFailedError.
 
     Args:
-        path: What is written, a file or the folder of several.
+        path: The file that is written, or the folder of several.
 
     Raises:
-        StepFailedError: It cannot be written; on a full disk with what to do about it.
+        StepFailedError: It cannot be written; for a full disk, a hint says what to do.
     """
     try:
         yield
@@ -51,7 +51,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def sync_folder(path: Path) -> None:
-    """Flush a folder's entries, or a file, to the disk."""
+    """Flush a folder's entries or a file's contents to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,7 +1,7 @@
-"""What was predicted of a trial: written into its folder before it runs, and never again.
+"""Read and write the predictions of a trial, which are written once, before the trial runs.
 
-A prediction that is written after what it predicts is none. The file is made once; a second one of the same trial is an
-error. Trials of before there were predictions have none, and neither has a trial of which nothing can be foretold.
+A prediction made after the event is worthless, so that writing the file a second time is an error. Older trials have no
+predictions, nor have trials about which nothing can be predicted.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ FORMAT = 1
 
 
 class PredictionInput(msgspec.Struct, frozen=True, kw_only=True):
-    """A figure that a prediction was made from."""
+    """A figure that a prediction was computed from."""
 
     name: str
     value: float
     unit: str
     how: str
-    """Where it is from, in a clause."""
+    """Origin of the figure, in a clause."""
 
 
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model makes of measured inputs."""
+    """A value that a model computed from measured inputs."""
 
     name: str
-    """Of the metric or the counter, per transaction, that it is held against afterwards."""
+    """Name of the metric, or of the counter per transaction, that the value is compared with afterwards."""
     value: float
     low: float | None
-    """What inputs with an interval allow at the least; None where they have none. The model's own error is not in it."""
+    """Lower bound from the inputs' intervals, without the model's own error; None if the inputs have none."""
     high: float | None
     unit: str
     model: str
-    """In a clause."""
+    """Description of the model, in a clause."""
     inputs: tuple[PredictionInput, ...]
 
 
@@ -52,10 +52,10 @@ class _Versioned(msgspec.Struct):
 
 
 def write_predictions(folder: Path, predictions: tuple[Prediction, ...]) -> None:
-    """Write what is predicted of a trial, before it runs.
+    """Write the predictions of a trial, before it runs.
 
     Raises:
-        StepFailedError: It was written before, or it cannot be written.
+        StepFailedError: The file exists already, or it cannot be written.
     """
     path = folder / PREDICTIONS_FILE
     if path.exists():
@@ -65,7 +65,7 @@ def write_predictions(folder: Path, predictions: tuple[Prediction, ...]) -> None
 
 
 def read_predictions(folder: Path) -> tuple[Prediction, ...]:
-    """What was predicted of a trial; nothing where nothing was.
+    """Read the predictions of a trial; return an empty tuple if it has none.
 
     Raises:
         SpecError: The file is damaged, or a newer pgdyno wrote it.

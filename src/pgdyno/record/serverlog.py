@@ -1,7 +1,7 @@
-"""Parses the server's log, so that checkpoints, autovacuums, crashes and complaints stand beside the samples.
+"""Parse the server's log into events: checkpoints, autovacuums, crashes, errors, lock waits.
 
-It reads what a postmaster writes to stderr under `LOG_SETTINGS`, and moves the log's wall clock onto CLOCK_MONOTONIC
-with the record's anchor. It refuses to drop anything: a line it does not understand is a `LogLine`.
+The parser reads what a postmaster writes to stderr under `LOG_SETTINGS`, and converts the log's wall-clock times to
+CLOCK_MONOTONIC with the record's clock offset. It drops nothing: a line that it does not understand is a `LogLine`.
 
 Source: PostgreSQL src/backend/access/transam/xlog.c (LogCheckpointStart, LogCheckpointEnd), commands/vacuum*.c,
 postmaster/postmaster.c (LogChildExit), storage/lmgr/proc.c, tcop/postgres.c, versions 15 to 18.
@@ -24,7 +24,7 @@ LOG_SETTINGS: dict[str, str] = {
     "log_lock_waits": "on",
     "lc_messages": "C",
 }
-"""What the server must be started with for this module to understand its log."""
+"""Settings under which the server must run so that this module can parse its log."""
 
 _PREFIX = re.compile(
     r"(?P<epoch>\d+\.\d{3})\|(?P<pid>\d+)\|(?P<type>[^|]*)\|(?P<state>\w{5})\|(?P<level>[A-Z]+\d?):  ?(?P<text>.*)"
@@ -55,7 +55,7 @@ _TEMPORARY_FILE = re.compile(r"temporary file: path \"(?P<path>.*?)\", size (?P<
 
 
 class LogOrigin(msgspec.Struct, frozen=True, kw_only=True):
-    """Who said something and when. `monotonic_s` is on CLOCK_MONOTONIC; `wall_s` is the log's own epoch time."""
+    """Time and source of a log line: `monotonic_s` is on CLOCK_MONOTONIC, `wall_s` is the log's own epoch time."""
 
     monotonic_s: float
     wall_s: float
@@ -66,10 +66,10 @@ class LogOrigin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """What every event has.
+    """The fields that every event has.
 
-    `origin` is None for lines without our prefix, such as those before the settings are read. `message` may hold several
-    lines; `attached` has DETAIL, HINT, STATEMENT and the like.
+    `origin` is None for lines without the configured prefix, such as those logged before the settings are read.
+    `message` may hold several lines; `attached` has DETAIL, HINT, STATEMENT and the like.
     """
 
     origin: LogOrigin | None
@@ -78,17 +78,17 @@ class LogEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogLine(LogEvent, frozen=True, kw_only=True, tag="line"):
-    """A message that is none of the others."""
+    """A message of no other type."""
 
 
 class CheckpointStart(LogEvent, frozen=True, kw_only=True, tag="checkpoint_start"):
-    """The server's own reason words: time, wal, immediate, force, wait, shutdown, end-of-recovery, flush-all."""
+    """Start of a checkpoint, with the server's reasons: time, wal, immediate, force, wait, shutdown, flush-all etc."""
 
     reasons: tuple[str, ...]
 
 
 class CheckpointComplete(LogEvent, frozen=True, kw_only=True, tag="checkpoint_complete"):
-    """What a checkpoint did. `slru_pages` is None before PostgreSQL 18, which began to say it."""
+    """Completion of a checkpoint. `slru_pages` is None before PostgreSQL 18, which introduced it."""
 
     written_pages: int
     written_percent: float
@@ -107,18 +107,18 @@ class CheckpointComplete(LogEvent, frozen=True, kw_only=True, tag="checkpoint_co
 
 
 class Autovacuum(LogEvent, frozen=True, kw_only=True, tag="autovacuum"):
-    """An automatic vacuum or analyze that ended. `elapsed_s` is None where the message does not say it."""
+    """An automatic vacuum or analyze that ended. `elapsed_s` is None where the message does not contain it."""
 
     command: str
     """`vacuum`, `aggressive vacuum` or `analyze`."""
     table: str
-    """database.schema.table."""
+    """Table as database.schema.table."""
     is_against_wraparound: bool
     elapsed_s: float | None
 
 
 class Crash(LogEvent, frozen=True, kw_only=True, tag="crash"):
-    """A process of the server ended as none should; the others are restarted and recovery follows."""
+    """A server process that ended abnormally; the server restarts all others and recovers."""
 
     process: str
     process_pid: int
@@ -137,7 +137,7 @@ class SlowStatement(LogEvent, frozen=True, kw_only=True, tag="slow_statement"):
 
 
 class LockWait(LogEvent, frozen=True, kw_only=True, tag="lock_wait"):
-    """A wait for a lock of more than deadlock_timeout: still on, over, or a deadlock; the message says which."""
+    """A lock wait longer than deadlock_timeout; the message says whether it continues, ended, or was a deadlock."""
 
     waiting_pid: int
     lock: str
@@ -166,7 +166,7 @@ AnyLogEvent = (
 
 
 class _Draft:
-    """A message under way: lines that follow may still belong to it."""
+    """An incomplete message: the following lines may belong to it."""
 
     def __init__(self, origin: LogOrigin | None, text: str) -> None:
         self.origin = origin
@@ -185,11 +185,11 @@ def read_serverlog(path: Path, *, clock_offset_s: float) -> tuple[AnyLogEvent, .
 
 
 def parse_serverlog(text: str, *, clock_offset_s: float) -> tuple[AnyLogEvent, ...]:
-    """The events of a log written under `LOG_SETTINGS`, in the order of their first lines.
+    """Parse the events of a log written under `LOG_SETTINGS`, in the order of their first lines.
 
     Args:
-        text: The log. A last line cut short is kept as it is.
-        clock_offset_s: What to add to CLOCK_MONOTONIC for seconds since the epoch.
+        text: The log. A last line that is cut short is kept unchanged.
+        clock_offset_s: Offset that converts CLOCK_MONOTONIC to seconds since the epoch.
     """
     return tuple(_classify(draft) for draft in _read_drafts(text, clock_offset_s))
 
@@ -295,7 +295,8 @@ def _signalled(match: re.Match[str], base: LogLine) -> AnyLogEvent:
 
 
 def _exited(match: re.Match[str], base: LogLine) -> AnyLogEvent | None:
-    # Background workers exit with 1 at any shutdown and are restarted otherwise; only 2 and above restarts the server.
+    # Background workers exit with 1 at any shutdown, and are restarted otherwise. Only codes above 1 restart the
+    # server.
     if match["process"].startswith("background worker") and int(match["code"]) <= 1:
         return None
     return Crash(

@@ -1,10 +1,10 @@
-"""The directory of a record: what is written where, in which order, so that a crash loses at most the trial under way.
+"""Write and read a record's folder in an order in which a crash loses at most the running trial.
 
-`record.json` is replaced as a whole, atomically. A trial's folder is written while it runs and becomes part of the
-record with its `trial.json`, written last; a folder without one, or of a failed trial, is set aside, never deleted.
-Script files are copied into `scripts/` before the first trial, so that all trials run the same text.
+`record.json` is replaced atomically. A trial's folder is written while the trial runs, and becomes part of the record
+with its `trial.json`, which is written last. A folder without `trial.json`, or of a failed trial, is set aside and
+never deleted. Script files are copied into `scripts/` before the first trial, so that all trials run the same text.
 
-What cannot be written is a StepFailedError: the record as it was before stays whole.
+A write error is a StepFailedError and leaves the record as it was before.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ _LOCK_FILE = ".lock"
 
 
 class FailedTry(msgspec.Struct, frozen=True, kw_only=True):
-    """A try of a trial that gave no result, and was repeated."""
+    """An attempt at a trial that gave no result and was repeated."""
 
     number: int
-    """Of the trial."""
+    """Number of the trial."""
     error: ErrorFact | None
-    """None: it was cut short, by Ctrl-C or a kill, before it could say why."""
+    """None if the attempt was interrupted by Ctrl-C or a kill."""
 
 
 class RecordStore:
-    """A record's directory.
+    """The folder of a record.
 
     Args:
-        path: The directory; `create` makes it, `open_record` finds it.
+        path: The folder. `create` makes it, `open_record` finds an existing one.
     """
 
     def __init__(self, path: Path) -> None:
@@ -56,39 +56,39 @@ class RecordStore:
 
     @property
     def init_dir(self) -> Path:
-        """Where the outputs of loading the data are kept."""
+        """Folder for the output of loading the data."""
         return self.path / "init"
 
     @property
     def card_path(self) -> Path:
-        """Where the card of the data's disk is kept; a record may have none."""
+        """File of the disk card of the data's disk; a record may have none."""
         return self.path / "disk.json"
 
     def read_card(self) -> DiskCard | None:
-        """Read the card of the data's disk; return None where the record has none.
+        """Read the disk card of the data's disk; return None if the record has none.
 
         Raises:
-            SpecError: It is damaged, or a newer pgdyno wrote it.
+            SpecError: The card is damaged, or a newer pgdyno wrote it.
         """
         if not self.card_path.exists():
             return None
-        # A new measurement of the disk would be no part of this record.
+        # The hint must not be to measure again: a new card would not belong to this record.
         return read_card(
             self.card_path, remedy="put it back from a copy of the record, or move it out and read the rest"
         )
 
     @property
     def scaling(self) -> RecordStore:
-        """Where the sweep over clients that follows a comparison lies: a record of its own, within; it may not exist."""
+        """Record of the client sweep that follows a comparison, inside this record; it may not exist."""
         return RecordStore(self.path / "clients")
 
     @property
     def exists(self) -> bool:
-        """Whether anything was begun there."""
+        """True if the folder holds a record."""
         return (self.path / RECORD_FILE).exists()
 
-    def remove_half(self) -> None:
-        """Remove what a crash has left of a record that was being made: it holds nothing yet.
+    def remove_incomplete(self) -> None:
+        """Remove a folder that a crash left before its `record.json` was written.
 
         Raises:
             StepFailedError: It cannot be removed.
@@ -98,10 +98,10 @@ class RecordStore:
                 shutil.rmtree(self.path)
 
     def check_new(self) -> None:
-        """Make sure that `create` would not meet something of that name.
+        """Check that `create` would not overwrite anything.
 
         Raises:
-            HostError: It exists already.
+            HostError: The path exists already.
         """
         if os.path.lexists(self.path):
             raise HostError(
@@ -109,14 +109,14 @@ class RecordStore:
             )
 
     def create(self, record: StudyRecord, *, study_toml: str) -> None:
-        """Make the directory and write what is known before the first step.
+        """Make the folder and write what is known before the first step.
 
         Raises:
-            HostError: It exists already or cannot be made.
-            StepFailedError: It cannot be written; nothing of it stays.
+            HostError: The folder exists already or cannot be made.
+            StepFailedError: The record cannot be written; nothing of it remains.
         """
         self.check_new()
-        # Each folder made here is an entry of the one above it.
+        # Each new folder is an entry in the folder above it, which must be flushed too.
         parents = list(self.path.absolute().parents)
         made_count = sum(1 for parent in parents if not parent.exists())
         try:
@@ -125,14 +125,14 @@ class RecordStore:
             (self.path / "trials").mkdir()
         except OSError as exc:
             raise HostError(
-                f"cannot write a record to {self.path}", detail=str(exc), hint="name another place with --out"
+                f"cannot write a record to {self.path}", detail=str(exc), hint="name another folder with --out"
             ) from exc
         try:
             with writing(self.path / STUDY_FILE):
                 write_durably(self.path / STUDY_FILE, study_toml.encode())
             self.write_record(record)
         except StepFailedError:
-            # Half a record would only be in the way of the next try.
+            # An incomplete record would block the next attempt.
             shutil.rmtree(self.path, ignore_errors=True)
             raise
         with writing(self.path):
@@ -141,10 +141,10 @@ class RecordStore:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep every other pgdyno from writing into this record.
+        """Prevent any other pgdyno from writing into this record.
 
         Raises:
-            HostError: Another one is at work on it.
+            HostError: Another pgdyno is writing into it.
             StepFailedError: The lock file cannot be written.
         """
         with writing(self.path):
@@ -160,23 +160,23 @@ class RecordStore:
 
     @property
     def is_locked(self) -> bool:
-        """Whether a pgdyno is at work on it at this moment."""
+        """True if a pgdyno is currently writing into the record."""
         try:
             with (self.path / _LOCK_FILE).open(encoding="utf-8") as lock:
-                # Many may look at once, and none of them keeps who wants to write from it for longer than that.
+                # A shared lock lets several readers check at once, and delays a writer only for this moment.
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
         except OSError:
-            # Nobody has worked on it, or this account may not know.
+            # No pgdyno has written into it, or this account has no permission to read the lock.
             return False
         return False
 
     def keep_scripts(self, plan: Plan) -> dict[str, Path]:
-        """Copy the script files of a plan into the record, once: what is kept already stays as it was.
+        """Copy the script files of a plan into the record, unless they are already there.
 
         Returns:
-            For each script file, by its name in the plan, the copy that trials are to run.
+            The copy that trials run, by the script's name in the plan.
 
         Raises:
             SpecError: A script file cannot be read.
@@ -187,9 +187,9 @@ class RecordStore:
         }
 
     def name_scripts(self, plan: Plan) -> dict[str, str]:
-        """Where, from the record's folder, `keep_scripts` puts each script file of a plan, by its name in the plan."""
+        """Return the path of each script's copy relative to the record's folder, by the script's name in the plan."""
         names = {name for workload in plan.workloads for name, _ in workload.scripts}
-        # Two scripts may have the same name; a folder for each lets reports call it by its own.
+        # Two scripts may have the same file name; a folder for each lets reports use that name.
         return {
             name: f"scripts/{hashlib.sha256(name.encode()).hexdigest()[:12]}/{Path(name).name}"
             for name in sorted(names.difference(BUILTIN_SCRIPTS))
@@ -202,7 +202,7 @@ class RecordStore:
             content = source.read_bytes()
         except OSError as exc:
             raise SpecError(
-                f"cannot read script file {source}", detail=str(exc), hint="mend scripts in the study"
+                f"cannot read script file {source}", detail=str(exc), hint="correct `scripts` in the study"
             ) from exc
         with writing(copy):
             copy.parent.mkdir(parents=True, exist_ok=True)
@@ -215,7 +215,7 @@ class RecordStore:
         """Replace `record.json`.
 
         Raises:
-            StepFailedError: It cannot be written; the old one stays.
+            StepFailedError: The file cannot be written; the old one stays.
         """
         with writing(self.path / RECORD_FILE):
             write_durably(self.path / RECORD_FILE, msgspec.json.format(msgspec.json.encode(record), indent=1))
@@ -224,7 +224,7 @@ class RecordStore:
         """Read `record.json`.
 
         Raises:
-            SpecError: There is none, it is damaged, or a newer pgdyno wrote it.
+            SpecError: The file is missing or damaged, or a newer pgdyno wrote it.
         """
         try:
             raw = (self.path / RECORD_FILE).read_bytes()
@@ -245,14 +245,14 @@ class RecordStore:
             ) from exc
 
     def trial_dir(self, number: int) -> Path:
-        """The folder of a trial."""
+        """Return the folder of a trial."""
         return self.path / "trials" / f"{number:04d}"
 
     def begin_trial(self, number: int) -> Path:
-        """An empty folder for a trial; what an earlier try left is set aside as `NNNN.cut-K`.
+        """Make an empty folder for a trial; an earlier attempt's folder is set aside as `NNNN.cut-K`.
 
         Raises:
-            StepFailedError: It cannot be made.
+            StepFailedError: The folder cannot be made.
         """
         folder = self.trial_dir(number)
         with writing(folder):
@@ -263,10 +263,10 @@ class RecordStore:
         return folder
 
     def write_trial(self, trial: TrialRecord) -> None:
-        """Make a trial part of the record: all its files and folders first, then its `trial.json`.
+        """Make a trial part of the record: flush all its files and folders, then write its `trial.json`.
 
         Raises:
-            StepFailedError: It cannot be written; the trial is then no part of the record.
+            StepFailedError: The trial cannot be written, and is not part of the record.
         """
         folder = self.trial_dir(trial.planned.number)
         with writing(folder / TRIAL_FILE):
@@ -276,7 +276,7 @@ class RecordStore:
             sync_folder(folder.parent)
 
     def read_trials(self) -> tuple[TrialRecord, ...]:
-        """The trials that ended, by number; those under way or cut short are not among them.
+        """Return the trials that ended, by number, without running or interrupted ones.
 
         Raises:
             SpecError: A `trial.json` is damaged.
@@ -284,8 +284,8 @@ class RecordStore:
         paths = [path for path in self.path.glob(f"trials/*/{TRIAL_FILE}") if path.parent.name.isdecimal()]
         return tuple(_read_trial(path) for path in sorted(paths, key=lambda path: int(path.parent.name)))
 
-    def tries_set_aside(self) -> tuple[FailedTry, ...]:
-        """The tries that another one of the same trial has replaced, in the order of running.
+    def failed_tries(self) -> tuple[FailedTry, ...]:
+        """Return the attempts at trials that were set aside, in the order in which they ran.
 
         Raises:
             SpecError: A `trial.json` is damaged.
@@ -300,7 +300,7 @@ class RecordStore:
         )
 
     def finished_numbers(self) -> frozenset[int]:
-        """Numbers of the trials that need not run again."""
+        """Return the numbers of the trials that need not run again."""
         return frozenset(t.planned.number for t in self.read_trials() if t.status is TrialStatus.FINISHED)
 
 
@@ -311,7 +311,7 @@ def _read_trial(path: Path) -> TrialRecord:
         raise SpecError(
             f"{path} is damaged",
             detail=str(exc),
-            hint=f"move {path.parent} out of the record, and the rest can be read",
+            hint=f"move {path.parent} out of the record; the rest can then be read",
         ) from exc
 
 
@@ -325,10 +325,10 @@ class _Versioned(msgspec.Struct):
 
 
 def open_record(path: Path) -> RecordStore:
-    """The record in `path`, or in the folder of the file `path`.
+    """Open the record in the folder `path`, or in the folder of the file `path`.
 
     Raises:
-        SpecError: There is none.
+        SpecError: There is no readable record.
     """
     store = RecordStore(path.parent if path.is_file() else path)
     if path.is_file() and not (store.path / RECORD_FILE).exists():
@@ -342,5 +342,5 @@ def open_record(path: Path) -> RecordStore:
 
 
 def find_records(folder: Path) -> tuple[RecordStore, ...]:
-    """The records directly below a folder, oldest name first."""
+    """Return the records directly below a folder, sorted by name."""
     return tuple(RecordStore(path.parent) for path in sorted(folder.glob(f"*/{RECORD_FILE}")))

@@ -1,6 +1,6 @@
-"""Everything a trial left, read back from its folder: the raw material of every analysis.
+"""Read all files of a trial from its folder: the raw material of every analysis.
 
-What is missing or damaged becomes a gap with its reason; one broken file never hides the others.
+A missing or damaged file becomes a gap with its reason; the other files are still read.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from pgdyno.record.predictions import PREDICTIONS_FILE, Prediction, read_predict
 from pgdyno.record.samples.files import OsSamples, ServerSamples, read_os_samples, read_server_samples
 from pgdyno.record.samples.os_series import Floats, Sampled
 from pgdyno.record.serverlog import AnyLogEvent, read_serverlog
-from pgdyno.record.transactions.log import TransactionSummary
-from pgdyno.record.transactions.pack import SUMMARY_FILE, find_parts, read_span, read_summary
-from pgdyno.record.transactions.schedule import read_last_scheduled_s
+from pgdyno.record.transactions.pack import SUMMARY_FILE, find_parts, read_packed, read_span, read_summary
+from pgdyno.record.transactions.parse import TransactionOutcome
 from pgdyno.record.transactions.slices import SLICES_FILE, Slice, SliceLoad, read_slice_loads, read_slices
+from pgdyno.record.transactions.summary import TransactionSummary
 from pgdyno.record.types import Gap, TrialRecord, TrialStatus
 
 STDOUT_FILE = "pgbench.stdout"
@@ -29,7 +29,7 @@ TRANSACTIONS_DIR = "transactions"
 WARM_UP_DIR = "warm-up"
 SERVER_LOG = "server.log"
 TRANSACTION_LOG = "transaction log"
-"""The source of gaps in the transactions."""
+"""Source name of gaps in the transactions."""
 FILES = {
     "pgbench": STDOUT_FILE,
     "warm-up": f"{WARM_UP_DIR}/{STDOUT_FILE}",
@@ -40,40 +40,40 @@ FILES = {
     "server sampler": "server.parquet",
     "server log": SERVER_LOG,
 }
-"""By the source of a gap, the file of a trial that should have filled it."""
+"""The file of a trial that each source of a gap should have written."""
 
 _T = TypeVar("_T")
 
 
 class TrialData(msgspec.Struct, frozen=True, kw_only=True):
-    """A trial's record and all that was seen beside it; None where it is missing, with the reason in `gaps`."""
+    """A trial's record and all its data; None where data are missing, with the reason in `gaps`."""
 
     record: TrialRecord
     pgbench: PgbenchSummary | None
     warm_up: PgbenchSummary | None
-    """Of the load before the measured one, in which statements were timed; None where there was none."""
+    """Summary of the warm-up load, in which statements were timed; None without a warm-up."""
     transactions: TransactionSummary | None
     os: OsSamples | None
     server: ServerSamples | None
     log: tuple[AnyLogEvent, ...]
     gaps: tuple[Gap, ...]
     slices: tuple[Slice, ...] = ()
-    """Of a switchback block, in their order."""
+    """Slices of a switchback block, in order."""
     slice_loads: tuple[SliceLoad, ...] = ()
-    """The transactions of each."""
+    """Transactions of each slice."""
     last_scheduled_epoch_s: float | None = None
-    """Of a trial at a rate that a search chose: the last scheduled start that was taken."""
+    """Last scheduled start that pgbench took, of a trial at a rate that a search chose."""
     predictions: tuple[Prediction, ...] = ()
-    """Made before it ran."""
+    """Predictions made before the trial ran."""
 
     @property
     def load_start_epoch_s(self) -> float | None:
-        """When the measured load began, in seconds since the epoch; None when it never did."""
+        """Start of the measured load in seconds since the epoch; None if it never began."""
         start_s = self.record.load_start_monotonic_s
         return None if start_s is None else start_s + self.record.clock_offset_s
 
     def within_load(self, line: Sampled) -> Floats:
-        """What a series showed while the measured load ran, without moments that were not observed."""
+        """Return the observed values of a series during the measured load."""
         start_s, end_s = self.record.load_start_monotonic_s, self.record.load_end_monotonic_s
         if start_s is None or end_s is None:
             return np.empty(0)
@@ -82,7 +82,7 @@ class TrialData(msgspec.Struct, frozen=True, kw_only=True):
         return kept
 
     def mean_within_load(self, line: Sampled) -> float | None:
-        """The mean of a series over the measured load; None where it was not seen."""
+        """Return the mean of a series over the measured load; None if nothing was observed."""
         values = self.within_load(line)
         return float(values.mean()) if len(values) else None
 
@@ -121,7 +121,7 @@ def read_trial_data(folder: Path, record: TrialRecord) -> TrialData:
         or (),
         predictions=attempt(PREDICTIONS_FILE, lambda: read_predictions(folder)) or (),
         gaps=tuple(gaps),
-        # Without its transactions a slice says nothing.
+        # A slice is useless without its transactions.
         slices=slices if loads else (),
         slice_loads=loads or (),
         last_scheduled_epoch_s=None
@@ -138,7 +138,7 @@ def _read_loads(folder: Path, slices: tuple[Slice, ...], record: TrialRecord) ->
 
 def _read_transactions(folder: Path) -> TransactionSummary:
     summary = read_summary(folder / TRANSACTIONS_DIR)
-    # Histograms are unpacked when they are asked for; a damaged one is to be found here and not in an analysis.
+    # Histograms are unpacked lazily: unpack them here, so that damage is found now and not in an analysis.
     summary.latency()
     summary.series()
     return summary
@@ -146,7 +146,7 @@ def _read_transactions(folder: Path) -> TransactionSummary:
 
 def _read_measured(folder: Path, record: TrialRecord) -> PgbenchSummary:
     summary = _read_summary(folder)
-    # Where no transaction succeeded, pgbench says that much and no more.
+    # If no transaction succeeded, pgbench prints nothing further.
     if record.status is TrialStatus.FINISHED and not summary.is_complete and summary.transaction_count != 0:
         raise ValueError(f"{folder / STDOUT_FILE} ends before pgbench's summary does")
     return summary
@@ -154,3 +154,29 @@ def _read_measured(folder: Path, record: TrialRecord) -> PgbenchSummary:
 
 def _read_summary(folder: Path) -> PgbenchSummary:
     return parse_summary((folder / STDOUT_FILE).read_text(errors="replace"))
+
+
+def read_last_scheduled_s(folder: Path, *, latency_limit_ms: float) -> float:
+    """Return the last scheduled start that pgbench took, in seconds since the Unix epoch.
+
+    With `--rate`, pgbench takes the next scheduled start when a client is free. Starts for which no client was free
+    before the load ended appear neither in its counts nor in its log. Only the last one that it took shows how many are
+    missing, which distinguishes a load that fell behind from one that was slow now and then.
+
+    Args:
+        folder: Folder of a trial's packed transactions, run with a rate and a latency limit.
+        latency_limit_ms: A skipped transaction was scheduled at least this long before its stamp.
+
+    Raises:
+        OSError: The transactions cannot be read.
+        ValueError: The transactions are damaged, or there are none.
+    """
+    last_us = 0
+    for batch in read_packed(folder):
+        skipped = batch.outcome == TransactionOutcome.SKIPPED
+        scheduled_us = batch.stamp_us - batch.latency_us
+        scheduled_us[skipped] -= round(latency_limit_ms * 1000)
+        last_us = max(last_us, int(scheduled_us.max(initial=0)))
+    if not last_us:
+        raise ValueError("no transaction was logged")
+    return last_us / 1e6

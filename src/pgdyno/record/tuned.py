@@ -1,6 +1,7 @@
-"""The derived settings that a study proves, with their reasons, as they were when it ran: reports need nothing else.
+"""Keep the derived settings that a study tests, with their reasons, so that reports need nothing else.
 
-Plain text and numbers. What derives them is of a later room, and may derive others by then; a record keeps what it tried.
+They are plain text and numbers. The rules in `tune/` may derive other settings later; a record keeps those that it
+tried.
 """
 
 from __future__ import annotations
@@ -8,11 +9,11 @@ from __future__ import annotations
 import msgspec
 
 STOCK, DERIVED = "stock", "derived"
-"""The variants of such a study: the server as it is, and with the whole set."""
+"""Names of the variants of such a study: the unchanged server, and the server with all derived settings."""
 
 
 class TunedInput(msgspec.Struct, frozen=True, kw_only=True):
-    """A figure that a setting was derived from."""
+    """An input from which a setting was derived."""
 
     name: str
     value: float
@@ -23,50 +24,50 @@ class TunedInput(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TunedSetting(msgspec.Struct, frozen=True, kw_only=True):
-    """A derived setting, and what is there without it."""
+    """A derived setting, and its value without tuning."""
 
     name: str
     value: str
     stock: str | None
-    """What an untuned server or this machine has; None where that is not known."""
+    """Value on an untuned server or on this machine; None where unknown."""
     target: str
     """`postgresql`, `sysctl`, `sysfs`, `storage` or `limit`."""
     layer: str
-    """What it acts on."""
+    """Name of the layer that it belongs to."""
     reason: str
     formula: str
     inputs: tuple[TunedInput, ...]
     source: str
     trades: str
     left_out: str | None = None
-    """Why trials ran without it; None where they ran with it."""
+    """Why trials ran without the setting; None if they ran with it."""
 
 
 class TunedLayer(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings that are kept or dropped together."""
+    """Settings that are tested together."""
 
     name: str
     settings: tuple[str, ...]
-    """Those that differ from stock and were tried, by name."""
+    """Names of the settings that differ from stock and were tried."""
     variant: str | None = msgspec.field(name="arm")
-    """The variant that has all but these; None where layers were not taken apart."""
+    """The variant with all settings except these; None if layers were not tested separately."""
 
 
 class Tuned(msgspec.Struct, frozen=True, kw_only=True):
-    """A derived set, and what of it was tried."""
+    """A set of derived settings, and which of them were tried."""
 
     derived_for: str
-    """Load, sessions and data, in a clause."""
+    """The load, sessions and data that the settings were derived for, in a clause."""
     settings: tuple[TunedSetting, ...]
     layers: tuple[TunedLayer, ...]
     notes: tuple[str, ...]
-    """What could not be derived, or rests on an assumption."""
+    """Settings that could not be derived, and assumptions."""
 
     @property
     def is_layered(self) -> bool:
-        """Whether each layer was taken out in turn."""
+        """True if each layer was left out in turn."""
         return any(layer.variant is not None for layer in self.layers)
 
     def find(self, name: str) -> TunedSetting:
-        """The setting of that name."""
+        """Return the setting with that name."""
         return next(setting for setting in self.settings if setting.name == name)

@@ -1,6 +1,6 @@
-"""What was seen in a study, as immutable types; `record.json` and each `trial.json` are these, in JSON.
+"""Define the immutable types that `record.json` and each `trial.json` hold.
 
-Raw values in the unit their source gave them. Absent is None, with the reason in `absent` where there is one.
+Values are raw, in the unit of their source. Absent is None, with the reason in `absent` where one is known.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from pgdyno.record.tuned import Tuned
 from pgdyno.spec.study import Study
 
 FORMAT_VERSION = 2
-"""1: studies without comparisons. 2: variants, sweeps and searches; all that is new has a default, so 1 reads as it is."""
+"""1: studies without comparisons. 2: variants, sweeps and searches. Both can be read: new fields have defaults."""
 
 
 class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the machine is.
+    """Lasting properties of the machine.
 
-    `memory_bytes` is the hardware's, `cpu_count` the CPUs this process may be scheduled on (an affinity mask narrows them);
-    the `_limit` fields are its control groups', None without one.
+    `memory_bytes` is the hardware's memory. `cpu_count` is the number of CPUs in this process's affinity mask. The
+    `_limit` fields are limits of its control groups, None without one.
     """
 
     os_name: str
@@ -44,43 +44,43 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     load_average_1min: float
     data_disk: DiskFacts
     cpu_busy_before_ratio: float | None = None
-    """Share of all CPUs that others used just before the first step."""
+    """Share of all CPUs that other programs used just before the first step."""
     host_name: str | None = None
-    """As the machine calls itself, which somebody may change; None in records of before there was one."""
+    """Host name, which may change; None in older records."""
     absent: dict[str, str] = {}
 
     @property
     def usable_cpu_count(self) -> float:
-        """CPUs this process may use."""
+        """Number of CPUs that this process may use."""
         return min(self.cpu_count, self.cpu_limit or self.cpu_count)
 
     @property
     def usable_memory_bytes(self) -> int:
-        """Memory this process may use."""
+        """Bytes of memory that this process may use."""
         return min(self.memory_bytes, self.memory_limit_bytes or self.memory_bytes)
 
 
 class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Which PostgreSQL it was."""
+    """The PostgreSQL version and build."""
 
     version: str
-    """As `postgres --version` says after the program's name, such as `18.6` or `15.18 (Debian ...)`."""
+    """Version from `postgres --version`, such as `18.6` or `15.18 (Debian ...)`."""
     version_num: int
-    """As server_version_num, such as 180006."""
+    """Value of server_version_num, such as 180006."""
     bindir: str
     configure: str | None = None
-    """Options of its build, from pg_config; None where that program is missing."""
+    """Build options from pg_config; None where that program is missing."""
     settings_said: SettingsSaid | None = None
-    """Of a version newer than all that pgdyno was tried with; None: of another, or its program did not answer."""
+    """Settings of a version that pgdyno was not tried with; None for other versions, or if its program did not answer."""
 
     @property
     def major(self) -> int:
-        """The major version."""
+        """Major version."""
         return self.version_num // 10_000
 
 
 class SettingFact(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of pg_settings whose value is not the built-in default."""
+    """A row of pg_settings whose value differs from the built-in default."""
 
     name: str
     value: str
@@ -100,32 +100,32 @@ class RelationFact(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TableState(msgspec.Struct, frozen=True, kw_only=True):
-    """A table of the workload at one end of a trial, as the server's statistics have it."""
+    """Statistics of a workload table before or after a trial."""
 
     name: str
     bytes: int
-    """With TOAST and its indexes."""
+    """Size with TOAST and indexes."""
     live_rows: int
     dead_rows: int
-    """Versions of rows that no transaction sees any more and no vacuum has removed."""
+    """Dead row versions that vacuum has not yet removed."""
     updated_count: int | None = None
-    """Updates of its rows since its statistics began; None in records of before there was one."""
+    """Row updates since its statistics began; None in older records."""
     hot_updated_count: int | None = None
-    """Those of them that touched no index: heap-only tuples."""
+    """Updates that changed no index (heap-only tuples)."""
 
 
 class Dataset(msgspec.Struct, frozen=True, kw_only=True):
-    """The data that every trial begins with, and what loading them took."""
+    """The data with which every trial begins, and the time that loading took."""
 
     scale: int
     relations: tuple[RelationFact, ...]
     total_bytes: int
     init_argv: tuple[str, ...]
     init_steps_s: dict[str, float]
-    """pgbench's own names of its steps, to seconds."""
+    """Seconds by pgbench's name of the step."""
     init_total_s: float
     is_reused: bool
-    """Whether an earlier study had loaded it; the times are then that study's."""
+    """True if an earlier study loaded the data; the times are then from that study."""
 
 
 class ErrorFact(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,7 +137,7 @@ class ErrorFact(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Gap(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that was to be observed and was not, with the reason."""
+    """Something that should have been observed but was not, with the reason."""
 
     source: str
     reason: str
@@ -148,19 +148,19 @@ LOST_COUNTERS = "statistics views"
 
 
 def why_missing(gaps: Iterable[Gap], source: str) -> str | None:
-    """The reason of a source's gap; None where it has none."""
+    """Return the reason of a source's gap; None if the source has no gap."""
     return next((gap.reason for gap in gaps if gap.source == source), None)
 
 
 class TrialStatus(enum.Enum):
-    """How a trial ended; every member is final. A trial without one was cut short and is run again."""
+    """Outcome of a trial; every member is final. A trial without a status was interrupted and is run again."""
 
     FINISHED = "finished"
     FAILED = "failed"
 
 
 class TrialRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One trial: `trial.json`, written last, when all else of the trial is on disk.
+    """One trial: the contents of `trial.json`, which is written after all other files of the trial.
 
     Times ending in `_monotonic_s` are CLOCK_MONOTONIC; add `clock_offset_s` for seconds since the epoch.
     """
@@ -169,45 +169,45 @@ class TrialRecord(msgspec.Struct, frozen=True, kw_only=True):
     status: TrialStatus
     error: ErrorFact | None
     argv: tuple[str, ...]
-    """Of pgbench for the measured load."""
+    """Command line of pgbench for the measured load."""
     clock_offset_s: float
     restore_s: float
     load_start_monotonic_s: float | None
     load_end_monotonic_s: float | None
     load_cpu_s: float | None
-    """CPU seconds of pgbench."""
+    """CPU seconds that pgbench used."""
     log_sampling_rate: float
     settings: tuple[SettingFact, ...]
     counters_before: dict[str, float | None]
     counters_after: dict[str, float | None]
     gaps: tuple[Gap, ...]
     slice_s: float | None = None
-    """Length of a switchback's slices, as its pilot chose it; None where nothing alternated."""
+    """Length of a switchback's slices, as chosen by its pilot; None if no variants alternated."""
     washout_s: float | None = None
-    """How long after each change of settings a slice does not count."""
+    """Time after each change of settings that does not count."""
     tables_before: tuple[TableState, ...] = ()
     tables_after: tuple[TableState, ...] = ()
-    """Of before and after the measured load; empty in records of before there was one."""
+    """Tables before and after the measured load; empty in older records."""
 
     @property
     def values(self) -> dict[str, str]:
-        """The settings that are not as built in, by name, as pg_settings shows them."""
+        """Settings that differ from built-in defaults, by name, as shown in pg_settings."""
         return {fact.name: fact.value for fact in self.settings}
 
     @property
     def load_s(self) -> float | None:
-        """How long the measured load ran; None where its beginning or end is not recorded."""
+        """Duration of the measured load; None if its start or end is not recorded."""
         start_s, end_s = self.load_start_monotonic_s, self.load_end_monotonic_s
         return None if start_s is None or end_s is None or end_s <= start_s else end_s - start_s
 
 
 class StudyRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """`record.json`: all that holds for the whole study."""
+    """The contents of `record.json`: everything that applies to the whole study."""
 
     format_version: int
     name: str
     started_at: str
-    """ISO 8601 with offset."""
+    """Start time in ISO 8601 with offset."""
     command: tuple[str, ...]
     tool_versions: dict[str, str]
     study: Study
@@ -215,15 +215,14 @@ class StudyRecord(msgspec.Struct, frozen=True, kw_only=True):
     host: HostFacts
     server: ServerFacts
     dataset: Dataset | None
-    """None until the data are loaded."""
+    """Data set; None until it is loaded."""
     refused_variants: dict[str, ErrorFact] = msgspec.field(default_factory=dict, name="refused_arms")
-    """Variants with which the server does not start, by name, with the reason."""
+    """Variants with which the server did not start, by name, with the reason."""
     preflight: PreflightFacts | None = None
-    """What the machine was doing before the first step; None in records of before there was one."""
+    """State of the machine before the first step; None in older records."""
     tuned: Tuned | None = None
-    """The derived settings that the study proves; None where it is about something else."""
+    """The derived settings that the study tests; None if it tests something else."""
     wants_card: bool = False
-    """Whether a card of the data's disk belongs to it."""
+    """True if a disk card of the data's disk belongs to the record."""
     is_ended: bool | None = None
-    """Whether it has run as far as it was to, with questions open if its time was over; None in records of before there was
-    one."""
+    """True if the study ran to its end, with questions open if its time budget was used up; None in older records."""

@@ -1,1 +1,1 @@
-"""What was asked for: studies, servers, workloads. TOML in, typed values or errors that name the key out."""
+"""Read what the user requests: studies, hosts, prices. TOML becomes typed values, or errors that name the key."""

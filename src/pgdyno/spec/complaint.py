@@ -1,7 +1,6 @@
-"""What is wrong with a TOML file and where, in words for whoever wrote it: made of what msgspec says of a document.
+"""Translate msgspec's validation errors of a TOML file into messages for its author.
 
-It knows TOML and the types of tables, and nothing of what they mean; which hint is given is for the reader of the file to
-say.
+The module knows TOML and the types of tables, but not their meaning; the module that reads the file gives the hint.
 """
 
 from __future__ import annotations
@@ -30,40 +29,40 @@ _PART = re.compile(r"(?P<name>[^\[]+)(?:\[(?P<index>\d+)\])?")
 
 
 class Complaint(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wrong."""
+    """A validation error: its location, the fact, and what would be valid."""
 
     path: str
-    """Of the key or table, such as `workload[1].clients`; empty for the whole document."""
+    """Path of the key or table, such as `workload[1].clients`; empty for the whole document."""
     fact: str
-    """In lower case."""
+    """The error, in lower case."""
     keys: tuple[str, ...]
-    """That the table knows."""
+    """Keys that the table accepts."""
     nearest: str
-    """The key that an unknown one may have meant; empty where there is none, and for known keys."""
+    """Known key that is similar to an unknown one; empty if there is none, and for known keys."""
     choices: tuple[str, ...]
-    """That the key takes, where it takes only some values."""
+    """Values that the key accepts, if their number is limited."""
 
     @property
     def key(self) -> str:
-        """The last of the path."""
+        """Last part of the path."""
         return self.path.rpartition(".")[2]
 
 
 def read_complaint(message: str, root: type[msgspec.Struct]) -> Complaint:
-    """Understand what msgspec says of a document.
+    """Parse a validation error of msgspec.
 
     Args:
-        message: Of its ValidationError.
-        root: The type that the document was to be.
+        message: Text of the ValidationError.
+        root: Type into which the document was converted.
     """
     found = _PATH.search(message)
     path = found["path"].lstrip(".") if found else ""
-    fact = _EXPECTED.sub(_say_types, _PATH.sub("", message))
+    fact = _EXPECTED.sub(_format_type_mismatch, _PATH.sub("", message))
     unknown = _UNKNOWN.search(fact)
     if unknown:
         path = f"{path}.{unknown['key']}".lstrip(".")
         fact = f"unknown key {unknown['key']}"
-    # What a value is checked for begins with its key; msgspec names only the table.
+    # Messages of our own checks begin with the key; msgspec names only the table.
     first = fact.split(maxsplit=1)[0]
     if first in _all_keys(root) and path.rpartition(".")[2] != first:
         path = f"{path}.{first}".lstrip(".")
@@ -79,9 +78,9 @@ def read_complaint(message: str, root: type[msgspec.Struct]) -> Complaint:
 
 
 def find_line(text: str, path: str) -> int | None:
-    """The 1-based line of a dotted key such as `workload[1].clients` in a TOML text; its table's when it has none.
+    """Find the 1-based line of a dotted key such as `workload[1].clients` in a TOML text, or else of its table.
 
-    Reads headers and `key =` lines one by one, which is how studies are written; None when nothing matches.
+    Headers and `key =` lines are read one by one, which is how studies are written. Return None if nothing matches.
     """
     wanted = [_split_index(part) for part in path.replace("[...]", "").split(".")]
     table: list[tuple[str, int | None]] = []
@@ -120,14 +119,14 @@ def _is_same(here: tuple[str, int | None], wanted: tuple[str, int | None]) -> bo
     return here[0] == wanted[0] and (None in {here[1], wanted[1]} or here[1] == wanted[1])
 
 
-def _say_types(found: re.Match[str]) -> str:
-    """A mismatch of types as a person would say it."""
+def _format_type_mismatch(found: re.Match[str]) -> str:
+    """Format a mismatch of types in plain words."""
     wanted = [_TYPES.get(name, name) for name in found["wanted"].split(" | ") if name != "null"]
     return f"expected {' or '.join(wanted)}, got {_TYPES.get(found['got'], found['got'])}"
 
 
 def _fields_at(root: type[msgspec.Struct], path: str) -> dict[str, object]:
-    """Types of the keys of the table that the last of a path belongs to, by key; none where that is no table."""
+    """Return the types of the keys in the table that contains a path's last key; empty if there is no such table."""
     table: type[msgspec.Struct] | None = root
     for part in path.replace("[...]", "").split(".")[:-1]:
         if table is not None:
@@ -140,7 +139,7 @@ def _fields_of(table: type[msgspec.Struct]) -> dict[str, object]:
 
 
 def _table_of(kind: object) -> type[msgspec.Struct] | None:
-    """The table that a key takes, alone or in a list; None where it takes none."""
+    """Return the table type that a key accepts, alone or in a list; None if it accepts none."""
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return kind
     return next(filter(None, map(_table_of, typing.get_args(kind))), None)
@@ -153,7 +152,7 @@ def _all_keys(table: type[msgspec.Struct]) -> set[str]:
 
 
 def _choices_of(kind: object) -> tuple[str, ...]:
-    """What a key takes, where it takes only some values."""
+    """Return the values that a key accepts, if their number is limited."""
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return tuple(str(member.value) for member in kind)
     if typing.get_origin(kind) is typing.Literal:

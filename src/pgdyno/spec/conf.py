@@ -1,7 +1,7 @@
-"""Reads a file with settings as in postgresql.conf: a variant of a comparison.
+"""Read a file of settings in the format of postgresql.conf, as a variant of a comparison.
 
-Included files are not read, and what would take a server out of pgdyno's hands is refused, all of it at once: a file
-of a running server has some of both.
+Included files are not read. Settings that would remove a server from pgdyno's control are refused. All refused lines
+are reported in one error, because the file of a running server usually has several.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ _INCLUDES = frozenset({"include", "include_dir", "include_if_exists"})
 
 
 def quote_value(value: SettingValue) -> str:
-    """A value as postgresql.conf takes it, in one line."""
+    """Quote a value for postgresql.conf, in one line."""
     if isinstance(value, bool):
         return "on" if value else "off"
     return "'" + str(value).replace("\\", "\\\\").replace("'", "''").replace("\n", "\\n") + "'"
 
 
 def read_value(text: str) -> str:
-    """A value that stands in postgresql.conf, with or without quotes."""
+    """Return the value that a text in postgresql.conf stands for, with or without quotes."""
     return _ESCAPE.sub(_read_escape, text[1:-1]) if text.startswith("'") else text
 
 
 def read_conf(text: str, folder: Path) -> dict[str, SettingValue]:
-    """The settings of a file; of a name that comes twice the last line counts, as for PostgreSQL.
+    """Read the settings of a file; the last line of a repeated name counts, as in PostgreSQL.
 
     Args:
-        text: The file as it was named.
-        folder: Where it is looked up.
+        text: The path of the file as the user wrote it.
+        folder: The folder for a relative path.
 
     Raises:
-        SpecError: It cannot be read, a line is no setting, or pgdyno cannot take one of them.
+        SpecError: The file cannot be read, a line is not a setting, or a setting is refused.
     """
     try:
         content = (folder / text).read_text(encoding="utf-8")
@@ -64,7 +64,7 @@ def read_conf(text: str, folder: Path) -> dict[str, SettingValue]:
         found = _LINE.fullmatch(line.strip())
         if found is None:
             raise SpecError(f"{text}, line {number}: not a setting", detail=line, hint="for example commit_delay = 50")
-        # Names are the same in any case.
+        # Names are case-insensitive.
         name = found["name"].lower()
         reason = _find_refusal(name)
         if reason is not None:
@@ -72,7 +72,9 @@ def read_conf(text: str, folder: Path) -> dict[str, SettingValue]:
         settings[name] = read_value(found["value"])
     if refused:
         raise SpecError(
-            f"{text} has what a variant cannot have", detail="\n".join(refused), hint="leave these lines out of a copy"
+            f"{text} has lines that a variant cannot have",
+            detail="\n".join(refused),
+            hint="remove these lines from a copy",
         )
     return settings
 

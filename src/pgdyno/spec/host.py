@@ -1,8 +1,8 @@
-"""A machine and its disks as they are declared: in a host file for one that is not here, or in a study's `[host]` table.
+"""Read the declaration of a machine and its disks, from a host file or from a study's `[host]` table.
 
-Values keep the user's own notation (`memory = "64GB"`); properties give them in pgdyno's units. Errors name the file,
-the line and the key. What a key leaves open stays None: what is assumed for it is `tune/`'s to say. It refuses a
-description that says a thing twice, or an array that cannot be built.
+A host file describes a machine other than this one. Values keep the user's notation (`memory = "64GB"`); properties
+convert them to pgdyno's units. Errors name the file, the line and the key. An absent key is None; `tune/` chooses the
+assumption for it. Contradictory descriptions and impossible arrays are refused.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ _FIGURES = (
     *("flush_ms", "random_read_iops", "random_write_iops", "read_mb_s", "write_mb_s"),
     *("volume_iops", "volume_mb_s", "volume_latency_ms"),
 )
-# Linux takes no smaller one. Source: md(4), lvcreate(8).
+# The smallest chunk that Linux accepts. Source: md(4), lvcreate(8).
 _LEAST_CHUNK_BYTES = 4096
 
 
 class DiskSpec(StudyTable, frozen=True, kw_only=True):
-    """A storage path: a kind of disk or a cloud volume, one or an array of them, and what is known better than that.
+    """A storage path: one disk or cloud volume, or an array of them, with known figures.
 
     Attributes:
-        kind: Of each disk; a volume has its own.
-        volume: A cloud volume such as `gp3`.
-        count: Of equal disks or volumes.
-        size: Of each, such as `500GB`, where a GB is 1024 MB.
-        raid: Of more than one: 0, 1 or 10.
-        lvm_stripes: Instead of raid: over how many of them at a time LVM stripes a logical volume.
-        chunk: Of the array, or of LVM's stripes, such as `64kB`.
-        filesystem: Such as `xfs`.
-        mount_options: As in fstab, such as `noatime`.
-        volume_iops: Bought for each volume; absent: those that come with it.
-        volume_mb_s: Likewise, in the provider's megabytes.
-        volume_latency_ms: Of one small write that is waited for, of each disk or volume.
-        flush_ms: Of one 8 kB write and its flush, of the whole path; so are all that follow.
-        random_read_iops: Of 8 kB.
-        random_write_iops: Likewise.
-        read_mb_s: Of large sequential reads, in 10^6 bytes.
-        write_mb_s: Likewise of writes.
+        kind: Kind of each disk; a volume has its own.
+        volume: Type of the cloud volume, such as `gp3`.
+        count: Number of equal disks or volumes.
+        size: Size of each, such as `500GB`, where a GB is 1024 MB.
+        raid: RAID level of several disks: 0, 1 or 10.
+        lvm_stripes: Instead of raid: number of stripes of the LVM logical volume.
+        chunk: Chunk size of the array or of LVM's stripes, such as `64kB`.
+        filesystem: Type of the file system, such as `xfs`.
+        mount_options: Mount options as in fstab, such as `noatime`.
+        volume_iops: Provisioned IOPS of each volume; absent: the included ones.
+        volume_mb_s: Provisioned throughput of each volume, in the provider's megabytes; absent: the included one.
+        volume_latency_ms: Latency of one small synchronous write of each disk or volume.
+        flush_ms: Time of one 8 kB write with its flush, for the whole path; as are all figures below.
+        random_read_iops: Random reads of 8 kB per second.
+        random_write_iops: Random writes of 8 kB per second.
+        read_mb_s: Throughput of large sequential reads, in 10^6 bytes.
+        write_mb_s: Throughput of large sequential writes, in 10^6 bytes.
         free: Space that the cluster may fill.
     """
 
@@ -74,7 +74,7 @@ class DiskSpec(StudyTable, frozen=True, kw_only=True):
     free: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant or cannot be."""
+        """Refuse contradictory or impossible values."""
         if (self.kind is None) == (self.volume is None):
             raise ValueError("kind or volume: give one of them")
         for name in _FIGURES:
@@ -88,16 +88,16 @@ class DiskSpec(StudyTable, frozen=True, kw_only=True):
         if self.volume is not None:
             _ = self.volume_ability
         elif self.volume_iops is not None or self.volume_mb_s is not None:
-            raise ValueError("volume_iops and volume_mb_s go with volume: say random_read_iops or read_mb_s")
+            raise ValueError("volume_iops and volume_mb_s need volume: use random_read_iops or read_mb_s instead")
 
     @property
     def disk_kind(self) -> DiskKindName:
-        """Of each, whether it was said or is its volume's."""
+        """Kind of each disk, declared or known from its volume type."""
         return self.kind or find_volume(self.volume or "").kind
 
     @property
     def size_bytes(self) -> float | None:
-        """Of each."""
+        """Size of each disk."""
         return None if self.size is None else _read_bytes("size", self.size)
 
     @property
@@ -107,18 +107,18 @@ class DiskSpec(StudyTable, frozen=True, kw_only=True):
 
     @property
     def chunk_bytes(self) -> float | None:
-        """What lies on one disk before the next one's turn."""
+        """Bytes that are stored on one disk before the next."""
         return None if self.chunk is None else _read_bytes("chunk", self.chunk)
 
     @property
     def volume_ability(self) -> Ability:
-        """What each volume can do.
+        """Performance of each volume.
 
         Raises:
-            ValueError: It is not said to be one, or there is none such.
+            ValueError: No volume is declared, or its type is unknown.
         """
         if self.volume is None or self.size_bytes is None:
-            raise ValueError("size is missing: what a volume can do follows from it")
+            raise ValueError("size is missing: a volume's performance depends on it")
         try:
             volume = find_volume(self.volume)
         except SpecError as exc:
@@ -133,17 +133,17 @@ class HostSpec(StudyTable, frozen=True, kw_only=True):
     """A machine.
 
     Attributes:
-        name: What reports call it; absent: the instance's name.
-        instance: A cloud instance such as `r8g.2xlarge`; what the file says besides is believed before it.
-        cpus: That the server may use.
-        memory: Likewise, such as `64GB`.
-        architecture: Of the processor.
-        instance_iops: That the machine lets through to all of its network volumes together, for as long as one likes.
-        instance_mb_s: Likewise, in 10^6 bytes.
-        disk: Where the data lies.
-        wal_disk: Where pg_wal lies; absent: with the data.
-        root_disk: Where the system lies, which costs as well; absent: nothing is counted for it.
-        region: That it is in, which decides on prices; absent: that of the prices.
+        name: Name in reports; absent: the instance's name.
+        instance: Type of the cloud instance, such as `r8g.2xlarge`; other keys take precedence over its figures.
+        cpus: CPUs that the server may use.
+        memory: Memory that the server may use, such as `64GB`.
+        architecture: Architecture of the processor.
+        instance_iops: Sustained IOPS of all its network volumes together.
+        instance_mb_s: Sustained throughput of all its network volumes together, in 10^6 bytes.
+        disk: Disk of the data.
+        wal_disk: Disk of pg_wal; absent: the data's disk.
+        root_disk: Disk of the operating system, which adds to the price; absent: it adds nothing.
+        region: Region, which decides the prices; absent: the region of the prices.
     """
 
     name: str | None = None
@@ -159,7 +159,7 @@ class HostSpec(StudyTable, frozen=True, kw_only=True):
     region: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be."""
+        """Refuse an unknown instance and impossible figures."""
         if self.instance is not None:
             try:
                 find_instance(self.instance)
@@ -171,12 +171,12 @@ class HostSpec(StudyTable, frozen=True, kw_only=True):
 
     @property
     def is_whole(self) -> bool:
-        """Whether so much is said that nothing has to be seen of the machine."""
+        """True if the declaration is complete, so that nothing of the machine must be observed."""
         return self.instance is not None or None not in (self.cpus, self.memory, self.disk)
 
     @property
     def memory_bytes(self) -> float | None:
-        """Memory that the server may use, with all else that runs there."""
+        """Memory that the server and all other programs on the machine may use."""
         return None if self.memory is None else _read_bytes("memory", self.memory)
 
 
@@ -184,7 +184,7 @@ def read_host(path: Path) -> HostSpec:
     """Read a host file.
 
     Raises:
-        SpecError: It cannot be read, is no TOML, or says something that pgdyno does not understand.
+        SpecError: The file cannot be read, is not TOML, or has invalid keys or values.
     """
     try:
         return parse_host(path.read_text(encoding="utf-8"), source=str(path))
@@ -199,7 +199,7 @@ def read_host(path: Path) -> HostSpec:
 
 
 def parse_host(text: str, *, source: str) -> HostSpec:
-    """Parse a host file's text; errors call it `source`.
+    """Parse a host file's text; errors name it `source`.
 
     Raises:
         SpecError: As for `read_host`.
@@ -229,18 +229,16 @@ def _check_array(disk: DiskSpec) -> None:
     if raid is not None and stripes is not None:
         raise ValueError("raid and lvm_stripes: give one of them")
     if count > 1 and raid is None and stripes is None:
-        raise ValueError(f"raid is missing: say how the {count} are put together: 0, 1 or 10, or lvm_stripes")
+        raise ValueError(f"raid is missing: set how the {count} are combined: 0, 1 or 10, or lvm_stripes")
     if raid is not None and count < 2:
         raise ValueError(f"raid {raid} needs a count of disks")
     if raid == 10 and (count < 4 or count % 2):
-        raise ValueError(f"count {count} makes no raid 10: it takes pairs, two at least")
+        raise ValueError(f"count {count} is impossible for raid 10: it takes at least two pairs")
     if stripes is not None and (stripes < 2 or count % stripes):
-        raise ValueError(
-            f"lvm_stripes {stripes} is no number of stripes for {count} disks: 2 or more, which divide them"
-        )
+        raise ValueError(f"lvm_stripes {stripes} is impossible for {count} disks: it must be a divisor of at least 2")
     if disk.chunk_bytes is not None:
         if raid not in {0, 10} and stripes is None:
-            raise ValueError("chunk goes with raid 0, raid 10 or lvm_stripes")
+            raise ValueError("chunk needs raid 0, raid 10 or lvm_stripes")
         if disk.chunk_bytes < _LEAST_CHUNK_BYTES or not math.log2(disk.chunk_bytes).is_integer():
             raise ValueError(f"chunk {disk.chunk} is not a power of 2 from 4kB")
 
@@ -251,7 +249,7 @@ def _read_bytes(key: str, text: str) -> float:
     except ValueError as exc:
         raise ValueError(f"{key} {exc}") from exc
     if text.strip()[-1:].isdigit() or value < 1:
-        raise ValueError(f"{key} {text!r} is no size such as 64GB")
+        raise ValueError(f"{key} {text!r} is not a size such as 64GB")
     return value
 
 
@@ -263,7 +261,7 @@ def _spec_error(message: str, *, text: str, source: str) -> SpecError:
     elif found.nearest:
         hint = f"did you mean {found.nearest}?"
     elif found.path == "host":
-        hint = "only a study has a [host] table: here its keys begin the file, and its disk is [disk]"
+        hint = "only a study has a [host] table: in a host file they are at the top, and its disk is [disk]"
     elif found.key in found.keys:
         hint = "studies/hosts/template.toml shows every key with a value"
     line = find_line(text, found.path) if found.path else None

@@ -1,7 +1,7 @@
-"""Prices of one's own, as a TOML file: what a contract says, other regions, other currencies, a machine in the cellar.
+"""Read the user's own prices from a TOML file: contracts, other regions and currencies, own machines.
 
-They stand before pgdyno's. Errors name the file, the line and the key. It refuses a price that is none (0, negative), an
-instance or volume that it does not know, and the same thing priced twice; it converts no currency into another.
+They take precedence over pgdyno's prices. Errors name the file, the line and the key. Prices of 0 or less, unknown
+instances and volumes, and two prices of the same thing are refused. Currencies are not converted.
 """
 
 from __future__ import annotations
@@ -26,17 +26,18 @@ _CURRENCY = re.compile(r"[A-Z]{3}")
 
 
 class InstancePrices(StudyTable, frozen=True, kw_only=True):
-    """What an hour of an instance costs, with Linux.
+    """Price of one hour of an instance with Linux.
 
     Attributes:
-        name: Such as `c7g.2xlarge`.
-        on_demand_per_hour: Likewise all that follow; what is absent is taken from pgdyno's, in the same currency.
-        reserved_1y_per_hour: With what is paid in advance spread over its hours; so are savings plans.
-        reserved_3y_per_hour: Likewise.
-        spot_per_hour: On average over the time that one looks at.
-        region: Absent: the file's.
-        date: Likewise, as `source`.
-        source: Of this price.
+        name: Type of the instance, such as `c7g.2xlarge`.
+        on_demand_per_hour: On-demand price; an absent rate is taken from pgdyno's prices in the same currency.
+        reserved_1y_per_hour: Price when reserved for a year, with upfront payments spread over its hours; also savings
+            plans.
+        reserved_3y_per_hour: Price when reserved for three years.
+        spot_per_hour: Average spot price over the period of interest.
+        region: Region of the price; absent: the file's.
+        date: Date of the price; absent: the file's.
+        source: Source of the price; absent: the file's.
     """
 
     name: str
@@ -49,7 +50,7 @@ class InstancePrices(StudyTable, frozen=True, kw_only=True):
     source: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what is not known and what is no price."""
+        """Refuse an unknown name and invalid prices."""
         _check_known(find_instance, self.name)
         rates = [name for name in self.__struct_fields__ if name.endswith("_per_hour")]
         for name in rates:
@@ -59,16 +60,16 @@ class InstancePrices(StudyTable, frozen=True, kw_only=True):
 
 
 class VolumePrices(StudyTable, frozen=True, kw_only=True):
-    """What a volume costs a month.
+    """Price of a volume per month.
 
     Attributes:
-        name: Such as `gp3`.
-        per_gib_month: Of its size.
-        per_iops_month: Of each that is bought beyond those that come with it.
-        per_mb_month: Likewise of each MB/s, in the provider's megabytes.
-        region: Absent: the file's.
-        date: Likewise, as `source`.
-        source: Of this price.
+        name: Type of the volume, such as `gp3`.
+        per_gib_month: Price per GiB.
+        per_iops_month: Price per provisioned IOPS beyond the included ones.
+        per_mb_month: Price per provisioned MB/s beyond the included ones, in the provider's megabytes.
+        region: Region of the price; absent: the file's.
+        date: Date of the price; absent: the file's.
+        source: Source of the price; absent: the file's.
     """
 
     name: str
@@ -80,42 +81,42 @@ class VolumePrices(StudyTable, frozen=True, kw_only=True):
     source: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what is not known and what is no price."""
+        """Refuse an unknown name and invalid prices."""
         _check_known(find_volume, self.name)
         _check_price("per_gib_month", self.per_gib_month)
         for name in ("per_iops_month", "per_mb_month"):
-            # What costs nothing is 0; what is not known is left out.
+            # 0 means free; an unknown price is left out.
             if (value := getattr(self, name)) != 0:
                 _check_price(name, value)
 
 
 class MachinePrice(StudyTable, frozen=True, kw_only=True):
-    """What a machine costs that is no instance pgdyno knows, with its disks.
+    """Price of a machine with its disks that is not a known cloud instance.
 
     Attributes:
-        per_month: With everything that is to be counted: the purchase over its life, power, place.
-        name: Of a host file; absent: of whatever machine has no other price.
+        per_month: All costs per month: depreciation, power, housing.
+        name: Name in the host file; absent: any machine without another price.
     """
 
     per_month: float
     name: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what is no price."""
+        """Refuse an invalid price."""
         _check_price("per_month", self.per_month)
 
 
 class OwnPrices(StudyTable, frozen=True, kw_only=True):
-    """A file of prices.
+    """The contents of a price file.
 
     Attributes:
-        date: Of which the prices are.
-        source: Where they are from: a contract, a bill, a price list.
-        currency: Of all of them; pgdyno's own count only where it is theirs.
-        region: That they hold in, and that a host is in that names none.
-        instance: Of instances.
-        volume: Of volumes.
-        machine: Of machines that are neither.
+        date: Date of the prices.
+        source: Source of the prices: a contract, a bill, a price list.
+        currency: Currency of all prices; pgdyno's own prices are used only in the same currency.
+        region: Region of the prices, and of hosts that name none.
+        instance: Prices of instances.
+        volume: Prices of volumes.
+        machine: Prices of other machines.
     """
 
     date: dt.date
@@ -127,21 +128,21 @@ class OwnPrices(StudyTable, frozen=True, kw_only=True):
     machine: tuple[MachinePrice, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse no price at all, the same thing twice, and a currency that is no code."""
+        """Refuse an empty file, two prices of the same thing, and an invalid currency code."""
         if not _CURRENCY.fullmatch(self.currency):
-            raise ValueError(f"currency {self.currency!r} is no code of three capital letters such as EUR")
+            raise ValueError(f"currency {self.currency!r} is not a code of three capital letters such as EUR")
         if not (self.instance or self.volume or self.machine):
-            raise ValueError("no price: give an [[instance]], a [[volume]] or a [[machine]]")
+            raise ValueError("no price: add an [[instance]], a [[volume]] or a [[machine]]")
         _check_once("instance", ((row.name.lower(), row.region or self.region) for row in self.instance))
         _check_once("volume", ((row.name.lower(), row.region or self.region) for row in self.volume))
         _check_once("machine", ((row.name,) for row in self.machine))
 
 
 def read_prices(path: Path) -> OwnPrices:
-    """Read a file of prices.
+    """Read a price file.
 
     Raises:
-        SpecError: It cannot be read, is no TOML, or says something that pgdyno does not understand.
+        SpecError: The file cannot be read, is not TOML, or has invalid keys or values.
     """
     try:
         return parse_prices(path.read_text(encoding="utf-8"), source=str(path))
@@ -152,7 +153,7 @@ def read_prices(path: Path) -> OwnPrices:
 
 
 def parse_prices(text: str, *, source: str) -> OwnPrices:
-    """Parse the text of a file of prices; errors call it `source`.
+    """Parse the text of a price file; errors name it `source`.
 
     Raises:
         SpecError: As for `read_prices`.

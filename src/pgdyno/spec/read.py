@@ -1,6 +1,6 @@
-"""Reads study files. Every error names the file, the line and the key, and what would be right.
+"""Read study files. Every error names the file, the line, the key, and what would be valid.
 
-Refuses unknown keys (with the nearest known one), wrong types and values out of range; reads nothing but TOML.
+Unknown keys are refused with a suggestion, as are wrong types and values out of range. Only TOML is read.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from pgdyno.errors import SpecError
 from pgdyno.spec.complaint import find_line, read_complaint
 from pgdyno.spec.study import BUILTIN_SCRIPTS, Study, WorkloadSpec
 
-# Options of the command line that are not called as their key is.
+# Command-line options whose name differs from the key.
 _OPTIONS = {
     "rate_tps": "--rate",
     "settings": "--set",
     "scripts": "--workload",
     "name": "--workload",
     "resolution": "--detect",
-    # Said in the axis of a sweep.
+    # Part of a sweep's axis.
     "latency": "latency",
     "percentile": "percentile",
     "": "bench",
@@ -31,10 +31,10 @@ _OPTIONS = {
 
 
 def read_study(path: Path) -> Study:
-    """Read a study file; scripts that are files become absolute paths.
+    """Read a study file, and make the paths of script files absolute.
 
     Raises:
-        SpecError: The file cannot be read, is no TOML, or says something pgdyno does not understand.
+        SpecError: The file cannot be read, is not TOML, or has invalid keys or values.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -42,7 +42,7 @@ def read_study(path: Path) -> Study:
         raise SpecError(
             f"cannot read the study {path}",
             detail=exc.strerror or str(exc),
-            hint="`pgdyno run studies/tpcb-like.toml` runs a shipped one",
+            hint="`pgdyno run studies/tpcb-like.toml` runs a study that pgdyno ships",
         ) from exc
     except UnicodeDecodeError as exc:
         raise SpecError(f"{path} is not UTF-8 text", detail=str(exc), hint="a study is a TOML file") from exc
@@ -53,9 +53,9 @@ def parse_study(text: str, *, source: str, folder: Path) -> Study:
     """Parse a study's text.
 
     Args:
-        text: TOML.
-        source: What errors call it.
-        folder: Where script files are looked up.
+        text: The TOML text.
+        source: Name of the study in errors.
+        folder: Folder for relative paths of script files.
 
     Raises:
         SpecError: As for `read_study`.
@@ -70,16 +70,16 @@ def parse_study(text: str, *, source: str, folder: Path) -> Study:
 
 
 def make_study(raw: dict[str, object], *, source: str, folder: Path, text: str = "") -> Study:
-    """Make a study of a TOML document's tables, or of what a command line said in their place.
+    """Make a study from the tables of a TOML document, or from the options of a command line.
 
     Args:
         raw: Tables and keys.
-        source: What errors call it; of a command line, the command.
-        folder: Where script files are looked up.
+        source: Name of the study in errors; for a command line, the command.
+        folder: Folder for relative paths of script files.
         text: The TOML text, so that errors can name lines.
 
     Raises:
-        SpecError: Something in it is not understood.
+        SpecError: A key or a value is invalid.
     """
     try:
         study = msgspec.convert(raw, Study)
@@ -89,7 +89,7 @@ def make_study(raw: dict[str, object], *, source: str, folder: Path, text: str =
 
 
 def format_study(study: Study) -> str:
-    """The study as TOML, only with what differs from the defaults; `parse_study` gives the same study back."""
+    """Format a study as TOML without default values; `parse_study` returns the same study."""
     return msgspec.toml.encode(_without_defaults(study)).decode()
 
 
@@ -113,12 +113,12 @@ def _resolve_scripts(workload: WorkloadSpec, folder: Path) -> WorkloadSpec:
             resolved.append(f"{name}@{weight}")
             continue
         script = (folder / name).absolute()
-        if not os.path.isfile(script):  # noqa: PTH113 - False, not an error, in a folder that is closed to us
+        if not os.path.isfile(script):  # noqa: PTH113 - returns False, not an error, in a folder without permission
             nearest = difflib.get_close_matches(name, BUILTIN_SCRIPTS, n=1)
             raise SpecError(
                 f"workload {workload.name}: there is no script {name}",
                 detail=f"looked for {script}; built-in are {', '.join(BUILTIN_SCRIPTS)}",
-                hint=f"did you mean {nearest[0]}?" if nearest else "a relative path counts from the folder named above",
+                hint=f"did you mean {nearest[0]}?" if nearest else "a relative path starts at the folder named above",
             )
         resolved.append(f"{script}@{weight}")
     return msgspec.structs.replace(workload, scripts=tuple(resolved))

@@ -1,6 +1,6 @@
-"""The sweep over clients that follows a comparison: of which workload, over which numbers of clients, how long.
+"""Define the table `scaling` of a study: the client sweep that follows a comparison.
 
-Under which settings it runs is not asked: under those that won, which nobody knows before.
+The settings are not specified, because the sweep runs under those that won the comparison.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from pgdyno.spec.variant import MOST_MINUTES
 
 
 class ScalingSpec(StudyTable, frozen=True, kw_only=True):
-    """How TPS follows the number of clients, asked of the settings that won.
+    """A sweep that measures how TPS scales with the number of clients, under the settings that won.
 
     Attributes:
-        workload: Which of the study's; absent: the first.
-        clients: Numbers of clients, rising. A fit of the curve takes six, and 1 among them.
-        minutes: The longest it may take, beside the comparison's own; absent: chosen as for any sweep.
+        workload: Workload of the study; absent: the first.
+        clients: Numbers of clients, ascending. Fitting the curve takes six, including 1.
+        minutes: Time budget in addition to the comparison's; absent: chosen as for any sweep.
     """
 
     workload: str | None = None
@@ -29,6 +29,6 @@ class ScalingSpec(StudyTable, frozen=True, kw_only=True):
         for number in self.clients:
             check_range("clients", number, 1, 10_000)
         if any(one >= other for one, other in zip(self.clients, self.clients[1:], strict=False)):
-            raise ValueError("clients do not rise: each number once, the smallest first")
+            raise ValueError("clients are not in ascending order: give each number once, the smallest first")
         if self.minutes is not None and not 0.5 <= self.minutes <= MOST_MINUTES:
             raise ValueError(f"minutes {self.minutes:g} is not within 0.5 to {MOST_MINUTES}")

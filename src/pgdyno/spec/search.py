@@ -1,6 +1,6 @@
-"""What a search for the largest rate asks: a latency limit, the percentile that must hold it, and how closely.
+"""Define the table `search` of a study: a latency limit, the percentile that must hold it, and the resolution.
 
-Which rates are tried is chosen while the study runs; nothing here knows how fast a server is.
+The rates to try are chosen while the study runs.
 """
 
 from __future__ import annotations
@@ -8,20 +8,20 @@ from __future__ import annotations
 from pgdyno.spec.table import StudyTable, check_share
 from pgdyno.units import parse_seconds
 
-# Below, a pgbench on the same machine is busier with its clock than with the server.
+# Below this, pgbench on the same machine spends more time on its clock than on the server.
 _SHORTEST_LIMIT_MS = 0.1
 _LONGEST_LIMIT_MS = 600_000.0
-# Beyond, a trial would need more transactions than anybody waits for: see plan/search.py.
+# Above this, a trial would need impractically many transactions: see plan/search.py.
 _LEAST_PERCENTILE, _MOST_PERCENTILE = 50.0, 99.9
 
 
 class SearchSpec(StudyTable, frozen=True, kw_only=True):
-    """The largest rate at which every workload holds a latency limit.
+    """A search for the largest rate at which a workload holds a latency limit.
 
     Attributes:
-        latency: The limit, such as `20ms`. It counts from the scheduled start of a transaction.
-        percentile: How many of 100 transactions must hold it.
-        resolution: The search ends when the rate that holds and the one that fails are this close.
+        latency: Latency limit, such as `20ms`, counted from the scheduled start of a transaction.
+        percentile: Percentage of transactions that must hold the limit.
+        resolution: The search ends when the rate that holds and the rate that fails are this close.
     """
 
     latency: str
@@ -40,7 +40,7 @@ class SearchSpec(StudyTable, frozen=True, kw_only=True):
 
     @property
     def limit_ms(self) -> float:
-        """The limit in milliseconds."""
+        """Latency limit in milliseconds."""
         try:
             return parse_seconds(self.latency) * 1000.0
         except ValueError as exc:
@@ -48,5 +48,5 @@ class SearchSpec(StudyTable, frozen=True, kw_only=True):
 
     @property
     def resolution_ratio(self) -> float:
-        """How close the answer is to be, as a share."""
+        """Resolution of the answer, as a share."""
         return check_share("resolution", self.resolution, 0.01, 0.5)

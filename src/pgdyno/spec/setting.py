@@ -1,4 +1,4 @@
-"""Settings of PostgreSQL that a user names, checked against what the version has before a server is asked."""
+"""Check settings that a user names against the catalogue of the PostgreSQL version, before a server starts."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _WAYS_IN = PLACE_SETTINGS | {"allow_alter_system"}
 
 
 def find_setting(name: str, major: int) -> Guc:
-    """The setting of that name; of a version that pgdyno was not tried with, a name unknown here is the server's to judge.
+    """Find a setting by name; a name that pgdyno does not know in an untried version is left to the server.
 
     Raises:
-        SpecError: The version has none; the hint says what is near, and which version has it.
+        SpecError: The version lacks it; the hint suggests similar names, or a version that has it.
     """
     guc = find_guc(name, major) or (unknown_guc(name, major) if is_untried(major) else None)
     if guc is not None:
@@ -26,14 +26,16 @@ def find_setting(name: str, major: int) -> Guc:
     hint = f"did you mean {' or '.join(nearest)}?" if nearest else "`SELECT name FROM pg_settings` lists them"
     of_load = difflib.get_close_matches(name.lower(), OF_LOAD, n=1, cutoff=0.8)
     if of_load:
-        hint = f"{of_load[0]} is no setting of the server: `--{of_load[0]}`, or in a sweep `{of_load[0]}=`, varies it"
+        hint = (
+            f"{of_load[0]} is not a server setting: vary it with `--{of_load[0]}`, or in a sweep with `{of_load[0]}=`"
+        )
     if others:
         hint = f"PostgreSQL {', '.join(map(str, others))} has it: choose the server with --server"
     raise SpecError(f"PostgreSQL {major} has no setting {name}", hint=hint)
 
 
 def read_setting(guc: Guc, name: str, value: str) -> bool | float | str:
-    """What a server makes of a value, as `read_value` has it.
+    """Parse a value as the server would.
 
     Args:
         guc: The setting.
@@ -41,7 +43,7 @@ def read_setting(guc: Guc, name: str, value: str) -> bool | float | str:
         value: As the user wrote it.
 
     Raises:
-        SpecError: It would be refused.
+        SpecError: The server would refuse the value.
     """
     try:
         return read_value(guc, value)
@@ -50,15 +52,15 @@ def read_setting(guc: Guc, name: str, value: str) -> bool | float | str:
 
 
 def check_tunable(name: str) -> None:
-    """Refuse what is not pgdyno's to set on somebody's server.
+    """Refuse a setting that pgdyno must not change on a user's server.
 
     Raises:
-        SpecError: It would not be found again with that, or it may be a secret.
+        SpecError: The setting would make the server unreachable, or may contain a secret.
     """
     if name.lower() in _WAYS_IN | SECRET_SETTINGS:
         why = (
             "may hold a password"
             if name.lower() in SECRET_SETTINGS
-            else "decides where the server is and who may enter"
+            else "decides where the server is and who may connect"
         )
         raise SpecError(f"{name} is not for pgdyno to change", detail=f"it {why}")

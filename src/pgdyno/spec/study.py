@@ -1,7 +1,7 @@
-"""What a study file may say, as types: one field for each key, checked while it is read.
+"""Define the types of a study file: one field for each key, checked while it is read.
 
-Values keep the user's own notation (`duration = "90s"`); properties give them in pgdyno's units. A key that is absent
-stays None: what is chosen for it, and why, is `plan/`'s to say. Nothing here looks at a machine.
+Values keep the user's notation (`duration = "90s"`); properties convert them to pgdyno's units. An absent key is None;
+`plan/` chooses its value and gives the reason. Nothing here depends on a machine.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from pgdyno.units import parse_seconds
 
 BUILTIN_SCRIPTS = ("tpcb-like", "simple-update", "select-only")
 
-# Source: pgbench.c of PostgreSQL 15 to 18: scale is an int32, and 21474 is where aid outgrows int4 (then bigint is used).
+# Source: pgbench.c of PostgreSQL 15 to 18: scale is an int32, and 21474 is where aid outgrows int4 (then bigint is
+# used).
 MAX_SCALE = 1_000_000
 
 
@@ -39,41 +40,41 @@ def _split_weight(text: str) -> tuple[str, int]:
 
 
 class CacheState(enum.Enum):
-    """What the caches hold when a trial begins."""
+    """State of the caches when a trial begins."""
 
     WARM = "warm"
     COLD = "cold"
 
 
 class ServerKind(enum.Enum):
-    """Where PostgreSQL comes from. pgdyno always makes a cluster of its own."""
+    """Source of PostgreSQL's programs. Pgdyno always makes its own cluster."""
 
     EMBEDDED = "embedded"
     LOCAL = "local"
 
 
 class PartitionMethod(enum.Enum):
-    """How pgbench partitions pgbench_accounts."""
+    """Partitioning method of pgbench_accounts."""
 
     RANGE = "range"
     HASH = "hash"
 
 
 class GenerateAt(enum.Enum):
-    """Which side generates pgbench's rows."""
+    """The side that generates pgbench's rows."""
 
     CLIENT = "client"
     SERVER = "server"
 
 
 class ServerSpec(StudyTable, frozen=True, kw_only=True):
-    """The PostgreSQL to put on the bench.
+    """The PostgreSQL to measure.
 
     Attributes:
-        kind: `embedded` is the one pgdyno brings; `local` is installed on this machine.
+        kind: `embedded` is the one that pgdyno ships; `local` is installed on this machine.
         version: Major version of a local installation, such as 15; found in the distributions' usual places.
         bindir: Folder with postgres, initdb and pgbench of a local installation.
-        port: Also listen on 127.0.0.1 at this port, so that one can look on; absent: a private socket only.
+        port: Also listen on 127.0.0.1 at this port, so that the server can be observed; absent: only a private socket.
         settings: postgresql.conf settings on top of the server's defaults.
     """
 
@@ -84,7 +85,7 @@ class ServerSpec(StudyTable, frozen=True, kw_only=True):
     settings: dict[str, SettingValue] = {}
 
     def __post_init__(self) -> None:
-        """Refuse combinations that cannot be meant."""
+        """Refuse contradictory combinations."""
         if self.kind is ServerKind.LOCAL and self.version is None and self.bindir is None:
             raise ValueError('kind = "local" needs version or bindir')
         if self.kind is ServerKind.EMBEDDED and (self.bindir is not None or self.version is not None):
@@ -102,10 +103,10 @@ class DataSpec(StudyTable, frozen=True, kw_only=True):
 
     Attributes:
         scale: pgbench's scale factor: 100,000 accounts, about 15 MB, each; absent: chosen from the machine.
-        fillfactor: Of the tables, in percent.
-        partitions: Of pgbench_accounts; 0 is none.
+        fillfactor: Fill factor of the tables, in percent.
+        partitions: Number of partitions of pgbench_accounts; 0 for an unpartitioned table.
         partition_method: Used when `partitions` is above 0.
-        foreign_keys: Whether to make them.
+        foreign_keys: Whether to create foreign keys.
         generate: Which side generates the rows.
     """
 
@@ -126,18 +127,18 @@ class DataSpec(StudyTable, frozen=True, kw_only=True):
 
 
 class WorkloadSpec(StudyTable, frozen=True, kw_only=True):
-    """A load: what to run, by how many, how fast.
+    """A load: its scripts, clients and rate.
 
     Attributes:
-        name: What reports call it.
-        scripts: Built-in names or script files, each with an optional weight as pgbench writes it: `pay.sql@3`.
-            Absent: the built-in of the workload's name. Files are looked up beside the study file.
+        name: Name in reports.
+        scripts: Built-in names or script files, each with an optional weight in pgbench's notation: `pay.sql@3`.
+        Absent: the built-in script with the workload's name. Relative paths start at the study file's folder.
         mode: How queries are sent.
         clients: Connections; absent: chosen from the machine.
         threads: pgbench's threads; absent: chosen from the machine and the clients.
-        rate_tps: Open loop: transactions are scheduled at this rate, latency counts from the scheduled start.
-        latency_limit: Transactions slower than this are counted; with `rate_tps`, hopeless ones are skipped.
-        max_tries: How often a transaction that failed by serialization or deadlock is tried.
+        rate_tps: Open loop: transactions are scheduled at this rate, and latency counts from the scheduled start.
+        latency_limit: Slower transactions are counted; with `rate_tps`, those that are already too late are skipped.
+        max_tries: Number of tries of a transaction that fails by serialization or deadlock.
     """
 
     name: str
@@ -169,7 +170,7 @@ class WorkloadSpec(StudyTable, frozen=True, kw_only=True):
 
     @property
     def weighted_scripts(self) -> tuple[tuple[str, int], ...]:
-        """Each script's name or path with its weight.
+        """Name or path of each script with its weight.
 
         Raises:
             ValueError: What follows the last `@` is not a whole number.
@@ -178,19 +179,19 @@ class WorkloadSpec(StudyTable, frozen=True, kw_only=True):
 
     @property
     def latency_limit_ms(self) -> float | None:
-        """The latency limit in milliseconds."""
+        """Latency limit in milliseconds."""
         return None if self.latency_limit is None else _seconds("latency_limit", self.latency_limit) * 1000.0
 
 
 class TrialsSpec(StudyTable, frozen=True, kw_only=True):
-    """How each workload is tried.
+    """Number, length and start conditions of each workload's trials.
 
     Attributes:
-        rounds: Trials of each workload; the workloads' order is drawn anew in each round.
+        rounds: Trials of each workload; the order of the workloads is random in each round.
         duration: Length of the measured load of one trial.
-        warm_up: Length of the load before it, which is not measured.
+        warm_up: Length of the unmeasured load before it.
         cache: `warm`: tables and indexes are read before the load. `cold`: their pages are dropped from the caches.
-        seed: Of everything drawn at random; absent: 1.
+        seed: Seed of everything random; absent: 1.
     """
 
     rounds: int = 3
@@ -216,15 +217,15 @@ class TrialsSpec(StudyTable, frozen=True, kw_only=True):
 
     @property
     def warm_up_s(self) -> float:
-        """Seconds of load before it."""
+        """Seconds of unmeasured load before it."""
         return _seconds("warm_up", self.warm_up)
 
 
 class Study(StudyTable, frozen=True, kw_only=True):
-    """A question, a server, its data, its workloads and how they are tried.
+    """A question, a server, its data, its workloads and how they are measured.
 
-    With variants or a sweep also what is compared; with a search, which latency is to be held. A lone variant beside a
-    sweep is what all its levels begin with.
+    Variants or a sweep make it a comparison; a search finds the largest rate that holds a latency limit. A single
+    variant with a sweep is the base of all its levels.
     """
 
     question: str = ""
@@ -238,10 +239,10 @@ class Study(StudyTable, frozen=True, kw_only=True):
     scaling: ScalingSpec | None = None
     experiment: ExperimentSpec = ExperimentSpec()
     host: HostSpec | None = None
-    """What is declared of the machine; the rest is seen."""
+    """Declared properties of the machine; the others are observed."""
 
     def __post_init__(self) -> None:
-        """Refuse a study without a load, and two loads of one name."""
+        """Refuse a study without a workload, and two workloads with the same name."""
         names = [workload.name for workload in self.workload]
         if not names:
             raise ValueError("no [[workload]]: nothing to measure")
@@ -270,19 +271,19 @@ class Study(StudyTable, frozen=True, kw_only=True):
                     raise ValueError(f"{key} is chosen by the search: leave it out of workload {workload.name}")
         for key in ("design", "slice"):
             if getattr(self.experiment, key) is not None:
-                raise ValueError(f"{key} is of comparisons: a search goes its own way")
+                raise ValueError(f"{key} applies only to comparisons, not to a search")
 
     def _check_scaling(self, scaling: ScalingSpec) -> None:
         if self.sweep or self.search is not None:
             raise ValueError("scaling follows variants, or a study that compares nothing: no sweep and no search")
-        workload = self.find_scaled()
+        workload = self.find_swept_workload()
         if workload is None:
-            raise ValueError(f"scaling names {scaling.workload!r}, which is none of the workloads")
+            raise ValueError(f"scaling names {scaling.workload!r}, which is not a workload of the study")
         if workload.rate_tps is not None:
-            raise ValueError(f"scaling of {workload.name}: with rate_tps, TPS does not follow the clients")
+            raise ValueError(f"scaling of {workload.name}: with rate_tps, TPS does not depend on the clients")
 
-    def find_scaled(self) -> WorkloadSpec | None:
-        """The workload whose clients are varied after all else; None where none is, or none has that name."""
+    def find_swept_workload(self) -> WorkloadSpec | None:
+        """Return the workload of the client sweep that follows the comparison; None without one."""
         if self.scaling is None:
             return None
         named = self.scaling.workload or self.workload[0].name
@@ -290,5 +291,5 @@ class Study(StudyTable, frozen=True, kw_only=True):
 
     @property
     def is_comparison(self) -> bool:
-        """Whether it asks for verdicts."""
+        """True if the study compares variants."""
         return bool(self.variant or self.sweep)

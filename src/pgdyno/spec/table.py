@@ -1,4 +1,4 @@
-"""What every table of a study file shares: its base, and the checks that several tables make."""
+"""Define the base of every table of a study file, and the checks that several tables share."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ PLACE_SETTINGS = frozenset(
         *("unix_socket_directories", "unix_socket_group", "unix_socket_permissions"),
     }
 )
-"""They decide where a server is and who may enter: with them changed it would not be found again, or another be."""
+"""Settings that decide where a server is and who may connect: changing them would make the server unreachable."""
 LOG_PLACE_SETTINGS = frozenset({"lc_messages", "log_destination", "log_line_prefix", "logging_collector"})
-"""By them pgdyno finds and understands the log of a server of its own."""
+"""Settings with which pgdyno finds and parses the log of its own servers."""
 SECRET_SETTINGS = frozenset({"primary_conninfo", "ssl_passphrase_command"})
-"""They may hold a password, and what was set is kept: in a study's record, in the journal of a tuning."""
+"""Settings that may contain a password, which must not be stored in a record or in a tuning's journal."""
 _SETTING_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*(\.[A-Za-z_][A-Za-z0-9_$]*)?")
 
 
@@ -29,7 +29,7 @@ class StudyTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class QueryMode(enum.Enum):
-    """How pgbench sends queries (its -M)."""
+    """Protocol with which pgbench sends queries (option -M)."""
 
     SIMPLE = "simple"
     EXTENDED = "extended"
@@ -37,15 +37,15 @@ class QueryMode(enum.Enum):
 
 
 def check_setting_name(name: str) -> None:
-    """Refuse what is no setting, what a server of pgdyno's own has by itself, or a secret.
+    """Refuse an invalid name, a setting that pgdyno's own servers need, or a secret.
 
     Raises:
-        ValueError: It is one of those.
+        ValueError: The name is refused.
     """
     if not _SETTING_NAME.fullmatch(name):
-        raise ValueError(f"settings {name!r} is no name of a setting")
+        raise ValueError(f"settings {name!r} is not the name of a setting")
     if name.lower() in PLACE_SETTINGS | LOG_PLACE_SETTINGS:
-        raise ValueError(f"settings {name} is pgdyno's own: its clusters are private")
+        raise ValueError(f"settings {name} is set by pgdyno for its own clusters")
     if name.lower() in SECRET_SETTINGS:
         raise ValueError(f"settings {name} may hold a password, which must not get into a record")
 
@@ -54,7 +54,7 @@ def check_range(name: str, value: int, low: int, high: int) -> None:
     """Refuse a value outside [low, high].
 
     Raises:
-        ValueError: It is outside.
+        ValueError: The value is outside.
     """
     if not low <= value <= high:
         raise ValueError(f"{name} {value} is not within {low} to {high}")

@@ -1,7 +1,7 @@
-"""What is compared: variants, sweeps and how sure the answer must be, as tables of a study file.
+"""Define the tables of a study file for comparisons: variants, sweeps, and the required confidence.
 
-A variant says only what differs from the study's own server, data and workloads. The first one is the reference that
-the others are compared with. Nothing here knows what changing a setting costs: `facts/` does, and `plan/` uses it.
+A variant specifies only what differs from the study's own server, data and workloads. The first variant is the
+reference, with which the others are compared. `facts/` holds what changing a setting costs, and `plan/` uses it.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from pgdyno.units import parse_seconds
 MOST_VARIANTS = 200
 MOST_MINUTES = 14 * 24 * 60
 LONGEST_SLICE_S = 10.0
-"""Of a switchback: a block of load must hold a few rounds."""
+"""Longest slice of a switchback: a block of load must hold a few rounds."""
 # A change of settings and its washout take about 60 ms.
 _SHORTEST_SLICE_S = 0.2
-# Beyond this nothing is called different any more.
+# Above this, no difference would be detected.
 _LARGEST_DETECT = 0.9
 _SYSCTL_NAME = re.compile(r"[a-z0-9_]+([./][A-Za-z0-9_.:-]+)+")
 # Source: Documentation/admin-guide/sysctl of the Linux kernel: the folders of /proc/sys.
 _SYSCTL_FOLDERS = frozenset({"abi", "dev", "fs", "kernel", "net", "user", "vm"})
 OF_LOAD = frozenset({"server", "scale", "mode", "clients", "threads"})
-"""What a variant may say of its server and load, beside settings."""
+"""Names of the properties of server and load that a variant may set in addition to settings."""
 _WHOLE_NUMBER = re.compile(r"\s*[+-]?[0-9]{1,12}\s*")
 
 
@@ -34,7 +34,7 @@ class VariantSpec(StudyTable, frozen=True, kw_only=True):
     """A named set of settings under test.
 
     Attributes:
-        name: What reports call it; absent: made of what it sets.
+        name: Name in reports; absent: made from what it sets.
         settings: postgresql.conf settings on top of `[server.settings]`.
         sysctl: Kernel settings, such as `vm.dirty_background_bytes`.
         server: Another PostgreSQL: `embedded`, a major version, or a folder with its programs.
@@ -56,15 +56,15 @@ class VariantSpec(StudyTable, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Check names and ranges."""
         if self.name is not None and not (self.name.strip() and self.name.isprintable()):
-            raise ValueError(f"name {self.name!r} is no name: one line of text is")
+            raise ValueError(f"name {self.name!r} is not one line of text")
         for name in self.settings:
             check_setting_name(name)
             if is_sysctl(name):
-                # PostgreSQL would take it for an extension's, and do nothing.
-                raise ValueError(f"settings {name} is the kernel's: it belongs to sysctl")
+                # PostgreSQL would treat it as a setting of an extension, without effect.
+                raise ValueError(f"settings {name} is a kernel setting: move it to sysctl")
         for name in self.sysctl:
             if not _SYSCTL_NAME.fullmatch(name):
-                raise ValueError(f"sysctl {name!r} is no name of a kernel setting")
+                raise ValueError(f"sysctl {name!r} is not the name of a kernel setting")
         if isinstance(self.server, str) and not self.server.strip():
             raise ValueError("server is empty")
         if self.scale is not None:
@@ -76,7 +76,7 @@ class VariantSpec(StudyTable, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """Its name, or what it sets."""
+        """Name of the variant, or what it sets."""
         if self.name is not None:
             return self.name
         said = {
@@ -103,7 +103,7 @@ class SweepSpec(StudyTable, frozen=True, kw_only=True):
     levels: tuple[SettingValue, ...]
 
     def __post_init__(self) -> None:
-        """Refuse what is no sweep."""
+        """Refuse invalid levels."""
         if len(self.levels) < 2:
             raise ValueError(f"levels of {self.name}: a sweep needs at least two")
         if len(self.levels) > MOST_VARIANTS:
@@ -118,7 +118,7 @@ class SweepSpec(StudyTable, frozen=True, kw_only=True):
 
 
 class DesignKind(enum.Enum):
-    """How variants are compared."""
+    """Design of a comparison."""
 
     SWITCHBACK = "switchback"
     """Settings alternate in short slices under one continuous load."""
@@ -127,14 +127,14 @@ class DesignKind(enum.Enum):
 
 
 class ExperimentSpec(StudyTable, frozen=True, kw_only=True):
-    """How sure the answer must be, and what it may cost.
+    """The required confidence and the time budget.
 
     Attributes:
-        minutes: The longest it may take, loading included; it ends as soon as everything is decided. Absent: chosen by
-            how many variants and workloads there are.
-        detect: The smallest difference that matters; two variants closer than this are called equivalent.
-        confidence: One minus the share of false verdicts.
-        design: Absent: chosen by what changing the settings costs.
+        minutes: Time budget including loading; the study ends sooner if everything is decided. Absent: chosen from the
+            number of variants and workloads.
+        detect: The smallest difference that matters; variants that differ less are equivalent.
+        confidence: One minus the error rate of verdicts.
+        design: How variants are compared; absent: chosen from what changing the settings costs.
         slice: Length of a switchback's slices; absent: a pilot chooses it from this machine's noise.
     """
 
@@ -155,7 +155,7 @@ class ExperimentSpec(StudyTable, frozen=True, kw_only=True):
 
     @property
     def slice_s(self) -> float | None:
-        """Seconds of a slice; None where a pilot chooses."""
+        """Seconds of a slice; None if a pilot chooses it."""
         if self.slice is None:
             return None
         try:
@@ -165,30 +165,30 @@ class ExperimentSpec(StudyTable, frozen=True, kw_only=True):
 
     @property
     def detect_ratio(self) -> float:
-        """The smallest difference that matters, as a share."""
+        """Smallest difference that matters, as a share."""
         return check_share("detect", self.detect, 0.001, _LARGEST_DETECT)
 
     @property
     def alpha(self) -> float:
-        """The share of false verdicts that is allowed."""
+        """Allowed error rate of verdicts."""
         return 1.0 - check_share("confidence", self.confidence, 0.5, 0.9999)
 
 
 def make_variant(levels: Mapping[str, SettingValue]) -> VariantSpec:
-    """The variant that sets these: PostgreSQL's settings, the kernel's, or what else a variant says, by name.
+    """Make a variant from values by name: server settings, kernel settings, or properties of server and load.
 
     Args:
-        levels: Numbers may be text, as a command line gives them.
+        levels: Values by name; numbers may be text from a command line.
 
     Raises:
-        ValueError: A value is none of that name, or a name is no name.
+        ValueError: A name or a value is invalid.
     """
     server, mode = levels.get("server"), levels.get("mode")
     if isinstance(server, bool | float):
-        raise ValueError(f"server {server!r} is no version and no folder")  # noqa: TRY004 - as every other value
+        raise ValueError(f"server {server!r} is neither a version nor a folder")  # noqa: TRY004 - as every other value
     modes = [each.value for each in QueryMode]
     if mode is not None and mode not in modes:
-        raise ValueError(f"mode {mode!r} is none of {', '.join(modes)}")
+        raise ValueError(f"mode {mode!r} is not one of {', '.join(modes)}")
     others = {name: level for name, level in levels.items() if name not in OF_LOAD}
     return VariantSpec(
         settings={name: level for name, level in others.items() if not is_sysctl(name)},
@@ -202,12 +202,12 @@ def make_variant(levels: Mapping[str, SettingValue]) -> VariantSpec:
 
 
 def show_value(value: SettingValue) -> str:
-    """A value as PostgreSQL would write it."""
+    """Format a value as PostgreSQL would."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def read_number(settings: Mapping[str, SettingValue], name: str, *, major: int) -> float:
-    """A server setting's value, or its default, in the setting's own unit, such as MB of max_wal_size; on is 1.
+    """Return a server setting's value or default in its own unit, such as MB for max_wal_size; on is 1.
 
     Raises:
         LookupError: This version has no such setting.
@@ -219,7 +219,7 @@ def read_number(settings: Mapping[str, SettingValue], name: str, *, major: int) 
 
 
 def is_sysctl(name: str) -> bool:
-    """Whether a name is the kernel's rather than PostgreSQL's."""
+    """Return whether a name is a kernel setting rather than a PostgreSQL setting."""
     head, dot, _ = name.partition(".")
     return bool(dot) and head in _SYSCTL_FOLDERS
 

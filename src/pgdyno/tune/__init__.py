@@ -1,1 +1,1 @@
-"""Derived settings: what machine, disk, workload and server were found to be, turned into values with reasons. Pure."""
+"""Derive settings, with reasons, from the properties of machine, disk, workload and server. Pure."""

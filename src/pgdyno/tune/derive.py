@@ -1,7 +1,7 @@
-"""Settings from a subject: the layers in the order in which they depend on each other, then the sums.
+"""Derive all settings for a subject: run the rules of each layer in order of dependency, then check the sums.
 
-Counts of processes come before the memory that they share, memory before the WAL, and all of PostgreSQL before the
-kernel, which is asked for what PostgreSQL then takes.
+Numbers of processes come before the memory that they share, memory before the WAL, and PostgreSQL's settings before the
+kernel's, which provide what PostgreSQL needs.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ _LAYERS = (
 
 
 def derive(subject: TuningSubject, *, fixed: Mapping[str, str] | None = None) -> DerivedSettings:
-    """The settings for a subject.
+    """Derive the settings for a subject.
 
     Args:
         subject: Machine, disk, server and load.
-        fixed: PostgreSQL's settings that the user insists on, by name: they stand, and all else is derived around them.
+        fixed: PostgreSQL settings that the user fixed, by name; all other settings are derived to fit them.
 
     Raises:
-        SpecError: A fixed setting is none of this version, or the set fits neither memory nor disk.
+        SpecError: The version lacks a fixed setting, or the set exceeds memory or disk.
     """
     draft = Draft(subject, fixed or {})
     for layer in _LAYERS:
         layer(draft)
-    draft.put_rest_of_fixed()
-    draft.notes[:0] = (*_tell_untried(subject), *_tell_given_up(draft))
+    draft.put_remaining_fixed()
+    draft.notes[:0] = (*_describe_untried(subject), *_describe_given_up(draft))
     memory = check_memory(subject, draft.values())
     _warn_of_others(draft, total_bytes(memory) - reserve_bytes(subject))
     return DerivedSettings(
@@ -70,7 +70,7 @@ def derive(subject: TuningSubject, *, fixed: Mapping[str, str] | None = None) ->
     )
 
 
-def _tell_untried(subject: TuningSubject) -> Iterator[str]:
+def _describe_untried(subject: TuningSubject) -> Iterator[str]:
     if is_untried(subject.major):
         yield (
             f"PostgreSQL {subject.major} is newer than all that this pgdyno was tried with ({OLDEST_MAJOR} to {NEWEST_TRIED_MAJOR}):"
@@ -79,7 +79,7 @@ def _tell_untried(subject: TuningSubject) -> Iterator[str]:
         )
 
 
-def _tell_given_up(draft: Draft) -> list[str]:
+def _describe_given_up(draft: Draft) -> list[str]:
     in_force = {**draft.subject.settings, **draft.fixed}
     return [
         f"{loss.setting} = {loss.value}, which {'you set' if draft.is_fixed(loss.setting) else 'the server keeps unless you --set it'}, {loss.label}."
@@ -99,17 +99,17 @@ def leave_out(tuning: DerivedSettings, refused: Mapping[str, str]) -> DerivedSet
 
 
 def with_huge_pages(tuning: DerivedSettings, pages: int) -> DerivedSettings:
-    """The set with the count of huge pages that the server itself computed; unchanged where it reserves none.
+    """Return the set with the number of huge pages that the server computed; unchanged if the set reserves none.
 
     Args:
-        tuning: The set.
-        pages: What `postgres -C shared_memory_size_in_huge_pages` printed with these settings.
+        tuning: The derived set.
+        pages: Output of `postgres -C shared_memory_size_in_huge_pages` with these settings.
     """
     settings = tuple(
         msgspec.structs.replace(
             one,
             value=str(pages + tuning.subject.kernel.others_huge_pages),
-            formula="shared_memory_size_in_huge_pages, which the server computed with these settings, and what others have",
+            formula="shared_memory_size_in_huge_pages, which the server computed with these settings, plus those of other programs",
         )
         if one.name == _NR_HUGEPAGES
         else one
@@ -124,7 +124,7 @@ def _warn_of_others(draft: Draft, needed_bytes: float) -> None:
         draft.notes.insert(
             0,
             f"only {format_bytes(available)} of the memory are free now, and the server may need {format_bytes(needed_bytes)}: "
-            "settings are for a machine of its own; beside other programs give its share as memory of a host file.",
+            "the settings are for a dedicated machine; if other programs run on it, declare the server's share as memory in a host file.",
         )
 
 

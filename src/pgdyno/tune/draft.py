@@ -1,7 +1,8 @@
-"""A set of settings while it is being derived: what the user fixed stands, what the version lacks is left out.
+"""Hold a set of settings while it is being derived.
 
-What no layer decides is as the server has it already, and counts as that wherever a layer asks for it. Layers put their decisions here one after another, and a later one asks what the earlier ones came to. It decides no
-value itself.
+Rules add their decisions here one after another, and later rules read the decisions of earlier ones. Values that the
+user fixed are kept, and settings that the version lacks are left out. A setting that no rule decides has the server's
+current value. This module decides no value itself.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pgdyno.units import is_time_unit, unit_size
 
 KB, MB, GB = 1024, 1024**2, 1024**3
 ANYWHERE = "no input: the same on every machine"
-"""The formula of what depends on nothing."""
+"""Formula of a setting without inputs."""
 
 _LAYERS = {
     "Resource Usage / Background Writer": Layer.BACKGROUND_WRITER,
@@ -40,11 +41,11 @@ class Draft:
     """The decisions so far.
 
     Args:
-        subject: What is derived for.
-        fixed: Values that the user insists on, by the names of PostgreSQL's settings.
+        subject: What the settings are derived for.
+        fixed: Values that the user fixed, by the names of PostgreSQL settings.
 
     Raises:
-        SpecError: The version has no such setting, or would refuse the value.
+        SpecError: The version lacks the setting, or would refuse the value.
     """
 
     def __init__(self, subject: TuningSubject, fixed: Mapping[str, str]) -> None:
@@ -54,15 +55,15 @@ class Draft:
         self.fixed = {_checked_guc(name, value, subject).name: value for name, value in fixed.items()}
 
     def guc(self, name: str) -> Guc | None:
-        """The setting in this version; None where this server has none."""
+        """Return the setting of this version; None if this server lacks it."""
         return None if name in self.subject.lacking else find_guc(name, self.subject.major)
 
     def is_fixed(self, name: str) -> bool:
-        """Whether the user insists on a value."""
+        """Return whether the user fixed the setting."""
         return name in self.fixed
 
     def number(self, name: str) -> float:
-        """What a number is set to, as `text` has it; sizes in bytes, times in s."""
+        """Return the value of a numeric setting, as for `text`; sizes in bytes, times in s."""
         guc = self._existing(name)
         value = self.text(name)
         number = read_value(guc, value)
@@ -71,7 +72,7 @@ class Draft:
         return number * unit_size(guc.unit)
 
     def text(self, name: str) -> str:
-        """What a setting is set to: fixed, decided, as the server has it already, or built in."""
+        """Return the value of a setting: fixed, decided, the server's current one, or the built-in default."""
         if name in self.fixed:
             return self.fixed[name]
         if name in self.decided:
@@ -79,7 +80,7 @@ class Draft:
         return self.subject.settings.get(name, self._existing(name).boot or "")
 
     def values(self) -> dict[str, str]:
-        """PostgreSQL's settings so far, the fixed ones with them."""
+        """Return PostgreSQL's settings so far, including fixed ones."""
         decided = {one.name: one.value for one in self.decided.values() if one.target is Target.POSTGRESQL}
         return decided | self.fixed
 
@@ -108,22 +109,23 @@ class Draft:
         formula: str = ANYWHERE,
         inputs: tuple[Known, ...] = (),
         trades: str = "",
-        is_worth_a_word: bool = False,
+        keeps_default: bool = False,
     ) -> None:
-        """Decide a setting of PostgreSQL; one that the version lacks is left out.
+        """Decide a PostgreSQL setting, unless the version lacks it.
 
-        One that would say what is built in likewise, unless the server has it set: that is to be put back.
+        A value equal to the built-in default is left out as well, unless the server has another value, which must be
+        reset.
 
         Args:
-            name: The setting.
-            value: As the server takes it.
-            layer: What it acts on.
-            reason: One sentence.
-            source: Where the formula and its constants are from.
-            formula: What was computed from `inputs`.
-            inputs: What it rests on.
-            trades: What it costs.
-            is_worth_a_word: Whether it is kept even where it is the built-in value.
+            name: Name of the setting.
+            value: Value that the server accepts.
+            layer: Layer of the setting.
+            reason: Reason in one sentence.
+            source: Source of the formula and its constants.
+            formula: Formula in words and names of inputs.
+            inputs: Inputs of the formula.
+            trades: Disadvantage of the setting.
+            keeps_default: Whether to keep the setting even if the value is the built-in default.
         """
         guc = self._existing(name) if name in self.fixed else self.guc(name)
         if guc is None:
@@ -135,8 +137,8 @@ class Draft:
         if name in self.fixed:
             is_same = same_value(name, self.fixed[name], value, major)
             reason = reason if is_same else f"you set it; derived, it would be {value}: {reason}"
-            value, inputs = self.fixed[name], (*inputs, _wanted(guc, self.fixed[name]))
-        elif is_built_in and not is_worth_a_word and name not in self.subject.settings:
+            value, inputs = self.fixed[name], (*inputs, _fixed_input(guc, self.fixed[name]))
+        elif is_built_in and not keeps_default and name not in self.subject.settings:
             return
         self.decided[name] = Derived(
             name=name,
@@ -164,7 +166,7 @@ class Draft:
         inputs: tuple[Known, ...] = (),
         trades: str = "",
     ) -> None:
-        """Decide something that is no setting of PostgreSQL; the arguments are those of `put`."""
+        """Decide something other than a PostgreSQL setting; see `put` for the arguments."""
         change = {Target.SYSCTL: ChangeCost.KERNEL, Target.SYSFS: ChangeCost.KERNEL, Target.LIMIT: ChangeCost.RESTART}
         self.decided[name] = Derived(
             name=name,
@@ -179,8 +181,8 @@ class Draft:
             trades=trades,
         )
 
-    def put_rest_of_fixed(self) -> None:
-        """Take in what the user insists on and nothing here derives."""
+    def put_remaining_fixed(self) -> None:
+        """Add the fixed settings that no rule derives."""
         for name, value in self.fixed.items():
             if name not in self.decided:
                 guc = self._existing(name)
@@ -203,8 +205,8 @@ def _checked_guc(name: str, value: str, subject: TuningSubject) -> Guc:
     return guc
 
 
-def _wanted(guc: Guc, value: str) -> Known:
-    """A fixed value as an input; a choice between words counts 1."""
+def _fixed_input(guc: Guc, value: str) -> Known:
+    """Return a fixed value as an input; a non-numeric value counts as 1."""
     number = read_value(guc, value)
     is_number = not isinstance(number, (bool, str))
     unit = "count" if not guc.unit else "s" if is_time_unit(guc.unit) else "bytes"
@@ -218,7 +220,7 @@ def _wanted(guc: Guc, value: str) -> Known:
 
 
 def size(value_bytes: float) -> str:
-    """A size in PostgreSQL's notation, exactly, in whole kB: 1536 MB is `1536MB`, 4096 MB `4GB`."""
+    """Format a size in PostgreSQL's notation, in whole kB: 1536 MB is `1536MB`, 4096 MB is `4GB`."""
     kilobytes = int(value_bytes // KB)
     for unit, factor in (("GB", KB * KB), ("MB", KB)):
         if kilobytes and kilobytes % factor == 0:
@@ -227,15 +229,15 @@ def size(value_bytes: float) -> str:
 
 
 def round_down(value: float) -> float:
-    """A size as people choose it: at most 4 significant binary digits, never more than `value`.
+    """Round down to a size with at most 4 significant binary digits.
 
-    Whoever reads 4864 MB sees a computed figure where a choice was made; nothing that is derived here is known to 12 %.
+    A figure such as 4864 MB would look more precise than it is: nothing that is derived here is known to 12 %.
     """
     return value // _step(value) * _step(value)
 
 
 def round_up(value: float) -> float:
-    """The like, never less than `value`."""
+    """Round up to a size with at most 4 significant binary digits."""
     return -(-value // _step(value)) * _step(value)
 
 

@@ -1,7 +1,7 @@
-"""A machine that one does not have, as settings are derived from it: an instance's shape, or what a host file says.
+"""Describe a machine that is not at hand, from a cloud instance or a host file, so that settings can be derived for it.
 
-Its disks do what `analyse/storage` reckons of the declaration; what nobody declared is assumed by the kind of disk, and
-says so. It knows nothing of bursts: a server that is busy outlasts them.
+`analyse/disk` computes the performance of declared disks. Undeclared figures are assumed for the kind of disk, and
+marked as assumed. Bursts are ignored, because a busy server outlasts them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pgdyno.tune.disk.classes import ASSUMED, TITLES
 from pgdyno.tune.types import Device, Disk, DiskKind, Known, Origin
 
 _GIBIBYTE = 2**30
-# What an instance without a word on its disks is taken to have.
+# Assumed volume of an instance without declared disks.
 _USUAL_VOLUME = {"aws": "gp3", "alibaba": "essd-pl1"}
 _USUAL_SIZE = "500GB"
 _ASSUMED_FREE = 100 * _GIBIBYTE
@@ -31,22 +31,22 @@ _FILE = "the host file"
 
 
 class MachineShape(msgspec.Struct, frozen=True, kw_only=True):
-    """A machine, as far as settings are derived from it."""
+    """The properties of a machine that settings are derived from."""
 
     name: str
     architecture: str | None
-    """`x86_64` or `arm64`; None where nothing is said of it."""
+    """Architecture, `x86_64` or `arm64`; None if unknown."""
     cpus: Known
     memory: Known
     disk: Disk
     wal_disk: Disk | None = None
 
 
-def shape_of(host: Instance | HostSpec) -> MachineShape:
-    """What settings are derived from; an instance by itself is given the volume that is usual there, as an assumption.
+def make_shape(host: Instance | HostSpec) -> MachineShape:
+    """Make the shape of a declared machine; an instance without a disk is assumed to have its provider's usual volume.
 
     Raises:
-        ValueError: A host file is neither a machine nor an instance; those that were read are one or the other.
+        ValueError: The host file declares neither a machine nor an instance, which `read_host` excludes.
     """
     spec = HostSpec(instance=host.name) if isinstance(host, Instance) else host
     instance = find_instance(spec.instance) if spec.instance is not None else None
@@ -67,7 +67,7 @@ def shape_of(host: Instance | HostSpec) -> MachineShape:
 
 
 def _assume_disk(instance: Instance | None, limits: InstanceLimits | None) -> Disk:
-    """The disk of an instance of which nothing is said: its figures are assumptions, whoever published them."""
+    """Assume the disk of an instance without a declared disk; its figures are assumptions even if published."""
     if instance is None:
         raise ValueError("disk is needed, or an instance")
     if instance.local_bytes is not None:
@@ -75,7 +75,7 @@ def _assume_disk(instance: Instance | None, limits: InstanceLimits | None) -> Di
     else:
         spec = DiskSpec(volume=_USUAL_VOLUME[instance.provider], size=_USUAL_SIZE)
     disk = _make_disk(spec, limits)
-    why = "no disk is declared; taken: "
+    why = "no disk is declared; assumed: "
     assumed = {
         name: msgspec.structs.replace(known, origin=Origin.ASSUMED, how=why + known.how)
         for name, known in msgspec.structs.asdict(disk).items()
@@ -102,7 +102,7 @@ def _make_disk(spec: DiskSpec, limits: InstanceLimits | None) -> Disk:
 
 
 def _find_devices(spec: DiskSpec) -> tuple[Device, ...]:
-    """The array, if there is one; how its kernel runs it is not known, and a chunk that is not declared is to be chosen."""
+    """Return the array, if any; its kernel settings are unknown, and an undeclared chunk is still to be chosen."""
     if spec.count == 1:
         return ()
     array = Device(
@@ -118,7 +118,7 @@ def _find_devices(spec: DiskSpec) -> tuple[Device, ...]:
 
 
 def _find_figure(name: str, ceilings: StorageCeilings, spec: DiskSpec, limits: InstanceLimits | None) -> Known:
-    """What lasts of a figure; the kind's where nobody says what one disk does."""
+    """Return a sustained figure, declared or assumed for the kind of disk."""
     ceiling: Ceiling | None = getattr(ceilings, name)
     title, unit = TITLES[name]
     if ceiling is not None:

@@ -1,7 +1,8 @@
-"""Which of a derived set can be tried against the server as it is, and the layers that are taken out of it in turn.
+"""Choose which derived settings can be tried in trials, and group them into layers that are left out in turn.
 
-A layer is taken out with all that makes sense only beside it: what then is left is what one would run who drops it. What
-is not tried is kept, with the reason: a set that is proven in part must not pass for one that is proven.
+A layer is left out together with settings that make sense only with it, so that the rest is what a user would run
+without that layer. Settings that are not tried are listed with the reason, so that a partly tested set is not presented
+as fully tested.
 """
 
 from __future__ import annotations
@@ -22,41 +23,41 @@ _GROUPS = {
     Layer.BACKGROUND_WRITER: Layer.BACKGROUND_WRITER.value,
     Layer.PLANNER: Layer.PLANNER.value,
 }
-# A pool of huge pages is there for shared memory: without that it would only take memory from everything else.
+# Huge pages are reserved for shared memory: without it they would only take memory from everything else.
 _ALSO_WITHOUT = {Layer.MEMORY.value: ("vm.nr_hugepages",)}
 _NOT_OURS = {
     Target.SYSFS: "block devices and memory management are not changed while something is measured",
-    Target.STORAGE: "it is advice for who makes the volumes",
-    Target.LIMIT: "it is of the service that starts the server",
+    Target.STORAGE: "it is advice for creating the volumes",
+    Target.LIMIT: "it is a limit of the service that starts the server",
 }
-# Whatever holds for all programs of a machine and makes none of them faster is not tried on it.
+# Settings that affect all programs of a machine and make none of them faster are not tried.
 _GUARDS = frozenset({"vm.overcommit_memory", "vm.overcommit_ratio", "vm.overcommit_kbytes"})
 _GUARDS_REASON = "it guards memory and speeds up nothing, and every other program would run under it meanwhile"
 _LOGS_REASON = "trials log what pgdyno reads, with and without the set"
-_SAME_REASON = "it is so already"
+_SAME_REASON = "it has this value already"
 
 
 class LayerPart(msgspec.Struct, frozen=True, kw_only=True):
-    """A layer of what is tried."""
+    """A layer of the settings that are tried."""
 
     name: str
     settings: tuple[Derived, ...]
     also_without: tuple[str, ...] = ()
-    """Names of other layers' settings that go with it."""
+    """Names of other layers' settings that are left out with it."""
 
 
 class TrialSet(msgspec.Struct, frozen=True, kw_only=True):
-    """What of a derived set is tried: each setting is either in one layer or left out with the reason."""
+    """The settings of a derived set that are tried: each is in one layer, or left out with the reason."""
 
     layers: tuple[LayerPart, ...]
     left_out: dict[str, str]
 
     def settings(self, *, without: LayerPart | None = None) -> dict[str, str]:
-        """What PostgreSQL is started with, all layers or all but one."""
+        """Return PostgreSQL's settings, of all layers or all but one."""
         return self._of(Target.POSTGRESQL, without)
 
     def sysctls(self, *, without: LayerPart | None = None) -> dict[str, str]:
-        """What the kernel is given, all layers or all but one."""
+        """Return the kernel settings, of all layers or all but one."""
         return self._of(Target.SYSCTL, without)
 
     def _of(self, target: Target, without: LayerPart | None) -> dict[str, str]:
@@ -71,12 +72,12 @@ class TrialSet(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def choose_trial_set(tuning: DerivedSettings, *, fixed: Mapping[str, str], refused: Mapping[str, str]) -> TrialSet:
-    """What of a set is tried, layer by layer.
+    """Choose which settings of a set are tried, by layer.
 
     Args:
-        tuning: The set.
-        fixed: PostgreSQL's settings that stock has as well, by name.
-        refused: Kernel settings that cannot be changed here, with the reason.
+        tuning: The derived set.
+        fixed: PostgreSQL settings that the stock variant has as well, by name.
+        refused: Kernel settings that cannot be changed on this machine, with the reasons.
     """
     left_out: dict[str, str] = {}
     groups: dict[str, list[Derived]] = {name: [] for name in (*_GROUPS.values(), REST)}
@@ -95,7 +96,7 @@ def choose_trial_set(tuning: DerivedSettings, *, fixed: Mapping[str, str], refus
 
 
 def stock_value(setting: Derived, subject: TuningSubject) -> str | None:
-    """What is in force where nobody sets it: PostgreSQL's default, the kernel's value now; None where it is not known."""
+    """Return a setting's value without tuning: PostgreSQL's default or the kernel's current value; None if unknown."""
     if setting.target is Target.SYSCTL:
         return subject.kernel.sysctls.get(setting.name)
     guc = find_guc(setting.name, subject.major) if setting.target is Target.POSTGRESQL else None
@@ -105,7 +106,7 @@ def stock_value(setting: Derived, subject: TuningSubject) -> str | None:
 def _find_reason(
     one: Derived, subject: TuningSubject, fixed: Mapping[str, str], refused: Mapping[str, str]
 ) -> str | None:
-    """Why it is not tried; None where it is."""
+    """Return why a setting is not tried; None if it is tried."""
     if one.target in _NOT_OURS:
         return _NOT_OURS[one.target]
     if one.name in _GUARDS:

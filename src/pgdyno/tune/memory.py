@@ -1,8 +1,8 @@
-"""The sum of memory in the worst case, for any set of settings: what decides whether a set can be proposed at all.
+"""Compute the worst-case memory of a set of settings; a set that exceeds the memory is never proposed.
 
-The worst case is one that happens: a quarter of all connections at work at once, or as many as are declared, each with as
-many work areas as a query of the workload's class has, while every vacuum runs. All connections at once, each in its
-hungriest query, is a thousand times what any machine has; nobody would have more than a few kB of work_mem.
+The worst case is realistic: a quarter of all connections active at once, or the declared number, each with as many work
+areas as a typical query of the workload class, while every vacuum worker runs. If all connections ran their largest
+query at once, they would need a thousand times the memory of any machine, and work_mem could only be a few kB.
 """
 
 from __future__ import annotations
@@ -17,64 +17,64 @@ from pgdyno.tune.draft import MB, Draft, size
 from pgdyno.tune.types import MemoryShare, TuningSubject, WorkloadClass
 from pgdyno.units import format_bytes, unit_size
 
-# Source: A. Freund, "Measuring the Memory Overhead of a Postgres Connection" (2020): below 2 MB of its own for a
-# connection, page tables aside.
+# Source: A. Freund, "Measuring the Memory Overhead of a Postgres Connection" (2020): below 2 MB for a connection,
+# without page tables.
 SESSION_BYTES = 2 * MB
-# Catalogue caches and plans of a session that works with some hundred relations, on top of that.
+# In addition, catalogue caches and plans of a session that uses a few hundred relations.
 CACHES_BYTES = 4 * MB
 # Checkpointer, background writer, WAL writer, launcher, archiver, logger and the I/O workers.
 BACKGROUND_BYTES = 24 * MB
-# A page of 4 kB takes 8 bytes of a process's page tables; a huge page takes none to speak of.
+# A page of 4 kB takes 8 bytes of a process's page tables; a huge page takes a negligible amount.
 _PAGE_TABLE_ENTRY_BYTES = 8
-# Sorts and hashes that a query of the class has at once. Source: the plans of TPC-B, TPC-C and TPC-H.
+# Concurrent sorts and hashes of a query of the class. Source: the plans of TPC-B, TPC-C and TPC-H.
 _AREAS = {
     WorkloadClass.OLTP_WRITE: 1.0,
     WorkloadClass.OLTP_READ: 1.0,
     WorkloadClass.MIXED: 2.0,
     WorkloadClass.ANALYTIC: 4.0,
 }
-# Settings that the sum counts and nothing derives.
+# Settings that count in the sum and that no rule derives.
 _KEPT_IN_SUM = ("temp_buffers", "hash_mem_multiplier", "logical_decoding_work_mem", "max_wal_senders")
 HUGE_PAGES_FROM_BYTES = 256 * MB
-"""Of shared_buffers: below, what huge pages save is not worth reserving them."""
+"""Least shared_buffers for which huge pages are worth reserving."""
 MOST_WAL_BUFFERS_BYTES = 256 * MB
-"""The most that wal_buffers is derived to be."""
+"""Greatest derived value of wal_buffers."""
 
 
 def reserve_bytes(subject: TuningSubject) -> float:
-    """What is left to the kernel and to everything that is not PostgreSQL."""
+    """Return the memory reserved for the kernel and for programs other than PostgreSQL."""
     return min(64 * MB + 0.06 * subject.memory.value, 8192 * MB)
 
 
 def cacheable_bytes(subject: TuningSubject) -> float:
-    """What both caches of data can hold together."""
+    """Return the memory that shared_buffers and the kernel's page cache can hold together."""
     sessions = subject.connections.value * SESSION_BYTES + subject.active.value * CACHES_BYTES
     return max(0.0, subject.memory.value - reserve_bytes(subject) - sessions)
 
 
 def count_at_work(subject: TuningSubject, max_connections: float) -> int:
-    """Sessions that may be at work at once in the worst case."""
+    """Return the number of sessions that are active at once in the worst case."""
     return min(int(max_connections), math.ceil(max(subject.active.value, max_connections / 4)))
 
 
 def shared_bytes(draft: Draft) -> float:
-    """All shared memory, as PostgreSQL's shared_memory_size would be; an estimate."""
+    """Estimate all shared memory, as in PostgreSQL's shared_memory_size."""
     return draft.number("shared_buffers") + _other_shared_bytes(draft)
 
 
 def uses_huge_pages(draft: Draft) -> bool:
-    """Whether huge pages are reserved for the shared memory."""
+    """Return whether huge pages are reserved for the shared memory."""
     is_enough = draft.number("shared_buffers") >= HUGE_PAGES_FROM_BYTES
-    return is_enough and not draft.subject.kernel.is_given and draft.fixed.get("huge_pages") != "off"
+    return is_enough and not draft.subject.kernel.is_unchangeable and draft.fixed.get("huge_pages") != "off"
 
 
 def has_page_tables(draft: Draft) -> bool:
-    """Whether the worst case counts page tables of ordinary pages: `try` may get no huge ones, and says nothing."""
+    """Return whether the worst case includes page tables: with `try` the server may silently get no huge pages."""
     return draft.text("huge_pages") != "on"
 
 
 def sum_memory(subject: TuningSubject, settings: Mapping[str, str]) -> tuple[MemoryShare, ...]:
-    """What each part takes in the worst case; settings that are absent are as the server has them, or built in."""
+    """Compute each part of the worst case; absent settings have the server's value or the built-in default."""
     draft = Draft(subject, settings)
     number = draft.number
     connections, buffers = number("max_connections"), number("shared_buffers")
@@ -107,24 +107,24 @@ def sum_memory(subject: TuningSubject, settings: Mapping[str, str]) -> tuple[Mem
 
 
 def total_bytes(shares: Sequence[MemoryShare]) -> float:
-    """Of all lines."""
+    """Return the sum of all parts."""
     return math.fsum(share.bytes for share in shares)
 
 
 def check_memory(subject: TuningSubject, settings: Mapping[str, str]) -> tuple[MemoryShare, ...]:
-    """The sum, if it fits.
+    """Return the parts of the worst case if their sum fits.
 
     Raises:
-        SpecError: It does not.
+        SpecError: The sum exceeds the memory.
     """
     shares = sum_memory(subject, settings)
     if total_bytes(shares) > subject.memory.value:
-        raise too_much(subject, settings)
+        raise make_memory_error(subject, settings)
     return shares
 
 
-def list_kept(draft: Draft) -> str:
-    """What the server has set, no rule decides, and makes the sum larger: `temp_buffers = 1GB, hash_mem_multiplier = 4`."""
+def list_server_settings(draft: Draft) -> str:
+    """List settings of the server that enlarge the sum and that no rule decides: `temp_buffers = 1GB`."""
     values = draft.values()
 
     def total(**others: str) -> float:
@@ -139,17 +139,17 @@ def list_kept(draft: Draft) -> str:
 
 
 def describe_share(share: MemoryShare) -> str:
-    """A line of the sum."""
+    """Format a part of the sum."""
     return f"{format_bytes(share.bytes):>10}  {share.what}: {share.how}"
 
 
-def too_much(subject: TuningSubject, settings: Mapping[str, str]) -> SpecError:
-    """What to say of settings whose sum does not fit."""
+def make_memory_error(subject: TuningSubject, settings: Mapping[str, str]) -> SpecError:
+    """Make the error for settings whose sum exceeds the memory."""
     shares = sum_memory(subject, settings)
     total, memory = total_bytes(shares), subject.memory.value
     lines = [describe_share(share) for share in shares]
     largest = max(shares, key=lambda share: share.bytes).what
-    kept = list_kept(Draft(subject, settings))
+    kept = list_server_settings(Draft(subject, settings))
     own = f"; the server's own {kept} counts, and --set replaces it" if kept else ""
     return SpecError(
         f"the settings need {format_bytes(total)} in the worst case, and there are {format_bytes(memory)}",
@@ -172,14 +172,14 @@ def _other_shared_bytes(draft: Draft) -> float:
 
 
 def wal_buffers_bytes(draft: Draft) -> float:
-    """What wal_buffers comes to."""
+    """Return the effective value of wal_buffers."""
     if draft.text("wal_buffers") == "-1":
         return choose_wal_buffers_bytes(draft.number("shared_buffers"))
     return draft.number("wal_buffers")
 
 
 def _temp_bytes(draft: Draft) -> float:
-    """OLTP makes no temporary tables to speak of; who raises temp_buffers has them."""
+    """Return the temporary buffers of a session: none for OLTP, unless temp_buffers was raised."""
     guc = find_guc("temp_buffers", draft.subject.major)
     is_raised = guc is not None and draft.number("temp_buffers") > float(guc.boot or 0) * unit_size(guc.unit)
     is_used = is_raised or draft.subject.workload in {WorkloadClass.MIXED, WorkloadClass.ANALYTIC}

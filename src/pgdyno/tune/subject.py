@@ -1,8 +1,8 @@
-"""What settings are derived for, from what was seen of a machine and a server, what was measured, and what the user says.
+"""Make the subject that settings are derived for, from observations, measurements and the user's hints.
 
-What the user says stands before what was measured, since it may be about tomorrow; the server's own data before those
-of a record, and both before data sheets; what nobody knows is assumed by class, with the reason. Nothing here decides a
-setting.
+The user's hints take precedence over measurements, because they may be about the future load. The server's own data
+take precedence over those of a record, and both over data sheets. The rest is assumed by class, with the reason.
+Nothing here decides a setting.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from pgdyno.units import format_bytes
 DEFAULT_WORKLOAD = WorkloadClass.MIXED
 _RECOVERY_S = 300.0
 _STALL_S = 1.0
-# As many as an unchanged server takes. Source: PostgreSQL 18 manual, max_connections.
+# Built-in default. Source: PostgreSQL 18 manual, max_connections.
 _CONNECTIONS = 100
-# Sessions at work for each CPU: short transactions wait for flushes and locks, long queries for their CPU.
+# Active sessions for each CPU: short transactions wait for flushes and locks, long queries for CPU time.
 _ACTIVE_PER_CPU = {WorkloadClass.ANALYTIC: 1}
 _USUAL_ACTIVE_PER_CPU = 4
-# So that many CPUs and little memory, which containers often have, do not ask for more than there is.
+# Limits the assumption on machines with many CPUs and little memory, such as containers.
 _BYTES_PER_ACTIVE = 64 * 1024**2
-# So large that no cache holds it, which is the case that settings must stand.
+# Larger than any cache, which is the hardest case for settings.
 _DATASET_TO_MEMORY = 4
-# Three databases as initdb makes them take 22 MB: below this nobody has loaded anything yet.
+# The three databases that initdb creates take 22 MB: below this size no data have been loaded.
 _EMPTY_BYTES = 64 * 1024**2
 # Options of a build that give an enum setting its value. Source: PostgreSQL 18 manual, section 17.3.3.
 _BUILD_OPTIONS = {"lz4": "--with-lz4", "zstd": "--with-zstd", "io_uring": "--with-liburing"}
 
 
 class LoadHints(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user says of the load, None where nothing was said; and whether the kernel stays as it is."""
+    """The user's hints about the load, None where not given, and whether the kernel's settings must not be changed."""
 
     workload: WorkloadClass | None = None
     dataset_bytes: float | None = None
@@ -53,8 +53,8 @@ class LoadHints(msgspec.Struct, frozen=True, kw_only=True):
     leaves_kernel: bool = False
 
 
-class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """What a record has measured of a load; None where it has not."""
+class MeasuredLoad(msgspec.Struct, frozen=True, kw_only=True):
+    """Figures of the load that a record has measured; None where not measured."""
 
     wal_bytes_per_s: Known | None = None
     active: Known | None = None
@@ -67,16 +67,16 @@ def make_subject(
     wishes: LoadHints,
     *,
     state: ServerState | None = None,
-    measured: Measured | None = None,
+    measured: MeasuredLoad | None = None,
 ) -> TuningSubject:
-    """A machine that is here.
+    """Make the subject for this machine.
 
     Args:
-        machine: As it was seen.
-        server: Which PostgreSQL.
-        wishes: What the user says.
-        state: Of the server that is to be tuned; None: it does not exist yet.
-        measured: What a record says of the load.
+        machine: The machine as observed.
+        server: Version and build of PostgreSQL.
+        wishes: The user's hints.
+        state: State of the server to tune; None if it does not exist yet.
+        measured: The load that a record measured.
 
     Raises:
         SpecError: More clients than connections.
@@ -113,14 +113,14 @@ def make_subject(
         server=server,
         wishes=wishes,
         state=state,
-        measured=measured or Measured(),
+        measured=measured or MeasuredLoad(),
     )
 
 
-def make_subject_of_shape(
-    shape: MachineShape, server: ServerFacts, wishes: LoadHints, *, measured: Measured | None = None
+def make_subject_from_shape(
+    shape: MachineShape, server: ServerFacts, wishes: LoadHints, *, measured: MeasuredLoad | None = None
 ) -> TuningSubject:
-    """A machine that one does not have; its kernel is taken to be as distributions ship it."""
+    """Make the subject for a declared machine, whose kernel is assumed to have the usual defaults."""
     return _complete(
         cpus=shape.cpus,
         memory=shape.memory,
@@ -131,17 +131,17 @@ def make_subject_of_shape(
         server=server,
         wishes=wishes,
         state=None,
-        measured=measured or Measured(),
+        measured=measured or MeasuredLoad(),
     )
 
 
-def read_measured(record: StudyRecord, trials: Sequence[TrialRecord], *, name: str) -> Measured:
-    """What a record says of the load: of the workload that wrote most WAL, the median of its trials.
+def read_measured(record: StudyRecord, trials: Sequence[TrialRecord], *, name: str) -> MeasuredLoad:
+    """Read the measured load from a record: the median of the trials of the workload that wrote most WAL.
 
     Args:
         record: The study.
         trials: Its finished trials.
-        name: What the record is called.
+        name: Name of the record.
     """
     rates: dict[str, list[float]] = {}
     for trial in trials:
@@ -152,11 +152,11 @@ def read_measured(record: StudyRecord, trials: Sequence[TrialRecord], *, name: s
     if record.dataset is not None:
         dataset = Known.measured("dataset", record.dataset.total_bytes, "bytes", f"loaded by {name}")
     if not rates:
-        return Measured(dataset=dataset)
+        return MeasuredLoad(dataset=dataset)
     workload = max(rates, key=lambda each: median(rates[each]))
     place = f"{record.host.usable_cpu_count:g} CPUs, {format_bytes(record.host.usable_memory_bytes)}"
     how = f"{workload} in {name} ({place}), {len(rates[workload])} trials"
-    return Measured(
+    return MeasuredLoad(
         wal_bytes_per_s=Known.measured("WAL rate", median(rates[workload]), "bytes/s", how),
         active=Known.measured(
             "active sessions", record.plan.find_workload(workload).clients, "count", f"clients of {how}"
@@ -166,7 +166,7 @@ def read_measured(record: StudyRecord, trials: Sequence[TrialRecord], *, name: s
 
 
 def find_missing_values(server: ServerFacts) -> dict[str, tuple[str, ...]]:
-    """Values of enum settings that a build does not take; all that some builds lack, where nobody knows how it was built."""
+    """Find the values of enum settings that a build lacks; all that any build may lack if its options are unknown."""
     options = (server.configure or "").replace("'", " ").split()
     lacked = {value for value, option in _BUILD_OPTIONS.items() if option not in options}
     missing = {guc.name: tuple(v for v in guc.build_values if v in lacked) for guc in all_gucs(server.major)}
@@ -184,7 +184,7 @@ def _complete(
     server: ServerFacts,
     wishes: LoadHints,
     state: ServerState | None,
-    measured: Measured,
+    measured: MeasuredLoad,
 ) -> TuningSubject:
     workload = wishes.workload or DEFAULT_WORKLOAD
     connections = _find_connections(wishes, state)
@@ -215,9 +215,9 @@ def _complete(
 
 
 def _count_others_huge_pages(memory: MemoryFacts, state: ServerState | None) -> int:
-    """Those of the pool that neither are free nor the server's.
+    """Count the huge pages that are neither free nor the server's.
 
-    The server's are what it says it needs: of what a process has mapped the kernel counts only what it has touched.
+    The server's own number is what the server reports: the kernel counts only the pages that a process has touched.
     """
     taken = memory.huge_pages_total - memory.huge_pages_free
     look = None if state is None else state.look
@@ -227,7 +227,7 @@ def _count_others_huge_pages(memory: MemoryFacts, state: ServerState | None) -> 
 
 
 def _find_set(state: ServerState, major: int) -> dict[str, str]:
-    """What is set on the server; no texts, of which some are secrets, but those that durability rests on."""
+    """Return the server's set values, without texts, which may be secrets, except those that decide durability."""
     names = {guc.name for guc in all_gucs(major) if guc.vartype is not VarType.STRING} | set(judged_settings())
     return {name: value for name, value in state.look.settings.items() if name in state.set_names & names}
 
@@ -245,7 +245,13 @@ def _find_connections(wishes: LoadHints, state: ServerState | None) -> Known:
 
 
 def _find_active(
-    wishes: LoadHints, measured: Measured, workload: WorkloadClass, *, cpus: Known, memory: Known, connections: Known
+    wishes: LoadHints,
+    measured: MeasuredLoad,
+    workload: WorkloadClass,
+    *,
+    cpus: Known,
+    memory: Known,
+    connections: Known,
 ) -> Known:
     name = "active sessions"
     if wishes.active is not None:
@@ -259,7 +265,7 @@ def _find_active(
 
 
 def _find_dataset(
-    wishes: LoadHints, measured: Measured, state: ServerState | None, *, memory: Known, room_bytes: float
+    wishes: LoadHints, measured: MeasuredLoad, state: ServerState | None, *, memory: Known, room_bytes: float
 ) -> Known:
     name = "dataset"
     held = "" if state is None else f"the server holds {format_bytes(state.data_bytes)} now"
@@ -269,8 +275,8 @@ def _find_dataset(
         return Known.measured(name, state.data_bytes, "bytes", "files of the server's databases")
     if measured.dataset is not None:
         return measured.dataset
-    # What the disk cannot hold is nobody's dataset; half of it is for WAL, sorts and bloat. Of its size, since what is
-    # free is another figure each time.
+    # The data cannot exceed the disk; half of the disk is for WAL, sorts and bloat. Use its size, because the free
+    # space varies.
     value = min(_DATASET_TO_MEMORY * memory.value, room_bytes / 2)
     how = f"{_DATASET_TO_MEMORY} times the memory, as far as the disk allows; {held or 'no size is known'}"
     return Known.assumed(name, value, "bytes", how)

@@ -1,7 +1,6 @@
-"""What settings are derived from, and what a derived setting is: a value that can say why it is so.
+"""Define the inputs of the derivation, and derived settings: values with their reasons.
 
-Values only. What is not known of a machine is assumed by its class, and said to be: nothing here hides where a figure
-came from.
+Every figure keeps its origin. Unknown properties of a machine are assumed by class, and marked as assumed.
 """
 
 from __future__ import annotations
@@ -15,49 +14,49 @@ from pgdyno.units import PAGE_BYTES
 
 
 class Origin(enum.Enum):
-    """Where a figure came from; each member yields to the one before it.
+    """Origin of a figure; each member takes precedence over the next.
 
-    But what the user says of the load stands before what the server has now: it may be about tomorrow.
+    As an exception, the user's hints about the load take precedence over the server's current state.
     """
 
     MEASURED = "measured"
     """Read from the machine or the server, or measured on them."""
     DECLARED = "declared"
-    """By the user, or by the data sheet of an instance or volume."""
+    """Declared by the user, or by the data sheet of an instance or volume."""
     ASSUMED = "assumed"
-    """By the class that the machine or workload belongs to."""
+    """Assumed from the class of the machine or workload."""
 
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):
     """A figure that settings are derived from."""
 
     name: str
-    """As a person calls it, such as `memory` or `flush latency`."""
+    """Readable name, such as `memory` or `flush latency`."""
     value: float
     unit: str
-    """`bytes`, `s`, `count`, `1/s`, `bytes/s`."""
+    """Unit: `bytes`, `s`, `count`, `1/s` or `bytes/s`."""
     origin: Origin
     how: str
-    """In a clause: `/proc/meminfo, below the container's limit`."""
+    """Origin of the figure, in a clause: `/proc/meminfo, below the container's limit`."""
 
     @classmethod
     def measured(cls, name: str, value: float, unit: str, how: str) -> Known:
-        """A figure that was read or measured."""
+        """Make a figure that was read or measured."""
         return cls(name=name, value=value, unit=unit, origin=Origin.MEASURED, how=how)
 
     @classmethod
     def declared(cls, name: str, value: float, unit: str, how: str) -> Known:
-        """A figure that the user or a data sheet says."""
+        """Make a figure that the user or a data sheet declares."""
         return cls(name=name, value=value, unit=unit, origin=Origin.DECLARED, how=how)
 
     @classmethod
     def assumed(cls, name: str, value: float, unit: str, how: str) -> Known:
-        """A figure that nobody says."""
+        """Make an assumed figure."""
         return cls(name=name, value=value, unit=unit, origin=Origin.ASSUMED, how=how)
 
 
 class WorkloadClass(enum.Enum):
-    """What the server mostly does."""
+    """The main use of the server."""
 
     OLTP_WRITE = "oltp-write"
     OLTP_READ = "oltp-read"
@@ -66,7 +65,7 @@ class WorkloadClass(enum.Enum):
 
 
 class DiskKind(enum.Enum):
-    """What a path lies on, as far as it changes what is derived."""
+    """The kinds of disks that the rules distinguish."""
 
     LOCAL_SSD = "local-ssd"
     NETWORK_SSD = "network-ssd"
@@ -74,7 +73,7 @@ class DiskKind(enum.Enum):
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):
-    """A block device, as the kernel runs it now."""
+    """A block device with its current kernel settings."""
 
     name: str
     kind: str
@@ -83,113 +82,113 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     schedulers: tuple[str, ...]
     read_ahead_kb: int | None
     chunk_kb: int | None = None
-    """Of a striped array."""
+    """Chunk size of a striped array."""
     data_disks: int = 1
     """Disks that a full stripe spans."""
 
 
 class Disk(msgspec.Struct, frozen=True, kw_only=True):
-    """What a storage path can do."""
+    """The performance of a storage path."""
 
     path: str
-    """Empty for a machine that one does not have."""
+    """Path; empty for a declared machine."""
     kind: DiskKind
     flush_s: Known
-    """Of one 8 kB write and its flush, nothing else waiting."""
+    """Time of one 8 kB write with its flush, without queueing."""
     random_read_iops: Known
     random_write_iops: Known
     read_bytes_per_s: Known
     write_bytes_per_s: Known
-    """Of large sequential writes."""
+    """Throughput of large sequential writes."""
     free_bytes: Known
     read_s: Known | None = None
-    """Of one random read that waits for no other; None where nobody measured it."""
+    """Time of one random read without queueing; None if not measured."""
     filesystem: str | None = None
     card: str = ""
-    """What measured its figures, such as `disk card of 2026-11-21, FILE`; empty where nothing did."""
+    """Source of measured figures, such as `disk card of 2026-11-21, FILE`; empty if not measured."""
     devices: tuple[Device, ...] = ()
-    """From the one that is mounted down to those it is made of; of a machine that one does not have at most its array."""
+    """Devices from the mounted one down to the physical ones; of a declared machine only its array."""
 
     @property
     def random_to_sequential(self) -> float:
-        """How many times longer a page takes when it is read anywhere than in a row; 1 where that is no dearer."""
+        """Ratio of the time of a random read of a page to that of a sequential one; at least 1."""
         return max(1.0, self.read_bytes_per_s.value / PAGE_BYTES / self.random_read_iops.value)
 
 
 class Kernel(msgspec.Struct, frozen=True, kw_only=True):
-    """What of the kernel changes what is derived."""
+    """The properties of the kernel that the rules use."""
 
     page_bytes: int = 4096
     huge_page_bytes: int = 2 * 1024 * 1024
     swap_bytes: int = 0
     numa_nodes: int = 1
     is_container: bool = False
-    """Whether the memory and CPUs are a control group's share of a larger machine."""
+    """True if a control group limits memory and CPUs to a share of a larger machine."""
     is_left: bool = False
-    """Whether the user wants nothing of it changed."""
+    """True if the user wants no kernel settings changed."""
     transparent_huge_pages: str | None = None
     available_bytes: int | None = None
-    """Memory that nobody uses now; None where it cannot be seen, and where the server uses some of it already."""
+    """Memory that is available now; None if unknown, or if the server already uses some of it."""
     committed_bytes: int | None = None
-    """Memory that all processes have been promised (Committed_AS); None where it cannot be seen."""
+    """Memory committed to all processes (Committed_AS); None if unknown."""
     others_huge_pages: int = 0
-    """That other programs have, or have reserved."""
+    """Huge pages that other programs use or have reserved."""
     sysctls: dict[str, str] = {}
-    """As they are now, by name; those that cannot be seen are missing."""
+    """Current values by name, without those that cannot be read."""
 
     @property
-    def is_given(self) -> bool:
-        """Whether nothing of it can be changed, so that the server has to do with what it is."""
+    def is_unchangeable(self) -> bool:
+        """True if kernel settings cannot be changed, so that the server must use them as they are."""
         return self.is_container or self.is_left
 
 
 class TuningSubject(msgspec.Struct, frozen=True, kw_only=True):
-    """What settings are derived for."""
+    """The machine, server and load that settings are derived for."""
 
     major: int
     missing_values: dict[str, tuple[str, ...]] = {}
-    """Values of enum settings that this build does not take, such as lz4 of wal_compression."""
+    """Values of enum settings that this build lacks, such as lz4 of wal_compression."""
     lacking: frozenset[str] = frozenset()
-    """Settings that a version of this kind should have, and that this server's program does not."""
+    """Settings that this version should have and that this server's program lacks."""
     settings: dict[str, str] = {}
-    """What somebody has set on the server already, as pg_settings.setting has it; what is missing is built in."""
+    """Settings already set on the server, as in pg_settings.setting; the others have built-in defaults."""
     workload: WorkloadClass
     cpus: Known
     memory: Known
     connections: Known
-    """The most sessions at once."""
+    """Maximum number of concurrent sessions."""
     active: Known
-    """Of these, at work at once."""
+    """Number of sessions that are active at once."""
     dataset: Known
     disk: Disk
     wal_disk: Disk | None = None
-    """None where pg_wal lies with the data."""
+    """Disk of pg_wal; None if it shares the data's disk."""
     kernel: Kernel
     wal_bytes_per_s: Known | None = None
-    """Under the load that is tuned for; None where none was measured."""
+    """WAL rate under the load; None if not measured."""
     recovery_s: Known
-    """The longest that recovery after a crash may take."""
+    """Longest allowed recovery after a crash."""
     stall_s: Known
-    """The longest that the kernel's writing back may hold up a flush."""
+    """Longest allowed delay of a flush by the kernel's writeback."""
     clock_read_s: Known | None = None
-    """Of one reading of the clock, as pg_test_timing measures it; None where nobody did."""
+    """Time of one clock reading, from pg_test_timing; None if not measured."""
 
 
 class Target(enum.Enum):
-    """What a setting belongs to."""
+    """Kind of object that a setting belongs to."""
 
     POSTGRESQL = "postgresql"
     SYSCTL = "sysctl"
     SYSFS = "sysfs"
-    """`name` is the path below /sys."""
+    """A file whose path below /sys is `name`."""
     STORAGE = "storage"
-    """Advice for who makes the volumes: nothing applies it."""
+    """Advice for creating volumes, which pgdyno does not apply."""
     LIMIT = "limit"
-    """Of the service or the session that starts the server."""
+    """A limit of the service or session that starts the server."""
 
 
 class Layer(enum.Enum):
-    """What a setting acts on; layers are kept or dropped as a whole when it is asked which of them pays."""
+    """A group of settings by what they act on; `bench` can test the benefit of each layer as a whole."""
 
     MEMORY = "memory"
     WAL = "WAL and checkpoints"
@@ -203,31 +202,31 @@ class Layer(enum.Enum):
     KERNEL = "kernel"
     STORAGE = "storage"
     OTHER = "others"
-    """What the user insists on and nothing is derived for."""
+    """Settings that the user fixed and that no rule derives."""
 
 
 class Derived(msgspec.Struct, frozen=True, kw_only=True):
-    """A setting with its reasons."""
+    """A derived setting with its reasons."""
 
     name: str
     value: str
-    """As the server or the kernel would be given it, such as `4GB` or `on`."""
+    """Value for the server or the kernel, such as `4GB` or `on`."""
     target: Target
     layer: Layer
     reason: str
-    """One sentence, without the name in front."""
+    """Reason in one sentence, without the name at the beginning."""
     formula: str
-    """What was computed, in words and names of inputs; empty where nothing was."""
+    """Formula in words and names of inputs; empty if nothing was computed."""
     inputs: tuple[Known, ...]
     source: str
     change: ChangeCost | None
-    """What it takes to be in force; None for advice."""
+    """Cost of the change; None for advice."""
     trades: str
-    """What it costs; empty where nothing."""
+    """Disadvantage of the setting; empty if none."""
 
 
 class MemoryShare(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of the sum of memory in the worst case."""
+    """A part of the worst-case memory."""
 
     what: str
     bytes: float
@@ -235,7 +234,7 @@ class MemoryShare(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Estimated(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that follows from the settings, with how: recovery time, the longest stall, the WAL that is kept."""
+    """An estimated consequence of the settings: recovery time, longest stall, WAL that is kept."""
 
     what: str
     value: float
@@ -244,21 +243,21 @@ class Estimated(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DerivedSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """A complete set: each value that differs from the server's default or is worth a word."""
+    """A complete set of derived settings: those that differ from the server's defaults, or are worth mentioning."""
 
     subject: TuningSubject
     settings: tuple[Derived, ...]
     memory: tuple[MemoryShare, ...]
     estimates: tuple[Estimated, ...]
     what_ifs: tuple[Derived, ...]
-    """What would be faster and gives up durability: never part of the set; `trades` is what it gives up."""
+    """Settings that would be faster but give up durability: never part of the set; `trades` is the loss."""
     notes: tuple[str, ...]
-    """What could not be derived, or rests on an assumption that is worth measuring."""
+    """Settings that could not be derived, and assumptions that are worth measuring."""
 
     def of(self, target: Target) -> tuple[Derived, ...]:
-        """Those that belong to it."""
+        """Return the settings for a target."""
         return tuple(setting for setting in self.settings if setting.target is target)
 
     def values_of(self, target: Target) -> dict[str, str]:
-        """Their values, by name."""
+        """Return the values of the settings for a target, by name."""
         return {setting.name: setting.value for setting in self.of(target)}

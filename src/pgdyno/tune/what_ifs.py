@@ -1,4 +1,4 @@
-"""What would be faster and gives up durability: told apart, with what is lost, and never part of a set."""
+"""List settings that would be faster but give up durability: shown with the loss, and never part of a set."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CANDIDATES = {
 
 
 def list_what_ifs(draft: Draft) -> tuple[Derived, ...]:
-    """What writing classes could gain, each with what it gives up."""
+    """List what writing workloads could gain by giving up durability, each with what is lost."""
     subject = draft.subject
     given_up = {one.setting for one in find_given_up({**subject.settings, **draft.fixed}, subject.major)}
     if subject.workload is WorkloadClass.OLTP_READ:

@@ -28,12 +28,12 @@ import numpy as np
 from pgdyno.analyse.bottleneck.thresholds import THRESHOLDS
 from pgdyno.analyse.bottleneck.time_share import Resource, TimeShare, TransactionTime
 from pgdyno.analyse.bottleneck.time_theory import autocorrelated_half_width, count_clients_at_thread
-from pgdyno.facts.wait_events import find_waited
+from pgdyno.facts.wait_events import find_resource
 from pgdyno.plan.plan import PlannedWorkload
 from pgdyno.record.samples import os_series as series
 from pgdyno.record.samples.files import ServerSamples
 from pgdyno.record.samples.os_series import Floats, gauge
-from pgdyno.record.samples.server_series import CLIENT_BACKEND, list_observed
+from pgdyno.record.samples.server_series import CLIENT_BACKEND, list_wait_counts
 from pgdyno.record.trial_data import TrialData
 from pgdyno.record.types import TrialStatus, why_missing
 from pgdyno.spec.study import BUILTIN_SCRIPTS
@@ -139,7 +139,7 @@ def _observe_backends(
         return None
     major = samples.header.version_num // 10_000
     by_activity: dict[Resource | str, Floats] = {}
-    for observed in list_observed(samples, CLIENT_BACKEND):
+    for observed in list_wait_counts(samples, CLIENT_BACKEND):
         what = _classify_backend(major, observed.state, observed.wait_event_type, observed.wait_event)
         if what == _IDLE and workload.rate_tps is not None:
             continue
@@ -154,7 +154,7 @@ def _classify_backend(major: int, state: str, wait_event_type: str, wait_event: 
         return _RUNNING
     if wait_event_type == "Client" and state == "idle":
         return _IDLE
-    waited = find_waited(major, wait_event_type, wait_event)
+    waited = find_resource(major, wait_event_type, wait_event)
     return Resource.UNKNOWN if waited is None else Resource(waited)
 
 

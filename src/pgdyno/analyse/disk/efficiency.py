@@ -17,7 +17,7 @@ from pgdyno.analyse.disk.entries import DiskFigure, DiskFigureKey
 from pgdyno.analyse.disk.layout_ceiling import ceilings_of_instance, compute_ceilings, limits_of
 from pgdyno.analyse.estimate import Estimate, map_estimate
 from pgdyno.record.device.disk_card import DiskCard
-from pgdyno.record.machine.tunables import DiskLook
+from pgdyno.record.machine.tunables import StorageStack
 from pgdyno.spec.host import HostSpec
 
 # A cloud may define megabytes and seconds differently.
@@ -78,7 +78,7 @@ def instance_limits_of(card: DiskCard) -> InstanceLimits | None:
     return None if host is None or is_inside else limits_of(host)
 
 
-def is_own_storage(look: DiskLook | None) -> bool:
+def is_own_storage(look: StorageStack | None) -> bool:
     """Tell whether a path is in memory or on a disk of the instance itself, which the limits for volumes do not cover."""
     if look is None:
         return False

@@ -13,7 +13,7 @@ import msgspec
 from pgdyno.analyse.disk.ceiling import TRANSFERS, Ceiling, CeilingFigure, Limit, StorageCeilings
 from pgdyno.analyse.disk.raid import array_times
 from pgdyno.record.machine.preflight import CgroupLimit, LimitKind
-from pgdyno.record.machine.tunables import DiskLook
+from pgdyno.record.machine.tunables import StorageStack
 from pgdyno.units import PAGE_BYTES
 
 # The limits that apply to each figure, and how much of each limit one I/O or byte uses: I/Os are of 8 kB.
@@ -33,7 +33,7 @@ class Throttle(msgspec.Struct, frozen=True, kw_only=True):
     how: str
 
 
-def find_throttle(name: str, look: DiskLook, limits: Sequence[CgroupLimit]) -> Throttle | None:
+def find_throttle(name: str, look: StorageStack, limits: Sequence[CgroupLimit]) -> Throttle | None:
     """Find the lowest limit of a disk's figure that control groups set; None if they do not limit it.
 
     Args:
@@ -53,7 +53,7 @@ def find_throttle(name: str, look: DiskLook, limits: Sequence[CgroupLimit]) -> T
 
 
 def _list_throttles(
-    name: str, figure: CeilingFigure, look: DiskLook, by_device: Mapping[str | None, Sequence[Throttle]]
+    name: str, figure: CeilingFigure, look: StorageStack, by_device: Mapping[str | None, Sequence[Throttle]]
 ) -> Iterator[Throttle]:
     """Yield what the limits of a device and of the devices below it leave of a figure."""
     yield from by_device.get(name, ())
@@ -79,7 +79,7 @@ def _lowest(found: Iterable[Throttle]) -> Throttle | None:
     return min(found, key=lambda one: one.value, default=None)
 
 
-def apply_throttles(ceilings: StorageCeilings, look: DiskLook, limits: Sequence[CgroupLimit]) -> StorageCeilings:
+def apply_throttles(ceilings: StorageCeilings, look: StorageStack, limits: Sequence[CgroupLimit]) -> StorageCeilings:
     """Cap the ceilings of a disk at the limits of control groups, which have no bursts."""
     held = {}
     for name, figure in TRANSFERS.items():

@@ -245,7 +245,7 @@ def _count_written(seen: ObservedTrial) -> _Pages:
         return _Pages(0.0, 0.0, None, reason=checkpointer.reason or bgwriter.reason)
     pages, samples = _Pages(checkpointer.by, bgwriter.by, None), seen.data.server
     if samples is not None and samples.header is not None and seen.data.record.load_s is not None:
-        bytes_per_s = seen.data.mean_within_load(server_series.room_made(samples))
+        bytes_per_s = seen.data.mean_within_load(server_series.session_evictions(samples))
         if bytes_per_s is not None:
             return pages._replace(sessions=bytes_per_s * seen.data.record.load_s / samples.header.block_bytes)
     sessions = seen.grown("backend_written_pages")

@@ -26,7 +26,7 @@ from pgdyno.analyse.estimate import (
 )
 from pgdyno.analyse.trial.steady import SteadyPart, find_steady_part
 from pgdyno.record.transactions.histogram import LatencyHistogram
-from pgdyno.record.transactions.log import TransactionSummary
+from pgdyno.record.transactions.summary import TransactionSummary
 
 _TOLERANCE_RATIO = 0.01
 # With fewer whole seconds, more than half of the run lies outside them.

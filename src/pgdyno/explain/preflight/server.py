@@ -10,7 +10,7 @@ from pgdyno.explain.preflight.rule_input import Rule, RuleInput
 from pgdyno.facts.durability import find_given_up
 from pgdyno.facts.gucs import as_shown, find_guc, read_value
 from pgdyno.facts.shared_memory import choose_wal_buffers_bytes, estimate_other_shared_bytes
-from pgdyno.record.machine.preflight import MemoryFacts, ServerLook, ServerOrigin
+from pgdyno.record.machine.preflight import MemoryFacts, ServerOrigin, ServerSnapshot
 from pgdyno.units import format_bytes, unit_size
 
 # Below this size the page tables of a hundred backends take some ten MB: there is little to gain.
@@ -42,7 +42,7 @@ def _durability(rule_input: RuleInput) -> Iterator[Finding]:
         )
 
 
-def _describe_origin(server: ServerLook) -> str:
+def _describe_origin(server: ServerSnapshot) -> str:
     return {
         ServerOrigin.PLANNED: "as asked for",
         ServerOrigin.FILES: "in its configuration files",
@@ -50,7 +50,7 @@ def _describe_origin(server: ServerLook) -> str:
     }[server.origin]
 
 
-def _reset(name: str, server: ServerLook) -> str:
+def _reset(name: str, server: ServerSnapshot) -> str:
     if server.origin is ServerOrigin.PLANNED:
         return f"Leave `--set {name}=...` out, or keep the label beside the result."
     guc = find_guc(name, server.major)
@@ -160,7 +160,7 @@ def _huge_pages(rule_input: RuleInput) -> Iterator[Finding]:
     )
 
 
-def _has_huge_pages(server: ServerLook, memory: MemoryFacts) -> bool:
+def _has_huge_pages(server: ServerSnapshot, memory: MemoryFacts) -> bool:
     status = server.settings.get("huge_pages_status")
     if status in {"on", "off"}:
         return status == "on"
@@ -169,17 +169,17 @@ def _has_huge_pages(server: ServerLook, memory: MemoryFacts) -> bool:
     return memory.huge_pages_free >= _needed_huge_pages(server, memory)
 
 
-def _needed_huge_pages(server: ServerLook, memory: MemoryFacts) -> int:
+def _needed_huge_pages(server: ServerSnapshot, memory: MemoryFacts) -> int:
     return _reported_huge_pages(server) or math.ceil(_estimate_shared_bytes(server) / memory.huge_page_bytes)
 
 
-def _reported_huge_pages(server: ServerLook) -> int | None:
+def _reported_huge_pages(server: ServerSnapshot) -> int | None:
     """Return the number of huge pages as the server, or its program, computed it; None if it did not."""
     reported = server.settings.get("shared_memory_size_in_huge_pages", "")
     return int(reported) if reported.isdigit() else None
 
 
-def _estimate_shared_bytes(server: ServerLook) -> float:
+def _estimate_shared_bytes(server: ServerSnapshot) -> float:
     buffers, wal_buffers = _size(server, "shared_buffers"), _size(server, "wal_buffers")
     return buffers + estimate_other_shared_bytes(
         buffers,
@@ -189,13 +189,13 @@ def _estimate_shared_bytes(server: ServerLook) -> float:
     )
 
 
-def _size(server: ServerLook, name: str) -> float:
+def _size(server: ServerSnapshot, name: str) -> float:
     """Return a setting in bytes, or a count."""
     guc = find_guc(name, server.major)
     return (_number(server, name) or 0.0) * unit_size(guc.unit if guc else None)
 
 
-def _number(server: ServerLook, name: str) -> float | None:
+def _number(server: ServerSnapshot, name: str) -> float | None:
     """Return a setting in its own unit: as set, otherwise the built-in value; None if neither is known."""
     guc = find_guc(name, server.major)
     text = server.settings.get(name) or (guc.boot if guc else None)

@@ -9,7 +9,7 @@ from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight.rule_input import Intent
 from pgdyno.explain.preflight.rules import find_obstacles
 from pgdyno.explain.preflight.version import UNTRIED_VERSION
-from pgdyno.record.machine.preflight import PreflightFacts, ServerLook, ServerOrigin
+from pgdyno.record.machine.preflight import PreflightFacts, ServerOrigin, ServerSnapshot
 from pgdyno.record.types import StudyRecord
 
 # Settings that only a running server of pgdyno's own shows. Durability is judged from the trials, variant by variant.
@@ -39,12 +39,12 @@ def find_preflight_doubts(record: StudyRecord, analysis: StudyAnalysis) -> tuple
     )
 
 
-def _look_at_trials(record: StudyRecord, analysis: StudyAnalysis) -> ServerLook | None:
+def _look_at_trials(record: StudyRecord, analysis: StudyAnalysis) -> ServerSnapshot | None:
     for workload in analysis.workloads:
         for trial in workload.trials:
             settings = {one.name: one.value for one in trial.record.settings if one.name in _SERVER_REPORTED}
             if settings:
-                return ServerLook(
+                return ServerSnapshot(
                     origin=ServerOrigin.RUNNING,
                     major=record.server.major,
                     settings=settings,

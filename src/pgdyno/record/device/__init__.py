@@ -1,1 +1,1 @@
-"""Disk cards, and parsers of what fio and the test programs print."""
+"""Hold disk cards, and parse what fio, pg_test_fsync and pg_test_timing print."""

@@ -1,8 +1,8 @@
-"""A disk card: what a storage path was seen to do, or is declared to do, in one small versioned file.
+"""Read and write disk cards: what a storage path was measured or declared to do, in one small versioned file.
 
-It holds each run of each job as it was, in the tools' own figures; estimates with intervals are `analyse/`'s to make.
-Absent is None, never 0. A newer format is refused. A pgdyno home keeps the newest card of each path and depth of looking,
-so that who needs one finds it without being told: a quick card never takes a whole one's place.
+A card holds each run of each job in the tools' own figures; `analyse/` computes estimates with intervals from them.
+What is absent is None, never 0. A newer format is refused. A pgdyno home keeps the newest card of each path and scope,
+so that commands find one without being given its file; a quick card never replaces a whole one.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from pgdyno.errors import SpecError, StepFailedError
 from pgdyno.plan.disk import DiskJob
 from pgdyno.record.durable import write_durably
 from pgdyno.record.machine.preflight import Unseen
-from pgdyno.record.machine.tunables import DiskLook
+from pgdyno.record.machine.tunables import StorageStack
 from pgdyno.spec.host import DiskSpec, HostSpec
 
 FORMAT = 1
-# A volume may be changed, moved or filled meanwhile; what was so a month ago is no measurement of today.
+# A volume may have been changed, moved or filled since: a card that is a month old does not describe today's disk.
 MAX_AGE = dt.timedelta(days=30)
 _KEPT = "disks"
-# Of one I/O at a time and of many: more depths are a sweep.
+# A quick card has two queue depths, one I/O at a time and many; more depths are a sweep.
 _QUICK_DEPTHS = 2
 
 
 class Latencies(msgspec.Struct, frozen=True, kw_only=True):
-    """How long I/Os took, from submission to completion."""
+    """Latencies of I/Os, from submission to completion."""
 
     count: int
     mean_us: float
@@ -44,7 +44,7 @@ class Latencies(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Direction(msgspec.Struct, frozen=True, kw_only=True):
-    """What was read or written in one run."""
+    """Results of reading, or of writing, in one run."""
 
     iops: float
     bytes_per_s: float
@@ -52,10 +52,10 @@ class Direction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunPart(msgspec.Struct, frozen=True, kw_only=True):
-    """I/Os of both directions in one part of a run."""
+    """Rate of reads and writes together in one part of a run."""
 
     t_s: float
-    """Its end, since the run's start."""
+    """End of the part, counted from the start of the run."""
     iops: float
 
 
@@ -64,46 +64,46 @@ class JobRun(msgspec.Struct, frozen=True, kw_only=True):
 
     job: DiskJob
     round: int
-    """From 0."""
+    """Number of the round, from 0."""
     began_at: dt.datetime
     runtime_s: float
     read: Direction | None
     write: Direction | None
     flush: Latencies | None
-    """Of the flushes alone, where the tool tells them apart from the writes before them."""
+    """Latencies of the flushes alone, where the tool separates them from the writes before them."""
     spans: tuple[RunPart, ...]
     others_bytes_per_s: float | None
-    """What the device read and wrote beside this run; None where it cannot be told."""
+    """Bytes per second that other programs read and wrote on the device during the run; None if unknown."""
     cpu_ratio: float
-    """Of one CPU, that the load generator used."""
+    """Share of one CPU that the load generator used."""
 
 
 class FlushTest(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of pg_test_fsync."""
+    """One line of pg_test_fsync's output."""
 
     group: str
-    """Its heading, such as `one 8kB write`."""
+    """Heading above the line, such as `one 8kB write`."""
     name: str
-    """As pg_test_fsync calls it, such as `fdatasync`."""
+    """Method by pg_test_fsync's name, such as `fdatasync`."""
     ops_per_s: float | None
-    """None where this platform has no such method, or the file system refused it."""
+    """None where the platform lacks the method or the file system refused it."""
     op_us: float | None
     remark: str | None = None
     is_default: bool = False
 
 
 class ClockTest(msgspec.Struct, frozen=True, kw_only=True):
-    """What pg_test_timing says."""
+    """Result of pg_test_timing."""
 
     read_ns: float
-    """Mean of one reading."""
+    """Mean time of one clock reading."""
     counts: dict[str, int]
-    """Readings by their time as the tool prints it, in the tool's own unit."""
+    """Number of readings by their duration, as the tool prints it and in the tool's unit."""
     unit: str
 
 
 class CardMachine(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose disk it is."""
+    """The machine that the disk belongs to."""
 
     hostname: str
     cpu_model: str | None
@@ -114,52 +114,52 @@ class CardMachine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CardScope(enum.IntEnum):
-    """How much of a disk was measured; more is better."""
+    """Extent of a measurement; more is better."""
 
     FLUSHES = 1
-    """Flushes alone, or the clock: all that there is without fio."""
+    """Only flushes or the clock, which is all that can be measured without fio."""
     QUICK = 2
     WHOLE = 3
-    """With queue depths up to the plateau."""
+    """Queue depths up to the plateau."""
 
 
-# Of the file that a home keeps it in: what the name of no path can hold.
+# End of the file's name in a home; the name of no path contains a plus sign.
 _SUFFIXES = {CardScope.FLUSHES: "+flushes", CardScope.QUICK: "+quick", CardScope.WHOLE: ""}
 
 
 class DiskCard(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of one storage path."""
+    """Everything known about one storage path."""
 
     format: int = FORMAT
     pgdyno_version: str
     made_at: dt.datetime
     took_s: float | None = None
     name: str
-    """What tables call it: the path, or the declared layout's name."""
+    """Name in tables: the path, or the name of the declared layout."""
     path: str | None
-    """None for one that is only declared."""
+    """None where the disk is only declared."""
     machine: CardMachine | None
-    look: DiskLook | None
-    """File system and devices, as seen."""
+    look: StorageStack | None
+    """File system and devices, as observed."""
     instance: str | None = None
-    """Declared, of a cloud, whose own limits hold."""
+    """Declared cloud instance type, whose own limits apply."""
     declared: DiskSpec | None = None
     file_bytes: int | None
     runs: tuple[JobRun, ...]
     flush_tests: tuple[FlushTest, ...]
     clock: ClockTest | None
     tools: dict[str, str]
-    """Version by name."""
+    """Versions by name of the tool."""
     unseen: tuple[Unseen, ...]
-    """What could not be measured, with the reason."""
+    """Figures that could not be measured, with reasons."""
     host: HostSpec | None = None
-    """The declared machine, of which `declared` is one disk and `instance` the kind."""
+    """The declared machine; `declared` is one of its disks and `instance` its type."""
     neighbours: tuple[str, ...] = ()
-    """Data directories of servers that ran on the same device."""
+    """Data directories of other servers that were running on the same device."""
 
     @property
     def scope(self) -> CardScope:
-        """How much of it was measured."""
+        """Extent of the card's measurements."""
         depths = {(run.job.pattern, run.job.depth) for run in self.runs}
         swept = {pattern for pattern, _ in depths if sum(1 for one, _ in depths if one is pattern) > _QUICK_DEPTHS}
         return CardScope.WHOLE if swept else CardScope.QUICK if self.runs else CardScope.FLUSHES
@@ -171,43 +171,43 @@ class _Versioned(msgspec.Struct):
 
 
 def name_card(*, made_at: dt.datetime, hostname: str, name: str) -> str:
-    """What a card's file is called: when, whose and of which path."""
+    """Return the file name of a card: its time, host and path."""
     parts = (f"{made_at:%Y%m%d-%H%M%S}", hostname.partition(".")[0], name)
     return f"{'-'.join(filter(None, map(_slug, parts)))}.json"
 
 
 def write_card(card: DiskCard, path: Path) -> None:
-    """Write a card, whole or not at all.
+    """Write a card atomically.
 
     Raises:
-        StepFailedError: It cannot be written; what was there stays.
+        StepFailedError: It cannot be written; the old file stays.
     """
-    write_beside(path, msgspec.json.format(msgspec.json.encode(card), indent=1))
+    write_card_file(path, msgspec.json.format(msgspec.json.encode(card), indent=1))
 
 
-def write_beside(path: Path, content: bytes) -> None:
-    """Write a file of a card's, such as its page, whole or not at all.
+def write_card_file(path: Path, content: bytes) -> None:
+    """Write a file that belongs to a card, such as its HTML page, atomically.
 
     Raises:
-        StepFailedError: It cannot be written; what was there stays.
+        StepFailedError: It cannot be written; the old file stays.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_durably(path, content)
     except OSError as exc:
-        hint = "name a place that has room with --out"
+        hint = "name a folder with enough free space with --out"
         raise StepFailedError(f"cannot write {path}", detail=exc.strerror or str(exc), hint=hint) from exc
 
 
-def read_card(path: Path, *, remedy: str = "measure anew: `pgdyno disk`") -> DiskCard:
+def read_card(path: Path, *, remedy: str = "measure the disk again with `pgdyno disk`") -> DiskCard:
     """Read a card.
 
     Args:
-        path: Of its file.
-        remedy: What to do where it is damaged.
+        path: File of the card.
+        remedy: Hint of the error where the file is damaged.
 
     Raises:
-        SpecError: There is none, it is something else or damaged, or a newer pgdyno wrote it.
+        SpecError: The file is missing, damaged or no card, or a newer pgdyno wrote it.
     """
     try:
         raw = path.read_bytes()
@@ -215,15 +215,15 @@ def read_card(path: Path, *, remedy: str = "measure anew: `pgdyno disk`") -> Dis
         raise SpecError(
             f"cannot read the disk card {path}",
             detail=exc.strerror or str(exc),
-            hint="`pgdyno disk` makes one, and says where it lies",
+            hint="`pgdyno disk` writes a card and prints its path",
         ) from exc
     try:
-        newer = msgspec.json.decode(raw, type=_Versioned).format
+        version = msgspec.json.decode(raw, type=_Versioned).format
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
         raise SpecError(f"{path} is no disk card", detail=str(exc), hint=remedy) from exc
-    if newer > FORMAT:
+    if version > FORMAT:
         raise SpecError(
-            f"the disk card {path} has the newer format {newer}",
+            f"the disk card {path} has the newer format {version}",
             detail=f"this pgdyno reads up to {FORMAT}",
             hint="read it with the pgdyno that wrote it, or a later one",
         )
@@ -234,7 +234,7 @@ def read_card(path: Path, *, remedy: str = "measure anew: `pgdyno disk`") -> Dis
 
 
 def keep_card(card: DiskCard, home: Path) -> None:
-    """Keep a card in a pgdyno home, in place of an older one of the same path and scope.
+    """Store a card in a pgdyno home, replacing an older one of the same path and scope.
 
     Raises:
         StepFailedError: It cannot be written; the older one stays.
@@ -243,27 +243,30 @@ def keep_card(card: DiskCard, home: Path) -> None:
 
 
 def find_kept_card(
-    homes: Iterable[Path], look: DiskLook, *, now: dt.datetime, max_age: dt.timedelta = MAX_AGE
+    homes: Iterable[Path], look: StorageStack, *, now: dt.datetime, max_age: dt.timedelta = MAX_AGE
 ) -> tuple[DiskCard, Path] | None:
-    """The card that homes keep of the file system that a path lies on, and where it is: of those that measured most the newest.
+    """Find the best card that homes keep for the file system of a path: the widest scope, and the newest of those.
 
     Args:
-        homes: Of pgdyno.
-        look: The path as it is seen now.
-        now: Aware of its time zone.
-        max_age: Older cards are left alone.
+        homes: Pgdyno homes to search.
+        look: The path as observed now.
+        now: Current time, with its time zone.
+        max_age: Older cards are ignored.
+
+    Returns:
+        The card and its file; None where no card fits.
     """
     found = []
     for path in (path for home in homes for path in (home / _KEPT).glob("*.json")):
-        # A card that a newer pgdyno wrote, or that is damaged, is none to lean on.
+        # Ignore damaged cards, and cards that a newer pgdyno wrote.
         with contextlib.suppress(SpecError):
             card = read_card(path)
-            if _is_of(card, look) and dt.timedelta(0) <= now - card.made_at <= max_age:
+            if _is_of_same_file_system(card, look) and dt.timedelta(0) <= now - card.made_at <= max_age:
                 found.append((card, path))
     return max(found, key=lambda one: (one[0].scope, one[0].made_at), default=None)
 
 
-def _is_of(card: DiskCard, look: DiskLook) -> bool:
+def _is_of_same_file_system(card: DiskCard, look: StorageStack) -> bool:
     if card.look is None or not (card.runs or card.flush_tests):
         return False
     then, now = card.look.facts, look.facts
@@ -274,8 +277,8 @@ def _slug(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-.") or "root"
 
 
-def declare(card: DiskCard, host: HostSpec | None, place: int) -> DiskCard:
-    """A card with what a host declares of its disk: the data's for the first of several, the WAL's for the others."""
+def add_declared_disk(card: DiskCard, host: HostSpec | None, place: int) -> DiskCard:
+    """Return a card with the disk that a host file declares: the data disk for place 0, else the WAL disk."""
     if host is None:
         return card
     disk = (host.wal_disk or host.disk) if place else host.disk

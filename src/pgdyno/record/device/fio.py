@@ -1,7 +1,7 @@
-"""Reads what fio prints with `--output-format=json --status-interval`: one report a while, each of all since the start.
+"""Parse what fio prints with `--output-format=json --status-interval`: cumulative reports at intervals.
 
-The differences of consecutive reports are the parts of a run, so that a burst that ends can be seen. Figures are fio's
-own; a report that is cut off, because fio was killed, is refused rather than taken for a shorter run.
+The differences of consecutive reports are the parts of a run, which show where burst performance ends. Figures are
+fio's own. A report that is cut off because fio was killed is refused, not treated as a shorter run.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from pgdyno.record.device.disk_card import Direction, Latencies, RunPart
 
 # Source: fio 3.33 HOWTO, percentile_list and "Interpreting the output"; keys of `percentile` have six decimals.
 PERCENTILES = (50.0, 95.0, 99.0, 99.9)
-# Two reports may come close to each other at the end; a rate over less than this says little.
+# The last two reports may be close together; a rate over a shorter time than this means little.
 _SHORTEST_SPAN_S = 0.08
-# What the end of a run comes late by; fio counts milliseconds.
+# A run may end this much late; fio counts in milliseconds.
 _LATE_S = 0.02
 
 
 class FioReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What fio says of a job that it ran to its end."""
+    """Fio's results of a completed job."""
 
     version: str
     runtime_s: float
@@ -33,12 +33,12 @@ class FioReport(msgspec.Struct, frozen=True, kw_only=True):
     flush: Latencies | None
     spans: tuple[RunPart, ...]
     moved_bytes: int
-    """Read and written."""
+    """Bytes read plus bytes written."""
     cpu_ratio: float
 
 
 class _Times(msgspec.Struct):
-    """Nanoseconds."""
+    """Latencies in nanoseconds."""
 
     N: int
     mean: float
@@ -79,14 +79,15 @@ class _Report(msgspec.Struct):
 
 
 def parse_fio(text: str, *, load_s: float | None = None) -> FioReport:
-    """The last of fio's reports, with what the earlier ones tell of the time between.
+    """Parse the last of fio's reports, and derive the parts of the run from the earlier ones.
 
     Args:
-        text: All that fio printed.
-        load_s: When it was to stop submitting: then only the queue drains, which is no part of a run. None: never.
+        text: Complete output of fio.
+        load_s: When fio stops submitting; the queue that drains afterwards is not part of the run. None where it
+            submits to the end.
 
     Raises:
-        ValueError: There is none, the last is cut off, or fio says that its job failed.
+        ValueError: There is no report, the last one is cut off, or fio reports that its job failed.
     """
     reports = list(_read_reports(text))
     if not reports or not all(report.jobs for report in reports):
@@ -100,14 +101,14 @@ def parse_fio(text: str, *, load_s: float | None = None) -> FioReport:
         read=_direction(job.read),
         write=_direction(job.write),
         flush=_latencies(job.sync.lat_ns),
-        spans=tuple(_list_spans([report.jobs[0] for report in reports], load_s)),
+        spans=tuple(_derive_spans([report.jobs[0] for report in reports], load_s)),
         moved_bytes=job.read.io_bytes + job.write.io_bytes,
         cpu_ratio=(job.usr_cpu + job.sys_cpu) / 100,
     )
 
 
 def _read_reports(text: str) -> Iterator[_Report]:
-    """Reports follow one another; notes of fio's may stand before them."""
+    """Yield the reports in fio's output, which may begin with messages."""
     decoder = json.JSONDecoder()
     start = text.find("{")
     while start >= 0:
@@ -141,8 +142,8 @@ def _latencies(times: _Times | None) -> Latencies | None:
     )
 
 
-def _list_spans(jobs: list[_Job], load_s: float | None) -> Iterator[RunPart]:
-    """Of what was done between one report and the next; the first begins with the run."""
+def _derive_spans(jobs: list[_Job], load_s: float | None) -> Iterator[RunPart]:
+    """Yield a part of the run for each pair of consecutive reports; the first part begins with the run."""
     until_s = math.inf if load_s is None else load_s + _LATE_S
     marks = [(0.0, 0)]
     for mark in ((job.job_runtime / 1000, job.ios) for job in jobs):

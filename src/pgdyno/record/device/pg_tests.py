@@ -1,7 +1,7 @@
-"""Reads what PostgreSQL's own pg_test_fsync and pg_test_timing print, of versions 15 to 19.
+"""Parse what pg_test_fsync and pg_test_timing of PostgreSQL 15 to 19 print.
 
-Figures are the programs' own. A method that a platform or a file system does not have is kept as a line without figures;
-output that is cut off is refused.
+Figures are the programs' own. A method that a platform or a file system lacks is kept as a line without figures.
+Output that is cut off is refused.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _COUNT = re.compile(r" +(?P<below>\d+) +[0-9.]+ +(?:[0-9.]+ +)?(?P<count>\d+)")
 
 
 def parse_flush_tests(text: str) -> tuple[FlushTest, ...]:
-    """All lines that pg_test_fsync printed.
+    """Parse all lines that pg_test_fsync printed.
 
     Raises:
-        ValueError: It did not come to its end, or says something that is not understood.
+        ValueError: The output is incomplete or not understood.
     """
     tests: list[FlushTest] = []
     group, default = "", None
@@ -47,10 +47,10 @@ def parse_flush_tests(text: str) -> tuple[FlushTest, ...]:
 
 
 def parse_clock_test(text: str) -> ClockTest:
-    """What pg_test_timing printed of the system's clock: its first table.
+    """Parse what pg_test_timing printed about the system's clock: its first table.
 
     Raises:
-        ValueError: It is something else.
+        ValueError: The output is incomplete or not understood.
     """
     read, columns = _READ.search(text), _COLUMNS.search(text)
     if read is None or columns is None:
@@ -62,7 +62,7 @@ def parse_clock_test(text: str) -> ClockTest:
 
 
 def _parse_flush_test(line: str, group: str, default: str | None) -> FlushTest | None:
-    """A line of a table; None: it is none."""
+    """Parse one line of a table; return None for any other line."""
     if (match := _FIGURES.fullmatch(line)) is not None:
         name, ops, us = match.groups()
         return FlushTest(group=group, name=name, ops_per_s=float(ops), op_us=float(us), is_default=name == default)

@@ -1,1 +1,1 @@
-"""What was seen of a machine: disks, preflight, tunable settings."""
+"""Hold what was observed of a machine: disks, preflight facts, tunable settings."""

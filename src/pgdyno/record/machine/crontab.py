@@ -1,8 +1,8 @@
-"""Crontabs: which of their lines run, and when next.
+"""Parse crontabs: which lines run a program, and when they run next.
 
-Understands what Vixie cron and its successors (Debian's cron, cronie) do: names, ranges, steps, lists, `@daily` and the
-like. A line that it does not understand yields nothing rather than a guess. Of commands, only the program is kept:
-arguments may hold passwords.
+The parser knows the syntax of Vixie cron and its successors (Debian's cron, cronie): names, ranges, steps, lists, and
+nicknames such as `@daily`. It skips lines that it does not understand. Only the program of a command is kept, because
+arguments may contain passwords.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ class CronLine(msgspec.Struct, frozen=True, kw_only=True):
     """A line of a crontab that runs something."""
 
     number: int
-    """From 1."""
+    """Number of the line, from 1."""
     fields: tuple[frozenset[int], ...]
     """Minutes, hours, days of the month, months, days of the week (Sunday is 0)."""
     is_any_day: bool
-    """Whether a day must fit both the fields of days; else either of them is enough. Source: crontab(5)."""
+    """True if a day must match both day fields; otherwise one of them is enough. Source: crontab(5)."""
     program: str
-    """Without its arguments; of run-parts, the folder."""
-    is_for_systemd_less: bool = False
-    """Whether it looks for systemd first, and leaves the work to a timer where that runs."""
+    """Program without its arguments; for run-parts, the folder."""
+    defers_to_systemd: bool = False
+    """True if the line first checks for systemd, and leaves the work to a timer where systemd runs."""
 
     def is_due(self, at: datetime) -> bool:
-        """Whether it starts in that minute."""
+        """Return whether the line starts in that minute."""
         minutes, hours, days, months, weekdays = self.fields
         if at.minute not in minutes or at.hour not in hours or at.month not in months:
             return False
@@ -56,11 +56,11 @@ class CronLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_crontab(text: str, *, has_user: bool) -> tuple[CronLine, ...]:
-    """The lines that run something.
+    """Return the lines that run a program.
 
     Args:
-        text: Of a crontab.
-        has_user: Whether a user stands before the command, as in /etc/crontab and /etc/cron.d.
+        text: Text of a crontab.
+        has_user: Whether a user name precedes the command, as in /etc/crontab and /etc/cron.d.
     """
     found = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -84,14 +84,14 @@ def parse_crontab(text: str, *, has_user: bool) -> tuple[CronLine, ...]:
                 fields=(*fields[:4], weekdays),
                 is_any_day=parts[2].startswith("*") or parts[4].startswith("*"),
                 program=_name_program(parts[-1]),
-                is_for_systemd_less="/run/systemd/system" in parts[-1],
+                defers_to_systemd="/run/systemd/system" in parts[-1],
             )
         )
     return tuple(found)
 
 
 def find_next(line: CronLine, *, now: datetime, within_s: float) -> float | None:
-    """Seconds until a line starts next; None if not within `within_s`."""
+    """Return the seconds until a line starts next; None if it does not start within `within_s`."""
     minute = now.replace(second=0, microsecond=0) + timedelta(minutes=1)
     for at in _minutes(minute, now + timedelta(seconds=within_s)):
         if line.is_due(at):
@@ -114,7 +114,7 @@ def _parse_field(text: str, place: int) -> frozenset[int]:
         if match is None:
             raise ValueError(part)
         start = low if match[1] is None else _parse_value(match[1], place)
-        # `5/10` begins at 5 and goes on to the end, as `5-59/10`.
+        # `5/10` runs from 5 to the end of the range, like `5-59/10`.
         end = high if match[1] is None or (match[2] is None and match[3]) else start
         end = _parse_value(match[2], place) if match[2] else end
         if not low <= start <= end <= high:

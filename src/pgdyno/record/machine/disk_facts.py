@@ -1,6 +1,6 @@
-"""A file system and the device below it as the machine shows them: of the data, and of a WAL that lies elsewhere.
+"""Describe a file system and the device below it as the kernel reports them.
 
-Raw values in the kernel's own units. Nothing here judges, and nothing is measured: what a disk can do is its card's.
+Values are raw, in the kernel's own units. Nothing here is judged or measured: what a disk can do is in its disk card.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ class DiskFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     path: str
     device: str = ""
-    """As the mount table names it, such as /dev/nvme1n1; empty of a WAL's in records from before it was noted."""
+    """Name in the mount table, such as /dev/nvme1n1; older records have an empty name for the WAL's device."""
     block_device: str | None
-    """The whole device's kernel name, such as nvme1n1; None where there is none (tmpfs, overlay)."""
+    """Kernel name of the whole device, such as nvme1n1; None without a block device (tmpfs, overlay)."""
     filesystem: str
     mount_options: str = ""
-    """Never empty where they were noted: a file system is at least `rw` or `ro`."""
+    """Empty only in older records: a mounted file system is at least `rw` or `ro`."""
     size_bytes: int
     free_bytes: int
     scheduler: str | None = None
@@ -30,15 +30,15 @@ class DiskFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shown_device(self) -> str:
-        """The whole device where there is one, else as the mount table names it."""
+        """Name of the whole device where there is one, else its name in the mount table."""
         return self.block_device or self.device
 
     @property
     def is_in_memory(self) -> bool:
-        """Whether nothing of it outlives the machine."""
+        """True if its contents are lost when the machine stops."""
         return self.filesystem in _IN_MEMORY
 
     @property
     def is_remote(self) -> bool:
-        """Whether another machine keeps it."""
+        """True if another machine stores it."""
         return self.filesystem.startswith(_REMOTE)

@@ -1,6 +1,6 @@
-"""What `dmsetup table` prints of a logical volume: how it spreads its data over what it lies on.
+"""Parse `dmsetup table`: how a logical volume stripes its data over the devices below it.
 
-Only that: targets that spread nothing, such as crypt, give nothing.
+Targets that do not stripe, such as crypt, give no result.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ _SECTOR_BYTES = 512
 
 
 def parse_dm_table(text: str) -> Stripe | None:
-    """How a volume is striped; of several segments that of the fewest disks, since a file may lie there.
+    """Return how a volume is striped; of several segments the one with the fewest disks, since a file may be on it.
 
     Args:
         text: Lines of `start length target arguments`.
 
     Returns:
-        None where no part of it is.
+        The stripe; None where the volume or a part of it is not striped.
 
     Source: Linux Documentation/admin-guide/device-mapper/striped.rst and dm-raid.rst.
     """
@@ -39,7 +39,7 @@ def _read_stripes(segments: list[list[str]]) -> Iterator[Stripe]:
         elif target == "raid":
             parameters = int(arguments[1])
             yield Stripe(
-                # Such as raid5_ls: what follows is how parity goes round.
+                # Such as raid5_ls: the part after the underscore is the parity layout.
                 level=arguments[0].partition("_")[0],
                 disk_count=int(arguments[2 + parameters]),
                 chunk_bytes=int(arguments[2]) * _SECTOR_BYTES or None,

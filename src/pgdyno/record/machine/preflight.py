@@ -1,8 +1,9 @@
-"""What was looked up before a load: the state of machine and server that passes, beside `HostFacts`, which stays.
+"""Hold the preflight facts: the state of machine and server just before a load.
 
-Raw values in the kernel's and the server's own units. What could not be seen is in `unseen`, with the reason; a field
-that is None or empty otherwise means that the machine has no such thing. Nothing here judges, and no command line of
-somebody else's process is kept: those may hold passwords.
+Lasting properties of the machine are in `HostFacts`. Values are raw, in the kernel's and the server's own units. What
+could not be observed is in `unseen`, with the reason; any other field that is None or empty means that the machine has
+no such thing. Nothing is judged here. Command lines of other processes are not kept, because they may contain
+passwords.
 """
 
 from __future__ import annotations
@@ -16,26 +17,26 @@ from pgdyno.record.machine.disk_facts import DiskFacts
 
 
 class Unseen(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that could not be looked at, with the reason."""
+    """Something that could not be observed, with the reason."""
 
     what: str
     reason: str
 
 
 class BusyProcess(msgspec.Struct, frozen=True, kw_only=True):
-    """A process that used CPU while it was looked at."""
+    """A process that used CPU time during the observation."""
 
     pid: int
     name: str
     user: str | None
     cpu_count: float
-    """How many CPUs it used."""
+    """Mean number of CPUs that it used."""
     is_kernel: bool = False
-    """Whether it is a thread of the kernel's own."""
+    """True if it is a kernel thread."""
 
 
 class DiskActivity(msgspec.Struct, frozen=True, kw_only=True):
-    """What a device did while it was looked at."""
+    """Activity of a device during the observation."""
 
     device: str
     busy_ratio: float
@@ -44,12 +45,12 @@ class DiskActivity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Activity(msgspec.Struct, frozen=True, kw_only=True):
-    """What everything but pgdyno did during a short look."""
+    """Activity of all programs except pgdyno during a short observation."""
 
     window_s: float
     cpu_count: int
     busy_ratio: float
-    """Share of all CPUs that others used."""
+    """Share of all CPUs that other programs used."""
     steal_ratio: float
     """Share of all CPUs that the hypervisor took away."""
     busiest: tuple[BusyProcess, ...]
@@ -57,47 +58,47 @@ class Activity(msgspec.Struct, frozen=True, kw_only=True):
     swapped_in_pages: int | None
     swapped_out_pages: int | None
     throttled_count: int | None
-    """Thermal throttling events of all CPUs since boot that came during the look."""
+    """Thermal throttling events of all CPUs during the observation."""
 
 
 class ClockFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The kernel's clock source and what reading it costs."""
+    """The kernel's clock source and the cost of reading it."""
 
     source: str | None
     available: tuple[str, ...]
     read_ns: float | None
-    """Mean of pg_test_timing, less the time in which it did not have its CPU."""
+    """Mean reported by pg_test_timing, without the time in which it had no CPU."""
     steal_ratio: float | None
-    """Share of CPU time that the hypervisor took away over the whole look, while pg_test_timing kept one CPU busy."""
+    """Share of CPU time that the hypervisor took away while pg_test_timing kept one CPU busy."""
 
 
 class CpuFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """How the CPUs are run."""
+    """Settings and state of the CPUs."""
 
     online_count: int | None
     governors: tuple[str, ...]
-    """Distinct ones of all CPUs, sorted."""
+    """Distinct frequency governors of all CPUs, sorted."""
     frequency_driver: str | None
     is_boosting: bool | None
-    """Whether frequencies above the base one are allowed; None where the kernel does not tell."""
+    """True if frequencies above the base frequency are allowed; None where the kernel does not report it."""
     is_virtual: bool
     mitigations: tuple[str, ...]
-    """`name: what is done`, only those that are in force."""
+    """Active CPU mitigations, as `name: what is done`."""
     steal_since_boot_ratio: float | None
     product: str | None
-    """The machine's own name for its kind, such as `t3.large`."""
+    """Product name that the machine reports, such as `t3.large`."""
 
 
 class MemoryFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Memory as it is now."""
+    """Current state of the memory."""
 
     available_bytes: int | None
     dirty_bytes: int
-    """Dirty and under writeback."""
+    """Dirty pages and pages under writeback."""
     swap_used_bytes: int
     huge_page_bytes: int
     huge_pages_free: int
-    """Neither used nor reserved."""
+    """Huge pages neither used nor reserved."""
     huge_pages_total: int
     commit_limit_bytes: int
     committed_bytes: int
@@ -106,7 +107,7 @@ class MemoryFacts(msgspec.Struct, frozen=True, kw_only=True):
     numa_nodes: int
     numa_balancing: int | None
     shm_size_bytes: int | None
-    """What /dev/shm was limited to; None where it was not."""
+    """Size limit of /dev/shm; None without a limit."""
 
 
 class RaidArray(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,14 +116,14 @@ class RaidArray(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     level: str
     action: str
-    """`idle`, `frozen`, or what it does: check, repair, resync, recover, reshape."""
+    """`idle`, `frozen`, or its current operation: check, repair, resync, recover, reshape."""
     done_ratio: float | None
     missing_count: int
-    """Disks it lacks."""
+    """Number of missing disks."""
 
 
 class BlockDevice(msgspec.Struct, frozen=True, kw_only=True):
-    """A block device below a folder: the one mounted and all it is made of."""
+    """A block device below a folder: the mounted device, or a device that it is made of."""
 
     name: str
     kind: str
@@ -130,17 +131,17 @@ class BlockDevice(msgspec.Struct, frozen=True, kw_only=True):
     is_rotational: bool | None
     scheduler: str | None
     schedulers: tuple[str, ...]
-    """Those that the kernel offers."""
+    """Schedulers that the kernel offers."""
     read_ahead_kb: int | None
     title: str | None = None
-    """What device-mapper calls it, such as `vg0-data`; None for what is not its."""
+    """Name in device-mapper, such as `vg0-data`; None for other devices."""
     below: tuple[str, ...] = ()
     """Names of the whole devices that it is made of."""
     size_bytes: int | None = None
 
 
 class LimitKind(enum.Enum):
-    """What a control group limits."""
+    """Resource that a control group limits."""
 
     CPU = "cpu"
     MEMORY = "memory"
@@ -153,93 +154,93 @@ class LimitKind(enum.Enum):
 
 
 class CgroupLimit(msgspec.Struct, frozen=True, kw_only=True):
-    """A limit that a control group sets, above or at the one that pgdyno runs in."""
+    """A limit that is set by pgdyno's control group or by one above it."""
 
     kind: LimitKind
     group: str
-    """Its name, from the root of its hierarchy."""
+    """Path of the control group from the root of its hierarchy."""
     value: float
-    """CPUs, bytes, a second's bytes or operations, or processes."""
+    """CPUs, bytes, bytes or operations per second, or processes."""
     device: str | None = None
-    """Of limits of I/O: the kernel's name of it, or its numbers."""
+    """Device of an I/O limit, by kernel name or by major and minor numbers."""
 
 
 class Timer(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that the machine starts by itself within a day."""
+    """A scheduled job that starts within a day."""
 
     name: str
-    """Of the timer, or the file and line of a crontab."""
+    """Name of the timer, or file and line of the crontab."""
     job: str
-    """The service it starts, or the program."""
+    """Service or program that it starts."""
     due_s: float
 
 
 class LoadProgram(msgspec.Struct, frozen=True, kw_only=True):
-    """A program that loads machines, at work now."""
+    """A running load generator, such as pgbench or fio."""
 
     pid: int
     name: str
 
 
 class OtherServer(msgspec.Struct, frozen=True, kw_only=True):
-    """A PostgreSQL server that runs here."""
+    """A PostgreSQL server that runs on this machine."""
 
     pid: int
     data_dir: str | None
-    """None where this account may not see it."""
+    """None where this account has no permission to see it."""
     cpu_count: float | None
-    """CPUs that its processes used during the look."""
+    """CPUs that its processes used during the observation."""
 
 
 class ProcessLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """This process's own soft limits, which its children have too; None is without a limit."""
+    """Soft limits of this process, which its children inherit; None means unlimited."""
 
     open_files: int | None
     processes: int | None
 
 
 class ServerOrigin(enum.Enum):
-    """Where a server's settings are known from."""
+    """Origin of a server's settings."""
 
     PLANNED = "planned"
-    """It is to be started by pgdyno: what was asked for, and else what is built in."""
+    """Pgdyno will start the server: the requested settings, and built-in defaults for the rest."""
     FILES = "files"
-    """It does not run: what its programs make of its configuration files."""
+    """The server is not running: the settings that its programs read from its configuration files."""
     RUNNING = "running"
-    """It says so itself."""
+    """The running server reported them."""
 
 
-class ServerLook(msgspec.Struct, frozen=True, kw_only=True):
-    """A server that is to be measured, as far as it can be seen without starting it."""
+class ServerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """State of the server that is to be measured, as far as it can be observed without starting it."""
 
     origin: ServerOrigin
     major: int
     data_dir: str | None = None
     settings: dict[str, str] = {}
-    """By name, as pg_settings.setting has them; as asked for where it is PLANNED, with the count of huge pages."""
+    """Settings by name, as in pg_settings.setting; for PLANNED the requested settings, with the count of huge pages."""
     file_errors: tuple[str, ...] = ()
-    """In its configuration files, each with its place and the server's words; with them it does not start."""
+    """Errors in its configuration files that prevent a start, each with its location and the server's message."""
     is_in_recovery: bool | None = None
     active_sessions: int | None = None
-    """Client sessions but ours that are not idle."""
+    """Client sessions that are not idle, without pgdyno's own."""
     huge_pages_bytes: int | None = None
-    """That its postmaster has mapped."""
+    """Huge pages that its postmaster has mapped."""
     has_assertions: bool | None = None
-    """Whether it was built to check itself."""
+    """True if it was built with assertions (--enable-cassert)."""
     data_bytes: int | None = None
-    """Of all its databases."""
+    """Size of all its databases."""
     branches: dict[str, int] = {}
-    """About how many pgbench_branches has, by database; of those that have it, where it was asked for."""
+    """Approximate rows of pgbench_branches by database, for databases that have that table; empty if not requested."""
     port: int | None = None
-    """At which it listens now."""
+    """Port at which it listens now."""
     client_port: int | None = None
-    """Of PGPORT, at which clients look for a server; None where it is not set."""
+    """Value of PGPORT, which clients use; None where it is not set."""
     settings_said: SettingsSaid | None = None
-    """As of `ServerFacts`."""
+    """As in `ServerFacts`."""
 
 
 class PreflightFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a preflight saw. What has a default was not looked at, or is not there."""
+    """Everything that a preflight observed. A field at its default was not observed, or there is no such thing."""
 
     took_s: float | None = None
     activity: Activity | None = None
@@ -248,21 +249,21 @@ class PreflightFacts(msgspec.Struct, frozen=True, kw_only=True):
     memory: MemoryFacts | None = None
     arrays: tuple[RaidArray, ...] = ()
     devices: tuple[BlockDevice, ...] = ()
-    """Below the data."""
+    """Devices below the data directory."""
     wal: DiskFacts | None = None
-    """What pg_wal lies on."""
+    """File system of pg_wal."""
     wal_devices: tuple[BlockDevice, ...] = ()
-    """Below it; those of the data where it lies with them."""
+    """Devices below pg_wal; the same as `devices` where it shares the data's file system."""
     inodes_free_ratio: float | None = None
-    """Of the data's file system; None where it has no fixed number of them."""
+    """Free inodes of the data's file system; None where their number is not fixed."""
     home_holder_pid: int | None = None
-    """Of another pgdyno that works in the home; 0 where it cannot be seen from here."""
+    """Process ID of another pgdyno that uses the home; 0 where it cannot be determined."""
     limits: tuple[CgroupLimit, ...] = ()
     process_limits: ProcessLimits | None = None
     timers: tuple[Timer, ...] = ()
     load_programs: tuple[LoadProgram, ...] = ()
     servers: tuple[OtherServer, ...] = ()
     is_on_battery: bool | None = None
-    """None where the machine has none."""
-    server: ServerLook | None = None
+    """None where the machine has no battery."""
+    server: ServerSnapshot | None = None
     unseen: tuple[Unseen, ...] = ()

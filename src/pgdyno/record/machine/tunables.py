@@ -1,6 +1,6 @@
-"""What of a machine and a server can be set, and what of them decides how, as it is now: seen before anything is derived.
+"""Hold the current state of a machine and a server that settings are derived from.
 
-Raw values in the kernel's and the server's own units, as everything in this room. Nothing here judges.
+Values are raw, in the kernel's and the server's own units. Nothing is judged here.
 """
 
 from __future__ import annotations
@@ -8,60 +8,60 @@ from __future__ import annotations
 import msgspec
 
 from pgdyno.record.machine.disk_facts import DiskFacts
-from pgdyno.record.machine.preflight import BlockDevice, CgroupLimit, MemoryFacts, ServerLook, Unseen
+from pgdyno.record.machine.preflight import BlockDevice, CgroupLimit, MemoryFacts, ServerSnapshot, Unseen
 from pgdyno.record.types import HostFacts
 
 
 class Stripe(msgspec.Struct, frozen=True, kw_only=True):
-    """How a software RAID or a logical volume spreads data over its disks."""
+    """The striping of a software RAID array or a logical volume over its disks."""
 
     level: str
-    """As md calls it; a stripe of LVM's is `raid0`."""
+    """RAID level by md's name; a striped LVM volume is `raid0`."""
     disk_count: int
     chunk_bytes: int | None
-    """None for levels that have none."""
+    """None for levels without chunks."""
 
 
-class DiskLook(msgspec.Struct, frozen=True, kw_only=True):
-    """A file system, and the devices below it from the one that is mounted down to those it is made of."""
+class StorageStack(msgspec.Struct, frozen=True, kw_only=True):
+    """A file system and the devices below it, from the mounted one down to the physical ones."""
 
     facts: DiskFacts
     devices: tuple[BlockDevice, ...]
     stripes: dict[str, Stripe] = {}
-    """By device, of software RAID and LVM."""
+    """Stripes of software RAID and LVM, by device."""
     models: dict[str, str] = {}
-    """By device, as it calls itself; none for most virtual disks."""
+    """Model names that devices report, by device; most virtual disks report none."""
     unseen: tuple[Unseen, ...] = ()
-    """How devices spread their data, where that could not be seen."""
+    """Devices whose striping could not be observed."""
 
 
 class Tunables(msgspec.Struct, frozen=True, kw_only=True):
-    """A machine that settings are to be derived for.
+    """The machine that settings are derived for.
 
-    `host` has the limits and CPUs of the server's own control group where a server runs, else of this process's.
+    `host` has the limits and CPUs of the server's control group where a server runs, else of this process's.
     """
 
     host: HostFacts
     memory: MemoryFacts
-    disk: DiskLook
-    wal_disk: DiskLook | None
-    """None where pg_wal lies with the data."""
+    disk: StorageStack
+    wal_disk: StorageStack | None
+    """None where pg_wal shares the data's file system."""
     limits: tuple[CgroupLimit, ...]
     page_bytes: int
     sysctls: dict[str, str]
-    """By name; those that cannot be read are missing."""
+    """Values by name, without those that cannot be read."""
 
 
 class ServerState(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody's server as far as its settings depend on it."""
+    """The state of an existing server that its derived settings depend on."""
 
-    look: ServerLook
+    look: ServerSnapshot
     set_names: frozenset[str]
-    """Of settings that somebody has set: the others are built in, or chosen by the server itself."""
+    """Settings that were set explicitly; the others are built-in defaults or chosen by the server itself."""
     waiting_names: frozenset[str] = frozenset()
-    """Of those whose files say something else than what is in force, which a restart brings."""
+    """Settings whose value in the configuration files differs from the one in force until a restart."""
     unseen: tuple[Unseen, ...]
     data_bytes: int
-    """Of the files of all databases."""
+    """Size of the files of all databases."""
     wal_bytes: int
-    """Of the WAL that it keeps now."""
+    """Size of the WAL that the server currently keeps."""

@@ -1,1 +1,1 @@
-"""What pgbench prints: parsers of its output."""
+"""Parse what pgbench prints."""

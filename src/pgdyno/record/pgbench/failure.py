@@ -1,7 +1,7 @@
-"""Finds what a pgbench that ended badly, loading or running, had to say: its own words, without what goes well.
+"""Extract the error messages of a failed pgbench from its stderr, without its ordinary output.
 
-Pure text to values. It does not explain: which script, how many clients, which words; what to try is said where the
-load was started.
+The result says which script failed, how many clients aborted, and with which messages. It explains nothing: hints are
+given where the load was started.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from pgdyno.record.pgbench.output import parse_progress
 
 
 class PgbenchFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """Why pgbench ended badly, in its own words."""
+    """Why pgbench failed, in its own words."""
 
     words: str
-    """Its messages, each kind once with how often it came; empty when it was killed and could say nothing."""
+    """Messages of pgbench, each kind once with its count; empty if pgbench was killed before it printed any."""
     signal_name: str | None
-    """Such as SIGKILL, or `signal 40`; None when it ended by itself."""
+    """Signal that ended it, such as SIGKILL or `signal 40`; None if it exited by itself."""
     script_number: int | None
-    """From 1; None when it does not name one."""
+    """Number of the failed script, from 1; None if pgbench names none."""
     aborted_client_count: int
 
 
@@ -38,16 +38,16 @@ _RUN_ABORTED = "pgbench: error: Run was aborted"
 
 
 def is_client_abort(line: str) -> bool:
-    """Whether a line of stderr says that a client gave up, so that the load is no longer the one asked for."""
+    """Return whether a line of stderr reports an aborted client, which changes the load from the requested one."""
     return line.startswith("pgbench: error: ") and _ABORT.search(line) is not None
 
 
 def parse_failure(stderr: str, exit_code: int) -> PgbenchFailure:
-    """Find what a pgbench that ended badly, loading or running, had to say.
+    """Extract the error messages of a failed pgbench run or initialization.
 
     Args:
-        stderr: All of its stderr.
-        exit_code: As `subprocess` gives it: negative is the number of a signal.
+        stderr: Complete stderr of pgbench.
+        exit_code: Return code as in `subprocess`: a negative value is the number of a signal.
     """
     messages: dict[str, list[str]] = {}
     repeats: Counter[str] = Counter()
@@ -57,7 +57,7 @@ def parse_failure(stderr: str, exit_code: int) -> PgbenchFailure:
         if _ORDINARY.fullmatch(line) or parse_progress(line) or is_init_line(line):
             continue
         if _MESSAGE_BEGIN.match(line) or not messages:
-            # Clients fail alike: one message for each kind, whatever the client and how far it had come.
+            # Clients fail alike: keep one message of each kind, whatever the client and the command.
             kind = re.sub(r"\b(client|command|query|thread) \d+", r"\1", line)
             repeats[kind] += 1
             current = [line]
@@ -75,12 +75,12 @@ def parse_failure(stderr: str, exit_code: int) -> PgbenchFailure:
 
 
 def _name_signal(number: int) -> str:
-    # Real-time signals but the first and the last have no name.
+    # Only the first and the last real-time signal have a name.
     return next((known.name for known in signal.Signals if known == number), f"signal {number}")
 
 
 def _format_words(messages: dict[str, list[str]], repeats: Counter[str]) -> str:
-    # The last word, that the above results are incomplete, tells nothing where a reason stands before it.
+    # The closing message that the results are incomplete adds nothing where a reason precedes it.
     reasons = {kind: lines for kind, lines in messages.items() if not kind.startswith(_RUN_ABORTED)} or messages
     return "\n".join(
         "\n".join(lines) + (f"\n({repeats[kind]} times)" if repeats[kind] > 1 else "")

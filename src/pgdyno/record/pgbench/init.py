@@ -1,7 +1,6 @@
-"""Reads what `pgbench -i` of PostgreSQL 15 to 18 prints on stderr: its steps, its rows so far, the time of each step.
+"""Parse the stderr of `pgbench -i` of PostgreSQL 15 to 18: its steps, the rows loaded so far, the time of each step.
 
-Pure text to values. It does not judge whether loading was fast, and it invents no time for a step that pgbench did
-not name.
+The parser does not judge whether loading was fast. A step that pgbench does not name gets no time.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _STEP_ANNOUNCEMENTS = {
     "creating foreign keys...": "foreign keys",
 }
 _PARTITIONS = re.compile(r"creating \d+ partitions\.\.\.")
-# The table's name came with PostgreSQL 17.
+# The table's name is printed since PostgreSQL 17.
 _ROWS = re.compile(
     r"(?P<row_count>\d+) of (?P<total_row_count>\d+) tuples \(\d+%\)(?: of (?P<table>\S+))? done"
     r" \(elapsed (?P<elapsed_s>\d+\.\d+) s, remaining (?P<remaining_s>\d+\.\d+) s\)"
@@ -32,21 +31,21 @@ _STEP_TIME = re.compile(r"(?P<name>\D+) (?P<duration_s>\d+\.\d+) s")
 
 
 class InitStep(msgspec.Struct, frozen=True, kw_only=True):
-    """A step of loading under pgbench's own name for it, such as `client-side generate`, to 10 ms."""
+    """A step of loading by pgbench's own name, such as `client-side generate`, with its time to 10 ms."""
 
     name: str
     duration_s: float
 
 
 class InitSteps(msgspec.Struct, frozen=True, kw_only=True):
-    """The steps in the order in which they ran; a step asked for twice is here twice."""
+    """The steps in the order in which they ran; a step that was requested twice appears twice."""
 
     total_s: float
     steps: tuple[InitStep, ...]
 
     @property
     def step_durations_s(self) -> dict[str, float]:
-        """Seconds by name; of a step that ran more than once, their sum."""
+        """Seconds by name of the step; the sum for a step that ran more than once."""
         durations_s: dict[str, float] = {}
         for step in self.steps:
             durations_s[step.name] = durations_s.get(step.name, 0.0) + step.duration_s
@@ -54,14 +53,14 @@ class InitSteps(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InitProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far loading has come: a step that began, or rows of client-side generation.
+    """Progress of loading: a step that began, or rows of client-side generation.
 
-    Rows count what pgbench has sent. A server that refuses them (disk full) is heard of only after the last one.
+    Rows are those that pgbench has sent. An error of the server (disk full) appears only after the last row.
     """
 
     step: str
     table: str | None = None
-    """The table being filled; None for a step's beginning, and before PostgreSQL 17, where it is pgbench_accounts."""
+    """The table being filled; None for the beginning of a step, and before PostgreSQL 17 (always pgbench_accounts)."""
     row_count: int | None = None
     total_row_count: int | None = None
     elapsed_s: float | None = None
@@ -70,14 +69,14 @@ class InitProgress(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def percent(self) -> float | None:
-        """Share of the table's rows that are sent; None for a step's beginning."""
+        """Percentage of the table's rows that are sent; None for the beginning of a step."""
         if self.row_count is None or not self.total_row_count:
             return None
         return 100.0 * self.row_count / self.total_row_count
 
 
 def parse_init(text: str) -> InitSteps | None:
-    """The times of all steps from the stderr of a `pgbench -i` that ended well; None when it has no such line."""
+    """Parse the times of all steps from the stderr of a successful `pgbench -i`; return None without such a line."""
     done = [match for line in split_lines(text) if (match := _DONE.fullmatch(line))]
     if not done:
         return None
@@ -89,10 +88,10 @@ def parse_init(text: str) -> InitSteps | None:
 
 
 def parse_init_progress(line: str) -> InitProgress | None:
-    r"""What one line of `pgbench -i` says of its progress; None for a line that says something else.
+    r"""Parse one progress line of `pgbench -i`; return None for any other line.
 
     Args:
-        line: One line, or one part of a line that `\r` overwrites, as on a terminal; see `split_lines`.
+        line: One line, or one part of a line that `\r` overwrites on a terminal; see `split_lines`.
     """
     line = line.strip()
     if (step := _STEP_ANNOUNCEMENTS.get(line)) is not None:
@@ -106,10 +105,10 @@ def parse_init_progress(line: str) -> InitProgress | None:
 
 
 def is_init_line(line: str) -> bool:
-    """Whether a line is part of loading that goes well."""
+    """Return whether a line is part of the output of successful loading."""
     return parse_init_progress(line) is not None or _DONE.fullmatch(line.strip()) is not None
 
 
 def split_lines(text: str) -> list[str]:
-    r"""Lines of pgbench's stderr without blank ones, where `\r` ends a line too: on a terminal it overwrites its progress."""
+    r"""Split pgbench's stderr into lines without blank ones; `\r`, which overwrites progress on a terminal, ends a line too."""
     return [line for line in re.split(r"[\r\n]", text) if line.strip()]

@@ -1,8 +1,8 @@
-"""Reads what pgbench of PostgreSQL 15 to 18 prints about a load: its summary and its progress lines.
+"""Parse what pgbench of PostgreSQL 15 to 18 prints about a load: its summary and its progress lines.
 
-Every line is taken by name; a line that no name fits is kept in `unknown_lines`, to be shown, never dropped. Numbers
-keep pgbench's own units and digits. What pgbench prints as NaN, or leaves out, is None. Percentages are not kept:
-they follow from the counts, which pgbench prints whole.
+Every line is recognised by its label; a line with an unknown label is kept in `unknown_lines` and shown, never dropped.
+Numbers keep pgbench's own units and digits. What pgbench prints as NaN, or leaves out, is None. Percentages are not
+kept, because they follow from the counts.
 
 Source: printResults, printProgressReport and printVersion of src/bin/pgbench/pgbench.c. PostgreSQL 18 split the line
 of a script's transactions in two and counts skipped and failed ones in the first (`attempted_count`); 15 to 17 agree.
@@ -17,30 +17,30 @@ import msgspec
 
 
 class StatementResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One command of a script (pgbench's -r), identified by its first line."""
+    """Results of one command of a script (option -r of pgbench), identified by its first line."""
 
     text: str
     latency_average_ms: float | None
-    """To 1 us. None for an SQL command printed as 0.000: it never ran."""
+    """Mean latency to 1 us; None for an SQL command printed as 0.000, which never ran."""
     failure_count: int
     retry_count: int | None
-    """None unless more than one try was allowed."""
+    """Retries; None unless more than one try was allowed."""
 
 
 class _Counts(msgspec.Struct, frozen=True, kw_only=True):
-    """What pgbench prints of the whole run and of each script alike."""
+    """Figures that pgbench prints both for the whole run and for each script."""
 
     transaction_count: int | None = None
     """Transactions that ran to their end: neither failed nor skipped."""
     failed_count: int | None = None
-    """By serialization failure or deadlock, after the last try; every other error ends the client."""
+    """Transactions that failed in their last try, by serialization failure or deadlock; other errors end the client."""
     serialization_failure_count: int | None = None
     deadlock_failure_count: int | None = None
     retried_count: int | None = None
     """Transactions tried more than once. None unless more than one try was allowed."""
     retry_count: int | None = None
     skipped_count: int | None = None
-    """Never started, as hopelessly late. None unless a rate and a latency limit were given."""
+    """Transactions not started because they were too late. None unless a rate and a latency limit were given."""
     latency_average_ms: float | None = None
     latency_stddev_ms: float | None = None
     tps: float | None = None
@@ -48,66 +48,66 @@ class _Counts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScriptResult(_Counts, frozen=True, kw_only=True):
-    """The section of one script, which pgbench prints when there are several.
+    """Results of one script, which pgbench prints when there are several.
 
-    With several threads its counts are a little low: they add to them without a lock.
+    With several threads the counts are slightly low, because threads add to them without a lock.
     Source: processXactStats of src/bin/pgbench/pgbench.c, "could use a mutex here, but we choose not to".
     """
 
     number: int
-    """From 1, in the order of the command line."""
+    """Number of the script, from 1, in the order of the command line."""
     name: str
-    """The file's path as given, or `<builtin: ...>`."""
+    """Path of the file as given, or `<builtin: ...>`."""
     weight: int | None = None
     attempted_count: int | None = None
-    """With skipped and failed ones; printed since PostgreSQL 18."""
+    """Transactions including skipped and failed ones; printed since PostgreSQL 18."""
 
 
 class PgbenchSummary(_Counts, frozen=True, kw_only=True):
-    """All that pgbench prints on stdout. `statements` is that of a single script; several have theirs in `scripts`."""
+    """The summary that pgbench prints on stdout. Statements are in `statements`, or in `scripts` if there are several."""
 
     pgbench_version: str | None = None
     server_version: str | None = None
-    """None when it is pgbench's own."""
+    """None if it equals pgbench's version."""
     transaction_type: str | None = None
     scale: int | None = None
-    """1 for script files unless it was given: pgbench counts branches for its built-in scripts only."""
+    """Scale; 1 for script files unless given, because pgbench counts branches only for its built-in scripts."""
     partition_method: str | None = None
     partition_count: int | None = None
     query_mode: str | None = None
     client_count: int | None = None
     thread_count: int | None = None
     max_tries_count: int | None = None
-    """None: without limit."""
+    """None means unlimited."""
     duration_s: float | None = None
     transactions_per_client_count: int | None = None
     planned_transaction_count: int | None = None
     latency_limit_ms: float | None = None
     above_limit_count: int | None = None
     latency_includes_failures: bool = False
-    """Whether the average latency was computed from the run time, failed transactions among it."""
+    """True if the average latency was computed from the run time and includes failed transactions."""
     schedule_lag_average_ms: float | None = None
     schedule_lag_max_ms: float | None = None
     initial_connection_time_ms: float | None = None
     average_connection_time_ms: float | None = None
-    """With a connection for each transaction (-C): `tps` then includes connecting."""
+    """Time to connect, with a new connection for each transaction (-C); `tps` then includes connecting."""
     scripts: tuple[ScriptResult, ...] = ()
     unknown_lines: tuple[str, ...] = ()
 
     @property
     def is_complete(self) -> bool:
-        """Whether pgbench reached the end of its summary's first part."""
+        """True if pgbench printed the whole first part of its summary."""
         return self.tps is not None
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """One interval of a running load, from a `progress:` line (-P). Latencies are means over the interval.
+    """One interval of a running load, from a `progress:` line (option -P).
 
-    Latencies and lag are None in an interval that ended no transaction.
+    Latencies are means over the interval; latencies and lag are None in an interval in which no transaction ended.
     """
 
     elapsed_s: float
-    """Since the load began."""
+    """Seconds since the load began."""
     tps: float
     latency_average_ms: float | None
     latency_stddev_ms: float | None
@@ -118,7 +118,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     retry_count: int | None = None
 
 
-# PostgreSQL's own printf writes NaN and Infinity so.
+# Spelled as PostgreSQL's own printf writes NaN and Infinity.
 _NUMBER = r"(?:-?\d+(?:\.\d+)?|NaN|-?Infinity)"
 _PERCENT = rf"\({_NUMBER}%\)"
 _NOT_FINITE = {"NaN", "Infinity", "-Infinity"}
@@ -181,7 +181,7 @@ _STATEMENT = re.compile(rf" +(?P<latency_average_ms>{_NUMBER}) +(?P<failure_coun
 _STATEMENT_WITH_RETRIES = re.compile(
     rf" +(?P<latency_average_ms>{_NUMBER}) +(?P<failure_count>\d+) +(?P<retry_count>\d+) +(?P<text>\S.*)"
 )
-# One decimal of the seconds: a progress line of --progress-timestamp has three and is not taken for one of these.
+# Seconds with one decimal: lines of --progress-timestamp have three and must not match.
 _PROGRESS = re.compile(
     rf"progress: (?P<elapsed_s>\d+\.\d) s, (?P<tps>\d+\.\d) tps,"
     rf" lat (?P<latency_average_ms>{_NUMBER}) ms stddev (?P<latency_stddev_ms>{_NUMBER}), (?P<failed_count>\d+) failed"
@@ -192,7 +192,7 @@ _Result = TypeVar("_Result", PgbenchSummary, ScriptResult)
 
 
 class _Section:
-    """Lines read so far of the run or of one script."""
+    """Lines parsed so far for the run or for one script."""
 
     def __init__(self, patterns: tuple[re.Pattern[str], ...], values: dict[str, str]) -> None:
         self.patterns = patterns
@@ -201,7 +201,7 @@ class _Section:
         self.statement_pattern: re.Pattern[str] | None = None
 
     def read(self, line: str) -> bool:
-        """Take a line by its name; False when it has none, or says again what was said before."""
+        """Parse a line by its label; return False if the label is unknown or was seen before."""
         if self.statement_pattern is not None:
             match = self.statement_pattern.fullmatch(line)
             if match is not None:
@@ -221,7 +221,7 @@ class _Section:
         return False
 
     def build(self, kind: type[_Result], **more: object) -> _Result:
-        """The values read, with their types."""
+        """Convert the parsed values to their types."""
         values = {name: value for name, value in self.values.items() if value not in _NOT_FINITE}
         if "latency_includes_failures" in values:
             values["latency_includes_failures"] = True
@@ -229,10 +229,10 @@ class _Section:
 
 
 def parse_summary(text: str) -> PgbenchSummary:
-    """Read the stdout of a load.
+    """Parse the stdout of a load.
 
     Args:
-        text: All of it, or as much as there is; a last line that does not end is not trusted, but kept as unknown.
+        text: The output, which may be incomplete; a last line without an end is kept as unknown.
     """
     *lines, rest = text.split("\n")
     run = section = _Section(_RUN_LINES, {})
@@ -256,7 +256,7 @@ def parse_summary(text: str) -> PgbenchSummary:
 def _parse_statement(match: re.Match[str]) -> StatementResult:
     values: dict[str, object] = {"retry_count": None, **match.groupdict()}
     latency = match["latency_average_ms"]
-    # pgbench prints 0.000 for a command without a measurement; only its own backslash commands are ever that fast.
+    # pgbench prints 0.000 for a command that was not measured; only its own backslash commands are that fast.
     never_ran = float(latency) == 0 and not match["text"].startswith("\\")
     if never_ran or latency in _NOT_FINITE:
         values["latency_average_ms"] = None
@@ -264,7 +264,7 @@ def _parse_statement(match: re.Match[str]) -> StatementResult:
 
 
 def parse_progress(line: str) -> Progress | None:
-    """What one `progress:` line of stderr says; None for any other line."""
+    """Parse one `progress:` line of stderr; return None for any other line."""
     match = _PROGRESS.fullmatch(line.rstrip("\n"))
     if match is None:
         return None
@@ -272,6 +272,6 @@ def parse_progress(line: str) -> Progress | None:
         name: None if value in _NOT_FINITE else value for name, value in match.groupdict().items()
     }
     if float(match["tps"]) == 0 and float(match["latency_average_ms"]) == 0:
-        # printProgressReport writes zeros when no transaction ended.
+        # printProgressReport prints zeros if no transaction ended.
         values |= {"latency_average_ms": None, "latency_stddev_ms": None, "lag_average_ms": None}
     return msgspec.convert(values, Progress, strict=False)

@@ -1,1 +1,1 @@
-"""The samplers' files, and the series made of them."""
+"""Read and pack the samplers' files, and compute time series from them."""

@@ -1,9 +1,9 @@
-"""Reads what the samplers wrote: JSON lines while a trial runs, Parquet afterwards, the same typed columns from both.
+"""Read the samplers' files: JSON lines while a trial runs, Parquet afterwards, with the same typed columns.
 
-A frame has one row for each sample and one column for each value, named `source/field`, raw and cumulative as the
-kernel or PostgreSQL gave it; null is what was not there. `series.py` makes rates of them. This module refuses to guess
-at damage: only a last line that a crash cut short is tolerated, and it is reported. Whatever else a damaged file makes
-its decoders say is a StepFailedError.
+A frame has one row for each sample and one column for each value. Columns are named `source/field`; values are raw and
+cumulative as the kernel or PostgreSQL reported them, and null where absent. `os_series.py` and `server_series.py`
+compute rates from them. Damage is not repaired: only a last line that a crash cut short is tolerated, and it is
+reported. Any other damage is a StepFailedError.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ FORMAT_VERSION = 1
 OS_FILE = "os.jsonl"
 SERVER_FILE = "server.jsonl"
 MISSED_AFTER_INTERVALS = 1.5
-"""A step between samples of more than this many intervals means that at least one was missed."""
+"""Distance of two samples in intervals above which at least one sample was missed."""
 _METADATA_KEY = "pgdyno"
 _OS_COLUMNS = frozenset({"t_s", "cost_s"})
 _SERVER_COLUMNS = frozenset({"t_s", "until_s", "cost_s", "n"})
-# What lines and Parquet files raise that hold something else than a sampler or `pack_samples` wrote. A damaged page can
-# make polars panic, which is no Exception.
+# What decoders raise on files that neither a sampler nor `pack_samples` wrote. A damaged page can make polars panic,
+# which is not an Exception.
 _DAMAGE = (
     pl.exceptions.PolarsError,
     pl.exceptions.PanicException,
@@ -42,7 +42,7 @@ _DAMAGE = (
 
 
 class OsHeader(msgspec.Struct, frozen=True, kw_only=True):
-    """The first line of the OS sampler. `wall_s` and `monotonic_s` are one instant on both clocks."""
+    """First line of the OS sampler's file; `wall_s` and `monotonic_s` are the same instant on both clocks."""
 
     wall_s: float
     monotonic_s: float
@@ -52,11 +52,11 @@ class OsHeader(msgspec.Struct, frozen=True, kw_only=True):
     fields: dict[str, tuple[str, ...]]
     absent: dict[str, str]
     cpus: tuple[int, ...] = ()
-    """That the study may use, for an affinity mask or a control group narrows them; none: an earlier sampler did not say."""
+    """CPUs that the study may use under its affinity mask and control group; empty in files of older samplers."""
 
 
 class ServerHeader(msgspec.Struct, frozen=True, kw_only=True):
-    """The first line of the server sampler. `wall_s` and `monotonic_s` are one instant on both clocks."""
+    """First line of the server sampler's file; `wall_s` and `monotonic_s` are the same instant on both clocks."""
 
     wall_s: float
     monotonic_s: float
@@ -76,48 +76,48 @@ _Header = TypeVar("_Header", OsHeader, ServerHeader)
 
 
 class Missed(msgspec.Struct, frozen=True, kw_only=True):
-    """Samples that were due between two that were taken, on CLOCK_MONOTONIC."""
+    """A gap between two samples in which at least one sample was missed, on CLOCK_MONOTONIC."""
 
     from_s: float
     to_s: float
 
 
 class OsSamples(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """What the OS sampler saw.
+    """The OS sampler's samples.
 
     `frame` has `t_s` (CLOCK_MONOTONIC), `cost_s` and, for each source and field of `header.fields`, columns such as
     `cpu0/user`, `disk.vda/reads`, `process.load/utime`, `thread.load.4711/run_ns`.
     """
 
     header: OsHeader | None
-    """None when the sampler died before it said anything."""
+    """None if the sampler ended before it wrote its first line."""
     frame: pl.DataFrame
     end: str | None
-    """Why the sampler said it ended; None when it could not say."""
+    """Reason that the sampler gave for ending; None if it gave none."""
     torn: str
     """The line that a crash cut short, or empty."""
 
 
 class ServerSamples(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """What the server sampler saw.
+    """The server sampler's samples.
 
-    `frame` has `t_s` and `until_s` (CLOCK_MONOTONIC before and after the counters were read), `cost_s`, `n` (looks at
-    the waits since the row before), `counter/NAME`, `io/BACKEND_TYPE/OBJECT/CONTEXT/NAME` and
-    `wait/BACKEND_TYPE/STATE/WAIT_EVENT_TYPE/WAIT_EVENT` with the number of backends seen in those looks; what
-    PostgreSQL has as NULL in a dimension is an empty string.
+    `frame` has `t_s` and `until_s` (CLOCK_MONOTONIC before and after the counters were read), `cost_s`, `n` (samples of
+    the wait events since the row before), `counter/NAME`, `io/BACKEND_TYPE/OBJECT/CONTEXT/NAME` and
+    `wait/BACKEND_TYPE/STATE/WAIT_EVENT_TYPE/WAIT_EVENT` with the number of backends seen in those samples. A dimension
+    that is NULL in PostgreSQL is an empty string.
     """
 
     header: ServerHeader | None
-    """None when the sampler died before it said anything."""
+    """None if the sampler ended before it wrote its first line."""
     frame: pl.DataFrame
     end: str | None
-    """Why the sampler said it ended; None when it could not say."""
+    """Reason that the sampler gave for ending; None if it gave none."""
     torn: str
     """The line that a crash cut short, or empty."""
 
 
 class _Packed(msgspec.Struct, frozen=True, kw_only=True):
-    """All of a samples file that is not its frame, kept in the metadata of the Parquet file."""
+    """All of a samples file except its frame, stored in the metadata of the Parquet file."""
 
     header: msgspec.Raw
     end: str | None
@@ -125,14 +125,14 @@ class _Packed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_os_samples(path: Path) -> OsSamples:
-    """The OS samples at `path`: `os.jsonl`, its packed form beside it, or the folder of either.
+    """Read the OS samples at `path`: `os.jsonl`, its packed form, or the folder of either.
 
     Raises:
         StepFailedError: There is no such file, or it is damaged.
         HostError: A newer pgdyno wrote it.
     """
     found = _locate(path, OS_FILE)
-    with _damage_told(found):
+    with _translate_damage(found):
         if found.suffix == ".parquet":
             packed, frame = _unpack(found, _OS_COLUMNS)
             return OsSamples(header=_header(packed.header, OsHeader), frame=frame, end=packed.end, torn=packed.torn)
@@ -143,14 +143,14 @@ def read_os_samples(path: Path) -> OsSamples:
 
 
 def read_server_samples(path: Path) -> ServerSamples:
-    """The server samples at `path`: `server.jsonl`, its packed form beside it, or the folder of either.
+    """Read the server samples at `path`: `server.jsonl`, its packed form, or the folder of either.
 
     Raises:
         StepFailedError: There is no such file, or it is damaged.
         HostError: A newer pgdyno wrote it.
     """
     found = _locate(path, SERVER_FILE)
-    with _damage_told(found):
+    with _translate_damage(found):
         if found.suffix == ".parquet":
             packed, frame = _unpack(found, _SERVER_COLUMNS)
             header = _header(packed.header, ServerHeader)
@@ -162,7 +162,7 @@ def read_server_samples(path: Path) -> ServerSamples:
 
 
 def find_missed(samples: OsSamples | ServerSamples) -> tuple[Missed, ...]:
-    """Where the sampler came too late for at least one sample."""
+    """Find the gaps in which the sampler missed at least one sample."""
     if samples.header is None or samples.frame.height < 2:
         return ()
     limit_s = MISSED_AFTER_INTERVALS * samples.header.interval_s
@@ -171,13 +171,13 @@ def find_missed(samples: OsSamples | ServerSamples) -> tuple[Missed, ...]:
 
 
 def pack_samples(folder: Path) -> tuple[Path, ...]:
-    """Turn the JSON lines in `folder` into Parquet, and remove them once it is on disk and reads back the same.
+    """Convert the JSON lines in `folder` to Parquet, and remove them once the Parquet file reads back identically.
 
     Returns:
-        The Parquet files written; files already packed, or never written, are left alone.
+        The Parquet files written. Files that are already packed are left alone.
 
     Raises:
-        StepFailedError: They are damaged, or cannot be written, or do not read back the same; they are kept.
+        StepFailedError: The files are damaged, cannot be written, or read back differently; the JSON lines are kept.
     """
     written = []
     for name, read in ((OS_FILE, read_os_samples), (SERVER_FILE, read_server_samples)):
@@ -195,7 +195,7 @@ def pack_samples(folder: Path) -> tuple[Path, ...]:
         except (pl.exceptions.PolarsError, OSError) as exc:
             raise StepFailedError("samples cannot be packed", detail=f"{target}: {exc}") from exc
         finally:
-            # On a full disk its rest would take the room that others need.
+            # On a full disk a leftover partial file would take space that other files need.
             draft.unlink(missing_ok=True)
         source.unlink()
         written.append(target)
@@ -211,7 +211,7 @@ def _locate(path: Path, name: str) -> Path:
 
 
 @contextlib.contextmanager
-def _damage_told(path: Path) -> Iterator[None]:
+def _translate_damage(path: Path) -> Iterator[None]:
     try:
         yield
     except _DAMAGE as exc:
@@ -220,7 +220,7 @@ def _damage_told(path: Path) -> Iterator[None]:
 
 
 def _read_lines(path: Path) -> tuple[Iterator[dict[str, Any]], str | None, str]:
-    """The decoded lines without the last words, the sampler's reason for ending, and a torn last line."""
+    """Return the decoded lines without the closing one, the sampler's reason for ending, and a torn last line."""
     *complete, last = path.read_bytes().split(b"\n")
     decoded = [msgspec.json.decode(line) for line in complete]
     end = decoded.pop()["end"] if decoded and "end" in decoded[-1] else None
@@ -241,7 +241,7 @@ def _header(raw: dict[str, Any] | msgspec.Raw | None, kind: type[_Header]) -> _H
 
 
 def _os_rows(lines: Iterable[dict[str, Any]], header: OsHeader) -> Iterator[dict[str, Any]]:
-    """Rows with unchanged sources filled in; a source that is null has no columns until it comes back."""
+    """Yield rows with unchanged sources filled in; a source that is null has no columns until it returns."""
     names: dict[str, tuple[str, ...]] = {}
     row: dict[str, Any] = {}
     for line in lines:
@@ -256,7 +256,7 @@ def _os_rows(lines: Iterable[dict[str, Any]], header: OsHeader) -> Iterator[dict
 
 
 def _server_rows(lines: Iterable[dict[str, Any]], header: ServerHeader) -> Iterator[dict[str, Any]]:
-    """Rows with unchanged lines of pg_stat_io filled in."""
+    """Yield rows with unchanged lines of pg_stat_io filled in."""
     dimensions = len(header.io) - sum(name.startswith("io_") for name in header.io)
     io: dict[str, Any] = {}
     for line in lines:
@@ -273,7 +273,7 @@ def _server_rows(lines: Iterable[dict[str, Any]], header: ServerHeader) -> Itera
 
 
 def _frame(rows: Iterable[dict[str, Any]], zero: str | None = None) -> pl.DataFrame:
-    """A frame with a column for each name that any row has; null, or 0 for names that begin with `zero`, elsewhere."""
+    """Build a frame with a column for each name in any row; gaps are null, or 0 for names that begin with `zero`."""
     kept = list(rows)
     names = list(dict.fromkeys(name for row in kept for name in row))
     columns = []
@@ -288,25 +288,25 @@ def _frame(rows: Iterable[dict[str, Any]], zero: str | None = None) -> pl.DataFr
 def _pack(samples: OsSamples | ServerSamples, path: Path) -> None:
     rest = {"header": samples.header, "end": samples.end, "torn": samples.torn}
     metadata = {_METADATA_KEY: msgspec.json.encode(rest).decode()}
-    # In memory first: polars 2.1 says nothing when the disk has no room for the end of a file.
+    # In memory first: polars 2.1 raises no error when the disk is full before the end of a file.
     content = io.BytesIO()
-    # Statistics serve queries over many files and would be most of this one.
+    # Statistics serve queries over many files and would be most of this file.
     samples.frame.write_parquet(content, compression="zstd", statistics=False, metadata=metadata)
     path.write_bytes(content.getbuffer())
 
 
 def _unpack(path: Path, needed: frozenset[str] = frozenset()) -> tuple[_Packed, pl.DataFrame]:
     metadata = pl.read_parquet_metadata(path)[_METADATA_KEY]
-    # Polars takes half as long again to look at a path than to read bytes.
+    # For a path, polars takes half as long again as for bytes.
     frame = pl.read_parquet(io.BytesIO(path.read_bytes()))
-    # A sampler that saw nothing leaves a frame without columns.
+    # A sampler that wrote no samples leaves a frame without columns.
     if frame.width and (lost := needed.difference(frame.columns)):
         raise KeyError(*lost)
     return msgspec.json.decode(metadata, type=_Packed), frame
 
 
 def _replace(source: Path, target: Path) -> None:
-    """Put `source` in the place of `target`, durably."""
+    """Replace `target` with `source` durably."""
     with source.open("rb") as file:
         os.fsync(file.fileno())
     source.replace(target)

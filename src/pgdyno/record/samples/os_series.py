@@ -1,8 +1,8 @@
-"""Makes rates, shares and gauges of the OS sampler's counters, each at its true time.
+"""Compute rates, shares and gauges from the OS sampler's counters, each at its true time.
 
-Rates are differences over the measured time between two samples and stand at its middle. What was not observed is NaN,
-a counter that went backwards (a restart, a reset) makes NaN for that interval, and a source that never was is absent
-with its reason. It refuses to smooth, resample or fill.
+A rate is a difference divided by the measured time between two samples, placed at the middle of the interval. What was
+not observed is NaN. A counter that went backwards (after a restart or a reset) gives NaN for that interval. A source
+that was never available is absent, with the reason. Nothing is smoothed, resampled or filled in.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _PROGRAMS = ("user", "nice", "system")
 class Sampled(msgspec.Struct, frozen=True, kw_only=True):
     """A metric over time.
 
-    `metric` is its name in facts/metrics.toml, `label` says which one of several. `monotonic_s` (seconds on
-    CLOCK_MONOTONIC) and `values` have one element for each sample or interval; NaN is a moment without an observation.
-    With `absent`, the reason, both are empty.
+    `metric` is its name in facts/metrics.toml; `label` identifies one of several series of that metric. `monotonic_s`
+    (seconds on CLOCK_MONOTONIC) and `values` have one element for each sample or interval; NaN means not observed. If
+    `absent` gives a reason, both are empty.
     """
 
     metric: str
@@ -46,25 +46,25 @@ class Sampled(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unit(self) -> str:
-        """As facts/metrics.toml has it."""
+        """Unit from facts/metrics.toml."""
         return find_metric(self.metric).unit
 
 
 def absent_series(metric: str, label: str, reason: str) -> Sampled:
-    """A series that could not be observed."""
+    """Return an empty series for a metric that could not be observed."""
     return Sampled(metric=metric, label=label, monotonic_s=np.empty(0), values=np.empty(0), absent=reason)
 
 
 def difference(frame: pl.DataFrame, column: str) -> Floats:
-    """What a cumulative counter grew by in each interval; NaN where it is absent or went backwards."""
+    """Return the growth of a cumulative counter in each interval; NaN where it is absent or went backwards."""
     counter = frame.get_column(column, default=None)
     return np.full(max(0, frame.height - 1), np.nan) if counter is None else growth(counter)
 
 
 def growth(counter: pl.Series) -> Floats:
-    """What a cumulative counter grew by from each value to the next; NaN where it went backwards."""
-    # In its own type: counters above 2**53 would lose their last digits as floats. And without polars, for which each
-    # difference is a query that takes longer than ten of them here.
+    """Return the growth of a cumulative counter from each value to the next; NaN where it went backwards."""
+    # Subtract before casting: as floats, counters above 2**53 would lose their last digits. In numpy, because in polars
+    # each difference is a query, which takes ten times as long.
     if counter.dtype == pl.Float64 or not counter.null_count():
         grown = np.diff(counter.to_numpy()).astype(np.float64)
     else:
@@ -75,37 +75,37 @@ def growth(counter: pl.Series) -> Floats:
 
 
 def gauge(frame: pl.DataFrame, column: str) -> Floats:
-    """A column as it is, NaN where absent."""
+    """Return the raw values of a column, NaN where absent."""
     seen = frame.get_column(column, default=None)
     return np.full(frame.height, np.nan) if seen is None else seen.cast(pl.Float64).to_numpy()
 
 
 def intervals(times_s: Floats) -> tuple[Floats, Floats]:
-    """The middle and the length of each interval between samples."""
+    """Return the middle and the length of each interval between samples."""
     return (times_s[1:] + times_s[:-1]) / 2, np.diff(times_s)
 
 
 def list_cpus(samples: OsSamples) -> tuple[str, ...]:
-    """The CPUs seen that the study may use, as `cpu0`: what others do on theirs is nothing to it."""
+    """Return the CPUs that the study may use, as `cpu0`; load on other CPUs does not affect it."""
     seen = _list_sources(samples, "cpu", "user")
     usable = {f"cpu{number}" for number in samples.header.cpus} if samples.header else set()
     return tuple(cpu for cpu in seen if not usable or cpu in usable)
 
 
 def list_disks(samples: OsSamples) -> tuple[str, ...]:
-    """The whole block devices that did any I/O, by kernel name."""
+    """Return the kernel names of the whole block devices that did any I/O."""
     return tuple(name.removeprefix("disk.") for name in _list_sources(samples, "disk.", "reads"))
 
 
 def cpu_shares(samples: OsSamples) -> tuple[Sampled, ...]:
-    """Shares of all CPUs' time by kind, `CPU_KINDS`; together they make 1."""
+    """Return the shares of all CPUs' time by kind in `CPU_KINDS`; their sum is 1."""
     by_kind, _ = _cpu_ticks(samples)
     total = sum(by_kind.values(), start=np.zeros(1))
     return tuple(_os_rate(samples, f"cpu_{kind}_ratio", kind, _divide(ticks, total)) for kind, ticks in by_kind.items())
 
 
 def cpu_busy(samples: OsSamples) -> Sampled:
-    """Share of all CPUs' time that was neither idle, waiting for I/O nor stolen."""
+    """Return the share of all CPUs' time that was neither idle, waiting for I/O nor stolen."""
     by_kind, _ = _cpu_ticks(samples)
     total = sum(by_kind.values(), start=np.zeros(1))
     idle = sum((by_kind[kind] for kind in _NOT_BUSY), start=np.zeros(1))
@@ -113,22 +113,22 @@ def cpu_busy(samples: OsSamples) -> Sampled:
 
 
 def busiest_core(samples: OsSamples) -> Sampled:
-    """Busy share of whichever CPU was busiest in each interval."""
+    """Return the busy share of the busiest CPU in each interval."""
     _, busy = _cpu_ticks(samples)
     values = np.fmax.reduce(busy) if busy else np.empty(0)
     return _os_rate(samples, "cpu_busiest_core_ratio", "busiest core", values)
 
 
 def steal(samples: OsSamples) -> Sampled:
-    """Share of all CPUs' time that the hypervisor gave to others."""
+    """Return the share of all CPUs' time that the hypervisor gave to other guests."""
     return next(series for series in cpu_shares(samples) if series.label == "steal")
 
 
 def cpu_of_others(samples: OsSamples, label: str = "study") -> Sampled:
-    """Share of all CPUs' time that programs used which do not belong to the tree followed as `label`, the kernel's included.
+    """Return the share of all CPUs' time that programs outside the process tree `label` used, with kernel threads.
 
-    Interrupts are nobody's and left out. The kernel counts all by ticks and each program to the nanosecond, so that an
-    interval can come out a little below 0, or above 1.
+    Interrupts belong to no program and are left out. The kernel counts total time in ticks but each program's time in
+    nanoseconds, so that the share of an interval can be slightly below 0 or above 1.
     """
     columns = [f"tree.{label}/{field}" for field in ("utime", "stime")]
     if columns[0] not in samples.frame.columns:
@@ -142,7 +142,7 @@ def cpu_of_others(samples: OsSamples, label: str = "study") -> Sampled:
 
 
 def busiest_thread(samples: OsSamples, label: str = "load") -> Sampled:
-    """CPU share of whichever thread of the process followed as `label` was busiest in each interval."""
+    """Return the CPU share of the busiest thread of the process `label` in each interval."""
     shares = [had for had, _ in busy_threads(samples, label).values()]
     if not shares:
         return absent_series("load_generator_thread_ratio", label, f"no process was followed as {label}")
@@ -150,9 +150,9 @@ def busiest_thread(samples: OsSamples, label: str = "load") -> Sampled:
 
 
 def busy_threads(samples: OsSamples, label: str = "load") -> dict[str, tuple[Floats, Floats]]:
-    """By thread of the process followed as `label`, the shares of each interval in which it had a CPU, and waited for one.
+    """Return for each thread of the process `label` the shares of each interval in which it ran and waited for a CPU.
 
-    The second is NaN in records of before it was seen.
+    The share of waiting is NaN in older records.
     """
     _, steps_s = _os_intervals(samples)
     return {
@@ -165,7 +165,7 @@ def busy_threads(samples: OsSamples, label: str = "load") -> dict[str, tuple[Flo
 
 
 def backends_on_cpu(samples: OsSamples, label: str = "server") -> tuple[Sampled, Sampled]:
-    """Mean number of clients' backends that had a CPU, and that were ready and had none; without the sampler's own.
+    """Return the mean numbers of client backends that ran, and that waited for a CPU, without the sampler's backend.
 
     Source: Linux Documentation/scheduler/sched-stats.rst, /proc/<pid>/schedstat.
     """
@@ -193,27 +193,27 @@ def backends_on_cpu(samples: OsSamples, label: str = "server") -> tuple[Sampled,
 
 
 def run_queue(samples: OsSamples) -> Sampled:
-    """Tasks running or ready to run at each sample, the sampler itself included."""
+    """Return the number of tasks running or ready to run at each sample, including the sampler."""
     return _os_gauge(samples, "run_queue_count", "running or ready", "sched/procs_running")
 
 
 def blocked(samples: OsSamples) -> Sampled:
-    """Tasks blocked on I/O at each sample."""
+    """Return the number of tasks blocked on I/O at each sample."""
     return _os_gauge(samples, "blocked_count", "waiting for a disk", "sched/procs_blocked")
 
 
 def dirty(samples: OsSamples) -> Sampled:
-    """File data that the disk does not have yet."""
+    """Return the bytes of dirty file data, not yet written to disk."""
     return _os_gauge(samples, "dirty_bytes", "dirty", "mem/Dirty", factor=_KB)
 
 
 def writeback(samples: OsSamples) -> Sampled:
-    """File data on the way to the disk."""
+    """Return the bytes of file data being written back to disk."""
     return _os_gauge(samples, "writeback_bytes", "writeback", "mem/Writeback", factor=_KB)
 
 
 def pressure(samples: OsSamples, resource: str) -> tuple[Sampled, Sampled]:
-    """Share of time in which some, and in which all, tasks waited for `cpu`, `memory` or `io`."""
+    """Return the shares of time in which some tasks, and all tasks, waited for `cpu`, `memory` or `io`."""
     some, full = (
         _os_per_second(
             samples, f"pressure_{kind}_ratio", f"{resource} {kind}", f"psi.{resource}/{kind}_total_us", factor=1e-6
@@ -224,7 +224,7 @@ def pressure(samples: OsSamples, resource: str) -> tuple[Sampled, Sampled]:
 
 
 def cgroup_throttled(samples: OsSamples) -> Sampled:
-    """Share of scheduling periods in which the CPU quota ran out; NaN while no quota is enforced."""
+    """Return the share of scheduling periods in which the CPU quota ran out; NaN while no quota is enforced."""
     throttled = difference(samples.frame, "cgroup_cpu/nr_throttled")
     periods = difference(samples.frame, "cgroup_cpu/nr_periods")
     return _os_rate(
@@ -233,7 +233,7 @@ def cgroup_throttled(samples: OsSamples) -> Sampled:
 
 
 def disk_series(samples: OsSamples, device: str) -> dict[str, Sampled]:
-    """All series of a block device, by metric name.
+    """Return all series of a block device, by metric name.
 
     Await is NaN in an interval without a completed request. Source: iostat(1) for await, aqu-sz and %util.
     """
@@ -249,7 +249,7 @@ def disk_series(samples: OsSamples, device: str) -> dict[str, Sampled]:
         "disk_write_await_ms": _divide(grown["write_ms"], grown["writes"]),
         "disk_flush_await_ms": _divide(grown["flush_ms"], grown["flushes"]),
         "disk_queue_count": grown["weighted_io_ms"] / 1000 / steps_s,
-        # The kernel's clock ticks between our samples, so that a full interval can come out a little above 1.
+        # The kernel's clock ticks between the samples, so that a fully busy interval can be slightly above 1.
         "disk_util_ratio": np.minimum(grown["io_ms"] / 1000 / steps_s, 1.0),
     }
     return {
@@ -267,10 +267,10 @@ def _list_sources(samples: OsSamples, prefix: str, field: str) -> tuple[str, ...
     return tuple(source for source, _, name in columns if name == field)
 
 
-# A report asks for those of each trial seven times in a row.
+# A report needs the ticks of each trial seven times in a row.
 @functools.lru_cache(maxsize=1)
 def _cpu_ticks(samples: OsSamples) -> tuple[dict[str, Floats], list[Floats]]:
-    """Ticks of all CPUs by kind, and the busy share of each CPU. A CPU that was off counts for nothing."""
+    """Return the ticks of all CPUs by kind, and the busy share of each CPU. Offline CPUs are left out."""
     by_kind = {kind: np.zeros(max(0, samples.frame.height - 1)) for kind in CPU_KINDS}
     busy = []
     for cpu in list_cpus(samples):
@@ -283,8 +283,8 @@ def _cpu_ticks(samples: OsSamples) -> tuple[dict[str, Floats], list[Floats]]:
 
 
 def _cpu_difference(frame: pl.DataFrame, column: str) -> Floats:
-    # Idle and iowait may go back a tick by design, which is no reset. Source: proc_stat(5), iowait.
-    # Ticks are far below 2**53, and floats' differences ten times as quick as those of a column's own type.
+    # Idle and iowait may go back by a tick, which is not a reset. Source: proc_stat(5), iowait.
+    # Ticks are far below 2**53, and differences of floats take a tenth of the time.
     return np.maximum(np.diff(gauge(frame, column)), 0.0)
 
 

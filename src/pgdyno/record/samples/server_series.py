@@ -1,8 +1,8 @@
-"""Makes rates and wait counts of the server sampler's counters, each at its true time.
+"""Compute rates and wait counts from the server sampler's counters, each at its true time.
 
-The same rules as in `series.py`. A counter that this version of PostgreSQL does not have, or that a setting kept at 0,
-is absent with that reason. Backends report their counters about once a second, at their own times, so that one-second
-rates of transactions and pages are smeared by as much; the WAL position is exact.
+The rules of `os_series.py` apply. A counter that this version of PostgreSQL lacks, or that a setting disables, is
+absent with that reason. Backends report their counters about once a second, each at its own time, so that one-second
+rates of transactions and pages are blurred by up to a second; the WAL position is exact.
 
 Source: PostgreSQL 18 src/backend/utils/activity/pgstat.c, PGSTAT_MIN_INTERVAL.
 """
@@ -26,41 +26,43 @@ from pgdyno.record.samples.files import ServerHeader, ServerSamples
 from pgdyno.record.samples.os_series import Floats, Sampled, absent_series, difference, gauge, growth, intervals
 
 RUNNING = "CPU"
-"""The class of backends that wait for nothing."""
+"""Class of backends that do not wait."""
 IDLE_IN_TRANSACTION = "idle in transaction"
 _ACTIVE_STATES = {"active", "fastpath function call"}
 CLIENT_BACKEND = "client backend"
 _CLIENT_TYPES = (CLIENT_BACKEND, "parallel worker")
 _WRITERS = {"checkpointer", "background writer"}
-_ROOM = {(who, "relation") for who in _CLIENT_TYPES}
+_EVICTING = {(who, "relation") for who in _CLIENT_TYPES}
 
 
-class Observed(msgspec.Struct, frozen=True, kw_only=True):
-    """Backends in one state and wait; what PostgreSQL has as NULL is empty."""
+class WaitCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts of backends in one state and wait event; names that are NULL in PostgreSQL are empty."""
 
     state: str
     wait_event_type: str
     wait_event: str
     counts: Floats
-    """In all looks of each row."""
+    """Number of backends, summed over the wait samples of each row."""
 
 
-def list_observed(samples: ServerSamples, backend_type: str) -> Iterator[Observed]:
-    """What backends of a type were seen in."""
+def list_wait_counts(samples: ServerSamples, backend_type: str) -> Iterator[WaitCounts]:
+    """Yield the counts of each state and wait event in which backends of a type were seen."""
     for column in samples.frame.columns:
         source, *key = column.split("/", 4)
         if source == "wait" and key[0] == backend_type:
-            yield Observed(state=key[1], wait_event_type=key[2], wait_event=key[3], counts=gauge(samples.frame, column))
+            yield WaitCounts(
+                state=key[1], wait_event_type=key[2], wait_event=key[3], counts=gauge(samples.frame, column)
+            )
 
 
 def counter_rate(samples: ServerSamples, name: str, *, metric: str, factor: float = 1) -> Sampled:
-    """A counter's growth per second.
+    """Return the growth of a counter per second.
 
     Args:
-        samples: What the sampler saw.
-        name: The counter's canonical name.
-        metric: What the rate is called.
-        factor: To multiply with, such as bytes of a page.
+        samples: Samples of the server.
+        name: Canonical name of the counter.
+        metric: Name of the rate.
+        factor: Multiplier, such as the bytes of a page.
     """
     reason = _why_absent(samples, name)
     if reason:
@@ -69,19 +71,19 @@ def counter_rate(samples: ServerSamples, name: str, *, metric: str, factor: floa
 
 
 def wal_bytes(samples: ServerSamples) -> Sampled:
-    """WAL generated per second, from the insert position."""
+    """Return the WAL generated per second, from the insert position."""
     return counter_rate(samples, "wal_insert_lsn_bytes", metric="wal_bytes_per_s")
 
 
 def wal_full_page_images(samples: ServerSamples) -> Sampled:
-    """Full-page images per second."""
+    """Return the full-page images per second."""
     return counter_rate(samples, "wal_fpi_count", metric="wal_fpi_per_s")
 
 
 def written_pages(samples: ServerSamples) -> tuple[Sampled, Sampled, Sampled]:
-    """Bytes of shared_buffers written per second by the checkpointer, the background writer, and all others.
+    """Return the bytes of shared_buffers written per second by the checkpointer, the background writer and others.
 
-    The others' pages include those they add to files, in every version.
+    Pages of the others include those that extend files, in every version.
     """
     page_bytes = float(samples.header.block_bytes) if samples.header else np.nan
     checkpointer, bgwriter = (
@@ -95,10 +97,10 @@ def written_pages(samples: ServerSamples) -> tuple[Sampled, Sampled, Sampled]:
     return checkpointer, bgwriter, others
 
 
-def room_made(samples: ServerSamples) -> Sampled:
-    """Bytes of tables and indexes that sessions wrote per second because a dirty page had to make room.
+def session_evictions(samples: ServerSamples) -> Sampled:
+    """Return the bytes per second of dirty pages of tables and indexes that sessions evicted from shared_buffers.
 
-    Only pg_stat_io tells them from pages that are added to a file: absent before 16.
+    Only pg_stat_io separates them from pages that extend a file, so that the series is absent before PostgreSQL 16.
     """
     metric, label = "backend_written_bytes_per_s", "sessions"
     if samples.header is None or samples.frame.height < 2:
@@ -109,24 +111,27 @@ def room_made(samples: ServerSamples) -> Sampled:
         return absent_series(
             metric, label, "the writes of this PostgreSQL's pg_stat_io are not where older versions have them"
         )
-    return _per_second(samples, metric, label, _sum_io(samples, "io_write_bytes", lambda who, of: (who, of) in _ROOM))
+    return _per_second(
+        samples, metric, label, _sum_io(samples, "io_write_bytes", lambda who, of: (who, of) in _EVICTING)
+    )
 
 
 def wait_classes(samples: ServerSamples) -> tuple[Sampled, ...]:
-    """Mean number of client backends and their parallel workers in each class of wait, over the looks of each second.
+    """Return the mean number of client backends and their parallel workers in each class of wait, for each second.
 
-    Classes are PostgreSQL's wait_event_type, `CPU` for backends that wait for nothing, and `idle in transaction` for
-    those that wait for their client inside one. Who waits for its client outside a transaction belongs to none.
+    Classes are PostgreSQL's wait_event_type, `CPU` for backends that do not wait, and `idle in transaction` for
+    backends that wait for their client inside a transaction. Backends that wait for their client outside one are not
+    counted.
     """
     if samples.header is None or not samples.frame.height:
         return ()
     sums: dict[str, Floats] = {}
-    for observed in (each for kind in _CLIENT_TYPES for each in list_observed(samples, kind)):
+    for observed in (each for kind in _CLIENT_TYPES for each in list_wait_counts(samples, kind)):
         label = _wait_class(observed.state, observed.wait_event_type)
         if label is not None:
             sums[label] = sums.get(label, np.zeros(samples.frame.height)) + observed.counts
     times_s, looks = gauge(samples.frame, "t_s"), gauge(samples.frame, "n")
-    # The looks of a row lie in the interval before it; the first row's in none.
+    # The wait samples of a row lie in the interval before it; those of the first row in none.
     middles_s, _ = intervals(times_s)
     return tuple(
         Sampled(
@@ -140,15 +145,15 @@ def wait_classes(samples: ServerSamples) -> tuple[Sampled, ...]:
 
 
 def _wait_class(state: str, kind: str) -> str | None:
-    # PostgreSQL copies all states and then reads the wait events, so that a fast backend's two may not fit together.
-    # The event is the later, and says more: what waits for a lock or a disk is at work whatever its state was.
+    # PostgreSQL copies all states and then reads the wait events, so that state and event of a fast backend may
+    # disagree. The event is read later and decides: a backend that waits for a lock or a disk is active.
     if kind == "Client" and state not in _ACTIVE_STATES:
         return IDLE_IN_TRANSACTION if state.startswith(IDLE_IN_TRANSACTION) else None
     return kind or RUNNING
 
 
 def _intervals(samples: ServerSamples) -> tuple[Floats, Floats]:
-    # The counters were read at some moment between these two; the middle errs least.
+    # The counters were read at some moment between these two; the middle has the smallest error.
     return intervals((gauge(samples.frame, "t_s") + gauge(samples.frame, "until_s")) / 2)
 
 
@@ -201,7 +206,7 @@ def _written_by_others(samples: ServerSamples) -> Floats:
 
 
 def _sum_io(samples: ServerSamples, name: str, wanted: Callable[[str, str], bool]) -> Floats:
-    """The growth of an I/O column over the rows wanted. A row that appears later began at 0: only then is it shown."""
+    """Sum the growth of an I/O column over the matching rows. A row that appears later started at 0."""
     total = np.zeros(samples.frame.height - 1)
     for column in samples.frame.columns:
         source, *key = column.split("/")

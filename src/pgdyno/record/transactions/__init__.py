@@ -1,1 +1,1 @@
-"""pgbench's transaction log: parsed, packed, counted."""
+"""Parse, pack and summarise pgbench's transaction log."""

@@ -1,16 +1,16 @@
-"""A latency histogram that keeps up with a million transactions in a few hundredths of a second.
+"""Count latencies in a histogram that takes a million transactions in a few hundredths of a second.
 
-Why our own: the pure Python libraries record one value per call (`hdrhistogram` 0.10.8 took 480 ns for each,
-this one 2 ns, on a 2-core virtual machine), and a transaction log holds hundreds of millions of values. The buckets are theirs:
-log-linear, as in HdrHistogram. The bucket of a value is the top of its IEEE-754 double: exponent and the first seven
-bits of the mantissa, so that numpy finds a million of them with one shift.
+Reason for our own implementation: the pure Python libraries record one value per call (`hdrhistogram` 0.10.8 took 480
+ns for each, this module 2 ns, on a 2-core virtual machine), and a transaction log holds hundreds of millions of values.
+The buckets are log-linear, as in HdrHistogram. The bucket of a value is the top of its IEEE-754 double: exponent and
+the first seven bits of the mantissa, so that numpy finds the buckets of a million values with one shift.
 
-Memory is bounded (5249 counters), histograms of parts merge into the histogram of the whole without loss, and count,
+Memory is bounded (5249 counters). Histograms of parts merge into the histogram of the whole without loss. Count,
 sum, minimum and maximum are exact.
 
-It refuses two things. A quantile with too few values beyond it is None with the reason, not the maximum in disguise.
-And it gives no interval for a quantile: the latencies of one trial follow each other too closely for one, the trial is
-the unit (see `analyse.latency`).
+A quantile with too few values beyond it is None with the reason, because it would merely be the maximum. No confidence
+interval is computed for a quantile: latencies within one trial are autocorrelated, so that the unit of analysis is the
+trial (see `analyse.trial.latency`).
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _OCTAVES = 41
 _BUCKETS = (_OCTAVES << _MANTISSA_BITS) + 1
 
 LIMIT_US = 1 << _OCTAVES
-"""Values at or above this (25 days) are refused: no latency of a transaction is so long."""
+"""Values at or above this limit (25 days) are refused: no transaction takes that long."""
 
 RELATIVE_ERROR = 2.0 ** -(_MANTISSA_BITS + 1)
-"""A quantile is at most this share (0.39 %) away from the recorded value of that rank; below 256 us it is exact."""
+"""A quantile differs by at most this share (0.39 %) from the recorded value of that rank; below 256 us it is exact."""
 
 MIN_BEYOND_COUNT = 10
-"""Values expected beyond a quantile, n (1 - q), below which it is refused: p99 needs 1000, p99.9 needs 10 000.
+"""Least number of values expected beyond a quantile, n (1 - q): p99 needs 1000 values, p99.9 needs 10 000.
 
 Source: the rule for the normal approximation to a binomial count, n p >= 10 (Moore & McCabe, Introduction to the
 Practice of Statistics, 5.2). It is stricter than the existence of a distribution-free 95 % interval, q^n <= 0.025,
@@ -52,7 +52,7 @@ _COUNT_TYPES: dict[int, np.dtype[Any]] = {size: np.dtype(f"<u{size}") for size i
 
 
 class Quantile(msgspec.Struct, frozen=True, kw_only=True):
-    """One quantile of the latencies of `count` transactions, or the reason why there is none."""
+    """A quantile of the latencies of `count` transactions, or the reason why there is none."""
 
     q: float
     value_us: float | None
@@ -61,7 +61,7 @@ class Quantile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _bucket_middles() -> NDArray[np.float64]:
-    """The middle of the whole numbers that fall into each bucket; empty buckets below 128 us keep their lower bound."""
+    """Return the middle of the whole numbers in each bucket; empty buckets below 128 us keep their lower bound."""
     bits = (np.arange(_BUCKETS, dtype=np.int64) + _ONE) << _SHIFT
     bounds = np.ceil(bits.view(np.float64))
     lower, upper = bounds[:-1], bounds[1:]
@@ -84,27 +84,27 @@ class LatencyHistogram:
 
     @property
     def count(self) -> int:
-        """Values recorded."""
+        """Number of recorded values."""
         return int(self._counts.sum())
 
     @property
     def sum_us(self) -> int:
-        """Their exact sum."""
+        """Exact sum of the values."""
         return self._sum_us
 
     @property
     def min_us(self) -> int | None:
-        """The exact smallest value; None without values."""
+        """Exact minimum; None without values."""
         return self._min_us if self._max_us >= 0 else None
 
     @property
     def max_us(self) -> int | None:
-        """The exact largest value; None without values."""
+        """Exact maximum; None without values."""
         return self._max_us if self._max_us >= 0 else None
 
     @property
     def mean_us(self) -> float | None:
-        """The exact mean; None without values."""
+        """Exact mean; None without values."""
         count = self.count
         return self._sum_us / count if count else None
 
@@ -121,7 +121,7 @@ class LatencyHistogram:
         return f"LatencyHistogram(count={self.count}, min_us={self.min_us}, max_us={self.max_us})"
 
     def count_at_most(self, us: int) -> int:
-        """Values of at most `us` microseconds; above 255 all values of its bucket count (see RELATIVE_ERROR)."""
+        """Count the values of at most `us` microseconds; above 255 us, the whole bucket of `us` counts."""
         if us < 0:
             return 0
         bucket = int(np.float64(us).view(np.int64)) >> _SHIFT
@@ -134,7 +134,7 @@ class LatencyHistogram:
             values_us: Integers of any width, shape (n,), each in [0, LIMIT_US).
 
         Raises:
-            ValueError: A value is negative or at or above LIMIT_US; nothing is recorded then.
+            ValueError: A value is negative, or at or above LIMIT_US; nothing is recorded.
         """
         if not len(values_us):
             return
@@ -152,7 +152,7 @@ class LatencyHistogram:
         self._max_us = max(self._max_us, high)
 
     def merge(self, other: LatencyHistogram) -> None:
-        """Add all that `other` holds, as if its values had been recorded here."""
+        """Add all values of `other`."""
         self._counts += other._counts
         self._sum_us += other._sum_us
         self._min_us = min(self._min_us, other._min_us)
@@ -160,16 +160,16 @@ class LatencyHistogram:
 
     @classmethod
     def merged(cls, parts: Iterable[LatencyHistogram]) -> Self:
-        """The histogram of all values of `parts`."""
+        """Return the histogram of all values in `parts`."""
         whole = cls()
         for part in parts:
             whole.merge(part)
         return whole
 
     def quantile(self, q: float) -> Quantile:
-        """The value of rank ceil(q n), within RELATIVE_ERROR; q = 0 and q = 1 are the exact minimum and maximum.
+        """Return the value of rank ceil(q n), within RELATIVE_ERROR; q = 0 and q = 1 are exact minimum and maximum.
 
-        Refused (`value_us` None with the reason) when fewer than MIN_BEYOND_COUNT values are expected on either side.
+        `value_us` is None, with the reason, if fewer than MIN_BEYOND_COUNT values are expected on either side.
 
         Args:
             q: In [0, 1].
@@ -180,7 +180,7 @@ class LatencyHistogram:
         return self.quantiles((q,))[0]
 
     def quantiles(self, qs: Iterable[float]) -> tuple[Quantile, ...]:
-        """`quantile` of each of `qs`, with one pass over the buckets.
+        """Return the `quantile` of each of `qs`, with one pass over the buckets.
 
         Raises:
             ValueError: A `q` lies outside [0, 1].
@@ -206,7 +206,7 @@ class LatencyHistogram:
         return Quantile(q=q, value_us=min(max(middle, float(self._min_us)), float(self._max_us)), count=count)
 
     def to_bytes(self) -> bytes:
-        """A compact form for the record: a header, then the used buckets as steps and counts, deflated."""
+        """Return a compact form for the record: a header, then the used buckets as steps and counts, deflated."""
         used = np.flatnonzero(self._counts)
         counts = self._counts[used]
         width = next(size for size in _COUNT_TYPES if not len(counts) or int(counts.max()) < 1 << 8 * size)
@@ -216,10 +216,10 @@ class LatencyHistogram:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """The histogram that `to_bytes` wrote.
+        """Return the histogram that `to_bytes` encoded.
 
         Raises:
-            ValueError: The bytes are cut, damaged, or of a version that this program does not know.
+            ValueError: The bytes are cut off, damaged, or of an unknown version.
         """
         if len(data) < _HEADER.size:
             raise ValueError(f"a latency histogram of {len(data)} bytes is cut")

@@ -1,15 +1,15 @@
-"""The transactions of a run in the record: Parquet parts of about 1.2 bytes a transaction, where the log has 31.
+"""Pack the transactions of a run into Parquet parts of about 1.2 bytes per transaction; the log has 31.
 
-Each block of the log is sorted by client, and what only grows is kept as the step from the row before. A client's
-numbers then step by one, and its stamps by little more than the latency, which zstd packs to almost nothing. Measured
-on select-only at 90 000 TPS: 1.2 bytes a transaction against 5.1 in the order of the log without steps, for 35 ns of
-CPU time against 42. A reader gets each part back in the order of time.
+Each block of the log is sorted by client, and monotonic columns are stored as differences from the row before. A
+client's transaction numbers then differ by one, and its stamps by little more than the latency, which zstd compresses
+to almost nothing. Measured on select-only at 90 000 TPS: 1.2 bytes per transaction against 5.1 in the order of the log
+without differences, for 35 ns of CPU time against 42. A reader gets each part back in the order of time.
 
-Parts, not one file: a Parquet file cannot be read before its end is written, and a crash may cost only the part under
-way. Each is written aside, flushed to the disk and renamed. Those that are wanted while the load runs are not flushed, as
-that would disturb the disk under test: they reach it with the trial's other files, at its end.
+There are several parts because a Parquet file cannot be read before its end is written, and a crash must lose only the
+current part. Each part is written under a temporary name, flushed to disk and renamed. Parts that are read while the
+load runs are not flushed, because that would disturb the disk under test; they are flushed at the end of the trial.
 
-polars is imported when the first part is written or read, because it takes 0.1 s; `prepare` does so at a chosen moment.
+polars is imported when the first part is written or read, because that takes 0.1 s; `prepare` imports it in advance.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from pgdyno.record.transactions.log import SUMMARY_VERSION, TransactionSummary, TransactionTally, read_log
 from pgdyno.record.transactions.parse import LogColumns, TransactionBatch, TransactionOutcome
+from pgdyno.record.transactions.summary import SUMMARY_VERSION, TransactionSummary, TransactionTally, read_log
 
 PART_ROWS = 1 << 18
-"""Rows of a part: 13 s of 20 000 TPS, and about 20 MB of memory while it waits and is written."""
+"""Rows of a part: 13 s at 20 000 TPS, and about 20 MB of memory until it is written."""
 
 SUMMARY_FILE = "summary.json"
 _ZSTD_LEVEL = 1
@@ -39,7 +39,7 @@ _Columns = dict[str, NDArray[Any]]
 
 
 class PackedLog(msgspec.Struct, frozen=True, kw_only=True):
-    """What was written: transactions, bytes on the disk, and the files."""
+    """The totals of a packed log: the numbers of transactions, of bytes on disk and of files."""
 
     transactions_count: int
     size_bytes: int
@@ -49,7 +49,8 @@ class PackedLog(msgspec.Struct, frozen=True, kw_only=True):
 class PartSpan(msgspec.Struct, frozen=True, kw_only=True):
     """When the transactions of a part ended, in microseconds since the Unix epoch.
 
-    All that ended before `known_until_us` are in this part and those before it; None where the writer did not say.
+    All transactions that ended before `known_until_us` are in this part or an earlier one; None if the writer did not
+    record it.
     """
 
     first_stamp_us: int
@@ -58,18 +59,18 @@ class PartSpan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def prepare() -> None:
-    """Import what writing needs, so that it does not happen in the middle of a trial."""
+    """Import polars now instead of in the middle of a trial."""
     import pgdyno.record.frames  # noqa: F401, PLC0415
 
 
 class TransactionPacker:
-    """Writes batches of transactions into numbered parts under a folder of its own.
+    """A writer of transactions into numbered parts in a folder of its own.
 
     Args:
-        folder: Made when missing; must not hold parts yet.
+        folder: Created if missing; must not contain parts yet.
 
     Raises:
-        FileExistsError: The folder already holds parts: a finished trial is never rewritten.
+        FileExistsError: The folder contains parts: a finished trial is never rewritten.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -85,11 +86,11 @@ class TransactionPacker:
 
     @property
     def waiting_count(self) -> int:
-        """Transactions not yet on the disk."""
+        """Number of transactions not yet written."""
         return self._waiting_rows
 
     def add(self, batch: TransactionBatch) -> None:
-        """Take a batch; writes a part when enough have come.
+        """Add a batch, and write a part when enough transactions are waiting.
 
         Raises:
             OSError: The disk is full or fails.
@@ -107,11 +108,11 @@ class TransactionPacker:
             self.flush()
 
     def flush(self, *, known_until_us: int | None = None, is_synced: bool = True) -> None:
-        """Write what waits as a part of its own.
+        """Write the waiting transactions as a part.
 
         Args:
             known_until_us: See `PartSpan`.
-            is_synced: Whether to wait until it is on the disk; else the kernel writes it when it likes.
+            is_synced: Whether to flush the part to disk; otherwise the kernel writes it later.
 
         Raises:
             OSError: The disk is full or fails.
@@ -130,7 +131,7 @@ class TransactionPacker:
         self._waiting, self._waiting_rows = [], 0
 
     def close(self) -> PackedLog:
-        """Write the rest.
+        """Write the waiting transactions and return the totals.
 
         Raises:
             OSError: The disk is full or fails.
@@ -141,8 +142,8 @@ class TransactionPacker:
         )
 
     def _pack(self, batch: TransactionBatch) -> _Columns:
-        """The columns of a batch, sorted by client, as steps where they grow, in narrow types."""
-        # A stable sort of 16-bit keys is numpy's radix sort, four times as fast as that of 64 bits.
+        """Return the columns of a batch sorted by client, with monotonic ones as differences, in narrow types."""
+        # For 16-bit keys numpy's stable sort is a radix sort, four times as fast as that of 64-bit keys.
         keys = batch.client.astype(np.uint16) if int(batch.client.max()) < 1 << 16 else batch.client
         order = np.argsort(keys, kind="stable")
         stamps, numbers = batch.stamp_us[order], batch.number[order]
@@ -169,11 +170,11 @@ def pack_transactions(
     sampling_rate: float = 1.0,
     latency_limit_us: int | None = None,
 ) -> tuple[TransactionSummary, PackedLog]:
-    """Pack the logs of one run into parts under `folder`, and summarise them on the way, in bounded memory.
+    """Pack the logs of one run into parts in `folder`, and summarise them in the same pass, in bounded memory.
 
     Raises:
         OSError: A log cannot be read, or the parts cannot be written.
-        FileExistsError: The folder already holds parts.
+        FileExistsError: The folder already contains parts.
     """
     packer = TransactionPacker(folder)
     tally = TransactionTally(columns=columns, sampling_rate=sampling_rate, latency_limit_us=latency_limit_us)
@@ -184,12 +185,12 @@ def pack_transactions(
 
 
 def read_packed(folder: Path) -> Iterator[TransactionBatch]:
-    """The packed transactions, part by part, each in the order of time.
+    """Yield the packed transactions part by part, each in the order of time.
 
     Raises:
-        FileNotFoundError: The folder holds no part.
+        FileNotFoundError: The folder contains no part.
         OSError: A part cannot be read.
-        ValueError: A part is not one that `TransactionPacker` wrote.
+        ValueError: A part was not written by `TransactionPacker`.
     """
     paths = find_parts(folder)
     if not paths:
@@ -199,12 +200,12 @@ def read_packed(folder: Path) -> Iterator[TransactionBatch]:
 
 
 def find_parts(folder: Path) -> list[Path]:
-    """The parts so far, in the order in which they were written."""
+    """Return the parts so far, in the order in which they were written."""
     return sorted(folder.glob("part-*.parquet"))
 
 
 def read_span(path: Path) -> PartSpan | None:
-    """When the transactions of a part ended, without reading them; None in parts of before this was kept.
+    """Read when the transactions of a part ended, without reading them; return None for parts of older records.
 
     Raises:
         OSError: The part cannot be read.
@@ -244,7 +245,7 @@ def read_ok(path: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 def summarise_packed(
     folder: Path, *, columns: LogColumns, sampling_rate: float = 1.0, latency_limit_us: int | None = None
 ) -> TransactionSummary:
-    """The summary of packed transactions: that of their logs, but for lines that were malformed or cut.
+    """Summarise packed transactions; unlike a summary of the logs, it knows no malformed or cut lines.
 
     Raises:
         FileNotFoundError: The folder holds no part.
@@ -258,7 +259,7 @@ def summarise_packed(
 
 
 def write_summary(folder: Path, summary: TransactionSummary) -> None:
-    """Keep the summary beside the parts, whole or not at all.
+    """Write the summary beside the parts, atomically.
 
     Raises:
         OSError: The disk is full or fails.
@@ -273,11 +274,11 @@ def write_summary(folder: Path, summary: TransactionSummary) -> None:
 
 
 def read_summary(folder: Path) -> TransactionSummary:
-    """The summary that `write_summary` kept.
+    """Read the summary that `write_summary` wrote.
 
     Raises:
-        FileNotFoundError: There is none.
-        ValueError: It is damaged, or of a newer version than this program knows.
+        FileNotFoundError: There is no summary.
+        ValueError: The summary is damaged, or a newer pgdyno wrote it.
     """
     data = (folder / SUMMARY_FILE).read_bytes()
     version = msgspec.json.decode(data, type=_Versioned).version
@@ -291,7 +292,7 @@ class _Versioned(msgspec.Struct, frozen=True):
 
 
 def _narrowest(values: NDArray[Any]) -> np.dtype[Any]:
-    """The 32-bit signed type when it holds all values, else the 64-bit one."""
+    """Return the 32-bit signed type if it holds all values, else the 64-bit type."""
     limits = np.iinfo(np.int32)
     fits = limits.min <= int(values.min()) and int(values.max()) <= limits.max
     return np.dtype(np.int32 if fits else np.int64)
@@ -300,11 +301,11 @@ def _narrowest(values: NDArray[Any]) -> np.dtype[Any]:
 def _write_part(columns: _Columns, path: Path, *, base_us: int, span: PartSpan, is_synced: bool) -> None:
     from pgdyno.record.frames import pl  # noqa: PLC0415
 
-    # A transaction that did not end well has no latency: null, not 0.
+    # A transaction that failed or was skipped has no latency: null, not 0.
     table = pl.DataFrame(columns).with_columns(
         pl.when(pl.col("outcome") == TransactionOutcome.OK).then(pl.col("latency_us"))
     )
-    # In memory first: on a full disk polars raises errors of its own, or cuts the file and says nothing.
+    # In memory first: on a full disk polars raises its own errors, or truncates the file without an error.
     content = io.BytesIO()
     table.write_parquet(
         content,
@@ -320,7 +321,7 @@ def _write_part(columns: _Columns, path: Path, *, base_us: int, span: PartSpan, 
             if is_synced:
                 os.fsync(file.fileno())
     except OSError:
-        # Its rest would take the room that others need.
+        # A leftover partial file would take space that other files need.
         path.unlink(missing_ok=True)
         raise
 

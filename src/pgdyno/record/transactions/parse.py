@@ -1,16 +1,16 @@
-"""Parses pgbench's per-transaction log, whole blocks at a time, and knows what each byte of a block means.
+"""Parse pgbench's per-transaction log in whole blocks, and account for every byte of a block.
 
-A line is `client_id transaction_no time script_no time_epoch time_us [schedule_lag] [retries]`, where `time` may be
-the word for a transaction without a latency. The optional columns depend on pgbench's arguments and cannot be told
-apart by the line itself, so the caller names them.
+A line is `client_id transaction_no time script_no time_epoch time_us [schedule_lag] [retries]`, where `time` is a word
+such as `failed` for a transaction without a latency. The optional columns depend on pgbench's arguments and cannot be
+distinguished by the line itself, so the caller names them.
 
 Sources: PostgreSQL manual, pgbench, "Per-Transaction Logging"; src/bin/pgbench/pgbench.c, doLog() and
 getResultString(), the same in 15 to 18; logs of 15 and 18 in tests/data/txlog.
 
-Vectorised on the bytes with numpy: the positions of all separators at once, then each field as the eight bytes before
-its end, turned into a number by three multiplications. One core took 80 ns a line for all columns and every check;
-polars' CSV reader took 70 to 80 without the checks, and pads or guesses where a block is not a grid of digits. Such a
-block is read again line by line: the malformed lines are counted, the first is kept, none is repaired.
+Parsing is vectorised on the bytes with numpy: it finds all separators at once, then takes each field as the eight bytes
+before its end, and converts them to a number by three multiplications. One core took 80 ns a line for all columns and
+every check; polars' CSV reader took 70 to 80 ns without the checks, and pads or guesses where a block is not a grid of
+digits. Such a block is parsed again line by line: malformed lines are counted, the first is kept, none is repaired.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 BLOCK_BYTES = 1 << 19
-"""A block whose work arrays stay in the second-level cache: blocks of 4 MB took three times as long a line."""
+"""Size of a block whose work arrays fit the second-level cache; blocks of 4 MB took three times as long per line."""
 
 _LONGEST_LINE_BYTES = 4096
 _FRONT = b"0" * 16
 
 
 class LogColumns(enum.StrEnum):
-    """Which optional columns the log has: the schedule lag with `--rate`, the retries with `--max-tries` other than 1."""
+    """The optional columns of the log: the schedule lag with `--rate`, the retries with `--max-tries` other than 1."""
 
     PLAIN = "plain"
     LAG = "lag"
@@ -46,7 +46,7 @@ class LogColumns(enum.StrEnum):
 
 
 class TransactionOutcome(enum.IntEnum):
-    """How a transaction ended. FAILED is pgbench's only word for it without `--failures-detailed`."""
+    """Outcome of a transaction. FAILED is pgbench's only word for it without `--failures-detailed`."""
 
     OK = 0
     FAILED = 1
@@ -62,7 +62,7 @@ _WORDS = {
     TransactionOutcome.SKIPPED: b"skipped",
 }
 
-# Digits of a field, least and most. Ten digits of epoch last from 2001 to 2286; twelve of microseconds are eleven days.
+# Least and greatest number of digits. Ten digits of epoch cover 2001 to 2286; twelve of microseconds are eleven days.
 _WIDTHS = {
     "client": (1, 9),
     "number": (1, 16),
@@ -76,11 +76,11 @@ _WIDTHS = {
 
 
 class TransactionBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """Transactions as columns of equal length, in the order in which they were logged.
+    """Transactions as columns of equal length, in the order of the log.
 
-    `stamp_us` is the end of the transaction, in microseconds since the Unix epoch. `latency_us` means something only
-    where `outcome` is OK and is 0 elsewhere; with `--rate` it counts from the scheduled start. An optional column that
-    was not logged is None.
+    `stamp_us` is the end of the transaction in microseconds since the Unix epoch. `latency_us` is valid only where
+    `outcome` is OK and is 0 elsewhere; with `--rate` it counts from the scheduled start. An optional column that was
+    not logged is None.
     """
 
     client: NDArray[np.int64]
@@ -97,7 +97,7 @@ class TransactionBatch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ParsedBlock(msgspec.Struct, frozen=True, kw_only=True):
-    """The transactions of a block, and what could not be read."""
+    """The transactions of a block, and its malformed lines."""
 
     batch: TransactionBatch
     malformed_count: int = 0
@@ -105,16 +105,16 @@ class ParsedBlock(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LineCutter:
-    """Cuts a stream of bytes into blocks of whole lines; what follows the last newline waits in `rest`."""
+    """A splitter of a byte stream into blocks of whole lines; what follows the last newline waits in `rest`."""
 
     def __init__(self) -> None:
         self.rest = b""
 
     def feed(self, data: bytes) -> bytes:
-        """The whole lines so far, possibly none.
+        """Return the whole lines so far, possibly none.
 
-        Bytes without any newline beyond the length of every possible line are handed out as one (malformed) line, so
-        that a file that is no log cannot fill the memory.
+        Bytes without a newline that exceed the longest possible line are returned as one (malformed) line, so that a
+        file that is not a log cannot fill the memory.
         """
         end = data.rfind(b"\n") + 1
         if end:
@@ -128,11 +128,11 @@ class LineCutter:
 
 
 def parse_block(block: bytes, columns: LogColumns) -> ParsedBlock:
-    """Parse whole lines; a line that is not exactly of the form is counted and left out.
+    """Parse whole lines; a malformed line is counted and left out.
 
     Args:
-        block: Lines, each with its newline. Meant to be about BLOCK_BYTES long.
-        columns: The columns pgbench was asked for.
+        block: Lines, each with its newline, in total about BLOCK_BYTES.
+        columns: The columns that pgbench was asked to log.
     """
     batch = _parse_grid(block, columns)
     if batch is not None:
@@ -156,7 +156,7 @@ def _line_pattern(columns: LogColumns) -> re.Pattern[bytes]:
 
 
 def _parse_grid(block: bytes, columns: LogColumns) -> TransactionBatch | None:
-    """The block as columns; None when anything in it is not where it belongs."""
+    """Parse the block into columns; return None if any byte is out of place."""
     fields = columns.fields
     text = np.frombuffer(_FRONT + block, dtype=np.uint8)
     marks = np.flatnonzero(text < ord("0"))
@@ -167,7 +167,7 @@ def _parse_grid(block: bytes, columns: LogColumns) -> TransactionBatch | None:
         return None
     if not (text[marks].reshape(-1, len(fields)) == separators).all():
         return None
-    # One contiguous row for each field: reductions along it are thirty times as fast as across.
+    # One contiguous row for each field: reductions along rows are thirty times as fast as along columns.
     ends = np.ascontiguousarray(marks.reshape(-1, len(fields)).T)
     widths = np.ascontiguousarray(np.diff(marks, prepend=len(_FRONT) - 1).reshape(-1, len(fields)).T) - 1
     words = np.ndarray((len(text) - 7,), dtype="<u8", buffer=text.data, strides=(1,))
@@ -190,7 +190,7 @@ def _parse_grid(block: bytes, columns: LogColumns) -> TransactionBatch | None:
 def _parse_outcomes(
     text: NDArray[np.uint8], words: NDArray[np.uint64], ends: NDArray[np.int64], widths: NDArray[np.int64]
 ) -> NDArray[np.uint8] | None:
-    """The outcome of each line from its third field; None when the block holds any other byte above '9'."""
+    """Parse the outcome of each line from its third field; return None if the block has other bytes above '9'."""
     outcome = np.zeros(len(ends), dtype=np.uint8)
     if not len(ends) or int(text.max()) <= ord("9"):
         return outcome
@@ -217,7 +217,7 @@ def _has_right_widths(widths: NDArray[np.int64], fields: tuple[str, ...], outcom
 
 
 def _parse_digits(words: NDArray[np.uint64], ends: NDArray[np.int64], widths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Numbers of up to 16 digits that end before `ends`."""
+    """Parse numbers of up to 16 digits that end before `ends`."""
     low = _parse_eight(words[ends - 8], widths)
     if int(widths.max(initial=0)) <= 8:
         return low
@@ -225,7 +225,7 @@ def _parse_digits(words: NDArray[np.uint64], ends: NDArray[np.int64], widths: ND
 
 
 def _parse_eight(word: NDArray[np.uint64], widths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The number in the last `widths` (at most 8) of the eight ASCII digits of each little-endian word.
+    """Parse the number in the last `widths` (at most 8) of the eight ASCII digits of each little-endian word.
 
     Source: D. Lemire 2022, "Quickly parsing eight digits": pairs, then fours, then eights, in one register.
     """

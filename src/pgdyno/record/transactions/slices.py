@@ -1,9 +1,9 @@
-"""The slices of a switchback block: when each variant was in force, and which transactions ended meanwhile.
+"""Read and write the slices of a switchback block: when each variant was in force, and its transactions.
 
-`slices.jsonl` is appended to while the load runs. Transactions are not copied into it: they are found by their own end
-stamps in the packed log, in one pass, as well while its parts still land as from a finished record.
+`slices.jsonl` grows while the load runs. Transactions are not copied into it: one pass over the packed log finds them
+by their end stamps, both while parts are still being written and in a finished record.
 
-It judges nothing, and it counts no transaction that failed or was skipped.
+Failed and skipped transactions do not count. Nothing is judged here.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ SLICES_FILE = "slices.jsonl"
 
 
 class SlicePhase(enum.Enum):
-    """What a slice is for."""
+    """The purpose of a slice."""
 
     PILOT = "pilot"
-    """To choose the length of the others."""
+    """Choose the length of the slices that follow."""
     ROUND = "round"
 
 
 class Slice(msgspec.Struct, frozen=True, kw_only=True):
-    """One variant in force for a while. Times are CLOCK_MONOTONIC; what counts is from `settled` to `end`.
+    """A period in which one variant is in force. Times are CLOCK_MONOTONIC; it counts from `settled` to `end`.
 
     Attributes:
-        phase: What it is for.
-        round: From 1 within the block and the phase.
-        position: From 0 within the round.
-        variant: In force.
+        phase: Purpose of the slice.
+        round: Number of the round, from 1 within the block and the phase.
+        position: Position in the round, from 0.
+        variant: Name of the variant in force.
         begin_monotonic_s: Just before the change of settings.
-        settled_monotonic_s: The change was confirmed and the washout over.
-        end_monotonic_s: Before the next change.
-        counts: Of the whole machine from `settled` to `end`; None where this machine does not count it.
+        settled_monotonic_s: When the change was confirmed and the washout had ended.
+        end_monotonic_s: Just before the next change.
+        counts: Counters of the whole machine from `settled` to `end`; None where the machine lacks one.
     """
 
     phase: SlicePhase
@@ -57,9 +57,9 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SliceLoad(msgspec.Struct, frozen=True, kw_only=True):
-    """The transactions that ended well in the counted part of a slice, of those that pgbench logged.
+    """The logged transactions that succeeded in the counted part of a slice.
 
-    `latency_us` holds them in the order of their ends, `ok_count` their number.
+    `ok_count` is their number; `latency_us` holds their latencies in the order of their ends.
     """
 
     ok_count: int
@@ -67,10 +67,9 @@ class SliceLoad(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SliceWriter:
-    """Appends slices to a trial's folder, each as soon as it has ended.
+    """A writer that appends each slice to a file in the trial's folder as soon as the slice has ended.
 
-    Nothing is flushed to the disk here: that would disturb the one under test, and a trial that was cut short is run
-    again.
+    Nothing is flushed to disk, because that would disturb the disk under test, and an interrupted trial is run again.
 
     Raises:
         OSError: The file cannot be written.
@@ -88,7 +87,7 @@ class SliceWriter:
         self._file.close()
 
     def add(self, ended: Slice) -> None:
-        """Append one.
+        """Append a slice.
 
         Raises:
             OSError: The disk is full or fails.
@@ -97,11 +96,11 @@ class SliceWriter:
 
 
 def read_slices(folder: Path) -> tuple[Slice, ...]:
-    """The slices of a trial in their order, none where nothing alternated; a last line that was cut is left out.
+    """Read the slices of a trial in order, without a cut last line; return none if no variants alternated.
 
     Raises:
         OSError: The file cannot be read.
-        ValueError: A whole line is no slice.
+        ValueError: A complete line is not a slice.
     """
     path = folder / SLICES_FILE
     if not path.exists():
@@ -111,15 +110,15 @@ def read_slices(folder: Path) -> tuple[Slice, ...]:
 
 
 def read_slice_loads(transactions: Path, slices: Sequence[Slice], *, clock_offset_s: float) -> Iterator[SliceLoad]:
-    """The transactions of each slice of a finished record, in memory that does not grow with their number.
+    """Yield the transactions of each slice of a finished record, one slice in memory at a time.
 
     Args:
         transactions: The folder of the packed transactions.
         slices: In the order of time, not overlapping.
-        clock_offset_s: What to add to CLOCK_MONOTONIC for seconds since the epoch, when the load began.
+        clock_offset_s: Offset from CLOCK_MONOTONIC to seconds since the epoch when the load began.
 
     Raises:
-        FileNotFoundError: The folder holds no part.
+        FileNotFoundError: The folder contains no part.
         OSError: A part cannot be read.
         ValueError: A part is damaged.
     """
@@ -129,12 +128,14 @@ def read_slice_loads(transactions: Path, slices: Sequence[Slice], *, clock_offse
 
 
 class SliceReader:
-    """Finds the transactions of slices while parts of the log still land; each part is read once.
+    """A reader of slices' transactions that works while parts of the log are still being written.
+
+    Each part is read once.
 
     Args:
         transactions: The folder of the packed transactions; need not exist yet.
-        clock_offset_s: What to add to CLOCK_MONOTONIC for seconds since the epoch, when the load began. pgbench asks for
-            the time of day once and counts on from there, so that later changes of the clock do not matter.
+        clock_offset_s: Offset from CLOCK_MONOTONIC to seconds since the epoch when the load began. pgbench reads the
+            time of day once and counts from there, so that later changes of the clock do not matter.
     """
 
     def __init__(self, transactions: Path, *, clock_offset_s: float) -> None:
@@ -146,11 +147,11 @@ class SliceReader:
         self._waiting: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
 
     def take(self, slices: Sequence[Slice], *, is_ended: bool = False) -> Iterator[SliceLoad]:
-        """The transactions of the slices that follow those taken before, as far as all of them are known.
+        """Yield the transactions of the slices after those taken before, as far as the log is complete for them.
 
         Args:
-            slices: All so far, those taken before included; in the order of time, not overlapping.
-            is_ended: Whether no further part will come: then all slices are given.
+            slices: All slices so far, including those taken before, in the order of time and without overlap.
+            is_ended: Whether the log is complete; then all remaining slices are returned.
 
         Raises:
             OSError: A part cannot be read.
@@ -173,7 +174,7 @@ class SliceReader:
         span = read_span(path)
         if span is not None and span.known_until_us is not None:
             self._known_until_us = max(self._known_until_us, span.known_until_us)
-        # A part between two slices, or before the first, need not be read.
+        # Skip a part between two slices or before the first.
         if span is None or needed_from_us is None or span.last_stamp_us >= needed_from_us:
             self._waiting.append(read_ok(path))
 

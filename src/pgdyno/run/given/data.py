@@ -11,7 +11,7 @@ import os
 import msgspec
 
 from pgdyno.errors import PgdynoError
-from pgdyno.record.machine.preflight import ServerLook, Unseen
+from pgdyno.record.machine.preflight import ServerSnapshot, Unseen
 from pgdyno.run.given.data_folder import DataFolder, Postmaster
 from pgdyno.run.given.state import PATIENCE_S, look_at_server
 from pgdyno.run.host.tunables import read_data_bytes
@@ -20,7 +20,7 @@ from pgdyno.run.host.tunables import read_data_bytes
 _MOST_DATABASES = 20
 
 
-def look_at_server_and_data(folder: DataFolder, *, wants_branches: bool) -> tuple[ServerLook, tuple[Unseen, ...]]:
+def look_at_server_and_data(folder: DataFolder, *, wants_branches: bool) -> tuple[ServerSnapshot, tuple[Unseen, ...]]:
     """What can be seen of a server with its data, and what cannot.
 
     Args:

@@ -15,7 +15,7 @@ import msgspec
 from pgdyno.errors import PgdynoError
 from pgdyno.facts.durability import judged_settings
 from pgdyno.facts.gucs import find_guc
-from pgdyno.record.machine.preflight import ServerLook, ServerOrigin, Unseen
+from pgdyno.record.machine.preflight import ServerOrigin, ServerSnapshot, Unseen
 from pgdyno.run.given.data_folder import DataFolder
 from pgdyno.run.given.file_errors import find_file_errors
 
@@ -49,7 +49,7 @@ class ServerAnswer(msgspec.Struct, frozen=True):
         return {name: value for name, value in self.settings.items() if value is not None}
 
 
-def look_at_server(folder: DataFolder) -> tuple[ServerLook, tuple[Unseen, ...]]:
+def look_at_server(folder: DataFolder) -> tuple[ServerSnapshot, tuple[Unseen, ...]]:
     """What can be seen of a server, by its data directory, and what cannot."""
     unseen: list[Unseen] = []
     look, _ = look_for(folder, _names_of(folder.major), unseen, read_files=_read_files)
@@ -58,7 +58,7 @@ def look_at_server(folder: DataFolder) -> tuple[ServerLook, tuple[Unseen, ...]]:
 
 def look_for(
     folder: DataFolder, names: Sequence[str], unseen: list[Unseen], *, read_files: ReadFiles
-) -> tuple[ServerLook, ServerAnswer | None]:
+) -> tuple[ServerSnapshot, ServerAnswer | None]:
     """What is seen of a server with these settings, and its own answer where it gave one.
 
     Args:
@@ -70,7 +70,7 @@ def look_for(
     answer, pid = _ask_running(folder, names, unseen), folder.pid
     errors = find_file_errors(folder, is_answering=answer is not None, unseen=unseen)
     settings = answer.known_settings if answer else {} if errors else read_files(folder, names, unseen)
-    look = ServerLook(
+    look = ServerSnapshot(
         origin=ServerOrigin.RUNNING if answer else ServerOrigin.FILES,
         major=folder.major,
         data_dir=str(folder.path),

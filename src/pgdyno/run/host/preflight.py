@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.errors import PgdynoError
-from pgdyno.record.machine.preflight import PreflightFacts, ServerLook, Unseen
+from pgdyno.record.machine.preflight import PreflightFacts, ServerSnapshot, Unseen
 from pgdyno.record.types import HostFacts
 from pgdyno.run.device.pg_tests import run_clock_test
 from pgdyno.run.host.cgroup import read_limits
@@ -60,7 +60,7 @@ class PreflightSubject(msgspec.Struct, frozen=True, kw_only=True):
     home: Path | None = None
     bindir: Path | None = None
     program_user: ServerUser | None = None
-    server: ServerLook | None = None
+    server: ServerSnapshot | None = None
 
 
 def read_preflight(

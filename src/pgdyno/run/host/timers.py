@@ -110,7 +110,7 @@ def _read_table(tree: Tree, path: str, *, has_user: bool, now: datetime) -> Iter
 
 def _describe_job(tree: Tree, line: CronLine) -> str:
     """What the line starts, or nothing where it will find nothing to do."""
-    if line.is_for_systemd_less and tree.exists("run/systemd/system"):
+    if line.defers_to_systemd and tree.exists("run/systemd/system"):
         return ""
     if not line.program.startswith("/"):
         return line.program

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.record.machine.preflight import CgroupLimit, LimitKind
-from pgdyno.record.machine.tunables import DiskLook, Tunables
+from pgdyno.record.machine.tunables import StorageStack, Tunables
 from pgdyno.record.types import HostFacts
 from pgdyno.run.change.sysctl import swap_dots
 from pgdyno.run.host.cgroup import read_limits
@@ -60,7 +60,7 @@ def read_tunables(
     )
 
 
-def read_disk_look(folder: Path, *, root: Path = Path("/")) -> DiskLook:
+def read_disk_look(folder: Path, *, root: Path = Path("/")) -> StorageStack:
     """The file system that a folder lies on, and the devices below it.
 
     Args:
@@ -72,7 +72,7 @@ def read_disk_look(folder: Path, *, root: Path = Path("/")) -> DiskLook:
     devices = read_devices(tree, filter(None, [facts.block_device]))
     models = {device.name: tree.read(f"sys/block/{device.name}/device/model") for device in devices}
     stripes, unseen = read_stripes(tree, devices, read_dm_table if tree.is_live else lambda _: None)
-    return DiskLook(
+    return StorageStack(
         facts=facts,
         devices=devices,
         stripes=stripes,

@@ -1,1 +1,1 @@
-"""The disk that settings are derived for: measured, declared, observed or of a known class."""
+"""Describe the disk that settings are derived for: measured, observed, or assumed from its kind."""

@@ -1,6 +1,6 @@
-"""A disk with what its card has measured: measured figures stand before declared ones, and those before its class's.
+"""Apply the measured figures of a disk card to a disk; they take precedence over declared and assumed ones.
 
-The card decides nothing else: of what kind a disk is, what it is made of and how much is free are seen at the moment.
+The card provides only figures: the kind of a disk, its devices and its free space are observed at the time of tuning.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _ENTRIES = {
 
 
 def with_card(disk: Disk, card: DiskCard, *, file: str) -> Disk:
-    """A disk with the figures of its card in place of what was taken for them.
+    """Return a disk with the figures of its card.
 
     Args:
-        disk: As it was seen or declared.
-        card: What was measured of it; what it has not measured stays.
-        file: Where the card lies.
+        disk: The disk as observed or declared.
+        card: Its card; figures that the card lacks stay unchanged.
+        file: Path of the card.
     """
     figures = estimate_card(card)
     faded = ", which fell meanwhile: less may last" if figures.fades else ""
@@ -51,7 +51,7 @@ def with_card(disk: Disk, card: DiskCard, *, file: str) -> Disk:
 
 
 def clock_of(card: DiskCard, *, file: str) -> Known | None:
-    """What reading the clock of the card's machine costs; None where pg_test_timing was not run."""
+    """Return the time of one clock reading on the card's machine; None if pg_test_timing was not run."""
     if card.clock is None:
         return None
     return Known.measured("reading the clock", card.clock.read_ns * 1e-9, "s", f"pg_test_timing, {_name(card, file)}")

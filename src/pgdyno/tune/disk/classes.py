@@ -1,14 +1,15 @@
-"""What a disk of a kind is taken to do where nobody says, and what its figures are called."""
+"""Define the figures that are assumed for each kind of disk, and the names of the figures."""
 
 from __future__ import annotations
 
 from pgdyno.analyse.disk.ceiling import TRANSFERS
 from pgdyno.tune.types import Disk, DiskKind, Known
 
-# Of each figure of a disk, by its field of Disk: what people call it, and its unit.
+# Title and unit of each figure of a disk, by the field of Disk.
 TITLES = {"flush_s": ("flush latency", "s"), **{name: (one.title, one.unit) for name, one in TRANSFERS.items()}}
 
-# Each with what it rests on. Within a kind flush latencies and IOPS differ tenfold: these are of its slower members.
+# Assumed figures, each with its basis. Flush latencies and IOPS differ tenfold within a kind: these are of slower
+# disks.
 _GP3 = "EBS gp3 as it comes"
 _SATA = "what SATA 3 lets through"
 _I4I = "the instance store of EC2's i4i.large"
@@ -40,7 +41,7 @@ ASSUMED: dict[DiskKind, dict[str, tuple[float, str]]] = {
     },
 }
 
-# Of one random read that waits for no other.
+# Time of one random read without queueing.
 _READ_LATENCY_S = {
     DiskKind.LOCAL_SSD: (0.1e-3, "data sheets of NVMe devices"),
     DiskKind.NETWORK_SSD: (0.7e-3, "what EBS gp3 takes"),
@@ -49,6 +50,6 @@ _READ_LATENCY_S = {
 
 
 def find_read_latency(disk: Disk) -> Known:
-    """How long one random read takes that waits for no other; the kind's where nobody measured it."""
+    """Return the time of one random read without queueing, measured or assumed for the kind."""
     value, source = _READ_LATENCY_S[disk.kind]
     return disk.read_s or Known.assumed("random read latency", value, "s", f"assumed of a {disk.kind.value}: {source}")

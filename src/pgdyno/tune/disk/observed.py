@@ -1,7 +1,7 @@
-"""A disk that was seen, as settings are derived from it: of what kind it is, and what one of its kind is taken to do.
+"""Describe an observed disk: find its kind, and assume the figures of that kind.
 
-Nothing is measured here: figures are those of the class, times the disks of an array, or the control group's limits where
-those are tighter, and all of them say so.
+Nothing is measured here. Figures are those of the kind, multiplied by the disks of an array, or the control group's
+limits where those are lower; each figure names its origin.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from pgdyno.analyse.disk.raid import ArrayTimes, array_times
 from pgdyno.analyse.disk.throttle import find_throttle
 from pgdyno.facts.volumes import VIRTUAL_DISK_NAMES
 from pgdyno.record.machine.preflight import CgroupLimit
-from pgdyno.record.machine.tunables import DiskLook, Stripe
+from pgdyno.record.machine.tunables import StorageStack, Stripe
 from pgdyno.tune.disk.classes import ASSUMED, TITLES
 from pgdyno.tune.types import Device, Disk, DiskKind, Known, Origin
 from pgdyno.units import format_bytes
 
-# What volumes of clouds call themselves; the local ones are called otherwise.
+# Model names that network volumes of clouds report; local disks have other names.
 _NETWORK_MODELS = re.compile(
     r"elastic block|persistentdisk|nvme_card-pd|msft|virtual disk|accelerator|qemu", re.IGNORECASE
 )
 
 
-def make_disk(look: DiskLook, limits: Sequence[CgroupLimit], *, wal_bytes: int = 0) -> Disk:
-    """What settings are derived from.
+def make_disk(look: StorageStack, limits: Sequence[CgroupLimit], *, wal_bytes: int = 0) -> Disk:
+    """Make the disk that settings are derived from.
 
     Args:
-        look: As it was seen.
-        limits: Of the control groups, on any device.
-        wal_bytes: Of WAL that lies there now: as free for WAL as what is.
+        look: The file system and its devices, as observed.
+        limits: Limits of the control groups, on any device.
+        wal_bytes: Size of the WAL that is stored there now, which counts as free space for WAL.
     """
     kind = _find_kind(look)
     arrays = _find_arrays(look)
@@ -42,11 +42,11 @@ def make_disk(look: DiskLook, limits: Sequence[CgroupLimit], *, wal_bytes: int =
     figures = {}
     for name, (title, unit) in TITLES.items():
         value, source = ASSUMED[kind][name]
-        # A flush waits for all disks that it reaches.
+        # A flush waits for all disks of the array.
         times = 1.0 if name == "flush_s" else math.prod(_times_of(one).of(TRANSFERS[name]) for one in arrays)
         how = f"{kind.value}{array}, not measured: {source}"
         figure = Known.assumed(title, value * times, unit, how)
-        figures[name] = _hold_against_limits(name, figure, look, limits)
+        figures[name] = _apply_limits(name, figure, look, limits)
     facts = look.facts
     held = f", or WAL already ({format_bytes(wal_bytes)})" if wal_bytes else ""
     return Disk(
@@ -60,20 +60,20 @@ def make_disk(look: DiskLook, limits: Sequence[CgroupLimit], *, wal_bytes: int =
     )
 
 
-def _find_kind(look: DiskLook) -> DiskKind:
-    """The slowest of the disks that a file system lies on; what cannot be seen is somewhere in a network."""
+def _find_kind(look: StorageStack) -> DiskKind:
+    """Find the slowest kind of the disks below a file system; an unknown device counts as a network disk."""
     leaves = [device for device in look.devices if device.kind == "disk"]
     if not leaves:
         return DiskKind.NETWORK_SSD
     kinds = set()
     for device in leaves:
-        # Hypervisors call most of their disks rotating: it says nothing of theirs.
+        # Hypervisors report most of their disks as rotational, which means nothing.
         is_remote = VIRTUAL_DISK_NAMES.match(device.name) or _NETWORK_MODELS.search(look.models.get(device.name, ""))
         kinds.add(DiskKind.NETWORK_SSD if is_remote else DiskKind.HDD if device.is_rotational else DiskKind.LOCAL_SSD)
     return next(kind for kind in (DiskKind.HDD, DiskKind.NETWORK_SSD, DiskKind.LOCAL_SSD) if kind in kinds)
 
 
-def _make_device(look: DiskLook, position: int) -> Device:
+def _make_device(look: StorageStack, position: int) -> Device:
     seen = look.devices[position]
     stripe = look.stripes.get(seen.name)
     chunk_bytes = None if stripe is None else stripe.chunk_bytes
@@ -88,16 +88,16 @@ def _make_device(look: DiskLook, position: int) -> Device:
     )
 
 
-def _hold_against_limits(name: str, figure: Known, look: DiskLook, limits: Sequence[CgroupLimit]) -> Known:
-    """A figure, or a control group's limit where that is tighter."""
+def _apply_limits(name: str, figure: Known, look: StorageStack, limits: Sequence[CgroupLimit]) -> Known:
+    """Return a figure, or the control group's limit where that is lower."""
     tightest = find_throttle(name, look, limits) if name in TRANSFERS else None
     if tightest is None or tightest.value >= figure.value:
         return figure
     return msgspec.structs.replace(figure, value=tightest.value, origin=Origin.MEASURED, how=tightest.how)
 
 
-def _find_arrays(look: DiskLook) -> list[Stripe]:
-    """From the device that is mounted down; of arrays beside each other, below another, the first stands for all."""
+def _find_arrays(look: StorageStack) -> list[Stripe]:
+    """List the arrays from the mounted device down; of arrays on the same level, the first stands for all."""
     devices = {device.name: device for device in look.devices}
     found, device = [], next(iter(look.devices), None)
     while device is not None:

@@ -1,1 +1,1 @@
-"""The rules that derive each setting, by layer."""
+"""Derive each setting, one module per layer."""

@@ -1,7 +1,7 @@
-"""The server's word on huge pages: what it does where the kernel's pool cannot hold its shared memory.
+"""Derive huge_pages: what the server does if the kernel's pool cannot hold its shared memory.
 
-How large the pool is to be belongs to the kernel's layer. Where that is not to be changed, the server has to do with the
-pool that is there, and nothing here asks for pages that it is not sure to hold.
+The rule for the size of the pool is in `kernel.py`. Where the pool must not be changed, the server has to use the
+existing one, and requires huge pages only if the pool is certain to hold them.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from pgdyno.tune.memory import MOST_WAL_BUFFERS_BYTES, has_page_tables, shared_b
 from pgdyno.tune.types import Known, Layer
 
 _MANUAL = "PostgreSQL 18 manual, section 19.4.1 “Memory”, huge_pages"
-_UNTOLD = "nothing says that they were not to be had: see huge_pages_status (17 and later)"
+_SILENT = "the server does not report that they were missing: see huge_pages_status (17 and later)"
 
 
-def put_given_pages(draft: Draft, wanted_buffers_bytes: float) -> None:
-    """Do without `on` where the kernel is given and its pool may be too small; page tables are then left room for.
+def put_existing_pool(draft: Draft, wanted_buffers_bytes: float) -> None:
+    """Avoid `on` where the kernel's pool cannot be changed and may be too small; page tables then count as memory.
 
     Args:
-        draft: In which shared_buffers is not decided yet.
-        wanted_buffers_bytes: What that is going to be at most.
+        draft: Draft in which shared_buffers is not yet decided.
+        wanted_buffers_bytes: Upper limit of shared_buffers.
     """
     kernel = draft.subject.kernel
-    if not kernel.is_given or draft.text("huge_pages") != "on":
+    if not kernel.is_unchangeable or draft.text("huge_pages") != "on":
         return
     wanted = Draft(draft.subject, {"shared_buffers": size(wanted_buffers_bytes), **draft.values()})
     pages = int(kernel.sysctls.get("vm.nr_hugepages", "0")) - kernel.others_huge_pages
@@ -36,13 +36,13 @@ def put_given_pages(draft: Draft, wanted_buffers_bytes: float) -> None:
         formula="on stays where vm.nr_hugepages has room for shared_buffers, all that comes with them, and 256 MB of wal_buffers",
         inputs=(Known.measured("huge pages", pages, "count", "/proc/sys/vm/nr_hugepages, less those of others"),),
         source=_MANUAL,
-        trades=_UNTOLD,
-        is_worth_a_word=True,
+        trades=_SILENT,
+        keeps_default=True,
     )
 
 
 def put_huge_pages(draft: Draft) -> None:
-    """Ask for the pages that the kernel's layer reserves; shared_buffers are decided."""
+    """Use the pages that the kernel's layer reserves, after shared_buffers is decided."""
     if not uses_huge_pages(draft):
         return
     is_on = not has_page_tables(draft)
@@ -55,6 +55,6 @@ def put_huge_pages(draft: Draft) -> None:
         formula="where shared_buffers is at least 256 MB and the kernel can be changed try, or on as it was set",
         inputs=(draft.subject.memory,),
         source=f"{_MANUAL}; section 18.4.5 “Linux Huge Pages”",
-        trades="a start without them fails" if is_on else _UNTOLD,
-        is_worth_a_word=True,
+        trades="a start without them fails" if is_on else _SILENT,
+        keeps_default=True,
     )

@@ -1,4 +1,4 @@
-"""Reads and writes below the buffer cache: how many at once, how large, and who writes dirty pages back."""
+"""Derive I/O below the buffer cache: the concurrency and size of reads, and the background writer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pgdyno.tune.draft import KB, Draft, size
 from pgdyno.tune.types import DiskKind, Layer, WorkloadClass
 from pgdyno.units import PAGE_BYTES
 
-# What PostgreSQL 18 has built in, for any disk; before, it was 1 and 10.
+# The built-in default of PostgreSQL 18 for any disk; before 18 it was 1 and 10.
 _LEAST_READS, _MOST_READS = 16, 256
 _ASYNC = "PostgreSQL 18 manual, section 19.4.5 “I/O”"
 _WRITER = "PostgreSQL 18 manual, section 19.4.4 “Background Writer”"
@@ -19,7 +19,7 @@ def derive_io(draft: Draft) -> None:
     """Decide concurrency and size of reads."""
     disk = draft.subject.disk
     latency = find_read_latency(disk)
-    # Fewer leave it idle now and then; more only wait in its queue, where they hold up others.
+    # Fewer reads leave the disk idle at times; more only wait in its queue, where they delay others.
     # Source: Little's law; Lazowska et al. 1984, Quantitative System Performance, section 5.2, asymptotic bounds.
     busy = math.ceil(disk.random_read_iops.value * latency.value)
     value = max(_LEAST_READS, min(_MOST_READS, busy))
@@ -57,7 +57,7 @@ def _put_workers(draft: Draft) -> None:
 
 
 def _put_combine(draft: Draft) -> None:
-    """A device that is paid by the read shall have reads large enough to use its bandwidth."""
+    """Decide io_combine_limit, so that reads of a disk with limited IOPS are large enough to use its bandwidth."""
     subject, disk = draft.subject, draft.subject.disk
     needed = disk.read_bytes_per_s.value / disk.random_read_iops.value
     if disk.kind is DiskKind.HDD or needed <= 128 * KB or subject.workload is not WorkloadClass.ANALYTIC:
@@ -78,13 +78,13 @@ def _put_combine(draft: Draft) -> None:
 
 
 def derive_writer(draft: Draft) -> None:
-    """Decide how much the background writer may write; the memory is decided."""
+    """Decide the background writer's rate, after memory is decided."""
     subject = draft.subject
     writes = subject.workload is not WorkloadClass.OLTP_READ
     if not writes or subject.dataset.value <= draft.number("shared_buffers"):
         return
     delay_s = 0.05
-    # Pages that are evicted lie anywhere.
+    # Evicted pages are at random positions.
     disk = subject.disk
     ceiling = min(disk.write_bytes_per_s.value / PAGE_BYTES, disk.random_write_iops.value) * delay_s
     shared_source = f"{_WRITER}; src/backend/storage/buffer/bufmgr.c, BgBufferSync()"

@@ -1,6 +1,6 @@
-"""Kernel settings and the limits of the service: what is written to /proc/sys, /sys and the unit that starts the server.
+"""Derive kernel settings in /proc/sys and /sys, and limits of the systemd unit that starts the server.
 
-A container gets none of those that are the whole machine's.
+For a container, settings of the whole machine are left out.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ _NR_HUGEPAGES = "vm.nr_hugepages"
 _VM = "Linux, Documentation/admin-guide/sysctl/vm.rst"
 _SYSCTL = "Linux, Documentation/admin-guide/sysctl/kernel.rst"
 _MANUAL = "PostgreSQL 18 manual, section 18.4"
-# Source: Linux, mm/page-writeback.c: shares of what may become dirty, which is the free memory and the files' cache, when
-# nothing sets them; bytes count where they are not 0.
+# Source: Linux, mm/page-writeback.c: default shares of dirtyable memory, which is free memory and page cache; the
+# settings in bytes apply if they are not 0.
 _STOCK_BACKGROUND_RATIO, _STOCK_DIRTY_RATIO = 0.1, 0.2
 _LEAST_BACKGROUND_BYTES = 64 * MB
-# Between the two limits writers go on while the kernel writes back; Source: balance_dirty_pages(), as above, begins to
-# slow them halfway.
+# Between the two limits, writers continue while the kernel writes back. Source: balance_dirty_pages(), as above, begins
+# to slow them halfway.
 _BURST = 4
 # Source: Linux, include/linux/socket.h, SOMAXCONN since 5.4.
 _STOCK_SOMAXCONN = 4096
 
 
 def derive_kernel(draft: Draft) -> None:
-    """Decide kernel settings; memory and connections are decided."""
+    """Decide kernel settings, after memory and connections are decided."""
     if draft.subject.kernel.is_container:
         draft.notes.append(
             "kernel settings belong to the machine that the container runs on: derive them there, with its own memory."
         )
-    if draft.subject.kernel.is_given:
+    if draft.subject.kernel.is_unchangeable:
         return
     _put_huge_pages(draft)
     _put_dirty(draft)
@@ -56,7 +56,7 @@ def _put_sysctl(
     trades: str = "",
 ) -> None:
     seen = draft.subject.kernel.sysctls
-    # Nothing seen at all: a machine one does not have, whose kernel is taken to have what kernels have.
+    # Nothing was observed: the machine is not at hand, and its kernel is assumed to have the usual settings.
     if seen and name not in seen:
         return
     draft.put_outside(
@@ -82,14 +82,14 @@ def _put_huge_pages(draft: Draft) -> None:
     now = kernel.sysctls.get(_NR_HUGEPAGES, "0")
     if int(now) > pages:
         draft.notes.append(
-            f"{_NR_HUGEPAGES} is {now} now, and the set makes it less: where a program needs them that does not run now, add its own."
+            f"{_NR_HUGEPAGES} is {now} now, and the set reduces it: if a program that is not running now needs huge pages, add them."
         )
     _put_sysctl(
         draft,
         _NR_HUGEPAGES,
         str(pages),
         reason="all shared memory fits in huge pages: sessions need almost no page tables, and the CPU looks up addresses faster.",
-        formula=f"shared memory (estimated) / {kernel.huge_page_bytes // MB} MB, and what others have",
+        formula=f"shared memory (estimated) / {kernel.huge_page_bytes // MB} MB, plus those of other programs",
         inputs=(draft.subject.memory, draft.subject.connections, *([others] if kernel.others_huge_pages else [])),
         source=f"{_MANUAL}.5 “Linux Huge Pages”",
         trades="no other program can use this memory, even while the server is down",
@@ -130,7 +130,7 @@ def _put_dirty(draft: Draft) -> None:
         draft,
         "vm.dirty_bytes",
         f"{dirty:.0f}",
-        reason="so much may pile up in a burst before the kernel makes the writing processes wait.",
+        reason="in a burst this much may pile up before the kernel makes the writing processes wait.",
         formula="4 × vm.dirty_background_bytes, at most a fifth of the memory",
         inputs=(rate, subject.stall_s, subject.memory),
         source=shared_source,
@@ -151,12 +151,12 @@ def _put_swappiness(draft: Draft) -> None:
         formula="200 / (1 + k), k = 2 × read bandwidth / 8 kB / random read IOPS",
         inputs=(disk.read_bytes_per_s, disk.random_read_iops),
         source=f"{_VM}, swappiness: in-memory swap twice as fast as files is 133 of 200",
-        trades="what nobody uses stays in memory longer",
+        trades="unused pages stay in memory longer",
     )
 
 
 def _put_overcommit(draft: Draft) -> None:
-    """Only where the promises that are made already are seen to be kept; a limit below them stops every program."""
+    """Decide overcommit, only if the memory that is already committed fits the limit, which stops programs."""
     subject, kernel = draft.subject, draft.subject.kernel
     if kernel.committed_bytes is None:
         draft.notes.append(
@@ -173,15 +173,15 @@ def _put_overcommit(draft: Draft) -> None:
     limit = ordinary - reserve_bytes(subject) / 2
     in_pool = shared_bytes(draft) if pool else 0.0
     ours = total_bytes(sum_memory(subject, draft.values())) - in_pool - reserve_bytes(subject)
-    # What others have been promised may come to be twice as much.
+    # The memory committed to other programs may double.
     if 2 * committed.value + ours > limit + kernel.swap_bytes:
         draft.notes.append(
-            "vm.overcommit_memory is left alone: what runs here, a server among it, has reserved so much memory that a limit could stop it."
+            "vm.overcommit_memory is left alone: running programs, including a server, have reserved so much memory that a limit could stop them."
         )
         return
     source = f"{_MANUAL}.4 “Linux Memory Overcommit”; {_VM}, overcommit_memory"
     inputs = (subject.memory, subject.connections, committed)
-    # The ratio first: with the built-in half, the other would stop programs for a moment.
+    # Set the ratio first: with the default of 50 %, overcommit_memory = 2 would briefly stop programs.
     _put_sysctl(
         draft,
         "vm.overcommit_ratio",
@@ -247,7 +247,7 @@ def _put_scheduling(draft: Draft) -> None:
 
 def _put_transparent_huge_pages(draft: Draft) -> None:
     kernel = draft.subject.kernel
-    # A kernel that was looked at and shows nothing has none.
+    # An observed kernel without this file has no transparent huge pages.
     if kernel.transparent_huge_pages in {"madvise", "never"} or (
         kernel.transparent_huge_pages is None and kernel.sysctls
     ):
@@ -257,7 +257,7 @@ def _put_transparent_huge_pages(draft: Draft) -> None:
         "madvise",
         target=Target.SYSFS,
         layer=Layer.KERNEL,
-        reason="sessions would wait while the kernel makes huge pages that nobody asked for.",
+        reason="sessions would wait while the kernel makes huge pages that no program requested.",
         source="PostgreSQL 18 manual, section 19.4.1, huge_pages; Linux, Documentation/admin-guide/mm/transhuge.rst",
         formula="no input: madvise where it is always, or not known",
         trades="programs that gain from them must ask",
@@ -281,7 +281,7 @@ def _put_somaxconn(draft: Draft) -> None:
 
 
 def derive_limits(draft: Draft) -> None:
-    """Decide what the service that starts the server must be allowed."""
+    """Decide the limits of the service that starts the server."""
     number = draft.number
     files = number("max_files_per_process") + number("max_connections") + number("max_worker_processes") + 128
     draft.put_outside(

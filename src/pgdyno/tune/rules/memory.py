@@ -1,4 +1,4 @@
-"""The memory layer: PostgreSQL's own cache, what it supposes of the kernel's, and what queries and upkeep may take."""
+"""Derive the memory layer: shared_buffers, effective_cache_size, work_mem, maintenance memory and wal_buffers."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from pgdyno.tune.memory import (
     MOST_WAL_BUFFERS_BYTES,
     cacheable_bytes,
     has_page_tables,
-    list_kept,
+    list_server_settings,
+    make_memory_error,
     sum_memory,
-    too_much,
     total_bytes,
     wal_buffers_bytes,
 )
-from pgdyno.tune.rules.huge_pages import put_given_pages, put_huge_pages
+from pgdyno.tune.rules.huge_pages import put_existing_pool, put_huge_pages
 from pgdyno.tune.types import Layer, Origin, TuningSubject, WorkloadClass
 from pgdyno.units import format_bytes
 
 # Source: PostgreSQL 18 manual, section 19.4.1 "Memory", shared_buffers: 25 % is a reasonable starting value.
 _STARTING_SHARE = 0.25
-# Above the manual's 40 %, and only for data that then lie in it whole: the kernel's cache has nothing more to give.
+# Above the manual's 40 %, and only for data that then fit completely: the kernel's cache would add nothing.
 _WHOLE_SHARE = 0.5
 _GROWTH = 1.1
-# Where the data fit in neither cache, each page here is one that the kernel's cache lacks: under even access as much of
-# the data more is read from the disk. Under uneven access it spares copying, and writing, the pages used most.
-# Source: tests/tune/test_two_caches.py; docs/derivation.md has the figures of both.
+# Where the data fit in neither cache, each page of shared_buffers is one less in the kernel's cache: under even access
+# more data are read from disk. Under uneven access it saves copying and writing the pages used most.
+# Source: tests/tune/test_two_caches.py; docs/derivation.md has the figures of both cases.
 _SHARE_OF_DATA = 1 / 16
 _LEAST_BUFFERS_BYTES = 128 * MB
-# Below it a server starts and is not worth running.
+# With less, a server starts but is useless.
 _SMALLEST_BYTES = 16 * MB
 _BUILT_IN_WORK_MEM, _LEAST_WORK_MEM = 4 * MB, 64 * KB
-# Beyond this, queries of the class gain nothing to speak of; log_temp_files tells of those that would.
+# Above this, queries of the class gain little; log_temp_files shows exceptions.
 _WORK_MEM_MOST = {
     WorkloadClass.OLTP_WRITE: 16 * MB,
     WorkloadClass.OLTP_READ: 32 * MB,
@@ -46,7 +46,7 @@ _CLASS_WORDS = {
     WorkloadClass.MIXED: "mixed work",
     WorkloadClass.ANALYTIC: "long queries",
 }
-# Of what all else leaves, what sorts and hashes may take in the worst case; the kernel's cache has the rest.
+# Share of the remaining memory for sorts and hashes in the worst case; the kernel's cache gets the rest.
 _WORK_SHARE = {
     WorkloadClass.OLTP_WRITE: 0.25,
     WorkloadClass.OLTP_READ: 0.25,
@@ -61,8 +61,8 @@ _MANUAL = "PostgreSQL 18 manual, section 19.4.1 “Memory”"
 
 
 def derive_memory(draft: Draft) -> None:
-    """Decide what memory goes where; connections, workers and vacuums are decided."""
-    put_given_pages(draft, choose_buffers(draft.subject)[0])
+    """Decide all memory settings, after connections, workers and vacuums are decided."""
+    put_existing_pool(draft, choose_buffers(draft.subject)[0])
     _put_buffers(draft)
     put_huge_pages(draft)
     _put_maintenance(draft)
@@ -83,8 +83,8 @@ def _put_buffers(draft: Draft) -> None:
     while value > _SMALLEST_BYTES and not fits(value):
         value = max(_SMALLEST_BYTES, round_down(value * 0.9))
     if not fits(value):
-        # Nothing that is worth running fits: the sum says why.
-        raise too_much(subject, {**least, "shared_buffers": size(_SMALLEST_BYTES), **draft.values()})
+        # No useful value fits: the error shows the sum.
+        raise make_memory_error(subject, {**least, "shared_buffers": size(_SMALLEST_BYTES), **draft.values()})
     if draft.is_fixed("shared_buffers") and draft.number("shared_buffers") > _WHOLE_SHARE * subject.memory.value:
         draft.notes.append(
             f"shared_buffers = {draft.text('shared_buffers')}, which you set, leaves less than half of the memory to the "
@@ -103,27 +103,27 @@ def _put_buffers(draft: Draft) -> None:
         inputs=(subject.memory, subject.dataset, subject.connections),
         source=f"{_MANUAL}, shared_buffers; T. M. Wong, J. Wilkes, “My Cache or Yours?”, USENIX ATC 2002: two caches behave as the larger; docs/derivation.md, which simulates these two",
         trades="memory of the kernel's cache; if most accesses go to few pages, a larger one spares copying them: give their size as --dataset",
-        is_worth_a_word=True,
+        keeps_default=True,
     )
 
 
 def choose_buffers(subject: TuningSubject) -> tuple[float, str, str]:
-    """What shared_buffers should be if nothing else needed memory, the reason, and the formula.
+    """Choose shared_buffers as if nothing else needed memory, with the reason and the formula.
 
-    Pages that PostgreSQL reads go through the kernel's cache, and what PostgreSQL rereads soon is the same that the
-    kernel keeps: under even access the two caches hold the same pages, and the larger alone counts. So data lie whole
-    in the one or whole in the other wherever they can.
+    PostgreSQL reads pages through the kernel's cache, and the kernel keeps the same recently used pages as PostgreSQL.
+    Under even access the two caches hold the same pages, so that only the larger one counts. Therefore the data should
+    fit completely in one of the two wherever possible.
     """
     memory, data = subject.memory.value, subject.dataset.value
     start = _STARTING_SHARE * memory
     if subject.dataset.origin is Origin.ASSUMED:
         return (
             round_down(start),
-            "a quarter of the memory is the usual start while nobody knows the data's size.",
+            "a quarter of the memory is the usual start while the data's size is not known.",
             "memory / 4",
         )
     whole = data * _GROWTH
-    # Scans of large tables go through a ring of a few pages: such data gain nothing from lying here whole.
+    # Scans of large tables use a ring of a few pages: such data gain nothing from a large shared_buffers.
     most = start if subject.workload is WorkloadClass.ANALYTIC else _WHOLE_SHARE * memory
     if whole <= most:
         value = min(round_up(max(whole, min(start, max(2 * data, GB)))), round_down(max(most, start)))
@@ -139,14 +139,14 @@ def choose_buffers(subject: TuningSubject) -> tuple[float, str, str]:
 
 
 class _Claim(NamedTuple):
-    """Of memory, in bytes: what is small enough for any machine, and what is wanted."""
+    """Memory for a setting in bytes: the least for any machine, and the wanted amount."""
 
     least: float
     wanted: float
 
 
 def _claims(draft: Draft) -> dict[str, _Claim]:
-    """Of all that can be less. Sorts claim no more than the built-in 4 MB here: they get what is left in the end."""
+    """Return the claims of all reducible settings. Sorts claim only the built-in 4 MB: they get the remainder later."""
     subject, memory = draft.subject, draft.subject.memory.value
     buffers = choose_buffers(subject)[0]
     upkeep = max(MB, min(64 * MB, round_down(memory / 32)))
@@ -162,9 +162,10 @@ def _claims(draft: Draft) -> dict[str, _Claim]:
 
 
 def _find_share(draft: Draft) -> float:
-    """Of what each that is not decided wants beyond its least, the share that it gets; less than 1 where memory is short.
+    """Find the share of the wanted memory beyond the least that undecided settings get; below 1 if memory is short.
 
-    The largest with which the worst case fits; 0 where not even the least does. So more memory takes from nobody.
+    It is the largest share with which the worst case fits, or 0 if not even the least fits. One share for all settings
+    means that more memory reduces none of them.
     """
     claims, decided = _claims(draft), draft.values()
 
@@ -181,7 +182,7 @@ def _find_share(draft: Draft) -> float:
 
 
 def _derived_bytes(draft: Draft, name: str, share: float) -> float:
-    """What a setting gets; of one that is fixed it is only told, and nothing is short for that."""
+    """Return the size that a setting gets; for a fixed one, the size that it would have without a shortage."""
     return _of_claim(_claims(draft)[name], 1.0 if draft.is_fixed(name) else share)
 
 
@@ -200,7 +201,7 @@ def _fits(subject: TuningSubject, values: Mapping[str, str]) -> bool:
 def _put_maintenance(draft: Draft) -> None:
     subject = draft.subject
     share = _find_share(draft)
-    # Where memory is short, the built-in value is a decision, too: with the others fixed, there might seem to be more.
+    # If memory is short, even the built-in value is a decision, which must be listed.
     is_short = share < 1.0
     draft.put(
         "maintenance_work_mem",
@@ -211,7 +212,7 @@ def _put_maintenance(draft: Draft) -> None:
         inputs=(subject.memory,),
         source=f"{_MANUAL}, maintenance_work_mem",
         trades="memory while an index is made",
-        is_worth_a_word=is_short,
+        keeps_default=is_short,
     )
     draft.put(
         "autovacuum_work_mem",
@@ -222,7 +223,7 @@ def _put_maintenance(draft: Draft) -> None:
         inputs=(subject.dataset, subject.memory),
         source=f"{_MANUAL}, autovacuum_work_mem; PostgreSQL 17 release notes, vacuum",
         trades="memory, once for each autovacuum worker",
-        is_worth_a_word=is_short,
+        keeps_default=is_short,
     )
 
 
@@ -261,7 +262,7 @@ def _put_work_mem(draft: Draft) -> None:
     reason = f"all sorts and hashes at once take at most {share:.0%} of the memory that is left, and each at most {format_bytes(most)}, enough for {_CLASS_WORDS[subject.workload]}."
     if share * whole < least:
         reason = f"memory is short: all sorts and hashes at once take {least / whole:.0%} of what is left, so that each has the built-in 4 MB, or as much of it as there is."
-        if kept := list_kept(draft):
+        if kept := list_server_settings(draft):
             draft.notes.append(f"the server's own {kept} makes memory short in the worst case: --set replaces it.")
     draft.put(
         "work_mem",
@@ -272,7 +273,7 @@ def _put_work_mem(draft: Draft) -> None:
         inputs=(subject.memory, subject.connections, subject.active),
         source=f"{_MANUAL}, work_mem, hash_mem_multiplier",
         trades="a query with many sorts takes it many times",
-        is_worth_a_word=True,
+        keeps_default=True,
     )
 
 

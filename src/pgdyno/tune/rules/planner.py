@@ -1,4 +1,4 @@
-"""What the planner supposes of the machine, and what autovacuum may take of it."""
+"""Derive the planner's cost constants, and autovacuum's share of the machine."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pgdyno.tune.types import Known, Layer, Origin, WorkloadClass
 from pgdyno.units import PAGE_BYTES
 
 _COSTS = "PostgreSQL 18 manual, section 19.7.2 “Planner Cost Constants”"
-# Source: the same section: the built-in 4 supposes a disk where a random read takes 40 times one in sequence, and that
-# nine of ten come from a cache.
+# Source: the same section: the built-in 4 assumes a disk where a random read takes 40 times a sequential one, and that
+# nine of ten reads come from a cache.
 _CACHED_SHARE = 0.9
 _BUILT_IN_RANDOM_COST = 4.0
 _LEAST_RANDOM_COST = 1.1
@@ -23,7 +23,7 @@ _DEAD_BYTES, _BYTES_PER_WORKER = 2 * GB, 256 * MB
 
 
 def derive_planner(draft: Draft) -> None:
-    """Decide cost constants and what belongs to the class; memory is decided."""
+    """Decide cost constants and other planner settings, after memory is decided."""
     _put_random_cost(draft)
     is_analytic = draft.subject.workload is WorkloadClass.ANALYTIC
     if is_analytic:
@@ -52,9 +52,9 @@ def _put_random_cost(draft: Draft) -> None:
     subject, disk = draft.subject, draft.subject.disk
     ratio = disk.random_to_sequential
     buffers = draft.number("shared_buffers")
-    # Of the two caches the larger counts: most of what the other holds it holds, too.
+    # Only the larger of the two caches counts, because it holds most of what the other holds.
     held = min(1.0, max(buffers, cacheable_bytes(subject) - buffers) / max(1.0, subject.dataset.value))
-    # Scans reach all data; what OLTP reads at random it mostly read before.
+    # Scans read all data; random reads of OLTP mostly repeat earlier ones.
     cached = min(_CACHED_SHARE, held) if subject.workload is WorkloadClass.ANALYTIC else max(_CACHED_SHARE, held)
     cost = min(_BUILT_IN_RANDOM_COST, max(_LEAST_RANDOM_COST, (1 - cached) * ratio))
     found = "all" if cached == 1 else f"{cached:.0%}"
@@ -71,10 +71,10 @@ def _put_random_cost(draft: Draft) -> None:
 
 
 def derive_autovacuum(draft: Draft) -> None:
-    """Decide how much autovacuum may do at once, and from when on; before memory."""
+    """Decide autovacuum's workers, rate and thresholds, before memory is decided."""
     subject, disk = draft.subject, draft.subject.disk
     limit = _VACUUM_SHARE * disk.write_bytes_per_s.value / PAGE_BYTES * _DIRTY_COST * _DELAY_S
-    # By -1 it is vacuum_cost_limit, wherever that was set to.
+    # A value of -1 means the value of vacuum_cost_limit.
     is_built_in_right = limit <= 250 and draft.number("vacuum_cost_limit") == _BUILT_IN_COST_LIMIT
     draft.put(
         "autovacuum_vacuum_cost_limit",

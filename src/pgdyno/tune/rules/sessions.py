@@ -1,4 +1,4 @@
-"""Connections, parallelism and what a tuner needs logged: counts of processes, before anybody divides memory by them."""
+"""Derive connections, parallelism and logging: numbers of processes come before the memory that they share."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ _CHEAP_CLOCK_S = 100e-9
 # for the disks.
 _PEAK_PER_CPU = 2
 _MANY_PER_CPU = 16
-# What one more connection may take where nobody asked for it, and one more worker's sorts and hashes.
+# Memory for each assumed connection, and for each worker's sorts and hashes.
 _BYTES_PER_ASSUMED, _BYTES_PER_WORKER = 16 * MB, 128 * MB
-# Likewise where queries sort and hash.
+# Memory for each assumed connection if queries sort and hash.
 _BYTES_PER_ASSUMED_SORTING = 32 * MB
 _WORKERS_SECTION = "PostgreSQL 18 manual, section 19.4.6 “Worker Processes”"
 
 
 def derive_connections(draft: Draft) -> None:
-    """Decide how many connections there may be."""
+    """Decide max_connections."""
     subject = draft.subject
     expected = subject.connections.value
     if subject.connections.origin is Origin.ASSUMED:
-        # Nobody asked for a number: no restart for a little more of it.
+        # No number was requested: a small increase is not worth a restart.
         is_sorting = subject.workload in {WorkloadClass.MIXED, WorkloadClass.ANALYTIC}
         each = _BYTES_PER_ASSUMED_SORTING if is_sorting else _BYTES_PER_ASSUMED
         known = 1 if subject.active.origin is Origin.ASSUMED else subject.active.value
         borne = max(known, subject.memory.value // each)
         expected = value = math.ceil(min(expected, borne) / 10) * 10
-        reason = "nobody said how many connections are needed: the built-in number, or fewer where memory is short."
+        reason = "the number of connections was not given: the built-in number, or fewer where memory is short."
         formula = "as built in, at most one for each 16 MB of memory (mixed and analytic work 32 MB) or known to be at work, in tens"
     elif subject.connections.origin is Origin.MEASURED:
         value = int(expected)
@@ -51,7 +51,7 @@ def derive_connections(draft: Draft) -> None:
         inputs=(subject.connections, subject.memory),
         source="PostgreSQL 18 manual, section 19.3.1, max_connections, superuser_reserved_connections",
         trades="shared memory and longer snapshots for each, used or not",
-        is_worth_a_word=True,
+        keeps_default=True,
     )
     if expected > _MANY_PER_CPU * subject.cpus.value:
         draft.notes.append(
@@ -61,14 +61,14 @@ def derive_connections(draft: Draft) -> None:
 
 
 def derive_parallelism(draft: Draft) -> None:
-    """Decide how many processes work on one query, and on all."""
+    """Decide the number of processes for one query and for all queries."""
     workload, cpus = draft.subject.workload, max(1, math.floor(draft.subject.cpus.value))
     most = cpus if workload is WorkloadClass.ANALYTIC else max(1, cpus // 2)
     most = max(1, min(most, int(draft.subject.memory.value // _BYTES_PER_WORKER)))
     _put_workers(
         draft,
         "max_worker_processes",
-        # Whoever raised it has extensions, subscriptions or standbys that start no more with fewer.
+        # A raised value serves extensions, subscriptions or standbys, which fail to start with fewer workers.
         max(8, most + 4, int(draft.number("max_worker_processes"))),
         "parallel queries need their workers, and extensions and logical replication some more.",
         "max_parallel_workers + 4, at least 8 and what the server has",
@@ -111,7 +111,7 @@ def _put_workers(draft: Draft, name: str, value: int, reason: str, formula: str)
 
 
 def derive_logging(draft: Draft) -> None:
-    """Decide what is logged and timed, so that the next tuning rests on what was seen."""
+    """Decide what is logged and timed, so that the next tuning is based on observations."""
     is_analytic = draft.subject.workload is WorkloadClass.ANALYTIC
     for name, value, reason in (
         (
@@ -119,7 +119,11 @@ def derive_logging(draft: Draft) -> None:
             "on",
             "each checkpoint logs its cause, how much it wrote and how long that took.",
         ),
-        ("log_lock_waits", "on", "it logs who waits longer than deadlock_timeout for a lock, and for whom."),
+        (
+            "log_lock_waits",
+            "on",
+            "it logs sessions that wait longer than deadlock_timeout for a lock, and the sessions that hold it.",
+        ),
         ("log_autovacuum_min_duration", "10s", "it logs long vacuums with what they read and wrote."),
         (
             "log_temp_files",
@@ -142,8 +146,8 @@ def derive_logging(draft: Draft) -> None:
     if draft.text("track_io_timing") == "on":
         return
     if clock is None or clock.value > _CHEAP_CLOCK_S:
-        slow = "how fast this clock is read was not measured" if clock is None else "reading this clock is slow"
-        draft.notes.append(f"track_io_timing is left off: {slow}; `pg_test_timing` tells.")
+        slow = "the time of reading this clock was not measured" if clock is None else "reading this clock is slow"
+        draft.notes.append(f"track_io_timing is left off: {slow}; `pg_test_timing` measures it.")
         return
     for name in ("track_io_timing", "track_wal_io_timing"):
         draft.put(

@@ -1,4 +1,4 @@
-"""Block devices, and advice to who makes the volumes: stripes, file systems, and a volume for the WAL."""
+"""Derive settings of block devices, and advise on stripes, file systems and a separate WAL volume."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from pgdyno.tune.draft import KB, Draft, round_down
 from pgdyno.tune.types import Device, Disk, DiskKind, Layer, Target, WorkloadClass
 
 _BLOCK = "Linux, Documentation/block"
-# A page, a run of them that a scan asks for at once, and alignment. Source: PostgreSQL's io_combine_limit.
+# Smallest advised chunk: the run of pages that a scan reads at once. Source: PostgreSQL's io_combine_limit.
 _LEAST_CHUNK_KB = 128
 # Source: Linux, include/linux/pagemap.h, VM_READAHEAD_PAGES.
 _READ_AHEAD_STOCK_KB, _READ_AHEAD_MOST_KB = 128, 4096
-# A network disk does a few thousand requests a second: a queue that lets reads go first costs nothing there.
+# A network disk does a few thousand requests a second: a scheduler that prefers reads costs nothing there.
 _SCHEDULERS = {DiskKind.HDD: "mq-deadline", DiskKind.LOCAL_SSD: "none"}
-# Share of the disk's write bandwidth that the WAL may take before data and WAL hold each other up.
+# Share of the disk's write bandwidth that the WAL may take before data and WAL delay each other.
 _WAL_SHARE = 0.15
 
 
 def derive_storage(draft: Draft) -> None:
-    """Decide what is known of the devices, and advise on the rest."""
-    if not draft.subject.kernel.is_given:
+    """Decide settings of known devices, and advise on the rest."""
+    if not draft.subject.kernel.is_unchangeable:
         _put_schedulers(draft)
         _put_read_ahead(draft)
     for role, disk in _roles(draft):
@@ -77,7 +77,7 @@ def _put_read_ahead(draft: Draft) -> None:
     for role, disk in _roles(draft):
         top, latency = next(iter(disk.devices), None), find_read_latency(disk)
         stripe_kb = max((_chunk_kb(one) * one.data_disks for one in disk.devices if one.data_disks > 1), default=0)
-        # Source: bandwidth × delay: what must be under way for a sequential read never to wait.
+        # Source: bandwidth × delay: the data in flight with which a sequential read never waits.
         flight_kb = disk.read_bytes_per_s.value * latency.value / KB
         wanted = int(min(_READ_AHEAD_MOST_KB, max(_READ_AHEAD_STOCK_KB, 2 * stripe_kb, round_down(2 * flight_kb))))
         if not disk.path:
@@ -101,12 +101,12 @@ def _put_read_ahead(draft: Draft) -> None:
                 formula="2 × read bandwidth × random read latency, at least two stripes and 128 kB, at most 4 MB; never less than it is",
                 inputs=(disk.read_bytes_per_s, latency),
                 source=f"{_BLOCK}/queue-sysfs.rst, read_ahead_kb",
-                trades="pages that nobody asks for, where files are read in pieces",
+                trades="pages that no program needs, where files are read in pieces",
             )
 
 
 def _chunk_kb(array: Device) -> int:
-    """What the set makes of it: of a smaller one, and of one that is still to be chosen, the least that is advised."""
+    """Return the chunk that the set advises: the existing one, or the least advised size."""
     return max(array.chunk_kb or 0, _LEAST_CHUNK_KB)
 
 
@@ -138,7 +138,7 @@ def _advise_filesystem(draft: Draft, role: str, disk: Disk) -> None:
         reason="reading a file should not cause a write.",
         formula="noatime on every file system",
         source="Linux, mount(8), noatime",
-        trades="nobody can ask when a file was last read",
+        trades="the time when a file was last read is not recorded",
     )
     array = next((one for one in disk.devices if one.data_disks > 1), None)
     if array is None or (disk.path and array.chunk_kb is None):
@@ -153,7 +153,7 @@ def _advise_filesystem(draft: Draft, role: str, disk: Disk) -> None:
             reason="a read of a few pages in a row then needs one disk, not two.",
             formula="at least 128 kB, the built-in io_combine_limit",
             source="Linux, md(4); PostgreSQL 18 manual, section 19.4.5, io_combine_limit",
-            trades=f"{array.name} must be made anew" if array.chunk_kb else "",
+            trades=f"{array.name} must be created again" if array.chunk_kb else "",
         )
     options = {
         "xfs": f"-d su={chunk}k,sw={disks}",
@@ -167,7 +167,7 @@ def _advise_filesystem(draft: Draft, role: str, disk: Disk) -> None:
         reason="it aligns the file system with the stripes of the array.",
         formula=f"chunk of {chunk} kB × {disks} data disks",
         source=f"mkfs.{filesystem}(8)",
-        trades="only when the file system is made",
+        trades="possible only when the file system is created",
     )
 
 

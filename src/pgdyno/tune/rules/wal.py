@@ -1,6 +1,7 @@
-"""The WAL layer: how often checkpoints come, what the WAL may take on the disk, and how page images are written.
+"""Derive the WAL layer: max_wal_size, min_wal_size, checkpoint_timeout, wal_compression and others.
 
-What trades durability for speed (fsync, full_page_writes, synchronous_commit) is not decided here: see `what_ifs`.
+Settings that give up durability (fsync, full_page_writes, synchronous_commit) are not decided here: see
+`list_what_ifs`.
 """
 
 from __future__ import annotations
@@ -24,28 +25,28 @@ from pgdyno.tune.types import Known, Layer, Origin, WorkloadClass
 from pgdyno.units import PAGE_BYTES, format_bytes
 
 _LONGEST_S, _SHORTEST_S = 1800.0, 300.0
-# A recovery that takes longer is nobody's wish.
+# Longer recovery times are not suggested.
 _LONGEST_ADVICE_MIN = 60
-# A checkpoint shall be begun by the clock, not by WAL: room for a busier hour.
+# Headroom for a busier hour, so that the clock starts checkpoints and not max_wal_size.
 _HEADROOM = 1.25
 _STOCK_MAX_WAL_BYTES, _STOCK_MIN_WAL_BYTES = 1 * GB, 80 * MB
 _COW_FILESYSTEMS = {"btrfs", "zfs", "bcachefs"}
-# A session waits for its own CPU time, while many share a write to the disk. Also where the data do not fit the memory:
-# what binds there is how often the disk can be asked, and the WAL is written in few large pieces.
+# A session waits for its own CPU time, while many sessions share a write to the disk. This also holds for data larger
+# than memory: the limit is then the disk's IOPS, while WAL is written in few large pieces.
 _CPU_WEIGHT = 2.0
-# WAL that a server has used up after a quiet hour before it has learnt again how much it needs.
+# Time after a quiet hour until the server's estimate of the WAL that it needs has recovered.
 _LEARNING_S = 300.0
 _CONFIGURATION = "PostgreSQL 18 manual, section 28.5 “WAL Configuration”"
 
 
 def derive_wal(draft: Draft) -> None:
-    """Decide WAL and checkpoints; memory is decided.
+    """Decide WAL and checkpoints, after memory is decided.
 
     Raises:
-        SpecError: A max_wal_size that the user insists on does not fit the disk.
+        SpecError: A max_wal_size that the user fixed does not fit the disk.
     """
     _check_room(draft)
-    # First, since it says how many pages a recovery has to write.
+    # First, because it decides how many pages a recovery writes.
     _put_compression(draft)
     _put_max_wal(draft)
     _put_timeout(draft)
@@ -72,7 +73,7 @@ def _put_max_wal(draft: Draft) -> None:
     wanted = max(_STOCK_MAX_WAL_BYTES, rate.value * longest_s * (1 + target) * _HEADROOM)
     by_disk, by_recovery = wal_by_disk_bytes(subject), wal_by_recovery_bytes(subject, compression_of(draft))
     if by_recovery < _STOCK_MAX_WAL_BYTES and subject.recovery_s.origin is Origin.ASSUMED:
-        # Nobody asked for it: no worse than a server that nobody has tuned.
+        # The limit is only assumed: it must not be lower than on an untuned server.
         by_recovery = _STOCK_MAX_WAL_BYTES
     most = min(by_disk, by_recovery)
     reason = f"it holds the WAL of {longest_s / 60:.0f} min, so that the clock starts checkpoints, even in a busy hour."
@@ -80,12 +81,12 @@ def _put_max_wal(draft: Draft) -> None:
         bound = (
             "the free space allows"
             if by_disk < by_recovery
-            else f"recovery in {_words(subject.recovery_s.value)} allows"
+            else f"recovery in {_format_duration(subject.recovery_s.value)} allows"
         )
         reason = f"it is the most that {bound}; the load could use {format_bytes(round_up(wanted))}."
         if by_recovery <= by_disk and subject.recovery_s.origin is Origin.ASSUMED:
             draft.notes.append(_describe_bound(draft, round_down(most), min(round_up(wanted), by_disk)))
-    # Rounding up what is wanted, and down what is allowed.
+    # Round up the wanted size, and round down the allowed one.
     value = min(round_up(wanted), round_down(most))
     draft.put(
         "max_wal_size",
@@ -96,14 +97,14 @@ def _put_max_wal(draft: Draft) -> None:
         inputs=(rate, subject.recovery_s, wal_disk(subject).free_bytes, subject.dataset, *_image_left(draft)),
         source=f"{_CONFIGURATION}; src/backend/access/transam/xlog.c, CalculateCheckpointSegments()",
         trades="space for WAL, and a longer recovery after a crash",
-        is_worth_a_word=True,
+        keeps_default=True,
     )
 
 
 def _describe_bound(draft: Draft, held_bytes: float, wanted_bytes: float) -> str:
-    """What a recovery time that nobody asked for costs."""
+    """Describe what the assumed recovery time costs."""
     subject, target = draft.subject, draft.number("checkpoint_completion_target")
-    allowed, wish = _words(subject.recovery_s.value), "say with --recovery how long it may take"
+    allowed, wish = _format_duration(subject.recovery_s.value), "say with --recovery how long it may take"
     minutes = math.ceil(recovery_s(subject, wanted_bytes, compression_of(draft)) / 60)
     enough = f"{minutes}min allows all the WAL that load and disk can take"
     if minutes > _LONGEST_ADVICE_MIN:
@@ -117,7 +118,7 @@ def _describe_bound(draft: Draft, held_bytes: float, wanted_bytes: float) -> str
     return f"{held}, which is assumed: {wish}; {enough}."
 
 
-def _words(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     return f"{seconds:g} s" if seconds % 60 or seconds < 120 else f"{seconds / 60:g} min"
 
 
@@ -188,18 +189,18 @@ def _put_compression(draft: Draft) -> None:
         trades=f"{COMPRESSIONS[best][0] * 1e6:.2g} µs of CPU time for each page's first change after a checkpoint"
         if best != "off"
         else "",
-        is_worth_a_word=True,
+        keeps_default=True,
     )
 
 
 def compression_of(draft: Draft) -> str:
-    """What wal_compression is, one of `COMPRESSIONS`; `on` is pglz."""
+    """Return the value of wal_compression, one of `COMPRESSIONS`; `on` means pglz."""
     guc = draft.guc("wal_compression")
     return "off" if guc is None else str(read_value(guc, draft.text(guc.name)))
 
 
 def _image_left(draft: Draft) -> tuple[Known, ...]:
-    """How much of a page's image reaches the WAL, where it is compressed."""
+    """Return the share of a page image that is left after compression, if wal_compression is on."""
     compression = compression_of(draft)
     if compression == "off":
         return ()
@@ -214,7 +215,7 @@ def _put_commit_delay(draft: Draft) -> None:
         layer=Layer.WAL,
         reason="commits that arrive during a flush already share the next one; a delay would only make each later.",
         source="PostgreSQL 18 manual, section 28.5, commit_delay; src/backend/access/transam/xlog.c, XLogFlush()",
-        is_worth_a_word=draft.subject.workload is WorkloadClass.OLTP_WRITE,
+        keeps_default=draft.subject.workload is WorkloadClass.OLTP_WRITE,
     )
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from pgdyno.analyse.disk.ceiling import TRANSFERS, Ceiling, InstanceLimits, Limit, StorageCeilings
 from pgdyno.analyse.disk.raid import array_words
-from pgdyno.record.machine.tunables import DiskLook, Stripe
+from pgdyno.record.machine.tunables import StorageStack, Stripe
 from pgdyno.report.format import ABSENT, format_bytes, format_count, format_number
 from pgdyno.report.table import Cell, Column, Table, absent, columns, text
 from pgdyno.spec.host import DiskSpec
@@ -33,7 +33,7 @@ class LayoutView(msgspec.Struct, frozen=True, kw_only=True):
 
     title: str
     """A path, or what lies there: `data`, `WAL`."""
-    look: DiskLook | None = None
+    look: StorageStack | None = None
     declared: DiskSpec | None = None
     limits: InstanceLimits | None = None
     """Of the machine."""
@@ -48,14 +48,14 @@ def describe_declared(disk: DiskSpec) -> str:
     return ", ".join(filter(None, (*array, chunk, disk.filesystem, disk.mount_options)))
 
 
-def describe_look(look: DiskLook) -> str:
+def describe_look(look: StorageStack) -> str:
     """What is there: `xfs on /dev/md0 (rw,noatime), 150 GB free of 200 GB`."""
     facts = look.facts
     room = f"{format_bytes(facts.free_bytes)} free of {format_bytes(facts.size_bytes)}"
     return f"{facts.filesystem} on {facts.device} ({facts.mount_options}), {room}"
 
 
-def devices_table(look: DiskLook) -> Table | None:
+def devices_table(look: StorageStack) -> Table | None:
     """The devices below a file system, each below what is made of it; None where there are none."""
     if not look.devices:
         return None
@@ -129,7 +129,7 @@ def explain_layouts(views: Sequence[LayoutView]) -> Iterator[str]:
         yield "Volumes are counted in MiB/s and instances in MB/s, as their provider does: 1 MiB is 1.05 MB."
 
 
-def _walk(look: DiskLook, name: str, depth: int) -> Iterator[tuple[str, int]]:
+def _walk(look: StorageStack, name: str, depth: int) -> Iterator[tuple[str, int]]:
     """Names from the top, each with its depth; of what several are made of, each time."""
     device = next((one for one in look.devices if one.name == name), None)
     if device is not None:
@@ -145,7 +145,7 @@ def _say_stripe(stripe: Stripe | None) -> str | None:
     return f"{stripe.level} of {stripe.disk_count}{chunk}"
 
 
-def _say_differences(look: DiskLook, disk: DiskSpec) -> Iterator[str]:
+def _say_differences(look: StorageStack, disk: DiskSpec) -> Iterator[str]:
     """Where what is declared is not what was found."""
     stripe = next(iter(look.stripes.values()), None)
     level = "raid0" if disk.lvm_stripes else None if disk.raid is None else f"raid{disk.raid}"

@@ -195,6 +195,6 @@ def _next_steps(view: TuningView) -> list[ListRow]:
         "--form sysctl > 90-pgdyno.conf": "a file for /etc/sysctl.d",
         apply: with_program("puts it in force; `pgdyno restore` undoes it", view.program),
     }
-    if view.tuning.subject.kernel.is_given:
+    if view.tuning.subject.kernel.is_unchangeable:
         steps = {option: words for option, words in steps.items() if "sysctl" not in option}
     return [ListRow(cells=(option,), words=words) for option, words in steps.items()]

@@ -58,7 +58,7 @@ class TuningView(msgspec.Struct, frozen=True, kw_only=True):
     """Settings that are in force until a restart brings what the server's files say instead."""
     unseen: tuple[Unseen, ...] = ()
     file_errors: tuple[str, ...] = ()
-    """In the server's configuration files, as `ServerLook` has them."""
+    """In the server's configuration files, as `ServerSnapshot` has them."""
     program: str = "pgdyno"
     """The name by which it was called."""
 

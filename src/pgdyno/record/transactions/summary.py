@@ -1,14 +1,14 @@
-"""What a transaction log says in total: counts, latency histograms for each script, and every second of the run.
+"""Summarise a transaction log: counts, a latency histogram for each script, and every second of the run.
 
-Everything is taken from one pass over the transactions, in memory that does not grow with their number: a histogram
-for each script, and for each second a few counters and a histogram deflated to about 700 bytes. The seconds may arrive
-in any order and more than once, as they do when the threads' logs are read one after the other.
+One pass over the transactions is enough, in memory that does not grow with their number: a histogram for each script,
+and for each second a few counters and a histogram deflated to about 700 bytes. The seconds may arrive in any order and
+more than once, which happens when the threads' logs are read one after the other.
 
-Keeping a histogram, not percentiles, for each second is what lets the percentiles of any stretch (the steady part, a
-slice, five-second bins) be computed afterwards: percentiles do not add up, histograms do.
+A histogram for each second, instead of percentiles, lets the percentiles of any period (the steady part, a slice,
+five-second bins) be computed later: histograms can be merged, percentiles cannot.
 
-It refuses to guess. Counts are lines of the log; where a rate is scaled up because pgbench logged a sample, its
-docstring says so. Malformed and cut lines are counted, never repaired.
+Counts are lines of the log; where a rate is scaled up because pgbench logged only a sample, its docstring says so.
+Malformed and cut lines are counted, never repaired.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from pgdyno.record.transactions.parse import (
 SUMMARY_VERSION = 1
 
 _OPEN_SECONDS = 64
-"""Seconds whose histograms stay inflated (42 kB each); live threads are rarely further apart than this."""
+"""Seconds whose histograms stay inflated (42 kB each); running threads are rarely further apart than this."""
 
 
 class ScriptSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """The transactions of one script, by its number on pgbench's command line from 0. Counts are lines of the log.
+    """Transactions of one script, by its number on pgbench's command line from 0. Counts are lines of the log.
 
-    `late_count` is the share of `ok_count` above the latency limit; None without a limit.
+    `late_count` is the part of `ok_count` above the latency limit; None without a limit.
     """
 
     script: int
@@ -56,7 +56,7 @@ class ScriptSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SecondSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """The transactions that ended in one second of the wall clock. Counts are lines of the log; `failed_count` is of any kind."""
+    """Transactions that ended in one second of the wall clock. Counts are lines of the log."""
 
     epoch_s: int
     failed_count: int
@@ -66,11 +66,11 @@ class SecondSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SecondSeries(msgspec.Struct, frozen=True, kw_only=True):
-    """The run over time, one row for each bin, in columns of equal length. NaN where a bin has no such number.
+    """The run over time in columns of equal length, one row for each bin; NaN where a bin has no such value.
 
-    The first and the last bin are partly outside the run: their rates are too low. `tps`, `failed_per_s` and
+    The first and the last bin are partly outside the run, so that their rates are too low. `tps`, `failed_per_s` and
     `skipped_per_s` are scaled up by 1 / sampling rate. A bin without transactions has 0 TPS and no latency. A
-    percentile is NaN also where the bin has too few transactions for it (`LatencyHistogram.quantile`).
+    percentile is also NaN where the bin has too few transactions for it (`LatencyHistogram.quantile`).
     """
 
     width_s: int
@@ -86,11 +86,11 @@ class SecondSeries(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TransactionSummary(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """What one run's transaction logs hold. Counts are lines of the log, also when pgbench logged only a sample.
+    """Contents of the transaction logs of one run. Counts are lines of the log, even if pgbench logged only a sample.
 
-    `retried_count` (transactions) and `retries_count` (tries beyond the first) are None when pgbench did not log them.
-    The stamps are the ends of the first and of the last transaction, in microseconds since the Unix epoch; None when
-    nothing was logged. `cut_lines_count` are last lines without an end: the writer was stopped.
+    `retried_count` (transactions) and `retries_count` (tries after the first) are None if pgbench did not log them. The
+    stamps are the ends of the first and the last transaction in microseconds since the Unix epoch; None if nothing was
+    logged. `cut_lines_count` counts last lines without an end, left by a writer that was stopped.
     """
 
     version: int
@@ -109,43 +109,43 @@ class TransactionSummary(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def ok_count(self) -> int:
-        """Logged transactions that were processed."""
+        """Logged transactions that succeeded."""
         return sum(script.ok_count for script in self.scripts)
 
     @property
     def failed_count(self) -> int:
-        """Logged transactions that failed, of any kind."""
+        """Logged transactions that failed for any reason."""
         return sum(s.failed_count + s.serialization_count + s.deadlock_count for s in self.scripts)
 
     @property
     def skipped_count(self) -> int:
-        """Logged transactions that were never started because they were already late."""
+        """Logged transactions that were not started because they were already too late."""
         return sum(script.skipped_count for script in self.scripts)
 
     @property
     def span_s(self) -> float | None:
-        """From the end of the first transaction to the end of the last; None with fewer than two."""
+        """Seconds from the end of the first transaction to the end of the last; None with fewer than two."""
         if self.first_stamp_us is None or self.last_stamp_us is None or self.first_stamp_us == self.last_stamp_us:
             return None
         return (self.last_stamp_us - self.first_stamp_us) / 1e6
 
     def latency(self, script: int | None = None) -> LatencyHistogram:
-        """The latencies of one script, or of all."""
+        """Return the latencies of one script, or of all."""
         chosen = (s for s in self.scripts if script is None or s.script == script)
         return LatencyHistogram.merged(LatencyHistogram.from_bytes(s.histogram) for s in chosen)
 
     def window(self, from_epoch_s: int, until_epoch_s: int) -> LatencyHistogram:
-        """The latencies of the transactions that ended in [from, until), whole seconds since the Unix epoch."""
+        """Return the latencies of transactions that ended in [from, until), in whole seconds since the Unix epoch."""
         chosen = (s for s in self.seconds if from_epoch_s <= s.epoch_s < until_epoch_s)
         return LatencyHistogram.merged(LatencyHistogram.from_bytes(s.histogram) for s in chosen)
 
     def series(self, width_s: int = 1) -> SecondSeries:
-        """The run over time in bins of `width_s` whole seconds, from the first second to the last without gaps."""
+        """Return the run over time in bins of `width_s` whole seconds, from the first to the last without gaps."""
         return self._series if width_s == 1 else self._bin(width_s)
 
     @functools.cached_property
     def _series(self) -> SecondSeries:
-        # Everything that looks at a trial asks for it again.
+        # Every analysis of a trial needs it again.
         return self._bin(1)
 
     def _bin(self, width_s: int) -> SecondSeries:
@@ -184,7 +184,7 @@ def _bin_row(seconds: Sequence[SecondSummary]) -> list[float | None]:
 
 
 class _Tally:
-    """Counters of one script or one second while they fill."""
+    """Running counters of one script or one second."""
 
     __slots__ = ("histogram", "late_count", "outcome_counts")
 
@@ -205,10 +205,10 @@ class _Tally:
 
 
 class TransactionTally:
-    """Takes batches of transactions as they come and gives their `TransactionSummary` at the end.
+    """An accumulator that takes batches of transactions and returns their `TransactionSummary` at the end.
 
     Args:
-        columns: What pgbench was asked to log.
+        columns: The columns that pgbench was asked to log.
         sampling_rate: pgbench's `--sampling-rate`, in (0, 1].
         latency_limit_us: pgbench's `--latency-limit`, for counting late transactions; None without one.
     """
@@ -229,18 +229,18 @@ class TransactionTally:
         self._first_malformed: str | None = None
 
     def add_block(self, parsed: ParsedBlock) -> None:
-        """Take a parsed block with its malformed lines."""
+        """Add a parsed block with its malformed lines."""
         self._malformed_count += parsed.malformed_count
         if self._first_malformed is None and parsed.first_malformed is not None:
             self._first_malformed = parsed.first_malformed.decode(errors="backslashreplace")
         self.add(parsed.batch)
 
     def add_rest(self, rest: bytes) -> None:
-        """Take what stood after the last newline of a log: a cut line, or nothing."""
+        """Count what follows the last newline of a log as a cut line, unless it is empty."""
         self._cut_count += bool(rest)
 
     def add(self, batch: TransactionBatch) -> None:
-        """Take transactions. Cheap when they come in order of time, right in any order."""
+        """Add transactions in any order; the order of time is the fastest."""
         if not len(batch):
             return
         low, high = int(batch.stamp_us.min()), int(batch.stamp_us.max())
@@ -261,7 +261,7 @@ class TransactionTally:
             second.add(batch.latency_us[start:stop], batch.outcome[start:stop], self._limit_us)
 
     def summary(self) -> TransactionSummary:
-        """Everything so far."""
+        """Return the summary of everything added so far."""
         for epoch_s in list(self._open):
             self._seal(epoch_s)
         has_retries = "retries" in self._columns.fields
@@ -289,7 +289,7 @@ class TransactionTally:
             tally = _Tally()
             if len(self._open) >= _OPEN_SECONDS:
                 self._seal(next(iter(self._open)))
-        self._open[epoch_s] = tally  # the one longest unused stays first
+        self._open[epoch_s] = tally  # the least recently used stays first
         return tally
 
     def _seal(self, epoch_s: int) -> None:
@@ -331,7 +331,7 @@ class TransactionTally:
 
 
 def read_log(path: Path, columns: LogColumns, tally: TransactionTally) -> Iterator[TransactionBatch]:
-    """Read one log file block by block into `tally`, and hand on each batch.
+    """Read one log file block by block into `tally`, and yield each batch.
 
     Raises:
         OSError: The file cannot be read.
@@ -348,7 +348,7 @@ def read_log(path: Path, columns: LogColumns, tally: TransactionTally) -> Iterat
 def summarise_logs(
     paths: Iterable[Path], *, columns: LogColumns, sampling_rate: float = 1.0, latency_limit_us: int | None = None
 ) -> TransactionSummary:
-    """The summary of the logs of one run, one file for each pgbench thread.
+    """Summarise the logs of one run, one file for each pgbench thread.
 
     Raises:
         OSError: A file cannot be read.
