@@ -12,7 +12,9 @@ import pytest
 
 from tests.loops import needs_root
 
+TREE = Path(__file__).parents[2]
 # The machine's own root with a layer in memory above it, in a mount namespace of its own: nothing of it outlives the shell.
+# pgdyno may lie in /tmp.
 ROOT = """
 set -e
 mount -t tmpfs -o size=1g none "$1"
@@ -22,7 +24,8 @@ mount -t proc proc "$1/root/proc"
 mount --bind /dev "$1/root/dev"
 mount -t tmpfs none "$1/root/tmp"
 chmod 1777 "$1/root/tmp"
-exec chroot "$1/root" sh -c "$2" sh "$3"
+for place in "$2" "$3"; do mkdir -p "$1/root$place"; mount --bind "$place" "$1/root$place"; done
+exec chroot "$1/root" sh -c "$4" sh "$5"
 """
 WITHOUT = "dpkg --no-triggers --remove fio >/dev/null 2>&1; rm -rf /var/lib/apt/lists/*; ! command -v fio >/dev/null || exit 9; cd /; "
 INSTALLED = WITHOUT + """exec "$1" -c 'from pgdyno.run.device.fio import install_fio; print(install_fio().version)'"""
@@ -33,7 +36,7 @@ REFUSED = WITHOUT + 'echo "deb http://localhost:9/ none main" >/etc/apt/sources.
 
 def run_below(folder: Path, script: str) -> subprocess.CompletedProcess[str]:
     """A shell's script below a throw-away root; skipped where there is no such thing."""
-    argv = ["unshare", "--mount", "sh", "-c", ROOT, "sh", str(folder)]
+    argv = ["unshare", "--mount", "sh", "-c", ROOT, "sh", str(folder), str(TREE), sys.prefix]
     try:
         subprocess.run([*argv, "true", ""], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError) as exc:
