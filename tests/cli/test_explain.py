@@ -31,7 +31,7 @@ def test_what_limits_a_load_is_explained_confirmed_and_found_again(bench: Bench)
         (("--confirm", "--workload", "cold"), "no workload cold"),
         (("--confirm", "--duration", "soon"), "for example --duration 5s"),
     ):
-        refused = bench.run("explain", "first", *wrong)
+        refused = bench.refuse("explain", "first", *wrong)
         assert refused.returncode == 2
         assert said in refused.stderr
     assert not (bench.folder / "first" / "confirmations.json").exists()
