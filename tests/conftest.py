@@ -11,6 +11,9 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from tests.examples import TIMES
+from tests.shared import open_shared_folder
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write golden files anew instead of comparing")
@@ -34,10 +37,13 @@ def _is_ci() -> bool:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Workers inherit it.
+    config.add_cleanup(open_shared_folder())
     # How long an example takes is the machine's affair.
-    hypothesis.settings.register_profile(
-        "patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    patient = hypothesis.settings(
+        deadline=None, max_examples=100 * TIMES, suppress_health_check=[hypothesis.HealthCheck.too_slow]
     )
+    hypothesis.settings.register_profile("patient", patient)
     hypothesis.settings.load_profile("patient")
     # A shell that starts the tests in the background, or nohup, has them ignored, and children would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -53,7 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whole programs and servers first: a file that takes minutes must not begin when all the others are done."""
-    rooms = ("cli", "setup", "run")
+    rooms = ("cli", "setup", "run", "report", "facts", "analyse")
     # They change the same settings of the machine: side by side, one would wait for the other.
     apart = {"test_apply.py": -1, "test_apply_killed.py": 1}
     items.sort(

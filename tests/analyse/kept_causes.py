@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import tarfile
-import tempfile
 from pathlib import Path
 
 from pgdyno.analyse.bottleneck.time_share import Resource
@@ -13,6 +12,7 @@ from pgdyno.analyse.types import StudyAnalysis
 from pgdyno.record.store import open_record
 from pgdyno.record.trial_data import read_trial_data
 from pgdyno.record.types import StudyRecord
+from tests.shared import shared_place
 
 _PACKED = Path(__file__).parents[1] / "data" / "causes" / "records.tar.xz"
 _RIGHT = {
@@ -29,20 +29,22 @@ _RIGHT = {
 
 
 @functools.cache
-def _unpack() -> tempfile.TemporaryDirectory[str]:
-    folder = tempfile.TemporaryDirectory(prefix="pgdyno-causes-")
-    with tarfile.open(_PACKED) as packed:
-        # Python has the filter since 3.11.4 and warns without it since 3.12; the archive is our own.
-        packed.extraction_filter = getattr(tarfile, "data_filter", None)
-        packed.extractall(folder.name)
-    return folder
+def _unpack() -> Path:
+    """Unpack the records, once for all workers."""
+    with shared_place("causes") as folder:
+        done = folder / "unpacked"
+        if not done.exists():
+            with tarfile.open(_PACKED) as packed:
+                # Python has the filter since 3.11.4 and warns without it since 3.12; the archive is our own.
+                packed.extraction_filter = getattr(tarfile, "data_filter", None)
+                packed.extractall(folder / "records")
+            done.touch()
+        return folder / "records"
 
 
-@functools.cache
 def list_names() -> tuple[str, ...]:
     """Of all records: the cause, the version, a number."""
-    with tarfile.open(_PACKED) as packed:
-        return tuple(sorted({name.split("/")[0] for name in packed.getnames()}))
+    return tuple(sorted(path.name for path in _unpack().iterdir()))
 
 
 def right_of(name: str) -> set[Resource]:
@@ -53,7 +55,7 @@ def right_of(name: str) -> set[Resource]:
 @functools.cache
 def analyse_kept(name: str) -> tuple[StudyRecord, StudyAnalysis]:
     """A record and what analysis says of it."""
-    store = open_record(Path(_unpack().name) / name)
+    store = open_record(_unpack() / name)
     record = store.read_record()
     trials = [read_trial_data(store.trial_dir(trial.planned.number), trial) for trial in store.read_trials()]
     return record, analyse_study(record, trials)

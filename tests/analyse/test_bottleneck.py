@@ -25,6 +25,7 @@ from pgdyno.record.types import ErrorFact, Gap, StudyRecord, TrialStatus
 from tests.analyse.joined import COUNT, make_workload
 from tests.analyse.kept_causes import analyse_kept, list_names, right_of
 from tests.analyse.timed import FLUSH, FOLLOW, IDLE, READ, ROW, RUNNING, make_timed
+from tests.rows import each_row
 
 RECORDS = Path(__file__).parents[1] / "data" / "records"
 LOAD = make_workload("tpcb-like", clients=8)
@@ -61,7 +62,7 @@ def judge_one(data: TrialData, load: PlannedWorkload = LOAD, *, scale: int = 50)
     return judge([analyse(data, load, scale=scale)], load, scale=scale)
 
 
-@pytest.mark.parametrize("name", list_names())
+@each_row(list_names())
 def test_real_records_name_what_was_planted_and_quiet_ones_the_machine(name: str) -> None:
     _, analysis = analyse_kept(name)
     (workload,) = analysis.workloads

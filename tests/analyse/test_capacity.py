@@ -22,6 +22,7 @@ from pgdyno.record.store import open_record
 from pgdyno.record.trial_data import read_trial_data
 from tests.analyse.loads import Nature, draw_limits, draw_load, make_analysis
 from tests.analyse.test_scaling import published, usl_tps
+from tests.rows import each_row
 
 RECORDS = Path(__file__).parents[1] / "data" / "records"
 # Three binomial standard errors of so many simulations below what intervals promise.
@@ -273,7 +274,7 @@ def test_a_load_that_shares_the_cpus_is_never_called_held(changes: dict[str, obj
     assert capacity.standing is BoundState.BELOW
 
 
-@pytest.mark.parametrize("seed", range(12))
+@each_row(range(12))
 def test_a_load_that_fills_the_cpus_is_never_called_held(seed: int) -> None:
     curve = {n: min(480.0 * n, 1960.0) for n in (1, 2, 4, 8, 16, 32)}
     capacity = reckon(

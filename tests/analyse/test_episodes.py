@@ -16,6 +16,7 @@ from pgdyno.analyse.trial.charts import chart_trial
 from pgdyno.analyse.types import Series
 from pgdyno.record.store import open_record
 from pgdyno.record.trial_data import read_trial_data
+from tests.examples import TIMES
 
 DATA = Path(__file__).parents[1] / "data"
 PUBLISHED = tomllib.loads((DATA / "published_timeline.toml").read_text())
@@ -189,7 +190,7 @@ def test_moments_without_an_observation_are_bridged() -> None:
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(0.5, 100))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15 * TIMES, deadline=None)
 def test_the_unit_does_not_matter(seed: int, factor: float) -> None:
     values = 3000 * make_noise(seed, length=60, correlation=0.5)
     values[35:] *= 0.6

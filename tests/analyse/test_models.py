@@ -24,6 +24,7 @@ from pgdyno.analyse.prediction.models import (
     subtract_row_waits,
     unflushed_tps,
 )
+from tests.examples import TIMES
 
 MB = 1024**2
 FLUSH = st.floats(1e-5, 1e-2)
@@ -93,7 +94,7 @@ def test_clients_with_nothing_else_to_do_take_turns_in_halves(clients: int) -> N
     assert forecast.batch_count == pytest.approx(clients / 2, rel=0.01)
 
 
-@settings(max_examples=40)
+@settings(max_examples=40 * TIMES)
 @given(unflushed=RATES, flush_s=FLUSH)
 def test_flushes_make_nothing_faster(unflushed: list[float], flush_s: float) -> None:
     forecast = predict_commit_tps(unflushed, flush_s=flush_s)
@@ -288,7 +289,7 @@ def test_what_fits_is_never_read() -> None:
     assert forecast.memory_transactions == math.inf
 
 
-@settings(max_examples=30)
+@settings(max_examples=30 * TIMES)
 @given(rates=st.lists(st.sampled_from([0.001, 0.01, 0.1]), min_size=20, max_size=200))
 def test_classes_are_only_shorthand(rates: list[float]) -> None:
     split = split_by_access("heap", rates)

@@ -26,6 +26,7 @@ from pgdyno.record.types import StudyRecord
 from pgdyno.spec.study import ServerSpec
 from pgdyno.spec.variant import DesignKind
 from tests.records import RECORDS, WRITING, Change, with_setting
+from tests.rows import each_row
 
 
 @functools.cache
@@ -129,7 +130,7 @@ REFUSED: dict[str, tuple[str, Change | None, Change | None]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@each_row(REFUSED)
 def test_what_answers_another_question_is_refused_with_its_reason_and_a_way_out(case: str) -> None:
     subject, study, trial = REFUSED[case]
     for pair in ((base(), changed(study=study, trial=trial)), (changed(study=study, trial=trial), base())):

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pgdyno.analyse.trial.steady import find_steady_part, truncation_point
+from tests.examples import TIMES
 
 
 def slow_truncation_point(values: np.ndarray, batch: int) -> int:
@@ -49,7 +50,7 @@ def test_a_short_trial_is_kept_whole() -> None:
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(0.01, 100), st.floats(-1000, 1000))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20 * TIMES, deadline=None)
 def test_scale_and_origin_do_not_matter(seed: int, factor: float, origin: float) -> None:
     values = np.random.default_rng(seed).normal(100, 10, 40)
     values[25:] -= 30

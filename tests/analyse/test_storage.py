@@ -22,6 +22,7 @@ from pgdyno.record.machine.preflight import BlockDevice, CgroupLimit, LimitKind
 from pgdyno.record.machine.tunables import StorageStack, Stripe
 from pgdyno.spec.host import HostSpec, parse_host, read_host
 from tests.disk_cards import make_look
+from tests.rows import each_row
 
 TOP = Path(__file__).parents[2]
 PUBLISHED = tomllib.loads((TOP / "tests/data/published_storage.toml").read_text(encoding="utf-8"))["layout"]
@@ -43,8 +44,7 @@ def values(found: StorageCeilings) -> list[float]:
     return [ceiling.value for ceiling in transfers(found)]
 
 
-@pytest.mark.parametrize(
-    ("level", "count", "reads", "writes", "data"),
+@each_row(
     [
         ("raid0", 8, 8, 8, 8),
         ("raid1", 2, 2, 1, 1),
@@ -55,7 +55,7 @@ def values(found: StorageCeilings) -> list[float]:
         ("raid5", 3, 3, 1, 2),
         ("linear", 4, 4, 1, 1),
         ("raid0", 1, 1, 1, 1),
-    ],
+    ]
 )
 def test_arrays(level: str, count: int, reads: float, writes: float, data: float) -> None:
     times = array_times(level, count)
@@ -203,7 +203,7 @@ def test_published_latencies_are_those_of_one_volume() -> None:
     assert (found.flushes_per_s.value, found.flushes_per_s.binds) == (5_000, Limit.VOLUME)
 
 
-@pytest.mark.parametrize("instance", list_instances(), ids=lambda one: one.name)
+@each_row(list_instances())
 def test_no_ceiling_is_above_what_it_is_made_of(instance: Any) -> None:
     disk = 'volume = "gp3"\nsize = "100GB"\ncount = 8\nraid = 10\nvolume_iops = 16_000\nvolume_mb_s = 500'
     for one in transfers(ceilings(disk, head=f'instance = "{instance.name}"')):

@@ -14,6 +14,7 @@ from pgdyno.record.trial_data import TrialData
 from pgdyno.record.types import TrialStatus
 from tests.analyse.joined import COUNT, make_workload
 from tests.analyse.timed import FLUSH, FOLLOW, IDLE, READ, ROW, RUNNING, make_timed
+from tests.rows import each_row
 
 CLIENTS = 8
 LOAD = make_workload("tpcb-like", clients=CLIENTS)
@@ -39,8 +40,7 @@ def test_all_shares_together_are_the_clients_time() -> None:
     assert [share.resource for share in time.shares] == [Resource.WAL_FLUSH, Resource.CPU, Resource.CLIENT]
 
 
-@pytest.mark.parametrize(
-    ("major", "kind", "event", "resource"),
+@each_row(
     [
         (15, "IO", "WALSync", Resource.WAL_FLUSH),
         (16, "IO", "WALSync", Resource.WAL_FLUSH),
@@ -60,7 +60,7 @@ def test_all_shares_together_are_the_clients_time() -> None:
         (15, "IO", "WalSync", Resource.UNKNOWN),
         (18, "Timeout", "PgSleep", Resource.UNKNOWN),
         (18, "Extension", "Extension", Resource.UNKNOWN),
-    ],
+    ]
 )
 def test_a_wait_is_for_what_its_version_says(major: int, kind: str, event: str, resource: Resource) -> None:
     shares = shares_of(make_timed({RUNNING: 4.0, ("active", kind, event): 4.0}, major=major))

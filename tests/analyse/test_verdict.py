@@ -18,6 +18,7 @@ from pgdyno.analyse.comparison.verdict import (
     judge_family,
 )
 from pgdyno.facts.metrics import Better
+from tests.rows import each_row
 
 BOUND = math.log1p(0.03)
 
@@ -64,8 +65,7 @@ def test_holm_by_hand() -> None:
     assert step.tolist() == [0, 0, 0, 1]
 
 
-@pytest.mark.parametrize(
-    ("p_value", "low", "high", "outcome"),
+@each_row(
     [
         (0.001, 0.05, 0.09, RatioOutcome.HIGHER),
         (0.001, -0.09, -0.05, RatioOutcome.LOWER),
@@ -79,7 +79,7 @@ def test_holm_by_hand() -> None:
         (0.5, -0.02, 0.05, RatioOutcome.OPEN),
         (0.5, -math.inf, math.inf, RatioOutcome.OPEN),
         (0.06, 0.01, 0.05, RatioOutcome.OPEN),
-    ],
+    ]
 )
 def test_which_verdict_comes_first(p_value: float, low: float, high: float, outcome: RatioOutcome) -> None:
     family = FamilyState(np.log([p_value]), np.array([[low]]), np.array([[high]]))

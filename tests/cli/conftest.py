@@ -3,19 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.cli.program import GENTLE, SMALL, Bench, some_bench
-from tests.homes import reachable_folder
-
-
-@pytest.fixture(scope="session")
-def templates() -> Iterator[Path]:
-    """Loaded clusters that a test leaves to those after it."""
-    with reachable_folder() as folder:
-        yield folder
 
 
 @pytest.fixture
@@ -26,15 +17,15 @@ def empty_bench() -> Iterator[Bench]:
 
 
 @pytest.fixture
-def bench(templates: Path) -> Iterator[Bench]:
+def bench() -> Iterator[Bench]:
     """One that finds loaded what another has loaded before."""
-    with some_bench(templates=templates) as made:
+    with some_bench(is_empty=False) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def loaded(templates: Path) -> Iterator[Bench]:
+def loaded() -> Iterator[Bench]:
     """One whose data are loaded, with the record `first`."""
-    with some_bench(templates=templates) as made:
+    with some_bench(is_empty=False) as made:
         assert made.run("bench", "--workload", "select-only", *SMALL, *GENTLE, "--out", "first").returncode == 0
         yield made

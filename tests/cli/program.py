@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from pgdyno.cli.main import run_program
 from tests.homes import reachable_folder
+from tests.shared import shared_templates
 
 SMALL = ("--stock-only", "--scale", "2", "--clients", "4", "--duration", "1s", "--warm-up", "1s", "--rounds", "1")
 # A load that leaves the CPUs to the tests beside it, for those that need one and not its speed.
@@ -40,14 +45,22 @@ class Bench:
         return only
 
     def argv(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "pgdyno", *self.words(*arguments)]
+
+    def words(self, *arguments: str) -> list[str]:
+        """Arguments with the options that tests need beside them."""
         needs_home = arguments[0] in {"bench", "run", "resume", "plan", "clean"}
         # A test that is not about the disk has no 40 s for it.
         may_measure = arguments[0] in {"bench", "compare", "sweep"} and "--disk" not in arguments
         options = [*(("--home", str(self.home)) if needs_home else ()), *(("--no-disk",) if may_measure else ())]
-        return [sys.executable, "-m", "pgdyno", *arguments, *options]
+        return [*arguments, *options]
+
+    def refuse(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run what is refused before any work; see `run_here`."""
+        return run_here(self.words(*arguments), cwd=self.folder)
 
     def run(
-        self, *arguments: str, timeout_s: float = 280, python_path: Path | None = None
+        self, *arguments: str, timeout_s: float = 800, python_path: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Run the program to its end; where `python_path` is given, the copy of it that lies there."""
         program = {} if python_path is None else {"PYTHONPATH": str(python_path)}
@@ -62,7 +75,7 @@ class Bench:
             env={**os.environ, "COLUMNS": "200", **program},
         )
 
-    def json(self, *arguments: str, timeout_s: float = 280) -> dict[str, Any]:
+    def json(self, *arguments: str, timeout_s: float = 800) -> dict[str, Any]:
         done = self.run(*arguments, "--json", timeout_s=timeout_s)
         assert done.returncode == 0, done.stderr
         document: dict[str, Any] = json.loads(done.stdout)
@@ -100,34 +113,41 @@ class Bench:
                     found.append((int(entry.name), command))
         return found
 
-    def assert_nothing_runs(self, *, within_s: float = 60) -> None:
+    def assert_nothing_runs(self, *, within_s: float = 200) -> None:
         assert wait_until(lambda: not self.processes(), seconds=within_s), self.processes()
 
     def find_process(self, words: str) -> int | None:
         return next((pid for pid, command in self.processes() if words in command and "-m pgdyno" not in command), None)
 
 
+def run_here(arguments: Sequence[str], *, cwd: Path | str = "/") -> subprocess.CompletedProcess[str]:
+    """Run the command line in this process: for what is refused before any work, without the time to start Python."""
+    # With the buffers below them, as JSON is written.
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        patch.setattr(sys, "argv", ["pgdyno", *arguments])
+        patch.delenv("PGDYNO_PROGRAM", raising=False)
+        patch.setenv("COLUMNS", "200")
+        patch.chdir(cwd)
+        with pytest.raises(SystemExit) as ended:
+            run_program()
+    code = ended.value.code
+    assert isinstance(code, int)
+    for stream in (out, err):
+        stream.seek(0)
+    return subprocess.CompletedProcess(arguments, code, out.read(), err.read())
+
+
 @contextlib.contextmanager
-def some_bench(*, templates: Path | None = None) -> Iterator[Bench]:
-    """An empty one; or one whose home has the `templates` of those before it, and leaves its own there."""
+def some_bench(*, is_empty: bool = True) -> Iterator[Bench]:
+    """An empty one; or one whose home has the templates of those before it, and leaves its own there."""
     with reachable_folder() as folder:
         made = Bench(folder)
-        if templates is not None:
-            _link_templates(templates, made.home / "templates")
-        yield made
-        if templates is not None:
-            _link_templates(made.home / "templates", templates)
+        with contextlib.nullcontext() if is_empty else shared_templates(made.home / "templates"):
+            yield made
 
 
-def _link_templates(source: Path, target: Path) -> None:
-    """Nobody writes to a template's files, so that one may lie in several homes."""
-    target.mkdir(parents=True, exist_ok=True)
-    for whole in source.glob("*/dataset.json"):
-        if not (target / whole.parent.name).exists():
-            subprocess.run(["cp", "--archive", "--link", str(whole.parent), str(target)], check=True)
-
-
-def wait_until(condition: Callable[[], bool], *, seconds: float = 120) -> bool:
+def wait_until(condition: Callable[[], bool], *, seconds: float = 300) -> bool:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if condition():

@@ -11,6 +11,7 @@ import pytest
 from pgdyno.report.documents.report import make_schema
 from tests.cli.experiments import finished_trials, read_report, verdict_of, write_study
 from tests.cli.program import Bench
+from tests.rows import check_rows
 
 pytestmark = pytest.mark.cluster
 
@@ -18,14 +19,8 @@ DURABLE = 'name = "durable"\nsettings = { synchronous_commit = "on" }'
 QUICK = 'name = "quick"\nsettings = { synchronous_commit = "off" }'
 
 
-@pytest.mark.parametrize(
-    ("server", "again"),
-    [("", "report"), ('[server]\nkind = "local"\nversion = 15', "resume")],
-    ids=["18", "15"],
-)
-def test_a_planted_difference_is_found_early_and_the_record_alone_says_so_again(
-    bench: Bench, server: str, again: str
-) -> None:
+def test_a_planted_difference_is_found_early_and_the_record_alone_says_so_again(bench: Bench) -> None:
+    server = '[server]\nkind = "local"\nversion = 15'
     done = bench.run("run", write_study(bench, DURABLE, QUICK, server=server), "--out", "out", "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
@@ -39,35 +34,38 @@ def test_a_planted_difference_is_found_early_and_the_record_alone_says_so_again(
     # All that is left is the record; nothing is left to ask, so that a resumed study only writes the report.
     assert read_report(bench.folder / "out") == document
     shutil.rmtree(bench.home)
-    (bench.folder / "out" / "report.json").unlink()
-    done = bench.run(again, "out")
-    assert done.returncode == 0, done.stderr
-    assert "quick" in done.stdout
-    assert ("nothing is left to measure" in done.stderr) == (again == "resume")
-    assert read_report(bench.folder / "out") == document
+    for again in ("report", "resume"):
+        (bench.folder / "out" / "report.json").unlink()
+        done = bench.run(again, "out")
+        assert done.returncode == 0, done.stderr
+        assert "quick" in done.stdout
+        assert ("nothing is left to measure" in done.stderr) == (again == "resume")
+        assert read_report(bench.folder / "out") == document
     assert not bench.home.exists()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "words"),
-    [
-        (("--set", "commit_dely=5"), 2, ["PostgreSQL 18 has no setting commit_dely", "did you mean commit_delay"]),
-        (
-            ("--set", "io_method=sync", "--set", "io_method=worker", "--server", "15"),
-            2,
-            ["PostgreSQL 15 has no setting io_method", "PostgreSQL 18 has it"],
-        ),
-        (("--set", "commit_delay=0", "--set", "commit_delay=5", "--minutes", "0.1"), 2, ["0.1 is not within 0.5"]),
-        (("--server", "15", "--server", "embedded", "--design", "switchback"), 2, ["server cannot change"]),
-        (("--sysctl", "vm.swapiness=5"), 2, ["no setting 'vm.swapiness'", "did you mean vm.swappiness"]),
-    ],
-)
-def test_what_cannot_be_compared(bench: Bench, arguments: tuple[str, ...], code: int, words: list[str]) -> None:
-    done = bench.run("compare", *arguments, "--home", str(bench.home), "--out", "out")
-    assert done.returncode == code, done.stderr
-    assert all(word in done.stderr for word in words), done.stderr
-    assert "Traceback" not in done.stderr
-    bench.assert_nothing_runs()
+REFUSED: list[tuple[tuple[str, ...], list[str]]] = [
+    (("--set", "commit_dely=5"), ["PostgreSQL 18 has no setting commit_dely", "did you mean commit_delay"]),
+    (
+        ("--set", "io_method=sync", "--set", "io_method=worker", "--server", "15"),
+        ["PostgreSQL 15 has no setting io_method", "PostgreSQL 18 has it"],
+    ),
+    (("--set", "commit_delay=0", "--set", "commit_delay=5", "--minutes", "0.1"), ["0.1 is not within 0.5"]),
+    (("--server", "15", "--server", "embedded", "--design", "switchback"), ["server cannot change"]),
+    (("--sysctl", "vm.swapiness=5"), ["no setting 'vm.swapiness'", "did you mean vm.swappiness"]),
+]
+
+
+def test_what_cannot_be_compared(bench: Bench) -> None:
+    def check(row: tuple[tuple[str, ...], list[str]]) -> None:
+        arguments, words = row
+        done = bench.refuse("compare", *arguments, "--home", str(bench.home), "--out", "out")
+        assert done.returncode == 2, done.stderr
+        assert all(word in done.stderr for word in words), done.stderr
+        assert "Traceback" not in done.stderr
+        bench.assert_nothing_runs()
+
+    check_rows(REFUSED, check)
 
 
 def test_the_minutes_that_are_suggested_are_enough(bench: Bench) -> None:

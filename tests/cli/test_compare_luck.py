@@ -25,9 +25,9 @@ OFF = 'name = "off"\nsettings = { synchronous_commit = "off", work_mem = "4MB" }
 
 
 @pytest.fixture(scope="module")
-def bench(templates: Path) -> Iterator[Bench]:
+def bench() -> Iterator[Bench]:
     """One home for all, so that data are loaded once."""
-    with some_bench(templates=templates) as made:
+    with some_bench(is_empty=False) as made:
         yield made
 
 
@@ -50,7 +50,7 @@ def test_a_server_that_crashes_in_a_block(bench: Bench) -> None:
     with bench.started("run", write_study(bench, ON, OFF), "--out", "crashed") as process:
         assert wait_until(lambda: count_slices(record) > 2)
         os.kill(backend_of(bench), signal.SIGKILL)
-        _, stderr = process.communicate(timeout=200)
+        _, stderr = process.communicate(timeout=600)
     assert process.returncode == 0, stderr
     assert "trial 1 is repeated" in stderr
     # The block that came through has the verdict, and what became of the other stands in the record.
@@ -74,7 +74,7 @@ def test_a_server_that_is_killed_whenever_it_is_loaded(bench: Bench) -> None:
             pid = bench.find_process("bin/postgres -D")
             assert pid is not None
             os.kill(pid, signal.SIGKILL)
-        _, stderr = process.communicate(timeout=200)
+        _, stderr = process.communicate(timeout=600)
     assert process.returncode == 4, stderr
     assert "the server was killed by SIGKILL" in stderr
     for error in (open_record(record).failed_tries()[0].error, open_record(record).read_trials()[0].error):
@@ -108,7 +108,7 @@ def test_ctrl_c_in_a_block_keeps_its_rounds_and_the_rest_is_run_later(bench: Ben
     with bench.started("run", study, "--out", "stopped") as process:
         assert wait_until(lambda: count_slices(record) >= 7)
         process.send_signal(signal.SIGINT)
-        _, stderr = process.communicate(timeout=200)
+        _, stderr = process.communicate(timeout=600)
     assert process.returncode == 130, stderr
     assert "on and twin do the same" in stderr
     assert "A/A" in stderr
@@ -124,7 +124,7 @@ def test_ctrl_c_in_a_block_keeps_its_rounds_and_the_rest_is_run_later(bench: Ben
         assert wait_until(lambda: count_slices(record, "0002") >= 4)
         process.send_signal(signal.SIGINT)
         process.send_signal(signal.SIGTERM)
-        _, stderr = process.communicate(timeout=200)
+        _, stderr = process.communicate(timeout=600)
     assert process.returncode == 130, stderr
     bench.assert_nothing_runs()
     assert finished_trials(record) == [first]
@@ -136,7 +136,7 @@ def test_ctrl_c_in_a_block_keeps_its_rounds_and_the_rest_is_run_later(bench: Ben
     assert rest.seed != first["planned"]["seed"]
 
 
-@pytest.mark.timeout(900)  # many trials, and each takes long on a busy machine
+@pytest.mark.timeout(1800)  # many trials, and each takes long on a busy machine
 def test_ctrl_c_in_a_pair_and_a_variant_that_does_not_start(bench: Bench) -> None:
     """The variants differ in version, mode and a setting that takes a restart."""
     record = bench.folder / "paired"
@@ -152,12 +152,12 @@ def test_ctrl_c_in_a_pair_and_a_variant_that_does_not_start(bench: Bench) -> Non
     for command in (("run", study, "--out", "paired"), ("resume", "paired")):
         with bench.started(*command) as process:
             if kept:
-                assert wait_until(lambda: len([*record.glob("trials/????")]) > 3, seconds=240)
+                assert wait_until(lambda: len([*record.glob("trials/????")]) > 3, seconds=600)
             else:
                 # Samples are packed when a trial has ended, so that these are of the second one, under way.
                 assert wait_until(lambda: bool(finished_trials(record)) and any(record.glob("trials/????/os.jsonl")))
             process.send_signal(signal.SIGINT)
-            _, stderr = process.communicate(timeout=200)
+            _, stderr = process.communicate(timeout=600)
         assert process.returncode == 130, stderr
         assert 'nowhere: the server does not start: WAL streaming ("max_wal_senders" > 0) requires' in stderr
         bench.assert_nothing_runs()
@@ -215,7 +215,7 @@ def test_kill_9_while_a_kernel_setting_alternates(bench: Bench) -> None:
             # It goes on, and Ctrl-C puts back what it has changed, too.
             assert wait_until(lambda: read_sysctl(OTHER) == "77")
             process.send_signal(signal.SIGINT)
-            process.communicate(timeout=200)
+            process.communicate(timeout=600)
         assert process.returncode == 130
         bench.assert_nothing_runs()
         assert read_sysctl(OTHER) == before

@@ -19,7 +19,7 @@ import pytest
 from pgdyno.analyse.disk.entries import DiskFigureKey
 from pgdyno.record.device.disk_card import read_card
 from pgdyno.report.documents.disk import DiskComparisonDocument, DiskDocument
-from tests.cli.program import Bench, some_bench, wait_until
+from tests.cli.program import Bench, run_here, some_bench, wait_until
 from tests.disk_cards import make_card
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
@@ -33,7 +33,7 @@ def run_disk(
         capture_output=True,
         text=True,
         check=False,
-        timeout=200,
+        timeout=300,
         stdin=subprocess.DEVNULL,
         cwd=cwd,
         env={**os.environ, "COLUMNS": str(width), "NO_COLOR": "1", "PGDYNO_HOME": str(home or cwd / "home")},
@@ -64,7 +64,7 @@ def test_a_disk_is_measured_and_its_card_is_used(bench: Bench) -> None:
     assert "# What the disk of" in file.with_suffix(".md").read_text()
     card = read_card(file)
     assert {run.round for run in card.runs} == {0, 1, 2}
-    assert 10 < (card.took_s or 0) < 60
+    assert (card.took_s or 0) > 10
     assert card.clock
     assert set(card.tools) == {"fio", "PostgreSQL"}
 
@@ -111,12 +111,15 @@ def test_a_disk_is_measured_and_its_card_is_used(bench: Bench) -> None:
         ((".", "--out", "card.json/cards"), 3, "cannot write a card to card.json/cards"),
     ],
 )
-def test_what_it_does_not_take(bench: Bench, arguments: tuple[str, ...], exit_code: int, words: str) -> None:
+def test_what_it_does_not_take(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], exit_code: int, words: str
+) -> None:
     folder = bench.folder
     bench.home.mkdir()
     (folder / "page.md").write_text("of somebody else")
     (folder / "card.json").write_bytes(msgspec.json.encode(make_card()))
-    done = run_disk("disk", *arguments, "--json", cwd=folder)
+    monkeypatch.setenv("PGDYNO_HOME", str(bench.home))
+    done = run_here(["disk", *arguments, "--json"], cwd=folder)
     assert done.returncode == exit_code, done.stderr
     error = json.loads(done.stdout)["error"]
     assert words in error["fact"]

@@ -6,6 +6,7 @@ import pytest
 
 from tests.cli.experiments import finished_trials, read_report, verdict_of, write_study
 from tests.cli.program import Bench
+from tests.rows import check_rows
 
 pytestmark = pytest.mark.cluster
 
@@ -43,19 +44,22 @@ def test_every_load_gets_its_status(bench: Bench) -> None:
     bench.assert_nothing_runs()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("clients",), "clients is no axis"),
-        (("commit_dely=0,50",), "did you mean commit_delay"),
-        (("clients=1,200",), "200 clients do not fit into max_connections"),
-        (("a=1,2", "b=1,2", "c=1,2"), "3 axes: two are the most"),
-    ],
-)
-def test_what_cannot_be_swept(bench: Bench, arguments: tuple[str, ...], words: str) -> None:
-    done = bench.run("sweep", *arguments, "--home", str(bench.home))
-    assert done.returncode == 2, done.stderr
-    assert words in done.stderr, done.stderr
-    assert "Traceback" not in done.stderr
-    assert not bench.records
-    bench.assert_nothing_runs()
+REFUSED = [
+    (("clients",), "clients is no axis"),
+    (("commit_dely=0,50",), "did you mean commit_delay"),
+    (("clients=1,200",), "200 clients do not fit into max_connections"),
+    (("a=1,2", "b=1,2", "c=1,2"), "3 axes: two are the most"),
+]
+
+
+def test_what_cannot_be_swept(bench: Bench) -> None:
+    def check(row: tuple[tuple[str, ...], str]) -> None:
+        arguments, words = row
+        done = bench.refuse("sweep", *arguments, "--home", str(bench.home))
+        assert done.returncode == 2, done.stderr
+        assert words in done.stderr, done.stderr
+        assert "Traceback" not in done.stderr
+        assert not bench.records
+        bench.assert_nothing_runs()
+
+    check_rows(REFUSED, check)

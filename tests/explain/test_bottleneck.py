@@ -5,7 +5,6 @@ import shlex
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from pgdyno.analyse.bottleneck.time_share import Bottleneck, Certainty, Resource, TimeShare
 from pgdyno.analyse.comparison.verdict import VerdictKind
@@ -22,6 +21,7 @@ from pgdyno.spec.table import QueryMode
 from pgdyno.spec.variant import make_variant
 from tests.analyse.joined import make_workload
 from tests.analyse.kept_causes import analyse_kept, list_names
+from tests.rows import each_row
 
 RECORD = Path(__file__).parents[1] / "data" / "records" / "v1-pg18"
 LOAD = make_workload("tpcb-like", clients=8)
@@ -62,7 +62,7 @@ def find_name(start: str) -> str:
     return next(name for name in list_names() if name.startswith(start))
 
 
-@pytest.mark.parametrize("name", list_names())
+@each_row(list_names())
 def test_what_limits_a_real_load_is_said_with_figures_rivals_and_an_experiment(name: str) -> None:
     record, analysis = analyse_kept(name)
     (finding,) = (one for one in explain_study(record, analysis) if one.rule == LIMITS)
@@ -84,7 +84,7 @@ def test_a_claim_says_how_sure_it_is() -> None:
     assert with_change(Resource.UNKNOWN).claim == "What limits this load is not known."
 
 
-@pytest.mark.parametrize("resource", [each for each in Resource if each is not Resource.UNKNOWN])
+@each_row([each for each in Resource if each is not Resource.UNKNOWN])
 def test_every_limit_has_its_words(resource: Resource) -> None:
     finding = with_change(resource)
     assert "probably" in finding.claim
@@ -176,8 +176,7 @@ def test_all_figures_of_a_finding_are_of_one_trial() -> None:
     assert of_own.gain != of_other.gain
 
 
-@pytest.mark.parametrize(
-    ("resource", "load", "varied", "levels", "expects"),
+@each_row(
     [
         (
             Resource.CPU,
@@ -193,7 +192,7 @@ def test_all_figures_of_a_finding_are_of_one_trial() -> None:
         (Resource.DATA_WRITE, LOAD, "max_wal_size", ("1024MB", "8192MB"), VerdictKind.FASTER),
         (Resource.CLIENT, LOAD, "clients", (8, 16), VerdictKind.FASTER),
         (Resource.LOAD_GENERATOR, LOAD, "threads", (2, 4), VerdictKind.FASTER),
-    ],
+    ]
 )
 def test_each_limit_has_an_experiment_that_speaks_of_it(
     resource: Resource, load: PlannedWorkload, varied: str, levels: tuple[object, object], expects: VerdictKind
@@ -247,7 +246,7 @@ def test_a_load_of_several_scripts_has_no_command() -> None:
     assert chosen.command == ""
 
 
-@pytest.mark.parametrize("resource", [each for each in Resource if each not in {Resource.UNKNOWN, Resource.STANDBY}])
+@each_row([each for each in Resource if each not in {Resource.UNKNOWN, Resource.STANDBY}])
 def test_a_command_asks_what_the_experiment_is(resource: Resource) -> None:
     chosen = choose(resource, scale=20, temp_buffers="16MB", search_path="'a b'")
     assert chosen is not None

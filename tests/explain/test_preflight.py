@@ -16,6 +16,7 @@ from pgdyno.record.machine.disk_facts import DiskFacts
 from pgdyno.record.machine.preflight import BusyProcess, LoadProgram, OtherServer, ServerOrigin, ServerSnapshot
 from pgdyno.report.sections.preflight import SEVERITY_WORDS
 from tests.proc_trees import Scenario, look, read_scenarios, read_tree
+from tests.rows import each_row
 
 SCENARIOS = read_scenarios()
 QUIET = Scenario(name="quiet")
@@ -361,7 +362,7 @@ def test_every_rule_is_broken_somewhere() -> None:
 ROWS = read_tree("rows")["row"]
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["warn"])
+@each_row(ROWS)
 def test_every_row_of_what_one_must_be_warned_of_has_its_rules(row: dict[str, Any]) -> None:
     if "proven" in row:
         assert row["because"]

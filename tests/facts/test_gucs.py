@@ -38,7 +38,9 @@ from pgdyno.facts.gucs import (
 from pgdyno.facts.versions import TRIED_MAJORS
 from pgdyno.run.cluster import sql
 from pgdyno.run.host import process
+from tests.examples import TIMES
 from tests.facts.clusters import VERSIONS, Cluster
+from tests.rows import each_row
 
 ClusterOf = Callable[[int], Cluster]
 OLDEST_AND_NEWEST = [pytest.param(major, marks=pytest.mark.cluster) for major in (15, 18)]
@@ -144,7 +146,7 @@ def test_numbers_and_units_mean_to_pgdyno_what_they_mean_to_the_server(major: in
     )
     with sql.connect(cluster_of(major).address) as connection:
 
-        @settings(max_examples=400, deadline=None, database=None)
+        @settings(max_examples=400 * TIMES, deadline=None, database=None)
         @given(st.sampled_from(names), number, st.sampled_from(["", " ", "\t"]), unit, st.sampled_from(["", " "]))
         def agree(name: str, number: str, space: str, unit: str, end: str) -> None:
             text = number + space + unit + end
@@ -356,8 +358,7 @@ def test_what_we_add_speaks_of_settings_that_exist() -> None:
         assert last.context in {Context.SIGHUP, Context.SUPERUSER, Context.USER}, name
 
 
-@pytest.mark.parametrize(
-    ("name", "major", "cost"),
+@each_row(
     [
         ("work_mem", 18, ChangeCost.SESSION),
         ("commit_delay", 15, ChangeCost.SESSION),
@@ -373,7 +374,7 @@ def test_what_we_add_speaks_of_settings_that_exist() -> None:
         ("wal_segment_size", 15, ChangeCost.INITDB),
         ("shared_memory_size", 15, ChangeCost.FIXED),
         ("pg_stat_statements.max", 18, ChangeCost.RESTART),
-    ],
+    ]
 )
 def test_what_a_change_costs(name: str, major: int, cost: ChangeCost) -> None:
     assert change_cost(name, major) is cost
@@ -396,8 +397,7 @@ def test_the_costliest_change_decides() -> None:
     assert cost_of_context(Context("superuser-backend")) is ChangeCost.NEW_SESSIONS
 
 
-@pytest.mark.parametrize(
-    ("name", "effect"),
+@each_row(
     [
         ("commit_delay", Effect.AT_ONCE),
         ("synchronous_commit", Effect.AT_ONCE),
@@ -425,7 +425,7 @@ def test_the_costliest_change_decides() -> None:
         ("vm.nr_hugepages", Effect.NOT_WHILE_RUNNING),
         ("kernel.sched_autogroup_enabled", Effect.AT_ONCE),
         ("some.extension", Effect.SLOW),
-    ],
+    ]
 )
 def test_how_soon_a_change_acts(name: str, effect: Effect) -> None:
     assert effect_of(name) is effect
@@ -455,8 +455,7 @@ def test_what_an_extension_could_be_called() -> None:
     assert not any(is_custom_name(name) for name in ("work_mem", "a.", ".b", "1a.b", "a.b c", "a-b.c"))
 
 
-@pytest.mark.parametrize(
-    ("name", "one", "other", "is_same"),
+@each_row(
     [
         ("shared_buffers", "1GB", "1024MB", True),
         ("shared_buffers", "1GB", "131072", True),
@@ -475,7 +474,7 @@ def test_what_an_extension_could_be_called() -> None:
         ("some.extension", "on", "true", False),
         ("work_mem", "much", "much", True),
         ("work_mem", "much", "4MB", False),
-    ],
+    ]
 )
 def test_which_values_are_the_same(name: str, one: str, other: str, is_same: bool) -> None:
     assert same_value(name, one, other, 18) is is_same

@@ -1,9 +1,8 @@
 from __future__ import annotations
 
-import pytest
-
 from pgdyno.analyse.health.assessment import _READERS
 from pgdyno.facts.health import Basis, HealthCheck, Level, Threshold, Worse, health_checks
+from tests.rows import each_row
 
 CHECKS = list(health_checks().values())
 UNITS = {"ratio": "_ratio", "s": "_s", "bytes/s": "_bytes_per_s", "times": "_ratio", "/min": "_per_min"}
@@ -13,7 +12,7 @@ def test_every_check_is_read_and_every_reader_has_a_check() -> None:
     assert list(_READERS) == [check.name for check in CHECKS]
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
+@each_row(CHECKS)
 def test_a_check_says_what_it_is_what_to_do_and_who_named_its_bounds(check: HealthCheck) -> None:
     assert check.name.endswith(UNITS[check.unit]) or check.name == "temp_bytes_per_s"
     assert check.meaning.endswith(".")
@@ -28,7 +27,7 @@ def test_a_check_says_what_it_is_what_to_do_and_who_named_its_bounds(check: Heal
         )
 
 
-@pytest.mark.parametrize("check", [check for check in CHECKS if check.critical], ids=lambda check: check.name)
+@each_row([check for check in CHECKS if check.critical])
 def test_critical_lies_beyond_the_warning(check: HealthCheck) -> None:
     assert check.warning is not None
     assert check.critical is not None

@@ -10,11 +10,12 @@ import pytest
 from pgdyno.errors import ExitCode, SpecError
 from pgdyno.facts.instances import Instance, find_instance, list_instances
 from pgdyno.facts.volumes import Volume, ability_of, find_volume, list_volumes, price_of
+from tests.rows import each_row
 
 MIB = 2**20
 
 
-@pytest.mark.parametrize("instance", list_instances(), ids=lambda one: one.name)
+@each_row(list_instances())
 def test_every_row_can_be(instance: Instance) -> None:
     assert instance.provider in {"aws", "alibaba"}
     assert instance.architecture in {"x86_64", "arm64"}
@@ -70,8 +71,7 @@ def test_a_name_that_is_not_known_suggests_the_nearest() -> None:
     assert caught.value.hint == "did you mean gp3?"
 
 
-@pytest.mark.parametrize(
-    ("name", "size_gib", "bought", "iops", "mb"),
+@each_row(
     [
         ("gp3", 50, {}, 3_000, 125),
         ("gp3", 500, {"iops": 16_000, "mb_s": 1_000}, 16_000, 1_000),
@@ -87,7 +87,7 @@ def test_a_name_that_is_not_known_suggests_the_nearest() -> None:
         ("essd-pl1", 1_000, {}, 50_000, 350),
         ("essd-pl2", 1_000, {}, 51_800, 620),
         ("essd-pl3", 32_768, {}, 1_000_000, 4_000),
-    ],
+    ]
 )
 def test_what_a_volume_can_do(name: str, size_gib: float, bought: dict[str, float], iops: float, mb: float) -> None:
     volume = find_volume(name)
@@ -126,8 +126,7 @@ def test_local_disks_write_fewer_than_they_read_and_publish_no_bandwidth() -> No
     assert ability.bytes_per_s is None
 
 
-@pytest.mark.parametrize(
-    ("name", "size_gib", "bought", "message"),
+@each_row(
     [
         ("gp3", 0.5, {}, "are not within 1 to"),
         ("essd-pl3", 1_000, {}, "are not within 1261 to 32,768"),
@@ -140,14 +139,14 @@ def test_local_disks_write_fewer_than_they_read_and_publish_no_bandwidth() -> No
         ("io2", 100, {"iops": 1_000, "mb_s": 300}, "or on its IOPS"),
         ("io2", 100, {}, "only provisioned IOPS"),
         ("io2", 100, {"iops": 256_000}, "more than the 100,000"),
-    ],
+    ]
 )
 def test_there_is_no_such_volume(name: str, size_gib: float, bought: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ability_of(find_volume(name), size_gib, **bought)
 
 
-@pytest.mark.parametrize("volume", list_volumes(), ids=lambda one: one.name)
+@each_row(list_volumes())
 def test_every_volume_has_its_sources(volume: Volume) -> None:
     assert volume.source
     assert volume.latency

@@ -42,7 +42,7 @@ with RecordStore(Path({str(path)!r})).locked():
         assert other.stdout is not None
         assert other.stdout.readline() == "locked\n"
         yield
-        other.communicate("\n", timeout=20)
+        other.communicate("\n", timeout=120)
 
 
 def shown(what: RenderableType) -> str:

@@ -27,6 +27,7 @@ from pgdyno.plan.plan import Machine, Plan, StepKind, plan_study
 from pgdyno.spec.read import make_study
 from pgdyno.spec.study import ServerKind, Study
 from pgdyno.spec.variant import DesignKind
+from tests.rows import each_row
 
 MACHINE = Machine(version_major=18, cpu_count=2, memory_bytes=24 << 30, disk_free_bytes=80_000_000_000)
 LARGE = msgspec.structs.replace(MACHINE, disk_free_bytes=10**13, memory_bytes=10**12)
@@ -143,8 +144,7 @@ def test_what_nothing_can_vary(name: str) -> None:
 # -- Design ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "values", "mode", "design", "reason"),
+@each_row(
     [
         ("commit_delay", (0, 50), "simple", "switchback", "commit_delay: a running server takes it at once"),
         ("synchronous_commit", ("on", "off", "local"), "prepared", "switchback", "takes it at once"),
@@ -172,7 +172,7 @@ def test_what_nothing_can_vary(name: str) -> None:
         ("clients", (1, 8), "simple", "paired", "clients cannot change under a running load"),
         ("threads", (1, 2), "simple", "paired", "threads cannot change under a running load"),
         ("scale", (1, 2), "simple", "paired", "scale cannot change under a running load"),
-    ],
+    ]
 )
 def test_the_design_follows_from_what_a_change_costs(
     name: str, values: tuple[object, ...], mode: str, design: str, reason: str

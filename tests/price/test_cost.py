@@ -10,6 +10,7 @@ from pgdyno.price.book import PriceBook
 from pgdyno.price.cost import MONTH_H, HostCost, price_host
 from pgdyno.spec.host import HostSpec, parse_host
 from pgdyno.spec.prices import parse_prices
+from tests.rows import each_row
 
 HEAD = 'date = 2026-11-01\nsource = "ours"\n'
 DISK = '[disk]\nvolume = "gp3"\nsize = "500GB"\nvolume_iops = 6_000\nvolume_mb_s = 250\n'
@@ -46,7 +47,7 @@ def test_instance_and_volumes_make_a_month() -> None:
     assert all("no source says" in reason for reason in found.absent.values())
 
 
-@pytest.mark.parametrize("instance", list_instances(), ids=lambda one: one.name)
+@each_row(list_instances())
 def test_every_instance_has_a_price_or_a_reason(instance: object) -> None:
     name = getattr(instance, "name")  # noqa: B009 - what pytest hands over has no type
     found = price_host(HostSpec(instance=name), PriceBook())

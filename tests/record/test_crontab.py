@@ -5,14 +5,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from pgdyno.record.machine.crontab import find_next, parse_crontab
+from tests.rows import each_row
 
 # A Thursday.
 NOW = datetime(2024, 11, 21, 0, 47, 20, tzinfo=UTC)
 WEEK_S = 7 * 86_400.0
 
 
-@pytest.mark.parametrize(
-    ("fields", "next_start"),
+@each_row(
     [
         ("* * * * *", datetime(2024, 11, 21, 0, 48, tzinfo=UTC)),
         ("*/15 * * * *", datetime(2024, 11, 21, 1, 0, tzinfo=UTC)),
@@ -27,7 +27,7 @@ WEEK_S = 7 * 86_400.0
         ("0 6 1 1 *", None),
         ("@daily", datetime(2024, 11, 22, 0, 0, tzinfo=UTC)),
         ("@hourly", datetime(2024, 11, 21, 1, 0, tzinfo=UTC)),
-    ],
+    ]
 )
 def test_when_a_line_starts_next(fields: str, next_start: datetime | None) -> None:
     (line,) = parse_crontab(f"{fields} /usr/bin/job --all", has_user=False)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
-
 from pgdyno.record.machine.dm_table import parse_dm_table
 from pgdyno.record.machine.tunables import Stripe
+from tests.rows import each_row
 
 KIB = 1024
 STRIPED = "0 73728 striped 4 128 8:9 384 8:8 384 8:7 384 8:6 384"
 
 
-@pytest.mark.parametrize(
-    ("table", "stripe"),
+@each_row(
     [
         (STRIPED, Stripe(level="raid0", disk_count=4, chunk_bytes=64 * KIB)),
         # Extended onto two further disks: what lies there is on two.
@@ -33,7 +31,7 @@ STRIPED = "0 73728 striped 4 128 8:9 384 8:8 384 8:7 384 8:6 384"
         (f"{STRIPED}\n73728 1000 linear 8:5 0", None),
         ("0 1000 crypt aes-xts-plain64 :64:logon:cryptsetup:0 0 8:2 32768", None),
         ("", None),
-    ],
+    ]
 )
 def test_tables(table: str, stripe: Stripe | None) -> None:
     assert parse_dm_table(table) == stripe

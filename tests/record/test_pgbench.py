@@ -26,6 +26,7 @@ from pgdyno.record.pgbench.output import (
     parse_summary,
 )
 from tests.record.pgbench_captures import DATA, LOADS, MAJORS, Capture
+from tests.rows import each_row
 
 COMPLETE = tuple(capture for capture in LOADS if "\ntps = " in capture.stdout)
 SCRIPTED = tuple(capture for capture in COMPLETE if "SQL script " in capture.stdout)
@@ -35,7 +36,7 @@ def of(major: int, name: str) -> PgbenchSummary:
     return parse_summary(Capture(major, name).stdout)
 
 
-@pytest.mark.parametrize("capture", LOADS, ids=str)
+@each_row(LOADS)
 def test_every_line_of_a_real_output_is_taken_by_name(capture: Capture) -> None:
     assert parse_summary(capture.stdout).unknown_lines == ()
 
@@ -55,7 +56,7 @@ def test_what_is_read_from_a_capture_stays_the_same(major: int, name: str, golde
     golden(DATA / "expected" / f"{major}-{name}.json", text)
 
 
-@pytest.mark.parametrize("capture", COMPLETE, ids=str)
+@each_row(COMPLETE)
 def test_percentages_that_pgbench_prints_follow_from_the_counts(capture: Capture) -> None:
     summary = parse_summary(capture.stdout)
     assert summary.transaction_count is not None
@@ -66,7 +67,7 @@ def test_percentages_that_pgbench_prints_follow_from_the_counts(capture: Capture
     assert 100.0 * summary.failed_count / attempted == pytest.approx(float(printed[1]), abs=0.0006)
 
 
-@pytest.mark.parametrize("capture", SCRIPTED, ids=str)
+@each_row(SCRIPTED)
 def test_scripts_add_up_to_the_whole(capture: Capture) -> None:
     summary = parse_summary(capture.stdout)
     assert [script.number for script in summary.scripts] == list(range(1, len(summary.scripts) + 1))
@@ -327,7 +328,7 @@ def test_what_is_printed_is_read(summary: PgbenchSummary) -> None:
 # --- progress ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("capture", LOADS, ids=str)
+@each_row(LOADS)
 def test_every_progress_line_is_read(capture: Capture) -> None:
     lines = [line for line in capture.stderr.split("\n") if line.startswith("progress:")]
     read = [parse_progress(line) for line in lines]

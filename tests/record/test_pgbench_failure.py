@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from pgdyno.record.pgbench.failure import PgbenchFailure, is_client_abort, parse_failure
 from tests.record.pgbench_captures import ALL, MAJORS, Capture
+from tests.rows import each_row
 
 FAILED = tuple(capture for capture in ALL if capture.exit_code != 0)
 KILLED = tuple(capture for capture in FAILED if capture.exit_code < 0)
@@ -18,7 +19,7 @@ def of(major: int, name: str) -> PgbenchFailure:
     return parse_failure(capture.stderr, capture.exit_code)
 
 
-@pytest.mark.parametrize("capture", ALL, ids=str)
+@each_row(ALL)
 def test_there_are_words_exactly_when_something_went_wrong(capture: Capture) -> None:
     failure = parse_failure(capture.stderr, capture.exit_code)
     assert bool(failure.words) == (capture.exit_code > 0)
@@ -26,7 +27,7 @@ def test_there_are_words_exactly_when_something_went_wrong(capture: Capture) -> 
     assert "tuples (" not in failure.words
 
 
-@pytest.mark.parametrize("capture", KILLED, ids=str)
+@each_row(KILLED)
 def test_a_killed_one_names_its_signal(capture: Capture) -> None:
     names = {"interrupted": "SIGINT", "terminated": "SIGTERM", "killed": "SIGKILL", "init-killed": "SIGKILL"}
     assert parse_failure(capture.stderr, capture.exit_code).signal_name == names[capture.name]

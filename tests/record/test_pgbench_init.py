@@ -18,18 +18,19 @@ from pgdyno.record.pgbench.init import (
     split_lines,
 )
 from tests.record.pgbench_captures import INITS, MAJORS, Capture
+from tests.rows import each_row
 
 GOOD = tuple(capture for capture in INITS if capture.exit_code == 0)
 STEP_NAMES = ("drop tables", "create tables", "client-side generate", "server-side generate", "vacuum", "primary keys")
 
 
-@pytest.mark.parametrize("capture", GOOD, ids=str)
+@each_row(GOOD)
 def test_every_line_of_good_loading_is_known(capture: Capture) -> None:
     unknown = [line for line in split_lines(capture.stderr) if not is_init_line(line) and "NOTICE:" not in line]
     assert unknown == []
 
 
-@pytest.mark.parametrize("capture", GOOD, ids=str)
+@each_row(GOOD)
 def test_steps_are_those_asked_for_and_add_up(capture: Capture) -> None:
     steps = parse_init(capture.stderr)
     assert steps is not None
@@ -54,7 +55,7 @@ def test_a_step_that_ran_twice_is_there_twice_and_summed(major: int) -> None:
     assert steps.step_durations_s["vacuum"] == pytest.approx(sum(vacuums))
 
 
-@pytest.mark.parametrize("capture", [capture for capture in INITS if capture.exit_code != 0], ids=str)
+@each_row([capture for capture in INITS if capture.exit_code != 0])
 def test_loading_that_failed_has_no_times(capture: Capture) -> None:
     assert parse_init(capture.stderr) is None
 

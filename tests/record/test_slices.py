@@ -21,6 +21,7 @@ from pgdyno.record.transactions.slices import (
     read_slice_loads,
     read_slices,
 )
+from tests.examples import TIMES
 
 OFFSET_S = 1_795_000_000.25
 EPOCH_US = 1_795_000_000_000_000
@@ -110,7 +111,7 @@ def test_transactions_belong_to_the_slice_in_which_they_ended(tmp_path: Path) ->
     assert as_lists(list(loads)) == [[1, 2]]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60 * TIMES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_the_reader_agrees_with_a_slow_obvious_one(tmp_path: Path, data: st.DataObject) -> None:
     folder = tmp_path / str(len(list(tmp_path.iterdir())))

@@ -270,7 +270,7 @@ with RecordStore(Path({str(store.path)!r})).locked():
         assert other.stdout.readline() == "locked\n"
         with pytest.raises(HostError, match="another pgdyno is at work on this record"), store.locked():
             pass
-        other.communicate("\n", timeout=20)
+        other.communicate("\n", timeout=120)
     assert other.returncode == 0
     with store.locked():
         pass

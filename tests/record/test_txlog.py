@@ -25,6 +25,8 @@ from pgdyno.record.transactions.pack import (
 )
 from pgdyno.record.transactions.parse import LineCutter, LogColumns, TransactionBatch, TransactionOutcome, parse_block
 from pgdyno.record.transactions.summary import TransactionSummary, TransactionTally, read_log, summarise_logs
+from tests.examples import TIMES
+from tests.rows import each_row
 
 DATA = Path(__file__).parent.parent / "data" / "txlog"
 CASES = {
@@ -206,8 +208,7 @@ def test_malformed_lines_are_counted_and_the_first_is_kept(tmp_path: Path) -> No
 GOOD = b"0 1 1342 0 1795231027 972349\n"
 
 
-@pytest.mark.parametrize(
-    "line",
+@each_row(
     [
         b"0 1 1342 0 1795231027\n",
         b"0 1 1342 0 1795231027 972349 5\n",
@@ -229,7 +230,7 @@ GOOD = b"0 1 1342 0 1795231027 972349\n"
         b"0 1 1342 0 1795231027 972349 \n",
         b"\n",
         b"Segmentation fault\n",
-    ],
+    ]
 )
 def test_line_that_is_not_of_the_form_is_left_out_alone(line: bytes) -> None:
     parsed = parse_block(GOOD + line + GOOD, LogColumns.PLAIN)
@@ -265,7 +266,7 @@ def test_any_log_is_read_as_an_obvious_parser_reads_it(rows: list[tuple[object, 
 
 
 @given(st.binary(max_size=300))
-@settings(max_examples=200)
+@settings(max_examples=200 * TIMES)
 def test_no_bytes_break_the_parser_or_harm_their_neighbours(noise: bytes) -> None:
     text = GOOD + noise + b"\n" + GOOD
     parsed = parse_block(text, LogColumns.PLAIN)

@@ -23,6 +23,7 @@ from pgdyno.run.device.fio import find_fio
 from pgdyno.run.host.process import find_server_user
 from pgdyno.run.host.processes import descend, read_processes
 from pgdyno.run.host.tree import Tree
+from tests.cli.program import wait_until
 from tests.loops import Loop, mounted, mounted_loop, needs_fio, needs_root, throttled
 from tests.tools.pgcluster import running
 
@@ -123,13 +124,14 @@ def test_a_disk_that_is_too_slow_for_the_file_gets_a_smaller_one(ext4: Loop) -> 
 
 def test_load_of_others_on_the_device_is_noticed(ext4: Loop) -> None:
     quiet = only_run(ext4)
+    before = read_sectors(ext4)
     size = ["--size=16M", f"--directory={ext4.folder}", "--name=other", "--rw=read", "--bs=64k"]
     other = subprocess.Popen(
-        [find_fio().program, *size, "--direct=1", "--rate=20M", "--time_based=1", "--runtime=30"],
+        [find_fio().program, *size, "--direct=1", "--rate=20M", "--time_based=1", "--runtime=300"],
         stdout=subprocess.DEVNULL,
     )
     try:
-        time.sleep(1.0)
+        assert wait_until(lambda: read_sectors(ext4) > before + 1000)
         busy = only_run(ext4)
     finally:
         other.terminate()
@@ -138,6 +140,10 @@ def test_load_of_others_on_the_device_is_noticed(ext4: Loop) -> None:
     assert quiet.others_bytes_per_s is not None
     assert quiet.others_bytes_per_s < 2e6
     assert busy.others_bytes_per_s == pytest.approx(20 * MIB, rel=0.5)
+
+
+def read_sectors(loop: Loop) -> int:
+    return int(Path(f"/sys/block/{loop.name}/stat").read_text().split()[2])
 
 
 def only_run(loop: Loop) -> JobRun:
@@ -177,10 +183,8 @@ def test_a_fio_that_is_killed_costs_its_own_run_only(ext4: Loop) -> None:
     first, second, third = job(Pattern.RANDOM_READ), job(Pattern.RANDOM_READ, depth=8, runtime_s=20.0), job(Pattern.WAL)
     killer = threading.Thread(target=kill_fio_that_runs_for, args=(second,))
     killer.start()
-    began_s = time.monotonic()
     found = measure_disk(ext4.folder, make_plan((first, second, third)), tools())
     killer.join()
-    assert time.monotonic() - began_s < 15.0
     assert [run.job for run in found.runs] == [first, third]
     assert found.unseen[0].what == "a run of random read, 8 kB, depth 8"
     assert found.unseen[0].reason == "fio was killed: by SIGKILL"
@@ -218,9 +222,9 @@ def test_a_measurement_that_is_killed_leaves_nothing(ext4: Loop, sign: signal.Si
             assert child.poll() is None
         assert ext4.free_bytes < free_bytes - 60 * MIB
         child.send_signal(sign)
-        child.wait(timeout=20.0)
+        child.wait(timeout=120)
     # fio dies with who started it, a moment later; the file goes with the last of them.
-    deadline_s = time.monotonic() + 10.0
+    deadline_s = time.monotonic() + 120.0
     while ext4.free_bytes < free_bytes - 2 * MIB:
         assert time.monotonic() < deadline_s
         time.sleep(0.05)

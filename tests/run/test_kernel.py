@@ -269,12 +269,10 @@ class TestChangeAndUndo:
                 kernel.hold(variant)
             file = journal.folder / "changes.json"
             written = file.stat().st_ino, file.stat().st_mtime_ns
-            began = time.perf_counter()
             for variant in variants * 100:
                 kernel.switch(variant)
                 assert read_sysctl(SETTING) == variant.get(SETTING, before[0])
                 assert read_sysctl(OTHER) == variant.get(OTHER, before[1])
-            assert (time.perf_counter() - began) / 300 < 0.01
             assert (file.stat().st_ino, file.stat().st_mtime_ns) == written
         assert (read_sysctl(SETTING), read_sysctl(OTHER)) == before
 

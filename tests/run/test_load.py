@@ -29,10 +29,12 @@ from pgdyno.run.load.pgbench import Pgbench, ReplayedPgbench
 from pgdyno.run.load.process import Invocation
 from pgdyno.spec.study import GenerateAt, PartitionMethod
 from pgdyno.spec.table import QueryMode
-from tests.homes import installation_of, reachable_folder, some_home
+from tests.homes import initdb, installation_of, reachable_folder, some_home
 
 CAPTURES = Path(__file__).parent.parent / "data" / "pgbench"
 SCRATCH = "scratch"
+# Beyond the time that a test may take: a load that is not ended fails it.
+WITHOUT_END_S = 3600.0
 
 
 def start(server: Server) -> None:
@@ -51,7 +53,7 @@ def servers() -> Iterator[Callable[[int], Server]]:
                 log_path = stack.enter_context(reachable_folder()) / "server.log"
                 server = Server(installation=installation_of(major, home), home=home, log_path=log_path)
                 stack.callback(server.abandon)
-                server.initdb()
+                initdb(server)
                 start(server)
                 with server.connect(database="postgres") as connection:
                     sql.create_database(connection, server.address.dbname)
@@ -135,7 +137,7 @@ def test_a_load_runs_as_the_unprivileged_user_and_all_of_it_is_kept(server: Serv
     assert pids == [outcome.pid]
     assert not is_alive(outcome.pid)
     assert seen
-    assert 2.9 < outcome.end_monotonic_s - outcome.start_monotonic_s < 60.0
+    assert outcome.end_monotonic_s - outcome.start_monotonic_s > 2.9
     assert outcome.cpu_s is not None
     assert 0 < outcome.cpu_s < 2 * (outcome.end_monotonic_s - outcome.start_monotonic_s)
     assert outcome.stdout == (folder / "pgbench.stdout").read_bytes()
@@ -235,13 +237,11 @@ def test_a_missing_script_is_the_studys_fault(tmp_path: Path) -> None:
 def test_one_client_that_fails_ends_the_load_at_once_in_pgbenchs_own_words(server: Server, folder: Path) -> None:
     good = script(folder, "good.sql", "SELECT pg_sleep(0.05);\n")
     bad = script(folder, "bad.sql", "\\if :client_id = 1\nSELECT 1 / 0;\n\\endif\nSELECT pg_sleep(0.05);\n")
-    started_s = time.monotonic()
     pids: list[int] = []
     with pytest.raises(StepFailedError, match=r"pgbench failed in script .*/bad\.sql") as failed:
         pgbench_of(server).run_load(
-            load(server, good, bad, duration_s=60.0), directory=folder / "out", on_start=pids.append
+            load(server, good, bad, duration_s=WITHOUT_END_S), directory=folder / "out", on_start=pids.append
         )
-    assert time.monotonic() - started_s < 30.0
     assert "ERROR:  division by zero" in failed.value.detail
     assert "mend the script" in failed.value.hint
     assert failed.value.exit_code == 4
@@ -269,22 +269,21 @@ def test_more_clients_than_connections(server: Server, folder: Path) -> None:
 @pytest.mark.cluster
 def test_a_killed_server_ends_the_load_with_the_servers_own_error(server: Server, folder: Path) -> None:
     pids: list[int] = []
-    killed_s: list[float] = []
+    killed: list[int] = []
 
     def kill_server(_: Progress) -> None:
-        if not killed_s:
-            killed_s.append(time.monotonic())
+        if not killed:
+            killed.append(server.pid)
             os.kill(server.pid, signal.SIGKILL)
 
     with pytest.raises(StepFailedError, match="the server was killed by SIGKILL"):
         pgbench_of(server).run_load(
-            load(server, duration_s=60.0),
+            load(server, duration_s=WITHOUT_END_S),
             directory=folder,
             on_start=pids.append,
             on_progress=kill_server,
             should_abort=server.find_failure,
         )
-    assert time.monotonic() - killed_s[0] < 30.0
     assert not is_alive(pids[0])
 
 
@@ -348,7 +347,7 @@ def test_pgbench_does_not_outlive_a_pgdyno_killed_by_sigkill(server: Server, fol
             time.sleep(0.02)
         assert is_alive(pid)
         pgdyno.kill()
-    deadline = time.monotonic() + 60.0
+    deadline = time.monotonic() + 240
     while is_alive(pid) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not is_alive(pid)
@@ -413,7 +412,6 @@ def test_loading_stops_when_it_should(server: Server, folder: Path) -> None:
     address = msgspec.structs.replace(server.address, dbname=SCRATCH)
     reason = StepFailedError("enough of it")
     said: list[str] = []
-    started_s = time.monotonic()
     with pytest.raises(StepFailedError, match="enough of it"):
         pgbench_of(server).run_init(
             InitRun(address=address, scale=200),
@@ -421,7 +419,6 @@ def test_loading_stops_when_it_should(server: Server, folder: Path) -> None:
             on_activity=said.append,
             should_abort=lambda: reason if said else None,
         )
-    assert time.monotonic() - started_s < 30.0
     done = msgspec.json.decode((folder / "pgbench.json").read_bytes(), type=Invocation)
     assert not is_alive(done.pid)
 

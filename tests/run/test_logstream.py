@@ -27,7 +27,7 @@ from pgdyno.run.load.argv import LoadRun
 from pgdyno.run.load.log_stream import MEMORY_FOLDER, LogStream, start_log_stream
 from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.spec.table import QueryMode
-from tests.homes import installation_of, reachable_folder, some_home
+from tests.homes import initdb, installation_of, reachable_folder, some_home
 
 DATA = Path(__file__).parent.parent / "data" / "txlog" / "18"
 LINE = b"0 1 1342 0 1795231027 972349\n"
@@ -46,7 +46,7 @@ def stream_to(folder: Path, columns: LogColumns = LogColumns.PLAIN, **settings: 
         stream.close()
 
 
-def wait_until(condition: Callable[[], bool], *, seconds: float = 60.0) -> bool:
+def wait_until(condition: Callable[[], bool], *, seconds: float = 240.0) -> bool:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if condition():
@@ -264,7 +264,7 @@ def test_log_of_a_real_run_holds_what_pgbench_counted(major: int, home: Home, tm
     shutil.rmtree(home.data, ignore_errors=True)
     installation = installation_of(major, home)
     server = Server(installation=installation, home=home, log_path=tmp_path / "server.log")
-    server.initdb()
+    initdb(server)
     with reachable_folder() as folder, contextlib.ExitStack() as stack:
         stack.callback(server.abandon)
         server.start({})

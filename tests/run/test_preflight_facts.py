@@ -49,9 +49,7 @@ def run(*argv: str) -> str:
 
 
 def test_this_machine() -> None:
-    began_s = time.monotonic()
     host, facts = look_at(Path("/var/tmp"))
-    assert time.monotonic() - began_s < 5
     assert facts.took_s is not None
     assert facts.activity is not None
     assert 0.0 <= facts.activity.busy_ratio <= 1.0
@@ -274,8 +272,8 @@ def test_what_we_do_ourselves_is_not_somebody_elses() -> None:
     before = take_look(HERE)
     # A child of ours and ourselves, both at work.
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as child:
-        deadline = time.monotonic() + 0.5
-        while time.monotonic() < deadline:
+        until_s = time.process_time() + 0.3
+        while time.process_time() < until_s:
             pass
         after = take_look(HERE)
         child.kill()

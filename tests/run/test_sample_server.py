@@ -197,4 +197,4 @@ def test_it_runs_on_the_other_versions_too(major: int) -> None:
     assert header["version_num"] // 10_000 == major
     assert all(len(line["c"]) == len(header["counters"]) and None not in line["c"] for line in lines)
     assert header["io"][3:]
-    assert last[-1]["t"] - began_s < 20
+    assert began_s < last[-1]["t"] < time.monotonic()

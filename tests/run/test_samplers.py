@@ -54,7 +54,7 @@ def run_samplers(cluster: Cluster, folder: Path, during: Callable[[Samplers], No
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + 60
+    deadline_s = time.monotonic() + 240
     while not condition():
         assert time.monotonic() < deadline_s
         time.sleep(0.02)

@@ -12,7 +12,7 @@ from pgdyno.run.cluster.script_check import check_scripts, has_script_files
 from pgdyno.spec.read import make_study
 from tests.homes import installation_of, some_home
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("copied_initdb")]
 MACHINE = Machine(version_major=18, cpu_count=2, memory_bytes=8 << 30, disk_free_bytes=10**11)
 
 

@@ -19,7 +19,7 @@ from pgdyno.errors import HostError, SpecError, StepFailedError
 from pgdyno.run.cluster.home import Home, open_home
 from pgdyno.run.cluster.server import Server, looking_on
 from pgdyno.run.host.process import ServerUser, find_server_user, start, stop
-from tests.homes import SPECS, installation_of, reachable_folder, some_home
+from tests.homes import SPECS, initdb, installation_of, reachable_folder, some_home
 
 pytestmark = pytest.mark.cluster
 
@@ -34,7 +34,7 @@ def home() -> Iterator[Home]:
 def server(request: pytest.FixtureRequest, home: Home, tmp_path: Path) -> Iterator[Server]:
     shutil.rmtree(home.data, ignore_errors=True)
     made = Server(installation=installation_of(request.param, home), home=home, log_path=tmp_path / "server.log")
-    made.initdb()
+    initdb(made)
     yield made
     made.abandon()
 
@@ -63,7 +63,7 @@ def shared_memory_of(home: Home) -> set[str]:
     return {lines[6].split()[1], *found}
 
 
-def wait_until(condition: Callable[[], bool], *, seconds: float = 60.0) -> bool:
+def wait_until(condition: Callable[[], bool], *, seconds: float = 240.0) -> bool:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if condition():
@@ -220,7 +220,7 @@ def test_who_comes_through_the_port_needs_the_password(home: Home, tmp_path: Pat
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     server = Server(installation=installation_of(major, home), home=home, log_path=tmp_path / "log", port=port)
-    server.initdb()
+    initdb(server)
     server.start({"password_encryption": "md5"})
     try:
         password_file = home.work / "password"
@@ -258,19 +258,19 @@ def test_a_port_in_use(home: Home, tmp_path: Path) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         server = Server(installation=installation_of(18, home), home=home, log_path=tmp_path / "log", port=port)
-        server.initdb()
+        initdb(server)
         with pytest.raises(HostError, match=f"port {port} is in use") as caught:
             server.start({})
     assert caught.value.hint
     server.start({})
-    with socket.create_connection(("127.0.0.1", port), timeout=5):
+    with socket.create_connection(("127.0.0.1", port), timeout=60):
         pass
     server.stop()
 
 
 def test_a_data_folder_of_another_version(home: Home, tmp_path: Path) -> None:
     shutil.rmtree(home.data, ignore_errors=True)
-    Server(installation=installation_of(15, home), home=home, log_path=tmp_path / "log").initdb()
+    initdb(Server(installation=installation_of(15, home), home=home, log_path=tmp_path / "log"))
     newer = Server(installation=installation_of(18, home), home=home, log_path=tmp_path / "log")
     with pytest.raises(HostError, match="the data folder is of PostgreSQL 15, the server is 18"):
         newer.start({})

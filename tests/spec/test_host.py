@@ -9,6 +9,7 @@ import pytest
 from pgdyno.errors import ExitCode, SpecError
 from pgdyno.spec.host import DiskSpec, HostSpec, parse_host, read_host
 from pgdyno.spec.read import parse_study, read_study
+from tests.rows import each_row
 
 HOSTS = Path(__file__).parent / "hosts"
 SHIPPED = sorted((Path(__file__).parents[2] / "studies" / "hosts").glob("*.toml"))
@@ -21,7 +22,7 @@ def test_good_hosts_are_understood(path: Path) -> None:
     assert isinstance(read_host(path), HostSpec)
 
 
-@pytest.mark.parametrize("path", BAD, ids=lambda path: path.stem)
+@each_row(BAD)
 def test_bad_hosts_name_line_and_key(path: Path) -> None:
     # The first line of each file says what the error must say, the marked line where.
     text = path.read_text()

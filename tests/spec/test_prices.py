@@ -9,6 +9,7 @@ import pytest
 
 from pgdyno.errors import ExitCode, SpecError
 from pgdyno.spec.prices import parse_prices, read_prices
+from tests.rows import each_row
 
 TEMPLATE = Path(__file__).parents[2] / "studies" / "prices" / "template.toml"
 HEAD = 'date = 2026-11-01\nsource = "ours"\n'
@@ -29,8 +30,7 @@ def test_rows_may_have_their_own_region_date_and_source() -> None:
     assert (found.region, found.date, found.source) == ("eu-west-1", dt.date(2025, 1, 1), "bill")
 
 
-@pytest.mark.parametrize(
-    ("text", "line", "fact", "hint"),
+@each_row(
     [
         (f"{HEAD}{INSTANCE}spot_per_hours = 0.1\n", 6, "unknown key spot_per_hours", "spot_per_hour"),
         (f"{HEAD}{INSTANCE}spot_per_hour = 0.0\n", 6, "spot_per_hour 0.0 is not above 0", "template"),
@@ -60,7 +60,7 @@ def test_rows_may_have_their_own_region_date_and_source() -> None:
         (f"date = 2026-11-01\n{INSTANCE}", None, "missing required field `source`", "template"),
         (HEAD, None, "no price: add an [[instance]]", "template"),
         (f"{HEAD}[[instance]\n", None, "is not valid TOML", "template"),
-    ],
+    ]
 )
 def test_bad_prices_name_line_and_key(text: str, line: int | None, fact: str, hint: str) -> None:
     with pytest.raises(SpecError) as caught:

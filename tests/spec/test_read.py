@@ -15,6 +15,7 @@ from pgdyno.spec.scaling import ScalingSpec
 from pgdyno.spec.search import SearchSpec
 from pgdyno.spec.study import DataSpec, ServerSpec, Study, TrialsSpec, WorkloadSpec
 from pgdyno.spec.variant import ExperimentSpec, SweepSpec, VariantSpec, make_variant
+from tests.rows import each_row
 
 HERE = Path(__file__).parent
 SHIPPED = sorted((HERE.parents[1] / "studies").glob("*.toml"))
@@ -23,13 +24,13 @@ BAD = sorted((HERE / "bad").glob("*.toml"))
 TEMPLATE = HERE.parents[1] / "studies" / "template.toml"
 
 
-@pytest.mark.parametrize("path", [*SHIPPED, *GOOD], ids=lambda path: path.stem)
+@each_row([*SHIPPED, *GOOD])
 def test_shipped_studies_are_understood_and_survive_a_round_trip(path: Path) -> None:
     study = read_study(path)
     assert parse_study(format_study(study), source="again", folder=path.parent) == study
 
 
-@pytest.mark.parametrize("path", BAD, ids=lambda path: path.stem)
+@each_row(BAD)
 def test_bad_studies_name_line_and_key(path: Path) -> None:
     # The first line of each file says what the error must say, the marked line where.
     text = path.read_text()
@@ -101,9 +102,8 @@ def test_the_template_is_right_in_the_search_it_mentions() -> None:
     assert study.search == SearchSpec(latency="20ms")
 
 
-@pytest.mark.parametrize(
-    "table",
-    [ServerSpec, DataSpec, WorkloadSpec, TrialsSpec, VariantSpec, SweepSpec, ScalingSpec, SearchSpec, ExperimentSpec],
+@each_row(
+    [ServerSpec, DataSpec, WorkloadSpec, TrialsSpec, VariantSpec, SweepSpec, ScalingSpec, SearchSpec, ExperimentSpec]
 )
 def test_the_template_names_every_key(table: type[msgspec.Struct]) -> None:
     text = TEMPLATE.read_text()

@@ -12,6 +12,7 @@ from pathlib import Path
 from pgdyno.run.host import process
 from pgdyno.run.host.process import ServerUser
 from tests.facts.clusters import find_bindir
+from tests.shared import make_once
 
 PORT = 54321
 """Names the socket file only: the clusters listen on no address."""
@@ -86,7 +87,8 @@ def running(version_major: int, *, root: Path | None = None, conf: str = "") -> 
     bin_directory = find_bindir(version_major, root)
     cluster = Cluster(version_major=version_major, bin_directory=bin_directory, root=root, user=user)
     try:
-        cluster.run("initdb", "-D", str(cluster.data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync")
+        arguments = ("-D", str(cluster.data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync")
+        make_once(bin_directory, f"tools {user.uid}", cluster.data, lambda: cluster.run("initdb", *arguments))
         with (cluster.data / "postgresql.conf").open("a") as file:
             file.write(conf)
         cluster.start()

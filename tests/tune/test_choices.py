@@ -24,6 +24,7 @@ from pgdyno.tune.types import (
     TuningSubject,
     WorkloadClass,
 )
+from tests.rows import each_row
 from tests.tune.subjects import GB, MB, known, make_disk, make_subject
 
 
@@ -43,8 +44,7 @@ def test_sizes_are_chosen_and_written_as_people_do() -> None:
 
 
 # 24 GB of memory, of which 1.5 GB are reserved and 0.23 GB the sessions': 22.27 GB could be cached.
-@pytest.mark.parametrize(
-    ("data_gb", "expected"),
+@each_row(
     [
         (0.05, 1 * GB),  # room to grow, but not a quarter of the memory for nothing
         (3, 6 * GB),  # a quarter of the memory holds it, and more
@@ -55,7 +55,7 @@ def test_sizes_are_chosen_and_written_as_people_do() -> None:
         (24, 1.5 * GB),  # 24 / 16
         (96, 6 * GB),  # 96 / 16
         (1000, 6 * GB),  # no more than a quarter
-    ],
+    ]
 )
 def test_data_lie_whole_in_the_one_cache_or_the_other(data_gb: float, expected: float) -> None:
     assert choose_buffers(make_subject(dataset=data_gb * GB))[0] == expected
@@ -450,8 +450,7 @@ def test_a_machine_that_others_use_is_warned_of(available: int | None, is_warned
     assert any("of the memory are free now" in note for note in notes) == is_warned
 
 
-@pytest.mark.parametrize(
-    ("name", "now", "expected"),
+@each_row(
     [
         ("log_checkpoints", "off", "on"),
         ("autovacuum_max_workers", "3", "3"),  # set, wherever: a new file must not let an older one come through
@@ -466,7 +465,7 @@ def test_a_machine_that_others_use_is_warned_of(available: int | None, is_warned
         ("max_worker_processes", "2", "8"),
         ("temp_buffers", "2048", None),
         ("synchronous_commit", "off", None),
-    ],
+    ]
 )
 def test_what_the_server_has_is_put_back_where_a_rule_wants_it_and_else_stays(
     name: str, now: str, expected: str | None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import pgdyno.tune
@@ -21,6 +21,7 @@ from pgdyno.tune.draft import KB
 from pgdyno.tune.memory import sum_memory, total_bytes
 from pgdyno.tune.types import DerivedSettings, Kernel, Origin, Target, TuningSubject, WorkloadClass
 from pgdyno.units import parse_in_unit
+from tests.examples import TIMES
 from tests.tune.subjects import GB, MACHINES, MB, grid, known, make_disk, make_subject
 
 
@@ -194,7 +195,7 @@ SUBJECTS = st.builds(
 
 
 @given(SUBJECTS)
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120 * TIMES, deadline=None)
 def test_a_set_fits_and_is_legal_or_the_sum_is_told(subject: TuningSubject) -> None:
     try:
         tuning = derive(subject)
@@ -215,7 +216,7 @@ def test_a_set_fits_and_is_legal_or_the_sum_is_told(subject: TuningSubject) -> N
 
 
 @given(SUBJECTS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60 * TIMES, deadline=None)
 def test_what_was_derived_stands_when_it_is_fixed(subject: TuningSubject) -> None:
     try:
         first = derive(subject)
@@ -236,8 +237,25 @@ def test_who_fixes_a_size_is_told_what_it_would_be(name: str) -> None:
     assert told.startswith(f"you set it; derived, it would be {derived}: ")
 
 
-@given(SUBJECTS, st.sampled_from(["shared_buffers", "work_mem", "maintenance_work_mem", "effective_cache_size"]))
-@settings(max_examples=60, deadline=None)
+# Rounding shared_buffers leaves much of the memory here, and little of twice as much.
+MANY_CONNECTIONS = make_subject(
+    "small",
+    workload=WorkloadClass.OLTP_READ,
+    memory=83672 * MB,
+    cpus=8,
+    connections=1861,
+    active=1,
+    dataset=1e12,
+    disk=make_disk(iops=50.0, bytes_per_s=2e7, free=1e9),
+    recovery_s=5.0,
+)
+SHARES = ["shared_buffers", "work_mem", "maintenance_work_mem", "autovacuum_work_mem", "effective_cache_size"]
+
+
+@example(MANY_CONNECTIONS, "maintenance_work_mem")
+@example(MANY_CONNECTIONS, "autovacuum_work_mem")
+@given(SUBJECTS, st.sampled_from(SHARES))
+@settings(max_examples=60 * TIMES, deadline=None)
 def test_twice_the_memory_never_lowers_a_share_of_it(subject: TuningSubject, name: str) -> None:
     # Data of a known size may move from one cache to the other; of an unknown one nothing is supposed.
     data = known(1e12, "bytes", origin=Origin.ASSUMED)
@@ -255,7 +273,7 @@ def test_twice_the_memory_never_lowers_a_share_of_it(subject: TuningSubject, nam
 
 
 @given(st.integers(64, 256), st.sampled_from(["shared_buffers", "work_mem", "max_wal_size"]))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30 * TIMES, deadline=None)
 def test_a_fixed_size_is_the_same_in_any_unit(megabytes: int, name: str) -> None:
     subject = make_subject("middle")
     one, other = (derive(subject, fixed={name: text}) for text in (f"{megabytes}MB", f"{megabytes * 1024}kB"))
@@ -264,7 +282,7 @@ def test_a_fixed_size_is_the_same_in_any_unit(megabytes: int, name: str) -> None
 
 
 @given(SUBJECTS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40 * TIMES, deadline=None)
 def test_a_server_that_has_the_set_keeps_it(subject: TuningSubject) -> None:
     kept = msgspec.structs.replace(subject.connections, origin=Origin.MEASURED)
     subject = msgspec.structs.replace(subject, connections=kept)

@@ -13,6 +13,7 @@ from pgdyno.spec.host import parse_host
 from pgdyno.tune.disk.classes import ASSUMED
 from pgdyno.tune.hosts import MachineShape, make_shape
 from pgdyno.tune.types import Disk, DiskKind, Known, Origin
+from tests.rows import each_row
 
 MIB = 2**20
 
@@ -103,7 +104,7 @@ def test_the_file_is_believed_before_the_instance() -> None:
     assert known.cpus.how == "the host file"
 
 
-@pytest.mark.parametrize("name", [instance.name for instance in list_instances()])
+@each_row([instance.name for instance in list_instances()])
 def test_an_instance_alone_has_an_assumed_disk(name: str) -> None:
     instance = find_instance(name)
     known = make_shape(instance)

@@ -34,6 +34,7 @@ from pgdyno.tune.subject import (
 )
 from pgdyno.tune.types import DiskKind, Known, Origin, WorkloadClass
 from tests.report.build import build_report
+from tests.rows import each_row
 
 GB = 1024**3
 SERVER = ServerFacts(version="18.6", version_num=180006, bindir="/b", configure="'--with-lz4' '--with-zstd'")
@@ -183,8 +184,7 @@ def test_a_container() -> None:
     assert not wide.kernel.is_container, "a limit that limits nothing"
 
 
-@pytest.mark.parametrize(
-    ("devices", "models", "kind"),
+@each_row(
     [
         ((device("nvme0n1"),), {"nvme0n1": "Amazon Elastic Block Store"}, DiskKind.NETWORK_SSD),
         ((device("nvme0n1"),), {"nvme0n1": "Amazon EC2 NVMe Instance Storage"}, DiskKind.LOCAL_SSD),
@@ -194,7 +194,7 @@ def test_a_container() -> None:
         ((device("sda", spins=True),), {"sda": "PersistentDisk"}, DiskKind.NETWORK_SSD),
         ((device("dm-0", kind="mapper"), device("sda"), device("sdb", spins=True)), {}, DiskKind.HDD),
         ((), {}, DiskKind.NETWORK_SSD),
-    ],
+    ]
 )
 def test_kinds_of_disks(devices: tuple[BlockDevice, ...], models: dict[str, str], kind: DiskKind) -> None:
     subject = make_subject(machine(disk=disk(*devices, models=models)), SERVER, LoadHints())

@@ -87,7 +87,11 @@ def fit_usl(sweep: SweepTrials, compared: LoadContrasts) -> tuple[UslFit | None,
     degrees += int((theta[1:] == 0).sum())
     limit = rss + rss / degrees * _t_quantile(degrees, (1 + sweep.confidence) / 2) ** 2
     misfit = _test_lack_of_fit(sweep, compared, theta, degrees)
-    usl = _estimate_usl(sweep, np.vstack([theta, _profile_region(sweep, theta, limit)]), rss / degrees, misfit)
+    try:
+        region = _profile_region(sweep, theta, limit)
+    except np.linalg.LinAlgError:
+        return None, "the trials do not tell the law's contention from its coherency"
+    usl = _estimate_usl(sweep, np.vstack([theta, region]), rss / degrees, misfit)
     if usl.describes:
         return usl, None
     return (

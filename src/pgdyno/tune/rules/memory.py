@@ -63,18 +63,20 @@ _MANUAL = "PostgreSQL 18 manual, section 19.4.1 “Memory”"
 def derive_memory(draft: Draft) -> None:
     """Decide all memory settings, after connections, workers and vacuums are decided."""
     put_existing_pool(draft, choose_buffers(draft.subject)[0])
-    _put_buffers(draft)
+    # The share is found once: what the rounding of shared_buffers leaves varies with the size of memory, and is for sorts.
+    share = _find_share(draft)
+    _put_buffers(draft, share)
     put_huge_pages(draft)
-    _put_maintenance(draft)
+    _put_maintenance(draft, share)
     _put_wal_buffers(draft)
     _put_work_mem(draft)
     _put_cache_size(draft)
 
 
-def _put_buffers(draft: Draft) -> None:
+def _put_buffers(draft: Draft, share: float) -> None:
     subject = draft.subject
     wanted, reason, formula = choose_buffers(subject)
-    value = _derived_bytes(draft, "shared_buffers", _find_share(draft))
+    value = _derived_bytes(draft, "shared_buffers", share)
     least = _sizes(_claims(draft), 0.0)
 
     def fits(value: float) -> bool:
@@ -198,9 +200,8 @@ def _fits(subject: TuningSubject, values: Mapping[str, str]) -> bool:
     return total_bytes(sum_memory(subject, values)) <= subject.memory.value
 
 
-def _put_maintenance(draft: Draft) -> None:
+def _put_maintenance(draft: Draft, share: float) -> None:
     subject = draft.subject
-    share = _find_share(draft)
     # If memory is short, even the built-in value is a decision, which must be listed.
     is_short = share < 1.0
     draft.put(
