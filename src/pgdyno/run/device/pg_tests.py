@@ -1,4 +1,4 @@
-"""Runs the programs that PostgreSQL brings to measure flushes and the clock, those of the server that is in question."""
+"""Run the programs of a server's PostgreSQL that measure flushes and the clock."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pgdyno.run.device.scratch import AS_STDIN, Scratch
 from pgdyno.run.host import process
 from pgdyno.run.host.process import ServerUser
 
-# Of all its tests, so that a disk that answers late is waited for.
+# For all tests together, so that a slow device has time to answer.
 _FLUSH_PATIENCE_S, _CLOCK_PATIENCE_S = 60.0, 5.0
 
 
@@ -22,7 +22,7 @@ def run_flush_tests(bindir: Path, scratch: Scratch, *, test_s: float, user: Serv
     Args:
         bindir: Of the server.
         scratch: The file.
-        test_s: Of each of its tests, in whole seconds.
+        test_s: The duration of each of its tests, in whole seconds.
         user: Whom to run it as; None: as ourselves.
 
     Raises:
@@ -43,7 +43,7 @@ def run_clock_test(bindir: Path, *, test_s: float, user: ServerUser | None) -> C
 
     Args:
         bindir: Of the server.
-        test_s: How long, in whole seconds.
+        test_s: The duration, in whole seconds.
         user: Whom to run it as; None: as ourselves.
 
     Raises:
