@@ -39,7 +39,7 @@ Tell = Callable[[str], None]
 
 
 class Applied(msgspec.Struct, frozen=True, kw_only=True):
-    """What was applied, is in force, and stays."""
+    """The applied settings, which are in force and stay."""
 
     settings: dict[str, str]
     """PostgreSQL's settings that are in force, or that a stopped server will have once it starts."""
@@ -157,8 +157,8 @@ def _carry_out(prepared: Prepared, steps: Steps, on_activity: Tell) -> Applied:
 
 def _find_remarks(steps: Steps, waiting: tuple[str, ...]) -> list[str]:
     pools = [
-        f"{name} waits because the server, as long as it runs, holds its memory outside of that pool, and the machine would"
-        " need it twice. Whoever restarts the server without pgdyno sets it while the server is stopped:"
+        f"{name} waits: a running server holds its memory outside of that pool, and the machine would need that memory"
+        " twice. To restart the server without pgdyno, set the pool while the server is stopped:"
         f" sysctl -w {name}={steps.sysctls[name]} (with huge_pages = on it would not start before)."
         for name in waiting
         if name in steps.sysctls
@@ -185,9 +185,7 @@ def _verify(
             "the server took a setting differently",
             detail="\n".join(f"{name}: {asked[name]} was asked for, it is {shown[name].value}" for name in wrong),
         )
-    return [
-        f"{name} is set for the role or the database that pgdyno asks as, which hides the server's" for name in hidden
-    ]
+    return [f"{name} is set for pgdyno's role or database, which hides the server's value" for name in hidden]
 
 
 def _verify_kernel(sysctls: Mapping[str, str], sysfs_values: Mapping[str, str]) -> None:
@@ -218,7 +216,7 @@ def _roll_back(
     if failed:
         first = [cause.reason] if isinstance(cause, PgdynoError) else []
         raise HostError(
-            "settings could not be applied, nor everything be put back",
+            "settings could not be applied, and not everything could be put back",
             detail="\n".join([*first, *(f"{undo.change.what}: {undo.reason}" for undo in failed)]),
             hint="`pgdyno restore` tries again",
         ) from cause

@@ -68,7 +68,7 @@ def find_overriding(file: BootFile) -> tuple[str, ...]:
             for line in other.read_text(encoding="utf-8", errors="replace").splitlines():
                 name = _name_of(line, kind)
                 if name in file.names or PARTNERS.get(name) in file.names:
-                    told.append(f"at the next boot {other} has the last word on {name}")
+                    told.append(f"at the next boot {other} overrides {name}")
     return tuple(told)
 
 

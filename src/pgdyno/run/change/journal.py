@@ -226,7 +226,7 @@ class Journal:
         """Return the changes of the tunings that are in force or unfinished.
 
         Raises:
-            HostError: As `read`.
+            HostError: As for `read`.
         """
         return self._read().tuning
 
@@ -240,9 +240,9 @@ class Journal:
         try:
             content = path.read_bytes()
         except OSError as exc:
-            raise HostError("cannot read what pgdyno has saved of a file", detail=str(exc)) from exc
+            raise HostError("cannot read the saved copy of a file", detail=str(exc)) from exc
         if hashlib.sha256(content).hexdigest() != saved.sha256:
-            raise HostError("what pgdyno has saved of a file is damaged", detail=str(path))
+            raise HostError("the saved copy of a file is damaged", detail=str(path))
         return content
 
     def tidy(self) -> None:
@@ -275,7 +275,7 @@ class Journal:
             raise HostError(
                 "the journal of changes to this host is damaged",
                 detail=f"{self._path}: {exc}",
-                hint="undo by hand what it still tells (old_value), then remove it",
+                hint="put back by hand each old_value that is still readable in it, then remove it",
             ) from exc
 
     @contextlib.contextmanager
@@ -343,7 +343,7 @@ class OpenJournal:
         The journal is on disk when this returns.
 
         Raises:
-            HostError: As `write`.
+            HostError: As for `write`.
         """
         self._write(self.changes, tuning)
         kept = tuning.saved if tuning is not None else frozenset()

@@ -87,7 +87,7 @@ def write_copy(path: Path, copy: FileCopy | None, *, instead_of: FileCopy | None
         if _read(path, folder, uid) != instead_of:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(partial, dir_fd=folder)
-            raise HostError(f"somebody else has changed {path} meanwhile", hint="try again")
+            raise HostError(f"another program has changed {path} meanwhile", hint="try again")
         if copy is not None:
             os.rename(partial, path.name, src_dir_fd=folder, dst_dir_fd=folder)
         elif instead_of is not None:
@@ -113,7 +113,7 @@ def _read(path: Path, folder: int, uid: int) -> FileCopy | None:
     with os.fdopen(descriptor, "rb") as file:
         facts = os.fstat(descriptor)
         if not stat.S_ISREG(facts.st_mode) or facts.st_uid != uid:
-            raise HostError(f"{path} is no file of its folder's owner", hint="see who has put it there")
+            raise HostError(f"{path} is not a regular file of its folder's owner", hint="find out what created it")
         return FileCopy(content=file.read(), uid=uid, gid=facts.st_gid, mode=stat.S_IMODE(facts.st_mode))
 
 

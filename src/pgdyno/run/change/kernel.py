@@ -81,7 +81,7 @@ class KernelSettings:
         for name, current in self._current.items():
             if (found := read_value(name)) != current:
                 raise HostError(
-                    f"somebody else has changed {name} meanwhile",
+                    f"another program has changed {name} meanwhile",
                     detail=f"pgdyno had left it at {current}, it is {found}",
                     hint="stop what manages kernel settings on this machine, such as tuned",
                 )
@@ -231,7 +231,7 @@ def check_unheld(change: Change, changes: Sequence[Change]) -> None:
         raise HostError(
             f"another pgdyno is changing {name}",
             detail=f"pid {other.owner.pid}, since {other.at}",
-            hint="wait for it: two at once would spoil each other's figures",
+            hint="wait for it: two at once would distort each other's figures",
         )
     raise HostError(
         f"a pgdyno that was killed has left {name} changed",
@@ -316,5 +316,5 @@ def _is_own_value(change: Change, value: str) -> bool:
 def _leave(change: Change, found: str) -> Undo:
     if found == change.old_value:
         return Undo(change=change, outcome=UndoOutcome.UNNEEDED, found_value=found)
-    reason = "somebody else has changed it since, and it was left so"
+    reason = "another program has changed it since, so pgdyno left it as it is"
     return Undo(change=change, outcome=UndoOutcome.LEFT, found_value=found, reason=reason)

@@ -175,7 +175,7 @@ def _look_at_server(server: NamedServer, settings: Mapping[str, str]) -> tuple[F
     # ALTER SYSTEM could still replace the file, but an owner who makes it read-only does so on purpose.
     if conf is not None and (not conf.mode & 0o200 or not os.access(path, os.W_OK)):
         raise HostError(
-            f"{path} is read-only", hint="whoever has made it so wants the server's settings kept elsewhere"
+            f"{path} is read-only", hint="it was made read-only on purpose: change the settings where they are managed"
         )
     ask_program(server, "shared_buffers", settings, running.state.config_file if running else None)
     return conf, running
@@ -197,9 +197,9 @@ def _look_at_running(server: NamedServer, postmaster: Postmaster, settings: Mapp
     beaten = [f"{name}: {shown.source}" for name, shown in state.settings.items() if shown.source in _BEFORE_START]
     if beaten:
         raise HostError(
-            "the server was started with settings that beat those of its files",
+            "the server was started with settings that override those of its files",
             detail="\n".join(beaten),
-            hint="take them out of what starts the server, or leave them out here",
+            hint="remove them from the command or environment that starts the server, or leave them out here",
         )
     return Running(postmaster=postmaster, state=state, origin=find_origin(server, postmaster.id.pid))
 
@@ -210,7 +210,7 @@ def _check_stopped(server: NamedServer) -> None:
         time.sleep(_POLL_S)
     if other is not None:
         raise HostError(
-            f"somebody is at work in {server.path}, though it tells of no server that runs here",
+            f"a server process works in {server.path}, but its postmaster.pid names no server that runs here",
             detail=f"pid {other}, of another container, or left over by a server that was killed",
             hint="run pgdyno where the server runs, or end what is left of it",
         )
@@ -222,7 +222,7 @@ def _check_stopped(server: NamedServer) -> None:
 
 def _standing_by(server: NamedServer) -> HostError:
     return HostError(
-        f"the server in {server.path} stands by or recovers",
+        f"the server in {server.path} is a standby or in recovery",
         hint="tune its primary; here, settings that differ from the primary's may stop the replay",
     )
 
@@ -231,5 +231,5 @@ def _no_alter_system() -> HostError:
     return HostError(
         "the server refuses ALTER SYSTEM",
         detail="allow_alter_system = off",
-        hint="what manages its configuration wants to do it alone: give it the settings as a fragment",
+        hint="another tool manages its configuration: give that tool the settings as a fragment",
     )

@@ -199,11 +199,11 @@ def _write(name: str, value: str) -> None:
 
 def _check_undoable(name: str) -> None:
     if _ONE_WAY.match(name):
-        raise SpecError(f"{name} cannot be undone", detail="the kernel takes it back at the next boot only")
+        raise SpecError(f"{name} cannot be undone", detail="only a reboot restores the old value")
     if _CHANGES_OTHERS.match(name):
         raise SpecError(
             f"{name} changes the settings of interfaces, too",
-            detail="they could not be put back to what each of them was",
+            detail="pgdyno could not restore each interface's own value",
             hint="name the interface, as in net.ipv4.conf.eth0.rp_filter",
         )
 
@@ -213,7 +213,7 @@ def _check_writable(name: str) -> None:
     if os.access(path, os.W_OK, effective_ids=True):
         read_value(name)
     elif path.stat().st_mode & 0o222 == 0:
-        raise SpecError(f"{name} can be read only", detail="the kernel lets nobody change it")
+        raise SpecError(f"{name} can be read only", detail="the kernel permits no change")
     elif os.geteuid() != 0:
         raise HostError(
             "changing kernel settings needs root",
@@ -224,7 +224,7 @@ def _check_writable(name: str) -> None:
         raise HostError(
             "/proc/sys is read-only here",
             detail=f"{name} was to be changed",
-            hint="containers have it so: use the host itself or a privileged container, or leave kernel settings out",
+            hint="this is usual in containers: use the host itself or a privileged container, or leave kernel settings out",
         )
     else:
         raise HostError(

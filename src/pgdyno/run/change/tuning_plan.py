@@ -112,7 +112,7 @@ def _plan_conf(prepared: Prepared) -> list[FileStep]:
     path = server.path / NAME
     old = read_copy(path, uid=server.uid)
     if old != prepared.conf:
-        raise HostError(f"somebody else has changed {path} meanwhile", hint="try again")
+        raise HostError(f"another program has changed {path} meanwhile", hint="try again")
     content = put_settings(old.content if old else None, prepared.settings)
     gid = server.path.stat().st_gid
     new = msgspec.structs.replace(old or FileCopy(content=b"", uid=server.uid, gid=gid, mode=0o600), content=content)

@@ -137,7 +137,9 @@ class _UndoneServer:
         if found == old:
             return
         if found is None:
-            self.undo = _ended(self.change, UndoOutcome.LEFT, "somebody else has removed it since, and it was left so")
+            self.undo = _ended(
+                self.change, UndoOutcome.LEFT, "another program has removed it since, so pgdyno put nothing back"
+            )
             return
         back = take_back(found.content, old.content if old else None, self.change.settings)
         new = old if back.is_as_before else msgspec.structs.replace(found, content=back.content)
@@ -223,7 +225,7 @@ def _undo_file(change: FileChange, load: Load) -> Undo:
         if found == old:
             return Undo(change=change, outcome=UndoOutcome.UNNEEDED)
         if found is None or found.sha256 not in change.new_sha256s:
-            return _ended(change, UndoOutcome.LEFT, "somebody else has changed it since, and it was left so")
+            return _ended(change, UndoOutcome.LEFT, "another program has changed it since, so pgdyno left it as it is")
         write_copy(path, old, instead_of=found, uid=0)
     except PgdynoError as error:
         return _ended(change, UndoOutcome.FAILED, error.reason)
@@ -235,7 +237,7 @@ def _ended(change: AnyChange, outcome: UndoOutcome, reason: str) -> Undo:
 
 
 def _words_of_left(names: Sequence[str]) -> str:
-    return f"somebody else has changed {', '.join(names)} since, which was left so" if names else ""
+    return f"another program has changed {', '.join(names)} since, so pgdyno left that as it is" if names else ""
 
 
 def _is_of_this_boot(change: ServerChange) -> bool:

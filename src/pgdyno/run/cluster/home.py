@@ -39,7 +39,7 @@ class Home:
         self.data = self.work / "data"
         self.sockets = self.work / "sockets"
         self.left_overs: list[str] = []
-        """What an earlier pgdyno had left running here, and was stopped when this one began."""
+        """Processes that an earlier pgdyno had left running here, and that were stopped when this one began."""
 
     def prepare(self) -> None:
         """Create the folders; those of the server belong to the server's user and are closed to others.
@@ -172,7 +172,7 @@ def open_home(root: Path, user: ServerUser) -> Iterator[Home]:
             raise HostError(
                 "another pgdyno is at work on this machine",
                 detail=f"{lock.read().strip() or 'unknown process'} holds {root}",
-                hint="wait for it: two at once would spoil each other's figures",
+                hint="wait for it: two at once would distort each other's figures",
             ) from exc
         lock.truncate(0)
         lock.write(f"pid {os.getpid()}\n")

@@ -198,6 +198,6 @@ def copy_software(bindir: Path, *, user: ServerUser, software_dir: Path) -> Path
         raise HostError(
             f"the user {user.name} cannot run {copied / 'postgres'}",
             detail="each folder above it must be open to that user",
-            hint="choose a place that is, with --home",
+            hint="choose a folder that is open to that user with --home",
         )
     return copied

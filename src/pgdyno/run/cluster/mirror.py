@@ -104,7 +104,10 @@ def _mirror_file(source: os.DirEntry[str], target: os.DirEntry[str]) -> int:
 
 
 def _write_changes(new: int, old: int) -> int:
-    """Write the pages in which the new file differs from the old one, which is no longer, and return their bytes."""
+    """Write to the old file the pages that differ from the new one, and return their bytes.
+
+    The old file must not be the longer one.
+    """
     wanted, there = bytearray(_CHUNK_BYTES), bytearray(_CHUNK_BYTES)
     offset = written = 0
     while size := os.preadv(new, [wanted], offset):

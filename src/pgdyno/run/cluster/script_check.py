@@ -143,7 +143,7 @@ def _try_script(server: Server, workload: PlannedWorkload, name: str, directory:
         words = exc.detail.replace(str(directory / f"script-1-{Path(name).name}"), name)
         if not _is_mistake(directory, words, server.log_path.read_bytes()[log_start:].decode(errors="replace")):
             return words or exc.fact
-        raise SpecError(f"script {name} fails", detail=words, hint="mend the script; nothing was loaded yet") from exc
+        raise SpecError(f"script {name} fails", detail=words, hint="correct the script; nothing is loaded yet") from exc
     return None
 
 

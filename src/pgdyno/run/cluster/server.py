@@ -57,7 +57,7 @@ class Server:
         installation: The PostgreSQL to run.
         home: The home whose `data` and `sockets` it uses.
         log_path: The file to which the server's log is appended byte for byte.
-        port: Of the socket; with `listen`, also of 127.0.0.1.
+        port: The port of the socket, and of 127.0.0.1 if one is given; None: only a socket.
     """
 
     def __init__(self, *, installation: Installation, home: Home, log_path: Path, port: int | None = None) -> None:
@@ -194,7 +194,7 @@ class Server:
             raise HostError(
                 f"the data folder is of PostgreSQL {found}, the server is {self.installation.facts.major}",
                 detail=str(self.home.data),
-                hint="remove it with `pgdyno clean`; it is loaded anew",
+                hint="remove it with `pgdyno clean`; the data are then loaded again",
             )
 
     def _write_settings(self, settings: Mapping[str, str | int | float | bool]) -> None:
@@ -239,7 +239,7 @@ class Server:
             raise SpecError(
                 "the server refuses a setting",
                 detail=said,
-                hint=f"PostgreSQL {self.installation.facts.major} does not take it; mend [server.settings] or --set",
+                hint=f"PostgreSQL {self.installation.facts.major} does not take it; correct [server.settings] or --set",
             )
         raise StepFailedError("the server does not start", detail=said, hint=hint_for(said))
 

@@ -116,7 +116,7 @@ def _read_system_v(segment_id: int, size_bytes: int) -> bytes:
 
 
 def _parse_control(main: bytes) -> int | None:
-    """Parse from a server's main segment the handle of the segment that lists all others; None if there is none."""
+    """Parse a server's main segment into the handle of the segment that lists all others; None if there is none."""
     if len(main) < _SHMEM_HEADER.size:
         return None
     magic, _, total_bytes, _, control = _SHMEM_HEADER.unpack_from(main)

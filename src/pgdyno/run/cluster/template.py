@@ -78,7 +78,7 @@ def prepare_template(
     Args:
         installation: The PostgreSQL to load with.
         home: The home that keeps the templates.
-        data: What to load.
+        data: The data to load.
         scale: pgbench's scale.
         settings: The settings of the trials. The empty cluster is started once with them, so that a refused setting
             fails before the load.

@@ -124,5 +124,5 @@ class VariantSettings:
             raise StepFailedError(
                 f"the running server does not take the settings of {variant.name}",
                 detail="; ".join(refused),
-                hint="mend the variant, or compare it by paired trials",
+                hint="correct the variant, or compare it by paired trials",
             )

@@ -71,7 +71,7 @@ def measure_disk(
 
     Args:
         path: An existing folder on the disk.
-        plan: What to measure.
+        plan: The measurements to make.
         tools: The tools to measure with.
         on_step: Called with the title and the expected seconds of each step.
         on_activity: Called with a description of what a step does now.
@@ -137,7 +137,10 @@ class _Bench:
 
     def _say_limits(self, fio: Fio, scratch: Scratch) -> None:
         if not fio.is_known:
-            self._miss("whether fio is understood rightly", f"{fio.version} is newer than what pgdyno was made for")
+            self._miss(
+                "whether pgdyno reads this fio's output correctly",
+                f"{fio.version} is newer than the versions that pgdyno knows",
+            )
         if not scratch.takes_direct:
             reason = f"{self._facts.filesystem} refuses them"
             self._miss("reads and writes past the page cache (O_DIRECT): all patterns but WAL", reason)

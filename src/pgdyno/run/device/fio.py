@@ -73,7 +73,7 @@ def find_fio() -> Fio:
     version = said.stdout.strip()
     if _major(version) < _KNOWN_MAJOR:
         raise HostError(
-            f"{program} is too old, or no fio",
+            f"{program} is too old, or is not fio",
             detail=version or said.stderr.strip(),
             hint=f"install fio {_KNOWN_MAJOR}: `apt-get install fio`",
         )
@@ -118,7 +118,7 @@ def lay_out(fio: Fio, scratch: Scratch, file_bytes: int, *, seed: int, most_s: f
         file_bytes: Its size.
         seed: The seed of the random data.
         most_s: The time after which the rest of the file is cut off.
-        user: Whom to run fio as; None: as ourselves.
+        user: The account to run fio as; None: the present one.
 
     Returns:
         The size of the file now.
@@ -154,7 +154,7 @@ def run_job(
         scratch: The file, laid out.
         file_bytes: Its size.
         seed: The seed of random offsets and data.
-        user: Whom to run fio as; None: as ourselves.
+        user: The account to run fio as; None: the present one.
 
     Raises:
         HostError: fio cannot be started.
@@ -207,7 +207,7 @@ def _run(
     try:
         return parse_fio(done.stdout, load_s=most_s)
     except ValueError as exc:
-        raise StepFailedError("fio cannot be understood", detail=str(exc)) from exc
+        raise StepFailedError("fio's output cannot be read", detail=str(exc)) from exc
 
 
 def _major(version: str) -> int:

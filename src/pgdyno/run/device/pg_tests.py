@@ -20,10 +20,10 @@ def run_flush_tests(bindir: Path, scratch: Scratch, *, test_s: float, user: Serv
     """Run pg_test_fsync over the beginning of a file.
 
     Args:
-        bindir: Of the server.
+        bindir: The folder of the server's programs.
         scratch: The file.
         test_s: The duration of each of its tests, in whole seconds.
-        user: Whom to run it as; None: as ourselves.
+        user: The account to run it as; None: the present one.
 
     Raises:
         HostError: The program is not there, or cannot be started.
@@ -42,9 +42,9 @@ def run_clock_test(bindir: Path, *, test_s: float, user: ServerUser | None) -> C
     """Run pg_test_timing.
 
     Args:
-        bindir: Of the server.
+        bindir: The folder of the server's programs.
         test_s: The duration, in whole seconds.
-        user: Whom to run it as; None: as ourselves.
+        user: The account to run it as; None: the present one.
 
     Raises:
         HostError: The program is not there, or cannot be started.

@@ -49,7 +49,7 @@ class Scratch(msgspec.Struct, frozen=True, kw_only=True):
 
         Args:
             argv: The program and its arguments.
-            user: Whom to run it as; None: as ourselves.
+            user: The account to run it as; None: the present one.
             timeout_s: The time after which the program is stopped.
 
         Raises:
@@ -95,7 +95,8 @@ def open_scratch(folder: Path, file_bytes: int, *, user: ServerUser | None = Non
             fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as exc:
             raise HostError(
-                f"{folder} is being measured by another pgdyno", hint="wait for it: both would spoil their figures"
+                f"{folder} is being measured by another pgdyno",
+                hint="wait for it: two at once would distort each other's figures",
             ) from exc
         _check_space(folder, place, file_bytes)
         try:

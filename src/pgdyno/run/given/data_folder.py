@@ -159,7 +159,7 @@ def find_meant_folder(path: Path, named: ServerSpec | None) -> tuple[DataFolder,
     """Find the data directory that the user named, and the PostgreSQL installation that it belongs to.
 
     Args:
-        path: What the user named.
+        path: The path that the user named.
         named: The PostgreSQL version or programs that the user gave; None: those of the directory.
 
     Raises:
@@ -171,9 +171,9 @@ def find_meant_folder(path: Path, named: ServerSpec | None) -> tuple[DataFolder,
     facts = said or read_server_facts(folder.bindir, user=folder.asker)
     if facts.major != folder.major:
         raise SpecError(
-            f"the data are of PostgreSQL {folder.major}, asked for is {facts.major}",
+            f"the data are of PostgreSQL {folder.major}, but {facts.major} was asked for",
             detail=f"{folder.path}/PG_VERSION",
-            hint="leave the version out: the data tell it",
+            hint="leave the version out: the data directory states it",
         )
     return folder, facts
 
@@ -182,7 +182,7 @@ def find_data_folder(path: Path, *, bindir: Path | None) -> DataFolder:
     """Check that a path is a data directory, and find programs for it.
 
     Args:
-        path: What the user named.
+        path: The path that the user named.
         bindir: The folder of programs that the user named; None: that of the running server, or else of an installation
             of the same version.
 
@@ -218,7 +218,7 @@ def find_data_folder(path: Path, *, bindir: Path | None) -> DataFolder:
 
 
 def find_asker(owner: os.stat_result) -> ServerUser | None:
-    """Return the account to run an owner's programs as, with all its groups.
+    """Return the account, with all its groups, to run an owner's programs as; None: the present one.
 
     On Debian a server's key is readable through a group.
     """

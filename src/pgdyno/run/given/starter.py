@@ -60,7 +60,7 @@ def find_origin(server: NamedServer, pid: int) -> ServerOrigin:
         return ServerOrigin(starter=None, obstacle=obstacle)
     log = None if (server.path / "current_logfiles").exists() else output
     if log is not None and (not log.startswith("/") or _may_not_write(server, log)):
-        return ServerOrigin(starter=None, obstacle=f"its log goes to {log}, which it could not open again")
+        return ServerOrigin(starter=None, obstacle=f"its log goes to {log}, which a restarted server could not open")
     return ServerOrigin(starter=Starter(log=log), environment=environment)
 
 

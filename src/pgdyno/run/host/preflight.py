@@ -52,7 +52,7 @@ class PreflightSubject(msgspec.Struct, frozen=True, kw_only=True):
         home: pgdyno's home, to see whether another pgdyno is working in it.
         bindir: The folder of the programs that measure the clock.
         program_user: The account to run them as; None: the present one.
-        server: What was seen of the server.
+        server: The facts of the server that were read before.
     """
 
     data_dir: Path

@@ -74,7 +74,7 @@ def build_argv(run: LoadRun, program: str, version_major: int) -> tuple[str, ...
     """Build the command line of a load.
 
     Args:
-        run: What to run.
+        run: The load to run.
         program: The path of pgbench.
         version_major: The major version of pgbench; 15 to 18 differ in one option only.
     """

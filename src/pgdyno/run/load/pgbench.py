@@ -153,7 +153,7 @@ class Pgbench(msgspec.Struct, frozen=True, kw_only=True):
         """Load pgbench's tables.
 
         Args:
-            run: What to load.
+            run: The data to load.
             directory: Made if missing; gets both outputs and `pgbench.json`.
             on_activity: Called with the present step, and the percentage of rows sent if pgbench reports it.
             should_abort: As in `LoadGenerator.run_load`.
@@ -241,7 +241,9 @@ def _copy_script(source: Path, target: Path) -> Path:
         shutil.copyfile(source, target)
         target.chmod(0o644)
     except OSError as exc:
-        raise SpecError(f"cannot read script file {source}", detail=str(exc), hint="mend scripts in the study") from exc
+        raise SpecError(
+            f"cannot read script file {source}", detail=str(exc), hint="correct scripts in the study"
+        ) from exc
     return target
 
 
@@ -274,4 +276,4 @@ def _hint(words: str) -> str:
         return "lower clients, or raise max_connections"
     if "backend died" in words or "terminating connection" in words or "server closed the connection" in words:
         return "the end of the server's log has the reason"
-    return hint_for(words) or ("mend the script" if "script" in words or "in command" in words else "")
+    return hint_for(words) or ("correct the script" if "script" in words or "in command" in words else "")
