@@ -71,7 +71,7 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def restarting(self) -> tuple[str, ...]:
-        """Return the names that take effect only at a restart: settings of the running server and pools of huge pages."""
+        """Return the names that take effect only at a restart: settings of the server and pools of huge pages."""
         if self.server is None or self.running is None:
             return ()
         shown = self.running.state.settings

@@ -224,7 +224,7 @@ def _check_writable(name: str) -> None:
         raise HostError(
             "/proc/sys is read-only here",
             detail=f"{name} was to be changed",
-            hint="this is usual in containers: use the host itself or a privileged container, or leave kernel settings out",
+            hint="usual in containers: use the host itself or a privileged container, or leave kernel settings out",
         )
     else:
         raise HostError(

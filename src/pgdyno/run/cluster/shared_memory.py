@@ -40,7 +40,7 @@ class _SystemV(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def free_shared_memory(data_dir: Path, user: ServerUser) -> None:
-    """Free the memory that an ended server on `data_dir`, run as `user`, has left; do nothing after a clean shutdown."""
+    """Free the memory that an ended server of `user` on `data_dir` has left; do nothing after a clean shutdown."""
     # In a clean shutdown a server removes postmaster.pid after its shared memory.
     try:
         lines = (data_dir / "postmaster.pid").read_text(encoding="utf-8").splitlines()

@@ -253,7 +253,7 @@ def _read_postmaster(path: Path, uid: int) -> Postmaster | None:
 
 
 def find_strangers(path: Path) -> int | None:
-    """Find a PostgreSQL process that works in a directory, whatever its postmaster.pid says; None if none is visible."""
+    """Find a PostgreSQL process that works in a directory, whatever postmaster.pid says; None if none is visible."""
     for folder in Path("/proc").iterdir():
         # Processes may end during the loop, and some may not be inspected.
         with contextlib.suppress(OSError):

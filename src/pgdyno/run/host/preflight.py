@@ -122,7 +122,7 @@ def read_preflight(
 def _time_clock(
     subject: PreflightSubject, tree: Tree, before: Look, unseen: list[Unseen]
 ) -> tuple[float | None, float | None]:
-    """Measure the nanoseconds that reading the clock takes, and the share of stolen CPU time since the first reading."""
+    """Measure the nanoseconds to read the clock, and the share of stolen CPU time since the first reading."""
     what = "what reading the clock costs (pg_test_timing)"
     if subject.bindir is None:
         unseen.append(Unseen(what=what, reason="no PostgreSQL was named"))

@@ -398,7 +398,7 @@ class Sampler:
         self._last: dict[bytes, bytes] = {}
 
     def follow(self, request: str) -> None:
-        """Follow what `LABEL=PID` names from the next sample on; `+=`: with its descendants; `*=`: a server's backends."""
+        """Follow what `LABEL=PID` names from the next sample on; `+=`: with descendants; `*=`: a server's backends."""
         label, _, pid = request.strip().partition("=")
         name = label.rstrip("+*")
         kinds: dict[str, type[SampledProcess | ProcessTree | Backends]] = {
