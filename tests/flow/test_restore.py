@@ -85,7 +85,7 @@ def test_after_kill_9(var_lib: Path) -> None:
     assert lines == [
         "setting was found at what was done",
         f"{SETTING} 100 put back to {before[0]}",
-        f"{OTHER} 55 nothing: somebody else has changed it since, and it was left so; before pgdyno it was {before[1]}",
+        f"{OTHER} 55 nothing: another program has changed it since, so pgdyno left it as it is; before pgdyno it was {before[1]}",
     ]
     assert (read_sysctl(SETTING), read_sysctl(OTHER)) == (before[0], "55")
     assert "nothing to undo" in run(var_lib).stdout

@@ -345,7 +345,7 @@ class TestRollingBack:
                 os.chown(bench.conf, 65534, -1)
                 raise KeyboardInterrupt
 
-        with pytest.raises(HostError, match="nor everything be put back"):
+        with pytest.raises(HostError, match="and not everything could be put back"):
             apply_tuning(bench.prepare(RESTARTED), may_restart=True, journal=bench.journal, on_activity=spoil)
         assert bench.show("jit") == ("on",)
         os.chown(bench.conf, bench.cluster.user.uid, -1)
@@ -361,7 +361,7 @@ class TestRestoring:
         ended = restore(bench)
         assert ended[str(bench.cluster.data)] == (
             "undone",
-            "somebody else has changed random_page_cost since, which was left so",
+            "another program has changed random_page_cost since, so pgdyno left that as it is",
         )
         expected = {"timezone": "UTC", "random_page_cost": "3", "seq_page_cost": "1.5", "work_mem": "9MB"}
         assert read_conf(bench.conf.read_bytes()) == expected
@@ -377,7 +377,7 @@ class TestRestoring:
         apply(bench, RELOADED, sysctls={SETTING: "1100"})
         bench.sysctl_file.write_text("# mine\n")
         write(SETTING, "3300")
-        left = ("left", "somebody else has changed it since, and it was left so")
+        left = ("left", "another program has changed it since, so pgdyno left it as it is")
         ended = restore(bench)
         assert (ended[str(bench.sysctl_file)], ended[SETTING]) == (left, left)
         bench.sysctl_file.unlink()
@@ -491,7 +491,7 @@ class TestRefusals:
 
     def test_what_the_command_line_beats(self, bench: Bench) -> None:
         error = refusal(bench, {"work_mem": "12MB", "fsync": "on"})
-        assert "beat those of its files" in error.fact
+        assert "override those of its files" in error.fact
         assert error.detail == "fsync: command line"
 
     def test_a_read_only_file(self, bench: Bench) -> None:
@@ -537,7 +537,7 @@ class TestRefusals:
         self, bench: Bench, stranger: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(apply_look, "_ENDING_PATIENCE_S", 0.2)
-        assert self.try_to(bench).startswith("somebody is at work")
+        assert self.try_to(bench).startswith("a server process works in")
         assert stranger.poll() is None
 
     def test_who_is_about_to_end_is_waited_for(
@@ -553,9 +553,9 @@ class TestRefusals:
         bench.cluster.run("pg_ctl", "-D", str(bench.cluster.data), "-m", "fast", "-w", "-s", "stop")
         mark.touch()
         shutil.chown(mark, bench.cluster.user.uid)
-        assert "stands by" in refusal(bench, RELOADED).fact
+        assert "is a standby" in refusal(bench, RELOADED).fact
         bench.cluster.start()
-        assert "stands by" in refusal(bench, RELOADED).fact
+        assert "is a standby" in refusal(bench, RELOADED).fact
         bench.cluster.stop()
         mark.unlink()
         bench.cluster.start()
@@ -677,7 +677,7 @@ def test_what_is_read_earlier_at_a_boot_of_what_is_below_sys(bench: Bench) -> No
     for other in others:
         other.write_text(f"# mine\nw\nw /sys/{THP} - - - - never\n")
     applied = apply(bench, {}, sysfs={THP: read_value(THP)})
-    assert applied.remarks == (f"at the next boot {others[0]} has the last word on {THP}",)
+    assert applied.remarks == (f"at the next boot {others[0]} overrides {THP}",)
     for other in others:
         other.unlink()
     restore(bench)

@@ -365,7 +365,7 @@ class TestOthers:
     def test_a_switch_says_that_somebody_else_sets_it(self, network: None, journal: Journal) -> None:
         with changed_sysctls({SETTING: "100"}, journal=journal) as kernel:
             write(SETTING, "555")
-            with pytest.raises(HostError, match=f"somebody else has changed {SETTING}"):
+            with pytest.raises(HostError, match=f"another program has changed {SETTING}"):
                 kernel.switch({})
         assert read_sysctl(SETTING) == "555"
 

@@ -243,7 +243,7 @@ def test_one_client_that_fails_ends_the_load_at_once_in_pgbenchs_own_words(serve
             load(server, good, bad, duration_s=WITHOUT_END_S), directory=folder / "out", on_start=pids.append
         )
     assert "ERROR:  division by zero" in failed.value.detail
-    assert "mend the script" in failed.value.hint
+    assert "correct the script" in failed.value.hint
     assert failed.value.exit_code == 4
     assert not is_alive(pids[0])
     assert b"division by zero" in (folder / "out" / "pgbench.stderr").read_bytes()
@@ -255,7 +255,7 @@ def test_a_script_that_pgbench_cannot_parse(server: Server, folder: Path) -> Non
     with pytest.raises(StepFailedError, match="pgbench failed") as failed:
         pgbench_of(server).run_load(load(server, script(folder, "bad.sql", "\\frobnicate\n")), directory=folder / "out")
     assert 'script-1-bad.sql:1: invalid command in command "frobnicate"' in failed.value.detail
-    assert "mend the script" in failed.value.hint
+    assert "correct the script" in failed.value.hint
 
 
 @pytest.mark.cluster

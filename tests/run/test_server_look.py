@@ -101,7 +101,7 @@ def test_what_is_given_up(cluster: Cluster) -> None:
 
 def test_a_server_that_is_not_the_one_meant(cluster: Cluster) -> None:
     other = {15: 18, 18: 15}[cluster.version_major]
-    with pytest.raises(SpecError, match=f"are of PostgreSQL {cluster.version_major}, asked for is {other}"):
+    with pytest.raises(SpecError, match=f"are of PostgreSQL {cluster.version_major}, but {other} was asked for"):
         check_data(cluster.data, named=ServerSpec(kind=ServerKind.LOCAL, version=other))
 
 

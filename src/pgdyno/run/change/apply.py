@@ -1,10 +1,11 @@
-"""Applies settings to a server and to the kernel, to stay; or, when anything fails, leaves all of it as it was.
+"""Apply settings to a server and the kernel to stay, or leave everything as it was.
 
-What is there before is in the journal first, on disk, so that a pgdyno that is killed at any instant leaves what
-`pgdyno restore` can undo. Then the files change, each at once; the server reads them; where it takes a restart, and that
-is allowed, it is stopped, the kernel's settings change while nobody holds the memory, and it is started again. Without
-that, huge pages wait as long as it runs: it would need its memory twice. Last, all is read back: from the server in its
-own units, from /proc and from /sys. Nothing here judges what a setting is good for.
+The journal on disk first receives the old state, so that `pgdyno restore` can undo the work of a pgdyno that was killed
+at any instant. Then each file is replaced in one step, and the server reloads its configuration. If a restart is needed
+and allowed, the server is stopped, the kernel settings are changed while the server holds no memory, and the server is
+started again. Without the restart the change of huge pages would have to wait, because the machine would need the
+server's memory twice. At the end everything is read back: from the server in its own units, from /proc and from /sys.
+This module does not judge what a setting is good for.
 """
 
 from __future__ import annotations
@@ -38,41 +39,41 @@ Tell = Callable[[str], None]
 
 
 class Applied(msgspec.Struct, frozen=True, kw_only=True):
-    """What was applied, is in force, and stays."""
+    """The applied settings, which are in force and stay."""
 
     settings: dict[str, str]
-    """Of PostgreSQL, in force; of a server that does not run, once it starts."""
+    """PostgreSQL's settings that are in force, or that a stopped server will have once it starts."""
     waiting: tuple[str, ...]
-    """What waits for the server's restart: settings, which are in its files, and of the kernel's the pool of huge pages."""
+    """Names that take effect at the server's next restart: settings in its files, and kernel pools of huge pages."""
     waiting_reason: str
-    """Why it was not restarted, in a clause; empty where nothing waits."""
+    """Why the server was not restarted, as a clause; empty if nothing waits."""
     was_restarted: bool
     sysctls: dict[str, str]
     sysfs: dict[str, str]
     at_boot: dict[str, tuple[str, ...]]
-    """Which of the kernel's settings a file sets again at each boot, by its path."""
+    """Names of the kernel settings that each file sets again at boot, by the file's path."""
     left_out: tuple[LeftOut, ...]
     remarks: tuple[str, ...]
-    """Of what is not as it seems, in words."""
+    """Sentences for the user about settings that do not take effect as expected."""
 
 
 def apply_tuning(
     prepared: Prepared, *, may_restart: bool, journal: Journal | None = None, on_activity: Tell = lambda _: None
 ) -> Applied:
-    """Apply settings, see that they are in force, and keep them so; or put everything back.
+    """Apply settings and check that they are in force, or put everything back.
 
     Args:
-        prepared: What `prepare_apply` made, a moment ago.
-        may_restart: Whether the server may be restarted where settings take that.
-        journal: This account's own where none is given.
-        on_activity: Told what is done now.
+        prepared: The result of a recent `prepare_apply`.
+        may_restart: Whether the server may be restarted for settings that need it.
+        journal: The journal to write; None: the journal of this account.
+        on_activity: Called with a description of each step as it begins.
 
     Raises:
         SpecError: The kernel refuses a value; everything is as it was.
-        HostError: Something has changed since it was prepared, another pgdyno is at work, or a value did not become what
-            was asked for; everything is as it was, or the error says what is not and is to be undone by `pgdyno restore`.
-        StepFailedError: The server did not come back with its settings; as above.
-        KeyboardInterrupt: Ctrl-C; everything is as it was.
+        HostError: The machine has changed since the preparation, another pgdyno is at work, or a value did not become
+            what was asked for. Everything is as it was, or the error says what `pgdyno restore` has yet to undo.
+        StepFailedError: The server did not start with its new settings; the state is as described for HostError.
+        KeyboardInterrupt: The user pressed Ctrl-C; everything is as it was.
     """
     journal = journal or own_journal()
     begun: list[tuple[Steps, AppliedTuning | None]] = []
@@ -97,7 +98,7 @@ def apply_tuning(
 
 
 def _begin(prepared: Prepared, page: OpenJournal, *, may_restart: bool) -> tuple[Steps, AppliedTuning | None]:
-    """Journal everything before any of it changes."""
+    """Write every change to the journal before the first one is made."""
     previous = page.tuning
     if previous is not None and previous.state is TuningState.APPLYING:
         if is_running(previous.owner):
@@ -156,8 +157,8 @@ def _carry_out(prepared: Prepared, steps: Steps, on_activity: Tell) -> Applied:
 
 def _find_remarks(steps: Steps, waiting: tuple[str, ...]) -> list[str]:
     pools = [
-        f"{name} waits because the server, as long as it runs, holds its memory outside of that pool, and the machine would"
-        " need it twice. Whoever restarts the server without pgdyno sets it while the server is stopped:"
+        f"{name} waits: a running server holds its memory outside of that pool, and the machine would need that memory"
+        " twice. To restart the server without pgdyno, set the pool while the server is stopped:"
         f" sysctl -w {name}={steps.sysctls[name]} (with huge_pages = on it would not start before)."
         for name in waiting
         if name in steps.sysctls
@@ -168,12 +169,12 @@ def _find_remarks(steps: Steps, waiting: tuple[str, ...]) -> list[str]:
 def _verify(
     server: NamedServer, settings: Mapping[str, str], state: RunningSettings | None, waiting: tuple[str, ...]
 ) -> list[str]:
-    """See that settings are what was asked for, but for those that wait; returns what cannot be seen, in words."""
+    """Check that the settings have the requested values, except those that wait, and return what cannot be checked."""
     asked = {name: value for name, value in settings.items() if name not in waiting}
     if state is not None:
         shown = state.settings
     else:
-        # Of an extension that is not loaded its program knows no name.
+        # `postgres -C` does not know the settings of an extension that is not loaded.
         asked = {name: value for name, value in asked.items() if "." not in name}
         shown = {name: read_conf_value(server, name) for name in asked}
     differing = find_differing(asked, shown, server.major)
@@ -184,13 +185,11 @@ def _verify(
             "the server took a setting differently",
             detail="\n".join(f"{name}: {asked[name]} was asked for, it is {shown[name].value}" for name in wrong),
         )
-    return [
-        f"{name} is set for the role or the database that pgdyno asks as, which hides the server's" for name in hidden
-    ]
+    return [f"{name} is set for pgdyno's role or database, which hides the server's value" for name in hidden]
 
 
 def _verify_kernel(sysctls: Mapping[str, str], sysfs_values: Mapping[str, str]) -> None:
-    # The server was started since.
+    # The server was started after the kernel settings were written and may have affected them.
     found = {name: sysctl.read_value(name) for name in sysctls} | {
         name: sysfs.read_value(name) for name in sysfs_values
     }
@@ -217,7 +216,7 @@ def _roll_back(
     if failed:
         first = [cause.reason] if isinstance(cause, PgdynoError) else []
         raise HostError(
-            "settings could not be applied, nor everything be put back",
+            "settings could not be applied, and not everything could be put back",
             detail="\n".join([*first, *(f"{undo.change.what}: {undo.reason}" for undo in failed)]),
             hint="`pgdyno restore` tries again",
         ) from cause

@@ -1,6 +1,6 @@
-"""The files with which the machine sets pgdyno's kernel settings again at each boot, and who has the last word there.
+"""Plan the files that set kernel settings again at each boot, and find files that override them.
 
-Settings of a disk stand in none of them: after a boot another disk may have its name.
+The files contain no settings of disks, because a disk may have another name after a boot.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from pgdyno.run.change.sysctl import PARTNERS, UNUSED
 
 ETC = Path("/etc")
 _HEADER = "# Written by `pgdyno tune --apply`; `pgdyno restore` takes it away.\n"
-# Source: sysctl.d(5), tmpfiles.d(5): of all folders together the files are read in the order of their names. Of sysctls the
-# last one counts, of lines for one path in tmpfiles.d the first.
+# Source: sysctl.d(5), tmpfiles.d(5): the files of all folders together are read in the order of their names. In
+# sysctl.d the last assignment counts, in tmpfiles.d the first line for a path.
 _ROOTS = ("/etc", "/run", "/usr/local/lib", "/usr/lib")
 _SYSCTL, _TMPFILES = "sysctl.d", "tmpfiles.d"
 
 
 class BootFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that is read at each boot."""
+    """A file that the system reads at each boot."""
 
     path: Path
     names: tuple[str, ...]
-    """Of the settings that it is written for."""
+    """The settings that this tuning writes to the file."""
     content: bytes
 
 
 def plan_boot_files(
     etc: Path, earlier: tuple[Change, ...], *, sysctls: Mapping[str, str], sysfs_values: Mapping[str, str]
 ) -> Iterator[BootFile]:
-    """What sets these at each boot, with what earlier tunings have set and this one leaves as it is.
+    """Plan the files that set these values at each boot, and keep the values of earlier tunings.
 
     Args:
-        etc: Where the machine's folders for them are; of one that it has not, no file.
-        earlier: Changes of the kernel that are in force.
-        sysctls: To be set now.
-        sysfs_values: By path below /sys; likewise.
+        etc: The folder that contains `sysctl.d` and `tmpfiles.d`; no file is planned for one that is missing.
+        earlier: Kernel changes that are in force.
+        sysctls: The values to set now, by name.
+        sysfs_values: The values to set now, by path below /sys.
     """
     lasting = {name: value for name, value in sysfs_values.items() if sysfs.is_same_after_boot(name)}
     lines = [f"{name} = {value}" for name, value in _joined(earlier, ChangeKind.SYSCTL, with_partners(sysctls)).items()]
@@ -55,7 +55,7 @@ def plan_boot_files(
 
 
 def find_overriding(file: BootFile) -> tuple[str, ...]:
-    """What else is read at a boot, sets the same and counts instead, in words."""
+    """Describe other files that are read at boot and override a setting of this file."""
     told = []
     kind = file.path.parent.name
     folders = {file.path.parent, *(Path(root, kind) for root in _ROOTS)}
@@ -68,7 +68,7 @@ def find_overriding(file: BootFile) -> tuple[str, ...]:
             for line in other.read_text(encoding="utf-8", errors="replace").splitlines():
                 name = _name_of(line, kind)
                 if name in file.names or PARTNERS.get(name) in file.names:
-                    told.append(f"at the next boot {other} has the last word on {name}")
+                    told.append(f"at the next boot {other} overrides {name}")
     return tuple(told)
 
 

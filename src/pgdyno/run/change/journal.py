@@ -1,14 +1,14 @@
-"""The journal of changes to this host: what is about to be changed is on disk before it is, so that it can be undone.
+"""Record each change to this host on disk before it is made, so that it can be undone.
 
-There is one journal to a machine, whichever home a pgdyno works in, because the kernel's settings are the machine's too:
-two at once must not undo each other's changes, and a killed one's are undone by the next. It outlives a reboot, which
-undoes some changes and not others. The journal knows who changed what; how to undo it is for the module that did it.
-It refuses to be read in a form that it does not know, and it never drops an entry by itself. Containers with a /var/lib
-of their own have a journal of their own.
+A machine has one journal, whichever home a pgdyno works in, because kernel settings belong to the machine: two pgdynos
+must not undo each other's changes, and the next pgdyno undoes what a killed one left. The journal outlives a reboot,
+which undoes some changes and not others. The journal knows who changed what; the module that made a change knows how to
+undo it. It refuses to read an unknown format, and it never drops an entry by itself. A container with its own /var/lib
+has its own journal.
 
-What a measurement changes it holds while it runs; a tuning stays when its pgdyno has ended. A measurement may change for
-a while what a tuning has set. Who is not root has a journal of their own, for their own servers' tuning: nothing else of
-a machine can be theirs to change.
+A measurement holds its changes while it runs; a tuning stays when its pgdyno has ended. A measurement may temporarily
+change what a tuning has set. An account other than root has its own journal, for tunings of its own servers only: it
+cannot change anything else on the machine.
 """
 
 from __future__ import annotations
@@ -30,20 +30,21 @@ from pgdyno.errors import HostError
 from pgdyno.record.durable import write_durably
 from pgdyno.run.host.clock import local_now
 
-# Not in a home: homes are many, closed to others at times, and removed to free space.
+# The journal does not lie in a pgdyno home: there are many homes, some are closed to other accounts, and users remove
+# them to free space.
 HOST_FOLDER = Path("/var/lib/pgdyno-journal")
 HOME_FOLDER = Path(".local/state/pgdyno-journal")
-"""In the home of who is not root."""
+"""The journal's path below the home directory of an account other than root."""
 CHANGES = "changes.json"
-# 1 had no tuning. Every field that is added makes a new format, and what is not known is refused: an older pgdyno that
-# measures would write the file without it.
+# Format 1 had no tuning. Every added field makes a new format, and unknown formats are refused: an older pgdyno would
+# otherwise drop the field when it writes the file.
 _FORMAT = 2
 _KNOWN_FORMATS = (1, 2)
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class ChangeKind(enum.Enum):
-    """What sort of thing is changed."""
+    """The kind of setting that is changed."""
 
     SYSCTL = "sysctl"
     SYSFS = "sysfs"
@@ -60,24 +61,27 @@ class ProcessId(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One thing of the host that a pgdyno changes, with all values that it gives it meanwhile."""
+    """One kernel setting that a pgdyno changes, with every value that it gives to the setting."""
 
     kind: ChangeKind
     what: str
     namespace: str | None = None
-    """The kernel namespace that the thing belongs to, such as `net:[4026531833]`; None where the machine has one."""
+    """The kernel namespace of the setting, such as `net:[4026531833]`; None if the setting is global."""
     old_value: str
     new_values: tuple[str, ...]
     at: str
     owner: ProcessId
 
     def is_same_thing(self, other: Change) -> bool:
-        """Whether both change the very same thing."""
+        """Return whether both changes concern the same setting in the same namespace."""
         return (self.kind, self.what, self.namespace) == (other.kind, other.what, other.namespace)
 
 
 class SavedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A file as it was; the journal keeps what it held under its hash, closed to others, for it may hold a password."""
+    """A file's owner, mode and hash before a change.
+
+    The journal keeps the content under its hash, readable by its owner alone, because it may hold a password.
+    """
 
     sha256: str
     uid: int
@@ -86,48 +90,48 @@ class SavedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class FileChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="file"):
-    """A file that is replaced as a whole."""
+    """The replacement of a whole file."""
 
     what: str
-    """Its path."""
+    """The file's path."""
     old: SavedFile | None
-    """None where there was none."""
+    """The file before; None if it did not exist."""
     new_sha256s: tuple[str, ...]
 
 
 class Starter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What starts a server again as it was started before."""
+    """The way to start a server as it was started before."""
 
     unit: str | None = None
-    """Of systemd; None: pg_ctl does, with the options that the server has left in its data directory."""
+    """The systemd unit; None: pg_ctl starts the server with the options in its data directory's postmaster.opts."""
     log: str | None = None
-    """Where pg_ctl has the server write its log; None where the server collects that by itself."""
+    """The log file that pg_ctl gives the server; None if the server's own log collector writes the log."""
 
 
 class ServerChange(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="server"
 ):
-    """Settings that a server gets from its postgresql.auto.conf."""
+    """Settings that a tuning writes to a server's postgresql.auto.conf."""
 
     what: str
     """The data directory."""
     uid: int
-    """Its owner's: another's in its place is not to be touched."""
+    """The owner of the data directory; a directory of another owner at this path is left alone."""
     mount_point: str
-    """Of the volume that it lies on: what is missing while that is away is not gone."""
+    """The mount point of the data directory's volume: while it is not mounted, the directory is not considered gone."""
     old: SavedFile | None
-    """The file before; None where there was none."""
+    """The file before; None if there was none."""
     settings: dict[str, tuple[str, ...]]
-    """Every value that each setting was given, by its name in lower case; none once it is put back in the file."""
+    """Every value that each setting was given, by name in lower case; empty values once the file is restored."""
     bindir: str
     postmaster: ProcessId | None
-    """That ran before; None where none did."""
+    """The server process that ran before; None if the server was stopped."""
     starter: Starter | None
-    """None where nothing here may restart it."""
+    """The way to restart the server; None if pgdyno must not restart it."""
 
     @property
     def is_put_back(self) -> bool:
-        """Whether nothing of it is left but a server that runs with it until it is restarted."""
+        """Return whether the file is restored and the change only waits for the server's restart."""
         return bool(self.settings) and not any(self.settings.values())
 
 
@@ -135,57 +139,58 @@ AnyChange = Change | FileChange | ServerChange
 
 
 class TuningState(enum.Enum):
-    """How far a tuning is."""
+    """The progress of a tuning."""
 
     APPLYING = "applying"
     APPLIED = "applied"
-    """Done, and to stay."""
+    """All changes are made and stay."""
 
 
 class AppliedTuning(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a tuning has changed, or several one after the other have, with what was there before the first of them."""
+    """The changes of one or more tunings, with the state before the first of them."""
 
     state: TuningState
     owner: ProcessId
-    """The last that changed any of it."""
+    """The process that made the latest change."""
     at: str
     may_restart: bool = False
-    """Whether servers may be restarted to undo what was not finished."""
+    """Whether servers may be restarted to undo an unfinished tuning."""
     kernel: tuple[Change, ...] = ()
     files: tuple[FileChange, ...] = ()
     servers: tuple[ServerChange, ...] = ()
 
     @property
     def changes(self) -> tuple[AnyChange, ...]:
-        """All of them."""
+        """Return the changes of servers, files and the kernel, in this order."""
         return (*self.servers, *self.files, *self.kernel)
 
     @property
     def saved(self) -> frozenset[str]:
-        """Hashes of the files that are to be kept for it."""
+        """Return the hashes of the saved files that this tuning needs."""
         olds = (*(change.old for change in self.files), *(change.old for change in self.servers))
         return frozenset(old.sha256 for old in olds if old is not None)
 
 
 class UndoOutcome(enum.Enum):
-    """What became of the wish to undo a change."""
+    """The result of an attempt to undo a change."""
 
     UNDONE = "undone"
     UNNEEDED = "unneeded"
-    """It was as before already."""
+    """The value was already the old one."""
     GONE = "gone"
-    """What was changed is no longer there, or something else has undone it."""
+    """The changed setting, file or server no longer exists, or something else has undone the change."""
     LEFT = "left"
-    """Somebody else has changed it since: it was left so."""
+    """Another program has changed the value since, and pgdyno left that value in place."""
     FAILED = "failed"
-    """It is still to be undone."""
+    """The change has yet to be undone."""
 
 
 class Undo(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of a change. `found_value` is None where it was not looked at, or is no value in a few words.
+    """The result of undoing one change.
 
-    `reason` explains all but UNDONE, and of that what is still missing. `waiting` are settings that a server runs with
-    until it is restarted, as far as can be seen: until then the journal keeps that.
+    `found_value` is None if it was not read, or cannot be shown in a few words. `reason` explains every outcome but
+    UNDONE; for UNDONE it says what is still missing. `waiting` names the settings that a server is known to keep until
+    its restart; the journal keeps them until then.
     """
 
     change: AnyChange
@@ -202,7 +207,7 @@ class _Content(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Journal:
-    """The journal in a folder: read by anyone, changed by one process at a time."""
+    """A journal in a folder, which any account can read and one process at a time can change."""
 
     def __init__(self, folder: Path = HOST_FOLDER) -> None:
         self.folder = folder
@@ -210,38 +215,38 @@ class Journal:
         self._saved = folder / "saved"
 
     def read(self) -> tuple[Change, ...]:
-        """What measurements hold, or have left changed when they were killed; oldest first.
+        """Return the changes that measurements hold, or left behind when they were killed, oldest first.
 
         Raises:
-            HostError: The journal cannot be read, or not understood.
+            HostError: The journal cannot be read or decoded.
         """
         return self._read().changes
 
     def read_tuning(self) -> AppliedTuning | None:
-        """What tunings have changed.
+        """Return the changes of the tunings that are in force or unfinished.
 
         Raises:
-            HostError: As `read`.
+            HostError: As for `read`.
         """
         return self._read().tuning
 
     def read_saved(self, saved: SavedFile) -> bytes:
-        """What a file held.
+        """Return the saved content of a file.
 
         Raises:
-            HostError: It cannot be read, or is no longer what was saved.
+            HostError: The content cannot be read, or has changed since it was saved.
         """
         path = self._saved / saved.sha256
         try:
             content = path.read_bytes()
         except OSError as exc:
-            raise HostError("cannot read what pgdyno has saved of a file", detail=str(exc)) from exc
+            raise HostError("cannot read the saved copy of a file", detail=str(exc)) from exc
         if hashlib.sha256(content).hexdigest() != saved.sha256:
-            raise HostError("what pgdyno has saved of a file is damaged", detail=str(path))
+            raise HostError("the saved copy of a file is damaged", detail=str(path))
         return content
 
     def tidy(self) -> None:
-        """Remove what was saved for a tuning that was killed before it had begun.
+        """Remove the saved files of a tuning that was killed before its first change.
 
         Raises:
             HostError: The journal cannot be read or written.
@@ -270,24 +275,24 @@ class Journal:
             raise HostError(
                 "the journal of changes to this host is damaged",
                 detail=f"{self._path}: {exc}",
-                hint="undo by hand what it still tells (old_value), then remove it",
+                hint="put back by hand each old_value that is still readable in it, then remove it",
             ) from exc
 
     @contextlib.contextmanager
     def open(self) -> Iterator[OpenJournal]:
-        """Keep all other processes out while something is looked up, journalled and perhaps undone.
+        """Lock the journal against other processes for the length of the block.
 
-        Ctrl-C and SIGTERM wait meanwhile.
+        Ctrl-C and SIGTERM take effect after the block.
 
         Raises:
-            HostError: The journal cannot be read or written here; nothing was changed.
+            HostError: The journal cannot be read or written; nothing was changed.
         """
         with self._lock(), uninterrupted():
             content = self._read()
             yield OpenJournal(self._path, self._saved, content.changes, content.tuning)
 
     def drop(self, changes: Iterable[AnyChange]) -> None:
-        """Forget changes that are undone.
+        """Remove undone changes from the journal.
 
         Raises:
             HostError: The journal cannot be read or written.
@@ -301,9 +306,10 @@ class Journal:
         try:
             if not self.folder.exists():
                 self.folder.mkdir(parents=True, exist_ok=True)
-                # Others may look what is changed, also where root's umask says no.
+                # Other accounts may read what is changed, even if root's umask denies it.
                 self.folder.chmod(0o755)
-            # Closed to others: whoever can open it for reading could hold the lock for ever.
+            # The lock file is closed to other accounts: any process that could open it for reading could hold the lock
+            # for ever.
             lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, mode=0o600)
         except OSError as exc:
             raise _cannot_write(exc) from exc
@@ -315,7 +321,7 @@ class Journal:
 
 
 class OpenJournal:
-    """A journal that this process alone may change for now; made by `Journal.open`."""
+    """A journal that this process has locked with `Journal.open`."""
 
     def __init__(self, path: Path, saved: Path, changes: tuple[Change, ...], tuning: AppliedTuning | None) -> None:
         self._path = path
@@ -324,18 +330,20 @@ class OpenJournal:
         self.tuning = tuning
 
     def write(self, changes: Iterable[Change]) -> None:
-        """Replace what measurements hold; it is on disk when this returns.
+        """Replace the changes of measurements; the file is on disk when this returns.
 
         Raises:
-            HostError: It cannot be written; the journal is as it was.
+            HostError: The journal cannot be written; it is as it was.
         """
         self._write(tuple(changes), self.tuning)
 
     def write_tuning(self, tuning: AppliedTuning | None) -> None:
-        """Replace what tunings have changed; it is on disk when this returns. What was saved for nothing else goes.
+        """Replace the changes of tunings and remove saved files that they do not need.
+
+        The journal is on disk when this returns.
 
         Raises:
-            HostError: As `write`.
+            HostError: As for `write`.
         """
         self._write(self.changes, tuning)
         kept = tuning.saved if tuning is not None else frozenset()
@@ -347,13 +355,13 @@ class OpenJournal:
             raise _cannot_write(exc) from exc
 
     def save(self, content: bytes) -> str:
-        """Keep what a file holds, before a tuning that needs it is written.
+        """Save a file's content before a tuning that needs it is written.
 
         Returns:
-            Its hash.
+            The SHA-256 of the content.
 
         Raises:
-            HostError: It cannot be written.
+            HostError: The content cannot be written.
         """
         sha256 = hashlib.sha256(content).hexdigest()
         try:
@@ -370,8 +378,8 @@ class OpenJournal:
                 write_durably(self._path, msgspec.json.format(msgspec.json.encode(content), indent=1))
                 self._path.chmod(0o644)
             else:
-                # An older pgdyno refuses a format that it does not know, also where nothing is held. Should a crash bring
-                # it back, what it tells is undone already.
+                # An older pgdyno refuses an unknown format even if the journal is empty. If a crash brings the file
+                # back, its changes are undone already.
                 self._path.unlink(missing_ok=True)
         except OSError as exc:
             raise _cannot_write(exc) from exc
@@ -379,7 +387,7 @@ class OpenJournal:
 
 
 def own_journal() -> Journal:
-    """The machine's for root; for others one of their own, which holds tunings of their own servers only.
+    """Return the machine's journal for root, or the account's own journal, which holds only tunings of its servers.
 
     Raises:
         HostError: There is no home directory to put it in.
@@ -394,7 +402,7 @@ def own_journal() -> Journal:
 
 
 def begin_change(*, kind: ChangeKind, what: str, namespace: str | None, old_value: str) -> Change:
-    """A change that this process is about to make, now."""
+    """Return a change that this process is about to make now."""
     return Change(
         kind=kind,
         what=what,
@@ -432,9 +440,9 @@ def read_boot_id() -> str:
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Let Ctrl-C, SIGTERM and SIGHUP wait until the block has ended; then they come as if they had just been sent.
+    """Delay Ctrl-C, SIGTERM and SIGHUP until the block has ended.
 
-    Signals interrupt Python's main thread only: elsewhere there is nothing to do.
+    Python handles signals in its main thread only, so in other threads this does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -448,7 +456,7 @@ def uninterrupted() -> Iterator[None]:
     try:
         for number in _STOPPING:
             handler = signal.getsignal(number)
-            # None was set by somebody else's C code; what is ignored stays ignored.
+            # None means that C code outside Python set the handler; an ignored signal stays ignored.
             if handler not in {None, signal.SIG_IGN}:
                 before[number] = handler
                 signal.signal(number, note)

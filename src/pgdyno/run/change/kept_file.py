@@ -1,8 +1,8 @@
-"""Files that are replaced and put back byte for byte, with owner and mode, in folders that belong to somebody else.
+"""Replace files and restore them byte for byte, with owner and mode, in folders of other accounts.
 
-Root's pen goes nowhere else: a folder is opened once and must belong to whom it is said to, links in it are not followed,
-and a file takes its name when it is whole and on disk. What a kill leaves half-written has a name that `discard_partial`
-knows.
+Root writes nowhere else: the folder is opened once and must belong to the expected account, links in it are not
+followed, and a file gets its name only when it is whole and on disk. `discard_partial` removes what a kill leaves half
+written.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pgdyno.run.change.journal import Journal, SavedFile
 
 
 class FileCopy(msgspec.Struct, frozen=True, kw_only=True):
-    """What a file holds, whose it is, and its mode."""
+    """A file's content, owner, group and mode."""
 
     content: bytes
     uid: int
@@ -30,45 +30,45 @@ class FileCopy(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sha256(self) -> str:
-        """Names its content."""
+        """Return the SHA-256 of the content."""
         return hashlib.sha256(self.content).hexdigest()
 
     @property
     def saved(self) -> SavedFile:
-        """As the journal tells of it."""
+        """Return the journal's description of the file."""
         return SavedFile(sha256=self.sha256, uid=self.uid, gid=self.gid, mode=self.mode)
 
 
 def load_copy(saved: SavedFile, journal: Journal) -> FileCopy:
-    """What was saved.
+    """Load a saved file from the journal.
 
     Raises:
-        HostError: As `Journal.read_saved`.
+        HostError: As for `Journal.read_saved`.
     """
     return FileCopy(content=journal.read_saved(saved), uid=saved.uid, gid=saved.gid, mode=saved.mode)
 
 
 def read_copy(path: Path, *, uid: int) -> FileCopy | None:
-    """A file as it is; None where there is none.
+    """Read a file with its owner and mode; None if there is none.
 
     Raises:
-        HostError: It cannot be read, is a link or a device, or somebody else's than `uid`'s, as its folder should be.
+        HostError: The file cannot be read, is a link or a device, or it or its folder does not belong to `uid`.
     """
     with _opened_folder(path.parent, uid) as folder:
         return _read(path, folder, uid)
 
 
 def write_copy(path: Path, copy: FileCopy | None, *, instead_of: FileCopy | None, uid: int) -> None:
-    """Make a file be what a copy says, or not be; it is on disk when this returns.
+    """Replace or remove a file; the result is on disk when this returns.
 
     Args:
         path: The file.
-        copy: What it is to be; None: not there.
-        instead_of: What it is; looked at once more at the very last.
+        copy: The new content, owner and mode; None removes the file.
+        instead_of: The expected present state, which is compared once more at the last moment.
         uid: The owner of its folder.
 
     Raises:
-        HostError: It is something else by now, cannot be written, or its folder is not `uid`'s.
+        HostError: The file has changed in the meantime, cannot be written, or its folder does not belong to `uid`.
     """
     partial = _partial(path)
     with _opened_folder(path.parent, uid) as folder:
@@ -87,7 +87,7 @@ def write_copy(path: Path, copy: FileCopy | None, *, instead_of: FileCopy | None
         if _read(path, folder, uid) != instead_of:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(partial, dir_fd=folder)
-            raise HostError(f"somebody else has changed {path} meanwhile", hint="try again")
+            raise HostError(f"another program has changed {path} meanwhile", hint="try again")
         if copy is not None:
             os.rename(partial, path.name, src_dir_fd=folder, dst_dir_fd=folder)
         elif instead_of is not None:
@@ -96,10 +96,10 @@ def write_copy(path: Path, copy: FileCopy | None, *, instead_of: FileCopy | None
 
 
 def discard_partial(path: Path, *, uid: int) -> None:
-    """Remove what a kill has left of a file that was being written.
+    """Remove the half-written copy that a killed process has left.
 
     Raises:
-        HostError: As `write_copy`.
+        HostError: As for `write_copy`.
     """
     with _opened_folder(path.parent, uid) as folder, contextlib.suppress(FileNotFoundError):
         os.unlink(_partial(path), dir_fd=folder)
@@ -113,7 +113,7 @@ def _read(path: Path, folder: int, uid: int) -> FileCopy | None:
     with os.fdopen(descriptor, "rb") as file:
         facts = os.fstat(descriptor)
         if not stat.S_ISREG(facts.st_mode) or facts.st_uid != uid:
-            raise HostError(f"{path} is no file of its folder's owner", hint="see who has put it there")
+            raise HostError(f"{path} is not a regular file of its folder's owner", hint="find out what created it")
         return FileCopy(content=file.read(), uid=uid, gid=facts.st_gid, mode=stat.S_IMODE(facts.st_mode))
 
 

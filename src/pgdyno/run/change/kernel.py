@@ -1,13 +1,13 @@
-"""Kernel settings (sysctls) changed while somebody measures, and always put back.
+"""Change kernel settings (sysctls) for a measurement, and always put them back.
 
-Every change is in the journal before it is made. It is undone at the end of a block, also on Ctrl-C, SIGTERM and errors;
-after kill -9 by `restore_left_overs`, with which the next pgdyno begins. What somebody else has set meanwhile is left as
-it is, and said.
+Every change is in the journal before it is made. It is undone at the end of the block, also after Ctrl-C, SIGTERM and
+errors; after kill -9 the next pgdyno undoes it with `restore_left_overs`. A value that another program has set in the
+meantime is left in place and reported.
 
     with changed_sysctls({"vm.swappiness": "10"}) as kernel:
         kernel.switch({"vm.swappiness": "60"})
 
-What a tuning has set, and a tuning that is not finished, it leaves to who asks for `pgdyno restore`.
+This module leaves the changes of tunings, finished or not, to `pgdyno restore`.
 """
 
 from __future__ import annotations
@@ -43,44 +43,45 @@ from pgdyno.run.change.sysctl import (
     write_values,
 )
 
-# The kernel allocates them one by one; stopped meanwhile, or out of memory, it stays where it got to.
+# The kernel allocates these pages one by one: if it is interrupted or runs out of memory, it keeps those it has.
 _REACHED_BY_STEPS = frozenset({"vm.nr_hugepages", "vm.nr_hugepages_mempolicy", "nr_hugepages"})
 
 
 class KernelSettings:
-    """Kernel settings that this process holds: no other pgdyno changes them, and they are put back."""
+    """Kernel settings that this process holds: no other pgdyno changes them, and `undo` puts them back."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._changes: dict[str, Change] = {}
         self._current: dict[str, str] = {}
         self.undone: tuple[Undo, ...] = ()
-        """What putting them back came to; filled at the end of the block."""
+        """The results of putting the settings back; filled at the end of the block."""
 
     def hold(self, values: Mapping[str, str]) -> None:
-        """Journal that settings may take these values, without changing any; then to `switch` to them writes no file.
+        """Record in the journal which values settings may take, so that `switch` need not write a file.
 
         Raises:
-            SpecError: As `check_sysctls`.
-            HostError: As `check_sysctls`; or another pgdyno holds one of them, or the journal cannot be written.
+            SpecError: As for `check_sysctls`.
+            HostError: As for `check_sysctls`; or another pgdyno holds one of them, or the journal cannot be written.
         """
         self._hold(check_sysctls(values))
 
     def switch(self, values: Mapping[str, str]) -> None:
-        """Set these, and put all else that is held back to what it was; then read all of it back.
+        """Set these values, put all other held settings back, and read all of them back.
 
-        When it fails, everything is as it was before, as far as the kernel allows.
+        If this fails, everything is as it was before, as far as the kernel allows.
 
         Raises:
             SpecError: A name or a value is refused.
-            HostError: As `hold`; or the kernel took a value differently, or somebody else changes one of them, too.
+            HostError: As for `hold`; or the kernel took a value differently, or another program changes one of them,
+                too.
         """
         wanted = check_sysctls(values)
         self._hold(wanted)
         for name, current in self._current.items():
             if (found := read_value(name)) != current:
                 raise HostError(
-                    f"somebody else has changed {name} meanwhile",
+                    f"another program has changed {name} meanwhile",
                     detail=f"pgdyno had left it at {current}, it is {found}",
                     hint="stop what manages kernel settings on this machine, such as tuned",
                 )
@@ -93,10 +94,11 @@ class KernelSettings:
         self._current = expected
 
     def undo(self) -> None:
-        """Put everything back, and take it out of the journal once that was seen to be done.
+        """Put everything back, and remove it from the journal once this is verified.
 
         Raises:
-            HostError: Something could not be put back, or the journal not be written; what is left is still in it.
+            HostError: A setting could not be put back, or the journal cannot be written; what remains stays in the
+                journal.
         """
         if not self._changes:
             return
@@ -134,20 +136,20 @@ def changed_sysctls(values: Mapping[str, str], *, journal: Journal | None = None
     """Change kernel settings for the length of a block.
 
     Args:
-        values: What to set at its beginning; may be empty.
-        journal: The machine's own where none is given.
+        values: The settings at the beginning of the block; may be empty.
+        journal: The journal to write; None: the machine's own.
 
     Raises:
         SpecError: A name or a value is refused; nothing stays changed.
-        HostError: As `KernelSettings.switch` and, at the end, `KernelSettings.undo`.
+        HostError: As for `KernelSettings.switch` and, at the end, `KernelSettings.undo`.
     """
     held = KernelSettings(journal or Journal())
     try:
         held.switch(values)
         yield held
     except BaseException:
-        # This is the error to be told; what could not be put back is in the journal still, and the next pgdyno begins
-        # with it.
+        # The user sees this error. What could not be put back is still in the journal, and the next pgdyno begins with
+        # it.
         with contextlib.suppress(HostError):
             held.undo()
         raise
@@ -155,10 +157,10 @@ def changed_sysctls(values: Mapping[str, str], *, journal: Journal | None = None
 
 
 def restore_left_overs(journal: Journal | None = None) -> tuple[Undo, ...]:
-    """Put back what killed pgdynos have left changed while they measured; what a running one holds is not touched.
+    """Put back what killed measurements have left changed, but not what a running pgdyno holds.
 
-    An account that may not do it gets outcomes that have failed, not an error: it can measure all the same. So does
-    everyone for a tuning that was not finished: to undo it may take a restart, which nobody has asked for here.
+    An account that may not do this gets failed outcomes, not an error, because it can still measure. An unfinished
+    tuning is also reported as failed: undoing it may need a restart, which the user has not asked for here.
 
     Raises:
         HostError: The journal cannot be read.
@@ -177,7 +179,7 @@ def _find_unfinished(journal: Journal) -> Undo | None:
 
 
 def undo_left_overs(journal: Journal) -> tuple[Undo, ...]:
-    """As `restore_left_overs`, without a word of tunings.
+    """Put back what killed measurements have left changed, and ignore tunings.
 
     Raises:
         HostError: The journal cannot be read.
@@ -191,7 +193,7 @@ def undo_left_overs(journal: Journal) -> tuple[Undo, ...]:
             page.write(change for change in page.changes if change not in done)
             return undone
     except HostError as error:
-        # Of an earlier boot nothing is left but a line in the journal.
+        # A reboot has undone changes of an earlier boot, which only stand in the journal.
         left = [change for change in _left_overs(journal.read()) if change.owner.boot_id == read_boot_id()]
         return tuple(Undo(change=change, outcome=UndoOutcome.FAILED, reason=error.reason) for change in left)
 
@@ -201,7 +203,7 @@ def _left_overs(changes: Iterable[Change]) -> list[Change]:
 
 
 def with_partners(wanted: Mapping[str, str]) -> dict[str, str]:
-    """Those that setting these makes unused, too, and before them."""
+    """Put before each setting the partner that it makes unused."""
     return {**{PARTNERS[name]: UNUSED for name in wanted if name in PARTNERS}, **wanted}
 
 
@@ -216,10 +218,10 @@ def _begin(name: str, changes: Sequence[Change]) -> Change:
 
 
 def check_unheld(change: Change, changes: Sequence[Change]) -> None:
-    """Make sure that no measurement holds a thing, or has left it changed.
+    """Check that no measurement holds a setting or has left it changed.
 
     Raises:
-        HostError: One does.
+        HostError: A measurement holds it or has left it changed.
     """
     other = next((other for other in changes if other.is_same_thing(change)), None)
     if other is None:
@@ -229,7 +231,7 @@ def check_unheld(change: Change, changes: Sequence[Change]) -> None:
         raise HostError(
             f"another pgdyno is changing {name}",
             detail=f"pid {other.owner.pid}, since {other.at}",
-            hint="wait for it: two at once would spoil each other's figures",
+            hint="wait for it: two at once would distort each other's figures",
         )
     raise HostError(
         f"a pgdyno that was killed has left {name} changed",
@@ -239,11 +241,11 @@ def check_unheld(change: Change, changes: Sequence[Change]) -> None:
 
 
 def undo_changes(changes: Iterable[Change], *, is_lasting: bool = False) -> tuple[Undo, ...]:
-    """Put settings back to what they were, unless somebody else has changed them since.
+    """Put settings back to their old values, unless another program has changed them since.
 
     Args:
-        changes: Of sysctls and below /sys.
-        is_lasting: Whether those that are no disk's are set again at each boot.
+        changes: Changes of sysctls and of files below /sys.
+        is_lasting: Whether files set these values again at each boot, except for those of disks.
     """
     groups: dict[tuple[str, str | None], list[Change]] = {}
     for change in changes:
@@ -259,7 +261,7 @@ def _group_of(change: Change) -> str:
 
 
 def _undo_group(group: Sequence[Change], *, is_lasting: bool) -> list[Undo]:
-    """Undo the change of one setting, or of some whose values mean something together only."""
+    """Undo the change of one setting, or of several whose values only make sense together."""
     settled = [undo for change in group if (undo := _settle_unseen(change, is_lasting=is_lasting)) is not None]
     if settled:
         return settled
@@ -286,9 +288,9 @@ def _is_sysfs(change: Change) -> bool:
 
 
 def _settle_unseen(change: Change, *, is_lasting: bool) -> Undo | None:
-    """What became of a change whose setting cannot be seen from here; None where it can."""
+    """Return the outcome for a setting that is not visible from here; None if it is visible."""
     is_earlier_boot = change.owner.boot_id != read_boot_id()
-    # Disks may have other names after a reboot, and namespaces have.
+    # Disks and namespaces may have other names after a reboot.
     if is_earlier_boot and not (is_lasting and (not _is_sysfs(change) or sysfs.is_same_after_boot(change.what))):
         return Undo(change=change, outcome=UndoOutcome.GONE, reason="a reboot has undone it")
     if not is_earlier_boot and not _is_sysfs(change) and change.namespace != find_namespace(change.what):
@@ -302,7 +304,7 @@ def _settle_unseen(change: Change, *, is_lasting: bool) -> Undo | None:
 
 
 def _is_own_value(change: Change, value: str) -> bool:
-    # What another scheduler has reset has values that pgdyno did not choose.
+    # A change of scheduler resets these settings to values that pgdyno did not choose.
     if value in _own_values(change) or (_is_sysfs(change) and not change.new_values):
         return True
     if change.what.rpartition("/")[2] not in _REACHED_BY_STEPS:
@@ -314,5 +316,5 @@ def _is_own_value(change: Change, value: str) -> bool:
 def _leave(change: Change, found: str) -> Undo:
     if found == change.old_value:
         return Undo(change=change, outcome=UndoOutcome.UNNEEDED, found_value=found)
-    reason = "somebody else has changed it since, and it was left so"
+    reason = "another program has changed it since, so pgdyno left it as it is"
     return Undo(change=change, outcome=UndoOutcome.LEFT, found_value=found, reason=reason)

@@ -1,8 +1,8 @@
-"""A server that the user named, to be changed: asked, reloaded, stopped, and started again as it was started before.
+"""Query, reload, stop and restart a server that the user named.
 
-It is asked through psql as the account that owns it. It is stopped only where it is known what starts it again: systemd,
-when it is the main process of a unit, or pg_ctl, when nobody watches over it. What else has started it may take its end
-for a failure (Patroni, a container's first process), and so is asked to restart it by nobody here.
+Queries go through psql as the account that owns the server. The server is stopped only if it is known how to start it
+again: by systemd, if it is the main process of a unit, or by pg_ctl, if no supervisor watches it. A supervisor such as
+Patroni or the first process of a container may take a stop for a failure, so pgdyno does not restart such a server.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ _STOP_PATIENCE_S = 600
 _START_PATIENCE_S = 600
 _SLACK_S = 30
 _POLL_S = 0.05
-# Source: PostgreSQL 18 src/backend/tcop/backend_startup.c, ProcessStartupPacket(); what it says while it comes and goes.
+# What a server says while it starts or stops. Source: PostgreSQL 18 src/backend/tcop/backend_startup.c,
+# ProcessStartupPacket().
 _PASSING = re.compile(r"the database system is (starting up|shutting down|not yet accepting|in recovery mode)")
-# Its socket comes a little after its process, and goes before it.
+# The server's socket appears a little after its process, and vanishes before it.
 _NOT_YET = re.compile(
     r"No such file or directory|Connection refused|did not end within|timeout expired"
     r"|closed the connection|terminating connection|Connection reset"
@@ -44,14 +45,14 @@ _Answer = TypeVar("_Answer")
 
 
 class NamedServer(DataFolder, frozen=True, kw_only=True):
-    """A data directory whose server may be changed: by root, or by its owner."""
+    """A data directory whose server may be changed, by root or by its owner."""
 
     def ask(self, query: str, answer: type[_Answer]) -> _Answer:
-        """What a query says, which gives one JSON document; waits for a server that comes or goes.
+        """Return the one JSON document that a query gives; wait for a server that is starting or stopping.
 
         Raises:
-            HostError: It lets nobody in whom we may be.
-            StepFailedError: It does not run, or does not answer in time.
+            HostError: The server accepts none of the accounts that pgdyno may use.
+            StepFailedError: The server does not run, or does not answer in time.
         """
         begun_s = monotonic_s()
         while True:
@@ -66,7 +67,7 @@ class NamedServer(DataFolder, frozen=True, kw_only=True):
             if waited_s > _patience_s(reason):
                 break
             time.sleep(_POLL_S)
-        # It may have ended while it was asked.
+        # The server may have ended during the query.
         if self.postmaster() is None:
             raise StepFailedError(f"the server in {self.path} does not run", detail=reason)
         raise HostError(
@@ -76,36 +77,36 @@ class NamedServer(DataFolder, frozen=True, kw_only=True):
         )
 
     def reload(self) -> None:
-        """Have it read its configuration files; returns before it has. Does nothing where it does not run."""
+        """Tell the server to reload its configuration files, without waiting; do nothing if it does not run."""
         with contextlib.suppress(ProcessLookupError):
             if running := self.postmaster():
-                # What pg_ctl reload and pg_reload_conf() do.
+                # `pg_ctl reload` and pg_reload_conf() do the same.
                 os.kill(running.id.pid, signal.SIGHUP)
 
     def stop(self, starter: Starter) -> None:
-        """Stop it with a fast shutdown; does nothing when it does not run.
+        """Stop the server with a fast shutdown; do nothing if it does not run.
 
         Raises:
-            StepFailedError: It does not end.
+            StepFailedError: The server does not stop.
         """
         if starter.unit is not None:
             _systemctl("stop", starter.unit)
         elif self.postmaster() is not None:
             words = ["stop", "-D", str(self.path), "-m", "fast", "-w", "-t", str(_STOP_PATIENCE_S), "-s"]
             done = self.run("pg_ctl", *words, timeout_s=_STOP_PATIENCE_S + _SLACK_S)
-            # It may have ended between our look and pg_ctl's.
+            # The server may have ended between this process's check and that of pg_ctl.
             if done.exit_code != 0 and self.postmaster() is not None:
                 raise StepFailedError("the server does not stop", detail=done.stderr.strip())
 
     def start(self, starter: Starter, environment: Mapping[str, str] | None) -> None:
-        """Start it as it was started before, and wait until it answers; does nothing when it runs.
+        """Start the server as it was started before and wait until it answers; do nothing if it runs.
 
         Args:
-            starter: What starts it.
-            environment: Of its process, where pg_ctl starts it; None: a clean one.
+            starter: The way to start it.
+            environment: The server's environment if pg_ctl starts it; None: a clean one.
 
         Raises:
-            StepFailedError: It does not come up, with its own words.
+            StepFailedError: The server does not start; the detail quotes its log.
         """
         if starter.unit is not None:
             self._start_unit(starter.unit)
@@ -113,10 +114,10 @@ class NamedServer(DataFolder, frozen=True, kw_only=True):
             with self._log_of(starter) as log:
                 log_start = log.stat().st_size if log.is_file() else 0
                 # `start` would not know the options of the command line: `restart` reads them from postmaster.opts, and
-                # starts what does not run. Source: PostgreSQL 18 src/bin/pg_ctl/pg_ctl.c, do_restart().
+                # also starts a stopped server. Source: PostgreSQL 18 src/bin/pg_ctl/pg_ctl.c, do_restart().
                 words = ["restart", "-D", str(self.path), "-w", "-t", str(_START_PATIENCE_S), "-s", "-l", str(log)]
                 done = self.run("pg_ctl", *words, timeout_s=_START_PATIENCE_S + _SLACK_S, environment=environment)
-                # One that was about to start when its pg_ctl was killed holds the lock.
+                # A server that was starting when its pg_ctl was killed holds the lock.
                 if done.exit_code != 0 and self.postmaster() is None:
                     raise StepFailedError(
                         "the server does not start", detail=self._tail(log, log_start) or done.stderr.strip()
@@ -124,15 +125,15 @@ class NamedServer(DataFolder, frozen=True, kw_only=True):
         self.ask(_ANYTHING, bool)
 
     def _start_unit(self, unit: str) -> None:
-        # systemd may be about to start it anew, after a failure, with what it failed of; and a unit of Type=simple or exec
-        # counts as started before its server has so much as a pid file.
+        # After a failure systemd may be about to restart the server with the settings that made it fail. A unit of
+        # Type=simple or exec counts as started before its server has written a pid file.
         begun_s, restarts = monotonic_s(), _count_restarts(unit)
         _systemctl("restart", unit)
         while True:
             try:
                 self.ask(_ANYTHING, bool)
             except StepFailedError as error:
-                # The count begins anew when a unit that had ended is started, or goes on.
+                # The count starts again at 0 when an ended unit is started; otherwise it goes on.
                 has_failed = _count_restarts(unit) not in {0, restarts} or show_unit(unit, "ActiveState") in _ENDED
                 if has_failed or monotonic_s() - begun_s > _START_PATIENCE_S:
                     said = _read_journal(unit) or error.detail or error.fact
@@ -146,37 +147,37 @@ class NamedServer(DataFolder, frozen=True, kw_only=True):
         if starter.log is not None:
             yield Path(starter.log)
             return
-        # Its collector takes over soon: what it says before that is wanted only if it fails.
+        # The server's log collector takes over soon: earlier messages are needed only if the start fails.
         with tempfile.NamedTemporaryFile(prefix="pgdyno-start-") as log:
             if self.asker is not None:
                 os.fchown(log.fileno(), self.asker.uid, self.asker.gid)
             yield Path(log.name)
 
     def _tail(self, log: Path, start: int) -> str:
-        # As its owner, who may have put a link in its place.
+        # tail runs as the owner, because the owner may have put a link in the log's place.
         said = self.run("/usr/bin/tail", "-c", f"+{start + 1}", str(log), timeout_s=_ASK_PATIENCE_S).stdout
         return "\n".join(said.strip().splitlines()[-_LOG_LINES:])
 
 
 def _patience_s(reason: str) -> float:
-    """How long to go on asking a server that has answered in these words, or not at all."""
+    """Return how long to keep asking a server that gave this reason, or no answer at all."""
     if _PASSING.search(reason):
         return _START_PATIENCE_S
     return _NOT_YET_PATIENCE_S if not reason or _NOT_YET.search(reason) else 0.0
 
 
 def open_server(path: Path, *, bindir: Path, uid: int) -> NamedServer:
-    """The server of a data directory that was changed before.
+    """Open the data directory of a server that an earlier tuning has changed.
 
     Raises:
-        HostError: It is another account's now, or cannot be read.
+        HostError: The directory belongs to another account now, or cannot be read.
     """
     try:
         owner = path.stat()
         major = int((path / "PG_VERSION").read_text(encoding="ascii"))
     except (OSError, ValueError) as exc:
         raise HostError(f"cannot read {path}", detail=str(exc)) from exc
-    # Programs of one account must not be run as another, nor files of one be written for another.
+    # pgdyno must not run one account's programs as another account, nor write its files for another.
     if owner.st_uid != uid:
         raise HostError(f"{path} belongs to another account now", detail=f"uid {owner.st_uid}, it was {uid}")
     return NamedServer(path=path, major=major, bindir=bindir, uid=uid, asker=find_asker(owner))
@@ -194,7 +195,7 @@ def show_unit(unit: str, name: str) -> str:
 
 
 def _count_restarts(unit: str) -> int:
-    """How often systemd has started it anew by itself, after failures."""
+    """Return how often systemd has restarted the unit by itself after failures."""
     return int(show_unit(unit, "NRestarts") or 0)
 
 

@@ -1,7 +1,7 @@
-"""Looks at a server and a kernel before settings are applied to them, and refuses what could not be applied or undone.
+"""Check a server and a kernel before settings are applied, and refuse what cannot be applied or undone.
 
-Nothing is changed here. The values themselves are tried by the server's own program, which reads them as a start would
-and says in its own words what it does not take.
+This module changes nothing. The server's own program tries the values: it reads them as a start would, and reports in
+its own words what it refuses.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from pgdyno.run.host.clock import monotonic_s
 from pgdyno.spec.setting import check_tunable
 
 _NAME = re.compile(r"[A-Za-z_][\w$]*(\.[A-Za-z_][\w$]*)*", re.ASCII)
-# What beats what a file says. Source: PostgreSQL 18 src/include/utils/guc.h, GucSource.
+# Sources that override the configuration files. Source: PostgreSQL 18 src/include/utils/guc.h, GucSource.
 _BEFORE_START = frozenset({"command line", "environment variable"})
-# A server removes its postmaster.pid before it ends; to give back gigabytes of memory takes it seconds.
+# A server removes its postmaster.pid before it ends; freeing gigabytes of memory takes it seconds.
 _ENDING_PATIENCE_S = 10.0
 _POLL_S = 0.05
 
 
 class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings that are not applied, and why."""
+    """Settings that are not applied, and the reason."""
 
     what: str
     names: tuple[str, ...]
@@ -45,7 +45,7 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Running(msgspec.Struct, frozen=True, kw_only=True):
-    """A server that is to be changed while it runs."""
+    """A running server that is to be changed."""
 
     postmaster: Postmaster
     state: RunningSettings
@@ -53,25 +53,25 @@ class Running(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True):
-    """What could be applied; nothing is changed yet."""
+    """Settings that can be applied, and the state of the machine before; nothing is changed yet."""
 
     server: NamedServer | None
     settings: dict[str, str]
-    """By name in lower case."""
+    """PostgreSQL's settings, by name in lower case."""
     conf: FileCopy | None
-    """The postgresql.auto.conf; None where there is none."""
+    """The postgresql.auto.conf; None if there is none."""
     running: Running | None
-    """None where the server does not run, or there is none."""
+    """The running server; None if the server is stopped, or there is none."""
     sysctls: dict[str, str]
     waiting_pools: tuple[str, ...]
-    """Those of the sysctls that reserve memory which the server, as long as it runs, holds elsewhere."""
+    """The sysctls that reserve memory which the running server holds elsewhere until it is restarted."""
     sysfs: dict[str, str]
     etc: Path
     left_out: tuple[LeftOut, ...]
 
     @property
     def restarting(self) -> tuple[str, ...]:
-        """What only a restart brings in force: of the running server's settings, and the pool that it takes memory from."""
+        """Return the names that take effect only at a restart: settings of the server and pools of huge pages."""
         if self.server is None or self.running is None:
             return ()
         shown = self.running.state.settings
@@ -81,15 +81,16 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_named_server(path: Path, *, bindir: Path | None = None) -> NamedServer:
-    """The server of a data directory.
+    """Find the server of a data directory, and check that this account may change it.
 
     Args:
-        path: What the user named.
-        bindir: Programs that the user named; else those of the running server, else installed ones of its version.
+        path: The data directory that the user named.
+        bindir: The folder of programs that the user named; None: that of the running server, or else of an installation
+            of the same version.
 
     Raises:
-        SpecError: It is no data directory.
-        HostError: It may not be read, is another account's, or no programs are found for it.
+        SpecError: The path is not a data directory.
+        HostError: The directory may not be read, belongs to another account, or no programs for it are found.
     """
     folder = find_data_folder(path.resolve(), bindir=bindir)
     if os.geteuid() not in {0, folder.uid}:
@@ -109,19 +110,19 @@ def prepare_apply(
     sysfs: Mapping[str, str],
     etc: Path = ETC,
 ) -> Prepared:
-    """Look whether settings could be applied, without changing anything.
+    """Check whether settings can be applied, without changing anything.
 
     Args:
-        server: Whom the settings are for; None where only the kernel's are to be applied, for no server.
-        settings: Of PostgreSQL, as ALTER SYSTEM takes the values.
-        sysctls: As `sysctl -w` takes them.
-        sysfs: By path below /sys.
-        etc: Where the machine's folders are for what sets the kernel again at each boot.
+        server: The server to change; None to apply kernel settings only.
+        settings: PostgreSQL's settings, with values as ALTER SYSTEM takes them.
+        sysctls: Kernel settings, with values as `sysctl -w` takes them.
+        sysfs: Values by path below /sys.
+        etc: The folder with the files that set kernel settings at each boot.
 
     Raises:
-        SpecError: The server or the kernel does not know a setting, does not take its value, or pgdyno could not undo it.
-        HostError: The server cannot be changed, or cannot be asked. What of the kernel this account may not change is no
-            error: it is left out.
+        SpecError: The server or the kernel does not know a setting or refuses its value, or pgdyno could not undo it.
+        HostError: The server cannot be changed or queried. Kernel settings that this account may not change are no
+            error: they are left out.
     """
     kernel, left_out = _find_kernel_part(sysctls, sysfs)
     named = {name.lower(): value for name, value in settings.items()}
@@ -171,10 +172,10 @@ def _look_at_server(server: NamedServer, settings: Mapping[str, str]) -> tuple[F
         _check_stopped(server)
     path = server.path / NAME
     conf = read_copy(path, uid=server.uid)
-    # ALTER SYSTEM could replace it all the same, but who takes the right to write away means it.
+    # ALTER SYSTEM could still replace the file, but an owner who makes it read-only does so on purpose.
     if conf is not None and (not conf.mode & 0o200 or not os.access(path, os.W_OK)):
         raise HostError(
-            f"{path} is read-only", hint="whoever has made it so wants the server's settings kept elsewhere"
+            f"{path} is read-only", hint="it was made read-only on purpose: change the settings where they are managed"
         )
     ask_program(server, "shared_buffers", settings, running.state.config_file if running else None)
     return conf, running
@@ -196,9 +197,9 @@ def _look_at_running(server: NamedServer, postmaster: Postmaster, settings: Mapp
     beaten = [f"{name}: {shown.source}" for name, shown in state.settings.items() if shown.source in _BEFORE_START]
     if beaten:
         raise HostError(
-            "the server was started with settings that beat those of its files",
+            "the server was started with settings that override those of its files",
             detail="\n".join(beaten),
-            hint="take them out of what starts the server, or leave them out here",
+            hint="remove them from the command or environment that starts the server, or leave them out here",
         )
     return Running(postmaster=postmaster, state=state, origin=find_origin(server, postmaster.id.pid))
 
@@ -209,7 +210,7 @@ def _check_stopped(server: NamedServer) -> None:
         time.sleep(_POLL_S)
     if other is not None:
         raise HostError(
-            f"somebody is at work in {server.path}, though it tells of no server that runs here",
+            f"a server process works in {server.path}, but its postmaster.pid names no server that runs here",
             detail=f"pid {other}, of another container, or left over by a server that was killed",
             hint="run pgdyno where the server runs, or end what is left of it",
         )
@@ -221,7 +222,7 @@ def _check_stopped(server: NamedServer) -> None:
 
 def _standing_by(server: NamedServer) -> HostError:
     return HostError(
-        f"the server in {server.path} stands by or recovers",
+        f"the server in {server.path} is a standby or in recovery",
         hint="tune its primary; here, settings that differ from the primary's may stop the replay",
     )
 
@@ -230,5 +231,5 @@ def _no_alter_system() -> HostError:
     return HostError(
         "the server refuses ALTER SYSTEM",
         detail="allow_alter_system = off",
-        hint="what manages its configuration wants to do it alone: give it the settings as a fragment",
+        hint="another tool manages its configuration: give that tool the settings as a fragment",
     )

@@ -1,8 +1,8 @@
-"""The text of postgresql.auto.conf: settings put into it, and taken back out of it when others have written it since.
+"""Put settings into the text of postgresql.auto.conf, and take them out after others have written it.
 
-The file is replaced once for all settings, which ALTER SYSTEM cannot: a crash, or somebody's reload, between two of its
-statements would find a set of which nobody has summed the memory. It also quotes lists in its own way. What the server
-itself reads last and writes as it likes is kept line by line; nothing here touches a file.
+The file is replaced once for all settings, which ALTER SYSTEM cannot do: after a crash or a reload between two of its
+statements the server could run with a combination of memory settings that nothing has checked. ALTER SYSTEM also quotes
+lists in its own way. This module keeps every other line of the file as it is, and works on bytes only, not on files.
 
 Source: PostgreSQL 18 src/backend/utils/misc/guc.c, write_auto_conf_file(), and guc-file.l.
 """
@@ -25,7 +25,10 @@ _ONE_LINE = re.compile(r"[^\n]*\n|[^\n]+")
 
 
 class TakenBack(msgspec.Struct, frozen=True, kw_only=True):
-    """A file without what pgdyno had put into it. `left` are settings that somebody else has changed since."""
+    """The content of a file without pgdyno's settings.
+
+    `left` names the settings that another program has changed since.
+    """
 
     content: bytes
     is_as_before: bool
@@ -33,7 +36,7 @@ class TakenBack(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def put_settings(content: bytes | None, settings: Mapping[str, str]) -> bytes:
-    """The file with these settings instead of those it had for the same names; None: there is no file."""
+    """Return the file's content with these settings in place of earlier ones; None stands for no file."""
     kept = _HEADER.encode() if content is None else _without(content, settings)
     if kept and not kept.endswith(b"\n"):
         kept += b"\n"
@@ -41,11 +44,11 @@ def put_settings(content: bytes | None, settings: Mapping[str, str]) -> bytes:
 
 
 def take_back(found: bytes, old: bytes | None, own: Mapping[str, tuple[str, ...]]) -> TakenBack:
-    """The file as it was before, or as near to it as what others have written since allows.
+    """Return the file's old content, or as near to it as other programs' later changes allow.
 
     Args:
-        found: What it holds.
-        old: What it held before; None: there was none.
+        found: The present content.
+        old: The content before; None if there was no file.
         own: The values that pgdyno gave to each setting, by name in lower case.
     """
     now, before = read_conf(found), read_conf(old or b"")
@@ -59,7 +62,7 @@ def take_back(found: bytes, old: bytes | None, own: Mapping[str, tuple[str, ...]
 
 
 def read_conf(content: bytes) -> dict[str, str]:
-    """The settings of a file by name in lower case; of a name that comes twice the last line counts."""
+    """Return the settings in a file by name in lower case; if a name occurs twice, the last line counts."""
     found = map(_LINE.fullmatch, _lines(content))
     return {line["name"].lower(): read_value(line["value"]) for line in found if line is not None}
 
@@ -78,7 +81,7 @@ def _name_of(line: str) -> str | None:
     return found["name"].lower() if found else None
 
 
-# Whatever bytes others have written there come out as they went in.
+# Bytes that are not valid UTF-8 survive the round trip.
 def _decode(content: bytes) -> str:
     return content.decode("utf-8", errors="surrogateescape")
 

@@ -13,7 +13,7 @@ from pgdyno.run.change.named_server import NamedServer
 
 # Source: PostgreSQL 18 src/include/utils/guc.h, GucSource.
 _OF_SESSION = frozenset({"database", "user", "database user"})
-# A value by which the server is asked to choose one itself.
+# Values that tell the server to choose the setting itself.
 _CHOSEN_BY_SERVER = {
     "wal_buffers": "-1",
     "commit_timestamp_buffers": "0",
@@ -25,23 +25,23 @@ _SAID = re.compile(r"^.*? (?=(?:FATAL|ERROR|LOG|DETAIL|HINT): )", re.MULTILINE)
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """What a running server says of one of its settings."""
+    """The state of one setting in a running server."""
 
     value: str | None
-    """In the server's own unit; None where it does not know the name."""
+    """The value in the server's own unit; None if the server does not know the name."""
     source: str
     context: str
     is_waiting: bool
-    """Whether the files say something else that takes a restart."""
+    """Whether the files have another value that takes effect at a restart."""
 
     @property
     def is_of_session(self) -> bool:
-        """Whether it was set for the role or the database that pgdyno asks as, and so hides the server's own."""
+        """Return whether a setting of pgdyno's role or database hides the server's own value."""
         return self.source in _OF_SESSION
 
 
 class RunningSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a running server says of itself."""
+    """The state of a running server and of the requested settings."""
 
     is_superuser: bool
     is_in_recovery: bool
@@ -53,11 +53,11 @@ class RunningSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def ask_state(server: NamedServer, names: Sequence[str]) -> RunningSettings:
-    """What a running server says of itself and of settings, by name in lower case.
+    """Query a running server's state and these settings, by name in lower case.
 
     Raises:
-        HostError: It lets nobody in whom we may be.
-        StepFailedError: It does not run, or does not answer.
+        HostError: The server accepts none of the accounts that pgdyno may use.
+        StepFailedError: The server does not run, or does not answer.
     """
     # psycopg comes with it: only who asks a server waits for that.
     from pgdyno.run.cluster.sql import named_server_query  # noqa: PLC0415
@@ -66,7 +66,7 @@ def ask_state(server: NamedServer, names: Sequence[str]) -> RunningSettings:
 
 
 def find_differing(settings: Mapping[str, str], shown: Mapping[str, Setting], major: int) -> tuple[str, ...]:
-    """Which settings a server has otherwise than wanted, by their names in lower case."""
+    """Return the names, in lower case, of settings whose value in the server differs from the wanted one."""
     return tuple(
         name
         for name, value in settings.items()
@@ -75,10 +75,10 @@ def find_differing(settings: Mapping[str, str], shown: Mapping[str, Setting], ma
 
 
 def read_conf_value(server: NamedServer, name: str) -> Setting:
-    """What a server that does not run would have, by its files.
+    """Read the value that a stopped server would have according to its files.
 
     Raises:
-        SpecError: It does not take what stands in them.
+        SpecError: The server refuses a value in its files.
     """
     value = ask_program(server, name).removesuffix("\n")
     return Setting(value=value, source="", context="", is_waiting=False)
@@ -87,10 +87,10 @@ def read_conf_value(server: NamedServer, name: str) -> Setting:
 def ask_program(
     server: NamedServer, name: str, settings: Mapping[str, str] | None = None, config_file: str | None = None
 ) -> str:
-    """What its program prints of a setting, with these others.
+    """Return what the server's program prints for a setting, given these other settings.
 
     Raises:
-        SpecError: It does not take one of them, in its own words.
+        SpecError: The server refuses one of them; the detail quotes its message.
     """
     done = server.ask_program(name, settings=settings, config_file=config_file, timeout_s=_PATIENCE_S)
     if done.exit_code != 0:

@@ -1,7 +1,7 @@
-"""The kernel's settings under /proc/sys: their names, what may be changed of them and undone, reading and writing.
+"""Check, read and write kernel settings under /proc/sys.
 
-Nothing here is journalled or remembered: whoever wants to change something uses `kernel`. Refused are settings whose
-change could not be undone: one-way switches, actions, and those that change others on their own.
+This module writes no journal and remembers nothing: to change a setting, use `kernel`. It refuses settings whose change
+cannot be undone: one-way switches, actions, and settings that change others.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PAIRS = (
 )
 PARTNERS = {name: partner for pair in _PAIRS for name, partner in (pair, pair[::-1])}
 UNUSED = "0"
-# Of huge pages the kernel makes as many as it finds whole pieces of memory for, which are few after hours of work.
+# The kernel creates as many huge pages as it finds contiguous memory for, which is little after hours of work.
 _POOLS = frozenset({"vm.nr_hugepages", "vm.nr_hugepages_mempolicy"})
 _COMPACT = "vm.compact_memory"
 _POOL_TRIES = 3
@@ -55,7 +55,7 @@ def swap_dots(name: str) -> str:
 
 
 def resolve_sysctl(name: str) -> str:
-    """The one name that pgdyno uses: `net.ipv4.conf.eth0/100.rp_filter` for `net/ipv4/conf/eth0.100/rp_filter`.
+    """Return the canonical name: `net.ipv4.conf.eth0/100.rp_filter` for `net/ipv4/conf/eth0.100/rp_filter`.
 
     Raises:
         SpecError: This kernel has no such setting.
@@ -81,16 +81,16 @@ def read_sysctl(name: str) -> str:
 
 
 def check_sysctls(values: Mapping[str, str]) -> dict[str, str]:
-    """Whether settings could be changed here and undone, without changing any.
+    """Check whether settings can be changed here and undone, without changing any.
 
-    Only the kernel itself knows whether it likes a value: that shows when it is set.
+    The kernel alone knows whether it accepts a value, which shows when the value is set.
 
     Returns:
-        The settings by the name that pgdyno uses, values with one blank between numbers.
+        The settings by canonical name; one blank separates several numbers in a value.
 
     Raises:
-        SpecError: One is unknown, its change could not be undone, or two exclude each other.
-        HostError: This account, or this machine, does not allow to change them.
+        SpecError: A setting is unknown, its change could not be undone, or two exclude each other.
+        HostError: This account or this machine does not permit the change.
     """
     wanted = {resolve_sysctl(name): " ".join(value.split()) for name, value in values.items()}
     for name in wanted:
@@ -107,7 +107,7 @@ def check_sysctls(values: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_there(name: str) -> bool:
-    """Whether the setting still exists; that of an interface goes with it."""
+    """Return whether the setting still exists; the settings of a network interface go with it."""
     return _path(name).is_file()
 
 
@@ -125,14 +125,14 @@ def read_value(name: str) -> str:
 
 
 def write_values(expected: Mapping[str, str]) -> None:
-    """Make resolved settings have these values, of which pairs know their partners; then read all of them back.
+    """Set values by canonical name, with both members of each pair, and read all of them back.
 
     Raises:
         SpecError: The kernel refuses a value.
-        HostError: One cannot be written, or the kernel took it differently.
+        HostError: A value cannot be written, or the kernel took it differently.
     """
     for name, value in expected.items():
-        # What is not in use becomes so by setting its partner; many a kernel refuses to be told directly.
+        # A setting becomes unused when its partner is set; many kernels refuse a direct write of 0.
         is_unused = value == UNUSED and expected.get(PARTNERS.get(name, ""), UNUSED) != UNUSED
         if not is_unused and read_value(name) != value:
             _write(name, value)
@@ -148,7 +148,7 @@ def write_values(expected: Mapping[str, str]) -> None:
 
 
 def find_pools(values: Mapping[str, str]) -> tuple[str, ...]:
-    """Which of these resolved settings are pools of memory that are to have another size."""
+    """Return the names of the memory pools among these settings whose size would change."""
     return tuple(name for name, value in values.items() if name in _POOLS and read_value(name) != value)
 
 
@@ -163,16 +163,16 @@ def _fill_pool(name: str, value: str) -> None:
 
 
 def find_namespace(name: str) -> str | None:
-    """The kernel namespace, such as `net:[4026531833]`, in which this process sees a setting; None: the machine has one."""
+    """Return the kernel namespace in which this process sees a setting, such as `net:[4026531833]`; None if global."""
     kind = next((kind for pattern, kind in _NAMESPACES if pattern.match(name)), None)
     return None if kind is None else str(Path(f"/proc/thread-self/ns/{kind}").readlink())
 
 
 def namespace_exists(namespace: str) -> bool:
-    """Whether a process lives in a namespace, or a mount keeps it."""
+    """Return whether a process lives in a namespace, or a mount keeps it."""
     kind = namespace.split(":", maxsplit=1)[0]
     for process in Path("/proc").iterdir():
-        # Others end while we look.
+        # Processes may end during the loop.
         with contextlib.suppress(OSError):
             if process.name.isdigit() and str((process / "ns" / kind).readlink()) == namespace:
                 return True
@@ -187,7 +187,7 @@ def _write(name: str, value: str) -> None:
     try:
         descriptor = os.open(_path(name), os.O_WRONLY)
         try:
-            # In one piece: the kernel parses each write on its own.
+            # One write for the whole value: the kernel parses each write on its own.
             os.write(descriptor, f"{value}\n".encode())
         finally:
             os.close(descriptor)
@@ -199,11 +199,11 @@ def _write(name: str, value: str) -> None:
 
 def _check_undoable(name: str) -> None:
     if _ONE_WAY.match(name):
-        raise SpecError(f"{name} cannot be undone", detail="the kernel takes it back at the next boot only")
+        raise SpecError(f"{name} cannot be undone", detail="only a reboot restores the old value")
     if _CHANGES_OTHERS.match(name):
         raise SpecError(
             f"{name} changes the settings of interfaces, too",
-            detail="they could not be put back to what each of them was",
+            detail="pgdyno could not restore each interface's own value",
             hint="name the interface, as in net.ipv4.conf.eth0.rp_filter",
         )
 
@@ -213,7 +213,7 @@ def _check_writable(name: str) -> None:
     if os.access(path, os.W_OK, effective_ids=True):
         read_value(name)
     elif path.stat().st_mode & 0o222 == 0:
-        raise SpecError(f"{name} can be read only", detail="the kernel lets nobody change it")
+        raise SpecError(f"{name} can be read only", detail="the kernel permits no change")
     elif os.geteuid() != 0:
         raise HostError(
             "changing kernel settings needs root",
@@ -224,7 +224,7 @@ def _check_writable(name: str) -> None:
         raise HostError(
             "/proc/sys is read-only here",
             detail=f"{name} was to be changed",
-            hint="containers have it so: use the host itself or a privileged container, or leave kernel settings out",
+            hint="usual in containers: use the host itself or a privileged container, or leave kernel settings out",
         )
     else:
         raise HostError(

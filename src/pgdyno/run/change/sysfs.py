@@ -1,8 +1,8 @@
-"""Settings of the kernel that are files below /sys: which may be changed and undone, reading and writing.
+"""Check, read and write kernel settings that are files below /sys.
 
-As `sysctl`, this remembers nothing: whoever wants to change something journals it first. A file below /sys may as well be
-an action, or give up what a flush promises, so only those that are known to be settings are taken. By itself none
-outlives a reboot.
+Like `sysctl`, this module remembers nothing: write a change to the journal before making it. A file below /sys may also
+be an action, or disable what a flush promises, so only known settings are accepted. None of them outlives a reboot by
+itself.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ _SETTINGS = re.compile(
       | devices/system/cpu/(cpu\d+/cpufreq|cpufreq/policy\d+)/(scaling_governor|energy_performance_preference)""",
     re.VERBOSE,
 )
-# Another scheduler brings its own depth of the queue and its own throttling of writes.
-# Source: the kernel's block/elevator.c, elevator_switch(), and block/bfq-iosched.c, bfq_init_queue().
+# A new scheduler sets its own queue depth and its own throttling of writes. Source: the kernel's block/elevator.c,
+# elevator_switch(), and block/bfq-iosched.c, bfq_init_queue().
 _SCHEDULER = re.compile(r"(?P<queue>block/[^/]+/queue/)scheduler")
 _RESET_BY_SCHEDULER = ("nr_requests", "wbt_lat_usec")
 _CHOICE = re.compile(r"\[(?P<chosen>[^\]]+)\]")
 
 
 def check_sysfs(values: Mapping[str, str]) -> dict[str, str]:
-    """Whether settings could be changed here and undone, without changing any.
+    """Check whether settings can be changed here and undone, without changing any.
 
     Returns:
-        The values by path below /sys, those before the others that reset others.
+        The values by path below /sys; settings that reset others come first.
 
     Raises:
-        SpecError: One is no known setting, is not there, or does not take its value.
-        HostError: This account, or this machine, does not allow to change them.
+        SpecError: A setting is unknown or missing, or does not take its value.
+        HostError: This account or this machine does not permit the change.
     """
     wanted = {name.strip("/").removeprefix("sys/"): value.strip() for name, value in values.items()}
     for name, value in wanted.items():
@@ -62,27 +62,27 @@ def check_sysfs(values: Mapping[str, str]) -> dict[str, str]:
 
 
 def reset_with(name: str) -> tuple[str, ...]:
-    """The settings that a change of this one resets, of those that this machine has."""
+    """Return the settings of this machine that a change of this one resets."""
     found = _SCHEDULER.fullmatch(name)
     names = [found["queue"] + other for other in _RESET_BY_SCHEDULER] if found else []
     return tuple(name for name in names if is_there(name))
 
 
 def is_same_after_boot(name: str) -> bool:
-    """Whether the name means the same thing after a boot; a disk's may be another's then."""
+    """Return whether the name means the same thing after a boot; a disk's name may then belong to another disk."""
     return not name.startswith("block/")
 
 
 def is_there(name: str) -> bool:
-    """Whether the machine still has it; that of a disk goes with it."""
+    """Return whether the machine still has this setting; the settings of a disk go with it."""
     return (ROOT / name).is_file()
 
 
 def read_value(name: str) -> str:
-    """What is chosen, where the kernel lists what it would take; else all that it says.
+    """Read the chosen value if the kernel lists the choices, else the whole text.
 
     Raises:
-        HostError: It cannot be read.
+        HostError: The file cannot be read.
     """
     try:
         text = (ROOT / name).read_text(encoding="utf-8", errors="replace").strip()
@@ -93,11 +93,11 @@ def read_value(name: str) -> str:
 
 
 def write_values(expected: Mapping[str, str]) -> None:
-    """Make settings have these values, in this order; then read all of them back.
+    """Set these values in this order, and read all of them back.
 
     Raises:
         SpecError: The kernel refuses a value.
-        HostError: One cannot be written, or the kernel took it differently.
+        HostError: A value cannot be written, or the kernel took it differently.
     """
     for name, value in expected.items():
         if read_value(name) != value:

@@ -1,6 +1,6 @@
-"""Plans how settings are applied: what each file will hold, and what the journal must know to undo all of it.
+"""Plan how settings are applied: what each file will hold, and what the journal needs to undo everything.
 
-Reads what is there at this moment, and changes nothing.
+This module reads the present state, and changes nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _Change = TypeVar("_Change", Change, FileChange, ServerChange)
 
 
 class FileStep(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that is to be replaced."""
+    """The replacement of one file."""
 
     path: Path
     uid: int
@@ -45,29 +45,29 @@ class FileStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Steps(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that is going to be done, and the tuning it makes."""
+    """Everything that will be done, and the resulting tuning."""
 
     tuning: AppliedTuning
     files: tuple[FileStep, ...]
     boot_files: tuple[BootFile, ...]
-    """Those of the files that set the kernel again at each boot."""
+    """The files that set kernel settings again at each boot."""
     sysctls: dict[str, str]
 
     def load(self, saved: SavedFile) -> FileCopy:
-        """What a file was before."""
+        """Return the file before the change."""
         return next(file.old for file in self.files if file.old is not None and file.old.saved == saved)
 
 
 def plan_steps(prepared: Prepared, previous: AppliedTuning | None, *, may_restart: bool) -> Steps:
-    """What is to be done to apply what was prepared, with what is there now.
+    """Plan the steps that apply the prepared settings to the present state.
 
     Args:
-        prepared: What `prepare_apply` made, a moment ago.
-        previous: Tunings that are in force.
-        may_restart: Whether the server may be restarted, now and to undo it.
+        prepared: The result of a recent `prepare_apply`.
+        previous: Earlier tunings that are in force.
+        may_restart: Whether the server may be restarted, now and when this is undone.
 
     Raises:
-        HostError: Something can no longer be read, or has changed since.
+        HostError: A file or setting can no longer be read, or has changed since the preparation.
     """
     _check_unmoved(prepared)
     sysctls = with_partners(prepared.sysctls)
@@ -98,7 +98,7 @@ def plan_steps(prepared: Prepared, previous: AppliedTuning | None, *, may_restar
 
 
 def _check_unmoved(prepared: Prepared) -> None:
-    # Between the look and a user's yes lies a cup of coffee.
+    # Any amount of time may pass between the preparation and the user's confirmation.
     now = prepared.server.postmaster() if prepared.server else None
     before = prepared.running.postmaster if prepared.running else None
     if (now.id if now else None) != (before.id if before else None):
@@ -112,7 +112,7 @@ def _plan_conf(prepared: Prepared) -> list[FileStep]:
     path = server.path / NAME
     old = read_copy(path, uid=server.uid)
     if old != prepared.conf:
-        raise HostError(f"somebody else has changed {path} meanwhile", hint="try again")
+        raise HostError(f"another program has changed {path} meanwhile", hint="try again")
     content = put_settings(old.content if old else None, prepared.settings)
     gid = server.path.stat().st_gid
     new = msgspec.structs.replace(old or FileCopy(content=b"", uid=server.uid, gid=gid, mode=0o600), content=content)
@@ -158,7 +158,7 @@ def _begin_sysfs(values: Mapping[str, str]) -> list[Change]:
 
 
 def merge_tunings(previous: AppliedTuning | None, fresh: AppliedTuning) -> AppliedTuning:
-    """What is to be undone after a second tuning: both, to what was there before the first."""
+    """Combine two tunings into one whose undoing restores the state before the first."""
     if previous is None:
         return fresh
     return msgspec.structs.replace(
@@ -197,5 +197,5 @@ def _merge_servers(first: ServerChange, second: ServerChange) -> ServerChange:
 
 
 def _join(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:
-    """Each once, the newest last."""
+    """Return each value once, the newest last."""
     return (*(value for value in first if value not in second), *second)

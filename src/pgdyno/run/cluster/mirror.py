@@ -1,11 +1,11 @@
-"""Makes a folder once more the copy of another that it was, by writing only what has changed since.
+"""Make a folder a copy of another again, by writing only what has changed since the last copy.
 
-A trial changes a part of its cluster. To remove all of it and to copy all of it anew takes longer than many a trial, and
-lays every file out anew on the disk; what is written over in place stays where it lies.
+A trial changes a part of its cluster. Removing and copying everything takes longer than many a trial, and gives every
+file a new place on the disk; overwriting leaves the blocks where they are.
 
-A file whose size and time of modification are those of its source is taken for unchanged, as rsync does: whoever writes to
-a file changes its time, and a file gets its source's time only after its last byte. All others are compared page by page. It
-knows folders, files and symbolic links, which is what a cluster consists of, and refuses anything else.
+A file with the size and modification time of its source counts as unchanged, as with rsync: any write to a file changes
+its time, and a file gets its source's time only after its last byte. All other files are compared page by page. This
+handles folders, files and symbolic links, of which a cluster consists, and refuses anything else.
 """
 
 from __future__ import annotations
@@ -23,23 +23,25 @@ from pgdyno.units import PAGE_BYTES
 Bytes = NDArray[np.uint8]
 
 _CHUNK_BYTES = 4 * 1024**2
-# Pages that differ and lie closer than this are written in one piece: a disk writes it sooner than two small ones.
+# Changed pages closer than this are written in one piece: a disk does that faster than two small writes.
 _GAP_PAGES = 8
 
 
 def mirror_folder(source: Path, target: Path) -> int:
-    """Make `target` what `source` is: contents, modes and modification times of files. Nobody may write to either meanwhile.
+    """Give `target` the contents, modes and modification times of `source`.
+
+    No process may write to either folder meanwhile.
 
     Args:
         source: A folder.
-        target: An existing folder. What is made anew in it belongs to whoever calls.
+        target: An existing folder. New files in it belong to the calling account.
 
     Returns:
-        Bytes that were written.
+        The number of bytes that were written.
 
     Raises:
-        OSError: Something cannot be read or written, for want of space say; what was done by then stays, and may be gone
-            on with.
+        OSError: A file cannot be read or written, for want of space say. What was done stays, and a further call can
+            complete it.
     """
     wanted, found = _list(source), {entry.name: entry for entry in _list(target)}
     written = 0
@@ -102,7 +104,10 @@ def _mirror_file(source: os.DirEntry[str], target: os.DirEntry[str]) -> int:
 
 
 def _write_changes(new: int, old: int) -> int:
-    """Write the pages of one file in which another one, which is no longer, differs from it. Returns their bytes."""
+    """Write to the old file the pages that differ from the new one, and return their bytes.
+
+    The old file must not be the longer one.
+    """
     wanted, there = bytearray(_CHUNK_BYTES), bytearray(_CHUNK_BYTES)
     offset = written = 0
     while size := os.preadv(new, [wanted], offset):
@@ -116,13 +121,13 @@ def _write_changes(new: int, old: int) -> int:
 
 
 def _find_changes(wanted: Bytes, there: Bytes) -> list[tuple[int, int]]:
-    """Where to write what is wanted, in whole pages but for the last: begin and end of each piece."""
+    """Return begin and end of each piece to write, in whole pages except for the last."""
     size, whole = len(wanted), len(there) // PAGE_BYTES
     has_changed = np.ones(-(-size // PAGE_BYTES), dtype=np.bool_)
     pages = (part[: whole * PAGE_BYTES].view(np.uint64).reshape(whole, PAGE_BYTES // 8) for part in (wanted, there))
     has_changed[:whole] = np.not_equal(*pages).any(axis=1)
     if len(there) == size:
-        # A last page that is not whole.
+        # The last page may be incomplete.
         has_changed[whole:] = (wanted[whole * PAGE_BYTES :] != there[whole * PAGE_BYTES :]).any()
     places = np.flatnonzero(has_changed)
     pieces = np.split(places, np.flatnonzero(np.diff(places) > _GAP_PAGES) + 1) if len(places) else []

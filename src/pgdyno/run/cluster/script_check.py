@@ -1,8 +1,8 @@
-"""Runs script files once on a little data, so that a mistake in one is heard of before the study's data are loaded.
+"""Run script files once on a little data, so that a mistake shows before the study's data are loaded.
 
-It has a cluster of its own, thrown away afterwards, because a script may change anything in it. What no data can mend is
-refused: what pgbench cannot parse, and errors of PostgreSQL's class 42, such as wrong syntax or an unknown column. Other
-failures may be owed to the little data; they are only told, and the trial judges.
+The check uses its own temporary cluster, because a script may change anything in it. It refuses errors that no data can
+avoid: what pgbench cannot parse, and errors of PostgreSQL's class 42, such as wrong syntax or an unknown column. Other
+failures may come from the small amount of data; they are only reported, and the trial decides.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from pgdyno.spec.study import BUILTIN_SCRIPTS, DataSpec
 from pgdyno.spec.table import SettingValue
 
 SCRIPT_CHECK_S = 5.0
-"""About how long it takes; each script adds a second."""
+"""The approximate duration of the check; each script adds a second."""
 _RUN_S = 1.0
-# A script may well take longer; that is no mistake, and nobody is to wait for it.
+# A script may take longer; that is no mistake, and the user should not have to wait for it.
 _PATIENCE_S = 15.0
-# Source: PostgreSQL 18 manual, pgbench, "Exit Status": what is wrong before the first transaction.
+# Source: PostgreSQL 18 manual, pgbench, "Exit Status": errors before the first transaction.
 _REFUSED_EXIT_CODE = 1
 # Source: PostgreSQL 18 manual, appendix A: "Syntax Error or Access Rule Violation".
 _MISTAKE_CLASS = "42"
@@ -40,7 +40,7 @@ _UNDEFINED_VARIABLE = "undefined variable"
 
 
 def has_script_files(workloads: tuple[PlannedWorkload, ...]) -> bool:
-    """Whether there is anything to check."""
+    """Return whether there are script files to check."""
     return any(True for _ in _list_scripts(workloads))
 
 
@@ -53,13 +53,13 @@ def check_scripts(
     settings: Mapping[str, SettingValue],
     on_activity: Callable[[str], None],
 ) -> tuple[str, ...]:
-    """Run each script file of the workloads for a second by one client at scale 1. Use it from the main thread.
+    """Run each script file for a second with one client at scale 1. Call this from the main thread.
 
     Returns:
-        In words, what failed and may go well on the study's data.
+        A sentence for each script that failed but may succeed on the study's data.
 
     Raises:
-        SpecError: A script is wrong whatever the data, cannot be read, or the server refuses a setting.
+        SpecError: A script is wrong with any data, cannot be read, or the server refuses a setting.
         HostError: The server's account cannot read a script.
         StepFailedError: The server does not start or dies.
     """
@@ -112,7 +112,7 @@ def _load_a_little(server: Server, data: DataSpec, directory: Path) -> None:
 
 
 def _try_script(server: Server, workload: PlannedWorkload, name: str, directory: Path) -> str | None:
-    """None when it went well or merely long; else what it failed of, in words."""
+    """Run one script and describe its failure; None if it succeeded or only took too long."""
     run = LoadRun(
         address=server.address,
         scripts=((name, 1),),
@@ -139,16 +139,16 @@ def _try_script(server: Server, workload: PlannedWorkload, name: str, directory:
             return None
         if server.find_failure() is not None:
             raise
-        # The copy's name in pgbench's words is none that the user knows.
+        # pgbench names a copy of the script; the user knows the original.
         words = exc.detail.replace(str(directory / f"script-1-{Path(name).name}"), name)
         if not _is_mistake(directory, words, server.log_path.read_bytes()[log_start:].decode(errors="replace")):
             return words or exc.fact
-        raise SpecError(f"script {name} fails", detail=words, hint="mend the script; nothing was loaded yet") from exc
+        raise SpecError(f"script {name} fails", detail=words, hint="correct the script; nothing is loaded yet") from exc
     return None
 
 
 def _is_mistake(directory: Path, words: str, log: str) -> bool:
-    """Whether no data could make it go well."""
+    """Return whether the script would fail with any data."""
     done = msgspec.json.decode((directory / INVOCATION_FILE).read_bytes(), type=Invocation)
     if done.exit_code == _REFUSED_EXIT_CODE or _UNDEFINED_VARIABLE in words:
         return True

@@ -1,8 +1,8 @@
-"""A PostgreSQL cluster of pgdyno's own: initdb, start, stop, and its death noticed at once.
+"""Create, start and stop pgdyno's own PostgreSQL cluster, and notice its end at once.
 
 The postmaster is a direct child: its end is seen by wait, not guessed from a socket, and it ends with pgdyno. Nothing
-here connects to a database that pgdyno did not make. Its own folder is the key to its socket; who comes through a port
-needs a password, since every account of the machine can reach that.
+here connects to a database that pgdyno did not create. The permissions of its folder protect the socket; a connection
+to the port needs a password, because every account of the machine can reach the port.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ SUPERUSER = "pgdyno"
 DATABASE = "pgdyno"
 _OWN_SETTINGS = "pgdyno.conf"
 _LISTEN_ADDRESS = "127.0.0.1"
-# What pgdyno and the log's reader rely on; the rest of LOG_SETTINGS a study may change.
+# Settings that pgdyno and the log reader rely on; a study may change the rest of LOG_SETTINGS.
 _FIXED_LOG_SETTINGS = ("log_destination", "log_line_prefix", "lc_messages")
 _START_PATIENCE_S = 60.0
 # A fast shutdown writes all dirty buffers first: minutes on slow disks.
 _STOP_PATIENCE_S = 600.0
 _LOG_TAIL_LINES = 12
 _PGPASS_FILE = "password"
-# Only names the private socket, so any number does; tools know this one.
+# The port only names the private socket, so any number would do; tools expect this one.
 _SOCKET_PORT = 5432
 _REFUSED_SETTING = re.compile(
     r"unrecognized configuration parameter|invalid value for parameter|is outside the valid range|parameter \"[^\"]+\" requires"
@@ -51,13 +51,13 @@ _REFUSED_SETTING = re.compile(
 
 
 class Server:
-    """One cluster in a home's work folder.
+    """A cluster in a home's work folder.
 
     Args:
-        installation: Which PostgreSQL.
-        home: Whose `data` and `sockets` it uses.
-        log_path: Where the server's log is appended to, byte for byte.
-        port: Of the socket; with `listen`, also of 127.0.0.1.
+        installation: The PostgreSQL to run.
+        home: The home whose `data` and `sockets` it uses.
+        log_path: The file to which the server's log is appended byte for byte.
+        port: The port of the socket, and of 127.0.0.1 if one is given; None: only a socket.
     """
 
     def __init__(self, *, installation: Installation, home: Home, log_path: Path, port: int | None = None) -> None:
@@ -69,10 +69,10 @@ class Server:
         self._process: subprocess.Popen[bytes] | None = None
 
     def initdb(self) -> None:
-        """Make an empty cluster with checksums.
+        """Create an empty cluster with checksums.
 
         Raises:
-            StepFailedError: initdb failed, with its own words.
+            StepFailedError: initdb failed; the detail quotes its message.
         """
         argv = [
             self.installation.program("initdb"),
@@ -99,7 +99,7 @@ class Server:
         Raises:
             SpecError: The server refused a setting.
             HostError: The port is taken, or the cluster is of another version.
-            StepFailedError: It did not come up, serves another data folder, or took a setting differently.
+            StepFailedError: The server did not start, serves another data folder, or took a setting differently.
         """
         self._check_version()
         if self._listens:
@@ -112,7 +112,7 @@ class Server:
             self._process = process.start(
                 [self.installation.program("postgres"), "-D", str(self.home.data)],
                 user=self.home.user,
-                # Immediate shutdown: backends end and shared memory is freed at once; the cluster is disposable.
+                # An immediate shutdown ends backends and frees shared memory at once; the cluster is disposable.
                 death_signal="QUIT",
                 stdout=log,
                 stderr=log,
@@ -128,10 +128,10 @@ class Server:
             raise
 
     def stop(self) -> None:
-        """Stop it with a fast shutdown, a checkpoint included; does nothing when it is not running.
+        """Stop the server with a fast shutdown, including a checkpoint; do nothing if it is not running.
 
         Raises:
-            StepFailedError: It did not end in order, so what is on disk is not whole.
+            StepFailedError: The shutdown failed, so the files on disk are not consistent.
         """
         if self._process is None:
             return
@@ -142,7 +142,7 @@ class Server:
             raise failure
 
     def abandon(self) -> None:
-        """End it at once, without a checkpoint: for a cluster that nobody will read again."""
+        """Stop the server at once without a checkpoint, for a cluster that will not be read again."""
         if self._process is None:
             return
         process.stop(self._process, first=signal.SIGQUIT, patience_s=10.0)
@@ -150,7 +150,7 @@ class Server:
 
     @property
     def pid(self) -> int:
-        """The postmaster's process id.
+        """Return the postmaster's process id.
 
         Raises:
             RuntimeError: The server was not started.
@@ -160,7 +160,7 @@ class Server:
         return self._process.pid
 
     def find_failure(self) -> StepFailedError | None:
-        """None while the postmaster lives; else the error to raise, with the end of its log."""
+        """Return the error to raise if the postmaster has ended, with the end of its log; None while it lives."""
         if self._process is None or self._process.poll() is None:
             return None
         code = self._process.returncode
@@ -170,7 +170,7 @@ class Server:
         )
 
     def log_tail(self, lines: int = _LOG_TAIL_LINES) -> str:
-        """The last lines of the server's log."""
+        """Return the last lines of the server's log."""
         try:
             text = self.log_path.read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
@@ -183,10 +183,10 @@ class Server:
         return Address(socket_dir=str(self.home.sockets), port=self.port, user=SUPERUSER, dbname=DATABASE)
 
     def connect(self, *, database: str = DATABASE, patience_s: int | None = None) -> sql.Connection:
-        """A connection in autocommit mode that gives rows as dicts; see `sql.connect`.
+        """Open a connection in autocommit mode that gives rows as dicts; see `sql.connect`.
 
         Raises:
-            StepFailedError: The server does not take it, or does not answer.
+            StepFailedError: The server refuses the connection, or does not answer.
         """
         return sql.connect(msgspec.structs.replace(self.address, dbname=database), patience_s=patience_s)
 
@@ -196,11 +196,11 @@ class Server:
             raise HostError(
                 f"the data folder is of PostgreSQL {found}, the server is {self.installation.facts.major}",
                 detail=str(self.home.data),
-                hint="remove it with `pgdyno clean`; it is loaded anew",
+                hint="remove it with `pgdyno clean`; the data are then loaded again",
             )
 
     def _write_settings(self, settings: Mapping[str, str | int | float | bool]) -> None:
-        # Of a name that comes twice PostgreSQL takes the last line.
+        # If a name occurs twice, PostgreSQL takes the last line.
         own: Mapping[str, str | int | float | bool] = {
             **{name: LOG_SETTINGS[name] for name in _FIXED_LOG_SETTINGS},
             "logging_collector": "off",
@@ -241,7 +241,7 @@ class Server:
             raise SpecError(
                 "the server refuses a setting",
                 detail=said,
-                hint=f"PostgreSQL {self.installation.facts.major} does not take it; mend [server.settings] or --set",
+                hint=f"PostgreSQL {self.installation.facts.major} does not take it; correct [server.settings] or --set",
             )
         raise StepFailedError("the server does not start", detail=said, hint=hint_for(said))
 
@@ -272,15 +272,15 @@ class Server:
     def _clear_up(self) -> None:
         self._process = None
         self._password_path.unlink(missing_ok=True)
-        # What a killed postmaster leaves: backends on their way out, and all shared memory.
+        # A killed postmaster leaves backends that are ending, and all shared memory.
         self.home.end_servers()
 
 
 def check_port(port: int) -> None:
-    """Make sure that a server can listen at `port`.
+    """Check that a server can listen at `port`.
 
     Raises:
-        HostError: Somebody else does.
+        HostError: Another process listens at the port.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -295,7 +295,7 @@ def check_port(port: int) -> None:
 
 
 def looking_on(home: Home, port: int) -> str:
-    """The command with which the account that runs pgdyno can look on while a server listens at `port`."""
+    """Return the psql command that lets the account of pgdyno watch the server at `port`."""
     password_path = home.work / _PGPASS_FILE
     return f"PGPASSFILE={password_path} psql -h {_LISTEN_ADDRESS} -p {port} -U {SUPERUSER} {DATABASE}"
 
@@ -317,7 +317,7 @@ def hint_for(words: str) -> str:
 
 
 def _write_anew(path: Path, text: str) -> None:
-    # Its folder is the server's account's: a link that somebody put there must not lead root's pen elsewhere.
+    # The folder belongs to the server's account: root must not follow a link that this account put there.
     with _writing(path):
         path.unlink(missing_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)

@@ -1,12 +1,12 @@
-"""Asks PostgreSQL's own program whether it takes settings, and how many huge pages it wants with them.
+"""Ask PostgreSQL's own program whether it accepts settings, and how many huge pages it needs with them.
 
-`postgres -C shared_memory_size_in_huge_pages` reads all settings as a start would, checks each value and those that
-exclude each other, loads the libraries, and sums up the shared memory; it maps none of it. So the answer is exact for a
-machine that is not here, too, and quick: no cluster is made. What it cannot tell is whether this machine has the memory:
-that takes a start, on an empty cluster, and seconds.
+`postgres -C shared_memory_size_in_huge_pages` reads all settings as a start would, checks each value and conflicts
+between them, loads the libraries, and sums up the shared memory without mapping it. The answer is quick, because no
+cluster is created, and also exact for another machine. It does not show whether this machine has the memory: that takes
+a start on an empty cluster, and seconds.
 
-The program wants a data directory, and gets one without data: a version, an empty configuration and a control file,
-which is copied from the server that is asked about, or made by pg_resetwal for one that does not exist yet.
+The program needs a data directory, and gets one without data: a version, an empty configuration and a control file. The
+control file is copied from the server in question, or created by pg_resetwal for one that does not exist yet.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from pgdyno.spec.table import LOG_PLACE_SETTINGS
 
 HUGE_PAGES_COUNT = "shared_memory_size_in_huge_pages"
 _IN_MEMORY, _ON_DISK = "/dev/shm", "/var/tmp"  # noqa: S108 - folders of random names are made there
-# Of a segment of WAL, and of an empty cluster with room for its own segments and shared memory.
+# Space for a WAL segment, and for an empty cluster with its own segments and shared memory.
 _ASKED_BYTES, _CLUSTER_BYTES = 32 * 1024**2, 1024**3
 _PLACE_MARK = "pgdyno-tune-"
 _PAGE_BYTES, _SEGMENT_BYTES = 8192, 16 * 1024**2
 _MOST_CHOSEN_IO = 64
 _FEW_BUFFERS = "16MB"
 _SIZED_BY_SHARED_BUFFERS = frozenset({"commit_timestamp_buffers", "subtransaction_buffers", "transaction_buffers"})
-# Before the server has read its settings each line has the built-in prefix, or none.
+# Before the server has read its settings, each line has the built-in prefix or none.
 _PREFIX = re.compile(r"^(\S+ \S+ \S+ \[\d+\] )?(?P<kind>[A-Z]+\d?|postgres):\s+(?P<text>.*)")
 _TOLD = frozenset({"FATAL", "ERROR", "PANIC", "DETAIL", "HINT", "WARNING", "postgres"})
 
@@ -49,17 +49,17 @@ def count_huge_pages(
     control_file: Path | None = None,
     huge_page_bytes: int | None = None,
 ) -> int | None:
-    """How many huge pages a server with these settings wants; None where its build cannot use any.
+    """Return how many huge pages a server with these settings needs; None if its build cannot use any.
 
     Args:
-        installation: Which PostgreSQL.
-        settings: What it would be started with.
-        user: Whom to run it as.
-        control_file: Of the cluster that it is about; None: as a new cluster of that version would have.
-        huge_page_bytes: Of a machine that is not this one; None: as this kernel says.
+        installation: The PostgreSQL to ask.
+        settings: The settings of the server.
+        user: The account to run it as.
+        control_file: The control file of the cluster in question; None: that of a new cluster.
+        huge_page_bytes: The huge page size of another machine; None: that of this kernel.
 
     Raises:
-        SpecError: The server refuses a setting, in its own words.
+        SpecError: The server refuses a setting; the detail quotes its message.
         HostError: The place for it cannot be made.
     """
     given = {**settings, **({} if huge_page_bytes is None else {"huge_page_size": f"{huge_page_bytes // 1024}kB"})}
@@ -104,11 +104,11 @@ def read_built_in(installation: Installation, names: Iterable[str], *, user: Ser
 
 
 def shaping_settings(current: Mapping[str, str], major: int) -> dict[str, str]:
-    """Those of a server's own settings that shape its shared memory, or exclude others: what only a restart changes.
+    """Return the settings of a server that shape its shared memory or exclude others: those that need a restart.
 
     Args:
-        current: By name, as pg_settings.setting has them.
-        major: Of the server.
+        current: The server's settings by name, in the units of pg_settings.setting.
+        major: The server's major version.
     """
     kept = {}
     for name, value in current.items():
@@ -120,7 +120,7 @@ def shaping_settings(current: Mapping[str, str], major: int) -> dict[str, str]:
 
 
 def _is_chosen(name: str, current: Mapping[str, str]) -> bool:
-    """Whether a server seems to have chosen a value by its shared_buffers, and would choose another with others.
+    """Return whether a server seems to have derived a value from shared_buffers, which would change with it.
 
     Source: PostgreSQL 18 src/backend/access/transam/xlog.c, XLOGChooseNumBuffers(), and slru.c, SimpleLruAutotuneBuffers();
     src/backend/storage/aio/aio_init.c, AioChooseMaxConcurrency().
@@ -138,7 +138,7 @@ def _is_chosen(name: str, current: Mapping[str, str]) -> bool:
 
 @contextlib.contextmanager
 def _place(needed_bytes: int) -> Iterator[Path]:
-    """A folder for a moment, through which other accounts may pass."""
+    """Provide a temporary folder that other accounts may enter."""
     try:
         folder = _find_folder(needed_bytes)
         remove_stale_folders(Path(folder), _PLACE_MARK)
@@ -152,8 +152,8 @@ def _place(needed_bytes: int) -> Iterator[Path]:
 
 
 def _find_folder(needed_bytes: int) -> str:
-    # Not where TMPDIR says: that is often closed to the server's account. And rather in memory: the programs flush what
-    # they write, which on a busy disk takes minutes.
+    # TMPDIR is not used, because it is often closed to the server's account. Memory is preferred: the programs flush
+    # what they write, which takes minutes on a busy disk.
     with contextlib.suppress(OSError):
         usage = os.statvfs(_IN_MEMORY)
         if usage.f_bavail * usage.f_frsize >= needed_bytes and os.access(_IN_MEMORY, os.W_OK | os.X_OK):
@@ -187,25 +187,26 @@ def _words_of(said: str) -> str:
 
 
 def start_empty(installation: Installation, settings: Mapping[str, str], *, user: ServerUser) -> bool:
-    """Start a server with these settings on an empty cluster of its own, and throw both away. From the main thread.
+    """Start a server with these settings on a temporary empty cluster. Call this from the main thread.
 
-    Without huge pages: those that are there belong to the server that is to be tuned. So may the ordinary memory; where
-    the kernel has none for a second server, it is started with all else, and only few buffers.
+    The server starts without huge pages, because the existing ones belong to the server that is to be tuned. The
+    ordinary memory may also be in use: if the kernel has none for a second server, the server is started with all other
+    settings and few buffers.
 
     Args:
-        installation: Which PostgreSQL.
-        settings: What to start it with; its log is pgdyno's to read, whatever they say of it.
-        user: Whom to run it as.
+        installation: The PostgreSQL to start.
+        settings: The settings to start it with, except those that move its log.
+        user: The account to run it as.
 
     Returns:
-        Whether it had its own shared_buffers.
+        Whether the server started with the shared_buffers of these settings.
 
     Raises:
-        SpecError: It refuses a setting.
-        StepFailedError: initdb failed, or it does not start.
+        SpecError: The server refuses a setting.
+        StepFailedError: initdb failed, or the server does not start.
         HostError: The place for it cannot be made.
     """
-    # psycopg comes with it: only who starts a server waits for that.
+    # The import brings psycopg, which only commands that start a server should wait for.
     from pgdyno.run.cluster.home import Home  # noqa: PLC0415
     from pgdyno.run.cluster.server import Server, lacks_memory  # noqa: PLC0415
 

@@ -1,8 +1,8 @@
-"""Frees the shared memory that a killed PostgreSQL server leaves behind: what nobody would free before the next boot.
+"""Free the shared memory that a killed PostgreSQL server leaves behind, which would stay until the next boot.
 
-The server's main segment names the one that lists all others (`dynamic_shared_memory_type`), be they files below
-/dev/shm or of System V; those of the type mmap lie in the data folder. Nothing is removed that belongs to another
-account, or that does not look as PostgreSQL writes it.
+The server's main segment names the one that lists all others (`dynamic_shared_memory_type`), which are files below
+/dev/shm or System V segments; those of type mmap lie in the data folder. Nothing is removed that belongs to another
+account, or that does not have PostgreSQL's format.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _DSM_ITEM = struct.Struct("=IIQQQ?7x")
 
 
 class _SystemV(msgspec.Struct, frozen=True, kw_only=True):
-    """A segment of System V. Source: proc_sysvipc_shm(5)."""
+    """A System V segment. Source: proc_sysvipc_shm(5)."""
 
     key: int
     id: int
@@ -40,9 +40,8 @@ class _SystemV(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def free_shared_memory(data_dir: Path, user: ServerUser) -> None:
-    """Free what a server on `data_dir` left, which runs as `user` and has ended; does nothing after an orderly end."""
-    # A server that could end in its own way has removed postmaster.pid after its shared memory.
-    # Source: miscadmin.h, LOCK_FILE_LINE_SHMEM_KEY: the 7th line of postmaster.pid is `key id`.
+    """Free the memory that an ended server of `user` on `data_dir` has left; do nothing after a clean shutdown."""
+    # In a clean shutdown a server removes postmaster.pid after its shared memory.
     try:
         lines = (data_dir / "postmaster.pid").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -52,7 +51,7 @@ def free_shared_memory(data_dir: Path, user: ServerUser) -> None:
     main_id = int(fields[1])
     control = _parse_control(_read_system_v(main_id, _SHMEM_HEADER.size))
     if control is not None:
-        # All are of one type; a file's handle says nothing about keys of System V.
+        # All segments are of one type; a file's handle says nothing about System V keys.
         is_posix = _segment_path(control).exists()
         segments = {} if is_posix else {one.key: one for one in _list_system_v() if one.uid == user.uid}
         for handle in (*_parse_handles(_read_segment(control, segments)), control):
@@ -102,7 +101,7 @@ def _remove_system_v(segment_id: int, user: ServerUser) -> None:
 
 
 def _read_system_v(segment_id: int, size_bytes: int) -> bytes:
-    """The beginning of a segment; empty when it is not there, or not ours to read."""
+    """Read the beginning of a segment; empty if it is missing, or not readable for this account."""
     libc = ctypes.CDLL(None)
     libc.shmat.restype = ctypes.c_void_p
     libc.shmat.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_int)
@@ -117,7 +116,7 @@ def _read_system_v(segment_id: int, size_bytes: int) -> bytes:
 
 
 def _parse_control(main: bytes) -> int | None:
-    """The handle of the segment that lists all others of a server, from its main one; None where there is none."""
+    """Parse a server's main segment into the handle of the segment that lists all others; None if there is none."""
     if len(main) < _SHMEM_HEADER.size:
         return None
     magic, _, total_bytes, _, control = _SHMEM_HEADER.unpack_from(main)
@@ -125,7 +124,7 @@ def _parse_control(main: bytes) -> int | None:
 
 
 def _parse_handles(content: bytes) -> list[int]:
-    """Handles of the segments in use that a control segment lists; those within the main shared memory are none."""
+    """Parse a control segment into the handles of segments in use, except those within the main shared memory."""
     if len(content) < _DSM_HEADER.size:
         return []
     magic, item_count, _ = _DSM_HEADER.unpack_from(content)

@@ -1,8 +1,8 @@
-"""All SQL that pgdyno sends, built from `facts`, and the small readers that send it.
+"""Hold all SQL that pgdyno sends, built from `facts`, and the small readers that send it.
 
-One module, so that a look at it tells a DBA everything pgdyno does inside a server. It never resets statistics
-(differences do), never leaves an object behind, and reads every column by its name. It waits for no answer without
-end: a server that hangs but lives would keep a study for ever.
+This is one module, so that a DBA can see in one place what pgdyno does inside a server. It never resets statistics (it
+uses differences), never leaves an object behind, and reads every column by name. Every wait for an answer has a limit:
+a server that hangs would otherwise stop a study for ever.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from pgdyno.run.cluster.timeouts import NoAnswerError
 
 # A checkpoint writes all dirty buffers: minutes on slow disks.
 _CHECKPOINT_PATIENCE_S = 600.0
-# What the slowest volumes still read, for tables that are read as a whole.
+# The read rate of the slowest volumes, for reading whole tables.
 _SLOW_DISK_BYTES_PER_S = 5_000_000
 
 Connection = psycopg.Connection[dict[str, Any]]
@@ -65,14 +65,14 @@ SELECT DISTINCT proname::text AS name FROM pg_proc
 WHERE pronamespace = 'pg_catalog'::regnamespace AND proname = ANY(%s)"""
 IO_OBJECTS = "SELECT DISTINCT object FROM pg_stat_io"
 
-# The function below pg_stat_activity spares two joins at ten calls a second. Grouping in the server keeps what
+# Calling the function under pg_stat_activity saves two joins at ten calls a second. Grouping in the server keeps what
 # crosses the socket, and what the client must parse, independent of the number of clients.
 WAITS = """
 SELECT backend_type, state, wait_event_type, wait_event, count(*) AS observed_count
 FROM pg_stat_get_activity(NULL) WHERE pid <> pg_backend_pid()
 GROUP BY backend_type, state, wait_event_type, wait_event"""
 
-# Source `client` and `session` are of the asking connection, not of the server. Two settings may hold a password.
+# The sources `client` and `session` belong to this connection, not to the server. Two settings may hold a password.
 SETTINGS_NOT_DEFAULT = """
 SELECT name, unit, boot_val AS boot_value, source,
        CASE WHEN name IN ('primary_conninfo', 'ssl_passphrase_command') THEN '(not recorded)' ELSE setting END AS value
@@ -80,7 +80,7 @@ FROM pg_settings
 WHERE setting IS DISTINCT FROM boot_val AND source NOT IN ('client', 'session')
 ORDER BY name"""
 
-# `bytes` has all forks and TOAST; `pages` the main fork alone, which is what scans and caches go over.
+# `bytes` counts all forks and TOAST; `pages` only the main fork, which scans and caches use.
 DATASET = """
 SELECT c.oid::regclass::text AS name,
        CASE c.relkind WHEN 'r' THEN 'table' WHEN 'i' THEN 'index'
@@ -97,21 +97,22 @@ SELECT relid::regclass::text AS name, pg_total_relation_size(relid) AS bytes, n_
        n_tup_upd AS updated_count, n_tup_hot_upd AS hot_updated_count
 FROM pg_stat_user_tables ORDER BY name"""
 
-# A line of a file that a later line or file overrides is not a problem; one that nothing applied is.
+# A line that a later line or file overrides is not a problem; a setting that no line applied is.
 UNAPPLIED_SETTINGS = """
 SELECT name, coalesce(max(error), 'not applied') AS reason FROM pg_file_settings
 WHERE name = ANY(%s) GROUP BY name HAVING NOT bool_or(applied) ORDER BY name"""
 
-# Each process of the server reads the files anew and keeps its own time of doing so: a session that has done it since it
-# asked for it sees what all others see with their next command. A name of an extension's own that was set once and then
-# no longer is empty; before, it was unknown.
+# Each process of the server reads the files by itself and keeps its own time of doing so: a session that has read them
+# after its request sees what all others see with their next command. An extension's setting that was set once and is
+# set no longer is empty; before that it was unknown.
 RELOAD = "SELECT pg_reload_conf() AS is_sent"
 LOADED_SETTINGS = """
 SELECT pg_conf_load_time() AS loaded_at,
        ARRAY(SELECT coalesce(current_setting(name, true), '') FROM unnest(%s::text[]) WITH ORDINALITY AS asked (name, place) ORDER BY place)
          AS shown"""
 
-# Of somebody's running server, through psql as the account that owns it; `names` are ours. One JSON document.
+# For a running server that pgdyno did not create, through psql as the account that owns it; pgdyno chooses `names`. One
+# JSON document.
 SERVER_LOOK = """
 SELECT jsonb_build_object(
     'settings', (SELECT jsonb_object_agg(name, setting) FROM pg_settings WHERE name = ANY (ARRAY[{names}])),
@@ -126,13 +127,14 @@ BRANCHES = """
 SELECT coalesce(jsonb_agg(reltuples ORDER BY oid), '[]') FROM pg_class
  WHERE relname = 'pgbench_branches' AND relkind = 'r' AND reltuples >= 0"""
 
-# What it says of its files as they are now, whatever it has read.
+# What the server finds in its files as they are now, whatever it has loaded.
 FILE_ERRORS = """
 SELECT coalesce(jsonb_agg(jsonb_build_object(
     'file', sourcefile, 'line', sourceline, 'name', name, 'value', setting, 'error', error) ORDER BY seqno), '[]')
 FROM pg_file_settings WHERE error IS NOT NULL"""
 
-# Of the same before and after it is changed. What an extension that is not loaded defines pg_settings does not show.
+# For such a server before and after it is changed. pg_settings does not show what an extension that is not loaded
+# defines.
 NAMED_SERVER = """
 SELECT jsonb_build_object(
     'is_superuser', current_setting('is_superuser')::bool,
@@ -179,14 +181,14 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LoadedSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """When a session last read the server's configuration files, and what it then shows of the settings asked for."""
+    """The time at which a session last read the configuration files, and the values it then has."""
 
     loaded_at: datetime
     shown: tuple[str, ...]
 
 
 class Warming(msgspec.Struct, frozen=True, kw_only=True):
-    """How shared_buffers was filled. `pages` is None where the way to do it does not count them."""
+    """The way in which shared_buffers was filled; `pages` is None if that way does not count them."""
 
     method: str
     pages: int | None
@@ -204,8 +206,8 @@ def connect(
         patience_s: How long to wait for an answer; None: `patience.CONNECT_PATIENCE_S`.
 
     Raises:
-        NoAnswerError: The server lets us wait.
-        StepFailedError: The server refuses.
+        NoAnswerError: The server does not answer within the limit.
+        StepFailedError: The server refuses the connection.
     """
     patience_s = patience_s or patience.CONNECT_PATIENCE_S
     try:
@@ -263,15 +265,18 @@ def find_lost_counters(connection: Connection) -> tuple[Gap, ...]:
 
 
 def counters_query(facts: ServerCounters) -> str:
-    """One row with every direct counter under its canonical name; its one parameter is the watched database."""
-    # The one that names the database is there also where every counter of it is absent.
+    """Build the query for one row with every direct counter by canonical name.
+
+    Its one parameter is the watched database.
+    """
+    # The view that names the database is read even if all of its counters are absent.
     views = sorted({"pg_stat_database", *(c.source.view for c in facts.direct if isinstance(c.source, FromColumn))})
     columns = ", ".join(map(_counter_sql, facts.direct))
     return f"SELECT {columns} FROM {' CROSS JOIN '.join(views)} WHERE pg_stat_database.datname = %s"  # noqa: S608 - facts only
 
 
 def io_query(facts: ServerCounters) -> str | None:
-    """The rows of pg_stat_io in which anything happened, by canonical names; None where the version has no such view."""
+    """Build the query for the active rows of pg_stat_io, by canonical names; None if the version has no such view."""
     if not facts.io:
         return None
     happened = " OR ".join(f"{_io_sql(c)} > 0" for c in facts.io if c.unit in {Unit.COUNT, Unit.PAGES})
@@ -280,7 +285,7 @@ def io_query(facts: ServerCounters) -> str | None:
 
 
 def read_counters(connection: Connection, *, watched_database: str) -> Values:
-    """Every cumulative counter by canonical name; None for what this version or its settings do not count.
+    """Read every cumulative counter by canonical name; None for what this version or its settings do not count.
 
     Raises:
         StepFailedError: A query failed, or there is no such database.
@@ -303,57 +308,57 @@ def read_counters(connection: Connection, *, watched_database: str) -> Values:
 
 
 def server_look_query(names: Sequence[str]) -> str:
-    """What to ask of a running server that pgdyno did not make, for psql."""
+    """Build the psql query for a running server that pgdyno did not create."""
     return SERVER_LOOK.format(names=", ".join(f"'{name}'" for name in names))
 
 
 def named_server_query(names: Sequence[str]) -> str:
-    """What to ask of a running server before and after it is changed, for psql; of settings by name in lower case.
+    """Build the psql query for a server before and after it is changed, with settings by name in lower case.
 
     Args:
-        names: Which hold nothing but letters, digits, dots, `_` and `$`.
+        names: Names that hold only letters, digits, dots, `_` and `$`.
     """
     return NAMED_SERVER.format(names=", ".join(f"'{name}'" for name in names))
 
 
 def read_settings(connection: Connection) -> tuple[SettingFact, ...]:
-    """The server's settings that differ from what is built in, by name."""
+    """Read the server's settings that differ from the built-in values, by name."""
     return tuple(msgspec.convert(row, SettingFact) for row in _rows(connection, SETTINGS_NOT_DEFAULT))
 
 
 def find_unapplied_settings(connection: Connection, names: list[str]) -> tuple[str, ...]:
-    """Which of the named settings stand in the configuration files but are not in force, and why, in words."""
+    """Return which of these settings are in the configuration files but not in force, with the reason."""
     rows = _rows(connection, UNAPPLIED_SETTINGS, ([name.lower() for name in names],))
     return tuple(f"{row['name']}: {row['reason']}" for row in rows)
 
 
 def reload_settings(connection: Connection) -> None:
-    """Have all processes of the server read its configuration files; returns before they have."""
+    """Tell all processes of the server to read its configuration files, without waiting for them."""
     _execute(connection, RELOAD)
 
 
 def read_loaded(connection: Connection, names: Sequence[str]) -> LoadedSettings:
-    """What this session has in force, in the order of the names; empty for what this server does not know."""
+    """Read the values in force in this session, in the order of the names; empty for unknown ones."""
     return msgspec.convert(_one(connection, LOADED_SETTINGS, (list(names),)), LoadedSettings)
 
 
 def read_wal_bytes(connection: Connection) -> int:
-    """WAL written since the cluster began, up to this very moment."""
+    """Read the bytes of WAL written since the cluster was created, up to this moment."""
     return int(_one(connection, WAL_POSITION)["wal_bytes"])
 
 
 def read_dataset(connection: Connection) -> tuple[RelationFact, ...]:
-    """The tables of pgbench in the connected database, each followed by its indexes."""
+    """Read the facts of pgbench's tables in the connected database, each followed by its indexes."""
     return tuple(msgspec.convert(row, RelationFact) for row in _rows(connection, DATASET))
 
 
 def read_table_states(connection: Connection) -> tuple[TableState, ...]:
-    """The connected database's tables as they are now."""
+    """Read the present state of the connected database's tables."""
     return tuple(msgspec.convert(row, TableState) for row in _rows(connection, TABLE_STATES))
 
 
 def create_database(connection: Connection, name: str) -> None:
-    """Make an empty database; not inside a transaction."""
+    """Create an empty database; not inside a transaction."""
     _execute(connection, compose.SQL(CREATE_DATABASE).format(name=compose.Identifier(name)))
 
 

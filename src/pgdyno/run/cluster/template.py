@@ -1,7 +1,7 @@
-"""Loaded clusters, kept: each trial begins with a copy of one, so that all begin alike and nothing is loaded twice.
+"""Keep loaded clusters as templates, so that all trials begin alike and nothing is loaded twice.
 
-A template is a stopped cluster with its dataset's facts beside it. It takes its name when it is whole and on disk;
-what carries the name is never changed.
+Each trial begins with a copy of a template, which is a stopped cluster with the facts of its dataset beside it. A
+template gets its name when it is whole and on disk, and is never changed afterwards.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from pgdyno.spec.study import DataSpec, ServerKind
 
 _FACTS_FILE = "dataset.json"
 _SCALE_IN_NAME = re.compile(r"-scale(\d+)-")
-# WAL of loading is checkpointed less often; the figures of the init steps are then the disk's, not the checkpointer's.
+# Loading runs with fewer checkpoints; the times of the init steps then reflect the disk, not the checkpointer.
 _LOAD_SETTINGS = {"max_wal_size": "4GB", "maintenance_work_mem": "256MB"}
 
 
 class Template(msgspec.Struct, frozen=True, kw_only=True):
-    """A loaded cluster in a home's templates."""
+    """A loaded cluster in a home's template folder."""
 
     data_dir: Path
     dataset: Dataset
 
 
 def template_name(installation: Installation, data: DataSpec, scale: int) -> str:
-    """What a template is called: all that makes its content differ from another one's."""
-    # Builds of one version can differ in what they write, its block size say.
+    """Return a template's name, which holds everything that makes its content differ from another template's."""
+    # Builds of one version can differ in what they write, for example in block size.
     place = str(installation.bindir) if installation.kind is ServerKind.LOCAL else ""
     build = hashlib.sha256(f"{installation.facts.configure}\n{place}".encode()).hexdigest()[:8]
     parts = [f"pg{installation.facts.version_num}", build, f"scale{scale}", f"fillfactor{data.fillfactor}"]
@@ -58,7 +58,7 @@ def template_name(installation: Installation, data: DataSpec, scale: int) -> str
 
 
 def find_loaded_scales(home: Home, installation: Installation, data: DataSpec) -> frozenset[int]:
-    """The scales whose templates lie in a home already, whole, for this PostgreSQL and all else of `data`."""
+    """Return the scales for which a home holds whole templates with this PostgreSQL and all other options of `data`."""
     numbers = (int(found[1]) for folder in home.templates.iterdir() if (found := _SCALE_IN_NAME.search(folder.name)))
     return frozenset(n for n in numbers if _is_whole(home.templates / template_name(installation, data, n)))
 
@@ -73,22 +73,22 @@ def prepare_template(
     output_dir: Path,
     on_activity: Callable[[str], None],
 ) -> Template:
-    """The loaded cluster that a study wants; made if there is none.
+    """Return the loaded cluster that a study needs, and load it if there is none.
 
     Args:
-        installation: Which PostgreSQL.
-        home: Whose templates.
-        data: What to load.
+        installation: The PostgreSQL to load with.
+        home: The home that keeps the templates.
+        data: The data to load.
         scale: pgbench's scale.
-        settings: What trials will run with. The empty cluster is started with them first, because a setting that the
-            server refuses is better heard of before loading than after it.
-        output_dir: Where the outputs of loading are kept.
-        on_activity: Told what loading does now.
+        settings: The settings of the trials. The empty cluster is started once with them, so that a refused setting
+            fails before the load.
+        output_dir: The folder for the outputs of loading.
+        on_activity: Called with a description of what loading does now.
 
     Raises:
         SpecError: The server refuses a setting.
-        StepFailedError: Loading failed, what it says cannot be kept, or the server did not end in order; nothing
-            half-made stays.
+        StepFailedError: Loading failed, its output cannot be kept, or the server did not shut down cleanly; no partial
+            template stays.
         HostError: An old folder cannot be removed.
     """
     folder = home.templates / template_name(installation, data, scale)
@@ -96,7 +96,7 @@ def prepare_template(
         dataset = msgspec.json.decode((folder / _FACTS_FILE).read_bytes(), type=Dataset)
         return Template(data_dir=folder / "data", dataset=msgspec.structs.replace(dataset, is_reused=True))
     server = Server(installation=installation, home=home, log_path=output_dir / "server.log")
-    # What the last trial worked on.
+    # The working cluster of the last trial.
     _remove_folder(home.data)
     try:
         on_activity("initdb")
@@ -108,7 +108,7 @@ def prepare_template(
         on_activity("writing to disk")
         server.stop()
     except PgdynoError as exc:
-        # A dead server explains what failed without it.
+        # The end of the server explains the failure of its clients.
         failure = server.find_failure()
         server.abandon()
         if failure is not None:
@@ -121,13 +121,14 @@ def prepare_template(
 
 
 def restore_template(template: Template, home: Home) -> float:
-    """Make the home's working cluster what a template is, all of it on disk. Returns the seconds it took.
+    """Make the home's working cluster a copy of a template, flush it to disk, and return the seconds it took.
 
-    One of an earlier trial is written over where it differs; else the template is copied. Copies share no blocks with it,
-    where a file system could do that (reflink): the first write to each such page would cost the load more than it should.
+    If an earlier trial left a working cluster, only the differences are written; otherwise the template is copied.
+    Copies share no blocks with the template, even if the file system supports that (reflink): the first write to each
+    shared page would be slower than normal.
 
     Raises:
-        StepFailedError: Copying failed, for want of space say.
+        StepFailedError: Copying failed, for example for want of space.
         HostError: The last trial's folder cannot be removed.
     """
     began_s = monotonic_s()
@@ -137,15 +138,15 @@ def restore_template(template: Template, home: Home) -> float:
         _remove_folder(home.data)
         _copy(["cp", "--archive", "--reflink=never", "--no-target-directory", str(template.data_dir), str(home.data)])
         if not home.user.is_self:
-            # The template stays with the account that loaded it, which may be another one.
+            # The template belongs to the account that loaded it, which may be another one.
             _copy(["chown", "--recursive", "--no-dereference", f"{home.user.uid}:{home.user.gid}", str(home.data)])
-    # Write-back of the copy must be over before the load begins.
+    # Write-back of the copy must end before the load begins.
     _copy(["sync", "--file-system", str(home.data)])
     return monotonic_s() - began_s
 
 
 def _may_write_over(user: ServerUser, source: Path, target: Path) -> bool:
-    """Whether both are folders of that account: what it may read there, it may write here."""
+    """Return whether both folders belong to this account, so that it may read the one and write the other."""
     try:
         found = [path.lstat() for path in (source, target)]
     except FileNotFoundError:
@@ -154,11 +155,12 @@ def _may_write_over(user: ServerUser, source: Path, target: Path) -> bool:
 
 
 def _mirror(template: Template, home: Home) -> None:
-    # numpy comes with it.
+    # The import brings numpy.
     from pgdyno.run.cluster.mirror import mirror_folder  # noqa: PLC0415
 
     try:
-        # Its account could put a link in the way, which must not lead where that account could not go itself.
+        # The cluster's account could put a link there, which root must not follow to a place that the account cannot
+        # reach.
         with process.acting_as(home.user):
             mirror_folder(template.data_dir, home.data)
     except OSError as exc:
@@ -166,10 +168,10 @@ def _mirror(template: Template, home: Home) -> None:
 
 
 def remove_template(folder: Path) -> None:
-    """Remove a template; when that is broken off, what stays is no template any more.
+    """Remove a template; a removal that is interrupted leaves no valid template.
 
     Raises:
-        HostError: Something in it cannot be removed.
+        HostError: A file in it cannot be removed.
     """
     try:
         (folder / _FACTS_FILE).unlink(missing_ok=True)
@@ -179,9 +181,11 @@ def remove_template(folder: Path) -> None:
 
 
 def drop_file_cache(folder: Path) -> None:
-    """Ask the kernel to forget the pages of every file below `folder`; needs no root and leaves other files alone.
+    """Ask the kernel to drop the cached pages of every file below `folder`.
 
-    Source: posix_fadvise(2), POSIX_FADV_DONTNEED; dirty pages stay, so write them first.
+    This needs no root and affects no other files.
+
+    Source: posix_fadvise(2), POSIX_FADV_DONTNEED; dirty pages would stay, so each file is synced first.
     """
     for path in folder.rglob("*"):
         if path.is_file():
@@ -248,7 +252,7 @@ def _copy(argv: list[str]) -> None:
 
 
 def _remove_folder(folder: Path) -> None:
-    # A process that is ending may remove a file first; what counts is that nothing is left.
+    # An ending process may remove a file first; it only matters that nothing is left.
     shutil.rmtree(folder, ignore_errors=True)
     if os.path.lexists(folder):
         try:

@@ -1,7 +1,7 @@
-"""How long pgdyno waits for a server to answer, and what it says when that was too long.
+"""Limit how long pgdyno waits for a server's answer, and report when the limit is exceeded.
 
-A timeout of the server's own is of no use against a server that hangs, so the client watches the clock. This module
-cannot tell a slow server from a stuck one: each caller says how long its question may take.
+A timeout in the server does not help against a server that hangs, so the client measures the time. This module cannot
+distinguish a slow server from one that hangs: each caller states how long its query may take.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ QUERY_PATIENCE_S = 60.0
 
 
 class NoAnswerError(StepFailedError):
-    """The server lives but does not answer."""
+    """The error of a server that runs but does not answer."""
 
     def __init__(self, detail: str) -> None:
         super().__init__(
@@ -34,21 +34,21 @@ class NoAnswerError(StepFailedError):
 
 @contextlib.contextmanager
 def limit(connection: psycopg.Connection[Any], seconds: float | None = None) -> Iterator[None]:
-    """Hang up when what is done inside takes longer.
+    """Close the connection if the block takes longer than the limit.
 
     Args:
-        connection: On which the server is asked.
-        seconds: None: `QUERY_PATIENCE_S`.
+        connection: The connection that the block uses.
+        seconds: The limit; None: `QUERY_PATIENCE_S`.
 
     Raises:
-        NoAnswerError: It took longer; the connection is of no use any more.
+        NoAnswerError: The block took longer; the connection is unusable.
     """
     seconds = seconds or QUERY_PATIENCE_S
     is_over = threading.Event()
 
     def hang_up() -> None:
         is_over.set()
-        # Whoever waits for the socket then reads its end.
+        # A read that waits on the socket then gets its end.
         with socket.socket(fileno=os.dup(connection.fileno())) as line:
             line.shutdown(socket.SHUT_RDWR)
 

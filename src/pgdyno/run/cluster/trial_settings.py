@@ -1,8 +1,8 @@
-"""Tries each variant's settings on an empty cluster, so that one the server refuses is heard of before the first trial.
+"""Try each variant's settings on an empty cluster, so that a refused setting fails before the first trial.
 
-Kernel settings of the variant are in force meanwhile, because a server may need them (huge pages), and a value that the
-kernel refuses shows only when it is set. A variant that does not start is no reason to give up the others: it comes back
-with the server's words.
+The variant's kernel settings are in force meanwhile, because a server may need them (huge pages), and a value that the
+kernel refuses shows only when it is set. A variant that does not start does not stop the others: it is returned with
+the server's message.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from pgdyno.run.cluster.home import Home
 from pgdyno.run.cluster.installation import Installation
 from pgdyno.run.cluster.server import Server
 
-# Before a server has read its settings it has its own prefix, afterwards the one that pgdyno gives it.
+# Before a server has read its settings it logs with its own prefix, afterwards with the one that pgdyno sets.
 _LOG_LINE = re.compile(r"(?:[\d.]+\|\d+\|[^|]*\|\w{5}\||\S+ \S+ \S+ \[\d+\] )[A-Z]+\d?:  ?(?P<text>.*)")
 _PLACE = re.compile(r" in file \"[^\"]*\" line \d+")
 _NO_REASON = ("database system is shut down", "starting PostgreSQL", "listening on", "contains errors")
 
 
 class VariantServer(msgspec.Struct, frozen=True, kw_only=True):
-    """A variant and the PostgreSQL it runs on."""
+    """A variant and the PostgreSQL that it runs on."""
 
     variant: Variant
     installation: Installation
@@ -37,7 +37,7 @@ class VariantServer(msgspec.Struct, frozen=True, kw_only=True):
 def try_variants(
     home: Home, variants: Sequence[VariantServer], *, on_activity: Callable[[str], None]
 ) -> dict[str, ErrorFact]:
-    """Start each variant's server once on an empty cluster, thrown away afterwards. From the main thread.
+    """Start each variant's server once on a temporary empty cluster. Call this from the main thread.
 
     Returns:
         The variants that do not start, by name, with the reason.
@@ -68,7 +68,7 @@ def try_variants(
 def _try_all(server: Server, variants: Sequence[Variant], on_activity: Callable[[str], None]) -> dict[str, ErrorFact]:
     refused, tried = {}, list[tuple[Variant, ErrorFact | None]]()
     for variant in variants:
-        # Variants that differ in their load alone start alike.
+        # Variants that differ only in their load start alike.
         like = next((seen for seen in tried if has_same_server(seen[0], variant)), None)
         if like is None:
             on_activity(variant.name)
@@ -91,7 +91,7 @@ def _try_variant(server: Server, variant: Variant) -> ErrorFact | None:
 
 
 def _words_of(said: str) -> str:
-    """What the server complains of, without what its log puts before each line, and without where pgdyno wrote it."""
+    """Return the server's message without log prefixes and without the position in pgdyno's own file."""
     texts = [found["text"] if (found := _LOG_LINE.fullmatch(line)) else line for line in said.splitlines()]
     told = [_PLACE.sub("", text) for text in texts if not any(words in text for words in _NO_REASON)]
     return "\n".join(told) or said

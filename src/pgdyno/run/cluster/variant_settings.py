@@ -8,8 +8,8 @@ with ALTER SYSTEM 29 (61). Meanwhile the load ran at 0.7 of its speed with each 
 every session reads all files; 50 ms after the order nothing was seen of it any more. Without the comments of
 postgresql.conf a session reads them in 0.23 ms of CPU time, with them in 0.41.
 
-A session reads the files when its next command comes; one that is idle therefore later, before anything else.
-What a session does not take with a reload (restart, new sessions) is refused, in the server's words.
+A session reads the files before its next command; an idle session therefore reads them later. A setting that a reload
+does not change in a session (restart, new sessions) is refused; the error quotes the server.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class VariantFiles:
         self.choose(variants[0])
         config = home.data / "postgresql.conf"
         lines = [line for line in config.read_text(encoding="utf-8").splitlines() if line.partition("#")[0].strip()]
-        # After pgdyno's own file: of a name that comes twice PostgreSQL takes the last line.
+        # The include comes after pgdyno's own file: if a name occurs twice, PostgreSQL takes the last line.
         config.write_text("\n".join([*lines, f"include '{_LINK}'\n"]), encoding="utf-8")
 
     def settings_of(self, variant: Variant) -> tuple[str, ...]:
@@ -124,5 +124,5 @@ class VariantSettings:
             raise StepFailedError(
                 f"the running server does not take the settings of {variant.name}",
                 detail="; ".join(refused),
-                hint="mend the variant, or compare it by paired trials",
+                hint="correct the variant, or compare it by paired trials",
             )

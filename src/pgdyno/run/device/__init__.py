@@ -1,1 +1,1 @@
-"""Disk benchmarks: fio and PostgreSQL's own test programs."""
+"""Benchmark disks with fio and PostgreSQL's own test programs."""

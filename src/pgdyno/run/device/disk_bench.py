@@ -1,8 +1,8 @@
-"""Measures a storage path by a plan: lays out a file, runs fio's jobs round by round, then PostgreSQL's own programs.
+"""Measure a storage path by a plan: lay out a file, run fio's jobs by rounds, then PostgreSQL's own programs.
 
-What fails is left out and said; the rest goes on. Beside each run it looks at what the device did in all, since a
-disk that others use is not the disk's own figure. Nothing is kept in memory but the figures, and the file is gone
-afterwards however this ends.
+What fails is left out and reported; the rest goes on. Beside each run the device's total traffic is read, because a
+disk that other programs use does not show its own figures. Nothing is kept in memory but the figures, and the file is
+always removed.
 """
 
 from __future__ import annotations
@@ -30,33 +30,33 @@ from pgdyno.run.host.processes import find_servers, take_look
 from pgdyno.run.host.tree import Tree
 from pgdyno.units import format_bytes
 
-# Below this a few blocks are read and written over and over.
+# In a smaller file the same few blocks would be read and written over and over.
 _LEAST_LAID_OUT_BYTES = 16 * 2**20
 
 
 class DiskMeasurement(msgspec.Struct, frozen=True, kw_only=True):
-    """All that was seen of a path."""
+    """All results of measuring a path."""
 
     file_bytes: int | None
-    """As laid out; None where nothing was."""
+    """The size of the test file; None if there was none."""
     runs: tuple[JobRun, ...]
     flush_tests: tuple[FlushTest, ...]
     clock: ClockTest | None
     unseen: tuple[Unseen, ...]
     tools: dict[str, str]
-    """Version by name."""
+    """The version of each tool by name."""
     neighbours: tuple[str, ...]
-    """Data directories of servers that run on the same device."""
+    """The data directories of servers that run on the same device."""
 
 
 class DiskTools(msgspec.Struct, frozen=True, kw_only=True):
-    """What to measure with; what is None is left out, and said."""
+    """The tools to measure with; what a missing tool would measure is left out and reported."""
 
     fio: Fio | None
     bindir: Path | None
-    """Of the server whose pg_test_fsync and pg_test_timing are run."""
+    """The folder of the server's programs, of which pg_test_fsync and pg_test_timing are run."""
     user: ServerUser | None = None
-    """Whom to run them as; None: as ourselves."""
+    """The account to run them as; None: the present one."""
 
 
 def measure_disk(
@@ -67,14 +67,14 @@ def measure_disk(
     on_step: Callable[[str, float], None] = lambda _title, _predicted_s: None,
     on_activity: Callable[[str], None] = lambda _text: None,
 ) -> DiskMeasurement:
-    """Do what a plan says. Call it from the main thread.
+    """Carry out a plan. Call this from the main thread.
 
     Args:
         path: An existing folder on the disk.
-        plan: What to measure.
-        tools: With what.
-        on_step: Told the title of each step and how many seconds it should take.
-        on_activity: Told what a step does now.
+        plan: The measurements to make.
+        tools: The tools to measure with.
+        on_step: Called with the title and the expected seconds of each step.
+        on_activity: Called with a description of what a step does now.
 
     Raises:
         HostError: The folder cannot be used.
@@ -97,7 +97,7 @@ def measure_disk(
 
 
 class _Bench:
-    """A measurement under way."""
+    """A measurement in progress."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class _Bench:
         self.unseen: list[Unseen] = []
 
     def run_rounds(self, scratch: Scratch) -> tuple[JobRun, ...]:
-        """Every job of every round, but those that cannot be run or fail."""
+        """Run every job of every round, and leave out those that cannot run or fail."""
         fio, plan = self._tools.fio, self._plan
         if fio is None or not plan.rounds:
             self._miss("all that fio measures", "fio is missing" if fio is None else "it was not asked for")
@@ -137,7 +137,10 @@ class _Bench:
 
     def _say_limits(self, fio: Fio, scratch: Scratch) -> None:
         if not fio.is_known:
-            self._miss("whether fio is understood rightly", f"{fio.version} is newer than what pgdyno was made for")
+            self._miss(
+                "whether pgdyno reads this fio's output correctly",
+                f"{fio.version} is newer than the versions that pgdyno knows",
+            )
         if not scratch.takes_direct:
             reason = f"{self._facts.filesystem} refuses them"
             self._miss("reads and writes past the page cache (O_DIRECT): all patterns but WAL", reason)
@@ -179,7 +182,10 @@ class _Bench:
     def _count_others(
         self, before: dict[str, list[int]], after: dict[str, list[int]], report: FioReport, *, window_s: float
     ) -> float | None:
-        """What the device moved beside the run. A file system's own writing counts as others', and is little."""
+        """Return the bytes per second that the device moved beside the run.
+
+        The file system's own writes count among them, and are few.
+        """
         device = self._facts.block_device
         if device not in after:
             return None
@@ -190,7 +196,7 @@ class _Bench:
         return max(0.0, moved_bytes_per_s - report.moved_bytes / window_s)
 
     def run_flush_tests(self, scratch: Scratch) -> tuple[FlushTest, ...]:
-        """PostgreSQL's own test of flushes."""
+        """Run PostgreSQL's own test of flushes."""
         what, test_s = "the methods of flushing (pg_test_fsync)", self._plan.flush_test_s
         bindir = self._tools.bindir
         if not test_s or bindir is None:
@@ -202,7 +208,7 @@ class _Bench:
         return ()
 
     def run_clock_test(self) -> ClockTest | None:
-        """PostgreSQL's own test of the clock."""
+        """Run PostgreSQL's own test of the clock."""
         what, bindir = "what reading the clock costs (pg_test_timing)", self._tools.bindir
         if bindir is None:
             self._miss(what, "no PostgreSQL was named")
@@ -214,7 +220,7 @@ class _Bench:
 
     @contextlib.contextmanager
     def _missing(self, what: str) -> Iterator[None]:
-        """Go on without what fails, and say so."""
+        """Continue without a measurement that fails, and report it."""
         try:
             yield
         except PgdynoError as error:
@@ -226,18 +232,18 @@ class _Bench:
 
 
 def find_neighbours(path: Path) -> Iterator[str]:
-    """Data directories of the servers that run now and lie, with their data or WAL, on the device of a path."""
+    """Find the data directories of running servers that have data or WAL on the device of a path."""
     tree = Tree()
     look = take_look(tree)
     device = _device_of(path)
     for server in find_servers(look.processes, tree, None, look, look):
         folders = [Path(server.data_dir, name) for name in ("", "pg_wal")] if server.data_dir is not None else []
-        # Another account's may be closed to us, and a server may end meanwhile.
+        # A directory of another account may be closed to this one, and a server may end meanwhile.
         with contextlib.suppress(OSError):
             if device in map(_device_of, folders):
                 yield str(folders[0])
 
 
 def _device_of(path: Path) -> str:
-    """The whole disk, since its partitions share what it can do; where there is none, what is mounted."""
+    """Return the whole disk, because its partitions share its speed, or the mounted source if there is none."""
     return read_disk_facts(path).shown_device

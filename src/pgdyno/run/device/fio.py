@@ -1,4 +1,4 @@
-"""Runs fio, one process for each job, on a file that it gets as its standard input.
+"""Run fio, one process for each job, on a file that it gets as its standard input.
 
 fio is somebody's package: where it is missing, this says how to get it, and installs it only when asked to. A run that
 fails is that run's failure; nothing here decides whether others are worth going on with.
@@ -21,7 +21,7 @@ from pgdyno.run.host import process
 from pgdyno.run.host.process import Completed, ServerUser
 
 _VERSION = re.compile(r"fio-(\d+)\.\d+")
-# What it prints and what its options are called since fio 3.0.
+# The major version whose output and options pgdyno knows; they are the same since fio 3.0.
 _KNOWN_MAJOR = 3
 _DIRECTIONS = {
     Pattern.RANDOM_READ: "randread",
@@ -33,37 +33,38 @@ _DIRECTIONS = {
     Pattern.WAL: "write",
 }
 QUEUEING = ("libaio", "io_uring")
-"""Engines for more than one I/O at once, of which the first that a build has is taken; one at a time is a plain pread or
-pwrite."""
+"""Engines for more than one I/O at once; the first one that a build has is taken. A single I/O at a time is a plain
+pread or pwrite.
+"""
 _AT_ONCE = "psync"
-# Often enough to see a burst end within a run; it takes a little longer each time.
+# Short enough to see a burst end within a run; each report takes fio a little time.
 _REPORT_MS = 125
 _FILL_BYTES, _FILL_DEPTH = 2**20, 8
-# A device that answers late is waited for this long after the run should be over.
+# A run on a slow device may last this much longer than planned.
 _PATIENCE_S = 30.0
 _INSTALL_PATIENCE_S = 600.0
 
 
 class Fio(msgspec.Struct, frozen=True, kw_only=True):
-    """A fio that can be run."""
+    """An fio program that can be run."""
 
     program: str
     version: str
-    """Such as `fio-3.33`."""
+    """The version, such as `fio-3.33`."""
     queueing: str | None
-    """Its engine for more than one I/O at once; None where this build has none."""
+    """The engine for more than one I/O at once; None if this build has none."""
 
     @property
     def is_known(self) -> bool:
-        """Whether this version's reports are those that pgdyno was made for."""
+        """Return whether pgdyno knows the reports of this version."""
         return _major(self.version) == _KNOWN_MAJOR
 
 
 def find_fio() -> Fio:
-    """The fio of this machine.
+    """Find this machine's fio.
 
     Raises:
-        HostError: There is none, or one that is too old.
+        HostError: There is no fio, or one that is too old.
     """
     program = shutil.which("fio")
     if program is None:
@@ -72,7 +73,7 @@ def find_fio() -> Fio:
     version = said.stdout.strip()
     if _major(version) < _KNOWN_MAJOR:
         raise HostError(
-            f"{program} is too old, or no fio",
+            f"{program} is too old, or is not fio",
             detail=version or said.stderr.strip(),
             hint=f"install fio {_KNOWN_MAJOR}: `apt-get install fio`",
         )
@@ -109,18 +110,18 @@ def install_fio() -> Fio:
 
 
 def lay_out(fio: Fio, scratch: Scratch, file_bytes: int, *, seed: int, most_s: float, user: ServerUser | None) -> int:
-    """Write all of a file, with data that cannot be compressed, and have it on the disk.
+    """Write the whole file with incompressible data, and flush it to the disk.
 
     Args:
-        fio: Writes it.
+        fio: The program that writes it.
         scratch: The file.
         file_bytes: Its size.
-        seed: Draws the data.
-        most_s: After this long the rest is cut off.
-        user: Whom to run fio as; None: as ourselves.
+        seed: The seed of the random data.
+        most_s: The time after which the rest of the file is cut off.
+        user: The account to run fio as; None: the present one.
 
     Returns:
-        The size that it has now.
+        The size of the file now.
 
     Raises:
         HostError: fio cannot be started.
@@ -138,7 +139,7 @@ def lay_out(fio: Fio, scratch: Scratch, file_bytes: int, *, seed: int, most_s: f
 
 
 def can_run(fio: Fio, job: DiskJob, scratch: Scratch) -> bool:
-    """Whether this fio and this file system can do a job."""
+    """Return whether this fio and this file system can run a job."""
     return (scratch.takes_direct or not _is_direct(job)) and (fio.queueing is not None or job.depth == 1)
 
 
@@ -148,18 +149,18 @@ def run_job(
     """Run a job once.
 
     Args:
-        fio: Runs it.
-        job: What to do; one that it can.
+        fio: The program that runs it.
+        job: A job that `can_run` accepts.
         scratch: The file, laid out.
         file_bytes: Its size.
-        seed: Draws places and data.
-        user: Whom to run fio as; None: as ourselves.
+        seed: The seed of random offsets and data.
+        user: The account to run fio as; None: the present one.
 
     Raises:
         HostError: fio cannot be started.
         StepFailedError: It fails.
     """
-    # From another place each time, since a cache of the disk's may hold what the last run read or wrote first.
+    # Each run begins at another offset, because a cache of the disk may hold what the last run read or wrote first.
     begin = random.Random(seed).randrange(1 + file_bytes // 2 // job.block_bytes) * job.block_bytes  # noqa: S311
     offset = 0 if _DIRECTIONS[job.pattern].startswith("rand") else begin
     options = [
@@ -188,14 +189,14 @@ def _run(
 ) -> FioReport:
     argv = [
         *(fio.program, "--name=job", f"--filename={AS_STDIN}", "--allow_file_create=0", "--fallocate=none", "--thread"),
-        # No two blocks hold the same, and none can be compressed, since else a disk may be as fast as one likes. That is
-        # fio's default: random data, changed a little for each block, which costs less CPU than new ones.
-        # The seed draws the places too only where fio is not to repeat them: else each run asks for the same ones in the
-        # same order, and what a disk caches of the first rounds is all that the later ones see.
+        # No two blocks hold the same data, and none can be compressed; otherwise a disk could appear arbitrarily fast.
+        # That is fio's default: random data, changed a little for each block, which costs less CPU than new data. With
+        # randrepeat=0 the seed also determines the offsets: otherwise each run would use the same offsets in the same
+        # order, and later rounds would see only what a disk cached in the first.
         *("--randrepeat=0", f"--randseed={seed}"),
         *("--output-format=json", f"--status-interval={_REPORT_MS}ms", "--eta=never", "--disk_util=0"),
         f"--percentile_list={':'.join(f'{one:g}' for one in PERCENTILES)}",
-        # From submission to completion: with a full queue, submitting itself may wait.
+        # Latency from submission to completion: with a full queue, submitting itself may wait.
         *("--lat_percentiles=1", "--clat_percentiles=0"),
         *options,
     ]
@@ -206,7 +207,7 @@ def _run(
     try:
         return parse_fio(done.stdout, load_s=most_s)
     except ValueError as exc:
-        raise StepFailedError("fio cannot be understood", detail=str(exc)) from exc
+        raise StepFailedError("fio's output cannot be read", detail=str(exc)) from exc
 
 
 def _major(version: str) -> int:

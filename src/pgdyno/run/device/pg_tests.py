@@ -1,4 +1,4 @@
-"""Runs the programs that PostgreSQL brings to measure flushes and the clock, those of the server that is in question."""
+"""Run the programs of a server's PostgreSQL that measure flushes and the clock."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pgdyno.run.device.scratch import AS_STDIN, Scratch
 from pgdyno.run.host import process
 from pgdyno.run.host.process import ServerUser
 
-# Of all its tests, so that a disk that answers late is waited for.
+# For all tests together, so that a slow device has time to answer.
 _FLUSH_PATIENCE_S, _CLOCK_PATIENCE_S = 60.0, 5.0
 # 19 tests the CPU's counter in two ways beside the system's clock, each for the whole duration.
 _CLOCK_TESTS = 3
@@ -22,10 +22,10 @@ def run_flush_tests(bindir: Path, scratch: Scratch, *, test_s: float, user: Serv
     """Run pg_test_fsync over the beginning of a file.
 
     Args:
-        bindir: Of the server.
+        bindir: The folder of the server's programs.
         scratch: The file.
-        test_s: Of each of its tests, in whole seconds.
-        user: Whom to run it as; None: as ourselves.
+        test_s: The duration of each of its tests, in whole seconds.
+        user: The account to run it as; None: the present one.
 
     Raises:
         HostError: The program is not there, or cannot be started.
@@ -44,9 +44,9 @@ def run_clock_test(bindir: Path, *, test_s: float, user: ServerUser | None) -> C
     """Run pg_test_timing.
 
     Args:
-        bindir: Of the server.
-        test_s: How long, in whole seconds.
-        user: Whom to run it as; None: as ourselves.
+        bindir: The folder of the server's programs.
+        test_s: The duration, in whole seconds.
+        user: The account to run it as; None: the present one.
 
     Raises:
         HostError: The program is not there, or cannot be started.

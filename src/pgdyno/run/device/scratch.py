@@ -1,9 +1,9 @@
-"""A file to measure a disk on, which has no name: nobody else can open it, and it goes with whoever holds it.
+"""Provide a file without a name to measure a disk with, which no other process can open.
 
-The kernel frees it when the last process that has it open ends, also after kill -9 or a loss of power, so that nothing is
-ever left to be removed and nothing of anybody else's can be. Programs get it as their standard input and open it anew as
-/proc/self/fd/0: no path is followed that somebody could have redirected meanwhile. It refuses to take more than half of
-what is free: a server that lies there must not run out of space.
+The kernel frees the file when the last process that has it open ends, also after kill -9 or a loss of power. So nothing
+is left to be removed, and no file of another account can be removed by mistake. Programs get the file as their standard
+input and open it again as /proc/self/fd/0, so no path is followed that another process could have redirected. This
+refuses to take more than half of the free space: a server on the same file system must not run out of it.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ from pgdyno.run.host.process import Completed, ServerUser
 from pgdyno.units import format_bytes
 
 AS_STDIN = "/proc/self/fd/0"
-"""How a program opens the file that it got as its standard input."""
+"""The path by which a program opens the file that it got as its standard input."""
 _MOST_OF_FREE = 0.5
-# Where a file system cannot make files without a name. Source: open(2), O_TMPFILE.
+# Errors of a file system that cannot create files without a name. Source: open(2), O_TMPFILE.
 _NO_TMPFILE = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL}
-# Where it cannot take space beforehand: what is written then finds none. Source: fallocate(2).
+# Errors of a file system that cannot reserve space; writes may then run out of it. Source: fallocate(2).
 _NO_FALLOCATE = {errno.EOPNOTSUPP, errno.ENOSYS}
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 
 
 class Scratch(msgspec.Struct, frozen=True, kw_only=True):
-    """An open file below a folder."""
+    """An open file in a folder."""
 
     folder: Path
     descriptor: int
     takes_direct: bool
-    """Whether it can be read and written past the page cache."""
+    """Whether reads and writes can bypass the page cache."""
 
     def run(self, argv: Sequence[str], *, user: ServerUser | None, timeout_s: float) -> Completed:
-        """Run a program that opens the file as `AS_STDIN`. From the main thread.
+        """Run a program that opens the file as `AS_STDIN`. Call this from the main thread.
 
         Args:
             argv: The program and its arguments.
-            user: Whom to run it as; None: as ourselves.
-            timeout_s: After this long it is ended.
+            user: The account to run it as; None: the present one.
+            timeout_s: The time after which the program is stopped.
 
         Raises:
-            HostError: It is missing or may not be run.
-            StepFailedError: It was ended, or somebody killed it.
+            HostError: The program is missing or may not be run.
+            StepFailedError: The program ran into the time limit, or was killed.
         """
         name = Path(argv[0]).name
         with process.start(
@@ -78,15 +78,15 @@ class Scratch(msgspec.Struct, frozen=True, kw_only=True):
 
 @contextlib.contextmanager
 def open_scratch(folder: Path, file_bytes: int, *, user: ServerUser | None = None) -> Iterator[Scratch]:
-    """Give a file whose space is taken, but not yet written.
+    """Provide a file whose space is reserved, but not yet written.
 
     Args:
-        folder: Where it is to lie: an existing folder.
+        folder: An existing folder for it.
         file_bytes: Its size.
-        user: Whose it is to be, where root asks for somebody else.
+        user: The owner of the file, if root measures as another account.
 
     Raises:
-        HostError: The folder is none, cannot be written to, is being measured already, or has too little space.
+        HostError: The path is not a folder, cannot be written to, is being measured already, or has too little space.
     """
     with contextlib.ExitStack() as stack:
         place = _open_folder(folder)
@@ -95,7 +95,8 @@ def open_scratch(folder: Path, file_bytes: int, *, user: ServerUser | None = Non
             fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as exc:
             raise HostError(
-                f"{folder} is being measured by another pgdyno", hint="wait for it: both would spoil their figures"
+                f"{folder} is being measured by another pgdyno",
+                hint="wait for it: two at once would distort each other's figures",
             ) from exc
         _check_space(folder, place, file_bytes)
         try:
@@ -123,7 +124,7 @@ def _open_folder(folder: Path) -> int:
 def _check_space(folder: Path, place: int, file_bytes: int) -> None:
     usage = os.fstatvfs(place)
     free_bytes = usage.f_bavail * usage.f_frsize
-    # One without a size of its own, such as ramfs, says that it has none at all.
+    # A file system without a size of its own, such as ramfs, reports no free space at all.
     if usage.f_blocks and file_bytes > free_bytes * _MOST_OF_FREE:
         raise HostError(
             f"{folder} has too little space to be measured",
@@ -143,7 +144,7 @@ def _make_file(place: int) -> int:
 
 
 def _make_unlinked(place: int) -> int:
-    """A file that has a name for a moment; one that is killed in it leaves an empty file."""
+    """Create a file and remove its name at once; a kill in between leaves an empty file."""
     name = f".pgdyno-{secrets.token_hex(8)}"
     descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=place)
     os.unlink(name, dir_fd=place)
@@ -151,7 +152,8 @@ def _make_unlinked(place: int) -> int:
 
 
 def _take_space(descriptor: int, file_bytes: int) -> None:
-    # Not os.posix_fallocate: where the file system cannot, the C library writes to every block, over a network too.
+    # os.posix_fallocate is avoided: on a file system without support the C library writes to every block, over a
+    # network too.
     os.ftruncate(descriptor, file_bytes)
     fallocate = ctypes.CDLL(None, use_errno=True).fallocate
     fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)

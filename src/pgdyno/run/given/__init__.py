@@ -1,1 +1,1 @@
-"""A server that the user named, as it is. Nothing here changes it."""
+"""Read a server that the user named, without changing it."""

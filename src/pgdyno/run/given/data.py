@@ -1,7 +1,8 @@
-"""A look at what a preflight asks of somebody's server beside its settings: its data, pgbench's tables, its port.
+"""Read what a preflight needs to know of a server beside its settings: data, pgbench's tables and port.
 
-The databases of a running server are asked through psql, as the account that owns it, and of their catalogues alone: what
-bears a table's name may be a view with anybody's functions in it. Nothing is started, and nobody's rows are read.
+The databases of a running server are queried through psql as the account that owns it. The queries read only system
+catalogues, because what bears a table's name may be a view that runs anyone's functions. Nothing is started, and no
+rows of user tables are read.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from pgdyno.run.given.data_folder import DataFolder, Postmaster
 from pgdyno.run.given.state import PATIENCE_S, look_at_server
 from pgdyno.run.host.tunables import read_data_bytes
 
-# Each takes a psql.
+# Each database takes one start of psql.
 _MOST_DATABASES = 20
 
 
 def look_at_server_and_data(folder: DataFolder, *, wants_branches: bool) -> tuple[ServerSnapshot, tuple[Unseen, ...]]:
-    """What can be seen of a server with its data, and what cannot.
+    """Return what can be seen of a server with its data, and what cannot.
 
     Args:
         folder: Its data directory.
-        wants_branches: Whether to look into its databases for pgbench's tables.
+        wants_branches: Whether to search its databases for pgbench's tables.
     """
     look, unseen = look_at_server(folder)
     running = folder.postmaster()

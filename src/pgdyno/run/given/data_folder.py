@@ -1,8 +1,8 @@
-"""A data directory that the user named: whose it is, the programs that belong to it, and the server that runs in it.
+"""Find a data directory's owner, the programs that belong to it, and the server that runs in it.
 
-What lies in it and what runs there belong to its owner, who may have put anything in the place of anything. So root runs
-each of its programs as that account and in an environment that tells nothing of root's own; a process is taken for its
-server only when it is the owner's and works in that very directory. Nothing is changed here.
+The owner controls the directory's content and the processes in it, and may have replaced any of them. So root runs each
+of the programs as that account, in an environment that reveals nothing of root's own. A process counts as the server
+only if it belongs to the owner and works in that very directory. Nothing is changed here.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from pgdyno.run.host import process
 from pgdyno.run.host.process import Completed, ServerUser
 from pgdyno.spec.study import ServerSpec
 
-# The account's own name, and the one that most clusters were made with.
+# The role with the account's own name, and the role with which most clusters were made.
 _ROLES = (None, "postgres")
-# Source: Debian's /etc/login.defs, ENV_PATH and ENV_SUPATH; a server's own PATH is known while it runs only.
+# Source: Debian's /etc/login.defs, ENV_PATH and ENV_SUPATH; a server's own PATH is known only while it runs.
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _Answer = TypeVar("_Answer")
 
 
 class Postmaster(msgspec.Struct, frozen=True, kw_only=True):
-    """A server that runs in a data directory."""
+    """The main process of a running server."""
 
     id: ProcessId
     port: int
     socket_dir: str
-    """Empty as long as it does not listen."""
+    """The folder of the server's socket; empty until the server listens."""
 
 
 class DataFolder(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,24 +53,24 @@ class DataFolder(msgspec.Struct, frozen=True, kw_only=True):
     major: int
     bindir: Path
     uid: int
-    """Its owner's."""
+    """The owner of the directory."""
     asker: ServerUser | None
-    """Whom to run programs as: the owner where root asks; None: as ourselves."""
+    """The account to run programs as: the owner if pgdyno runs as root; None: the present account."""
 
     @property
     def pid(self) -> int | None:
-        """Of the postmaster that runs in it now."""
+        """Return the pid of the server that runs in the directory now."""
         running = self.postmaster()
         return running.id.pid if running else None
 
     def postmaster(self) -> Postmaster | None:
-        """Of a server that lives. Source: PostgreSQL src/include/utils/pidfile.h."""
+        """Return the running server; None if none runs. Source: PostgreSQL src/include/utils/pidfile.h."""
         return _read_postmaster(self.path, self.uid)
 
     def config_file(self) -> Path:
-        """Where a server that does not run has its configuration.
+        """Return the configuration file of a server that does not run.
 
-        Debian keeps /etc/postgresql/VERSION/CLUSTER for /var/lib/postgresql/VERSION/CLUSTER.
+        For /var/lib/postgresql/VERSION/CLUSTER Debian keeps it in /etc/postgresql/VERSION/CLUSTER.
         """
         own = self.path / "postgresql.conf"
         debian = Path("/etc/postgresql", *self.path.parts[-2:], "postgresql.conf")
@@ -79,7 +79,7 @@ class DataFolder(msgspec.Struct, frozen=True, kw_only=True):
     def run(
         self, program: str, *words: str, timeout_s: float, environment: Mapping[str, str] | None = None
     ) -> Completed:
-        """Run one of its programs, or one of the machine's, as its owner.
+        """Run one of the server's programs, or one of the machine's, as the owner.
 
         Raises:
             HostError: The program is missing.
@@ -91,13 +91,13 @@ class DataFolder(msgspec.Struct, frozen=True, kw_only=True):
     def ask_program(
         self, name: str, *, settings: Mapping[str, str] | None = None, config_file: str | None = None, timeout_s: float
     ) -> Completed:
-        """What `postgres -C` says of a setting, by the configuration files; nothing is started.
+        """Run `postgres -C` to read a setting from the configuration files; no server is started.
 
         Args:
             name: The setting.
-            settings: What it is to read beside the files, as if they stood on the command line.
-            config_file: Of the running server, where that is known.
-            timeout_s: How long it may take.
+            settings: Settings to apply on top of the files, as on the command line.
+            config_file: The configuration file of the running server, if it is known.
+            timeout_s: The time after which the program is stopped.
 
         Raises:
             HostError: The program is missing.
@@ -105,7 +105,7 @@ class DataFolder(msgspec.Struct, frozen=True, kw_only=True):
         """
         given = {"config_file": config_file or str(self.config_file()), **(settings or {})}
         options = [word for key, value in given.items() for word in ("-c", f"{key}={value}")]
-        # PostgreSQL takes -C only as the first word when root asks; the owner needs no such leave.
+        # PostgreSQL run by root accepts -C only as the first word; here the owner runs it.
         return self.run("postgres", "-C", name, "-D", str(self.path), *options, timeout_s=timeout_s)
 
     def ask_once(
@@ -117,21 +117,23 @@ class DataFolder(msgspec.Struct, frozen=True, kw_only=True):
         patience_s: float,
         database: str | None = None,
     ) -> _Answer:
-        """What a query says, which gives one JSON document.
+        """Return the one JSON document that a query gives.
 
         Args:
             running: The server.
-            query: In psql's words.
-            answer: What the document is.
-            patience_s: How long it may take.
-            database: Which; what anybody made in it is then out of sight. None: `postgres`, as it is.
+            query: The query, as psql takes it.
+            answer: The type of the document.
+            patience_s: The time limit for psql.
+            database: The database to query, with only system catalogues in the search path; None: `postgres` with its
+                own search path.
 
         Raises:
             HostError: psql is missing.
-            StepFailedError: The server lets nobody in whom we may be, or does not answer in time, in one line for each.
+            StepFailedError: The server accepts none of the accounts that pgdyno may use, or does not answer in time;
+                the detail has one line for each.
         """
         words = ["-X", "-A", "-t", "-q", "-w", "-h", running.socket_dir, "-p", str(running.port)]
-        # Not with -d, which takes a name such as `host=elsewhere` for a place to connect to.
+        # -d is avoided, because it takes a name such as `host=elsewhere` for a connection string.
         environment = {
             **_environment(self.asker),
             "PGDATABASE": database or "postgres",
@@ -154,38 +156,39 @@ class DataFolder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_meant_folder(path: Path, named: ServerSpec | None) -> tuple[DataFolder, ServerFacts]:
-    """The data directory that the user named, and the PostgreSQL that it is of.
+    """Find the data directory that the user named, and the PostgreSQL installation that it belongs to.
 
     Args:
-        path: What the user named.
-        named: The server that the user says it is; None: whatever it is.
+        path: The path that the user named.
+        named: The PostgreSQL version or programs that the user gave; None: those of the directory.
 
     Raises:
-        SpecError: It is no data directory, or of another version than the user says.
-        HostError: It may not be read, or its programs are missing.
+        SpecError: The path is not a data directory, or has another version than the user gave.
+        HostError: The directory may not be read, or its programs are missing.
     """
     said = read_named_facts(named) if named else None
     folder = find_data_folder(path, bindir=Path(said.bindir) if said else None)
     facts = said or read_server_facts(folder.bindir, user=folder.asker)
     if facts.major != folder.major:
         raise SpecError(
-            f"the data are of PostgreSQL {folder.major}, asked for is {facts.major}",
+            f"the data are of PostgreSQL {folder.major}, but {facts.major} was asked for",
             detail=f"{folder.path}/PG_VERSION",
-            hint="leave the version out: the data tell it",
+            hint="leave the version out: the data directory states it",
         )
     return folder, facts
 
 
 def find_data_folder(path: Path, *, bindir: Path | None) -> DataFolder:
-    """Recognise a data directory and find programs for it.
+    """Check that a path is a data directory, and find programs for it.
 
     Args:
-        path: What the user named.
-        bindir: Programs that the user named; else those of the running server, else installed ones of its version.
+        path: The path that the user named.
+        bindir: The folder of programs that the user named; None: that of the running server, or else of an installation
+            of the same version.
 
     Raises:
-        SpecError: It is no data directory, or of a version that pgdyno does not know.
-        HostError: It may not be read, or no programs of its version are found.
+        SpecError: The path is not a data directory, or has a version that pgdyno does not know.
+        HostError: The directory may not be read, or no programs of its version are found.
     """
     path = path.absolute()
     try:
@@ -214,7 +217,10 @@ def find_data_folder(path: Path, *, bindir: Path | None) -> DataFolder:
 
 
 def find_asker(owner: os.stat_result) -> ServerUser | None:
-    """Whom to run an owner's programs as; with all its groups, for on Debian a server's key is readable through one."""
+    """Return the account, with all its groups, to run an owner's programs as; None: the present one.
+
+    On Debian a server's key is readable through a group.
+    """
     if os.geteuid() != 0:
         return None
     try:
@@ -237,7 +243,7 @@ def _read_postmaster(path: Path, uid: int) -> Postmaster | None:
         found = identify(abs(int(lines[0])))
         if found is None or not _is_at_work(found.pid, path, uid):
             return None
-        # It tells its place bit by bit, and its state last.
+        # The server writes the file line by line, and its status last.
         is_told = len(lines) > 7
         socket_dir = (lines[4].strip() or "localhost") if is_told else ""
         return Postmaster(id=found, port=int(lines[3]) if is_told else 0, socket_dir=socket_dir)
@@ -246,9 +252,9 @@ def _read_postmaster(path: Path, uid: int) -> Postmaster | None:
 
 
 def find_strangers(path: Path) -> int | None:
-    """A process of PostgreSQL's that works in a directory, whatever its postmaster.pid says; None: none is seen."""
+    """Find a PostgreSQL process that works in a directory, whatever postmaster.pid says; None if none is visible."""
     for folder in Path("/proc").iterdir():
-        # Others end while we look, and may not be looked into.
+        # Processes may end during the loop, and some may not be inspected.
         with contextlib.suppress(OSError):
             if folder.name.isdigit() and _is_of_postgres(folder) and (folder / "cwd").samefile(path):
                 return int(folder.name)
@@ -260,22 +266,22 @@ def _is_of_postgres(folder: Path) -> bool:
 
 
 def _is_at_work(pid: int, path: Path, uid: int) -> bool:
-    """Whether a process is one of PostgreSQL's, of that account, in that very directory.
+    """Return whether a process is a PostgreSQL process of this account in this very directory.
 
     Raises:
-        OSError: It has ended.
+        OSError: The process has ended.
     """
     folder = Path("/proc", str(pid))
     if not _is_of_postgres(folder):
         return False
     fields = dict(line.split(":", 1) for line in (folder / "status").read_text(encoding="utf-8").splitlines())
-    # Source: proc_pid_status(5): real, effective, saved and file system's.
+    # Source: proc_pid_status(5): real, effective, saved and file system uid.
     if {int(word) for word in fields["Uid"].split()} != {uid}:
         return False
     try:
         return (folder / "cwd").samefile(path)
     except PermissionError:
-        # Another account may not see that; nor may it change anything.
+        # Another account may not see the folder, but it may not change anything either.
         return True
 
 

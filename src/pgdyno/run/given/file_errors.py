@@ -1,7 +1,7 @@
-"""Finds errors in the configuration files of somebody's server: with them it would not start again.
+"""Find errors in a server's configuration files, which would prevent its next start.
 
-A running server is asked what it makes of its files as they are now; of one that does not run, its program reads them as
-a start would. Nothing is changed.
+A running server reports what is wrong with its files as they are now. For a stopped server, its program reads them as a
+start would. Nothing is changed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pgdyno.run.given.data_folder import DataFolder
 
 _WHAT = "errors in the server's configuration files"
 _PATIENCE_S = 5.0
-# What stands before the words of a server that has not read its settings yet: time, process, and the kind of message.
+# The prefix of a message from a server that has not read its settings yet: time, process and severity.
 _PREFIX = re.compile(r"^(\S+ \S+ \S+ \[\d+\] )?\w+:\s+")
 
 
@@ -32,12 +32,14 @@ class _FileError(msgspec.Struct, frozen=True):
 
 
 def find_file_errors(folder: DataFolder, *, is_answering: bool, unseen: list[Unseen]) -> tuple[str, ...]:
-    """Each with its file and line; none where they could not be looked for, which is added to what is unseen.
+    """Return each error with its file and line.
+
+    If the errors cannot be read, this returns none and adds the reason to `unseen`.
 
     Args:
         folder: The server's data directory.
-        is_answering: Whether it runs and lets us in.
-        unseen: What could not be looked at.
+        is_answering: Whether the server runs and accepts pgdyno's connection.
+        unseen: The list of what could not be seen; may grow.
     """
     running = folder.postmaster()
     try:
@@ -46,7 +48,7 @@ def find_file_errors(folder: DataFolder, *, is_answering: bool, unseen: list[Uns
             unseen += [Unseen(what="the server's settings", reason="its files hold errors")] if errors else []
             return errors
         if not is_answering:
-            # Its files may be other ones than those that are seen from here; it is said already.
+            # The server's files may not be those that are visible from here; this is already reported.
             return ()
         # psycopg comes with it: only who asks a server waits for that.
         from pgdyno.run.cluster.sql import FILE_ERRORS  # noqa: PLC0415
@@ -61,13 +63,15 @@ def find_file_errors(folder: DataFolder, *, is_answering: bool, unseen: list[Uns
 def _read_as_start(folder: DataFolder) -> tuple[str, ...]:
     if not folder.config_file().exists():
         return ()
-    # Every server has this one: what is refused is the files.
+    # Every server has this setting: an error can only come from the files.
     done = folder.ask_program("shared_buffers", timeout_s=_PATIENCE_S)
     return tuple(_PREFIX.sub("", line) for line in done.stderr.splitlines()) if done.exit_code != 0 else ()
 
 
 def _is_waiting(one: _FileError, major: int) -> bool:
-    """Whether a row is no error: what only a restart changes has the same words as what is refused.
+    """Return whether a row only shows a value that waits for a restart.
+
+    The view describes a waiting value in the same words as a refused one.
 
     Source: PostgreSQL 18 src/backend/utils/misc/guc.c, ProcessConfigFileInternal().
     """
@@ -83,7 +87,7 @@ def _is_waiting(one: _FileError, major: int) -> bool:
 
 def _describe(one: _FileError, major: int) -> str:
     guc = find_guc(one.name or "", major)
-    # Texts may hold passwords, and unknown ones anything.
+    # Text settings may hold passwords, and unknown settings anything.
     shown = f" = {one.value}" if guc is not None and guc.vartype is not VarType.STRING else ""
     setting = f"{one.name}{shown}: " if one.name else ""
     return f"{one.file}, line {one.line}: {setting}{one.error}"

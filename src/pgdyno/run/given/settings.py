@@ -1,8 +1,8 @@
-"""Reads all settings of somebody's server, by its data directory, as they are now. Nothing is started.
+"""Read all settings of a server as they are now, by its data directory, without starting anything.
 
-A running server answers one query, through psql as the account that owns it. Of one that does not run, or does not let
-us in, its own program tells what its configuration files say (`postgres -C`). It takes one name at a time, so only those
-that stand in the files are asked for; the others are what is built in, and missing here.
+A running server answers one query, through psql as the account that owns it. For a server that is stopped or accepts no
+connection, its own program reads the configuration files (`postgres -C`). It takes one name at a time, so only the
+settings that occur in the files are read; the others have their built-in values and are missing in the result.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from pgdyno.run.given.state import PATIENCE_S, look_for
 from pgdyno.run.host.tunables import read_data_bytes, read_wal_bytes
 
 _ASKED_AT_ONCE = 4
-# A name at the beginning of a line, and what may be a file or folder to include.
+# The name at the beginning of a line, and the value, which may be a file or folder to include.
 _LINE = re.compile(r"^[ \t]*(?P<name>[A-Za-z_][\w$.]*)\s*=?[ \t]*(?:'(?P<value>[^'\n]*)')?", re.MULTILINE)
 # Source: PostgreSQL 18 manual, section 19.1.5: files within files, at most ten deep.
 _DEEPEST = 10
 
 
 def read_server_state(folder: DataFolder) -> ServerState:
-    """A server's settings, as pg_settings.setting has them, and the sizes of its data and WAL, by its data directory."""
+    """Read a server's settings in the units of pg_settings.setting, and the sizes of its data and WAL."""
     unseen: list[Unseen] = []
     names = [guc.name for guc in all_gucs(folder.major)]
     look, answer = look_for(folder, names, unseen, read_files=_ask_program)
@@ -61,7 +61,7 @@ def _ask_program(folder: DataFolder, names: Sequence[str], unseen: list[Unseen])
 
 
 def _find_names(files: Sequence[Path]) -> set[str]:
-    """The names, in lower case, that stand at the beginning of a line of these files and of those they include."""
+    """Return the names, in lower case, at the beginning of a line in these files and in those they include."""
     return {name.lower() for file in files for name in _names_in(file, deep=0)}
 
 
@@ -69,7 +69,7 @@ def _names_in(file: Path, *, deep: int) -> Iterator[str]:
     try:
         text = file.read_text(encoding="utf-8", errors="replace")
     except OSError:
-        # The program itself will say so.
+        # `postgres -C` reports such a file.
         return
     for found in _LINE.finditer(text):
         name, value = found["name"].lower(), found["value"]

@@ -1,7 +1,7 @@
-"""What started a running server, so that it can be stopped and started again as it was; or why nothing here may.
+"""Find what started a running server, so that it can be restarted in the same way, or why it may not be.
 
-A server that somebody watches over is left to them: who sees it end may start it anew, fail over to another, or end
-a container. Nothing here starts or stops anything.
+A server with a supervisor is left to it: a supervisor that sees the server end may restart it, fail over to another
+server, or end a container. Nothing here starts or stops anything.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pgdyno.errors import HostError
 from pgdyno.run.change.journal import Starter
 from pgdyno.run.change.named_server import NamedServer, show_unit
 
-# No name can be an option of systemctl's.
+# No match can be taken for an option of systemctl.
 _UNIT = re.compile(r"/(?P<unit>\w[\w:.\\@-]*\.service)(/|$)", re.ASCII | re.MULTILINE)
 _PATIENCE_S = 10.0
 # Source: Patroni 4 patroni/config.py, Config.CACHE_FILENAME, which it keeps in the data directory.
@@ -24,21 +24,21 @@ _PATRONI = "patroni.dynamic.json"
 
 
 class ServerOrigin(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a running server comes from."""
+    """The way a running server was started."""
 
     starter: Starter | None
-    """None where nothing here may restart it."""
+    """The way to restart the server; None if pgdyno must not restart it."""
     obstacle: str = ""
-    """Why, in a clause."""
+    """The reason why pgdyno must not restart it, as a clause."""
     environment: dict[str, str] | None = None
-    """Of its process; never to be written anywhere, for it may hold a password."""
+    """The environment of the server's process; never written anywhere, because it may hold a password."""
 
 
 def find_origin(server: NamedServer, pid: int) -> ServerOrigin:
-    """What started the server whose postmaster has the number.
+    """Find what started the server whose postmaster has this pid.
 
     Raises:
-        HostError: It cannot be seen.
+        HostError: This account may not see how the server was started.
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
@@ -49,7 +49,7 @@ def find_origin(server: NamedServer, pid: int) -> ServerOrigin:
         environment = _read_environment(pid)
     except OSError as exc:
         raise HostError("cannot see how the server was started", detail=str(exc)) from exc
-    # Where it is no unit of systemd its servers are children of process 1, as those of pg_ctl are.
+    # If Patroni is no systemd unit, its servers are children of process 1, as those of pg_ctl are.
     if (server.path / _PATRONI).exists():
         return ServerOrigin(starter=None, obstacle="Patroni watches over it: `patronictl restart` does it")
     units = [found["unit"] for found in _UNIT.finditer(groups)]
@@ -60,7 +60,7 @@ def find_origin(server: NamedServer, pid: int) -> ServerOrigin:
         return ServerOrigin(starter=None, obstacle=obstacle)
     log = None if (server.path / "current_logfiles").exists() else output
     if log is not None and (not log.startswith("/") or _may_not_write(server, log)):
-        return ServerOrigin(starter=None, obstacle=f"its log goes to {log}, which it could not open again")
+        return ServerOrigin(starter=None, obstacle=f"its log goes to {log}, which a restarted server could not open")
     return ServerOrigin(starter=Starter(log=log), environment=environment)
 
 
@@ -85,7 +85,7 @@ def _find_watcher(pid: int, parent: int) -> str:
         name = Path(f"/proc/{parent}/comm").read_text(encoding="utf-8").strip()
     except OSError:
         name = "a process outside of this container"
-    # That of a session takes over what its sessions leave behind.
+    # The systemd of a session adopts the processes that the session leaves behind.
     return "" if name == "systemd" else f"it is a child of {name} (pid {parent}), which may take its end for a failure"
 
 

@@ -1,8 +1,8 @@
-"""A look at a server that pgdyno did not make, by its data directory: settings, version, state. Nothing is started.
+"""Read settings, version and state of a server that pgdyno did not create, without starting anything.
 
-A running server is asked through psql, as the account that owns it and as nobody else; it answers one query. What one
-that does not run would take is told by its own program (`postgres -C`), which reads the configuration files as a start
-would. Where this account may do neither, that is said, and nothing is guessed.
+A running server answers one query through psql, as the account that owns it and as no other. For a stopped server its
+own program reads the configuration files as a start would (`postgres -C`). If this account may do neither, the result
+says so, and nothing is guessed.
 """
 
 from __future__ import annotations
@@ -20,37 +20,37 @@ from pgdyno.run.given.data_folder import DataFolder
 from pgdyno.run.given.file_errors import find_file_errors
 
 PATIENCE_S = 5.0
-"""With a server or its program, for each answer."""
+"""The time limit for each answer of a server or its program."""
 LOOKED_AT = (
     *("huge_pages", "huge_pages_status", "huge_page_size", "shared_buffers", "max_connections", "debug_assertions"),
     *("log_statement", "log_min_duration_statement", "log_duration", "track_io_timing", "data_directory"),
     *("shared_memory_size_in_huge_pages",),
 )
 ReadFiles = Callable[[DataFolder, Sequence[str], list[Unseen]], dict[str, str]]
-"""Gives the named settings by a server's files, and adds to the list what it cannot."""
-# Known while a server runs, and of no one that does not.
+"""A function that reads the named settings from a server's files, and adds to the list what it cannot read."""
+# Settings that only a running server knows.
 _ONLY_RUNNING = frozenset({"huge_pages_status", "data_directory"})
 
 
 class ServerAnswer(msgspec.Struct, frozen=True):
-    """What a running server says."""
+    """The answer of a running server."""
 
     settings: dict[str, str | None]
     set_names: frozenset[str]
-    """Of all that somebody has set: the others are built in, or chosen by the server itself."""
+    """All settings that have been set; the others are built in or chosen by the server itself."""
     waiting_names: frozenset[str]
-    """Of those whose files say something else, which a restart brings."""
+    """Settings whose files have another value, which takes effect at a restart."""
     is_in_recovery: bool
     active_sessions: int
 
     @property
     def known_settings(self) -> dict[str, str]:
-        """By name."""
+        """Return the settings that the server knows, by name."""
         return {name: value for name, value in self.settings.items() if value is not None}
 
 
 def look_at_server(folder: DataFolder) -> tuple[ServerSnapshot, tuple[Unseen, ...]]:
-    """What can be seen of a server, by its data directory, and what cannot."""
+    """Return what can be seen of a server by its data directory, and what cannot."""
     unseen: list[Unseen] = []
     look, _ = look_for(folder, _names_of(folder.major), unseen, read_files=_read_files)
     return look, tuple(unseen)
@@ -59,13 +59,14 @@ def look_at_server(folder: DataFolder) -> tuple[ServerSnapshot, tuple[Unseen, ..
 def look_for(
     folder: DataFolder, names: Sequence[str], unseen: list[Unseen], *, read_files: ReadFiles
 ) -> tuple[ServerSnapshot, ServerAnswer | None]:
-    """What is seen of a server with these settings, and its own answer where it gave one.
+    """Read these settings of a server; also return the server's own answer if it gave one.
 
     Args:
         folder: Its data directory.
-        names: Of the settings.
-        unseen: What cannot be seen is added to it.
-        read_files: Asked for what it would have by its files, where it says nothing itself and they hold no errors.
+        names: The settings to read.
+        unseen: The list of what cannot be seen; may grow.
+        read_files: Reads the settings from the server's files, if the server does not answer and the files hold no
+            errors.
     """
     answer, pid = _ask_running(folder, names, unseen), folder.pid
     errors = find_file_errors(folder, is_answering=answer is not None, unseen=unseen)
@@ -85,7 +86,7 @@ def look_for(
 
 
 def _ask_running(folder: DataFolder, names: Sequence[str], unseen: list[Unseen]) -> ServerAnswer | None:
-    """None where it says nothing, which is added to what is unseen."""
+    """Return the server's answer; None if it gives none, with the reason in `unseen`."""
     running = folder.postmaster()
     if running is None:
         return None
@@ -125,7 +126,7 @@ def _names_of(major: int) -> list[str]:
 
 
 def read_huge_pages(pid: int) -> int | None:
-    """Bytes of huge pages that a process has touched; None where the kernel does not say.
+    """Return the bytes of huge pages that a process has touched; None if the kernel does not say.
 
     Source: proc_pid_status(5), HugetlbPages.
     """

@@ -1,1 +1,1 @@
-"""This machine: facts, processes, clocks, and how programs are started on it."""
+"""Read this machine's facts, processes and clocks, and start programs on it."""

@@ -1,7 +1,7 @@
-"""Keeps between runs what takes long to make and comes out the same each time.
+"""Keep between runs what takes long to compute and always has the same result.
 
-It is a convenience and nothing else: what is missing, damaged, somebody else's or cannot be written is made again,
-without a word. It refuses to keep what cannot be made again.
+The cache is optional: an entry that is missing, damaged, owned by another account or not writable is computed again
+without a message. The cache refuses to keep what cannot be computed again.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 def keep_text(name: str, make: Callable[[], str]) -> str:
-    """What `make` gives, or gave in an earlier run.
+    """Return the result of `make`, from this run or an earlier one.
 
     Args:
-        name: Of the file in the cache; it tells apart all that makes a difference to the text.
-        make: Makes it.
+        name: The file name in the cache, which differs whenever the text may differ.
+        make: Computes the text.
     """
     path = _cache_folder() / name
     text = _read(path)
@@ -42,7 +42,7 @@ def _cache_folder() -> Path:
 def _read(path: Path) -> str | None:
     try:
         with path.open("rb") as file:
-            # What another account wrote would otherwise speak in this one's reports.
+            # A file written by another account could put false text into this account's reports.
             if os.fstat(file.fileno()).st_uid != os.geteuid():
                 return None
             content = file.read()

@@ -1,7 +1,7 @@
-"""The limits of control groups, versions 1 and 2 and both at once, of the group that we run in and of all above it.
+"""Read the limits of control groups, versions 1 and 2 and both at once, from this process's group upward.
 
-A limit binds everything below it, so the tightest of a path counts. In a container the path that the kernel names may
-not exist below the mount: then the mount itself is the container's own group.
+A limit binds everything below it, so the tightest limit on the path counts. In a container the path that the kernel
+names may not exist below the mount: the mount itself is then the container's own group.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SINGLE_FILES = {
 
 
 def read_limits(tree: Tree) -> tuple[CgroupLimit, ...]:
-    """Every limit that holds for this process: the tightest of each kind and device."""
+    """Read the limits of this process: the tightest of each kind and device."""
     tightest: dict[tuple[LimitKind, str | None], CgroupLimit] = {}
     for group, folder in _groups(tree):
         for limit in _read_folder(tree, group, folder):
@@ -48,7 +48,7 @@ def read_limits(tree: Tree) -> tuple[CgroupLimit, ...]:
 
 
 def _groups(tree: Tree) -> Iterator[tuple[str, str]]:
-    """Names and folders of the groups of this process and of all above it, of every hierarchy."""
+    """Yield names and folders of this process's group and of all groups above it, in every hierarchy."""
     mounts = _mounts(tree)
     for line in (tree.read("proc/self/cgroup") or "").splitlines():
         _, controllers, name = line.split(":", 2)
@@ -60,7 +60,7 @@ def _groups(tree: Tree) -> Iterator[tuple[str, str]]:
 
 
 def _mounts(tree: Tree) -> dict[frozenset[str], str]:
-    """Where each hierarchy is mounted, by its controllers as /proc/self/cgroup names them; none is version 2."""
+    """Return the mount point of each hierarchy by its controllers; version 2 has the empty set."""
     found = {}
     for line in (tree.read("proc/self/mountinfo") or "").splitlines():
         words = line.split()

@@ -1,4 +1,4 @@
-"""The clocks. Durations come from the monotonic one; wall time only names and anchors."""
+"""Read the clocks: durations come from the monotonic clock, wall time only names and anchors."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from datetime import UTC, datetime
 
 
 def monotonic_s() -> float:
-    """CLOCK_MONOTONIC in seconds; the same clock for all processes since boot."""
+    """Read CLOCK_MONOTONIC in seconds, which is the same for all processes since boot."""
     return time.monotonic()
 
 
 def wall_clock_offset_s() -> float:
-    """What to add to CLOCK_MONOTONIC for seconds since the epoch, at this moment."""
+    """Return the present difference between seconds since the epoch and CLOCK_MONOTONIC."""
     return time.time() - time.monotonic()
 
 
 def local_now() -> datetime:
-    """Now, in the machine's own time zone."""
+    """Read the present time in the machine's time zone."""
     return datetime.now(UTC).astimezone()

@@ -1,4 +1,4 @@
-"""Lets the first Ctrl-C end something in order: what it interrupts may hold minutes of work that are worth keeping."""
+"""Let the first Ctrl-C end a measurement in an orderly way, since it may hold minutes of work worth keeping."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from types import FrameType
 
 @contextlib.contextmanager
 def taking_ctrl_c(take: Callable[[], bool]) -> Iterator[None]:
-    """Ask `take` at each Ctrl-C inside the block; one that it refuses interrupts as ever. From the main thread.
+    """Call `take` at each Ctrl-C inside the block, and interrupt as usual if it returns False.
 
-    SIGTERM and SIGHUP stay as they are: who sends them does not wait.
+    Call this from the main thread. SIGTERM and SIGHUP keep their effect, because their senders do not wait.
     """
     before = signal.getsignal(signal.SIGINT)
-    # None was set by somebody else's C code; what is ignored stays ignored.
+    # None means that C code outside Python set the handler; an ignored signal stays ignored.
     if before in {None, signal.SIG_IGN}:
         yield
         return

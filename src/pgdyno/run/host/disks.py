@@ -1,7 +1,7 @@
-"""Disks: the devices that a file system is made of, how software RAID and LVM stripe them, and what each device did.
+"""Read the devices below a file system, how software RAID and LVM stripe them, and what each device did.
 
-A file system may lie on a logical volume over a RAID of encrypted disks: every layer has a scheduler and a read-ahead of
-its own, and a RAID that is checked reads all of its disks.
+A file system may lie on a logical volume over a RAID of encrypted disks: every layer has a scheduler and a read-ahead
+of its own, and a check of a RAID reads all of its disks.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pgdyno.record.machine.tunables import Stripe
 from pgdyno.run.host.process import run
 from pgdyno.run.host.tree import Tree, bracketed
 
-# Source: Linux Documentation/admin-guide/iostats.rst: sectors are of 512 bytes whatever the device has.
+# Source: Linux Documentation/admin-guide/iostats.rst: a sector counts 512 bytes, whatever the device's own sectors are.
 _SECTOR_BYTES = 512
 _READ_SECTORS, _WRITTEN_SECTORS, _BUSY_MS = 5, 9, 12
 
 
 def read_devices(tree: Tree, names: Iterable[str]) -> tuple[BlockDevice, ...]:
-    """Whole devices and all that they are made of, each once.
+    """Read whole devices and all devices that they are made of, each once.
 
     Args:
         tree: The machine.
@@ -40,7 +40,7 @@ def read_devices(tree: Tree, names: Iterable[str]) -> tuple[BlockDevice, ...]:
 
 
 def whole_device(tree: Tree, name: str) -> str:
-    """The disk of a partition; a whole device is itself."""
+    """Return the disk of a partition, or the name itself for a whole device."""
     if tree.exists(f"sys/block/{name}"):
         return name
     holder = next(tree.glob(f"sys/block/*/{name}/partition"), None)
@@ -48,7 +48,7 @@ def whole_device(tree: Tree, name: str) -> str:
 
 
 def read_dm_table(title: str) -> str | None:
-    """What device-mapper says of a volume of this machine; None where it says nothing to this account."""
+    """Read a volume's table from device-mapper; None if this account cannot read it."""
     dmsetup = shutil.which("dmsetup") or shutil.which("dmsetup", path="/usr/sbin:/sbin")
     if dmsetup is None or os.geteuid() != 0:
         return None
@@ -59,12 +59,12 @@ def read_dm_table(title: str) -> str | None:
 def read_stripes(
     tree: Tree, devices: Iterable[BlockDevice], ask: Callable[[str], str | None] = read_dm_table
 ) -> tuple[dict[str, Stripe], tuple[Unseen, ...]]:
-    """How devices that are made of others spread their data, by name, and those of which it cannot be seen.
+    """Read how composed devices spread their data, by name, and list those for which this cannot be seen.
 
     Args:
         tree: The machine.
-        devices: Such as `read_devices` gives.
-        ask: For the table of a device-mapper volume; only the machine itself has one.
+        devices: The devices, as `read_devices` returns them.
+        ask: Returns the table of a device-mapper volume; a captured tree has none.
     """
     stripes: dict[str, Stripe] = {}
     unseen = []
@@ -84,7 +84,10 @@ def read_stripes(
 
 
 def _read_md(tree: Tree, name: str) -> Stripe:
-    """Source: Linux Documentation/admin-guide/md.rst: chunk_size is in bytes."""
+    """Read the layout of a software RAID.
+
+    Source: Linux Documentation/admin-guide/md.rst: chunk_size is in bytes.
+    """
     folder = f"sys/block/{name}/md"
     return Stripe(
         level=tree.read(f"{folder}/level") or "unknown",
@@ -94,10 +97,10 @@ def _read_md(tree: Tree, name: str) -> Stripe:
 
 
 def _read_limits(tree: Tree, device: BlockDevice) -> Stripe | None:
-    """A stripe as the sizes tell it that the kernel recommends, which anybody may read; None where they tell nothing.
+    """Infer a stripe from the I/O sizes that the kernel recommends; None if they show none.
 
-    A stripe's least size is its chunk and its best the chunk times the disks; what it lies on may recommend sizes of its
-    own. Source: Linux drivers/md/dm-stripe.c, stripe_io_hints().
+    Any account may read these sizes. The least size of a stripe is its chunk, and its best size is the chunk times the
+    disks; the devices below may recommend sizes of their own. Source: Linux drivers/md/dm-stripe.c, stripe_io_hints().
     """
     least, best = _io_sizes(tree, device.name)
     if not least or best % least or any(best == _io_sizes(tree, name)[1] for name in device.below):
@@ -112,7 +115,7 @@ def _io_sizes(tree: Tree, name: str) -> tuple[int, int]:
 
 
 def read_arrays(tree: Tree) -> tuple[RaidArray, ...]:
-    """The software RAID arrays of this machine."""
+    """Read the software RAID arrays of this machine."""
     arrays = []
     for folder in tree.glob("sys/block/md*/md"):
         done, _, total = (tree.read(f"{folder}/sync_completed") or "").partition("/")
@@ -131,7 +134,7 @@ def read_arrays(tree: Tree) -> tuple[RaidArray, ...]:
 
 
 def read_disk_counters(tree: Tree) -> dict[str, list[int]]:
-    """The fields of /proc/diskstats by device, numbers and name included so that places are those of the manual."""
+    """Read the rows of /proc/diskstats by device, with all fields, so that their places match the manual."""
     rows = (line.split() for line in (tree.read("proc/diskstats") or "").splitlines())
     return {row[2]: [int(field) if field.isdigit() else 0 for field in row] for row in rows if len(row) > _BUSY_MS}
 
@@ -139,7 +142,7 @@ def read_disk_counters(tree: Tree) -> dict[str, list[int]]:
 def compare_disk_counters(
     before: dict[str, list[int]], after: dict[str, list[int]], *, window_s: float
 ) -> tuple[DiskActivity, ...]:
-    """What each device did in between; those that did nothing are left out."""
+    """Return what each device did between two readings; idle devices are left out."""
     found = []
     for device, now in after.items():
         then = before.get(device)
@@ -179,7 +182,7 @@ def _kind(tree: Tree, name: str) -> str:
     if name.startswith("md"):
         return "raid"
     if name.startswith("dm-"):
-        # Source: cryptsetup and LVM name their volumes so for the kernel.
+        # Source: the uuids that cryptsetup and LVM give their volumes in the kernel.
         owner = (tree.read(f"sys/block/{name}/dm/uuid") or "").partition("-")[0]
         return {"CRYPT": "crypt", "LVM": "lvm"}.get(owner, "mapper")
     return "loop" if name.startswith("loop") else "disk"

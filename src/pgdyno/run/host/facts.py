@@ -1,7 +1,7 @@
-"""Reads what the machine is, from /proc, /sys and /etc. What cannot be read is None, with the reason.
+"""Read what the machine is from /proc, /sys and /etc; what cannot be read is None, with the reason.
 
 Containers see the host's /proc/meminfo; the cgroup's own limits are therefore read beside it, never instead of it. What
-passes, such as what else runs, is the preflight's.
+changes from moment to moment, such as running programs, belongs to the preflight.
 """
 
 from __future__ import annotations
@@ -99,7 +99,10 @@ def read_disk_facts(path: Path, *, root: Path = Path("/")) -> DiskFacts:
 
 
 def _unescape(word: str) -> str:
-    """A word of mountinfo, in which blanks and the like are octal. Source: Linux fs/proc_namespace.c, mangle()."""
+    """Decode a word of mountinfo, in which blanks and the like are octal.
+
+    Source: Linux fs/proc_namespace.c, mangle().
+    """
     return _OCTAL.sub(lambda found: chr(int(found[1], 8)), word)
 
 

@@ -1,8 +1,8 @@
-"""Gathers the facts of a preflight: all that passes on a machine and may spoil a measurement, within two seconds.
+"""Gather the facts of a preflight: what happens on a machine now and may disturb a measurement, within two seconds.
 
-Two looks at the counters, a little apart, tell what everybody else does; what takes time to read is read in between.
-Then PostgreSQL's own program measures the clock, while the hypervisor, asked for a whole CPU, shows what it withholds.
-Nothing is changed, nothing needs root, and what cannot be seen is said. Nothing here judges.
+Two readings of the counters, a little apart, show what other processes do; slow reads happen between them. Then
+PostgreSQL's own program measures the clock. Meanwhile a whole CPU is in use, which shows how much CPU time the
+hypervisor withholds. Nothing is changed, nothing needs root, and what cannot be seen is reported. Nothing here judges.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ from pgdyno.run.host.tree import Tree
 
 # The kernel counts CPU time in hundredths of a second: over this long, one of them is 2.5 % of a CPU.
 _LOOK_S = 0.4
-# The least that pg_test_timing takes. Source: PostgreSQL 18 manual, pg_test_timing, --duration.
+# The shortest test of pg_test_timing. Source: PostgreSQL 18 manual, pg_test_timing, --duration.
 _TIMING_S = 1
 
 
 class PreflightSubject(msgspec.Struct, frozen=True, kw_only=True):
-    """What a preflight is about.
+    """The server, data and folders that a preflight is about.
 
     Attributes:
-        data_dir: Where the data lie, or will lie below: an existing folder.
-        wal_dir: Where pg_wal lies.
-        home: pgdyno's own, to see whether another pgdyno is at work in it.
-        bindir: Programs that measure the clock.
-        program_user: Whom to run those as; None: as ourselves.
-        server: What was seen of the server.
+        data_dir: An existing folder that holds the data, or will hold them.
+        wal_dir: The folder of pg_wal.
+        home: pgdyno's home, to see whether another pgdyno is working in it.
+        bindir: The folder of the programs that measure the clock.
+        program_user: The account to run them as; None: the present one.
+        server: The facts of the server that were read before.
     """
 
     data_dir: Path
@@ -66,7 +66,7 @@ class PreflightSubject(msgspec.Struct, frozen=True, kw_only=True):
 def read_preflight(
     subject: PreflightSubject, *, root: Path = Path("/"), later_root: Path | None = None, now: datetime | None = None
 ) -> tuple[HostFacts, PreflightFacts]:
-    """The machine as it is, and what it does at this moment.
+    """Read the machine as it is, and what it does at this moment.
 
     Args:
         subject: What it is about.
@@ -122,7 +122,7 @@ def read_preflight(
 def _time_clock(
     subject: PreflightSubject, tree: Tree, before: Look, unseen: list[Unseen]
 ) -> tuple[float | None, float | None]:
-    """Nanoseconds that reading the clock takes, and the share of CPU time that was stolen since the first look."""
+    """Measure the nanoseconds to read the clock, and the share of stolen CPU time since the first reading."""
     what = "what reading the clock costs (pg_test_timing)"
     if subject.bindir is None:
         unseen.append(Unseen(what=what, reason="no PostgreSQL was named"))
@@ -135,7 +135,8 @@ def _time_clock(
         unseen.append(Unseen(what=what, reason=error.reason))
         return None, None
     took_s = monotonic_s() - began_s
-    # Where others want the CPU, too, it counts the time in which it did not run; that is not the clock's.
+    # If other processes use the CPU, pg_test_timing also counts the time in which it did not run; that time does not
+    # belong to the clock.
     share = min(1.0, (_children_cpu_s() - used_before_s) / took_s)
     return clock.read_ns * share, steal_ratio(before, take_look(tree))
 
@@ -151,7 +152,10 @@ def _read_inodes(path: Path) -> float | None:
 
 
 def _find_holder(home: Path | None, tree: Tree) -> int | None:
-    """The pid of another process that holds a home's lock, 0 where it cannot be seen from here. It is not touched."""
+    """Find the pid of another process that holds a home's lock; 0 if that process is not visible from here.
+
+    The lock itself is not touched.
+    """
     try:
         status = (home / "lock").stat() if home is not None else None
     except OSError:
@@ -168,7 +172,10 @@ def _find_holder(home: Path | None, tree: Tree) -> int | None:
 
 
 def _list_hidden(tree: Tree, look: Look) -> Iterator[Unseen]:
-    """Processes that /proc does not show. Source: proc(5), hidepid; kthreadd is the second process of every host."""
+    """Report processes that /proc does not show.
+
+    Source: proc(5), hidepid; kthreadd is the second process of every host.
+    """
     mounts = [line for line in (tree.read("proc/self/mountinfo") or "").splitlines() if " - proc " in line]
     is_root = tree.is_live and os.geteuid() == 0
     if not is_root and any("hidepid=" in line and "hidepid=0" not in line for line in mounts):
@@ -180,9 +187,10 @@ def _list_hidden(tree: Tree, look: Look) -> Iterator[Unseen]:
 def _list_refused(*trees: Tree) -> Iterator[Unseen]:
     refused = {path: reason for tree in trees for path, reason in tree.refused.items()}
     with contextlib.suppress(KeyError):
-        # Told with the timers.
+        # The reader of timers reports this one.
         del refused["/var/spool/cron/crontabs"]
     for path, reason in refused.items():
-        # Of processes that end while we look, and of files whose reading the device itself refuses.
+        # Left out: files of processes that end during the reading, and files that the device itself refuses to have
+        # read.
         if not path.startswith("/proc/") or path.count("/") < 3:
             yield Unseen(what=path, reason=reason)

@@ -1,8 +1,8 @@
-"""Starts programs so that none of them can outlive pgdyno, not even after kill -9.
+"""Start programs so that none of them can outlive pgdyno, not even after kill -9.
 
 Every long-lived child is wrapped in util-linux's `setpriv` (an essential package of Debian and Ubuntu), which sets the
 parent-death signal and, when pgdyno runs as root, drops to the unprivileged server user. Children get a session of
-their own, so that Ctrl-C reaches pgdyno alone and the order of the stop is pgdyno's.
+their own, so that Ctrl-C reaches pgdyno alone, and pgdyno decides in which order they stop.
 
 The parent-death signal follows the *thread* that started the child: start long-lived children from the main thread.
 """
@@ -26,22 +26,22 @@ from pgdyno.errors import HostError, StepFailedError
 
 
 class ServerUser(msgspec.Struct, frozen=True, kw_only=True):
-    """The account that the server, the load generator and their files belong to."""
+    """The account that owns the server, the load generator and their files."""
 
     name: str
     uid: int
     gid: int
     groups: tuple[int, ...] = ()
-    """Supplementary ones."""
+    """The supplementary groups."""
 
     @property
     def is_self(self) -> bool:
-        """Whether no change of user is needed."""
+        """Return whether no change of user is needed."""
         return self.uid == os.geteuid()
 
 
 class Completed(msgspec.Struct, frozen=True, kw_only=True):
-    """What a finished program left: its argv, exit code and both outputs, decoded with replacement."""
+    """The result of a finished program: argv, exit code and both outputs, decoded with replacement."""
 
     argv: tuple[str, ...]
     exit_code: int
@@ -50,10 +50,10 @@ class Completed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_server_user(name: str | None = None) -> ServerUser:
-    """The unprivileged account to run PostgreSQL as: the caller's own, or for root `postgres`, else `nobody`.
+    """Choose the unprivileged account for PostgreSQL: the caller's own, or for root `postgres`, else `nobody`.
 
     Args:
-        name: An account named by the user; overrides the choice when pgdyno runs as root.
+        name: The account that the user named, which overrides the choice if pgdyno runs as root.
 
     Raises:
         HostError: The named account does not exist, or is root.
@@ -77,9 +77,10 @@ def find_server_user(name: str | None = None) -> ServerUser:
 
 @contextlib.contextmanager
 def acting_as(user: ServerUser) -> Iterator[None]:
-    """Reach files with an account's rights and make them its own, for as long as this lasts. Call it from the main thread.
+    """Access files with another account's rights for the length of the block.
 
-    Children that are started meanwhile would have them, too.
+    New files belong to that account. Call this from the main thread. Children that are started inside the block have
+    these rights, too.
     """
     uid, gid = os.geteuid(), os.getegid()
     os.setegid(user.gid)
@@ -92,12 +93,12 @@ def acting_as(user: ServerUser) -> Iterator[None]:
 
 
 def wrap(argv: Sequence[str], *, user: ServerUser | None, death_signal: str = "KILL") -> list[str]:
-    """The argv that runs `argv` as `user` and ends it with `death_signal` when pgdyno dies.
+    """Return the argv that runs `argv` as `user` and sends it `death_signal` when pgdyno dies.
 
     Args:
         argv: The program and its arguments.
         user: The account to drop to; None keeps the caller's.
-        death_signal: Signal name without SIG.
+        death_signal: The signal's name without SIG.
 
     Raises:
         HostError: `setpriv` is not installed.
@@ -122,7 +123,7 @@ def start(
     cwd: Path | str = "/",
     env: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start a long-lived program that dies with pgdyno. Call it from the main thread.
+    """Start a long-lived program that dies with pgdyno. Call this from the main thread.
 
     Raises:
         HostError: The program is missing or may not be run.
@@ -154,7 +155,7 @@ def run(
     cwd: Path | str = "/",
     env: Mapping[str, str] | None = None,
 ) -> Completed:
-    """Run a short program to its end and return what it said; a non-zero exit code is the caller's to judge.
+    """Run a short program to its end and return its output; the caller judges a non-zero exit code.
 
     Raises:
         HostError: The program is missing or may not be run.
@@ -166,8 +167,8 @@ def run(
     try:
         done = subprocess.run(
             wrap(argv, user=None),
-            # Before anything is executed: the environment may be that of the account's own process, and what it has the
-            # dynamic linker load (LD_PRELOAD) must not be loaded by root, not even into setpriv.
+            # The account changes before anything is executed: the environment may be that of the account's own process,
+            # and root must not load what it names in LD_PRELOAD, not even into setpriv.
             user=account.uid if account else None,
             group=account.gid if account else None,
             extra_groups=account.groups if account else None,
@@ -194,10 +195,13 @@ def run(
 
 
 def stop(process: subprocess.Popen[bytes], *, first: signal.Signals = signal.SIGTERM, patience_s: float = 5.0) -> int:
-    """End a program that `start` made: ask with `first`, insist with SIGKILL after `patience_s`. Returns its exit code."""
+    """Stop a program that `start` started and return its exit code.
+
+    It gets the signal `first`, and SIGKILL after `patience_s`.
+    """
     if process.poll() is None:
         process.send_signal(first)
-        # A program that somebody has stopped hears nothing before it goes on.
+        # A program that was paused by SIGSTOP handles no signal before it continues.
         process.send_signal(signal.SIGCONT)
         try:
             process.wait(timeout=patience_s)
@@ -208,7 +212,7 @@ def stop(process: subprocess.Popen[bytes], *, first: signal.Signals = signal.SIG
 
 
 def _require_program(program: str, environment: Mapping[str, str]) -> None:
-    # setpriv itself always starts: what it then cannot execute would look like the program's own exit code.
+    # setpriv itself always starts: a missing program would look like that program's own exit code.
     if shutil.which(program, path=environment.get("PATH")) is None:
         raise HostError(
             f"cannot start {program}",
@@ -218,7 +222,9 @@ def _require_program(program: str, environment: Mapping[str, str]) -> None:
 
 
 def clean_environment() -> dict[str, str]:
-    """The environment for children: the caller's without PG* variables, which would redirect clients, and LC_ALL=C.
+    """Return the environment for children: the caller's, without PG* variables and with LC_ALL=C.
+
+    PG* variables would redirect clients.
 
     The C locale keeps the tools' messages parsable.
     """

@@ -1,7 +1,7 @@
-"""Who else is at work on this machine: CPU by process, load generators, other PostgreSQL servers.
+"""Find what else runs on this machine: CPU time by process, load generators and other PostgreSQL servers.
 
-Of foreign processes only names are kept, never command lines. pgdyno itself, what it started and whoever started it are
-left out. Processes of other containers cannot be seen; what they use shows in the machine's totals.
+Only the names of other processes are kept, never their command lines. pgdyno, its descendants and its ancestors are
+left out. Processes of other containers are not visible; what they use shows in the machine's totals.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from pgdyno.run.host.disks import compare_disk_counters, read_disk_counters
 from pgdyno.run.host.tree import Tree
 
 _MOST_NAMED = 5
-# Below this a process is part of any machine's murmur.
+# A process that uses less is background noise on any machine.
 _LEAST_CPUS = 0.02
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 # Source: Linux kernel/kthread.c: the parent of the kernel's own threads; a container does not see it.
 _KERNEL_PARENT = "kthreadd"
 _POSTGRES = frozenset({"postgres", "postmaster"})
-# What people load a machine or a database with, and what reads or writes whole disks, by the kernel's name (15 bytes).
+# Programs that load a machine or a database, or read or write whole disks, by the kernel's name (15 bytes).
 _LOAD_PROGRAMS = frozenset(
     (
         *("pgbench", "fio", "sysbench", "stress", "stress-ng", "pgreplay", "hammerdbcli", "bonnie++", "iozone", "dd"),
@@ -47,15 +47,15 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
     start_ticks: int
     cpu_ticks: int
     reaped_ticks: int
-    """CPU of its children that have ended."""
+    """The CPU ticks of the process's children that have ended."""
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
-    """All counters that a difference is made of, at one moment."""
+    """One reading of all counters that are compared."""
 
     at_s: float
     cpu_ticks: tuple[int, ...]
-    """user nice system idle iowait irq softirq steal, of all CPUs."""
+    """The ticks of all CPUs together: user nice system idle iowait irq softirq steal."""
     cpu_count: int
     processes: dict[int, Process]
     disks: dict[str, list[int]]
@@ -83,10 +83,10 @@ def take_look(tree: Tree) -> Look:
 
 
 def compare_looks(before: Look, after: Look, *, tree: Tree, own_pid: int | None = None) -> Activity | None:
-    """What everybody but `own_pid` and what it started did in between.
+    """Return what all processes but `own_pid` and its descendants did between two readings.
 
     Returns:
-        None when no time has passed or nothing is known of it.
+        None if no time has passed or no CPU counters are known.
     """
     spent = [now - then for then, now in zip(before.cpu_ticks, after.cpu_ticks, strict=False)]
     total_ticks = sum(spent)
@@ -116,13 +116,13 @@ def compare_looks(before: Look, after: Look, *, tree: Tree, own_pid: int | None 
 
 
 def steal_ratio(before: Look, after: Look) -> float | None:
-    """Share of CPU time that the hypervisor took away in between; None when no time has passed."""
+    """Return the share of CPU time that the hypervisor withheld between two readings; None if no time has passed."""
     spent = [now - then for then, now in zip(before.cpu_ticks, after.cpu_ticks, strict=False)]
     return spent[7] / sum(spent) if len(spent) > 7 and sum(spent) > 0 else None
 
 
 def read_processes(tree: Tree) -> dict[int, Process]:
-    """All processes that can be seen."""
+    """Read all processes that are visible."""
     found = {}
     for entry in tree.list("proc"):
         if not entry.isdigit():
@@ -143,7 +143,7 @@ def read_processes(tree: Tree) -> dict[int, Process]:
 
 
 def descend(processes: Mapping[int, Process], pid: int) -> frozenset[int]:
-    """A process and all that it started, directly or not."""
+    """Return a process and all its descendants."""
     below = {pid}
     while grown := {one.pid for one in processes.values() if one.parent in below} - below:
         below |= grown
@@ -151,7 +151,7 @@ def descend(processes: Mapping[int, Process], pid: int) -> frozenset[int]:
 
 
 def ascend(processes: Mapping[int, Process], pid: int) -> frozenset[int]:
-    """A process and all that it descends from."""
+    """Return a process and all its ancestors."""
     above = {pid}
     process = processes.get(pid)
     while process is not None and process.parent not in above:
@@ -163,12 +163,12 @@ def ascend(processes: Mapping[int, Process], pid: int) -> frozenset[int]:
 def find_load_programs(
     processes: Mapping[int, Process], tree: Tree, *, own_pid: int | None = None
 ) -> tuple[LoadProgram, ...]:
-    """Programs whose very purpose is load, and other pgdynos that measure.
+    """Find programs whose purpose is load, and other pgdynos that measure.
 
     Args:
-        processes: All there are.
+        processes: All visible processes.
         tree: The machine.
-        own_pid: Who asks: neither it nor what it started or was started by counts.
+        own_pid: The present process; it, its descendants and its ancestors are left out.
     """
     ours = frozenset[int]() if own_pid is None else descend(processes, own_pid) | ascend(processes, own_pid)
     found = []
@@ -185,7 +185,7 @@ def find_load_programs(
 def find_servers(
     processes: Mapping[int, Process], tree: Tree, activity: Activity | None, before: Look, after: Look
 ) -> tuple[OtherServer, ...]:
-    """PostgreSQL servers by their postmasters, with what all processes of each used."""
+    """Find PostgreSQL servers by their postmasters, with the CPU time of all processes of each."""
     used = _ticks_used(before, after)
     window_s = activity.window_s if activity else None
     found = []
@@ -209,7 +209,7 @@ def find_servers(
 
 
 def find_data_dir(tree: Tree, pid: int) -> str | None:
-    """Where a postmaster works: its current folder, or what it was told by -D."""
+    """Return a postmaster's data directory: its current folder, or the argument of -D."""
     with contextlib.suppress(OSError):
         return str(tree.path(f"proc/{pid}/cwd").readlink())
     words = (tree.read(f"proc/{pid}/cmdline") or "").split("\0")
@@ -231,7 +231,7 @@ def _is_measuring(tree: Tree, pid: int) -> bool:
 
 
 def _ticks_used(before: Look, after: Look) -> dict[int, int]:
-    """CPU ticks of each process in between; all of one that began meanwhile."""
+    """Return the CPU ticks of each process between two readings; all ticks of a process that began in between."""
     used = {}
     for pid, now in after.processes.items():
         then = before.processes.get(pid)

@@ -1,4 +1,4 @@
-"""How this program was called, so that what it advises to type works where the user stands."""
+"""Name this program as the user called it, so that suggested commands work as they are printed."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ _VARIABLE = "PGDYNO_PROGRAM"
 
 
 def program_name() -> str:
-    """The name or path that started pgdyno: `./pgdyno` for the script of a clone, which says so."""
+    """Return the name or path that started pgdyno, such as `./pgdyno` for the script in a clone."""
     return os.environ.get(_VARIABLE) or _DEFAULT

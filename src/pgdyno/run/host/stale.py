@@ -1,7 +1,8 @@
-"""Folders of a moment, outside of every home, that bear the id of the process that made them.
+"""Name temporary folders after the process that made them, and remove those of ended processes.
 
-So the next pgdyno knows which of them a killed one has left. The id is of use on this machine only, and may be another
-process's by now: then the folder stays until that has ended, too.
+The folders lie outside of every home. Their names tell the next pgdyno which of them a killed one has left. A pid is
+only valid on this machine, and may belong to another process by now: the folder then stays until that process has
+ended, too.
 """
 
 from __future__ import annotations
@@ -12,16 +13,16 @@ from pathlib import Path
 
 
 def name_of_this_process(mark: str) -> str:
-    """How the names of this process's folders begin.
+    """Return the prefix of the names of this process's folders.
 
     Args:
-        mark: What they are for, ending in a hyphen.
+        mark: The purpose of the folders, ending in a hyphen.
     """
     return f"{mark}{os.getpid()}-"
 
 
 def remove_stale_folders(parent: Path, mark: str) -> None:
-    """Remove the folders of processes that are gone, as far as this account may."""
+    """Remove the folders of ended processes, as far as this account may."""
     for folder in parent.glob(f"{mark}*"):
         owner, hyphen, _ = folder.name.removeprefix(mark).partition("-")
         if hyphen and owner.isdigit() and not Path("/proc", owner).exists():

@@ -1,7 +1,7 @@
-"""CPU, clock, memory and power as they are now, from /proc and /sys.
+"""Read the present state of CPU, clock, memory and power from /proc and /sys.
 
-What a kernel or a machine does not have is None. What reading the clock costs is measured by PostgreSQL's own
-pg_test_timing, which takes a second: it is run by whoever has it, not here.
+What a kernel or a machine does not have is None. PostgreSQL's own pg_test_timing measures the cost of reading the
+clock; it takes a second, so the caller runs it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _UNLIMITED = "unlimited"
 
 
 def read_clock(tree: Tree, *, read_ns: float | None, steal_ratio: float | None) -> ClockFacts:
-    """The clock source, with what was measured of it."""
+    """Read the clock source, and add what was measured of it."""
     return ClockFacts(
         source=tree.read(f"{_CLOCK}/current_clocksource"),
         available=tuple((tree.read(f"{_CLOCK}/available_clocksource") or "").split()),
@@ -28,7 +28,7 @@ def read_clock(tree: Tree, *, read_ns: float | None, steal_ratio: float | None) 
 
 
 def read_cpu(tree: Tree) -> CpuFacts:
-    """How the CPUs are run."""
+    """Read how the CPUs are configured."""
     governors = {tree.read(file) for file in tree.glob(f"{_CPU}/cpu[0-9]*/cpufreq/scaling_governor")}
     flaws = {file.rpartition("/")[2]: tree.read(file) or "" for file in tree.glob(f"{_CPU}/vulnerabilities/*")}
     ticks = [int(field) for field in (tree.read("proc/stat") or "").split("\n", 1)[0].split()[1:9]]
@@ -49,7 +49,7 @@ def read_cpu(tree: Tree) -> CpuFacts:
 
 
 def read_memory(tree: Tree) -> MemoryFacts:
-    """Memory, swap and huge pages."""
+    """Read the state of memory, swap and huge pages."""
     memory = tree.read_table("proc/meminfo")
     return MemoryFacts(
         available_bytes=memory.get("MemAvailable"),
@@ -69,7 +69,7 @@ def read_memory(tree: Tree) -> MemoryFacts:
 
 
 def read_is_on_battery(tree: Tree) -> bool | None:
-    """Whether a laptop runs on its battery; None where the machine has none."""
+    """Return whether the machine runs on its battery; None if it has none."""
     supplies = [folder.rpartition("/")[0] for folder in tree.glob("sys/class/power_supply/*/type")]
     # Mice and keyboards have batteries, too; those say that their scope is a device.
     batteries = [
@@ -83,7 +83,7 @@ def read_is_on_battery(tree: Tree) -> bool | None:
 
 
 def read_process_limits(tree: Tree) -> ProcessLimits:
-    """The soft limits of this process."""
+    """Read the soft limits of this process."""
     limits = {}
     for line in (tree.read("proc/self/limits") or "").splitlines():
         name, soft = line[:25].strip(), line[25:].split()[:1]
@@ -92,7 +92,7 @@ def read_process_limits(tree: Tree) -> ProcessLimits:
 
 
 def _count_cpus(text: str | None) -> int | None:
-    """`0-3,8` is 5."""
+    """Count the CPUs in a list: `0-3,8` is 5."""
     if not text:
         return None
     count = 0
@@ -111,9 +111,9 @@ def _read_boost(tree: Tree) -> bool | None:
 
 
 def _read_shm_size(tree: Tree) -> int | None:
-    """What /dev/shm was limited to; None where that is the kernel's default, half of memory."""
+    """Read the size limit of /dev/shm; None for the kernel's default, half of memory."""
     mounts = [line.split() for line in (tree.read("proc/self/mountinfo") or "").splitlines()]
-    # Of mounts over one another the last is seen.
+    # If several mounts cover each other, the last one is visible.
     options = next((words[-1] for words in reversed(mounts) if words[4:5] == ["/dev/shm"]), "")  # noqa: S108 - where it is
     match = _SIZE.search(options)
     return int(match[1]) * 1024 if match else None
@@ -123,6 +123,6 @@ def _is_virtual(tree: Tree) -> bool:
     for line in (tree.read("proc/cpuinfo") or "").splitlines():
         if line.startswith("flags"):
             return "hypervisor" in line.split()
-    # Variant has no such flag: the firmware names the machine.
+    # Arm has no such flag: the firmware names the machine.
     said = f"{tree.read('sys/class/dmi/id/sys_vendor')} {tree.read('sys/class/dmi/id/product_name')}".lower()
     return any(word in said for word in ("qemu", "kvm", "amazon ec2", "google compute", "virtual", "alibaba cloud"))

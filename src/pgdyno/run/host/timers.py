@@ -1,7 +1,7 @@
-"""Jobs that the machine starts by itself: systemd's timers and cron's lines, with the time until they are due.
+"""Find the jobs that the machine starts by itself: systemd's timers and cron's lines, with the time until each.
 
-Where neither systemd nor a cron daemon runs, nothing will start, whatever files lie about. Other schedulers (at, a
-cluster's own, a hypervisor's snapshots) are not known here.
+If neither systemd nor a cron daemon runs, nothing will start, whatever files exist. Other schedulers (at, a cluster's
+own, a hypervisor's snapshots) are not known here.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ _PATIENCE_S = 5.0
 _CRON_DAEMONS = frozenset({"cron", "crond", "anacron", "fcron", "busybox crond"})
 _SYSTEM_TABLES = ("etc/crontab",)
 _TABLE_FOLDER = "etc/cron.d"
-# Debian's and others' place, and the RHEL family's.
+# The folder on Debian and others, and the folder of the RHEL family.
 _USER_TABLES = ("var/spool/cron/crontabs", "var/spool/cron")
-# anacron takes over the rest. Source: Debian's /etc/crontab tests for it, RHEL's has none but hourly.
+# With anacron, cron itself runs hourly jobs only. Source: Debian's /etc/crontab tests for it, RHEL's has none but
+# hourly.
 _ANACRON = "usr/sbin/anacron"
 
 
@@ -39,12 +40,12 @@ class _Row(msgspec.Struct):
 def read_timers(
     tree: Tree, *, process_names: Iterable[str], now: datetime
 ) -> tuple[tuple[Timer, ...], tuple[Unseen, ...]]:
-    """What is due within a day, soonest first, and what could not be looked at.
+    """Find the jobs that are due within a day, soonest first, and what could not be read.
 
     Args:
         tree: The machine.
-        process_names: Of all that runs, to see whether a cron daemon does.
-        now: With time zone.
+        process_names: The names of all running processes, among which is a cron daemon's if one runs.
+        now: The present time, with time zone.
     """
     unseen: list[Unseen] = []
     timers = list(_read_systemd(tree, now=now, unseen=unseen))
@@ -58,16 +59,16 @@ def read_timers(
 
 
 def parse_systemd_timers(text: str, *, now: datetime) -> tuple[Timer, ...]:
-    """What `systemctl list-timers --output=json` printed, as far as it is due within a day.
+    """Parse the output of `systemctl list-timers --output=json`; keep timers that are due within a day.
 
     Raises:
-        msgspec.DecodeError: It printed something else.
+        msgspec.DecodeError: The text is something else.
     """
     rows = msgspec.json.decode(text, type=list[_Row])
     timers = []
     for row in rows:
         due_s = (row.next or 0) / 1e6 - now.timestamp()
-        # One whose service runs at this moment has no next time.
+        # A timer whose service runs at this moment has no next time.
         if 0 <= due_s <= _DAY_S:
             timers.append(Timer(name=row.unit, job=row.activates or row.unit, due_s=due_s))
     return tuple(timers)
@@ -109,7 +110,7 @@ def _read_table(tree: Tree, path: str, *, has_user: bool, now: datetime) -> Iter
 
 
 def _describe_job(tree: Tree, line: CronLine) -> str:
-    """What the line starts, or nothing where it will find nothing to do."""
+    """Name what a cron line starts; empty if it will find nothing to do."""
     if line.defers_to_systemd and tree.exists("run/systemd/system"):
         return ""
     if not line.program.startswith("/"):

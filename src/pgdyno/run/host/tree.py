@@ -1,7 +1,7 @@
-"""The pseudo-files of a machine, below a folder that may hold a captured copy of them.
+"""Read the pseudo-files of a machine, below a folder that may hold a captured copy of them.
 
-A reader asks for a file and gets its text or None; why something could not be read is kept, so that whoever reports can
-tell what does not exist from what this account may not see.
+A reader gets a file's text or None. The reason of each refusal is kept, so that a report can distinguish what does not
+exist from what this account may not see.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 class Tree:
-    """Files of /proc, /sys and /etc below `root`.
+    """The files of /proc, /sys and /etc below `root`.
 
     Args:
         root: `/`, or the folder of a captured tree.
@@ -21,19 +21,19 @@ class Tree:
     def __init__(self, root: Path = Path("/")) -> None:
         self.root = root
         self.refused: dict[str, str] = {}
-        """Paths that exist and could not be read, with the reason."""
+        """Paths that exist but could not be read, with the reason."""
 
     @property
     def is_live(self) -> bool:
-        """Whether it is the machine itself."""
+        """Return whether the files are those of the machine itself."""
         return self.root == Path("/")
 
     def path(self, name: str) -> Path:
-        """Where a file such as `proc/stat` lies."""
+        """Return the path of a file such as `proc/stat`."""
         return self.root / name
 
     def read(self, name: str) -> str | None:
-        """A file's text without blanks at its ends; None where it cannot be read."""
+        """Read a file's text without surrounding blanks; None if it cannot be read."""
         try:
             return self.path(name).read_text(encoding="utf-8", errors="replace").strip()
         except OSError as exc:
@@ -42,12 +42,12 @@ class Tree:
             return None
 
     def read_int(self, name: str) -> int | None:
-        """A file that holds one whole number; None where it cannot be read or holds something else."""
+        """Read a file with one whole number; None if it cannot be read or holds something else."""
         text = self.read(name)
         return int(text) if text is not None and text.lstrip("-").isdigit() else None
 
     def read_table(self, name: str) -> dict[str, int]:
-        """A file of `name value` lines, such as /proc/vmstat and /proc/meminfo; kB become bytes."""
+        """Read a file of `name value` lines, such as /proc/vmstat and /proc/meminfo, with kB converted to bytes."""
         table = {}
         for line in (self.read(name) or "").splitlines():
             words = line.replace(":", " ").split()
@@ -56,12 +56,12 @@ class Tree:
         return table
 
     def glob(self, pattern: str) -> Iterator[str]:
-        """Names below the root that match, sorted; what is not there matches nothing."""
+        """Yield the names below the root that match a pattern, sorted."""
         for path in sorted(self.root.glob(pattern)):
             yield str(path.relative_to(self.root))
 
     def list(self, folder: str) -> list[str]:
-        """Names in a folder, sorted; none where it cannot be read."""
+        """Return the names in a folder, sorted; none if it cannot be read."""
         try:
             return sorted(entry.name for entry in self.path(folder).iterdir())
         except OSError as exc:
@@ -70,12 +70,12 @@ class Tree:
             return []
 
     def exists(self, name: str) -> bool:
-        """Whether there is such a file or folder."""
+        """Return whether there is such a file or folder."""
         return self.path(name).exists()
 
 
 def bracketed(text: str | None) -> str | None:
-    """The chosen one of `always [madvise] never`."""
+    """Return the choice in brackets, as in `always [madvise] never`."""
     if text is None or "[" not in text:
         return text
     return text.split("[", 1)[1].split("]", 1)[0]

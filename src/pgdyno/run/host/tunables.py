@@ -1,7 +1,7 @@
-"""Reads what settings depend on: the machine with its limits, the disks below data and WAL, the kernel's settings.
+"""Read what settings depend on: the machine with its limits, the disks below data and WAL, kernel settings.
 
-It looks at what stays and takes milliseconds; what passes, such as what else runs, is the preflight's. Nothing is
-measured and nothing changed.
+This reads what is permanent, within milliseconds; what changes from moment to moment, such as running programs, belongs
+to the preflight. Nothing is measured or changed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pgdyno.run.host.facts import read_disk_facts, read_host_facts
 from pgdyno.run.host.state import read_memory
 from pgdyno.run.host.tree import Tree, bracketed
 
-# Folders and names below /proc/sys that have to do with a database; the whole of it has a thousand.
+# Names below /proc/sys that concern a database; all of it has a thousand.
 _SYSCTLS = (
     *("vm/*", "kernel/numa_balancing", "kernel/sched_*", "kernel/shm*", "kernel/sem", "kernel/io_uring_*"),
     *("fs/file-max", "fs/nr_open", "fs/aio-max-nr", "net/core/somaxconn", "net/core/?mem_*", "net/ipv4/tcp_?mem"),
@@ -34,7 +34,7 @@ _SYSCTLS = (
 def read_tunables(
     data_dir: Path, wal_dir: Path | None = None, *, server_pid: int | None = None, root: Path = Path("/")
 ) -> Tunables:
-    """The machine as it is.
+    """Read the machine as it is.
 
     Args:
         data_dir: Where the data lie or will lie below: an existing folder.
@@ -82,7 +82,10 @@ def read_disk_look(folder: Path, *, root: Path = Path("/")) -> StorageStack:
 
 
 def find_room_bytes(machine: Tunables) -> int:
-    """What is free below the data; of a file system in memory, whose size is a limit and no reserve, what memory has left."""
+    """Return the free space for data.
+
+    The size of a file system in memory is a limit and reserves nothing, so free memory limits it, too.
+    """
     facts, memory = machine.disk.facts, machine.memory.available_bytes
     if not facts.is_in_memory or memory is None:
         return facts.free_bytes
@@ -109,25 +112,25 @@ def read_kernel_files(names: Iterable[str], *, root: Path = Path("/")) -> dict[s
 
 
 def read_data_bytes(data_dir: Path) -> int:
-    """The size of all databases, tablespaces included. Files may come and go meanwhile."""
+    """Read the size of all databases, tablespaces included. Files may appear and vanish meanwhile."""
     folders = [data_dir / "base", data_dir / "global", *(data_dir / "pg_tblspc").glob("*")]
     return sum(_folder_bytes(folder) for folder in folders)
 
 
 def read_wal_bytes(data_dir: Path) -> int:
-    """The size of the WAL that is kept now."""
+    """Read the size of the WAL that is kept now."""
     return _folder_bytes(data_dir / "pg_wal")
 
 
 class _TreeOf(Tree):
-    """The machine as another process sees its control groups."""
+    """The machine's files as another process sees its control groups."""
 
     def __init__(self, pid: int, root: Path) -> None:
         super().__init__(root)
         self._pid = pid
 
     def path(self, name: str) -> Path:
-        """Where a file lies."""
+        """Return the path of a file, with that process's control groups for this one's."""
         return super().path(name.replace("proc/self/cgroup", f"proc/{self._pid}/cgroup"))
 
 
@@ -135,7 +138,7 @@ def _limited(host: HostFacts, limits: tuple[CgroupLimit, ...], pid: int | None) 
     def tightest(*kinds: LimitKind) -> float | None:
         return min((limit.value for limit in limits if limit.kind in kinds), default=None)
 
-    # Above the lower limit nobody is killed, but whoever wants memory waits for some to be freed.
+    # Above the lower limit no process is killed, but an allocation waits until memory is freed.
     memory = tightest(LimitKind.MEMORY, LimitKind.MEMORY_HIGH)
     cpu_count = host.cpu_count
     with contextlib.suppress(OSError):

@@ -1,1 +1,1 @@
-"""pgbench: command lines, the running process, its transaction log."""
+"""Run pgbench: command lines, the process and its transaction log."""

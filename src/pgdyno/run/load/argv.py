@@ -1,7 +1,7 @@
-"""What pgbench is asked to do, and the command lines that ask it. Pure: values in, arguments out.
+"""Describe what pgbench is asked to do, and build its command lines. Pure: values in, arguments out.
 
-Everything that would differ from run to run, or from version to version, is said explicitly rather than left to
-pgbench's defaults, so that the recorded command line is the whole question.
+Everything that could differ from run to run, or from version to version, is stated explicitly and not left to pgbench's
+defaults, so that the recorded command line tells everything.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from pgdyno.run.cluster.sql import Address
 from pgdyno.spec.study import BUILTIN_SCRIPTS, GenerateAt, PartitionMethod
 from pgdyno.spec.table import QueryMode
 
-# pgbench ends with its first client that gives up; before, it goes on with the others. Source: release notes of 17.
+# With this option pgbench ends at the first client that aborts; before 17 it goes on with the others. Source: release
+# notes of 17.
 _EXIT_ON_ABORT_SINCE = 17
 
 
@@ -24,18 +25,19 @@ class LoadRun(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         address: The server and the database.
         scripts: Built-in names or absolute paths of script files, each with its weight.
-        mode: How queries are sent.
-        clients: Connections.
-        threads: pgbench's threads.
-        duration_s: Whole seconds.
-        rate_tps: Scheduled rate; None: as fast as it goes.
-        latency_limit_ms: Slower transactions are counted; with a rate, hopeless ones are skipped.
-        max_tries: Of a transaction that fails by serialization or deadlock.
-        random_seed: Of pgbench's random numbers; None leaves it to pgbench.
-        scale: What script files read as `:scale`. With a built-in among them, pgbench counts the branches itself.
-        log_prefix: Where the transaction log goes; pgbench adds its process id. None: no log.
-        sampling_rate: Share of transactions that are logged, in (0, 1]; None: all.
-        progress_s: Whole seconds from one progress line to the next.
+        mode: The protocol for queries.
+        clients: The number of connections.
+        threads: The number of pgbench's threads.
+        duration_s: The duration in whole seconds.
+        rate_tps: The scheduled rate; None: as fast as possible.
+        latency_limit_ms: Slower transactions are counted; with a rate, transactions that cannot meet it are skipped.
+        max_tries: The number of tries for a transaction that fails by serialization or deadlock.
+        random_seed: The seed of pgbench's random numbers; None leaves it to pgbench.
+        scale: The value of `:scale` in script files. With a built-in among the scripts, pgbench counts the branches
+            itself.
+        log_prefix: The path prefix of the transaction log, to which pgbench adds its process id; None: no log.
+        sampling_rate: The share of transactions that are logged, in (0, 1]; None: all.
+        progress_s: The whole seconds between progress lines.
         reports_statements: Whether to measure each statement.
     """
 
@@ -69,12 +71,12 @@ class InitRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_argv(run: LoadRun, program: str, version_major: int) -> tuple[str, ...]:
-    """The command line of a load.
+    """Build the command line of a load.
 
     Args:
-        run: What to run.
-        program: Path of pgbench.
-        version_major: pgbench's; 15 to 18 differ in one option only.
+        run: The load to run.
+        program: The path of pgbench.
+        version_major: The major version of pgbench; 15 to 18 differ in one option only.
     """
     is_all_files = all(name not in BUILTIN_SCRIPTS for name, _ in run.scripts)
     optional = {
@@ -109,7 +111,7 @@ def build_argv(run: LoadRun, program: str, version_major: int) -> tuple[str, ...
 
 
 def build_init_argv(run: InitRun, program: str) -> tuple[str, ...]:
-    """The command line of `pgbench -i`: drop, create, generate, vacuum, primary keys, and foreign keys if wanted."""
+    """Build the command line of `pgbench -i`: drop, create, generate, vacuum, primary keys, optional foreign keys."""
     generate = "G" if run.generate is GenerateAt.SERVER else "g"
     partitioning = (f"--partitions={run.partitions}", f"--partition-method={run.partition_method.value}")
     return (

@@ -1,16 +1,17 @@
-"""Reads pgbench's transaction log while it is written, frees what was read, and leaves the packed form in the record.
+"""Read pgbench's transaction log while it is written, free what was read, and pack it into the record.
 
-The log lies in memory (/dev/shm), away from the disks under test. Every second a child of pgdyno takes the whole lines
-that have come, adds them to the summary and to the packed parts, and punches what it has read out of the files, so
-that a run of any length holds a few seconds of log.
+The log lies in memory (/dev/shm), away from the disks under test. Every second a child of pgdyno takes the new whole
+lines, adds them to the summary and to the packed parts, and punches what it has read out of the files. So a run of any
+length holds only a few seconds of log.
 
-A child and not a thread: its 0.17 CPU seconds a million transactions then contend with nothing in pgdyno but the
-scheduler, at a lower priority; a fault in it costs the latencies, not the trial; and it outlives a killed pgdyno by the
-moment it takes to save what there is and to delete the log. Its imports (0.25 CPU seconds, 60 MB) are over before it says it is ready.
+This is a child and not a thread, so its 0.17 CPU seconds a million transactions compete with nothing in pgdyno but the
+scheduler, at a lower priority. A fault in it costs the latencies, not the trial. It outlives a killed pgdyno only for
+as long as it takes to save what there is and to delete the log. Its imports (0.25 CPU seconds, 60 MB) end before it
+reports that it is ready.
 
-When the child dies, the trial goes on: it leaves the files to its parent, who empties them from then on
-(`LogStream.poll`) and gives the reason (`finish`). A deleted file would grow on unseen until pgbench ends.
-It judges nothing about the latencies.
+If the child dies, the trial goes on: the child leaves the files to its parent, which empties them from then on
+(`LogStream.poll`) and reports the reason (`finish`). A deleted file would grow unseen until pgbench ends. This module
+judges nothing about the latencies.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from pgdyno.run.host.stale import name_of_this_process, remove_stale_folders
 
 MEMORY_FOLDER = Path("/dev/shm")  # noqa: S108  # the place is the point: a log on a disk would disturb what is measured
 ROOM_BYTES = 256 << 20
-"""Free memory to ask for: a minute and a half of log at 90 000 TPS, should the reader fall behind."""
+"""The free memory to require: a minute and a half of log at 90 000 TPS, in case the reader falls behind."""
 
 _NICENESS = 10
 _PERIOD_S = 1.0
@@ -57,12 +58,13 @@ READER_ENVIRONMENT = {
     "MALLOC_MMAP_THRESHOLD_": str(64 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(128 << 20),
 }
-"""One thread each: the load needs the cores. The allocator keeps its memory: giving it back after every block and
-faulting it in again cost a third of the reader's CPU time."""
+"""Each library gets one thread, because the load needs the cores. The allocator keeps its memory: returning it after
+every block and faulting it in again cost a third of the reader's CPU time.
+"""
 
 
 class LogTask(msgspec.Struct, frozen=True, kw_only=True):
-    """What the child is told: where the log grows, where the packed form goes, and what pgbench was asked to log."""
+    """The child's task: where the log grows, where the packed form goes, and what pgbench was asked to log."""
 
     parent_pid: int
     log_folder: str
@@ -71,11 +73,16 @@ class LogTask(msgspec.Struct, frozen=True, kw_only=True):
     sampling_rate: float
     latency_limit_us: int | None
     flush_period_s: float | None = None
-    """How often what was read is to stand in the record for those who look on; None: when a part is full."""
+    """The interval at which the record is brought up to date for observers; None: a part is written when it is full."""
 
 
 class LogOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the log.
+    """The result of following the log.
+
+    `summary` is None if the reader died, and `packed` if the record could not be written. Both end early if the reader
+    was stopped before the load had ended; `reason` says why. The reader itself measures `cpu_s`, `peak_memory_bytes`,
+    `log_bytes` and `backlog_bytes` (the most that waited to be read); they are None if it died. `notes` are
+    circumstances that a report should mention.
 
     `summary` is None when the reader died, `packed` when the record could not be written, and both end early when the
     reader was told to stop before the load had ended; `reason` says why. `cpu_s`,
@@ -95,7 +102,7 @@ class LogOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogStream:
-    """The parent's side: start it before pgbench, give pgbench `log_prefix`, finish it when pgbench has ended."""
+    """The parent's side: start it before pgbench, give pgbench `log_prefix`, and finish it after pgbench has ended."""
 
     def __init__(self, *, child: subprocess.Popen[bytes], folder: Path, notes: tuple[str, ...]) -> None:
         self._child = child
@@ -104,16 +111,16 @@ class LogStream:
 
     @property
     def log_prefix(self) -> Path:
-        """For pgbench's `--log-prefix`."""
+        """Return the value of pgbench's `--log-prefix`."""
         return self._folder / "pgbench"
 
     @property
     def pid(self) -> int:
-        """The reader's process id, for those who account for its CPU time."""
+        """Return the reader's process id, to account for its CPU time."""
         return self._child.pid
 
     def poll(self) -> bool:
-        """Whether the reader lives. When it does not, the log is emptied, so that it cannot fill the memory."""
+        """Return whether the reader lives; if it does not, empty the log so that it cannot fill the memory."""
         if self._child.poll() is None:
             return True
         for path in self._folder.glob("*"):
@@ -121,7 +128,10 @@ class LogStream:
         return False
 
     def finish(self) -> LogOutcome:
-        """Let the reader take the rest, end it and delete the log. Never raises for a fault of the reader: see `reason`."""
+        """Let the reader take the rest, stop it and delete the log.
+
+        A fault of the reader raises nothing: see `reason`.
+        """
         try:
             output, _ = self._child.communicate(timeout=_DRAIN_TIMEOUT_S)
             outcome = _decode_outcome(output, self._child.returncode)
@@ -132,7 +142,7 @@ class LogStream:
         return msgspec.structs.replace(outcome, notes=(*self._notes, *outcome.notes))
 
     def close(self) -> None:
-        """End the reader if it still runs, and delete the log."""
+        """Stop the reader if it still runs, and delete the log."""
         if self._child.poll() is None:
             self._child.kill()
             self._child.wait()
@@ -152,20 +162,24 @@ def start_log_stream(
     flush_period_s: float | None = None,
     memory_folder: Path = MEMORY_FOLDER,
 ) -> LogStream:
-    """Make a folder for pgbench's log and start its reader; returns when the reader is ready. From the main thread.
+    """Create a folder for pgbench's log and start its reader; return when the reader is ready.
+
+    Call this from the main thread.
 
     Args:
-        record_folder: Where the packed parts and the summary go; must hold no parts yet.
-        user: The account pgbench will run as, which must be able to write the log.
-        columns: The columns pgbench will be asked for.
+        record_folder: The folder for the packed parts and the summary, which holds no parts yet.
+        user: The account of pgbench, which must be able to write the log.
+        columns: The columns that pgbench will write.
         sampling_rate: pgbench's `--sampling-rate`.
         latency_limit_us: pgbench's `--latency-limit` in microseconds.
-        flush_period_s: How often to write a part while the load runs; None: when one is full.
-        memory_folder: Where the log lies while it is read; the system's temporary folder when this lacks room.
+        flush_period_s: The interval at which a part is written during the load; None: a part is written when it is
+            full.
+        memory_folder: The folder of the log while it is read; without enough room, the system's temporary folder is
+            used.
 
     Raises:
         HostError: The reader cannot be started.
-        StepFailedError: The reader ended at once or did not become ready; it did not make room for the log.
+        StepFailedError: The reader ended at once or did not become ready.
     """
     parent, notes = _choose_folder(memory_folder)
     remove_stale_folders(parent, _FOLDER_MARK)
@@ -204,7 +218,7 @@ def start_log_stream(
 
 
 def _choose_folder(preferred: Path) -> tuple[Path, tuple[str, ...]]:
-    """The preferred folder when it has room, else the system's temporary folder and a note that says so."""
+    """Return the preferred folder if it has room, else the system's temporary folder and a note that says so."""
     try:
         free = shutil.disk_usage(preferred).free
     except OSError as exc:
@@ -224,7 +238,7 @@ def _await_ready(child: subprocess.Popen[bytes]) -> None:
         said = child.stdout.readline()
         if said == _READY:
             return
-        # It is telling why it ends; what it says arrives piece by piece.
+        # The child is about to end and to print the reason, which arrives piece by piece.
         with contextlib.suppress(subprocess.TimeoutExpired):
             child.wait(_LAST_WORDS_S)
     child.kill()
@@ -241,7 +255,7 @@ def _decode_outcome(output: bytes, exit_code: int) -> LogOutcome:
 
 
 class _Follower:
-    """One growing file: reads what is new and frees it."""
+    """A growing file, of which new content is read and freed."""
 
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_RDWR)
@@ -254,13 +268,13 @@ class _Follower:
         return os.fstat(self._descriptor).st_size - self.read_bytes
 
     def read(self) -> bytes:
-        """The next block of whole lines; empty when nothing is new, or only part of a line."""
+        """Read the next block of whole lines; empty if nothing is new, or only part of a line."""
         data = os.pread(self._descriptor, BLOCK_BYTES, self.read_bytes)
         self.read_bytes += len(data)
         return self.cutter.feed(data)
 
     def free(self) -> bool:
-        """Give back the pages that were read; False where the file system cannot."""
+        """Free the pages that were read; return False if the file system cannot."""
         until = self.read_bytes // _PAGE_BYTES * _PAGE_BYTES
         if until == self._freed_bytes:
             return True
@@ -279,7 +293,7 @@ def _punch_hole(descriptor: int, offset: int, length: int) -> bool:
 
 
 class _Reader:
-    """The child's work."""
+    """The work of the child."""
 
     def __init__(self, task: LogTask) -> None:
         self._task = task
@@ -294,7 +308,7 @@ class _Reader:
         self._can_free = True
 
     def sweep(self) -> None:
-        """Take all that has come since the last time."""
+        """Take everything that is new since the last call."""
         for path in sorted(self._folder.iterdir()):
             if path.name not in self._files:
                 self._files[path.name] = _Follower(path)
@@ -304,7 +318,8 @@ class _Reader:
                 self._take(file)
                 self._can_free &= file.free()
         if self._task.flush_period_s is not None and self._files and self._packer is not None:
-            # Within a thread's log times ascend, so that all that ended before the slowest thread's last line is known.
+            # Times ascend within a thread's log, so everything that ended before the slowest thread's last line is
+            # known.
             known_until_us = min(file.last_stamp_us for file in self._files.values())
             with self._giving_up_when_full():
                 self._packer.flush(known_until_us=known_until_us or None, is_synced=False)
@@ -350,7 +365,7 @@ class _Reader:
 
 
 def main() -> None:
-    """Follow the log until standard input ends, which it does also when pgdyno is killed."""
+    """Follow the log until standard input ends, which also happens when pgdyno is killed."""
     task = msgspec.json.decode(sys.argv[1], type=LogTask)
     try:
         os.nice(_NICENESS)

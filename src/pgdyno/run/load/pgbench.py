@@ -1,10 +1,10 @@
 """Runs pgbench, to load data and to make a load: the real one, and one that replays what a real one said.
 
-pgbench runs as the server's unprivileged account and never outlives the call, however that ends. What it says is kept
+pgbench runs as the server's unprivileged account and never outlives the call, however the call ends. Its output is kept
 byte for byte.
 
-It refuses half a load: the first client that gives up ends the run, because what is left is not what was asked for.
-It judges no result, and it leaves the tables as they are: no vacuum, no truncation before the load.
+The first client that gives up ends the run, because the remaining load would not be the requested one. This module
+judges no result, and leaves the tables as they are: no vacuum, no truncation before the load.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class LoadOutcome(Invocation, frozen=True, kw_only=True):
 
 
 class InitOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """Data that were loaded, with the seconds of pgbench's steps under pgbench's names."""
+    """The result of loading data, with the seconds of pgbench's steps under pgbench's names."""
 
     argv: tuple[str, ...]
     total_s: float
@@ -153,9 +153,9 @@ class Pgbench(msgspec.Struct, frozen=True, kw_only=True):
         """Load pgbench's tables.
 
         Args:
-            run: What to load.
+            run: The data to load.
             directory: Made if missing; gets both outputs and `pgbench.json`.
-            on_activity: Told the step under way, with the percentage of rows sent where pgbench says it.
+            on_activity: Called with the present step, and the percentage of rows sent if pgbench reports it.
             should_abort: As in `LoadGenerator.run_load`.
 
         Raises:
@@ -181,7 +181,7 @@ class Pgbench(msgspec.Struct, frozen=True, kw_only=True):
         return InitOutcome(argv=done.argv, total_s=steps.total_s, steps_s=steps.step_durations_s)
 
     def _stage_scripts(self, run: LoadRun, directory: Path) -> LoadRun:
-        """Keep a copy of each script file, and name one that pgbench's account can read."""
+        """Keep a copy of each script file, and name a copy that pgbench's account can read."""
         directory.mkdir(parents=True, exist_ok=True)
         staged = []
         for number, (name, weight) in enumerate(run.scripts, start=1):
@@ -241,7 +241,9 @@ def _copy_script(source: Path, target: Path) -> Path:
         shutil.copyfile(source, target)
         target.chmod(0o644)
     except OSError as exc:
-        raise SpecError(f"cannot read script file {source}", detail=str(exc), hint="mend scripts in the study") from exc
+        raise SpecError(
+            f"cannot read script file {source}", detail=str(exc), hint="correct scripts in the study"
+        ) from exc
     return target
 
 
@@ -274,4 +276,4 @@ def _hint(words: str) -> str:
         return "lower clients, or raise max_connections"
     if "backend died" in words or "terminating connection" in words or "server closed the connection" in words:
         return "the end of the server's log has the reason"
-    return hint_for(words) or ("mend the script" if "script" in words or "in command" in words else "")
+    return hint_for(words) or ("correct the script" if "script" in words or "in command" in words else "")

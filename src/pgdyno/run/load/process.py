@@ -1,7 +1,7 @@
-"""Follows one run of pgbench from its start to its end, however that comes.
+"""Follow one run of pgbench from its start to its end, whatever the reason for its end.
 
-Both outputs go straight into files, so that nothing is lost when pgdyno dies and pgbench never waits for a reader;
-progress is read from the growing file. It knows nothing of what pgbench says.
+Both outputs go straight into files, so that nothing is lost if pgdyno dies and pgbench never waits for a reader;
+progress is read from the growing file. This module does not know the meaning of pgbench's output.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pgdyno.run.host.process import ServerUser
 STDERR_FILE = "pgbench.stderr"
 INVOCATION_FILE = "pgbench.json"
 _WAIT_S = 0.05
-# Progress and the server's life are looked at every fifth time, 4 Hz: fast enough for eyes, next to nothing in CPU.
+# Progress and the server are checked every fifth time, at 4 Hz: fast enough for a viewer, with little CPU.
 _LOOK_EVERY = 5
 
 ShouldAbort = Callable[[], PgdynoError | None]
@@ -34,16 +34,16 @@ ShouldEnd = Callable[[], bool]
 
 
 class Invocation(msgspec.Struct, frozen=True, kw_only=True):
-    """How pgbench was started and ended: `pgbench.json` beside its two outputs."""
+    """The start and end of a pgbench run: `pgbench.json` beside its two outputs."""
 
     argv: tuple[str, ...]
     pid: int
     exit_code: int
-    """Negative: the number of the signal that ended it."""
+    """The exit code; negative: the number of the signal that ended it."""
     start_monotonic_s: float
     end_monotonic_s: float
     cpu_s: float | None
-    """Of all its threads, user and system; None where it had to be ended."""
+    """The CPU seconds of all its threads, user and system; None if it had to be stopped."""
 
 
 def execute(
@@ -56,21 +56,22 @@ def execute(
     should_abort: ShouldAbort,
     should_end: ShouldEnd = lambda: False,
 ) -> Invocation:
-    """Run pgbench to its end, and leave its outputs and how it went in three files, on disk.
+    """Run pgbench to its end, and leave its outputs and an `Invocation` in three files, on disk.
 
     Args:
-        argv: Program and arguments.
+        argv: The program and its arguments.
         user: The account it runs as.
-        directory: Where the files go; it exists.
-        on_line: Told every line of stderr that is whole.
-        on_start: Told the process id.
-        should_abort: Asked four times a second; the error it returns ends pgbench at once and is raised.
-        should_end: Asked as often; True ends it in order, as if its time were over. Not to be said before the load runs.
+        directory: The existing folder for the files.
+        on_line: Called with every whole line of stderr.
+        on_start: Called with the process id.
+        should_abort: Called four times a second; an error that it returns stops pgbench at once and is raised.
+        should_end: Called as often; True ends pgbench in order, as if its time were over. It must not return True
+            before the load runs.
 
     Raises:
         HostError: pgbench cannot be started.
         StepFailedError: A file cannot be written.
-        PgdynoError: What `should_abort` returned.
+        PgdynoError: The error that `should_abort` returned.
     """
     with (
         writing(directory),
@@ -109,7 +110,7 @@ def _watch(
     should_abort: ShouldAbort,
     should_end: ShouldEnd,
 ) -> float:
-    """Hand on lines and ask for reasons to stop until the child ends. Returns its CPU seconds."""
+    """Pass on lines and check for reasons to stop until the child ends; return its CPU seconds."""
     rest = b""
     tick = 0
     is_told = False
@@ -127,8 +128,8 @@ def _watch(
         if tick % _LOOK_EVERY == 0 and (error := should_abort()) is not None:
             raise error
         if tick % _LOOK_EVERY == 0 and not is_told and should_end():
-            # With -T pgbench sets itself this alarm; however it comes, clients end their transactions and it reports.
-            # Source: setalarm() and handle_sig_alarm() of src/bin/pgbench/pgbench.c, 15 to 18.
+            # With -T pgbench sets itself this alarm; wherever the signal comes from, clients end their transactions and
+            # pgbench reports. Source: setalarm() and handle_sig_alarm() of src/bin/pgbench/pgbench.c, 15 to 18.
             child.send_signal(signal.SIGALRM)
             is_told = True
         time.sleep(_WAIT_S)

@@ -16,7 +16,7 @@ from pgdyno.run.host.clock import monotonic_s
 SILENCE_S = 15.0
 """Without the end of a transaction, until the server is asked."""
 ANSWER_PATIENCE_S = 30
-# Transactions under way when the time is over are waited for; a disk that never comes back would make that for ever.
+# When the time is over, running transactions are waited for; on a disk that hangs this would last for ever.
 _OVERTIME_S = 600.0
 
 
@@ -56,7 +56,7 @@ class LoadWatch:
             exc.detail = f"{exc.detail}; no transaction had ended for {SILENCE_S:g} s\n{self._server.log_tail()}"
             return exc
         except StepFailedError:
-            # It refuses, so it lives; if it is about to die, that is seen at the next look.
+            # The server refuses the connection, so it lives; if it is about to die, the next check will show it.
             pass
         self._sign_s = monotonic_s()
         return None

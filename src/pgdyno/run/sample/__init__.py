@@ -1,1 +1,1 @@
-"""Samplers of the operating system and the server, which run beside a load."""
+"""Sample the operating system and the server beside a load."""

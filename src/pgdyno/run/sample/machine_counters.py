@@ -1,7 +1,7 @@
-"""Counters that are right at any instant, so that a difference of two holds what happened between, to the moment.
+"""Read counters that are exact at any instant, so that two readings show exactly what happened between them.
 
-PostgreSQL's own cumulative views are not among them: each session reports to those when it likes, up to a second late
-and more. Samples over a whole trial are the samplers' task.
+PostgreSQL's own cumulative views are not among them: each session reports to those at its own time, a second late or
+more. The samplers take samples over a whole trial.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ Counts = dict[str, float | None]
 
 
 class MachineCounters:
-    """Reads the counters.
+    """A reader of the counters.
 
     Args:
-        connection: For the WAL's position.
-        block_device: Of the data, by the kernel's name; None where there is none.
+        connection: The connection that reads the WAL position.
+        block_device: The kernel's name of the data's device; None if there is none.
     """
 
     def __init__(self, connection: sql.Connection, block_device: str | None) -> None:
@@ -31,7 +31,7 @@ class MachineCounters:
         self._disk = None if block_device is None else Path("/sys/block", block_device.replace("/", "!"), "stat")
 
     def read(self) -> tuple[float, Counts]:
-        """The time and all counters at it."""
+        """Read the time, and all counters at that time."""
         wal_bytes = sql.read_wal_bytes(self._connection)
         at_s = monotonic_s()
         return at_s, {"wal_bytes": wal_bytes, "cpu_s": _read_cpu_s(), **self._read_disk()}

@@ -1,17 +1,17 @@
-"""The OS sampler: one stdlib-only program that reads /proc and /sys and prints a JSON line each interval.
+"""Sample the OS: one stdlib-only program that reads /proc and /sys and prints a JSON line each interval.
 
-It imports nothing of pgdyno and runs as `python3 -S -I os_sampler.py`, Python 3.7 or later, so that the same file can
-watch a remote host through ssh, which is why it is one and long. It prints raw cumulative counters in the kernel's own
-units; shares and rates are computed from the record. It refuses to disturb: files stay open and are read with pread,
-digits are copied and not parsed, and what has not changed since the line before is left out.
+The program imports nothing of pgdyno and runs as `python3 -S -I os_sampler.py`, Python 3.7 or later, so that the same
+file can watch a remote host through ssh; that is why it is one long file. It prints raw cumulative counters in the
+kernel's own units; shares and rates are computed from the record. To disturb little, it keeps files open and reads them
+with pread, copies digits without parsing them, and leaves out what has not changed since the line before.
 
 The first line is the header. In each later line `t` is CLOCK_MONOTONIC in seconds, `cost_s` the CPU seconds spent by
 this program so far, and each other key a source with its values in the order that the header's `fields` names; a source
 left out is unchanged, a source that is null is gone. The last line carries `end`, the reason for ending.
 
-It ends when stdin closes, on SIGTERM or SIGINT, or when its parent dies. A line `LABEL=PID` on stdin has it follow one
-more process, a line `LABEL+=PID` a process with its children and theirs, all as one, a line `LABEL*=PID` the backends of
-the postmaster's clients, all as one.
+The program ends when stdin closes, on SIGTERM or SIGINT, or when its parent dies. A line `LABEL=PID` on stdin makes it
+follow one more process, a line `LABEL+=PID` a process with all its descendants as one, and a line `LABEL*=PID` the
+backends of the postmaster's clients as one.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ FIELDS = {
 NO_MEMORY_LIMIT = 1 << 60
 """cgroup v1 says "no limit" with the largest multiple of a page below 2**63."""
 CHUNK_BYTES = 65536
-# The title of a process that serves a client, which ends in where that client is; before it has one, its postmaster's.
+# The title of a process that serves a client ends in the client's address; before that it has its postmaster's title.
 # Source: PostgreSQL 18 src/backend/tcop/backend_startup.c, BackendInitialize(); 15: postmaster.c.
 BACKEND_TITLE = re.compile(rb"postgres: (?!.*walsender ).*(\[local\]|\(\d+\))", re.DOTALL)
 TITLE_START = b"postgres: "
 
 
 class PseudoFile:
-    """A file of /proc or /sys that stays open. `read` gives None for good once it has vanished."""
+    """A file of /proc or /sys that stays open; `read` returns None for good once the file has vanished."""
 
     def __init__(self, path: str) -> None:
         self.error = ""
@@ -80,11 +80,11 @@ class PseudoFile:
             self.error = str(exc)
 
     def read(self) -> bytes | None:
-        """All that is in it now; None when it is not there."""
+        """Read the whole file as it is now; None if it is gone."""
         if self._fd < 0:
             return None
         try:
-            # seq_file hands out about a page at a time, so read on until nothing comes.
+            # seq_file returns about a page at a time, so this reads until nothing comes.
             data = chunk = os.pread(self._fd, CHUNK_BYTES, 0)
             while chunk:
                 chunk = os.pread(self._fd, CHUNK_BYTES, len(data))
@@ -96,19 +96,19 @@ class PseudoFile:
         return data
 
     def close(self) -> None:
-        """Give up the descriptor; `read` gives None from then on."""
+        """Close the descriptor; `read` returns None from then on."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
 
 def array(values: list[bytes]) -> bytes:
-    """The JSON array of numbers that are already text."""
+    """Format a JSON array of numbers that are already text."""
     return b"[" + b",".join(values) + b"]"
 
 
 class Stat:
-    """/proc/stat: time by kind for each CPU, context switches and the run queue."""
+    """The source /proc/stat: time by kind for each CPU, context switches and the run queue."""
 
     def __init__(self) -> None:
         self.files = {"cpu": PseudoFile("/proc/stat"), "load": PseudoFile("/proc/loadavg")}
@@ -127,7 +127,7 @@ class Stat:
 
 
 class NamedLines:
-    """A file of `name value` lines, of which some are wanted; the places are looked up once."""
+    """A file of `name value` lines, of which some are wanted; their places are looked up once."""
 
     def __init__(self, key: str, path: str, fields: tuple[str, ...], name_end: bytes) -> None:
         self.files = {key: PseudoFile(path)}
@@ -149,7 +149,7 @@ class NamedLines:
 
 
 class Pressure:
-    """/proc/pressure: how long tasks waited for CPU, memory and I/O."""
+    """The source /proc/pressure: how long tasks waited for CPU, memory and I/O."""
 
     def __init__(self) -> None:
         self.files = {f"psi.{kind}": PseudoFile(f"/proc/pressure/{kind}") for kind in ("cpu", "memory", "io")}
@@ -168,7 +168,7 @@ class Pressure:
 
 
 class Disks:
-    """/proc/diskstats: whole block devices that ever did any I/O."""
+    """The source /proc/diskstats: whole block devices that ever did any I/O."""
 
     def __init__(self) -> None:
         self.files = {"disk": PseudoFile("/proc/diskstats")}
@@ -185,9 +185,9 @@ class Disks:
 
 
 class Cgroup:
-    """Limits and throttling of this program's own control group, version 1 or 2.
+    """The limits and throttling of this program's own control group, version 1 or 2.
 
-    Where a group above is the one with the limit, that one is read: the limit holds for all below it.
+    If a group above has the limit, that group is read: the limit holds for all below it.
     """
 
     def __init__(self, folders: dict[str, list[str]]) -> None:
@@ -237,7 +237,7 @@ class Cgroup:
 
 
 class SampledProcess:
-    """CPU time of one process, and of each of its threads in nanoseconds, with how long that waited for a CPU."""
+    """The CPU time of one process and of each of its threads in nanoseconds, and each thread's wait for a CPU."""
 
     def __init__(self, label: str, pid: int) -> None:
         self.label = label
@@ -279,9 +279,9 @@ class SampledProcess:
 
 
 class ProcessTree:
-    """CPU time of one process, its children and theirs, as one: of those that live, and of those that they waited for.
+    """The CPU time of one process and all its descendants as one, including children that ended and were waited for.
 
-    Who ends while it is read may be missing once, so that the sum can go back for a moment.
+    A process that ends during the reading may be missing once, so the sum can briefly go back.
     """
 
     def __init__(self, label: str, pid: int) -> None:
@@ -315,8 +315,8 @@ class ProcessTree:
         return int(values[11]) + int(values[13]), int(values[12]) + int(values[14])
 
     def _list_children(self, pid: bytes) -> list[bytes] | None:
-        # Source: proc_tid_children(5); needs CONFIG_PROC_CHILDREN, as distributions have it. Those of a first thread,
-        # because nobody in this tree starts programs from another.
+        # Source: proc_tid_children(5); needs CONFIG_PROC_CHILDREN, which distributions set. Only children of the first
+        # thread are read, because no process in this tree starts programs from another thread.
         if pid not in self._children:
             self._children[pid] = PseudoFile(f"/proc/{pid.decode()}/task/{pid.decode()}/children")
         data = self._children[pid].read()
@@ -329,10 +329,10 @@ class ProcessTree:
 
 
 class Backends:
-    """How long the processes that serve a server's clients had a CPU, and how long they were ready and had none.
+    """The time for which the backends of a server's clients had a CPU, and for which they were ready and had none.
 
-    Those that ended count on with what was last seen of them, so that sums never go back. What a kernel does not count
-    is 0 of both.
+    Ended backends count with their last reading, so that sums never go back. Where the kernel does not count, both
+    times are 0.
     """
 
     def __init__(self, label: str, postmaster_pid: int) -> None:
@@ -346,7 +346,7 @@ class Backends:
 
     def read(self, out: dict[bytes, bytes]) -> bool:
         """Add what is known; False when the server is gone, or its children cannot be told."""
-        # Of one that ended the list of children is empty, which is no error.
+        # The list of children of an ended server is empty, which is no error.
         data = None if self._postmaster.read() is None else self._children.read()
         pids = set() if data is None else set(data.split())
         for pid in self._seen.keys() - pids:
@@ -368,7 +368,7 @@ class Backends:
         return True
 
     def _tell(self, pid: bytes) -> None:
-        """Whether it serves a client; one that has no title yet is asked again."""
+        """Classify a child of the postmaster as a client's backend or not; one without a title is classified later."""
         title = read_text(f"/proc/{pid.decode()}/cmdline").encode()
         if BACKEND_TITLE.match(title):
             self._files[pid] = PseudoFile(f"/proc/{pid.decode()}/schedstat")
@@ -378,12 +378,12 @@ class Backends:
 
 
 def add(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
-    """Both sums."""
+    """Return the sums of both parts."""
     return one[0] + other[0], one[1] + other[1]
 
 
 class Sampler:
-    """All sources, and what was last printed of each."""
+    """All sources, and the values last printed for each."""
 
     def __init__(self) -> None:
         self.sources = (
@@ -398,7 +398,7 @@ class Sampler:
         self._last: dict[bytes, bytes] = {}
 
     def follow(self, request: str) -> None:
-        """Follow what `LABEL=PID` names from the next sample on; `+=`: with all it starts; `*=`: a server's backends."""
+        """Follow what `LABEL=PID` names from the next sample on; `+=`: with descendants; `*=`: a server's backends."""
         label, _, pid = request.strip().partition("=")
         name = label.rstrip("+*")
         kinds: dict[str, type[SampledProcess | ProcessTree | Backends]] = {
@@ -413,7 +413,7 @@ class Sampler:
         self._processes.append(follow(name, int(pid)))
 
     def absent(self) -> dict[str, str]:
-        """Sources that cannot be read at all, with the reason."""
+        """Return the sources that cannot be read at all, with the reason."""
         self.line()
         self._last.clear()
         missing = {k: f.error for source in self.sources for k, f in source.files.items() if f.error}
@@ -422,7 +422,7 @@ class Sampler:
         return {**missing, **{key: reason for key, reason in groups.items() if key not in found}}
 
     def line(self) -> bytes:
-        """One sample as a JSON line."""
+        """Take one sample and return it as a JSON line."""
         now: dict[bytes, bytes] = {}
         started = time.monotonic_ns()
         for source in self.sources:
@@ -437,7 +437,7 @@ class Sampler:
 
 
 def number_after(data: bytes, name: bytes) -> bytes:
-    """The digits that follow `name` up to the end of its line, or null."""
+    """Return the digits that follow `name` up to the end of its line, or null."""
     at = data.find(name)
     if at < 0:
         return b"null"
@@ -447,18 +447,18 @@ def number_after(data: bytes, name: bytes) -> bytes:
 
 
 def is_limit(text: bytes | None) -> bool:
-    """Whether the text of a limit file limits anything."""
+    """Return whether the text of a limit file sets a limit."""
     return text is not None and limit_number(text.split()[0]) != b"null"
 
 
 def limit_number(text: bytes | None) -> bytes:
-    """The limit in a file, or null for the ways to say that there is none."""
+    """Return the limit in a file, or null for the ways to say that there is none."""
     word = (text or b"max").strip()
     return b"null" if word in {b"max", b"-1"} or int(word) >= NO_MEMORY_LIMIT else word
 
 
 def cgroup_folders(groups: str, mounts: str) -> dict[str, list[str]]:
-    """For each version 1 controller, and "" for version 2, the folders from a process's own group up to the mount.
+    """Return, by version 1 controller and "" for version 2, the folders from a process's own group up to the mount.
 
     `groups` and `mounts` are the texts of its /proc files cgroup and mountinfo.
     """
@@ -482,18 +482,18 @@ def cgroup_folders(groups: str, mounts: str) -> dict[str, list[str]]:
 
 
 def read_text(path: str) -> str:
-    """The whole text of a small file; empty where there is none."""
+    """Read the whole text of a small file; empty if there is none."""
     return (PseudoFile(path).read() or b"").decode(errors="replace")
 
 
 def write(data: bytes) -> None:
-    """Put all of it out at once, unbuffered."""
+    """Write all bytes at once, unbuffered."""
     while data:
         data = data[os.write(1, data) :]
 
 
 def header(sampler: Sampler, interval_s: float) -> bytes:
-    """The first line."""
+    """Return the first line."""
     value = {
         "format": FORMAT_VERSION,
         "kind": "os",
@@ -510,7 +510,7 @@ def header(sampler: Sampler, interval_s: float) -> bytes:
 
 
 def watch(sampler: Sampler, interval_s: float) -> str:
-    """Print a line each interval until told to stop; returns the reason."""
+    """Print a line each interval until told to stop; return the reason."""
     wake, signalled = os.pipe()
     os.set_blocking(signalled, False)
     signal.set_wakeup_fd(signalled)
@@ -523,7 +523,7 @@ def watch(sampler: Sampler, interval_s: float) -> str:
         ready, _, _ = select.select([0, wake], [], [], max(0.0, due_s - time.monotonic()))
         asked = os.read(0, 4096) if 0 in ready else b""
         if wake in ready or (0 in ready and not asked):
-            # A last sample, unless the interval it closes would be too short to give rates.
+            # The last sample is left out if its interval would be too short to give rates.
             if due_s - time.monotonic() < interval_s / 2:
                 write(sampler.line())
             return f"signal {os.read(wake, 1)[0]}" if wake in ready else "stdin closed"
@@ -538,7 +538,7 @@ def watch(sampler: Sampler, interval_s: float) -> str:
 
 
 def main() -> int:
-    """Read the arguments, sample to the end, say why it ended."""
+    """Read the arguments, sample to the end, and print the reason for ending."""
     parser = argparse.ArgumentParser(description="Print counters of this machine as JSON lines.")
     parser.add_argument("--interval", type=float, default=1.0, metavar="S")
     parser.add_argument("--pid", action="append", default=[], metavar="LABEL=PID", help="a process to follow")

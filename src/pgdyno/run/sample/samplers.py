@@ -1,7 +1,7 @@
-"""Runs the OS sampler and the server sampler beside a load, and says afterwards what they missed.
+"""Run the OS sampler and the server sampler beside a load, and report what they missed.
 
-A sampler that fails leaves a gap and never fails a trial: what it was to see is absent, with the reason, and the
-load's own figures stand. Nothing is judged or computed here; the children write their files themselves.
+A sampler that fails leaves a gap and never fails a trial: its samples are absent, with the reason, and the load's own
+figures stand. Nothing is judged or computed here; the children write their files themselves.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ SERVER = "server sampler"
 LOAD_LABEL = "load"
 """The name under which the OS sampler follows the load generator."""
 STUDY_LABEL = "study"
-"""The name under which it follows all processes of the study as one: this one and what it started."""
+"""The name under which it follows all processes of the study as one: this process and its descendants."""
 SERVER_LABEL = "server"
 """The name under which it follows the backends of the server's clients."""
 SERVER_SAMPLER_LABEL = "sampler_server"
 BACKEND_LABEL = "sampler_backend"
 _READY_WITHIN_S = 10.0
-# A machine that is busy beyond measure lets it write its last line late; killed, it would be a gap.
+# On a very busy machine a sampler writes its last line late; killing it earlier would leave a gap.
 _STOP_WITHIN_S = 20.0
 
 
 class SamplerGap(msgspec.Struct, frozen=True, kw_only=True):
-    """A stretch of time, on CLOCK_MONOTONIC, that a sampler did not see."""
+    """A period of CLOCK_MONOTONIC that a sampler missed."""
 
     source: str
     reason: str
@@ -61,7 +61,7 @@ class _FirstLine(msgspec.Struct):
 
 
 class _Child:
-    """A sampler as a process, and its output file."""
+    """A sampler process and its output file."""
 
     def __init__(self, source: str, argv: list[str], path: Path) -> None:
         self.source = source
@@ -94,7 +94,7 @@ class _Child:
             self.failure = self.failure or f"it does not listen any more: {exc}"
 
     def stop(self) -> None:
-        """End it; `failure` then tells of an end that came before."""
+        """Stop the sampler; if it had ended earlier, `failure` says why."""
         if self.process is None:
             return
         died = self.process.poll() is not None
@@ -109,12 +109,14 @@ class _Child:
 
 
 class Samplers:
-    """Both samplers, from `with` to its end. Enter it from the main thread, before the load starts.
+    """Both samplers for the length of a `with` block.
+
+    Enter it from the main thread, before the load starts.
 
     Args:
-        directory: Where `os.jsonl` and `server.jsonl` are appended to; it exists.
+        directory: The existing folder in which `os.jsonl` and `server.jsonl` are appended to.
         address: The server, and in `dbname` the database whose counters are read.
-        interval_s: Between samples.
+        interval_s: The seconds between samples.
     """
 
     def __init__(self, *, directory: Path, address: Address, interval_s: float = 1.0) -> None:
@@ -149,21 +151,24 @@ class Samplers:
 
     @property
     def gaps(self) -> tuple[SamplerGap, ...]:
-        """What was not seen; complete after the `with` block."""
+        """Return the periods that were missed; complete after the `with` block."""
         return self._gaps
 
     @property
     def pids(self) -> dict[str, int]:
-        """Process ids of the samplers that run, and of the server's backend that answers one, by name."""
+        """Return the process ids of the running samplers, and of the backend that serves one, by name."""
         running = {child.source: child.process.pid for child in self._children if child.process is not None}
         return running if self._backend_pid is None else {**running, BACKEND_LABEL: self._backend_pid}
 
     def follow(self, label: str, pid: int) -> None:
-        """Have the OS sampler follow one more process and its threads, as `label`; `LOAD_LABEL` for the load generator."""
+        """Tell the OS sampler to follow one more process and its threads.
+
+        `label` is the name in the samples; `LOAD_LABEL` for the load generator.
+        """
         self._children[0].say(f"{label}={pid}\n")
 
     def follow_backends(self, postmaster_pid: int) -> None:
-        """Have the OS sampler follow the backends of the server's clients as one, as `SERVER_LABEL`."""
+        """Tell the OS sampler to follow the backends of the server's clients as one, as `SERVER_LABEL`."""
         self._children[0].say(f"{SERVER_LABEL}*={postmaster_pid}\n")
 
     def _os_argv(self) -> list[str]:
@@ -191,7 +196,7 @@ class Samplers:
             self.follow(SERVER_SAMPLER_LABEL, child.process.pid)
         if child.has_lines(1):
             first_line = child.path.read_bytes().partition(b"\n")[0]
-            # A first line that is none is told as a gap when all is read.
+            # An invalid first line is reported as a gap when all is read.
             with contextlib.suppress(msgspec.DecodeError):
                 self._backend_pid = msgspec.json.decode(first_line, type=_FirstLine).backend_pid
             if self._backend_pid is not None:

@@ -1,9 +1,9 @@
-"""The server sampler: a child program with one connection that prints a JSON line each second.
+"""Sample the server: a child program with one connection that prints a JSON line each second.
 
 Counters are read once a second, wait events ten times, and the observations of a second are added up into one line, so
-that the record stays small. What is printed is what PostgreSQL says, under canonical names: which state or process type
-counts as load is decided from the record. It refuses to survive its connection: a lost server is said in the last line
-and recorded as a gap by whoever started it.
+that the record stays small. The program prints what PostgreSQL reports, under canonical names: which state or process
+type counts as load is decided from the record. The program ends with its connection: the last line reports a lost
+server, and the parent process records a gap.
 
 The first line is the header. In each later line `t` and `until` are CLOCK_MONOTONIC before and after the counters were
 read, `c` the counters in the header's order, `io` those rows of pg_stat_io that changed since the line before,
@@ -30,7 +30,7 @@ from pgdyno.run.cluster import sql
 
 FORMAT_VERSION = 1
 APPLICATION_NAME = "pgdyno-sampler"
-# Compiling or planning these queries anew would cost more than running them.
+# Compiling or planning these queries each time would cost more than running them.
 SESSION_OPTIONS = "-c jit=off -c plan_cache_mode=force_generic_plan"
 STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
 WAIT_COLUMNS = ("backend_type", "state", "wait_event_type", "wait_event")
@@ -40,7 +40,7 @@ WaitKey = tuple["str | None", ...]
 
 
 class ServerReader:
-    """The queries of one connection, prepared."""
+    """The prepared queries of one connection."""
 
     def __init__(self, connection: sql.Connection, *, watched_database: str) -> None:
         self._connection = connection
@@ -52,18 +52,18 @@ class ServerReader:
         self._counters = sql.counters_query(facts)
         self._io = sql.io_query(facts)
         self._last_io: dict[tuple[str, ...], list[Any]] = {}
-        # libpq's own call costs a third less CPU than a cursor, which counts at ten a second.
+        # libpq's own call costs a third less CPU than a cursor, which matters at ten a second.
         prepared = connection.pgconn.prepare(PREPARED_WAITS, sql.WAITS.encode())
         if prepared.status != psycopg.pq.ExecStatus.COMMAND_OK:
             raise psycopg.OperationalError(prepared.get_error_message())
 
     def counters(self) -> list[Any]:
-        """The direct counters in the order of `counter_names`; empty when the watched database is gone."""
+        """Read the direct counters in the order of `counter_names`; empty if the watched database is gone."""
         rows = self._connection.execute(self._counters, (self._database,), prepare=True).fetchall()
         return [rows[0][name] for name in self.counter_names] if rows else []
 
     def changed_io(self) -> list[list[Any]]:
-        """The rows of pg_stat_io that changed since the last call: the dimensions, then `io_names`."""
+        """Read the rows of pg_stat_io that changed since the last call: the dimensions, then `io_names`."""
         if self._io is None:
             return []
         changed = []
@@ -76,7 +76,7 @@ class ServerReader:
         return changed
 
     def observe_waits(self, counts: Counter[WaitKey]) -> None:
-        """Add the backends as they are now to `counts`, this sampler's own left out."""
+        """Add the present backends to `counts`, without this sampler's own."""
         result = self._connection.pgconn.exec_prepared(PREPARED_WAITS, None)
         if result.status != psycopg.pq.ExecStatus.TUPLES_OK:
             raise psycopg.OperationalError(result.get_error_message())
@@ -91,7 +91,7 @@ class ServerReader:
 
 
 def watch(reader: ServerReader, *, interval_s: float, looks: int) -> str:
-    """Print a line each interval, with `looks` observations of waits in each; returns the reason for ending."""
+    """Print a line each interval, with `looks` observations of waits in each; return the reason for ending."""
     parent = os.getppid()
     tick_s = interval_s / looks
     waits: Counter[WaitKey] = Counter()
@@ -100,7 +100,7 @@ def watch(reader: ServerReader, *, interval_s: float, looks: int) -> str:
     while os.getppid() == parent:
         stop = signal.sigtimedwait(STOP_SIGNALS, max(0.0, due_s - time.monotonic()))
         if stop is not None:
-            # A last sample, unless the interval it closes would be too short to give rates.
+            # The last sample is left out if its interval would be too short to give rates.
             if next_line_s - time.monotonic() < interval_s / 2:
                 _write(_sample(reader, waits, observed))
             return f"signal {stop.si_signo}"
@@ -116,7 +116,7 @@ def watch(reader: ServerReader, *, interval_s: float, looks: int) -> str:
 
 
 def main() -> int:
-    """Read the arguments, sample to the end, say why it ended."""
+    """Read the arguments, sample to the end, and print the reason for ending."""
     parser = argparse.ArgumentParser(description="Print a PostgreSQL server's counters and waits as JSON lines.")
     parser.add_argument("--socket-dir", required=True)
     parser.add_argument("--port", type=int, required=True)
@@ -182,7 +182,7 @@ def _header(reader: ServerReader, arguments: argparse.Namespace) -> dict[str, An
 
 
 def _next(due_s: float, step_s: float) -> float:
-    """The first multiple of the step after now; what was missed is skipped, not caught up with."""
+    """Return the first multiple of the step after now; missed steps are skipped, not made up for."""
     late_s = max(0.0, time.monotonic() - due_s)
     return due_s + step_s * (1 + late_s // step_s)
 
