@@ -36,10 +36,11 @@ from telling import Told
 
 from pgdyno.analyse.study import analyse_study
 from pgdyno.analyse.types import StudyAnalysis
+from pgdyno.conduct.workspace import Workspace
 from pgdyno.errors import PgdynoError, SpecError
 from pgdyno.explain.confirmation import ConfirmationOutcome, Confirmed, judge_confirmation
-from pgdyno.flow import study as flow
 from pgdyno.flow.explain import ConfirmOptions, confirm
+from pgdyno.flow.run import run_study
 from pgdyno.record.confirmation import Confirmation, locate, read_confirmations
 from pgdyno.record.store import RecordStore
 from pgdyno.record.trial_data import read_trial_data
@@ -68,11 +69,11 @@ def ask(asked: Asked, *, home: Path, folder: Path, minutes: float) -> Answer | N
     began_s = time.monotonic()
     with planted(case, Place(home, folder), random.Random(f"{case.name} {asked.seed}")):
         try:
-            place = flow.Place.make(home=home, out=store.path, run_as=None)
-            flow.run_study(study, name="cause", place=place, ui=Told())
+            place = Workspace.make(home=home, out=store.path, run_as=None)
+            run_study(study, name="cause", place=place, ui=Told())
             try:
                 wishes = ConfirmOptions(minutes=minutes, duration=None)
-                place = flow.Place.make(home=home, out=beside, run_as=None)
+                place = Workspace.make(home=home, out=beside, run_as=None)
                 confirm(store, workload=None, wishes=wishes, place=place, ui=Told())
             except SpecError as error:
                 print(f"  {error.fact}: {error.detail}", flush=True)

@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 from rivals import Rival, keep_taken
 
+from pgdyno.conduct.known_cards import find_cards, with_cards
 from pgdyno.conduct.workspace import machine_of
 from pgdyno.facts.gucs import find_guc, read_value
-from pgdyno.flow.disk_cards import find_cards, with_cards
 from pgdyno.plan.plan import BYTES_PER_SCALE, plan_study
 from pgdyno.record.types import HostFacts, ServerFacts
 from pgdyno.run.cluster.home import open_home

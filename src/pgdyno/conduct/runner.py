@@ -22,7 +22,7 @@ from pgdyno.conduct.block_schedule import BlockSchedule
 from pgdyno.conduct.progress_line import describe_loads, describe_progress
 from pgdyno.conduct.sequential import SequentialComparison
 from pgdyno.conduct.steps import TRIES, describe_outcome, tell_failure, trial_step
-from pgdyno.conduct.time_budget import find_overrun_s
+from pgdyno.conduct.time_left import find_overrun_s
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import PgdynoError
 from pgdyno.plan.experiment import Experiment, count_least_rounds, is_client_sweep

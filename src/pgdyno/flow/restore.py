@@ -9,8 +9,9 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from pgdyno.conduct.undo_words import describe_undo
 from pgdyno.errors import HostError, with_program
-from pgdyno.run.change.journal import Change, FileChange, Journal, Undo, UndoOutcome, is_running, own_journal
+from pgdyno.run.change.journal import Change, Journal, Undo, UndoOutcome, is_running, own_journal
 from pgdyno.run.change.kernel import undo_left_overs
 from pgdyno.run.change.tuning_restore import find_other_journals, restore_tuning
 from pgdyno.run.host.program import program_name
@@ -83,25 +84,6 @@ def restore_host(
         )
     in_use = tuple(change for change in host.read() if is_running(change.owner))
     return Restored(undone=undone, in_use=in_use, others=() if journal else _find_foreign(host, own))
-
-
-def describe_undo(undo: Undo) -> str:
-    """What became of a change, in a few words."""
-    change = undo.change
-    old = change.old_value if isinstance(change, Change) else None
-    match undo.outcome:
-        case UndoOutcome.UNDONE:
-            is_removed = isinstance(change, FileChange) and change.old is None
-            done = "removed" if is_removed else f"put back to {old}" if old is not None else "put back as it was"
-            return "; ".join(filter(None, (done, undo.reason)))
-        case UndoOutcome.UNNEEDED:
-            return f"nothing: {undo.reason or (f'it is {old}, as before' if old is not None else 'it is as before')}"
-        case UndoOutcome.LEFT:
-            return f"nothing: {undo.reason}" + (f"; before pgdyno it was {old}" if old is not None else "")
-        case UndoOutcome.GONE:
-            return f"nothing: {undo.reason}"
-        case UndoOutcome.FAILED:
-            return f"not put back to {old}: {undo.reason}" if old is not None else f"not put back: {undo.reason}"
 
 
 def _find_foreign(host: Journal, own: Journal) -> tuple[Foreign, ...]:

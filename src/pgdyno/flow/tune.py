@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 from rich.console import RenderableType
 
+from pgdyno.conduct.known_cards import find_cards, read_cards, with_cards
 from pgdyno.facts.instances import find_instance
 from pgdyno.flow.check import existing
-from pgdyno.flow.disk_cards import find_cards, read_cards, with_cards
 from pgdyno.record.machine.preflight import ServerOrigin, Unseen
 from pgdyno.record.machine.tunables import ServerState
 from pgdyno.record.store import open_record
