@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import msgspec
-from rich.console import Group, RenderableType
-from rich.text import Text
+from rich.console import RenderableType
 
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import InterruptedStudyError, SpecError, with_program
 from pgdyno.flow.tune import Form, TuneRequest, TuneResult, tune
-from pgdyno.report.paragraph import Paragraph
+from pgdyno.report.plain import render_headed, render_line
 from pgdyno.report.tuning import list_changes
 from pgdyno.run.change.apply import Applied, apply_tuning
 from pgdyno.run.change.prepare_apply import Prepared, find_named_server, prepare_apply
@@ -35,15 +34,12 @@ class AppliedTuning(msgspec.Struct, frozen=True, kw_only=True):
     def to_terminal(self) -> RenderableType:
         """As a person reads it."""
         if self.applied is None:
-            return Text("nothing to change: all of it is in force")
-        # What would change stands above it.
-        lines: list[RenderableType] = [Text()]
-        for title, words in _describe(self.applied, was_running=self.was_running):
-            if words:
-                lines += [Paragraph(Text(title, "bold"), by=0), Paragraph(with_program(words, program_name()))]
-        if self.advice_count:
-            lines.append(Paragraph(f"left to you: {self.advice_count} on volumes and on what starts the server", by=0))
-        return Group(*lines)
+            return render_line("nothing to change: all of it is in force")
+        parts = _describe(self.applied, was_running=self.was_running)
+        return render_headed(
+            ((title, with_program(words, program_name())) for title, words in parts),
+            last=f"left to you: {self.advice_count} on volumes and on what starts the server" * bool(self.advice_count),
+        )
 
 
 def apply(question: TuneRequest, *, may_restart: bool, ui: Ui, show: Callable[[TuneResult], None]) -> AppliedTuning:
