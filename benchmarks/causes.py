@@ -56,14 +56,15 @@ from pgdyno.analyse.types import WorkloadAnalysis
 from pgdyno.conduct.workspace import machine_of
 from pgdyno.errors import PgdynoError
 from pgdyno.plan.plan import plan_study
+from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.store import RecordStore, find_records
 from pgdyno.record.trial_data import read_trial_data
-from pgdyno.record.types import FORMAT_VERSION, HostFacts, StudyRecord
+from pgdyno.record.types import FORMAT_VERSION, StudyRecord
 from pgdyno.run.cluster.home import Home, open_home
-from pgdyno.run.cluster.installation import find_installation
 from pgdyno.run.cluster.template import prepare_template
 from pgdyno.run.host.facts import read_host_facts
 from pgdyno.run.host.process import find_server_user
+from pgdyno.run.postgres.installation import find_installation
 from pgdyno.run.trial import TrialStage, run_trial
 from pgdyno.spec.read import format_study, make_study
 

@@ -37,14 +37,15 @@ from pgdyno.facts.metrics import find_metric
 from pgdyno.plan.experiment import reference_server
 from pgdyno.plan.plan import BYTES_PER_SCALE, CHECK_S, REPORT_S, Plan, plan_study
 from pgdyno.record.durable import write_durably
+from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.store import RecordStore
 from pgdyno.record.trial_data import TrialData, read_trial_data
-from pgdyno.record.types import FORMAT_VERSION, HostFacts, StudyRecord
+from pgdyno.record.types import FORMAT_VERSION, StudyRecord
 from pgdyno.run.cluster.home import Home, open_home
-from pgdyno.run.cluster.installation import Installation, find_installation
 from pgdyno.run.cluster.template import Template, prepare_template
 from pgdyno.run.host.facts import read_host_facts
 from pgdyno.run.host.process import find_server_user
+from pgdyno.run.postgres.installation import Installation, find_installation
 from pgdyno.spec.read import format_study, make_study
 from pgdyno.spec.study import Study
 from pgdyno.spec.variant import DesignKind

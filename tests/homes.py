@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pgdyno.run.cluster.home import Home, open_home
-from pgdyno.run.cluster.installation import Installation, find_installation
 from pgdyno.run.host.process import find_server_user
+from pgdyno.run.postgres.installation import Installation, find_installation
 from pgdyno.spec.study import ServerKind, ServerSpec
 
 SPECS = {18: ServerSpec(), 15: ServerSpec(kind=ServerKind.LOCAL, version=15)}

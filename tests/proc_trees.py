@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
+from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import PreflightFacts, ServerLook
-from pgdyno.record.types import HostFacts
-from pgdyno.run.host.preflight import PreflightSubject, read_preflight
+from pgdyno.run.preflight import PreflightSubject, read_preflight
 
 FOLDER = Path(__file__).parent / "data" / "proc-trees"
 

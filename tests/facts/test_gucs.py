@@ -36,8 +36,8 @@ from pgdyno.facts.gucs import (
     same_value,
 )
 from pgdyno.facts.views import SUPPORTED_MAJORS
-from pgdyno.run.cluster import sql
 from pgdyno.run.host import process
+from pgdyno.run.postgres import sql
 from tests.facts.clusters import VERSIONS, Cluster
 
 ClusterOf = Callable[[int], Cluster]

@@ -630,7 +630,7 @@ def test_a_server_of_patronis(bench: Bench) -> None:
 def test_who_is_not_root(bench: Bench) -> None:
     code = f"""
 import encodings.ascii, os, pathlib, pwd, sys
-import pgdyno.run.cluster.sql
+import pgdyno.run.postgres.sql
 from pgdyno.run.change.apply import apply_tuning
 from pgdyno.run.change.prepare_apply import find_named_server, prepare_apply
 from pgdyno.run.change.journal import own_journal

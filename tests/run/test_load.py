@@ -19,14 +19,14 @@ import pytest
 from pgdyno.errors import HostError, SpecError, StepFailedError
 from pgdyno.record.pgbench.output import Progress
 from pgdyno.record.types import ServerFacts
-from pgdyno.run.cluster import sql
-from pgdyno.run.cluster.installation import Installation
 from pgdyno.run.cluster.server import Server
-from pgdyno.run.cluster.sql import Address
 from pgdyno.run.host.process import find_server_user
 from pgdyno.run.load.argv import InitRun, LoadRun
 from pgdyno.run.load.pgbench import Pgbench, ReplayedPgbench
 from pgdyno.run.load.process import Invocation
+from pgdyno.run.postgres import sql
+from pgdyno.run.postgres.installation import Installation
+from pgdyno.run.postgres.sql import Address
 from pgdyno.spec.study import GenerateAt, PartitionMethod
 from pgdyno.spec.table import QueryMode
 from tests.homes import installation_of, reachable_folder, some_home
@@ -327,7 +327,7 @@ _RUN_AND_TELL = """
 import sys
 import msgspec
 from pathlib import Path
-from pgdyno.run.cluster.installation import read_server_facts, Installation
+from pgdyno.run.postgres.installation import read_server_facts, Installation
 from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.load.argv import LoadRun
 from pgdyno.run.host.process import find_server_user

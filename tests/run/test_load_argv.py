@@ -6,8 +6,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pgdyno.run.cluster.sql import Address
 from pgdyno.run.load.argv import InitRun, LoadRun, build_argv, build_init_argv
+from pgdyno.run.postgres.sql import Address
 from pgdyno.spec.study import GenerateAt, PartitionMethod
 from pgdyno.spec.table import QueryMode
 

@@ -18,7 +18,6 @@ from pgdyno.errors import StepFailedError
 from pgdyno.record.transactions.log import summarise_logs
 from pgdyno.record.transactions.pack import read_packed, read_summary, summarise_packed
 from pgdyno.record.transactions.parse import LogColumns
-from pgdyno.run.cluster import sql
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.cluster.server import Server
 from pgdyno.run.host.process import find_server_user
@@ -26,6 +25,7 @@ from pgdyno.run.load import log_stream as logstream
 from pgdyno.run.load.argv import LoadRun
 from pgdyno.run.load.log_stream import MEMORY_FOLDER, LogStream, start_log_stream
 from pgdyno.run.load.pgbench import Pgbench
+from pgdyno.run.postgres import sql
 from pgdyno.spec.table import QueryMode
 from tests.homes import installation_of, reachable_folder, some_home
 

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from pgdyno.facts.views import server_counters
-from pgdyno.run.cluster import sql
+from pgdyno.run.postgres import sql
 from tests.facts.clusters import VERSIONS, Cluster, made_cluster
 
 pytestmark = pytest.mark.cluster

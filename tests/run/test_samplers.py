@@ -14,8 +14,8 @@ import pytest
 from pgdyno.record.samples.files import OS_FILE, SERVER_FILE, find_missed, read_os_samples, read_server_samples
 from pgdyno.record.samples.os_series import backends_on_cpu, busiest_thread, busy_threads, cpu_of_others, list_cpus
 from pgdyno.record.samples.server_series import wal_bytes
-from pgdyno.run.cluster import sql
-from pgdyno.run.cluster.sql import Address
+from pgdyno.run.postgres import sql
+from pgdyno.run.postgres.sql import Address
 from pgdyno.run.sample.samplers import (
     BACKEND_LABEL,
     LOAD_LABEL,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from pgdyno.errors import StepFailedError
-from pgdyno.run.cluster import sql
+from pgdyno.run.postgres import sql
 from tests.cli.program import wait_until
 from tests.facts.clusters import Cluster, made_cluster
 

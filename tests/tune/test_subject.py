@@ -10,9 +10,10 @@ import pytest
 
 from pgdyno.facts.instances import find_instance
 from pgdyno.record.machine.disk_facts import DiskFacts
+from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import BlockDevice, CgroupLimit, LimitKind, MemoryFacts, ServerLook, ServerOrigin
 from pgdyno.record.machine.tunables import DiskLook, ServerState, Stripe, Tunables
-from pgdyno.record.types import HostFacts, ServerFacts
+from pgdyno.record.types import ServerFacts
 from pgdyno.run.host.tunables import read_tunables
 from pgdyno.tune.derive import derive
 from pgdyno.tune.disk.classes import ASSUMED

@@ -23,8 +23,8 @@ from pgdyno.record.store import RecordStore
 from pgdyno.record.tuned import STOCK
 from pgdyno.record.types import StudyRecord
 from pgdyno.run.cluster.home import Home
-from pgdyno.run.cluster.installation import find_installation
 from pgdyno.run.host.clock import local_now
+from pgdyno.run.postgres.installation import find_installation
 
 
 class Winner(msgspec.Struct, frozen=True, kw_only=True):

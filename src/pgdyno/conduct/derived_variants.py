@@ -18,10 +18,10 @@ from pgdyno.plan.plan import Plan, plan_study
 from pgdyno.plan.scaling import choose_loads, choose_scaled
 from pgdyno.record.tuned import DERIVED, STOCK, Tuned, TunedInput, TunedLayer, TunedSetting
 from pgdyno.run.change.kernel import changed_sysctls
-from pgdyno.run.cluster.installation import Installation
 from pgdyno.run.cluster.settings_check import count_huge_pages
 from pgdyno.run.host.process import ServerUser
 from pgdyno.run.host.tunables import read_tunables
+from pgdyno.run.postgres.installation import Installation
 from pgdyno.spec.scaling import ScalingSpec
 from pgdyno.spec.study import Study
 from pgdyno.spec.variant import VariantSpec, show_value

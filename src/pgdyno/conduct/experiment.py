@@ -18,8 +18,8 @@ from pgdyno.record.store import RecordStore
 from pgdyno.record.types import ErrorFact, StudyRecord
 from pgdyno.run.change.sysctl import check_sysctls
 from pgdyno.run.cluster.home import Home
-from pgdyno.run.cluster.installation import find_installation
 from pgdyno.run.cluster.trial_settings import VariantServer, try_variants
+from pgdyno.run.postgres.installation import find_installation
 from pgdyno.run.trial import TrialStage
 
 

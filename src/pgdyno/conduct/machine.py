@@ -19,16 +19,17 @@ from pgdyno.explain.preflight.rules import find_obstacles
 from pgdyno.explain.preflight.server import effective_settings
 from pgdyno.plan.experiment import reference_server
 from pgdyno.plan.plan import CHECK_S, Machine
+from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import PreflightFacts, ServerLook, ServerOrigin
-from pgdyno.record.types import HostFacts, ServerFacts, StudyRecord
+from pgdyno.record.types import ServerFacts, StudyRecord
 from pgdyno.run.change.kernel import restore_left_overs
 from pgdyno.run.cluster.home import Home, open_home
-from pgdyno.run.cluster.installation import Installation, find_installation
 from pgdyno.run.cluster.server import check_port, looking_on
 from pgdyno.run.cluster.settings_check import HUGE_PAGES_COUNT, count_huge_pages
 from pgdyno.run.cluster.template import find_loaded_scales
-from pgdyno.run.host.preflight import PreflightSubject, read_preflight
 from pgdyno.run.host.process import ServerUser, find_server_user
+from pgdyno.run.postgres.installation import Installation, find_installation
+from pgdyno.run.preflight import PreflightSubject, read_preflight
 from pgdyno.spec.study import ServerSpec, Study
 from pgdyno.units import format_bytes, format_cpus
 

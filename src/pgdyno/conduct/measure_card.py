@@ -13,10 +13,10 @@ from pgdyno.conduct.ui import Ui
 from pgdyno.plan.disk import DiskPlan
 from pgdyno.record.device.disk_card import CardMachine, DiskCard
 from pgdyno.record.machine.tunables import Tunables
-from pgdyno.run.cluster.installation import read_server_facts
 from pgdyno.run.device.disk_bench import DiskTools, measure_disk
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.tunables import read_sysctls
+from pgdyno.run.postgres.installation import read_server_facts
 
 _BOOT_ID = "kernel.random.boot_id"
 

@@ -21,8 +21,8 @@ from pgdyno.record.store import RecordStore
 from pgdyno.record.trial_data import read_trial_data
 from pgdyno.record.types import StudyRecord, TrialRecord, TrialStatus
 from pgdyno.run.cluster.home import Home
-from pgdyno.run.cluster.installation import Installation
 from pgdyno.run.host.clock import monotonic_s
+from pgdyno.run.postgres.installation import Installation
 from pgdyno.run.trial import TrialOutcome, TrialStage
 
 

@@ -18,8 +18,8 @@ from pgdyno.record.pgbench.output import Progress
 from pgdyno.record.store import RecordStore
 from pgdyno.record.types import StudyRecord
 from pgdyno.run.cluster.home import Home
-from pgdyno.run.cluster.installation import Installation
 from pgdyno.run.cluster.template import prepare_template
+from pgdyno.run.postgres.installation import Installation
 from pgdyno.run.trial import TrialOutcome, TrialStage, run_trial
 from pgdyno.spec.table import SettingValue
 

@@ -18,11 +18,11 @@ from pgdyno.plan.disk import FLUSH_TESTS, make_disk_plan
 from pgdyno.record.device.disk_card import CardScope, DiskCard, declare, find_kept_card, keep_card, write_card
 from pgdyno.record.store import RecordStore
 from pgdyno.run.cluster.home import Home
-from pgdyno.run.cluster.installation import Installation
 from pgdyno.run.device.disk_bench import DiskTools
 from pgdyno.run.device.fio import find_fio
 from pgdyno.run.host.clock import local_now
 from pgdyno.run.host.tunables import find_room_bytes, read_tunables
+from pgdyno.run.postgres.installation import Installation
 from pgdyno.spec.host import HostSpec
 
 # What others do to a cloud's disk, and its tokens, change from day to day.

@@ -7,7 +7,8 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.plan.plan import Machine
-from pgdyno.record.types import HostFacts, StudyRecord
+from pgdyno.record.machine.host_facts import HostFacts
+from pgdyno.record.types import StudyRecord
 from pgdyno.run.cluster.home import default_home
 
 

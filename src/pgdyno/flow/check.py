@@ -17,14 +17,15 @@ from pgdyno.facts.gucs import is_custom_name
 from pgdyno.plan.experiment import reference_server
 from pgdyno.plan.loads import default_clients
 from pgdyno.plan.plan import Machine, Plan, plan_study
+from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import PreflightFacts, ServerLook, ServerOrigin, Unseen
-from pgdyno.record.types import HostFacts, ServerFacts
-from pgdyno.run.cluster.installation import read_named_facts
+from pgdyno.record.types import ServerFacts
 from pgdyno.run.given.data import look_at_server_and_data
 from pgdyno.run.given.data_folder import DataFolder, find_meant_folder
-from pgdyno.run.host.preflight import PreflightSubject, read_preflight
 from pgdyno.run.host.process import find_server_user
 from pgdyno.run.host.program import program_name
+from pgdyno.run.postgres.installation import read_named_facts
+from pgdyno.run.preflight import PreflightSubject, read_preflight
 from pgdyno.spec.read import make_study
 from pgdyno.spec.setting import find_setting, read_setting
 from pgdyno.spec.study import BUILTIN_SCRIPTS, ServerSpec, Study

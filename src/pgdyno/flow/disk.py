@@ -28,13 +28,14 @@ from pgdyno.record.device.disk_card import (
     write_card,
 )
 from pgdyno.report.disk_markdown import render_card_markdown
+from pgdyno.run.change.install_fio import install_fio
 from pgdyno.run.cluster.home import open_home
-from pgdyno.run.cluster.installation import read_named_facts
 from pgdyno.run.device.disk_bench import DiskTools, find_neighbours
-from pgdyno.run.device.fio import find_fio, install_fio
+from pgdyno.run.device.fio import find_fio
 from pgdyno.run.host.clock import local_now
 from pgdyno.run.host.process import find_server_user
 from pgdyno.run.host.tunables import find_room_bytes, read_tunables
+from pgdyno.run.postgres.installation import read_named_facts
 from pgdyno.spec.study import ServerSpec
 from pgdyno.units import format_bytes
 

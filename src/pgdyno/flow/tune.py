@@ -19,13 +19,13 @@ from pgdyno.record.machine.tunables import ServerState
 from pgdyno.record.store import open_record
 from pgdyno.record.types import ServerFacts
 from pgdyno.report.tuning import Tried, TuningView, tune_document
-from pgdyno.run.cluster.installation import Installation, find_installation
 from pgdyno.run.cluster.settings_check import count_huge_pages, shaping_settings, start_empty
 from pgdyno.run.given.data_folder import DataFolder, find_meant_folder
 from pgdyno.run.given.settings import read_server_state
 from pgdyno.run.host.process import ServerUser, find_server_user
 from pgdyno.run.host.program import program_name
 from pgdyno.run.host.tunables import read_kernel_files, read_sysctls, read_tunables
+from pgdyno.run.postgres.installation import Installation, find_installation
 from pgdyno.spec.host import read_host
 from pgdyno.spec.setting import check_tunable
 from pgdyno.spec.study import ServerSpec

@@ -17,7 +17,8 @@ from pgdyno.analyse.types import Event, Percentile, StatementTime, TrialAnalysis
 from pgdyno.explain.finding import Finding
 from pgdyno.plan.plan import Choice, PlannedWorkload
 from pgdyno.price.study import StudyPrice
-from pgdyno.record.types import Dataset, ErrorFact, Gap, HostFacts, ServerFacts, SettingFact, TrialStatus
+from pgdyno.record.machine.host_facts import HostFacts
+from pgdyno.record.types import Dataset, ErrorFact, Gap, ServerFacts, SettingFact, TrialStatus
 from pgdyno.report.content import describe_study, is_mixed
 from pgdyno.report.described import says
 from pgdyno.report.disk_uses import DiskJoinDocument, OwnDiskDocument, make_join, make_own_disk

@@ -14,8 +14,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from pgdyno.explain.finding import Finding, Severity
+from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import PreflightFacts, Unseen
-from pgdyno.record.types import HostFacts
 from pgdyno.report.paragraph import Paragraph
 from pgdyno.report.terminal_parts import SEVERITY_STYLES
 

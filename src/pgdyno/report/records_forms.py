@@ -12,7 +12,8 @@ from rich.text import Text
 from pgdyno.analyse.capacity.tiers import Tiers
 from pgdyno.analyse.records.comparison import PairComparison, RecordComparison, RecordFigure
 from pgdyno.analyse.records.difference import RecordDifference
-from pgdyno.record.types import HostFacts, ServerFacts
+from pgdyno.record.machine.host_facts import HostFacts
+from pgdyno.record.types import ServerFacts
 from pgdyno.report.described import says
 from pgdyno.report.markdown import escape, format_table
 from pgdyno.report.paragraph import Paragraph

@@ -25,12 +25,12 @@ from pgdyno.plan.experiment import Variant
 from pgdyno.record.pgbench.output import Progress
 from pgdyno.record.transactions.slices import Slice, SlicePhase, SliceWriter
 from pgdyno.run.change.kernel import KernelSettings
-from pgdyno.run.cluster import sql
 from pgdyno.run.cluster.server import Server
-from pgdyno.run.cluster.timeouts import NoAnswerError
 from pgdyno.run.cluster.variant_settings import VariantFiles, VariantSettings
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.facts import read_disk_facts
+from pgdyno.run.postgres import sql
+from pgdyno.run.postgres.timeouts import NoAnswerError
 from pgdyno.run.sample.machine_counters import Counts, MachineCounters
 
 LEAST_WASHOUT_S = 0.05

@@ -26,10 +26,8 @@ from pgdyno.record.trial_data import SERVER_LOG, TRANSACTION_LOG, TRANSACTIONS_D
 from pgdyno.record.types import ErrorFact, Gap, SettingFact, TableState, TrialRecord, TrialStatus
 from pgdyno.run.change.journal import UndoOutcome
 from pgdyno.run.change.kernel import KernelSettings, changed_sysctls
-from pgdyno.run.cluster import sql
 from pgdyno.run.cluster.home import Home
-from pgdyno.run.cluster.installation import Installation
-from pgdyno.run.cluster.server import DATABASE, Server, hint_for
+from pgdyno.run.cluster.server import DATABASE, Server
 from pgdyno.run.cluster.template import Template, drop_file_cache, restore_template
 from pgdyno.run.cluster.variant_settings import VariantFiles
 from pgdyno.run.host.clock import monotonic_s, wall_clock_offset_s
@@ -37,6 +35,9 @@ from pgdyno.run.load.argv import LoadRun
 from pgdyno.run.load.log_stream import LogOutcome, LogStream, start_log_stream
 from pgdyno.run.load.pgbench import LoadOutcome, Pgbench
 from pgdyno.run.load.watch import LoadWatch
+from pgdyno.run.postgres import sql
+from pgdyno.run.postgres.hints import hint_for
+from pgdyno.run.postgres.installation import Installation
 from pgdyno.run.sample.samplers import LOAD_LABEL, Samplers
 from pgdyno.run.switchback import SliceSchedule, Switchback
 from pgdyno.spec.study import CacheState, Study

@@ -14,8 +14,8 @@ from pgdyno.explain.preflight import other_load as preflight_others
 from pgdyno.explain.preflight import server as preflight_server
 from pgdyno.explain.preflight import storage as preflight_storage
 from pgdyno.explain.preflight.rule_input import Intent, Rule, RuleInput
+from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import PreflightFacts
-from pgdyno.record.types import HostFacts
 
 RULES: tuple[Rule, ...] = (
     *preflight_others.RULES,

@@ -27,9 +27,7 @@ from pgdyno.run.change.journal import (
     Undo,
     UndoOutcome,
     begin_change,
-    is_running,
     own_journal,
-    read_boot_id,
     uninterrupted,
 )
 from pgdyno.run.change.sysctl import (
@@ -42,6 +40,7 @@ from pgdyno.run.change.sysctl import (
     read_value,
     write_values,
 )
+from pgdyno.run.host.process_id import is_running, read_boot_id
 
 # The kernel allocates them one by one; stopped meanwhile, or out of memory, it stays where it got to.
 _REACHED_BY_STEPS = frozenset({"vm.nr_hugepages", "vm.nr_hugepages_mempolicy", "nr_hugepages"})

@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pgdyno.errors import HostError, SpecError
+from pgdyno.run.host.tree import swap_dots
 
 _ROOT = Path("/proc/sys")
-_SWAPPED = str.maketrans("./", "/.")
 # Setting one of a pair makes the other 0, which means that it is not in use. Source: the kernel's
 # Documentation/admin-guide/sysctl/vm.rst, and the handlers in mm/page-writeback.c and mm/util.c.
 _PAIRS = (
@@ -44,14 +44,6 @@ _NAMESPACES = (
     (re.compile(r"kernel\.(host|domain)name$"), "uts"),
     (re.compile(r"user\."), "user"),
 )
-
-
-def swap_dots(name: str) -> str:
-    """The path below /proc/sys of a setting's name, or the name of a path.
-
-    In a name the parts are divided by dots, and a dot within a part is written as a slash. Source: sysctl(8).
-    """
-    return name.translate(_SWAPPED)
 
 
 def resolve_sysctl(name: str) -> str:

@@ -24,12 +24,13 @@ import psycopg
 from pgdyno.errors import HostError, PgdynoError, SpecError, StepFailedError
 from pgdyno.record.durable import writing
 from pgdyno.record.serverlog import LOG_SETTINGS
-from pgdyno.run.cluster import sql
-from pgdyno.run.cluster import timeouts as patience
 from pgdyno.run.cluster.home import Home
-from pgdyno.run.cluster.installation import Installation
-from pgdyno.run.cluster.sql import Address
 from pgdyno.run.host import process
+from pgdyno.run.postgres import sql
+from pgdyno.run.postgres import timeouts as patience
+from pgdyno.run.postgres.hints import hint_for
+from pgdyno.run.postgres.installation import Installation
+from pgdyno.run.postgres.sql import Address
 from pgdyno.spec.conf import quote_value
 
 SUPERUSER = "pgdyno"
@@ -296,22 +297,6 @@ def looking_on(home: Home, port: int) -> str:
     """The command with which the account that runs pgdyno can look on while a server listens at `port`."""
     password_path = home.work / _PGPASS_FILE
     return f"PGPASSFILE={password_path} psql -h {_LISTEN_ADDRESS} -p {port} -U {SUPERUSER} {DATABASE}"
-
-
-def lacks_memory(words: str) -> bool:
-    """Whether PostgreSQL's tools describe in `words` that the kernel gave them no memory."""
-    return "could not map anonymous shared memory" in words or "Cannot allocate memory" in words
-
-
-def hint_for(words: str) -> str:
-    """What to try about a failure that PostgreSQL's tools describe in `words`; empty where nothing is known."""
-    if "No space left on device" in words:
-        return "the disk is full: free some space, use a smaller scale, or put the work elsewhere with --home"
-    if lacks_memory(words):
-        return "lower shared_buffers or give the machine more memory"
-    if "Permission denied" in words:
-        return "the server's user must be able to reach pgdyno's home; choose another with --home"
-    return ""
 
 
 def _write_anew(path: Path, text: str) -> None:

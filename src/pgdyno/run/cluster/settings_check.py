@@ -21,10 +21,10 @@ from pathlib import Path
 
 from pgdyno.errors import HostError, SpecError, StepFailedError
 from pgdyno.facts.gucs import Context, VarType, find_guc
-from pgdyno.run.cluster.installation import Installation
 from pgdyno.run.host import process
 from pgdyno.run.host.process import ServerUser
 from pgdyno.run.host.stale import name_of_this_process, remove_stale_folders
+from pgdyno.run.postgres.installation import Installation
 from pgdyno.spec.table import LOG_PLACE_SETTINGS
 
 HUGE_PAGES_COUNT = "shared_memory_size_in_huge_pages"
@@ -182,7 +182,8 @@ def start_empty(installation: Installation, settings: Mapping[str, str], *, user
     """
     # psycopg comes with it: only who starts a server waits for that.
     from pgdyno.run.cluster.home import Home  # noqa: PLC0415
-    from pgdyno.run.cluster.server import Server, lacks_memory  # noqa: PLC0415
+    from pgdyno.run.cluster.server import Server  # noqa: PLC0415
+    from pgdyno.run.postgres.hints import lacks_memory  # noqa: PLC0415
 
     settings = {name: value for name, value in settings.items() if name not in LOG_PLACE_SETTINGS}
     with _place(_CLUSTER_BYTES) as place:

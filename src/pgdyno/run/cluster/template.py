@@ -19,16 +19,17 @@ import msgspec
 from pgdyno.errors import HostError, PgdynoError, StepFailedError
 from pgdyno.record.durable import write_durably
 from pgdyno.record.types import Dataset
-from pgdyno.run.cluster import sql
 from pgdyno.run.cluster.home import Home
-from pgdyno.run.cluster.installation import Installation
-from pgdyno.run.cluster.server import DATABASE, Server, hint_for
+from pgdyno.run.cluster.server import DATABASE, Server
 from pgdyno.run.host import process
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.process import ServerUser
 from pgdyno.run.load.argv import InitRun
 from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.load.watch import LoadWatch
+from pgdyno.run.postgres import sql
+from pgdyno.run.postgres.hints import hint_for
+from pgdyno.run.postgres.installation import Installation
 from pgdyno.spec.study import DataSpec, ServerKind
 
 _FACTS_FILE = "dataset.json"

@@ -21,9 +21,9 @@ from collections.abc import Mapping, Sequence
 from pgdyno.errors import StepFailedError
 from pgdyno.plan.experiment import Variant, changed_settings
 from pgdyno.run.change.kernel import KernelSettings
-from pgdyno.run.cluster import sql
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.host.clock import monotonic_s
+from pgdyno.run.postgres import sql
 from pgdyno.spec.conf import quote_value
 from pgdyno.spec.table import SettingValue
 

@@ -1,7 +1,6 @@
 """Runs fio, one process for each job, on a file that it gets as its standard input.
 
-fio is somebody's package: where it is missing, this says how to get it, and installs it only when asked to. A run that
-fails is that run's failure; nothing here decides whether others are worth going on with.
+Where fio is missing, the error says how to get it. A run that fails does not end the others: the caller decides.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from pgdyno.plan.disk import DiskJob, Pattern
 from pgdyno.record.device.fio import PERCENTILES, FioReport, parse_fio
 from pgdyno.run.device.scratch import AS_STDIN, Scratch
 from pgdyno.run.host import process
-from pgdyno.run.host.process import Completed, ServerUser
+from pgdyno.run.host.process import ServerUser
 
 _VERSION = re.compile(r"fio-(\d+)\.\d+")
 # What it prints and what its options are called since fio 3.0.
@@ -41,7 +40,6 @@ _REPORT_MS = 125
 _FILL_BYTES, _FILL_DEPTH = 2**20, 8
 # A device that answers late is waited for this long after the run should be over.
 _PATIENCE_S = 30.0
-_INSTALL_PATIENCE_S = 600.0
 
 
 class Fio(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,34 +76,6 @@ def find_fio() -> Fio:
         )
     engines = {line.strip() for line in process.run([program, "--enghelp"]).stdout.splitlines()}
     return Fio(program=program, version=version, queueing=next((one for one in QUEUEING if one in engines), None))
-
-
-def install_fio() -> Fio:
-    """Install Debian's or Ubuntu's package, for a user who has asked for that.
-
-    Raises:
-        HostError: This account may not, this is another distribution, or apt-get fails.
-    """
-    apt_get = shutil.which("apt-get")
-    if apt_get is None:
-        raise HostError("there is no apt-get to install fio with", hint="install fio with this system's own tool")
-    if os.geteuid() != 0:
-        raise HostError("only root may install fio", hint="`sudo apt-get install fio`")
-    environment = {**process.clean_environment(), "DEBIAN_FRONTEND": "noninteractive"}
-
-    def run(*words: str) -> Completed:
-        return process.run([apt_get, *words], timeout_s=_INSTALL_PATIENCE_S, env=environment)
-
-    install = ("install", "--yes", "--no-install-recommends", "fio")
-    done = run(*install)
-    if done.exit_code != 0:
-        # A container's image has no lists of packages, and old lists name packages that are gone.
-        updated = run("update")
-        done = run(*install) if updated.exit_code == 0 else updated
-    if done.exit_code != 0:
-        said = (done.stderr or done.stdout).strip()
-        raise HostError("apt-get could not install fio", detail=said, hint="see what `apt-get install fio` lacks")
-    return find_fio()
 
 
 def lay_out(fio: Fio, scratch: Scratch, file_bytes: int, *, seed: int, most_s: float, user: ServerUser | None) -> int:

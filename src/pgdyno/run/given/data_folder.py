@@ -18,16 +18,16 @@ import msgspec
 
 from pgdyno.errors import HostError, SpecError, StepFailedError
 from pgdyno.record.types import ServerFacts
-from pgdyno.run.change.journal import ProcessId, identify
-from pgdyno.run.cluster.installation import (
+from pgdyno.run.host import process
+from pgdyno.run.host.process import Completed, ServerUser
+from pgdyno.run.host.process_id import ProcessId, identify
+from pgdyno.run.postgres.installation import (
     SUPPORTED_MAJORS,
     installed_majors,
     is_embedded,
     read_named_facts,
     read_server_facts,
 )
-from pgdyno.run.host import process
-from pgdyno.run.host.process import Completed, ServerUser
 from pgdyno.spec.study import ServerSpec
 
 # The account's own name, and the one that most clusters were made with.

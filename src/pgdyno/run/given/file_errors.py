@@ -49,7 +49,7 @@ def find_file_errors(folder: DataFolder, *, is_answering: bool, unseen: list[Uns
             # Its files may be other ones than those that are seen from here; it is said already.
             return ()
         # psycopg comes with it: only who asks a server waits for that.
-        from pgdyno.run.cluster.sql import FILE_ERRORS  # noqa: PLC0415
+        from pgdyno.run.postgres.sql import FILE_ERRORS  # noqa: PLC0415
 
         found = folder.ask_once(running, FILE_ERRORS, list[_FileError], patience_s=_PATIENCE_S)
     except PgdynoError as error:

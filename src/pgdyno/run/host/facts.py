@@ -13,8 +13,8 @@ from pathlib import Path
 
 from pgdyno.errors import HostError
 from pgdyno.record.machine.disk_facts import DiskFacts
+from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import LimitKind
-from pgdyno.record.types import HostFacts
 from pgdyno.run.host.cgroup import read_limits
 from pgdyno.run.host.tree import Tree, bracketed
 

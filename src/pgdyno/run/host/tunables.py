@@ -13,15 +13,14 @@ from pathlib import Path
 
 import msgspec
 
+from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import CgroupLimit, LimitKind
 from pgdyno.record.machine.tunables import DiskLook, Tunables
-from pgdyno.record.types import HostFacts
-from pgdyno.run.change.sysctl import swap_dots
 from pgdyno.run.host.cgroup import read_limits
 from pgdyno.run.host.disks import read_devices, read_dm_table, read_stripes
 from pgdyno.run.host.facts import read_disk_facts, read_host_facts
 from pgdyno.run.host.state import read_memory
-from pgdyno.run.host.tree import Tree, bracketed
+from pgdyno.run.host.tree import Tree, bracketed, swap_dots
 
 # Folders and names below /proc/sys that have to do with a database; the whole of it has a thousand.
 _SYSCTLS = (

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from pgdyno.run.cluster.sql import Address
+from pgdyno.run.postgres.sql import Address
 from pgdyno.spec.study import BUILTIN_SCRIPTS, GenerateAt, PartitionMethod
 from pgdyno.spec.table import QueryMode
 

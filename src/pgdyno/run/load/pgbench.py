@@ -23,8 +23,6 @@ from pgdyno.record.pgbench.failure import is_client_abort, parse_failure
 from pgdyno.record.pgbench.init import parse_init, parse_init_progress
 from pgdyno.record.pgbench.output import PgbenchSummary, Progress, parse_progress, parse_summary
 from pgdyno.record.trial_data import STDOUT_FILE
-from pgdyno.run.cluster.installation import Installation
-from pgdyno.run.cluster.server import hint_for
 from pgdyno.run.host import process
 from pgdyno.run.host.process import ServerUser
 from pgdyno.run.load.argv import InitRun, LoadRun, build_argv, build_init_argv
@@ -36,6 +34,8 @@ from pgdyno.run.load.process import (
     ShouldEnd,
     execute,
 )
+from pgdyno.run.postgres.hints import hint_for
+from pgdyno.run.postgres.installation import Installation
 from pgdyno.spec.study import BUILTIN_SCRIPTS
 
 

@@ -28,8 +28,8 @@ from pgdyno.record.samples.files import (
     read_os_samples,
     read_server_samples,
 )
-from pgdyno.run.cluster.sql import Address
 from pgdyno.run.host import process
+from pgdyno.run.postgres.sql import Address
 from pgdyno.run.sample import os_sampler as sample_os
 
 OS = "os sampler"

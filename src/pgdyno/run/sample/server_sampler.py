@@ -26,7 +26,7 @@ import psycopg
 
 from pgdyno.errors import PgdynoError
 from pgdyno.facts.views import IO_DIMENSIONS, TIMING_SETTINGS, server_counters
-from pgdyno.run.cluster import sql
+from pgdyno.run.postgres import sql
 
 FORMAT_VERSION = 1
 APPLICATION_NAME = "pgdyno-sampler"

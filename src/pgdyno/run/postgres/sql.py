@@ -31,8 +31,8 @@ from pgdyno.facts.views import (
     server_counters,
 )
 from pgdyno.record.types import RelationFact, SettingFact, TableState
-from pgdyno.run.cluster import timeouts as patience
-from pgdyno.run.cluster.timeouts import NoAnswerError
+from pgdyno.run.postgres import timeouts as patience
+from pgdyno.run.postgres.timeouts import NoAnswerError
 
 # A checkpoint writes all dirty buffers: minutes on slow disks.
 _CHECKPOINT_PATIENCE_S = 600.0

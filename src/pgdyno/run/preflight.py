@@ -18,8 +18,8 @@ from pathlib import Path
 import msgspec
 
 from pgdyno.errors import PgdynoError
+from pgdyno.record.machine.host_facts import HostFacts
 from pgdyno.record.machine.preflight import PreflightFacts, ServerLook, Unseen
-from pgdyno.record.types import HostFacts
 from pgdyno.run.device.pg_tests import run_clock_test
 from pgdyno.run.host.cgroup import read_limits
 from pgdyno.run.host.clock import local_now, monotonic_s
