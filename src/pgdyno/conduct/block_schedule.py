@@ -30,7 +30,7 @@ class BlockSchedule:
     Args:
         experiment: What is compared.
         trial: The block.
-        referee: What was seen before it.
+        sequential: What was seen before it.
         without: Variants that are left out, of which nothing is said.
     """
 
@@ -38,18 +38,18 @@ class BlockSchedule:
         self,
         experiment: Experiment,
         trial: PlannedTrial,
-        referee: SequentialComparison,
+        sequential: SequentialComparison,
         *,
         without: Collection[str] = (),
     ) -> None:
         self._trial = trial
         self._reference = experiment.reference.name
-        self._referee = referee
+        self._sequential = sequential
         self._gone = without
         self._draw = random.Random(trial.seed)  # noqa: S311 - an order that can be drawn again, not a secret
         self._lock = threading.Lock()
-        self._slice_s = referee.find_slice_s(trial.workload)
-        self._variants = referee.undecided(trial.workload)
+        self._slice_s = sequential.find_slice_s(trial.workload)
+        self._variants = sequential.undecided(trial.workload)
         self._orders: list[list[str]] = []
         self._reader: SliceReader | None = None
         self._loads: list[SliceLoad] = []
@@ -107,8 +107,8 @@ class BlockSchedule:
         if not rounds:
             return
         workload = self._trial.workload
-        self.news = describe_progress(self._referee.compare_workload(workload, rounds), without=self._gone)
-        undecided = self._referee.undecided(workload, rounds)
+        self.news = describe_progress(self._sequential.compare_workload(workload, rounds), without=self._gone)
+        undecided = self._sequential.undecided(workload, rounds)
         with self._lock:
             variants = tuple(variant for variant in self._variants if variant in undecided)
             if variants != self._variants:

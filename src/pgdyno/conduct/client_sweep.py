@@ -101,6 +101,6 @@ def _find_winner(store: RecordStore, record: StudyRecord) -> Winner:
     workload, experiment = record.study.find_scaled(), record.plan.experiment
     if experiment is None or workload is None:
         return Winner(name=None, reason="nothing was compared")
-    referee = SequentialComparison(record, experiment)
-    referee.take_finished(store)
-    return choose_winner(referee.compare_workload(workload.name))
+    sequential = SequentialComparison(record, experiment)
+    sequential.take_finished(store)
+    return choose_winner(sequential.compare_workload(workload.name))

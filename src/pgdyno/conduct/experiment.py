@@ -20,7 +20,7 @@ from pgdyno.run.change.sysctl import check_sysctls
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.cluster.trial_settings import VariantServer, try_variants
 from pgdyno.run.postgres.installation import find_installation
-from pgdyno.run.trial import TrialStage
+from pgdyno.run.trial_stage import TrialStage
 
 
 def run_experiment(store: RecordStore, record: StudyRecord, experiment: Experiment, *, home: Home, ui: Ui) -> None:
@@ -35,11 +35,11 @@ def run_experiment(store: RecordStore, record: StudyRecord, experiment: Experime
     record = _try_variants(store, record, experiment, servers, home=home, ui=ui)
     stages = _make_stages(store, record, experiment, servers, scripts=scripts, home=home, ui=ui)
     if record.dataset is None:
-        record = msgspec.structs.replace(record, dataset=stages[experiment.reference.name].template.dataset)
+        record = msgspec.structs.replace(record, dataset=stages[experiment.reference.name].dataset)
         store.write_record(record)
-    referee = SequentialComparison(record, experiment)
-    referee.take_finished(store)
-    TrialRunner(store=store, record=record, experiment=experiment, stages=stages, referee=referee, ui=ui).run()
+    sequential = SequentialComparison(record, experiment)
+    sequential.take_finished(store)
+    TrialRunner(store=store, record=record, experiment=experiment, stages=stages, sequential=sequential, ui=ui).run()
 
 
 def _try_variants(

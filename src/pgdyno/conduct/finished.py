@@ -27,6 +27,6 @@ def are_own_trials_finished(store: RecordStore) -> bool:
         return searcher.is_settled
     if record.plan.experiment is None:
         return False
-    referee = SequentialComparison(record, record.plan.experiment)
-    referee.take_finished(store)
-    return referee.is_settled
+    sequential = SequentialComparison(record, record.plan.experiment)
+    sequential.take_finished(store)
+    return sequential.is_settled

@@ -34,7 +34,8 @@ from pgdyno.record.trial_data import SERVER_LOG, read_trial_data
 from pgdyno.record.types import ErrorFact, StudyRecord, TrialRecord
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.ctrl_c import taking_ctrl_c
-from pgdyno.run.trial import TrialOutcome, TrialStage
+from pgdyno.run.trial import TrialOutcome
+from pgdyno.run.trial_stage import TrialStage
 
 # Less holds too few rounds for the restoring that it takes.
 _LEAST_REST_S = 20.0
@@ -48,7 +49,7 @@ class TrialRunner:
         record: As it is on disk.
         experiment: Its experiment.
         stages: For each variant that starts.
-        referee: Has taken what is finished.
+        sequential: Has taken what is finished.
         ui: Is told.
     """
 
@@ -59,14 +60,14 @@ class TrialRunner:
         record: StudyRecord,
         experiment: Experiment,
         stages: Mapping[str, TrialStage],
-        referee: SequentialComparison,
+        sequential: SequentialComparison,
         ui: Ui,
     ) -> None:
         self._store = store
         self._record = record
         self._experiment = experiment
         self._stages = stages
-        self._referee = referee
+        self._sequential = sequential
         self._ui = ui
         self._suspects: dict[str, ErrorFact] = {}
         self._latest_round: dict[str, int] = {}
@@ -115,12 +116,12 @@ class TrialRunner:
 
     def _is_wanted(self, trial: PlannedTrial) -> bool:
         is_past = len(trial.variants) == 1 and trial.round < self._latest_round.get(trial.workload, 0)
-        return not is_past and self._referee.wants(trial)
+        return not is_past and self._sequential.wants(trial)
 
     def _run_trial(self, step: Step, trial: PlannedTrial) -> None:
         """Run a trial until it succeeds or is given up."""
         failed_in: list[str] = []
-        while self._referee.wants(trial):
+        while self._sequential.wants(trial):
             outcome, variant = (
                 self._try_block(step, trial) if len(trial.variants) > 1 else self._try_single(step, trial)
             )
@@ -143,20 +144,20 @@ class TrialRunner:
     def _try_block(self, step: Step, trial: PlannedTrial) -> tuple[TrialOutcome, str]:
         """A block, and the variant that was in force when it failed. One that Ctrl-C has ended is kept, its rest planned."""
         gone = {*self._record.refused_variants, *self._suspects}
-        steering = BlockSchedule(self._experiment, trial, self._referee, without=gone)
+        schedule = BlockSchedule(self._experiment, trial, self._sequential, without=gone)
         stage = self._stages[self._experiment.reference.name]
-        with taking_ctrl_c(steering.stop):
-            outcome = trial_step(step, store=self._store, stage=stage, ui=self._ui, steering=steering)
-            if steering.is_stopped and outcome.error is None:
+        with taking_ctrl_c(schedule.stop):
+            outcome = trial_step(step, store=self._store, stage=stage, ui=self._ui, schedule=schedule)
+            if schedule.is_stopped and outcome.error is None:
                 self._take(trial, outcome)
                 self._plan_rest(step, trial, outcome.record)
-        if steering.is_stopped:
+        if schedule.is_stopped:
             raise KeyboardInterrupt
         folder = self._store.trial_dir(trial.number)
-        return outcome, steering.variant_at(read_slices(folder), _find_complaint_s(folder, outcome))
+        return outcome, schedule.variant_at(read_slices(folder), _find_complaint_s(folder, outcome))
 
     def _take(self, trial: PlannedTrial, outcome: TrialOutcome) -> None:
-        self._referee.take(read_trial_data(self._store.trial_dir(trial.number), outcome.record))
+        self._sequential.take(read_trial_data(self._store.trial_dir(trial.number), outcome.record))
         self._ui.end_step(self._describe(trial) or describe_outcome(outcome))
         if self._suspects:
             # The machine is well: those that failed did so by themselves.
@@ -166,15 +167,15 @@ class TrialRunner:
     def _give_up(self, variant: str, error: PgdynoError) -> None:
         if variant == self._experiment.reference.name or self._suspects:
             raise error
-        self._referee.give_up(variant)
-        if self._referee.is_settled:
+        self._sequential.give_up(variant)
+        if self._sequential.is_settled:
             raise error
         self._suspects = {variant: fact_of(error)}
         self._ui.say(f"{variant} is given up, the others go on: {error.fact}")
 
     def _plan_rest(self, step: Step, trial: PlannedTrial, seen: TrialRecord) -> None:
         """Let a resumed study have what is left of a block that was ended early."""
-        if not self._referee.undecided(trial.workload):
+        if not self._sequential.undecided(trial.workload):
             return
         began_s, ended_s = seen.load_start_monotonic_s or 0.0, seen.load_end_monotonic_s or 0.0
         rest_s = max(_LEAST_REST_S, float(round(trial.duration_s - (ended_s - began_s))))
@@ -201,9 +202,9 @@ class TrialRunner:
         if len(trial.variants) == 1 and not is_last:
             return ""
         if is_client_sweep(self._experiment):
-            return describe_loads(len(self._referee.undecided(trial.workload)), len(self._experiment.variants))
+            return describe_loads(len(self._sequential.undecided(trial.workload)), len(self._experiment.variants))
         gone = {*self._record.refused_variants, *self._suspects}
-        return describe_progress(self._referee.compare_workload(trial.workload), without=gone)
+        return describe_progress(self._sequential.compare_workload(trial.workload), without=gone)
 
 
 def refuse_variants(store: RecordStore, record: StudyRecord, errors: Mapping[str, ErrorFact]) -> StudyRecord:

@@ -23,7 +23,8 @@ from pgdyno.record.types import StudyRecord, TrialRecord, TrialStatus
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.postgres.installation import Installation
-from pgdyno.run.trial import TrialOutcome, TrialStage
+from pgdyno.run.trial import TrialOutcome
+from pgdyno.run.trial_stage import TrialStage
 
 
 def run_search(

@@ -18,9 +18,10 @@ from pgdyno.record.pgbench.output import Progress
 from pgdyno.record.store import RecordStore
 from pgdyno.record.types import StudyRecord
 from pgdyno.run.cluster.home import Home
-from pgdyno.run.cluster.template import prepare_template
+from pgdyno.run.own_server import OwnServer
 from pgdyno.run.postgres.installation import Installation
-from pgdyno.run.trial import TrialOutcome, TrialStage, run_trial
+from pgdyno.run.trial import TrialOutcome, run_trial
+from pgdyno.run.trial_stage import TrialStage
 from pgdyno.spec.table import SettingValue
 
 TRIES = 2
@@ -53,7 +54,7 @@ def prepare_stage(
         ui=ui,
     )
     if record.dataset is None:
-        store.write_record(msgspec.structs.replace(record, dataset=stage.template.dataset))
+        store.write_record(msgspec.structs.replace(record, dataset=stage.dataset))
     return stage
 
 
@@ -73,20 +74,19 @@ def make_stage(
     ui.begin_step(f"load scale {scale}", predicted_s=predicted_s)
     with writing(output_dir):
         output_dir.mkdir(exist_ok=True)
-    template = prepare_template(
-        installation=installation,
-        home=home,
-        data=record.study.data,
-        scale=scale,
+    server = OwnServer(installation=installation, home=home, port=record.study.server.port)
+    dataset = server.load(
+        record.study.data,
+        scale,
         settings=record.study.server.settings,
         output_dir=output_dir,
         on_activity=ui.show_activity,
     )
-    ui.end_step("reused" if template.dataset.is_reused else f"loaded in {template.dataset.init_total_s:.1f} s")
+    ui.end_step("reused" if dataset.is_reused else f"loaded in {dataset.init_total_s:.1f} s")
     return TrialStage(
-        installation=installation,
-        home=home,
-        template=template,
+        server=server,
+        generator=server.make_generator(),
+        dataset=dataset,
         study=record.study,
         plan=record.plan,
         settings=settings,
@@ -96,7 +96,7 @@ def make_stage(
 
 
 def trial_step(
-    step: Step, *, store: RecordStore, stage: TrialStage, ui: Ui, steering: BlockSchedule | None = None
+    step: Step, *, store: RecordStore, stage: TrialStage, ui: Ui, schedule: BlockSchedule | None = None
 ) -> TrialOutcome:
     """Run one trial and make it part of the record, however it ended."""
     trial = step.trial
@@ -106,14 +106,14 @@ def trial_step(
     is_told = False
 
     def show_load(second: Progress) -> None:
-        if steering is None:
+        if schedule is None:
             ui.show_load(tps=second.tps, latency_ms=second.latency_average_ms)
             return
         nonlocal is_told
-        if steering.is_stopped and not is_told:
+        if schedule.is_stopped and not is_told:
             is_told = True
             ui.say("the block ends after the round under way, and is kept; Ctrl-C again breaks it off")
-        ui.show_activity(f"{second.tps:,.0f} tps · {steering.news}")
+        ui.show_activity(f"{second.tps:,.0f} tps · {schedule.news}")
 
     folder = store.begin_trial(trial.number)
     predict_into(folder, store, stage, trial)
@@ -123,7 +123,7 @@ def trial_step(
         folder=folder,
         on_activity=ui.show_activity,
         on_load=show_load,
-        steering=steering,
+        schedule=schedule,
     )
     store.write_trial(outcome.record)
     for gap in outcome.record.gaps:

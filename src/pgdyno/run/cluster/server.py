@@ -26,11 +26,10 @@ from pgdyno.record.durable import writing
 from pgdyno.record.serverlog import LOG_SETTINGS
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.host import process
-from pgdyno.run.postgres import sql
-from pgdyno.run.postgres import timeouts as patience
+from pgdyno.run.postgres import sql, timeouts
+from pgdyno.run.postgres.address import Address
 from pgdyno.run.postgres.hints import hint_for
 from pgdyno.run.postgres.installation import Installation
-from pgdyno.run.postgres.sql import Address
 from pgdyno.spec.conf import quote_value
 
 SUPERUSER = "pgdyno"
@@ -179,7 +178,7 @@ class Server:
     @property
     def address(self) -> Address:
         """Where its own database is reached."""
-        return Address(socket_dir=str(self.home.sockets), port=self.port, user=SUPERUSER, dbname=DATABASE)
+        return Address(host=str(self.home.sockets), port=self.port, user=SUPERUSER, dbname=DATABASE)
 
     def connect(self, *, database: str = DATABASE, patience_s: int | None = None) -> sql.Connection:
         """A connection in autocommit mode that gives rows as dicts; see `sql.connect`.
@@ -263,7 +262,7 @@ class Server:
         address = msgspec.structs.replace(self.address, dbname="postgres")
         with sql.connect(address, options="-c password_encryption=scram-sha-256") as connection:
             try:
-                with patience.limit(connection):
+                with timeouts.limit(connection):
                     connection.pgconn.change_password(SUPERUSER.encode(), password.encode())
             except psycopg.Error as exc:
                 raise StepFailedError("cannot set the server's password", detail=str(exc).strip()) from exc

@@ -1,4 +1,4 @@
-"""Runs pgbench, to load data and to make a load: the real one, and one that replays what a real one said.
+"""Runs pgbench, to load data and to make a load.
 
 pgbench runs as the server's unprivileged account and never outlives the call, however that ends. What it says is kept
 byte for byte.
@@ -9,9 +9,10 @@ It judges no result, and it leaves the tables as they are: no vacuum, no truncat
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -22,12 +23,13 @@ from pgdyno.record.durable import writing
 from pgdyno.record.pgbench.failure import is_client_abort, parse_failure
 from pgdyno.record.pgbench.init import parse_init, parse_init_progress
 from pgdyno.record.pgbench.output import PgbenchSummary, Progress, parse_progress, parse_summary
+from pgdyno.record.transactions.parse import LogColumns
 from pgdyno.record.trial_data import STDOUT_FILE
 from pgdyno.run.host import process
 from pgdyno.run.host.process import ServerUser
 from pgdyno.run.load.argv import InitRun, LoadRun, build_argv, build_init_argv
+from pgdyno.run.load.log_stream import LogStream, start_log_stream
 from pgdyno.run.load.process import (
-    INVOCATION_FILE,
     STDERR_FILE,
     Invocation,
     ShouldAbort,
@@ -60,7 +62,19 @@ class InitOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LoadGenerator(Protocol):
-    """What makes a load."""
+    """Makes a load and keeps its transactions."""
+
+    def start_log(
+        self,
+        directory: Path,
+        *,
+        columns: LogColumns,
+        sampling_rate: float,
+        latency_limit_us: int | None,
+        flush_period_s: float | None,
+    ) -> LogStream:
+        """Start to follow the transaction log of the next load; see `start_log_stream`."""
+        ...
 
     def run_load(
         self,
@@ -92,12 +106,13 @@ class LoadGenerator(Protocol):
 
 
 class Pgbench(msgspec.Struct, frozen=True, kw_only=True):
-    """The real one. Use it from the main thread.
+    """Runs pgbench as a program of its own. Use it from the main thread.
 
     Attributes:
         installation: Whose pgbench.
-        user: The account it runs as.
-        script_directory: A folder that `user` can reach, for script files, when `directory` is not one.
+        user: The account that it runs as.
+        script_directory: A folder that `user` can reach, made for the copies of script files of each load and removed after
+            it; None: the folder of the outputs, which `user` must be able to reach.
     """
 
     installation: Installation
@@ -115,8 +130,47 @@ class Pgbench(msgspec.Struct, frozen=True, kw_only=True):
         should_end: ShouldEnd = lambda: False,
     ) -> LoadOutcome:
         """Make one load; see `LoadGenerator`."""
-        staged = self._stage_scripts(run, directory)
-        argv = build_argv(staged, self.installation.program("pgbench"), self.installation.facts.major)
+        with self._made_script_directory():
+            staged = self._stage_scripts(run, directory)
+            return self._run_staged(
+                staged,
+                directory,
+                on_progress=on_progress,
+                on_start=on_start,
+                should_abort=should_abort,
+                should_end=should_end,
+            )
+
+    def start_log(
+        self,
+        directory: Path,
+        *,
+        columns: LogColumns,
+        sampling_rate: float,
+        latency_limit_us: int | None,
+        flush_period_s: float | None,
+    ) -> LogStream:
+        """Start to follow the transaction log of the next load; see `start_log_stream`."""
+        return start_log_stream(
+            directory,
+            user=self.user,
+            columns=columns,
+            sampling_rate=sampling_rate,
+            latency_limit_us=latency_limit_us,
+            flush_period_s=flush_period_s,
+        )
+
+    def _run_staged(
+        self,
+        run: LoadRun,
+        directory: Path,
+        *,
+        on_progress: Callable[[Progress], None],
+        on_start: Callable[[int], None],
+        should_abort: ShouldAbort,
+        should_end: ShouldEnd,
+    ) -> LoadOutcome:
+        argv = build_argv(run, self.installation.program("pgbench"), self.installation.facts.major)
         aborts: list[str] = []
 
         def take_line(line: str) -> None:
@@ -140,7 +194,7 @@ class Pgbench(msgspec.Struct, frozen=True, kw_only=True):
             should_abort=find_reason,
             should_end=should_end,
         )
-        return _conclude(run, done, directory, should_abort)
+        return conclude(run, done, directory, should_abort)
 
     def run_init(
         self,
@@ -180,6 +234,18 @@ class Pgbench(msgspec.Struct, frozen=True, kw_only=True):
             raise should_abort() or _failure(f"loading scale {run.scale} failed", stderr, done.exit_code)
         return InitOutcome(argv=done.argv, total_s=steps.total_s, steps_s=steps.step_durations_s)
 
+    @contextlib.contextmanager
+    def _made_script_directory(self) -> Iterator[None]:
+        if self.script_directory is None:
+            yield
+            return
+        self.script_directory.mkdir(exist_ok=True)
+        self.script_directory.chmod(0o755)
+        try:
+            yield
+        finally:
+            shutil.rmtree(self.script_directory, ignore_errors=True)
+
     def _stage_scripts(self, run: LoadRun, directory: Path) -> LoadRun:
         """Keep a copy of each script file, and name one that pgbench's account can read."""
         directory.mkdir(parents=True, exist_ok=True)
@@ -204,38 +270,6 @@ class Pgbench(msgspec.Struct, frozen=True, kw_only=True):
             )
 
 
-class ReplayedPgbench(msgspec.Struct, frozen=True, kw_only=True):
-    """Says again, at once, what a real pgbench said: for tests, and to look into a record without running anything.
-
-    Attributes:
-        source: A folder with the three files that `Pgbench` leaves.
-    """
-
-    source: Path
-
-    def run_load(
-        self,
-        run: LoadRun,
-        *,
-        directory: Path,
-        on_progress: Callable[[Progress], None] = lambda _: None,
-        on_start: Callable[[int], None] = lambda _: None,
-        should_abort: ShouldAbort = lambda: None,
-        should_end: ShouldEnd = lambda: False,
-    ) -> LoadOutcome:
-        """Replay one load; see `LoadGenerator`. How long it was is not asked anew."""
-        del should_end
-        directory.mkdir(parents=True, exist_ok=True)
-        for name in (STDOUT_FILE, STDERR_FILE, INVOCATION_FILE):
-            shutil.copyfile(self.source / name, directory / name)
-        done = msgspec.json.decode((directory / INVOCATION_FILE).read_bytes(), type=Invocation)
-        on_start(done.pid)
-        for line in (directory / STDERR_FILE).read_bytes().decode(errors="replace").split("\n"):
-            if (progress := parse_progress(line)) is not None:
-                on_progress(progress)
-        return _conclude(run, done, directory, should_abort)
-
-
 def _copy_script(source: Path, target: Path) -> Path:
     try:
         shutil.copyfile(source, target)
@@ -245,7 +279,8 @@ def _copy_script(source: Path, target: Path) -> Path:
     return target
 
 
-def _conclude(run: LoadRun, done: Invocation, directory: Path, should_abort: ShouldAbort) -> LoadOutcome:
+def conclude(run: LoadRun, done: Invocation, directory: Path, should_abort: ShouldAbort) -> LoadOutcome:
+    """Read the outputs of a load that has ended; raise its error if it failed."""
     stderr = (directory / STDERR_FILE).read_bytes()
     if done.exit_code != 0:
         raise should_abort() or _load_failure(run, stderr, done.exit_code)

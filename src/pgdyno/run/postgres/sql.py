@@ -31,7 +31,8 @@ from pgdyno.facts.views import (
     server_counters,
 )
 from pgdyno.record.types import RelationFact, SettingFact, TableState
-from pgdyno.run.postgres import timeouts as patience
+from pgdyno.run.postgres import timeouts
+from pgdyno.run.postgres.address import Address
 from pgdyno.run.postgres.timeouts import NoAnswerError
 
 # A checkpoint writes all dirty buffers: minutes on slow disks.
@@ -151,15 +152,6 @@ WHERE i.indisprimary AND c.relkind = 'r' AND c.relname LIKE 'pgbench\\_%' ORDER 
 SCAN_BY_KEY = "SELECT count(row) FROM (SELECT r AS row FROM {relation} r ORDER BY {column}) AS ordered"
 
 
-class Address(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a server listens and whom to be there. A password never is part of it: libpq takes that from pgpass."""
-
-    socket_dir: str
-    port: int
-    user: str
-    dbname: str = "postgres"
-
-
 class LoadedSettings(msgspec.Struct, frozen=True, kw_only=True):
     """When a session last read the server's configuration files, and what it then shows of the settings asked for."""
 
@@ -183,16 +175,16 @@ def connect(
         address: Where to.
         application_name: Who the server sees.
         options: As in PGOPTIONS.
-        patience_s: How long to wait for an answer; None: `patience.CONNECT_PATIENCE_S`.
+        patience_s: How long to wait for an answer; None: `timeouts.CONNECT_PATIENCE_S`.
 
     Raises:
         NoAnswerError: The server lets us wait.
         StepFailedError: The server refuses.
     """
-    patience_s = patience_s or patience.CONNECT_PATIENCE_S
+    patience_s = patience_s or timeouts.CONNECT_PATIENCE_S
     try:
         return psycopg.Connection.connect(
-            host=address.socket_dir,
+            host=address.host,
             port=address.port,
             user=address.user,
             dbname=address.dbname,
@@ -310,7 +302,7 @@ def checkpoint(connection: Connection) -> None:
 def warm_dataset(connection: Connection) -> Warming:
     """Read pgbench's tables, then their indexes, into shared_buffers; indexes last because each access needs them."""
     try:
-        with patience.limit(connection):
+        with timeouts.limit(connection):
             connection.execute(CREATE_PREWARM)
     except psycopg.errors.UndefinedFile:
         return _warm_by_index_scans(connection)
@@ -326,7 +318,7 @@ def warm_dataset(connection: Connection) -> Warming:
 
 
 def _reading_patience_s(size_bytes: int) -> float:
-    return patience.QUERY_PATIENCE_S + size_bytes / _SLOW_DISK_BYTES_PER_S
+    return timeouts.QUERY_PATIENCE_S + size_bytes / _SLOW_DISK_BYTES_PER_S
 
 
 def _warm_by_index_scans(connection: Connection) -> Warming:
@@ -385,7 +377,7 @@ def _execute(
 ) -> psycopg.Cursor[dict[str, Any]]:
     text: Any = query
     try:
-        with patience.limit(connection, patience_s):
+        with timeouts.limit(connection, patience_s):
             return connection.execute(text, parameters or None)
     except psycopg.Error as exc:
         raise StepFailedError("the server refused a query", detail=f"{str(exc).strip()}\n{query}") from exc

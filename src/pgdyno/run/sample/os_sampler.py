@@ -1,6 +1,6 @@
 """The OS sampler: one stdlib-only program that reads /proc and /sys and prints a JSON line each interval.
 
-It imports nothing of pgdyno and runs as `python3 -S -I sample_os.py`, Python 3.9 or later, so that the same file can
+It imports nothing of pgdyno and runs as `python3 -S -I os_sampler.py`, Python 3.9 or later, so that the same file can
 watch a remote host through ssh, which is why it is one and long. It prints raw cumulative counters in the kernel's own units; shares and rates are
 computed from the record. It refuses to disturb: files stay open and are read with pread, digits are copied and not
 parsed, and what has not changed since the line before is left out.
