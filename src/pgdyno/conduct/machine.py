@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
+from pgdyno import __version__
 from pgdyno.analyse.disk.demand import find_limits
 from pgdyno.conduct.study_card import StudyCard
 from pgdyno.conduct.ui import Ui
@@ -27,7 +31,9 @@ from pgdyno.run.cluster.home import Home, open_home
 from pgdyno.run.cluster.server import check_port, looking_on
 from pgdyno.run.cluster.settings_check import HUGE_PAGES_COUNT, count_huge_pages
 from pgdyno.run.cluster.template import find_loaded_scales
+from pgdyno.run.host.log import LOG, pending_log
 from pgdyno.run.host.process import ServerUser, find_server_user
+from pgdyno.run.host.program import program_name
 from pgdyno.run.postgres.installation import Installation, find_installation
 from pgdyno.run.preflight import PreflightSubject, read_preflight
 from pgdyno.spec.study import ServerSpec, Study
@@ -67,37 +73,45 @@ def ready_machine(study: Study, place: Workspace, ui: Ui) -> Iterator[ReadyMachi
     Raises:
         HostError: The machine cannot run the study: the home is in use, the port is taken, PostgreSQL is missing.
     """
-    ui.begin_step("check", predicted_s=CHECK_S)
-    if study.server.port is not None:
-        check_port(study.server.port)
-    user = find_server_user(place.run_as)
-    with open_home(place.home, user) as home:
-        _clean_up(home, ui)
-        server = reference_server(study)
-        installation = find_installation(server, user=user, software_dir=home.software)
-        # A setting that the server refuses is reported later, when the variants are tried, with the variant's name.
-        look, _ = look_at_planned(server, installation.facts, user=user)
-        host, preflight = read_preflight(
-            PreflightSubject(
-                data_dir=home.root,
-                wal_dir=home.root,
-                home=home.root,
-                bindir=installation.bindir,
-                program_user=user,
-                server=look,
-            )
-        )
-        cpus = f"{format_cpus(host.usable_cpu_count)}, {format_bytes(host.usable_memory_bytes)}"
-        disk = f"{host.data_disk.filesystem} on {host.data_disk.device}"
-        ui.end_step(f"PostgreSQL {installation.facts.version}, {cpus}, data on {disk}")
-        for finding in find_obstacles(host, preflight):
-            if finding.severity is not Severity.NOTE:
-                ui.show_finding(finding)
+    with pending_log():
+        LOG.info("pgdyno %s, pid %d: %s", __version__, os.getpid(), shlex.join([program_name(), *sys.argv[1:]]))
+        ui.begin_step("check", predicted_s=CHECK_S)
         if study.server.port is not None:
-            ui.say(f"while a trial runs, look on with: {looking_on(home, study.server.port)}")
-        scales = find_loaded_scales(home, installation, study.data)
-        machine = machine_of(host, version_major=installation.facts.major, scales=scales)
-        yield ReadyMachine(home=home, installation=installation, host=host, preflight=preflight, machine=machine)
+            check_port(study.server.port)
+        user = find_server_user(place.run_as)
+        with open_home(place.home, user) as home:
+            yield _check(study, home, ui)
+
+
+def _check(study: Study, home: Home, ui: Ui) -> ReadyMachine:
+    """Clean up what a killed run left, find PostgreSQL, and look at the machine."""
+    user = home.user
+    _clean_up(home, ui)
+    server = reference_server(study)
+    installation = find_installation(server, user=user, software_dir=home.software)
+    # A setting that the server refuses is reported later, when the variants are tried, with the variant's name.
+    look, _ = look_at_planned(server, installation.facts, user=user)
+    host, preflight = read_preflight(
+        PreflightSubject(
+            data_dir=home.root,
+            wal_dir=home.root,
+            home=home.root,
+            bindir=installation.bindir,
+            program_user=user,
+            server=look,
+        )
+    )
+    cpus = f"{format_cpus(host.usable_cpu_count)}, {format_bytes(host.usable_memory_bytes)}"
+    disk = f"{host.data_disk.filesystem} on {host.data_disk.device}"
+    ui.end_step(f"PostgreSQL {installation.facts.version}, {cpus}, data on {disk}")
+    for finding in find_obstacles(host, preflight):
+        if finding.severity is not Severity.NOTE:
+            ui.show_finding(finding)
+    if study.server.port is not None:
+        ui.say(f"while a trial runs, look on with: {looking_on(home, study.server.port)}")
+    scales = find_loaded_scales(home, installation, study.data)
+    machine = machine_of(host, version_major=installation.facts.major, scales=scales)
+    return ReadyMachine(home=home, installation=installation, host=host, preflight=preflight, machine=machine)
 
 
 def look_at_planned(

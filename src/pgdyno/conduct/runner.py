@@ -34,6 +34,7 @@ from pgdyno.record.trial_data import SERVER_LOG, read_trial_data
 from pgdyno.record.types import ErrorFact, StudyRecord, TrialRecord
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.ctrl_c import taking_ctrl_c
+from pgdyno.run.host.log import LOG
 from pgdyno.run.trial import TrialOutcome
 from pgdyno.run.trial_stage import TrialStage
 
@@ -104,6 +105,8 @@ class TrialRunner:
                     self._ui.say("trials take longer than predicted: it goes on until something can be decided")
                     self._limit(self._steps[place:], allowed_s)
             last = turn
+            undecided = self._sequential.undecided(trial.workload)
+            LOG.info("next is trial %d: undecided on %s: %s", trial.number, trial.workload, ", ".join(undecided))
             self._run_trial(step, trial)
 
     def _limit(self, left: list[Step], within_s: float) -> None:

@@ -22,6 +22,7 @@ from pgdyno.record.trial_data import read_trial_data
 from pgdyno.record.types import StudyRecord, TrialRecord, TrialStatus
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.host.clock import monotonic_s
+from pgdyno.run.host.log import LOG
 from pgdyno.run.postgres.installation import Installation
 from pgdyno.run.trial import TrialOutcome
 from pgdyno.run.trial_stage import TrialStage
@@ -51,6 +52,9 @@ def run_search(
         if wanted.duration_s > trial.duration_s and not is_longer_told:
             ui.say(f"trials at rates take {wanted.duration_s:.0f} s each: the percentile needs as many transactions")
             is_longer_told = True
+        aim = "closed loop" if wanted.rate_tps is None else f"at {wanted.rate_tps:g} tps"
+        stand = describe_search(searcher.stand(trial.workload), left=searcher.count_left(trial))
+        LOG.info("next is trial %d: %s, %s: %s", trial.number, trial.workload, aim, stand)
         _run_trial(_aim(step, trial, wanted), store=store, stage=stage, searcher=searcher, ui=ui)
         turns += 1
 

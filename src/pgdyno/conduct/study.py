@@ -31,6 +31,7 @@ from pgdyno.record.tuned import Tuned
 from pgdyno.record.types import FORMAT_VERSION, StudyRecord
 from pgdyno.run.cluster.script_check import SCRIPT_CHECK_S, check_scripts, has_script_files
 from pgdyno.run.host.clock import local_now
+from pgdyno.run.host.log import LOG, logging_into
 from pgdyno.run.host.program import program_name
 from pgdyno.spec.study import Study
 
@@ -144,12 +145,21 @@ def reopen_record(store: RecordStore, ready: ReadyMachine, ui: Ui) -> None:
 
 
 @contextmanager
-def keeping_end(store: RecordStore) -> Iterator[None]:
-    """Note in the record that the study runs, and at the end of the block that it ran to its end."""
-    if store.read_record().is_ended is not False:
-        note_end(store, is_ended=False)
-    yield
-    note_end(store, is_ended=True)
+def recording(store: RecordStore) -> Iterator[None]:
+    """Log into the record while a study runs, and note that it runs and, at the end of the block, that it has ended."""
+    with logging_into(store.path):
+        if store.read_record().is_ended is not False:
+            note_end(store, is_ended=False)
+        try:
+            yield
+        except KeyboardInterrupt:
+            LOG.warning("stopped by the user")
+            raise
+        except BaseException:
+            LOG.exception("the study fails")
+            raise
+        note_end(store, is_ended=True)
+        LOG.info("the study ends")
 
 
 def run_missing_card(store: RecordStore, ready: ReadyMachine, ui: Ui) -> None:

@@ -16,8 +16,9 @@ from rich.console import RenderableType
 from pgdyno.analyse.capacity.projection import project_disk
 from pgdyno.analyse.disk.demand import find_limits
 from pgdyno.analyse.types import WorkloadAnalysis
+from pgdyno.conduct.logged_ui import LoggedUi
 from pgdyno.conduct.machine import check_same, ready_machine
-from pgdyno.conduct.study import begin_record, check_new, keeping_end, plan_on, run_trials
+from pgdyno.conduct.study import begin_record, check_new, plan_on, recording, run_trials
 from pgdyno.conduct.ui import Ui
 from pgdyno.conduct.workspace import Workspace
 from pgdyno.errors import InterruptedStudyError, SpecError
@@ -128,13 +129,14 @@ def confirm(
     out = place.out or store.path.parent / f"{local_now():%Y%m%d-%H%M%S}-confirm"
     place = msgspec.structs.replace(place.on_disk_of(report.record), out=out)
     check_new(place)
+    ui = LoggedUi(ui)
     with ready_machine(study, place, ui) as ready:
         check_same(report.record, ready.host, ready.installation)
         planned = plan_on(ready, study, card=None)
         _ask(study, subject, predicted_s=planned.predicted_s, ui=ui)
         _link(store, subject, study, out=out)
         beside = begin_record(planned, ready, name="confirm", place=place, wants_card=False, ui=ui)
-        with beside.locked(), keeping_what_is_finished(beside), keeping_end(beside):
+        with beside.locked(), keeping_what_is_finished(beside), recording(beside):
             run_trials(beside, ready, ui)
     report_step(beside, ui)
     return Explanation(report=write_reports(store).report)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pgdyno.conduct.finished import is_finished
+from pgdyno.conduct.logged_ui import LoggedUi
 from pgdyno.conduct.machine import check_same, ready_machine
 from pgdyno.conduct.progress import note_end
-from pgdyno.conduct.study import keeping_end, reopen_record, run_missing_card, run_sweep, run_trials
+from pgdyno.conduct.study import recording, reopen_record, run_missing_card, run_sweep, run_trials
 from pgdyno.conduct.ui import Ui
 from pgdyno.conduct.workspace import Workspace
 from pgdyno.flow.report import StudyReport, keeping_what_is_finished, report_step
@@ -18,7 +19,7 @@ def resume_study(store: RecordStore, *, place: Workspace, ui: Ui) -> StudyReport
     Raises:
         HostError: The record was made on another machine, or with another PostgreSQL.
     """
-    record = store.read_record()
+    record, ui = store.read_record(), LoggedUi(ui)
     if is_finished(store):
         ui.say("nothing is left to measure: only the report is written again")
         if record.is_ended is False:
@@ -28,7 +29,7 @@ def resume_study(store: RecordStore, *, place: Workspace, ui: Ui) -> StudyReport
     with ready_machine(record.study, place.on_disk_of(record), ui) as ready:
         check_same(record, ready.host, ready.installation)
         reopen_record(store, ready, ui)
-        with store.locked(), keeping_what_is_finished(store), keeping_end(store):
+        with store.locked(), keeping_what_is_finished(store), recording(store):
             run_missing_card(store, ready, ui)
             run_trials(store, ready, ui)
             run_sweep(store, ready, ui)

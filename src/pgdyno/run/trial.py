@@ -23,6 +23,7 @@ from pgdyno.record.types import ErrorFact, Gap, TrialRecord, TrialStatus
 from pgdyno.run.change.journal import UndoOutcome
 from pgdyno.run.change.kernel import KernelSettings, changed_sysctls
 from pgdyno.run.host.clock import wall_clock_offset_s
+from pgdyno.run.host.log import LOG
 from pgdyno.run.measured_load import measure_load, warm_up
 from pgdyno.run.postgres import sql
 from pgdyno.run.postgres.hints import hint_for
@@ -68,13 +69,16 @@ def run_trial(
         with _kernel_settings(stage, trial, seen) as kernel:
             on_activity("restoring")
             seen.restore_s = stage.server.reset()
+            LOG.info("trial %d: data restored in %.2f s", trial.number, seen.restore_s)
             block = None if schedule is None else _Block(stage, trial, kernel, schedule)
             stage = stage if block is None else block.stage
             _measure(stage, trial, seen, folder=folder, on_activity=on_activity, on_load=on_load, block=block)
         _pack(folder, seen)
     except PgdynoError as caught:
+        LOG.warning("trial %d fails: %s", trial.number, caught.reason, exc_info=caught)
         error = caught
     except OSError as caught:
+        LOG.warning("trial %d fails: %s", trial.number, caught, exc_info=caught)
         error = StepFailedError(
             "a file of the trial cannot be read or written", detail=str(caught), hint=hint_for(str(caught))
         )
@@ -119,6 +123,9 @@ def _measure(
             seen.counters_before = sql.read_counters(connection, watched_database=database)
             seen.tables_before = sql.read_table_states(connection)
         on_activity("measuring")
+        LOG.info(
+            "trial %d: the measured load begins, %g of its transactions logged", trial.number, seen.log_sampling_rate
+        )
         if block is not None:
             seen.switchback = block.make(folder=folder, latency_s=seen.warm_up_latency_s)
         measure_load(stage, trial, seen, folder=folder, on_load=on_load)

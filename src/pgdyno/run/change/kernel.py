@@ -40,6 +40,7 @@ from pgdyno.run.change.sysctl import (
     read_value,
     write_values,
 )
+from pgdyno.run.host.log import LOG
 from pgdyno.run.host.process_id import is_running, read_boot_id
 
 # The kernel allocates them one by one; stopped meanwhile, or out of memory, it stays where it got to.
@@ -101,6 +102,8 @@ class KernelSettings:
             return
         with uninterrupted():
             self.undone = undo_changes(self._changes.values())
+            for undo in self.undone:
+                LOG.info("kernel setting %s: %s %s", undo.change.what, undo.outcome.value, undo.reason)
             self._changes, self._current = {}, {}
             self._journal.drop(undo.change for undo in self.undone if undo.outcome is not UndoOutcome.FAILED)
         failed = [undo for undo in self.undone if undo.outcome is UndoOutcome.FAILED]
@@ -143,6 +146,8 @@ def changed_sysctls(values: Mapping[str, str], *, journal: Journal | None = None
     held = KernelSettings(journal or Journal())
     try:
         held.switch(values)
+        if values:
+            LOG.info("kernel settings changed: %s", dict(values))
         yield held
     except BaseException:
         # This is the error to be told; what could not be put back is in the journal still, and the next pgdyno begins

@@ -26,6 +26,7 @@ from pgdyno.record.durable import writing
 from pgdyno.record.serverlog import LOG_SETTINGS
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.host import process
+from pgdyno.run.host.log import LOG
 from pgdyno.run.postgres import sql, timeouts
 from pgdyno.run.postgres.address import Address
 from pgdyno.run.postgres.hints import hint_for
@@ -116,7 +117,11 @@ class Server:
                 stderr=log,
                 cwd=self.home.data,
             )
+        began_s = time.monotonic()
         self._wait_until_ready(log_start)
+        LOG.info(
+            "server %d answers after %.2f s, settings %s", self._process.pid, time.monotonic() - began_s, dict(settings)
+        )
         try:
             self._verify(settings)
             if self._listens:
