@@ -133,6 +133,7 @@ class Pgbench(msgspec.Struct, frozen=True, kw_only=True):
         with self._made_script_directory():
             staged = self._stage_scripts(run, directory)
             return self._run_staged(
+                run,
                 staged,
                 directory,
                 on_progress=on_progress,
@@ -163,6 +164,7 @@ class Pgbench(msgspec.Struct, frozen=True, kw_only=True):
     def _run_staged(
         self,
         run: LoadRun,
+        staged: LoadRun,
         directory: Path,
         *,
         on_progress: Callable[[Progress], None],
@@ -170,7 +172,7 @@ class Pgbench(msgspec.Struct, frozen=True, kw_only=True):
         should_abort: ShouldAbort,
         should_end: ShouldEnd,
     ) -> LoadOutcome:
-        argv = build_argv(run, self.installation.program("pgbench"), self.installation.facts.major)
+        argv = build_argv(staged, self.installation.program("pgbench"), self.installation.facts.major)
         aborts: list[str] = []
 
         def take_line(line: str) -> None:
