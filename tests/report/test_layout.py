@@ -15,6 +15,7 @@ from pgdyno.analyse.disk.layout_ceiling import let_through, limits_of, reckon_ce
 from pgdyno.record.machine.tunables import DiskLook
 from pgdyno.report.layout import LayoutView, ceilings_table, describe_declared, layout_document
 from pgdyno.report.layout_terminal import render_layouts
+from pgdyno.run.host.host import Host
 from pgdyno.run.host.tunables import read_disk_look
 from pgdyno.spec.host import DiskSpec, HostSpec, read_host
 from tests.proc_trees import FOLDER, Scenario, look
@@ -45,7 +46,7 @@ def found(folder: Path, name: str) -> DiskLook:
     tables = tomllib.loads((FOLDER / "layouts.toml").read_text(encoding="utf-8"))["layout"]
     layout = next(one for one in tables if one["name"] == name)
     look(folder, Scenario(name=name, files=layout["files"], links=layout["links"]))
-    seen = read_disk_look(folder / "data", root=folder / "now")
+    seen = read_disk_look(folder / "data", host=Host(folder / "now"))
     facts = msgspec.structs.replace(
         seen.facts, path="/data", size_bytes=200 * 2**30, free_bytes=150 * 2**30, mount_options="rw,noatime"
     )

@@ -8,6 +8,7 @@ import shutil
 from pgdyno.errors import HostError
 from pgdyno.run.device.fio import Fio, find_fio
 from pgdyno.run.host import process
+from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.process import Completed
 
 _INSTALL_PATIENCE_S = 600.0
@@ -27,7 +28,7 @@ def install_fio() -> Fio:
     environment = {**process.clean_environment(), "DEBIAN_FRONTEND": "noninteractive"}
 
     def run(*words: str) -> Completed:
-        return process.run([apt_get, *words], timeout_s=_INSTALL_PATIENCE_S, env=environment)
+        return THIS_HOST.run([apt_get, *words], timeout_s=_INSTALL_PATIENCE_S, env=environment)
 
     install = ("install", "--yes", "--no-install-recommends", "fio")
     done = run(*install)

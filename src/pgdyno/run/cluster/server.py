@@ -26,6 +26,7 @@ from pgdyno.record.durable import writing
 from pgdyno.record.serverlog import LOG_SETTINGS
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.host import process
+from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.log import LOG
 from pgdyno.run.postgres import sql, timeouts
 from pgdyno.run.postgres.address import Address
@@ -86,7 +87,7 @@ class Server:
             "--data-checksums",
             "--no-instructions",
         ]
-        done = process.run(argv, user=self.home.user, timeout_s=300.0)
+        done = THIS_HOST.run(argv, user=self.home.user, timeout_s=300.0)
         if done.exit_code != 0:
             raise StepFailedError("initdb failed", detail=done.stderr.strip(), hint=hint_for(done.stderr))
         with _writing(path := self.home.data / "postgresql.conf"), path.open("a", encoding="utf-8") as config:
@@ -108,7 +109,7 @@ class Server:
             log_file = self.log_path.open("ab")
         with log_file as log:
             log_start = log.tell()
-            self._process = process.start(
+            self._process = THIS_HOST.start(
                 [self.installation.program("postgres"), "-D", str(self.home.data)],
                 user=self.home.user,
                 # Immediate shutdown: backends end and shared memory is freed at once; the cluster is disposable.

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from pgdyno.errors import HostError, SpecError, StepFailedError
 from pgdyno.facts.gucs import Context, VarType, find_guc
-from pgdyno.run.host import process
+from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.process import ServerUser
 from pgdyno.run.host.stale import name_of_this_process, remove_stale_folders
 from pgdyno.run.postgres.installation import Installation
@@ -67,7 +67,7 @@ def count_huge_pages(
         data = _make_data(place, installation, user, control_file)
         argv = [installation.program("postgres"), "-C", HUGE_PAGES_COUNT, "-D", str(data)]
         argv += [part for name, value in given.items() for part in ("-c", f"{name}={value}")]
-        done = process.run(argv, user=user)
+        done = THIS_HOST.run(argv, user=user)
     if done.exit_code != 0:
         raise SpecError(
             f"PostgreSQL {installation.facts.version} refuses the settings",
@@ -150,7 +150,7 @@ def _make_data(place: Path, installation: Installation, user: ServerUser, contro
             shutil.chown(path, user.uid, user.gid)
     if control_file is None:
         # An empty control file is the word that it is to guess all of it. Source: pg_resetwal.c, read_controlfile().
-        done = process.run([installation.program("pg_resetwal"), "-f", "-D", str(data)], user=user)
+        done = THIS_HOST.run([installation.program("pg_resetwal"), "-f", "-D", str(data)], user=user)
         if done.exit_code != 0:
             raise StepFailedError("pg_resetwal made no control file", detail=done.stderr.strip())
     return data

@@ -23,6 +23,7 @@ from pgdyno.run.cluster.home import Home
 from pgdyno.run.cluster.server import DATABASE, Server
 from pgdyno.run.host import process
 from pgdyno.run.host.clock import monotonic_s
+from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.process import ServerUser
 from pgdyno.run.load.argv import InitRun
 from pgdyno.run.load.pgbench import Pgbench
@@ -243,7 +244,7 @@ def _keep(folder: Path, dataset: Dataset, home: Home) -> Template:
 
 
 def _copy(argv: list[str]) -> None:
-    done = process.run(argv, timeout_s=3600.0)
+    done = THIS_HOST.run(argv, timeout_s=3600.0)
     if done.exit_code != 0:
         raise StepFailedError("cannot copy the loaded cluster", detail=done.stderr.strip(), hint=hint_for(done.stderr))
 

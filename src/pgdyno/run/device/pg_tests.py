@@ -9,7 +9,7 @@ from pgdyno.plan.disk import FLUSH_TESTS
 from pgdyno.record.device.disk_card import ClockTest, FlushTest
 from pgdyno.record.device.pg_tests import parse_clock_test, parse_flush_tests
 from pgdyno.run.device.scratch import AS_STDIN, Scratch
-from pgdyno.run.host import process
+from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.process import ServerUser
 
 # Of all its tests, so that a disk that answers late is waited for.
@@ -51,7 +51,7 @@ def run_clock_test(bindir: Path, *, test_s: float, user: ServerUser | None) -> C
         StepFailedError: It fails, does not end, or says something else.
     """
     program = _find(bindir, "pg_test_timing")
-    done = process.run([program, f"--duration={test_s:.0f}"], user=user, timeout_s=test_s + _CLOCK_PATIENCE_S)
+    done = THIS_HOST.run([program, f"--duration={test_s:.0f}"], user=user, timeout_s=test_s + _CLOCK_PATIENCE_S)
     try:
         return parse_clock_test(done.stdout)
     except ValueError as exc:

@@ -25,7 +25,7 @@ from pgdyno.record.pgbench.init import parse_init, parse_init_progress
 from pgdyno.record.pgbench.output import PgbenchSummary, Progress, parse_progress, parse_summary
 from pgdyno.record.transactions.parse import LogColumns
 from pgdyno.record.trial_data import STDOUT_FILE
-from pgdyno.run.host import process
+from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.process import ServerUser
 from pgdyno.run.load.argv import InitRun, LoadRun, build_argv, build_init_argv
 from pgdyno.run.load.log_stream import LogStream, start_log_stream
@@ -264,7 +264,7 @@ class Pgbench(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(run, scripts=tuple(staged))
 
     def _check_readable(self, path: Path) -> None:
-        if not self.user.is_self and process.run(["test", "-r", str(path)], user=self.user).exit_code != 0:
+        if not self.user.is_self and THIS_HOST.run(["test", "-r", str(path)], user=self.user).exit_code != 0:
             raise HostError(
                 f"the account {self.user.name} cannot read a script file",
                 detail=str(path),

@@ -21,6 +21,7 @@ from pgdyno.record.durable import write_durably, writing
 from pgdyno.record.trial_data import STDOUT_FILE
 from pgdyno.run.host import process
 from pgdyno.run.host.clock import monotonic_s
+from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.log import LOG
 from pgdyno.run.host.process import ServerUser
 
@@ -79,7 +80,7 @@ def execute(
         (directory / STDERR_FILE).open("wb") as stderr,
     ):
         start_s = monotonic_s()
-        child = process.start(argv, user=user, stdout=stdout, stderr=stderr)
+        child = THIS_HOST.start(argv, user=user, stdout=stdout, stderr=stderr)
         cpu_s: float | None = None
         try:
             on_start(child.pid)

@@ -17,7 +17,8 @@ import msgspec
 
 from pgdyno.errors import HostError, SpecError
 from pgdyno.record.types import ServerFacts
-from pgdyno.run.host.process import ServerUser, run
+from pgdyno.run.host.host import THIS_HOST
+from pgdyno.run.host.process import ServerUser
 from pgdyno.spec.study import ServerKind, ServerSpec
 
 _PROGRAMS = ("postgres", "initdb", "pgbench")
@@ -90,7 +91,7 @@ def read_server_facts(bindir: Path, *, user: ServerUser | None = None) -> Server
     Raises:
         SpecError: `postgres --version` is not understood, or the version is not supported.
     """
-    said = run([str(bindir / "postgres"), "--version"], user=user).stdout.strip()
+    said = THIS_HOST.run([str(bindir / "postgres"), "--version"], user=user).stdout.strip()
     match = _VERSION.fullmatch(said)
     if match is None:
         raise SpecError(f"{bindir / 'postgres'} is no released PostgreSQL", detail=said)
@@ -99,7 +100,7 @@ def read_server_facts(bindir: Path, *, user: ServerUser | None = None) -> Server
         known = f"{SUPPORTED_MAJORS[0]} to {SUPPORTED_MAJORS[-1]}"
         raise SpecError(f"PostgreSQL {major} is not supported", detail=said, hint=f"pgdyno knows versions {known}")
     pg_config = bindir / "pg_config"
-    asked = run([str(pg_config), "--configure"], user=user) if pg_config.exists() else None
+    asked = THIS_HOST.run([str(pg_config), "--configure"], user=user) if pg_config.exists() else None
     return ServerFacts(
         version=match["text"],
         version_num=major * 10_000 + int(match["minor"]),
@@ -168,7 +169,7 @@ def _embedded_bindir() -> Path:
 def _can_run(program: Path, user: ServerUser) -> bool:
     if user.is_self:
         return os.access(program, os.X_OK)
-    return run(["test", "-x", str(program)], user=user).exit_code == 0
+    return THIS_HOST.run(["test", "-x", str(program)], user=user).exit_code == 0
 
 
 def copy_software(bindir: Path, *, user: ServerUser, software_dir: Path) -> Path:

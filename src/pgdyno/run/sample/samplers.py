@@ -29,6 +29,7 @@ from pgdyno.record.samples.files import (
     read_server_samples,
 )
 from pgdyno.run.host import process
+from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.postgres.address import Address
 from pgdyno.run.sample import os_sampler
 
@@ -71,7 +72,7 @@ class _Child:
         self.process: subprocess.Popen[bytes] | None = None
         try:
             with path.open("ab") as output:
-                self.process = process.start(
+                self.process = THIS_HOST.start(
                     argv, death_signal="TERM", stdin=subprocess.PIPE, stdout=output, stderr=subprocess.PIPE
                 )
         except (HostError, OSError) as exc:
