@@ -16,8 +16,9 @@ from pgdyno.analyse.trial.throughput import (
     measure_throughput,
 )
 from pgdyno.record.transactions.histogram import LatencyHistogram
-from pgdyno.record.transactions.log import TransactionSummary, TransactionTally, summarise_logs
+from pgdyno.record.transactions.log import TransactionSummary, TransactionTally
 from pgdyno.record.transactions.parse import LogColumns, TransactionBatch, TransactionOutcome
+from tests.transactions import summarise_logs
 
 DATA = Path(__file__).parent.parent / "data" / "txlog"
 

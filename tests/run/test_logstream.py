@@ -15,8 +15,7 @@ import pytest
 from pgdyno.analyse.estimate import DoubtKind
 from pgdyno.analyse.trial.throughput import PgbenchClaim, measure_throughput
 from pgdyno.errors import StepFailedError
-from pgdyno.record.transactions.log import summarise_logs
-from pgdyno.record.transactions.pack import read_packed, read_summary, summarise_packed
+from pgdyno.record.transactions.pack import read_packed, read_summary
 from pgdyno.record.transactions.parse import LogColumns
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.cluster.server import Server
@@ -28,6 +27,7 @@ from pgdyno.run.load.pgbench import Pgbench
 from pgdyno.run.postgres import sql
 from pgdyno.spec.table import QueryMode
 from tests.homes import installation_of, reachable_folder, some_home
+from tests.transactions import summarise_logs, summarise_packed
 
 DATA = Path(__file__).parent.parent / "data" / "txlog" / "18"
 LINE = b"0 1 1342 0 1795231027 972349\n"

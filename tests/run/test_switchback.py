@@ -25,7 +25,6 @@ from pgdyno.record.transactions.parse import TransactionOutcome
 from pgdyno.record.transactions.slices import Slice, SliceLoad, SlicePhase, SliceReader, read_slice_loads, read_slices
 from pgdyno.record.trial_data import TRANSACTIONS_DIR, TrialData, read_trial_data
 from pgdyno.record.types import TrialStatus
-from pgdyno.run.change.sysctl import read_sysctl
 from pgdyno.run.cluster.home import Home
 from pgdyno.run.host.clock import wall_clock_offset_s
 from pgdyno.run.own_server import OwnServer
@@ -38,7 +37,7 @@ from pgdyno.spec.table import SettingValue
 from pgdyno.spec.variant import DesignKind
 from tests.homes import installation_of, some_home
 from tests.run.test_trial import gaps_beside_late_samples
-from tests.sysctls import machine_settings, needs_proc_sys
+from tests.sysctls import machine_settings, needs_proc_sys, read_sysctl
 
 pytestmark = pytest.mark.cluster
 MACHINE = Machine(version_major=18, cpu_count=2, memory_bytes=8 << 30, disk_free_bytes=10**11)

@@ -21,7 +21,6 @@ _Source = TypeVar("_Source")
 SUPPORTED_MAJORS = (15, 16, 17, 18)
 IO_DIMENSIONS = ("backend_type", "object", "context")
 """What tells the rows of pg_stat_io apart; the names of its columns."""
-IO_OBJECT_WITH_WAL_TIMING = "wal"
 """The times of this object's rows follow track_wal_io_timing.
 
 Source: PostgreSQL 18 manual, section 19.9.1, track_wal_io_timing.
@@ -92,12 +91,6 @@ class IoColumn(msgspec.Struct, frozen=True, kw_only=True):
     meaning: str
     source: FromIoColumn | Absent
     needs: str | None = None
-
-    def setting_needed(self, io_object: str) -> str | None:
-        """The setting without which this column stays 0 in the rows of that object; None where it always counts."""
-        if self.needs is not None and io_object == IO_OBJECT_WITH_WAL_TIMING:
-            return "track_wal_io_timing"
-        return self.needs
 
 
 class ServerCounters(msgspec.Struct, frozen=True, kw_only=True):

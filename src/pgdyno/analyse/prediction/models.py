@@ -19,9 +19,6 @@ Floats = npt.NDArray[np.float64]
 
 # Of 8168 bytes, 24 being the page's header, a row takes 132 and its pointer; of 8152, of which a tenth stays free, an
 # entry of 16 and its pointer. Source: PostgreSQL 18 manual, Database Page Layout; nbtree/README; pgbench.c, initCreateTables.
-_ACCOUNTS_PER_PAGE = 61
-_KEYS_PER_LEAF = 366
-_ROWS_PER_SCALE = 100_000
 # Source: PostgreSQL 15 to 18, src/include/storage/buf_internals.h, BM_MAX_USAGE_COUNT.
 _MOST_USES = 5
 # With more, flushes or CPUs bind by far, and the chain takes seconds to solve.
@@ -321,22 +318,6 @@ def predict_early_reads(
             ring[one, :, -1] += used[:, _MOST_USES + 1 - more :].sum(axis=1)
             ring[one, arc, more] += taken * misses[one] / missed
     return (reads + missed * (until - max(now, after))) / (until - after)
-
-
-def split_by_access(name: str, accesses_per_transaction: Sequence[float]) -> tuple[PageClass, ...]:
-    """Classes of pages whose accesses are given page by page, such as of a skewed load: those alike together."""
-    rates, counts = np.unique(np.asarray(accesses_per_transaction, dtype=np.float64), return_counts=True)
-    return tuple(
-        PageClass(name=f"{name} {number}", pages_count=float(count), accesses_per_transaction=float(rate * count))
-        for number, (rate, count) in enumerate(zip(rates, counts, strict=True), start=1)
-    )
-
-
-def count_account_pages(scale: int) -> tuple[int, int]:
-    """Pages of pgbench_accounts and leaves of its key, as `pgbench -i` loads them with their built-in fill factors."""
-    _check_positive(scale=scale)
-    rows = scale * _ROWS_PER_SCALE
-    return math.ceil(rows / _ACCOUNTS_PER_PAGE), math.ceil(rows / _KEYS_PER_LEAF)
 
 
 def predict_full_page_images(*, updates_count: float, pages_count: float) -> float:

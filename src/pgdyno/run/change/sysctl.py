@@ -62,16 +62,6 @@ def resolve_sysctl(name: str) -> str:
     raise SpecError(f"this kernel has no setting {name!r}", hint=hint)
 
 
-def read_sysctl(name: str) -> str:
-    """A setting's value; several numbers have one blank between them.
-
-    Raises:
-        SpecError: This kernel has no such setting, or it is an action that has no value.
-        HostError: This account may not read it.
-    """
-    return read_value(resolve_sysctl(name))
-
-
 def check_sysctls(values: Mapping[str, str]) -> dict[str, str]:
     """Whether settings could be changed here and undone, without changing any.
 
@@ -104,7 +94,12 @@ def is_there(name: str) -> bool:
 
 
 def read_value(name: str) -> str:
-    """As `read_sysctl`, of a name that was resolved."""
+    """Read a setting by its resolved name; several numbers have one blank between them.
+
+    Raises:
+        SpecError: It is an action that has no value.
+        HostError: This account may not read it.
+    """
     try:
         text = _path(name).read_text(encoding="utf-8", errors="replace")
     except PermissionError as exc:
