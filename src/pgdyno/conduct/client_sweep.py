@@ -46,7 +46,7 @@ def run_scaling(store: RecordStore, *, machine: Machine, home: Home, ui: Ui) -> 
 
 
 def choose_winner(comparison: Comparison) -> Winner:
-    """The variant that is proven to be faster than stock on a workload, of several the fastest; else stock.
+    """Return the fastest variant that is proven to be faster than stock on a workload; stock where none is proven.
 
     Where no variant is called stock, the reference stands for it.
     """

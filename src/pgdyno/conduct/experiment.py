@@ -1,4 +1,4 @@
-"""A comparison, run until it knows: try the variants, load, then trials until every question is decided or time is spent."""
+"""Runs a comparison: try the variants, load, then run trials until every question is decided or the time is over."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _make_stages(
     home: Home,
     ui: Ui,
 ) -> dict[str, TrialStage]:
-    """A stage for each variant; those of one PostgreSQL and scale share their data."""
+    """Make a stage for each variant; variants of one PostgreSQL and scale share their data."""
     stages: dict[str, TrialStage] = {}
     for variant in experiment.variants:
         if variant.name in record.refused_variants:

@@ -1,4 +1,4 @@
-"""What is known before a trial is gathered, and what follows from it is written into the trial's folder."""
+"""Predicts a trial before it runs, and writes the predictions into the trial's folder."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def predict_into(folder: Path, store: RecordStore, stage: TrialStage, trial: Pla
 
 
 def _find_earlier(store: RecordStore, trial: PlannedTrial) -> TrialData | None:
-    """The last trial of the same load and variant that came to its end."""
+    """Return the last finished trial of the same load and variant."""
     alike = [
         other
         for other in store.read_trials()

@@ -43,15 +43,15 @@ _LEAST_REST_S = 20.0
 
 
 class TrialRunner:
-    """Runs what is still of use of a comparison's plan.
+    """Runs the trials of a comparison's plan that are still of use.
 
     Args:
         store: Of the record.
         record: As it is on disk.
         experiment: Its experiment.
         stages: For each variant that starts.
-        sequential: Has taken what is finished.
-        ui: Is told.
+        sequential: The comparison so far, with all finished trials.
+        ui: Shows the progress.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class TrialRunner:
         self._ui.limit(predicted_s=sum(step.predicted_s for step in left), within_s=within_s)
 
     def _can_decide(self, trial: PlannedTrial) -> bool:
-        """Whether the rounds before this trial's are as many as a verdict takes; a block holds many."""
+        """Return whether the rounds before this trial's are enough for a verdict; a block holds many rounds."""
         least = count_least_rounds(self._experiment, len(self._record.plan.workloads))
         return len(trial.variants) > 1 or trial.round > least
 
@@ -145,7 +145,7 @@ class TrialRunner:
         return trial_step(step, store=self._store, stage=self._stages[variant], ui=self._ui), variant
 
     def _try_block(self, step: Step, trial: PlannedTrial) -> tuple[TrialOutcome, str]:
-        """A block, and the variant that was in force when it failed. One that Ctrl-C has ended is kept, its rest planned."""
+        """Run a block and return the variant that was in force when it failed. Keep one that Ctrl-C ended, and plan its rest."""
         gone = {*self._record.refused_variants, *self._suspects}
         schedule = BlockSchedule(self._experiment, trial, self._sequential, without=gone)
         stage = self._stages[self._experiment.reference.name]
@@ -177,7 +177,7 @@ class TrialRunner:
         self._ui.say(f"{variant} is given up, the others go on: {error.fact}")
 
     def _plan_rest(self, step: Step, trial: PlannedTrial, seen: TrialRecord) -> None:
-        """Let a resumed study have what is left of a block that was ended early."""
+        """Plan what is left of a block that was ended early, for a resumed study."""
         if not self._sequential.undecided(trial.workload):
             return
         began_s, ended_s = seen.load_start_monotonic_s or 0.0, seen.load_end_monotonic_s or 0.0
@@ -196,7 +196,7 @@ class TrialRunner:
         self._store.write_record(self._record)
 
     def _describe(self, trial: PlannedTrial) -> str:
-        """How things stand after a block, or after the last trial of a round."""
+        """Describe the state after a block, or after the last trial of a round."""
         same_round = [s.trial for s in self._steps if s.trial is not None and s.trial.round == trial.round]
         is_last = not any(
             other.workload == trial.workload and other.number > trial.number and self._is_wanted(other)
@@ -218,12 +218,12 @@ def refuse_variants(store: RecordStore, record: StudyRecord, errors: Mapping[str
 
 
 def fact_of(error: PgdynoError) -> ErrorFact:
-    """An error as the record has it."""
+    """Return an error as the record has it."""
     return ErrorFact(fact=error.fact, detail=error.detail, hint=error.hint)
 
 
 def _find_complaint_s(folder: Path, outcome: TrialOutcome) -> float:
-    """When the server said what ended the load, on the monotonic clock; it is noticed a little later. Else without end."""
+    """Return when the server logged what ended the load, on the monotonic clock; infinity where its log does not say."""
     log = folder / SERVER_LOG
     if outcome.error is None or not log.exists():
         return math.inf
@@ -234,7 +234,7 @@ def _find_complaint_s(folder: Path, outcome: TrialOutcome) -> float:
 
 
 def _allowed_s(plan: Plan, experiment: Experiment, left: list[Step]) -> float:
-    """The share of the budget that belongs to the trials that are left."""
+    """Return the share of the budget that belongs to the trials that are left."""
     trials_s = sum(step.predicted_s for step in plan.steps if step.kind is StepKind.TRIAL)
     others_s = plan.predicted_s - trials_s
     spare_s = max(trials_s, (experiment.budget_s or 0.0) - others_s)

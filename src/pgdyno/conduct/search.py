@@ -1,7 +1,7 @@
-"""A search for the largest rate that holds a latency limit: closed-loop trials, then trials at rates chosen one by one.
+"""Searches for the largest rate that holds a latency limit: closed-loop trials, then trials at rates chosen one by one.
 
-It keeps nothing that the record does not hold: a resumed search reads the finished trials, comes to the same rate again
-and goes on. No trial begins once the announced time is over.
+It keeps nothing that the record does not hold: a resumed search reads the finished trials, finds the same rate again and
+goes on. No trial begins once the announced time is over.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def run_search(
 
 
 class Searcher:
-    """All that was seen of a search so far, and what is tried next.
+    """Everything that was observed in a search so far, and what is tried next.
 
     Args:
         record: Of a study that searches.
@@ -90,15 +90,15 @@ class Searcher:
         self._searches[trial.planned.workload].take(data, tps=tps)
 
     def next_trial(self, workload: str) -> NextTrial | None:
-        """What to try next of a workload; None when it is settled."""
+        """Return what to try next on a workload; None when it is settled."""
         return self._searches[workload].next_trial()
 
     def stand(self, workload: str) -> RateSearch:
-        """How a workload's search stands."""
+        """Return the state of a workload's search."""
         return self._searches[workload].stand()
 
     def count_left(self, trial: PlannedTrial) -> int:
-        """Trials of a workload that the plan has after this one."""
+        """Count the trials of a workload that the plan has after this one."""
         planned = self._record.plan.trials
         return sum(other.workload == trial.workload and other.number > trial.number for other in planned)
 
@@ -109,12 +109,12 @@ class Searcher:
 
 
 def describe_search(search: RateSearch, *, left: int) -> str:
-    """How a search stands, in a line that a person reads while it runs.
+    """Describe the state of a search, in a line that a person reads while it runs.
 
     Args:
         search: Of a workload.
-        left: Trials of the plan that are left to it. How many more than those it needs, nobody knows: the estimate jumps
-            by hundreds from trial to trial as long as it is beyond them.
+        left: Trials of the plan that are left. Where more are needed, their number is not told: the estimate jumps by
+            hundreds from trial to trial.
     """
     answer = search.answer
     if answer is None or not search.levels:

@@ -1,4 +1,4 @@
-"""The steps that every study is made of, run one by one: load, trial, and what happens when one is broken off."""
+"""Runs the steps that every study consists of: loading and trials, with what happens when one fails."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from pgdyno.run.trial_stage import TrialStage
 from pgdyno.spec.table import SettingValue
 
 TRIES = 2
-"""Of a trial that fails."""
+"""How often a trial that fails is tried."""
 
 
 def run_steps(store: RecordStore, record: StudyRecord, *, home: Home, installation: Installation, ui: Ui) -> None:
-    """Run all steps of a study that compares nothing, but for the trials that are finished."""
+    """Run all trials of a study that compares nothing, except those that are finished."""
     finished = store.finished_numbers()
     stage = prepare_stage(store, record, home=home, installation=installation, ui=ui)
     for step in record.plan.steps:
@@ -42,7 +42,7 @@ def run_steps(store: RecordStore, record: StudyRecord, *, home: Home, installati
 def prepare_stage(
     store: RecordStore, record: StudyRecord, *, home: Home, installation: Installation, ui: Ui
 ) -> TrialStage:
-    """What all trials of a study that compares nothing share: data are loaded, scripts kept, both noted in the record."""
+    """Load the data and keep the scripts of a study that compares nothing, and note both in the record."""
     stage = make_stage(
         record,
         scale=record.plan.scale,
@@ -69,7 +69,7 @@ def make_stage(
     installation: Installation,
     ui: Ui,
 ) -> TrialStage:
-    """What trials of one PostgreSQL, scale and settings share; its data are loaded if nobody has done it yet."""
+    """Load the data of one PostgreSQL and scale, unless they are loaded, and make what its trials share."""
     predicted_s = next(step.predicted_s for step in record.plan.steps if step.kind is StepKind.LOAD)
     ui.begin_step(f"load scale {scale}", predicted_s=predicted_s)
     with writing(output_dir):
@@ -98,9 +98,9 @@ def make_stage(
 def trial_step(
     step: Step, *, store: RecordStore, stage: TrialStage, ui: Ui, schedule: BlockSchedule | None = None
 ) -> TrialOutcome:
-    """Run one trial and make it part of the record, however it ended."""
+    """Run one trial and make it a part of the record, however it ends."""
     trial = step.trial
-    assert trial is not None  # noqa: S101 - who calls has looked
+    assert trial is not None  # noqa: S101 - the caller has checked
     ui.begin_step(title_of(trial, trials_count=len(stage.plan.trials)), predicted_s=step.predicted_s)
 
     is_told = False
@@ -132,7 +132,7 @@ def trial_step(
 
 
 def tell_failure(trial: PlannedTrial, error: PgdynoError, *, tries: int, ui: Ui) -> bool:
-    """Tell that a trial has failed, so many times by now, and return whether it is run again."""
+    """Say that a trial has failed, and return whether it is tried again."""
     ui.end_step(f"failed: {error.fact}")
     if tries == TRIES or not isinstance(error, StepFailedError):
         return False
@@ -141,13 +141,13 @@ def tell_failure(trial: PlannedTrial, error: PgdynoError, *, tries: int, ui: Ui)
 
 
 def title_of(trial: PlannedTrial, *, trials_count: int) -> str:
-    """What a trial is called while it runs, in a line that leaves room for its result."""
+    """Return the title of a trial, short enough for its result to stand on the same line."""
     of = f" {shorten(trial.variants[0])}" if len(trial.variants) == 1 else ""
     of = of if trial.rate_tps is None else f" at {trial.rate_tps:,g} tps"
     return f"trial {trial.number}/{trials_count} {trial.workload}{of}"
 
 
 def describe_outcome(outcome: TrialOutcome) -> str:
-    """A trial's figures in a few words, as pgbench printed them."""
+    """Describe a trial's figures in a few words, as pgbench printed them."""
     latency = "" if outcome.latency_ms is None else f", mean latency {outcome.latency_ms:.3g} ms"
     return f"{outcome.tps:,.0f} tps{latency}" if outcome.tps is not None else "no result"
