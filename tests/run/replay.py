@@ -11,7 +11,8 @@ import msgspec
 from pgdyno.record.pgbench.output import Progress, parse_progress
 from pgdyno.record.trial_data import STDOUT_FILE
 from pgdyno.run.load.argv import LoadRun
-from pgdyno.run.load.pgbench import LoadOutcome, conclude
+from pgdyno.run.load.generator import LoadOutcome
+from pgdyno.run.load.pgbench import conclude
 from pgdyno.run.load.process import INVOCATION_FILE, STDERR_FILE, Invocation, ShouldAbort, ShouldEnd
 
 

@@ -10,7 +10,7 @@ import msgspec
 from pgdyno.plan.experiment import Variant
 from pgdyno.plan.plan import Plan, PlannedTrial
 from pgdyno.record.types import Dataset, Gap, SettingFact, TableState
-from pgdyno.run.load.pgbench import LoadGenerator, LoadOutcome
+from pgdyno.run.load.generator import LoadGenerator, LoadOutcome
 from pgdyno.run.switchback import Switchback
 from pgdyno.run.under_test import ServerUnderTest
 from pgdyno.spec.study import Study

@@ -14,7 +14,6 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
@@ -22,12 +21,13 @@ from pgdyno.errors import HostError, PgdynoError, SpecError, StepFailedError
 from pgdyno.record.durable import writing
 from pgdyno.record.pgbench.failure import is_client_abort, parse_failure
 from pgdyno.record.pgbench.init import parse_init, parse_init_progress
-from pgdyno.record.pgbench.output import PgbenchSummary, Progress, parse_progress, parse_summary
+from pgdyno.record.pgbench.output import Progress, parse_progress
 from pgdyno.record.transactions.parse import LogColumns
 from pgdyno.record.trial_data import STDOUT_FILE
 from pgdyno.run.host.host import THIS_HOST
 from pgdyno.run.host.process import ServerUser
 from pgdyno.run.load.argv import InitRun, LoadRun, build_argv, build_init_argv
+from pgdyno.run.load.generator import LoadOutcome
 from pgdyno.run.load.log_stream import LogStream, start_log_stream
 from pgdyno.run.load.process import (
     STDERR_FILE,
@@ -41,68 +41,12 @@ from pgdyno.run.postgres.installation import Installation
 from pgdyno.spec.study import BUILTIN_SCRIPTS
 
 
-class LoadOutcome(Invocation, frozen=True, kw_only=True):
-    """A load that ran to its end."""
-
-    stdout: bytes
-    stderr: bytes
-
-    @property
-    def summary(self) -> PgbenchSummary:
-        """What pgbench said of it."""
-        return parse_summary(self.stdout.decode(errors="replace"))
-
-
 class InitOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """Data that were loaded, with the seconds of pgbench's steps under pgbench's names."""
 
     argv: tuple[str, ...]
     total_s: float
     steps_s: dict[str, float]
-
-
-class LoadGenerator(Protocol):
-    """Makes a load and keeps its transactions."""
-
-    def start_log(
-        self,
-        directory: Path,
-        *,
-        columns: LogColumns,
-        sampling_rate: float,
-        latency_limit_us: int | None,
-        flush_period_s: float | None,
-    ) -> LogStream:
-        """Start to follow the transaction log of the next load; see `start_log_stream`."""
-        ...
-
-    def run_load(
-        self,
-        run: LoadRun,
-        *,
-        directory: Path,
-        on_progress: Callable[[Progress], None],
-        on_start: Callable[[int], None],
-        should_abort: ShouldAbort,
-        should_end: ShouldEnd,
-    ) -> LoadOutcome:
-        """Make one load and keep what pgbench says in `directory`.
-
-        Args:
-            run: What to run.
-            directory: Made if missing; gets both outputs, `pgbench.json` and copies of the script files.
-            on_progress: Told every progress line.
-            on_start: Told pgbench's process id as soon as it has one.
-            should_abort: Asked four times a second; the error it returns ends the load at once and is raised.
-            should_end: Asked as often; True ends the load in order before its time. Not to be said before the first
-                progress line.
-
-        Raises:
-            SpecError: A script file cannot be read.
-            StepFailedError: pgbench failed, or a client of it; `detail` has its own words.
-            PgdynoError: What `should_abort` returned.
-        """
-        ...
 
 
 class Pgbench(msgspec.Struct, frozen=True, kw_only=True):
