@@ -125,7 +125,7 @@ def measure_logstream(duration_s: float) -> float:
                 out.close()
             outcome = stream.finish()
         finally:
-            stream.discard()
+            stream.close()
     if outcome.summary is None or outcome.cpu_s is None or outcome.startup_cpu_s is None:
         raise SystemExit(f"the log reader failed: {outcome.reason}")
     cost = (outcome.cpu_s - outcome.startup_cpu_s) / outcome.summary.ok_count * 1e6

@@ -9,7 +9,7 @@
 # It refuses to touch a .venv that it did not make.
 
 holder=pgdyno.flock     # the file that is locked; also the mark of an environment made here
-newest_minor=13         # the newest that all wheels were seen for
+newest_minor=14         # the newest that all wheels were seen for
 oldest_minor=11
 
 say() { printf 'pgdyno: %s\n' "$*" >&2; }
@@ -22,9 +22,11 @@ fail() {
   exit 3
 }
 
-# enter_environment LOCK: sets `venv` to a whole environment for LOCK, held by file descriptor 9 until the process ends.
+# enter_environment LOCK [VERSION]: sets `venv` to a whole environment for LOCK, held by file descriptor 9 until the
+# process ends. With VERSION, an environment made from another Python is made again.
 enter_environment() {
   lock=$1
+  wanted=${2:-}
   venv=$here/.venv
   if hold_shared && is_whole; then return; fi
   if ! is_ours_to_write; then
@@ -40,7 +42,9 @@ hold_shared() {
   flock --shared --nonblock 9
 }
 
-is_whole() { [ -x "$venv/bin/python" ] && cmp -s "$here/$lock" "$venv/$lock"; }
+is_whole() { [ -x "$venv/bin/python" ] && cmp -s "$here/$lock" "$venv/$lock" && has_wanted_python; }
+
+has_wanted_python() { [ -z "$wanted" ] || { probe_python "$venv/bin/python" && [ "$found" = "$wanted" ]; }; }
 
 # A clone of another user is left alone even by root, whose files the owner could not replace.
 is_ours_to_write() { [ -O "$here" ] && [ -w "$here" ] && { [ ! -e "$venv" ] || [ -w "$venv" ]; }; }
@@ -83,7 +87,7 @@ fill_environment() {
   : >"$log"
   began=$(date +%s)
   if [ "$lock" != requirements.lock ] && [ -x "$venv/bin/python" ] &&
-    cmp -s "$here/requirements.lock" "$venv/requirements.lock" && [ ! -e "$venv/$lock" ]; then
+    cmp -s "$here/requirements.lock" "$venv/requirements.lock" && [ ! -e "$venv/$lock" ] && has_wanted_python; then
     say "adding the development tools to $venv (once, about 20 s)"
     rm -f "$venv/requirements.lock"
   else
@@ -106,7 +110,7 @@ create_environment() {
   # Relative inside the clone, so that a moved clone still works.
   source=$here/src
   if [ "$venv" = "$here/.venv" ]; then source=../../../../src; fi
-  printf '%s\n' "$source" >"$venv/lib/python$version/site-packages/pgdyno.pth"
+  printf '%s\n' "$source" >"$venv/lib/python${version%.*}/site-packages/pgdyno.pth"
 }
 
 install_lock() {
@@ -130,7 +134,7 @@ install_lock() {
 
 fail_with_log() { fail "$1" "$(grep -v -e '^Collecting' -e '^ *$' "$log" | tail -n 6)" "$2; all of it is in $log"; }
 
-# Tells what a Python is good for; runs on any Python 3.
+# Prints what a Python is good for, its rank by age, its version and its path; runs on any Python 3.
 probe='
 import os, sys
 fit = sys.implementation.name == "cpython" and (3, int(sys.argv[1])) <= sys.version_info[:2] <= (3, int(sys.argv[2]))
@@ -141,15 +145,23 @@ try:
 except Exception:
     state = "bare" if fit else "unfit"
 path = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
-print(state, "%d.%d" % sys.version_info[:2], path)
+print(state, sys.hexversion, "%d.%d.%d" % sys.version_info[:3], path)
 '
 
-# Sets `python` and `version` to the newest that can make an environment, after mending the distribution's if it may.
+# probe_python PROGRAM: sets `state`, `age`, `found` (the version) and `path`. Shims that do not run fail.
+probe_python() {
+  answer=$("$1" -I -c "$probe" "$oldest_minor" "$newest_minor" 2>/dev/null) || return 1
+  read -r state age found path <<ANSWER
+$answer
+ANSWER
+}
+
+# Sets `python` and `version` to the oldest that can make an environment, after mending the distribution's if it may.
 find_python() {
   if look_for ready; then return; fi
   if look_for bare; then
     lack="$python (Python $version) has no ensurepip, which Debian and Ubuntu ship apart"
-    package=python$version-venv
+    package=python${version%.*}-venv
     if [ "$python" = "$(readlink -f /usr/bin/python3)" ]; then package=python3-venv; fi
   elif look_for unfit; then
     fail "no suitable Python found" "pgdyno needs Python 3.$oldest_minor to 3.$newest_minor; found $version ($python)" \
@@ -179,28 +191,26 @@ install_packages() {
     fail_with_log "apt-get could not install $*" "try it by hand"
 }
 
-# look_for STATE: the newest Python of that state, on PATH or where distributions put theirs. Shims that do not run are
-# passed over.
+# look_for STATE: sets `python` and `version` to the oldest Python of that state, on PATH or where distributions put
+# theirs. The oldest, because it is the one that ./check tries: users then run what was tested.
 look_for() {
-  minor=$newest_minor
+  minor=$oldest_minor
   names=
-  while [ "$minor" -ge "$oldest_minor" ]; do
+  while [ "$minor" -le "$newest_minor" ]; do
     names="$names python3.$minor"
-    minor=$((minor - 1))
+    minor=$((minor + 1))
   done
+  best=
   for name in $names python3; do
     rest=$PATH:/usr/local/bin:/usr/bin:
     while [ -n "$rest" ]; do
       folder=${rest%%:*}
       rest=${rest#*:}
       [ -x "$folder/$name" ] || continue
-      answer=$("$folder/$name" -I -c "$probe" "$oldest_minor" "$newest_minor" 2>/dev/null) || continue
-      [ "${answer%% *}" = "$1" ] || continue
-      answer=${answer#* }
-      version=${answer%% *}
-      python=${answer#* }
-      return 0
+      probe_python "$folder/$name" || continue
+      [ "$state" = "$1" ] || continue
+      if [ -z "$best" ] || [ "$age" -lt "$best" ]; then best=$age version=$found python=$path; fi
     done
   done
-  return 1
+  [ -n "$best" ]
 }

@@ -5,7 +5,7 @@
 
 Run it from the project's folder. Only what pg_settings and `postgres -C` say goes into the file; what pgdyno knows
 beyond that stands in gucs.toml. A row that the builds of one version disagree on is the first build's.
-"""  # noqa: INP001 - a tool beside the package
+"""
 
 from __future__ import annotations
 

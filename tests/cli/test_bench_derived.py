@@ -10,7 +10,7 @@ import signal
 import jsonschema
 import pytest
 
-from pgdyno.report.jsonreport import make_schema
+from pgdyno.report.documents.report import make_schema
 from tests.cli.program import Bench, wait_until
 from tests.sysctls import machine_settings, read_sysctl
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from pgdyno.report.jsonreport import make_schema
+from pgdyno.report.documents.report import make_schema
 from tests.cli.experiments import finished_trials, read_report, write_study
 from tests.cli.program import Bench, wait_until
 

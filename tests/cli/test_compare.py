@@ -8,7 +8,7 @@ import shutil
 import jsonschema
 import pytest
 
-from pgdyno.report.jsonreport import make_schema
+from pgdyno.report.documents.report import make_schema
 from tests.cli.experiments import finished_trials, read_report, verdict_of, write_study
 from tests.cli.program import Bench
 

@@ -18,7 +18,7 @@ import pytest
 
 from pgdyno.analyse.disk.entries import DiskFigureKey
 from pgdyno.record.device.disk_card import read_card
-from pgdyno.report.disk_document import DiskComparisonDocument, DiskDocument
+from pgdyno.report.documents.disk import DiskComparisonDocument, DiskDocument
 from tests.cli.program import Bench, some_bench, wait_until
 from tests.disk_cards import make_card
 

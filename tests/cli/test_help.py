@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -10,8 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import typer
+from typer.core import TyperCommand
 
 from pgdyno import __version__
+from pgdyno.cli.commands import PlainCommand
+from pgdyno.cli.main import app
 
 COMMANDS = [
     "check",
@@ -36,13 +41,13 @@ COMMANDS = [
 GOLDEN = Path(__file__).parent / "golden"
 
 
-def say(*arguments: str) -> str:
+def say(*arguments: str, columns: int = 100) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "pgdyno", *arguments],
         capture_output=True,
         text=True,
         check=True,
-        env={**os.environ, "COLUMNS": "100", "TERMINAL_WIDTH": "100", "NO_COLOR": "1", "TERM": "dumb"},
+        env={**os.environ, "COLUMNS": str(columns), "NO_COLOR": "1", "TERM": "dumb"},
     )
     return "\n".join(line.rstrip() for line in done.stdout.splitlines()) + "\n"
 
@@ -59,6 +64,62 @@ def test_help(golden: Callable[[Path, str], None]) -> None:
     golden(GOLDEN / "pgdyno.txt", text)
     assert all(command in text for command in COMMANDS)
     assert say("-h") == text
+
+
+@pytest.mark.parametrize("columns", [48, 80, 300])
+def test_help_fits_the_terminal(columns: int) -> None:
+    for command in COMMANDS:
+        lines = say(command, "--help", columns=columns).splitlines()
+        # A command that is to be copied stays on its line, however long.
+        assert max(len(line) for line in lines if not line.startswith(("  pgdyno ", "  sudo "))) <= min(columns, 100)
+
+
+def test_an_example_can_be_copied_as_it_stands() -> None:
+    asked = "pgdyno tune --server 15 --workload oltp-write --dataset 20GB --connections 200 --form conf > pgdyno.conf"
+    assert f"  {asked}\n" in say("tune", "--help", columns=60)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["bench", "--help"], ["--version"]])
+def test_who_asks_for_help_waits_for_nothing_else(arguments: list[str]) -> None:
+    code = f"""if True:
+        import runpy, sys
+        sys.argv = ["pgdyno", *{arguments!r}]
+        try:
+            runpy.run_module("pgdyno", run_name="__main__")
+        finally:
+            print(*sorted({{"rich", "pydantic", "numpy", "polars", "msgspec"}} & set(sys.modules)), file=sys.stderr)"""
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout
+    assert done.stderr == "\n"
+
+
+def test_a_command_without_arguments_does_not_wait_for_them_to_be_converted(tmp_path: Path) -> None:
+    code = """if True:
+        import runpy, sys
+        sys.argv = ["pgdyno", "list", "--json"]
+        try:
+            runpy.run_module("pgdyno", run_name="__main__")
+        finally:
+            print(*sorted({"pydantic", "polars", "scipy"} & set(sys.modules)), file=sys.stderr)"""
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=tmp_path)
+    assert json.loads(done.stdout)["records"] == []
+    assert done.stderr == "\n"
+
+
+def test_options_that_were_not_given_are_what_typer_makes_of_them() -> None:
+    def read(kind: type[TyperCommand]) -> dict[str, dict[str, object]]:
+        for command in app.registered_commands:
+            command.cls = kind
+        group = typer.main.get_command(app)
+        read = {}
+        for name, command in group.commands.items():
+            needed = ["x" for parameter in command.params if parameter.required]
+            read[name] = command.make_context(name, needed).params
+        return read
+
+    ours, theirs = read(PlainCommand), read(TyperCommand)
+    assert set(ours) == set(COMMANDS)
+    assert repr(ours) == repr(theirs)
 
 
 def test_what_to_type_is_said_as_the_program_was_called() -> None:
@@ -95,6 +156,16 @@ def test_completion(shell: str) -> None:
         env={**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"},
     )
     assert "pgdyno" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"), [("pgdyno ", {"bench", "show"}), ("pgdyno bench --qui", {"--quick", "--quiet"})]
+)
+def test_what_completion_offers(typed: str, offered: set[str]) -> None:
+    words = {"COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" ")), "_PGDYNO_COMPLETE": "complete_bash"}
+    command = [sys.executable, "-m", "pgdyno"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **words})
+    assert offered <= set(done.stdout.split())
 
 
 def test_ctrl_c_before_there_is_anything_to_end() -> None:

@@ -23,7 +23,8 @@ from pgdyno.flow.apply import AppliedTuning, apply
 from pgdyno.flow.restore import restore_host
 from pgdyno.flow.tune import Form, TuneRequest, TuneResult, tune
 from pgdyno.plan.plan import Plan
-from pgdyno.report.tuning import Tried, TuneDocument, list_changes
+from pgdyno.report.documents.tuning import TuneDocument
+from pgdyno.report.sections.tuning.view import Tried, list_changes
 from pgdyno.run.change.journal import own_journal
 from pgdyno.spec.study import ServerKind, ServerSpec
 from pgdyno.tune.subject import LoadHints

@@ -14,7 +14,7 @@ from pgdyno.explain.preflight.rules import RULES, find_obstacles, would_spoil
 from pgdyno.flow.check import Check
 from pgdyno.record.machine.disk_facts import DiskFacts
 from pgdyno.record.machine.preflight import BusyProcess, LoadProgram, OtherServer, ServerLook, ServerOrigin
-from pgdyno.report.preflight import SEVERITY_WORDS
+from pgdyno.report.sections.preflight import SEVERITY_WORDS
 from tests.proc_trees import Scenario, look, read_scenarios, read_tree
 
 SCENARIOS = read_scenarios()

@@ -191,7 +191,7 @@ def test_every_form_says_the_same(tmp_path: Path) -> None:
     compare_named([FIRST, other], out=tmp_path / "side.html")
     page = (tmp_path / "side.html").read_text()
     sentence = document["against_first"][0]["pairs"][0]["sentence"]
-    assert sentence.replace("`", "\\`") in markdown
+    assert sentence in markdown
     assert "a difference, not a verdict." in page
     assert "side by side" in page
     assert '"dots"' in page

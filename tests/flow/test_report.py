@@ -19,7 +19,7 @@ from pgdyno.errors import SpecError
 from pgdyno.flow.list import view_records
 from pgdyno.flow.report import compose_report, write_reports
 from pgdyno.record.store import RecordStore, open_record
-from pgdyno.report.content import list_commands
+from pgdyno.report.sections.head import list_commands
 from tests.report.build import build_report
 
 RECORDS = Path(__file__).parents[1] / "data" / "records"

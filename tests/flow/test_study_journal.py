@@ -15,9 +15,9 @@ from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
 from pgdyno.flow.journal import read_journal
 from pgdyno.flow.report import compose_report
 from pgdyno.record.store import RecordStore
-from pgdyno.report.jsonreport import render_json
-from pgdyno.report.kept_report import ProvenGain, Retest, describe_answers, list_gains, list_retests, parse_kept
-from pgdyno.report.study_journal import JournalEntry, StudyJournal, find_best
+from pgdyno.report.documents.kept import ProvenGain, Retest, describe_answers, list_gains, list_retests, parse_kept
+from pgdyno.report.documents.report import render_json
+from pgdyno.report.sections.records.journal import JournalEntry, StudyJournal, find_best
 from tests.records import Change, copy_record, edit
 from tests.report.build_comparison import build_client_sweep, build_paired
 from tests.report.build_search import build_search
@@ -93,7 +93,7 @@ def test_records_come_by_machine_and_time_and_those_that_cannot_be_read_last(tmp
     assert "newer format 99" in journal.unreadable[0].problem
     assert "damaged" in journal.unreadable[1].problem
     said = words(tmp_path)
-    assert said.index("64 CPUs") < said.index("2 CPUs (AMD EPYC)") < said.index("could not be read")
+    assert said.index("64 CPUs") < said.index("2 CPUs (AMD EPYC)") < said.index("Could not be read")
     assert "no trial has ended" in said
     assert str(newer) in said.replace("\n", "") or "d-newer" in said
     assert json.loads(read_journal(tmp_path).to_json())["format"] == "pgdyno-journal"

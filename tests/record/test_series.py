@@ -9,6 +9,8 @@ import msgspec
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pgdyno.facts.metrics import find_metric
 from pgdyno.record.samples import os_series as series
@@ -117,6 +119,31 @@ def test_a_counter_that_goes_back_or_away_is_a_hole_and_never_a_number(tmp_path:
     stalls = [None if total_us is None else [0, total_us, 0, 0] for total_us in totals_us]
     rate, _ = series.pressure(write(tmp_path, [1, 2, 3, 4, 5, 6], psi__io=stalls), "io")
     assert rate.values == pytest.approx([0.1, np.nan, np.nan, np.nan, 0.025], nan_ok=True)
+
+
+@given(st.lists(st.one_of(st.none(), st.integers(0, 2**62)), max_size=12))
+def test_growth_of_counters_is_to_the_last_digit_what_a_query_of_polars_finds(values: list[int | None]) -> None:
+    counter = pl.Series("counter", values, dtype=pl.Int64)
+    found = counter.diff().slice(1).cast(pl.Float64).to_numpy().copy()
+    found[found < 0] = np.nan
+    assert series.growth(counter).tobytes() == found.tobytes()
+
+
+@given(st.lists(st.one_of(st.none(), st.floats(0, 1e15)), max_size=12))
+def test_growth_of_measured_counters_is_likewise(values: list[float | None]) -> None:
+    counter = pl.Series("counter", values, dtype=pl.Float64)
+    found = counter.diff().slice(1).to_numpy().copy()
+    found[found < 0] = np.nan
+    assert np.array_equal(series.growth(counter), found, equal_nan=True)
+
+
+def test_one_trial_is_never_answered_with_anothers_shares(tmp_path: Path) -> None:
+    made = []
+    for name, idle in (("first", 50), ("second", 80)):
+        (tmp_path / name).mkdir()
+        cpu = {"cpu0": [[0] * 8, [100 - idle, 0, 0, idle, 0, 0, 0, 0]]}
+        made.append(write(tmp_path / name, [0.0, 1.0], **cpu))
+    assert [series.cpu_busy(each).values.tolist() for each in (*made, *made)] == [[0.5], [pytest.approx(0.2)]] * 2
 
 
 def test_backends_are_counted_without_the_samplers_own(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import msgspec
 
 from pgdyno.facts.gucs import ChangeCost
 from pgdyno.record.machine.preflight import Unseen
-from pgdyno.report.tuning import Tried, TuningView
+from pgdyno.report.sections.tuning.view import Tried, TuningView
 from pgdyno.tune.types import (
     Derived,
     DerivedSettings,

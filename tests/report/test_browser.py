@@ -13,10 +13,11 @@ import pytest
 
 from pgdyno.analyse.records.comparison import compare_records
 from pgdyno.explain.finding import Rival
-from pgdyno.report.html import render_html
+from pgdyno.report.forms.html import print_html
 from pgdyno.report.input import ReportInput
-from pgdyno.report.records import NamedRecord
-from pgdyno.report.records_html import render_records_html
+from pgdyno.report.records import build_records
+from pgdyno.report.sections.records.pairs import NamedRecord
+from pgdyno.report.study import build_report as build_report_document
 from tests.analyse.test_records_gate import change_load, changed
 from tests.report.browser import CHROMIUM, Browser
 from tests.report.build import build_report
@@ -72,11 +73,11 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "explained-comparison": build_explained_comparison(),
         "endless": _make_endless(),
     }
-    texts = {name: render_html(report) for name, report in reports.items()}
+    texts = {name: print_html(build_report_document(report)) for name, report in reports.items()}
     side = changed(study=lambda record: record["host"].update(host_name=ENDLESS_NAME))
     sides = [[side], [side], [changed(study=change_load(clients=9), side=side)]]
     named = [NamedRecord(path=f"{ENDLESS}/{name}", record=side.record) for name in "abc"]
-    texts["records"] = render_records_html(named, compare_records(sides))
+    texts["records"] = print_html(build_records(named, compare_records(sides)))
     for name, text in texts.items():
         (folder / f"{name}.html").write_text(text, encoding="utf-8")
     return {name: folder / f"{name}.html" for name in texts}
@@ -253,7 +254,7 @@ def test_the_intervals_lie_left_and_right_of_the_same_nought(browser: Browser, p
 
 def test_what_is_folded_is_drawn_when_it_is_opened(browser: Browser, pages: dict[str, Path]) -> None:
     browser.open(pages["switchback"])
-    browser.evaluate("document.querySelectorAll('details.trial').forEach(one => one.open = true)")
+    browser.evaluate("document.querySelectorAll('details.fold').forEach(one => one.open = true)")
     browser.wait_for(DRAWN, lambda drawn: len(drawn) > 30 and set(drawn) == {1})
     assert browser.complaints == []
 

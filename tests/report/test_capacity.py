@@ -11,7 +11,7 @@ from pgdyno.analyse.disk.demand import UseKind
 from pgdyno.explain.capacity import CEILING, find_capacity_findings
 from pgdyno.flow.report import compose_report
 from pgdyno.record.store import open_record
-from pgdyno.report.capacity import (
+from pgdyno.report.sections.capacity import (
     bounds_table,
     describe_capacity,
     describe_tiers,

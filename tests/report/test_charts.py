@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 from pgdyno.analyse.comparison.answers import Question
 from pgdyno.analyse.trial.chart_kind import ChartKind
 from pgdyno.analyse.types import Series
-from pgdyno.report import palette
-from pgdyno.report.answers import answer_study
-from pgdyno.report.chart import CSS_THEME, PICTURE_THEME, to_vega_lite
-from pgdyno.report.evidence_charts import evidence_chart, pairs_chart
-from pgdyno.report.intervals_chart import intervals_chart
+from pgdyno.report.charts import palette
+from pgdyno.report.charts.chart import CSS_THEME, PICTURE_THEME, to_vega_lite
+from pgdyno.report.charts.evidence import evidence_chart, pairs_chart
+from pgdyno.report.charts.intervals import intervals_chart
+from pgdyno.report.charts.strip import strip_chart
+from pgdyno.report.charts.sweep import curve_chart
+from pgdyno.report.charts.thin import to_columns
+from pgdyno.report.charts.trial import list_zeros, trial_charts
 from pgdyno.report.picture import make_picture, render_png, render_svg
-from pgdyno.report.strip import strip_chart
-from pgdyno.report.sweep_chart import curve_chart
-from pgdyno.report.thin import to_columns
-from pgdyno.report.trial_charts import list_zeros, trial_charts
+from pgdyno.report.sections.comparison.answers import answer_study
 from tests.report.build import build_report
 from tests.report.build_comparison import build_client_sweep, build_switchback
 

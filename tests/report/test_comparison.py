@@ -9,15 +9,16 @@ import pytest
 
 from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
 from pgdyno.facts.metrics import all_metrics
-from pgdyno.report.answers import answer_study
-from pgdyno.report.comparison import METRIC_WORDS, describe_outlook, describe_verdict
-from pgdyno.report.comparison_tables import matrix_table, variants_table, verdict_table
-from pgdyno.report.content import describe_study
 from pgdyno.report.format import format_effect, format_more_time, format_roughly, format_within
+from pgdyno.report.forms.markdown import print_markdown
 from pgdyno.report.input import ReportInput
-from pgdyno.report.losses import find_durability_given_up
-from pgdyno.report.markdown import render_markdown
-from pgdyno.report.method import describe_method, describe_noise
+from pgdyno.report.sections.comparison.answers import answer_study
+from pgdyno.report.sections.comparison.method import describe_method, describe_noise
+from pgdyno.report.sections.comparison.tables import matrix_table, variants_table, verdict_table
+from pgdyno.report.sections.comparison.verdict_words import METRIC_WORDS, describe_outlook, describe_verdict
+from pgdyno.report.sections.durability import find_durability_given_up
+from pgdyno.report.sections.head import describe_study
+from pgdyno.report.study import build_report as build_report_document
 from tests.report.build import build_report
 from tests.report.build_comparison import build_client_sweep, build_paired, build_product, build_switchback
 
@@ -158,7 +159,7 @@ def test_a_variant_that_does_not_start_is_told_with_the_servers_words() -> None:
 )
 def test_no_percentage_stands_bare_and_nothing_is_called_the_same(report: ReportInput) -> None:
     # Of widths and bounds the sign says so; findings and trials tell of the machine, not of variants.
-    text = render_markdown(msgspec.structs.replace(report, findings=())).split("## Trials")[0]
+    text = print_markdown(build_report_document(msgspec.structs.replace(report, findings=()))).split("## Trials")[0]
     for found in re.finditer(r"(?<![±\d.,])[-+]?\d[\d.,]* %(?P<after>\W*\[)?", text):
         line = text[text.rfind("\n", 0, found.start()) + 1 : found.end() + 20]
         assert found["after"] or "% intervals" in line or "buy less than" in line, line

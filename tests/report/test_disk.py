@@ -18,11 +18,13 @@ from pgdyno.flow.disk_view import view_card
 from pgdyno.plan.disk import DiskJob, Pattern
 from pgdyno.record.device.disk_card import ClockTest, DiskCard, declare
 from pgdyno.record.machine.preflight import Unseen
-from pgdyno.report.disk import CardView, explain_for_postgresql, show_figure
-from pgdyno.report.disk_comparison import render_comparison
-from pgdyno.report.disk_document import DiskComparisonDocument, DiskDocument, comparison_document, disk_document
-from pgdyno.report.disk_markdown import render_card_markdown, render_comparison_markdown
-from pgdyno.report.disk_terminal import render_cards
+from pgdyno.report.documents.disk import DiskComparisonDocument, DiskDocument, comparison_document, disk_document
+from pgdyno.report.forms.markdown import print_markdown
+from pgdyno.report.forms.terminal import print_terminal
+from pgdyno.report.level import Level
+from pgdyno.report.sections.disk.card import CardView, explain_for_postgresql, show_figure
+from pgdyno.report.sections.disk.section import build_card as build_card_document
+from pgdyno.report.sections.disk.section import build_card_comparison, build_cards
 from pgdyno.spec.host import DiskSpec, HostSpec
 from tests.disk_cards import MADE_AT, make_card, make_look, make_runs
 
@@ -58,13 +60,13 @@ def printed(renderable: object, *, width: int = 80) -> str:
 
 
 def test_a_card_on_the_terminal(golden: Callable[[Path, str], None]) -> None:
-    text = printed(render_cards([view_of(build_card())]))
+    text = printed(print_terminal(build_cards([view_of(build_card())]), level=Level.STANDARD))
     golden(GOLDEN / "disk.txt", text)
     assert all(len(line) <= 80 and line == line.rstrip() for line in text.splitlines())
 
 
 def test_a_card_as_markdown(golden: Callable[[Path, str], None]) -> None:
-    golden(GOLDEN / "disk.md", render_card_markdown(view_of(build_card())))
+    golden(GOLDEN / "disk.md", print_markdown(build_card_document(view_of(build_card()))))
 
 
 def test_all_of_a_card_is_in_its_document() -> None:
@@ -92,9 +94,9 @@ def compared() -> list[CardView]:
 def test_cards_side_by_side(golden: Callable[[Path, str], None]) -> None:
     views = compared()
     differences = compare_entries([view.entries for view in views])
-    text = printed(render_comparison(views, differences))
+    text = printed(print_terminal(build_card_comparison(views, differences), level=Level.STANDARD))
     golden(GOLDEN / "disk-comparison.txt", text)
-    golden(GOLDEN / "disk-comparison.md", render_comparison_markdown(views, differences))
+    golden(GOLDEN / "disk-comparison.md", print_markdown(build_card_comparison(views, differences)))
     assert all(len(line) <= 80 and line == line.rstrip() for line in text.splitlines())
     document = msgspec.json.decode(
         msgspec.json.encode(comparison_document(views, differences)), type=DiskComparisonDocument
@@ -105,7 +107,11 @@ def test_cards_side_by_side(golden: Callable[[Path, str], None]) -> None:
 
 def test_many_cards_fit_the_screen() -> None:
     views = [view_card(make_card(runs=make_runs(seed=seed))) for seed in range(6)]
-    text = printed(render_comparison(views, compare_entries([view.entries for view in views])))
+    text = printed(
+        print_terminal(
+            build_card_comparison(views, compare_entries([view.entries for view in views])), level=Level.STANDARD
+        )
+    )
     assert all(len(line) <= 80 for line in text.splitlines())
     assert text.count("random reads, 8 kB") == 2 + 5, "two tables of figures, and one of ratios for each other card"
 
@@ -136,5 +142,5 @@ def test_figures_with_their_units(values: list[float], unit: str, is_count: bool
 
 def test_a_card_without_a_disk_below_it() -> None:
     card = make_card(look=make_look(filesystem="tmpfs", device="tmpfs", block_device=None), clock=None)
-    text = printed(render_cards([view_of(msgspec.structs.replace(card, runs=()))]))
+    text = printed(print_terminal(build_cards([view_of(msgspec.structs.replace(card, runs=()))]), level=Level.STANDARD))
     assert "critical: This is memory, not a disk" in text

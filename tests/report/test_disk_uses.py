@@ -19,14 +19,15 @@ from pgdyno.flow.disk_view import view_card
 from pgdyno.plan.disk import Pattern
 from pgdyno.record.device.disk_card import declare
 from pgdyno.record.predictions import Prediction, PredictionInput
-from pgdyno.report.declared_disk import declared_tables, describe_standing
-from pgdyno.report.disk_uses import describe_uses, uses_table
-from pgdyno.report.html import render_html
+from pgdyno.report.documents.report import make_schema, render_json
+from pgdyno.report.forms.html import print_html
+from pgdyno.report.forms.markdown import print_markdown
+from pgdyno.report.forms.terminal import print_terminal
 from pgdyno.report.input import ReportInput
-from pgdyno.report.jsonreport import make_schema, render_json
-from pgdyno.report.markdown import render_markdown
-from pgdyno.report.predictions import describe_predictions, predictions_table
-from pgdyno.report.terminal import render_terminal
+from pgdyno.report.sections.disk.declared import declared_tables, describe_standing
+from pgdyno.report.sections.disk.uses import describe_uses, uses_table
+from pgdyno.report.sections.predictions import describe_predictions, predictions_table
+from pgdyno.report.study import build_report as build_report_document
 from pgdyno.spec.host import DiskSpec, HostSpec
 from tests.disk_cards import make_card, make_runs
 from tests.report.build import build_report
@@ -102,14 +103,18 @@ def workload_of(report: ReportInput) -> WorkloadAnalysis:
 
 def test_every_form_says_what_the_disk_allows(report: ReportInput) -> None:
     console = Console(file=io.StringIO(), width=200)
-    console.print(render_terminal(report))
+    console.print(print_terminal(build_report_document(report)))
     assert isinstance(console.file, io.StringIO)
-    for shown in (render_markdown(report), render_html(report, vega_js=""), console.file.getvalue()):
+    for shown in (
+        print_markdown(build_report_document(report)),
+        print_html(build_report_document(report), vega_js=""),
+        console.file.getvalue(),
+    ):
         assert REACHED in " ".join(shown.split())
 
 
 def test_pages_have_card_uses_and_predictions(report: ReportInput) -> None:
-    for shown in (render_markdown(report), render_html(report, vega_js="")):
+    for shown in (print_markdown(build_report_document(report)), print_html(build_report_document(report), vega_js="")):
         for words in ("This disk", "What it used of this disk", "Predictions", "blocks read, per transaction", "+4 %"):
             assert words in shown
 
@@ -165,9 +170,12 @@ def declared(report: ReportInput) -> ReportInput:
 
 def test_every_form_holds_the_disk_against_what_is_declared(declared: ReportInput) -> None:
     console = Console(file=io.StringIO(), width=200)
-    console.print(render_terminal(declared))
+    console.print(print_terminal(build_report_document(declared)))
     assert isinstance(console.file, io.StringIO)
-    pages = [render_markdown(declared), html.unescape(render_html(declared, vega_js=""))]
+    pages = [
+        print_markdown(build_report_document(declared)),
+        html.unescape(print_html(build_report_document(declared), vega_js="")),
+    ]
     for shown in (*pages, console.file.getvalue()):
         words = " ".join(shown.split())
         assert "Declared of this disk: 8 × gp3 of 50GB, in RAID 10, ext4, on c7g.2xlarge." in words
@@ -190,7 +198,7 @@ def test_what_is_declared_is_shown_where_nothing_was_measured(declared: ReportIn
     study = msgspec.structs.replace(declared.record.study, host=host)
     record = msgspec.structs.replace(declared.record, study=study)
     bare = msgspec.structs.replace(declared, record=record, disk=None)
-    shown = render_markdown(bare)
+    shown = print_markdown(build_report_document(bare))
     assert "what it allows at most" in shown
     assert "nothing is held against that" in shown
     nothing = msgspec.structs.replace(declared, disk=None)
@@ -200,7 +208,7 @@ def test_what_is_declared_is_shown_where_nothing_was_measured(declared: ReportIn
 def test_a_report_without_a_card_says_nothing_of_it() -> None:
     plain = build_report(names=("tpcb-like",), rounds=2, duration_s=20)
     assert json.loads(render_json(plain))["disk"] is None
-    assert "This disk" not in render_markdown(plain)
+    assert "This disk" not in print_markdown(build_report_document(plain))
     assert describe_uses(workload_of(plain)) == ()
     assert (uses_table(workload_of(plain)), predictions_table(workload_of(plain))) == (None, None)
     assert describe_predictions(workload_of(plain)) is None

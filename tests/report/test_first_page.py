@@ -15,12 +15,15 @@ from pgdyno.explain.capacity import CEILING
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.flow.report import compose_report
 from pgdyno.record.store import RecordStore
-from pgdyno.report.explanation_document import make_explanation
-from pgdyno.report.explanation_terminal import render_explanation
-from pgdyno.report.finding_words import list_explanations, list_findings
-from pgdyno.report.first_page import FirstPage, make_first_page
+from pgdyno.report.documents.explanation import make_explanation
+from pgdyno.report.explanation import build_explanation
+from pgdyno.report.forms.terminal import print_terminal
 from pgdyno.report.input import ReportInput
-from pgdyno.report.next_steps import StepCertainty
+from pgdyno.report.level import Level
+from pgdyno.report.sections.findings import list_explanations, list_findings
+from pgdyno.report.sections.first_page import FirstPage, make_first_page
+from pgdyno.report.sections.head import build_head
+from pgdyno.report.sections.next_steps import StepCertainty
 from tests.report.build import build_report
 from tests.report.build_comparison import build_paired, build_switchback
 from tests.report.build_derived import build_derived, build_layers
@@ -110,9 +113,9 @@ def test_what_gives_up_durability_is_a_what_if_and_never_advice() -> None:
 
 
 def test_a_machine_that_tells_identical_variants_apart_proves_nothing() -> None:
-    page = make_first_page(build_paired(is_hard=True))
-    assert StepCertainty.PROVEN not in _standings(page)
-    assert "should not be used as they are" in page.alarm
+    report = build_paired(is_hard=True)
+    assert StepCertainty.PROVEN not in _standings(make_first_page(report))
+    assert any("should not be used as they are" in block.words for block in build_head(report))
 
 
 @pytest.mark.parametrize(
@@ -181,7 +184,9 @@ def test_an_old_record_is_explained_as_far_as_it_goes_and_nothing_is_said_twice(
     document = make_explanation(report)
     assert [one.name for one in document.workloads] == [one.name for one in report.analysis.workloads]
     out = io.StringIO()
-    Console(file=out, width=80, no_color=True, highlight=False).print(render_explanation(report))
+    Console(file=out, width=80, no_color=True, highlight=False).print(
+        print_terminal(build_explanation(report), level=Level.STANDARD)
+    )
     *lines, last = out.getvalue().rstrip().splitlines()
     assert last.startswith("charts and figures: ")
     assert max(map(len, lines)) <= 80

@@ -18,13 +18,14 @@ from rich.console import Console
 import pgdyno.report
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.plan.plan import Choice
-from pgdyno.report.content import list_choices
-from pgdyno.report.finding_words import FindingText, list_findings
+from pgdyno.report.documents.report import SCHEMA_FILE, make_schema, render_json
+from pgdyno.report.forms.markdown import escape, mark, print_markdown
+from pgdyno.report.forms.terminal import print_terminal
 from pgdyno.report.input import ReportInput
-from pgdyno.report.jsonreport import SCHEMA_FILE, make_schema, render_json
-from pgdyno.report.markdown import escape, mark, render_markdown
-from pgdyno.report.surroundings import format_setting, host_table, key_settings_table
-from pgdyno.report.terminal import render_terminal
+from pgdyno.report.sections.context import format_setting, host_table, key_settings_table
+from pgdyno.report.sections.findings import FindingText, list_findings
+from pgdyno.report.sections.head import list_choices
+from pgdyno.report.study import build_report as build_report_document
 from tests.report.build import BUILTIN, HOSTILE, build_report
 from tests.report.build_comparison import build_client_sweep, build_paired, build_product, build_switchback
 from tests.report.build_derived import build_derived, build_layers
@@ -68,7 +69,9 @@ def case(request: pytest.FixtureRequest) -> tuple[str, ReportInput]:
 
 def _print(report: ReportInput, *, width: int = 80) -> str:
     out = io.StringIO()
-    Console(file=out, width=width, highlight=False, no_color=True, legacy_windows=False).print(render_terminal(report))
+    Console(file=out, width=width, highlight=False, no_color=True, legacy_windows=False).print(
+        print_terminal(build_report_document(report))
+    )
     return out.getvalue()
 
 
@@ -92,7 +95,9 @@ def test_verdicts_fit_a_narrow_terminal_and_no_interval_is_broken(name: str) -> 
 @pytest.mark.parametrize("options", [{"width": 80}, {"width": 200}, {"width": 80, "soft_wrap": True}])
 def test_no_line_of_the_terminal_is_filled_with_blanks(case: tuple[str, ReportInput], options: dict[str, int]) -> None:
     out = io.StringIO()
-    Console(file=out, no_color=True, legacy_windows=False, **options).print(render_terminal(case[1]))
+    Console(file=out, no_color=True, legacy_windows=False, **options).print(
+        print_terminal(build_report_document(case[1]))
+    )
     lines = out.getvalue().splitlines()
     assert lines == [line.rstrip() for line in lines]
 
@@ -169,11 +174,11 @@ def test_ten_workloads_fit_a_terminal() -> None:
 
 def test_markdown(case: tuple[str, ReportInput], golden: Callable[[Path, str], None]) -> None:
     name, report = case
-    golden(GOLDEN / f"{name}.md", render_markdown(report))
+    golden(GOLDEN / f"{name}.md", print_markdown(build_report_document(report)))
 
 
 def test_markdown_tables_are_whole(case: tuple[str, ReportInput]) -> None:
-    rows = [line for line in render_markdown(case[1]).splitlines() if line.startswith("|")]
+    rows = [line for line in print_markdown(build_report_document(case[1])).splitlines() if line.startswith("|")]
     assert rows
     for line, following in itertools.pairwise(rows):
         if set(following) <= set("|-:"):
@@ -181,7 +186,7 @@ def test_markdown_tables_are_whole(case: tuple[str, ReportInput]) -> None:
 
 
 def test_markdown_takes_no_markup_from_others() -> None:
-    text = render_markdown(build_report(**CASES["hard"]))
+    text = print_markdown(build_report_document(build_report(**CASES["hard"])))
     outside = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
     assert not re.search(r"(?<!\\)<", outside)
     assert (
@@ -234,7 +239,7 @@ def test_a_mixture_of_variants_is_nobodys_result() -> None:
         assert workload["tps"]["value"] is None
         assert workload["tps"]["reason"] == "variants alternate in each trial"
         assert {one["value"] for one in workload["latency_ms"].values()} == {None}
-    text = render_markdown(report)
+    text = print_markdown(build_report_document(report))
     assert "**Result over all trials**" not in text
     assert "latencies of a whole trial are no result" in text
 
@@ -273,6 +278,6 @@ def test_settings_are_shown_as_one_would_write_them(value: str, unit: str | None
 
 
 def test_a_setting_that_differs_between_trials_names_them() -> None:
-    text = render_markdown(build_report(names=("tpcb-like",), failed=(2,), is_hard=True))
+    text = print_markdown(build_report_document(build_report(names=("tpcb-like",), failed=(2,), is_hard=True)))
     assert "durability given up" in text
     assert "only" not in text.split("## Settings")[1].split("**Chosen")[0]

@@ -11,9 +11,11 @@ import re
 
 import pytest
 
-from pgdyno.report.answers import answer_study
 from pgdyno.report.format import format_number
-from pgdyno.report.html import choose_points, render_html
+from pgdyno.report.forms.html import print_html
+from pgdyno.report.sections.comparison.answers import answer_study
+from pgdyno.report.sections.workload import choose_points
+from pgdyno.report.study import build_report as build_report_document
 from tests.report.build import BUILTIN, HOSTILE, build_report
 from tests.report.build_comparison import build_client_sweep, build_paired, build_product, build_switchback
 
@@ -64,7 +66,7 @@ class _Page(html.parser.HTMLParser):
 
 @pytest.fixture(scope="module")
 def hard() -> str:
-    return render_html(build_report(names=("tpcb-like", NAME), failed=(2,), is_hard=True))
+    return print_html(build_report_document(build_report(names=("tpcb-like", NAME), failed=(2,), is_hard=True)))
 
 
 def test_words_of_others_stay_words(hard: str) -> None:
@@ -121,7 +123,7 @@ def test_every_trial_is_reachable_and_its_charts_have_data(hard: str) -> None:
 
 def test_a_large_study_stays_below_five_megabytes_and_says_that_it_is_thinned() -> None:
     report = build_report(names=(*BUILTIN, *(f"extra-{number}" for number in range(7))), duration_s=720)
-    page = render_html(report)
+    page = print_html(build_report_document(report))
     assert choose_points(report) < 720
     assert len(page.encode()) <= 5_000_000
     assert "the record keeps all" in page
@@ -133,7 +135,7 @@ def test_a_long_study_of_the_default_shape_is_not_thinned() -> None:
 
 
 def test_the_same_input_gives_the_same_page(hard: str) -> None:
-    assert render_html(build_report(names=("tpcb-like", NAME), failed=(2,), is_hard=True)) == hard
+    assert print_html(build_report_document(build_report(names=("tpcb-like", NAME), failed=(2,), is_hard=True))) == hard
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +144,7 @@ def compared() -> dict[str, _Page]:
         "switchback": build_switchback(), "loud": build_paired(is_hard=True), "clients": build_client_sweep(),
         "product": build_product(),
     }  # fmt: skip
-    return {name: _Page(render_html(report)) for name, report in reports.items()}
+    return {name: _Page(print_html(build_report_document(report))) for name, report in reports.items()}
 
 
 @pytest.mark.parametrize("name", ["switchback", "loud", "clients", "product"])
@@ -189,6 +191,6 @@ def test_identical_variants_told_apart_are_an_alarm_on_the_page(compared: dict[s
 
 
 def test_a_study_without_data_still_has_a_page() -> None:
-    text = _Page(render_html(build_report(names=("select-only",), rounds=1, is_bare=True))).text
+    text = _Page(print_html(build_report_document(build_report(names=("select-only",), rounds=1, is_bare=True)))).text
     assert "Nothing was sampled in this trial" in text
     assert "n = 1: no interval" in text

@@ -13,8 +13,11 @@ from rich.console import Console
 from pgdyno.analyse.disk.ceiling import InstanceLimits
 from pgdyno.analyse.disk.layout_ceiling import let_through, limits_of, reckon_ceilings
 from pgdyno.record.machine.tunables import DiskLook
-from pgdyno.report.layout import LayoutView, ceilings_table, describe_declared, layout_document
-from pgdyno.report.layout_terminal import render_layouts
+from pgdyno.report.documents.layout import layout_document
+from pgdyno.report.forms.terminal import print_terminal
+from pgdyno.report.level import Level
+from pgdyno.report.sections.disk.layout import LayoutView, ceilings_table, describe_declared
+from pgdyno.report.sections.disk.layouts import build_layouts
 from pgdyno.run.host.host import Host
 from pgdyno.run.host.tunables import read_disk_look
 from pgdyno.spec.host import DiskSpec, HostSpec, read_host
@@ -55,7 +58,7 @@ def found(folder: Path, name: str) -> DiskLook:
 
 
 def test_the_published_array(golden: Callable[[Path, str], None]) -> None:
-    text = printed(render_layouts(declared_views()), width=80)
+    text = printed(print_terminal(build_layouts(declared_views()), level=Level.STANDARD), width=80)
     golden(GOLDEN / "layout-declared.txt", text)
     assert max(map(len, text.splitlines())) <= 80
     # Its table, and what its authors missed.
@@ -67,7 +70,7 @@ def test_the_published_array(golden: Callable[[Path, str], None]) -> None:
 def test_found_and_declared(tmp_path: Path, golden: Callable[[Path, str], None]) -> None:
     look = found(tmp_path, "RAID 10 of md over eight volumes, one in a partition")
     view = msgspec.structs.replace(declared_views()[0], title="/data", look=look)
-    text = printed(render_layouts([view]), width=80)
+    text = printed(print_terminal(build_layouts([view]), level=Level.STANDARD), width=80)
     golden(GOLDEN / "layout-found.txt", text)
     assert max(map(len, text.splitlines())) <= 80
     assert "raid10 of 8, chunk 64 kB" in text
@@ -77,31 +80,46 @@ def test_what_is_declared_otherwise_than_it_is_found_is_said(tmp_path: Path) -> 
     look = found(tmp_path, "RAID 10 of md over eight volumes, one in a partition")
     disk = DiskSpec(volume="gp3", size="50GB", count=6, raid=0, chunk="128kB", filesystem="ext4")
     view = LayoutView(title="/data", look=look, declared=disk, ceilings=reckon_ceilings(disk))
-    text = " ".join(printed(render_layouts([view]), width=80).split())
+    text = " ".join(printed(print_terminal(build_layouts([view]), level=Level.STANDARD), width=80).split())
     assert "another file system than was found: ext4, not xfs" in text
     assert "another array than was found: raid0, not raid10" in text
     assert "another number of disks than was found: 6, not 8" in text
     assert "another chunk than was found: 128 kB, not 64 kB" in text
     same = msgspec.structs.replace(declared_views()[0], look=look)
-    assert "another" not in printed(render_layouts([same]), width=80)
+    assert "another" not in printed(print_terminal(build_layouts([same]), level=Level.STANDARD), width=80)
 
 
 def test_what_cannot_be_seen_is_said(tmp_path: Path) -> None:
     look = found(tmp_path, "two disks, of which an ordinary account cannot tell")
-    text = printed(render_layouts([LayoutView(title="/data", look=look, ceilings=let_through(None))]), width=80)
-    assert "not seen: how vg0-data spreads its data" in text
+    text = printed(
+        print_terminal(
+            build_layouts([LayoutView(title="/data", look=look, ceilings=let_through(None))]), level=Level.STANDARD
+        ),
+        width=80,
+    )
+    assert "not observed: how vg0-data spreads its data" in text
     assert "What it allows is not known" in text
 
 
 def test_what_lies_on_no_device(tmp_path: Path) -> None:
     look = msgspec.structs.replace(found(tmp_path, "a file system on a partition"), devices=())
-    text = printed(render_layouts([LayoutView(title="/dev/shm", look=look, ceilings=let_through(None))]), width=80)
+    text = printed(
+        print_terminal(
+            build_layouts([LayoutView(title="/dev/shm", look=look, ceilings=let_through(None))]), level=Level.STANDARD
+        ),
+        width=80,
+    )
     assert "it is memory, or another machine's" in text
 
 
 def test_an_instance_by_itself() -> None:
     limits = limits_of(HostSpec(instance="c7g.2xlarge"))
-    text = printed(render_layouts([LayoutView(title="data", limits=limits, ceilings=let_through(limits))]), width=80)
+    text = printed(
+        print_terminal(
+            build_layouts([LayoutView(title="data", limits=limits, ceilings=let_through(limits))]), level=Level.STANDARD
+        ),
+        width=80,
+    )
     assert "no volume is declared" in text
     assert "40,000 IOPS and 1,250 MB/s for a while" in text
     assert "mirror" not in text
@@ -111,7 +129,7 @@ def test_what_is_not_a_burst_nor_mirrored_is_not_said_to_be() -> None:
     disk = DiskSpec(volume="gp3", size="50GB", count=2, lvm_stripes=2, mount_options="noatime")
     limits = InstanceLimits(name="ours", iops=50_000)
     view = LayoutView(title="data", declared=disk, limits=limits, ceilings=reckon_ceilings(disk, limits))
-    text = printed(render_layouts([view]), width=80)
+    text = printed(print_terminal(build_layouts([view]), level=Level.STANDARD), width=80)
     assert "burst, from" not in text
     assert "mirror" not in text
     assert "ours sustains 50,000 IOPS to all" in text
@@ -145,6 +163,6 @@ def test_json_has_all_of_it_in_units() -> None:
 def test_a_disk_declared_without_figures_is_not_said_to_be_undeclared() -> None:
     disk = DiskSpec(kind="hdd")
     view = LayoutView(title="data", declared=disk, ceilings=reckon_ceilings(disk))
-    text = printed(render_layouts([view]), width=200)
+    text = printed(print_terminal(build_layouts([view]), level=Level.STANDARD), width=200)
     assert "no figure of it is declared, such as random_read_iops" in text
     assert "nothing is declared" not in text

@@ -9,8 +9,11 @@ from rich.console import Console
 from pgdyno.explain.finding import Finding, Severity
 from pgdyno.explain.preflight.rules import find_obstacles
 from pgdyno.record.machine.preflight import Unseen
-from pgdyno.report.preflight import check_document, render_check, summarise
-from pgdyno.report.preflight_table import preflight_table
+from pgdyno.report.documents.check import check_document
+from pgdyno.report.forms.terminal import print_terminal
+from pgdyno.report.level import Level
+from pgdyno.report.sections.preflight import build_check, summarise
+from pgdyno.report.sections.preflight_table import preflight_table
 from tests.proc_trees import Scenario, look, read_scenarios
 from tests.report.build import build_report
 
@@ -27,18 +30,24 @@ def printed(renderable: object, *, width: int) -> str:
 def test_the_terminal(tmp_path: Path) -> None:
     host, facts = look(tmp_path, LOAD)
     seen = msgspec.structs.replace(facts, unseen=(Unseen(what="systemd's timers", reason="no bus"),), took_s=1.5)
-    text = printed(render_check("a machine", find_obstacles(host, seen), seen), width=60)
-    assert text.startswith("a machine\n\nspoils: Another load is running on this machine.\n  seen: pgbench (pid 800)")
-    assert "\n  mend: Wait for it, or end it if it is yours.\n" in text
-    assert "not seen\n  systemd's timers: no bus\n" in text
-    assert text.endswith("1 would spoil a measurement (looked for 1.5 s)\n")
+    text = printed(
+        print_terminal(build_check("a machine", find_obstacles(host, seen), seen), level=Level.STANDARD), width=60
+    )
+    assert text.startswith(
+        "a machine\n\nproblem: Another load is running on this machine.\n  observed: pgbench (pid 800)"
+    )
+    assert "\n  fix: Wait for it, or end it if it is yours.\n" in text
+    assert "Not observed\n  systemd's timers: no bus\n" in text
+    assert text.endswith("1 would spoil a measurement (1.5 s)\n")
     assert all(len(line) <= 60 and line == line.rstrip() for line in text.splitlines())
 
 
 def test_nothing_found(tmp_path: Path) -> None:
     host, facts = look(tmp_path, Scenario(name="quiet"))
     found = find_obstacles(host, facts)
-    assert "nothing stands in the way of a measurement" in printed(render_check("a machine", found, facts), width=100)
+    assert "nothing stands in the way of a measurement" in printed(
+        print_terminal(build_check("a machine", found, facts), level=Level.STANDARD), width=100
+    )
     document = json.loads(msgspec.json.encode(check_document("a machine", found, host=host, facts=facts)))
     assert (document["would_spoil"], document["findings"]) == (False, [])
 

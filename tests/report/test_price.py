@@ -14,12 +14,14 @@ from pgdyno.explain.finding import Finding, Severity
 from pgdyno.price.book import PriceBook
 from pgdyno.price.study import PriceOptions, StudyPrice, price_study
 from pgdyno.price.worth import Load
+from pgdyno.report.documents.price import price_document
+from pgdyno.report.forms.terminal import print_terminal
 from pgdyno.report.input import ReportInput
-from pgdyno.report.price_document import price_document
-from pgdyno.report.price_hosts import hosts_table
-from pgdyno.report.price_tables import alternatives_table, cost_table, load_table, worth_table
-from pgdyno.report.price_terminal import render_prices
-from pgdyno.report.price_words import (
+from pgdyno.report.level import Level
+from pgdyno.report.sections.price.hosts import hosts_table
+from pgdyno.report.sections.price.section import build_prices
+from pgdyno.report.sections.price.tables import alternatives_table, cost_table, load_table, worth_table
+from pgdyno.report.sections.price.words import (
     PricedRecord,
     describe_alarm,
     describe_costs,
@@ -64,7 +66,7 @@ def named(price: StudyPrice, name: str = "graviton") -> PricedRecord:
 def printed(*priced: PricedRecord, width: int = 80) -> str:
     console = Console(width=width, no_color=True, highlight=False, force_terminal=False)
     with console.capture() as capture:
-        console.print(render_prices(priced))
+        console.print(print_terminal(build_prices(priced), level=Level.STANDARD))
     return capture.get()
 
 
@@ -119,7 +121,7 @@ def test_figures_that_should_not_be_used_are_not_priced_without_a_word() -> None
     alarm = describe_alarm(msgspec.structs.replace(report, findings=(*report.findings, spoiled)))
     assert alarm.startswith("The figures of this record should not be used as they are: `pgdyno show pgdyno-records/")
     loud = msgspec.structs.replace(named(price(report)), alarm=alarm)
-    assert printed(loud, width=200).splitlines()[1] == alarm
+    assert printed(loud, width=200).splitlines()[1].strip() == alarm
 
 
 def test_loads_that_cost_the_same_are_all_named() -> None:

@@ -8,12 +8,19 @@ import pytest
 
 from pgdyno.analyse.records.comparison import PairComparison, compare_records
 from pgdyno.analyse.records.sides import Side
-from pgdyno.report.chart import CSS_THEME, PICTURE_THEME, to_vega_lite
-from pgdyno.report.content import describe_bench, describe_study
-from pgdyno.report.records import NamedRecord, describe_pair, describe_record, differences_table, figures_table
-from pgdyno.report.records_chart import records_chart
-from pgdyno.report.records_html import render_records_html
-from pgdyno.report.surroundings import host_table
+from pgdyno.report.charts.chart import CSS_THEME, PICTURE_THEME, to_vega_lite
+from pgdyno.report.charts.records import records_chart
+from pgdyno.report.forms.html import print_html
+from pgdyno.report.records import build_records
+from pgdyno.report.sections.context import host_table
+from pgdyno.report.sections.head import describe_bench, describe_study
+from pgdyno.report.sections.records.pairs import (
+    NamedRecord,
+    describe_pair,
+    describe_record,
+    differences_table,
+    figures_table,
+)
 from tests.analyse.test_records_gate import base, change_load, changed
 from tests.report.build import build_report
 
@@ -92,7 +99,7 @@ def test_a_report_names_its_machine() -> None:
 def test_the_page_loads_nothing_and_shows_what_records_say_as_text() -> None:
     record = msgspec.structs.replace(base().record, started_at="<script>alert(1)</script>")
     names = [NamedRecord(path="a", record=record), NamedRecord(path="b", record=record)]
-    page = render_records_html(names, compare_records([[base()], [base()]]), vega_js="/* none */")
+    page = print_html(build_records(names, compare_records([[base()], [base()]])), vega_js="/* none */")
     assert "<script>alert" not in page
     assert "default-src &#39;none&#39;" in page
     assert "a difference, not a verdict." in page

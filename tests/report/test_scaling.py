@@ -9,12 +9,14 @@ import jsonschema
 import msgspec
 from rich.console import Console
 
-from pgdyno.report.html import render_html
+from pgdyno.report.documents.client_sweep import make_scaling
+from pgdyno.report.documents.report import make_schema, render_json
+from pgdyno.report.forms.html import print_html
+from pgdyno.report.forms.markdown import print_markdown
+from pgdyno.report.forms.terminal import print_terminal
 from pgdyno.report.input import ReportInput
-from pgdyno.report.jsonreport import make_schema, render_json
-from pgdyno.report.markdown import render_markdown
-from pgdyno.report.scaling import describe_scaling_method, make_scaling, scaling_report
-from pgdyno.report.terminal import render_terminal
+from pgdyno.report.sections.comparison.client_sweep import describe_scaling_method, scaling_report
+from pgdyno.report.study import build_report as build_report_document
 from tests.report.build_comparison import build_client_sweep
 from tests.report.build_derived import build_derived
 from tests.report.build_scaling import build_bench
@@ -24,13 +26,19 @@ TITLE = "tpcb-like by clients, derived settings"
 
 def print_report(report: ReportInput) -> str:
     out = io.StringIO()
-    Console(file=out, width=80, highlight=False, no_color=True, legacy_windows=False).print(render_terminal(report))
+    Console(file=out, width=80, highlight=False, no_color=True, legacy_windows=False).print(
+        print_terminal(build_report_document(report))
+    )
     return out.getvalue()
 
 
 def test_every_form_tells_the_curve_after_the_verdicts() -> None:
     report = build_bench()
-    page, markdown, terminal = render_html(report), render_markdown(report), print_report(report)
+    page, markdown, terminal = (
+        print_html(build_report_document(report)),
+        print_markdown(build_report_document(report)),
+        print_report(report),
+    )
     for words in (page, markdown, terminal):
         assert words.index("derived") < words.index(TITLE) < words.rindex("TPS is highest at")
         assert "derived is faster than stock on tpcb-like" in " ".join(words.split())
@@ -73,14 +81,15 @@ def test_without_a_sweep_or_two_loads_of_one_nothing_is_said() -> None:
         assert scaling_report(report) is None
         assert make_scaling(report) is None
         assert describe_scaling_method(report) == ()
-        assert render_markdown(report) == render_markdown(bare)
+        assert print_markdown(build_report_document(report)) == print_markdown(build_report_document(bare))
 
 
 def test_a_load_of_one_trial_has_its_figure_and_no_interval() -> None:
     report = build_client_sweep(rounds=1, loads=(1, 2, 4))
     said = print_report(report)
     (line,) = (line for line in said.splitlines() if line.split()[:1] == ["4"])
-    assert line.endswith("n = 1: no interval  undecided")
+    assert line.endswith("(n = 1: no interval)  undecided (1)")
     assert line.split()[1].replace(",", "").isdigit()
-    (row,) = (line for line in render_markdown(report).splitlines() if line.startswith("| 4 |"))
-    assert "(n = 1: no interval)" in row
+    rows = [line for line in print_markdown(build_report_document(report)).splitlines() if line.startswith("| 4 |")]
+    assert rows
+    assert all("(n = 1: no interval)" in row for row in rows)

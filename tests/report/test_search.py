@@ -11,15 +11,16 @@ import msgspec
 import pytest
 
 from pgdyno.analyse.search.latency_limit import RateVerdict
-from pgdyno.report.chart import CSS_THEME, PICTURE_THEME, to_vega_lite
-from pgdyno.report.content import describe_study, make_cards, title_report
-from pgdyno.report.html import render_html
-from pgdyno.report.jsonreport import make_schema, render_json
-from pgdyno.report.markdown import render_markdown
+from pgdyno.report.charts.chart import CSS_THEME, PICTURE_THEME, to_vega_lite
+from pgdyno.report.charts.search import limit_chart
+from pgdyno.report.documents.report import make_schema, render_json
+from pgdyno.report.forms.html import print_html
+from pgdyno.report.forms.markdown import print_markdown
 from pgdyno.report.picture import make_picture
-from pgdyno.report.search_chart import limit_chart
-from pgdyno.report.search_tables import rates_table, trials_table
-from pgdyno.report.search_words import answer_searches, describe_search_error
+from pgdyno.report.sections.head import build_cards, describe_study, title_report
+from pgdyno.report.sections.search.answers import answer_searches, describe_search_error
+from pgdyno.report.sections.search.tables import rates_table, trials_table
+from pgdyno.report.study import build_report as build_report_document
 from tests.report.build import build_report
 from tests.report.build_search import build_search
 
@@ -56,14 +57,14 @@ def test_before_the_first_rate_nothing_is_claimed() -> None:
     early = msgspec.structs.replace(report, analysis=analysis)
     (answer,) = answer_searches(early)
     assert "Nothing is known" in answer.claim
-    assert "No trial at a rate is finished" in render_html(early)
-    assert "## Rates" not in render_markdown(early)
+    assert "No trial at a rate is finished" in print_html(build_report_document(early))
+    assert "## Trials at rates" not in print_markdown(build_report_document(early))
     assert make_picture(early)["vconcat"] == []
 
 
 def test_a_search_has_no_cards_and_a_first_sentence_that_is_true() -> None:
     report = build_search("settled", "open")
-    assert make_cards(report) == ()
+    assert tuple(build_cards(report)) == ()
     assert describe_study(report).startswith(
         "tpcb-like and select-only: the largest rate that holds p99 < 20 ms, sought by 8 pgbench clients"
     )
@@ -116,9 +117,9 @@ def test_the_document_has_every_trial_at_full_precision() -> None:
 
 
 def test_the_page_answers_first_and_links_to_its_parts() -> None:
-    page = render_html(build_search("settled", "open"))
+    page = print_html(build_report_document(build_search("settled", "open")))
     assert page.index("the limit is at about") < page.index('id="method"') < page.index('id="trials"')
-    for part in ("s1", "s2", "method", "trials"):
+    for part in ("r1", "r2", "method", "trials"):
         assert f'href="#{part}"' in page
         assert f'id="{part}"' in page
     assert "How it was searched" in page

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from pgdyno.report.trial_tables import trials_table
+from pgdyno.report.sections.trials import trials_table
 from tests.report.build import build_report
 
 

@@ -12,11 +12,14 @@ import pytest
 from rich.console import Console
 
 from pgdyno.errors import SpecError
+from pgdyno.report.documents.tuning import TuneDocument, tune_document
+from pgdyno.report.forms.terminal import print_terminal
+from pgdyno.report.level import Level
+from pgdyno.report.sections.tuning.explain import build_explained, find_derived
+from pgdyno.report.sections.tuning.files import format_alter_system_script, format_conf_file, format_sysctl_file
+from pgdyno.report.sections.tuning.table import build_diff, build_tuning
+from pgdyno.report.sections.tuning.view import Tried, change_of, list_changes
 from pgdyno.report.setting_words import format_alter_system, format_conf, show_setting
-from pgdyno.report.tuning import Tried, TuneDocument, change_of, list_changes, tune_document
-from pgdyno.report.tuning_explain import find_derived, render_explained
-from pgdyno.report.tuning_files import format_alter_system_script, format_conf_file, format_sysctl_file
-from pgdyno.report.tuning_table import render_diff, render_table
 from pgdyno.spec.conf import read_conf
 from pgdyno.tune.types import Target
 from tests.report.build_tuning import UNSEEN, build_view
@@ -33,13 +36,13 @@ def printed(renderable: object, *, width: int) -> str:
 
 @pytest.mark.parametrize("width", [80, 140])
 def test_the_table(width: int, golden: Callable[[Path, str], None]) -> None:
-    text = printed(render_table(build_view(unseen=UNSEEN)), width=width)
+    text = printed(print_terminal(build_tuning(build_view(unseen=UNSEEN)), level=Level.STANDARD), width=width)
     golden(GOLDEN / f"tuning-{width}.txt", text)
     assert all(len(line) <= width and line == line.rstrip() for line in text.splitlines())
 
 
 def test_the_narrowest_terminal_loses_nothing() -> None:
-    text = printed(render_table(build_view()), width=40)
+    text = printed(print_terminal(build_tuning(build_view()), level=Level.STANDARD), width=40)
     words = "".join(text.split())
     for one in build_view().tuning.settings:
         assert one.name.replace(" ", "") in words
@@ -48,38 +51,41 @@ def test_the_narrowest_terminal_loses_nothing() -> None:
 
 def test_what_gives_up_durability_stands_apart_and_in_no_file() -> None:
     view = build_view()
-    text = printed(render_table(view), width=80)
+    text = printed(print_terminal(build_tuning(view), level=Level.STANDARD), width=80)
     assert "synchronous_commit = off" in text[text.index("not part of the set") :]
     assert "synchronous_commit" not in text[: text.index("not part of the set")]
     for file in (format_conf_file(view), format_alter_system_script(view), format_sysctl_file(view)):
         assert "synchronous_commit" not in file
-    assert "synchronous_commit" not in printed(render_diff(view), width=80)
+    assert "synchronous_commit" not in printed(print_terminal(build_diff(view), level=Level.STANDARD), width=80)
 
 
 def test_the_difference(golden: Callable[[Path, str], None]) -> None:
-    text = printed(render_diff(build_view()), width=80)
+    text = printed(print_terminal(build_diff(build_view()), level=Level.STANDARD), width=80)
     golden(GOLDEN / "tuning-diff.txt", text)
     assert "work_mem" not in text, "it is as it is"
     same = {one.name: one.value for one in build_view().tuning.settings}
-    none = printed(render_diff(build_view(now=same)), width=120)
+    none = printed(print_terminal(build_diff(build_view(now=same)), level=Level.STANDARD), width=120)
     assert "0 of 9 would change; now is" in none
 
 
 def test_errors_of_the_servers_files_are_told_with_what_would_change() -> None:
     view = build_view(file_errors=("/data/postgresql.conf, line 3: foo: unrecognized configuration parameter",))
-    told = printed(render_diff(view), width=200)
+    told = printed(print_terminal(build_diff(view), level=Level.STANDARD), width=200)
     words = (
         "the server's configuration files hold errors, with which it does not start: /data/postgresql.conf, line 3: foo"
     )
     assert words in told.splitlines()[-2]
-    assert words in printed(render_table(view), width=200)
+    assert words in printed(print_terminal(build_tuning(view), level=Level.STANDARD), width=200)
     assert json.loads(msgspec.json.encode(tune_document(view)))["file_errors"] == list(view.file_errors)
 
 
 def test_one_in_full(golden: Callable[[Path, str], None]) -> None:
     view = build_view()
     some = find_derived(view, ["Shared_Buffers", "synchronous_commit"])
-    golden(GOLDEN / "tuning-explain.txt", printed(render_explained(view, some), width=80))
+    golden(
+        GOLDEN / "tuning-explain.txt",
+        printed(print_terminal(build_explained(view, some), level=Level.STANDARD), width=80),
+    )
     assert find_derived(view, []) == view.tuning.settings
     with pytest.raises(SpecError, match="nothing is derived for shared_bufers") as error:
         find_derived(view, ["shared_bufers"])
@@ -198,7 +204,7 @@ def test_colour_is_never_all_that_is_said(monkeypatch: pytest.MonkeyPatch) -> No
     assert "NO_COLOR" in os.environ
     console = Console(width=80, highlight=False, force_terminal=True)
     with console.capture() as capture:
-        console.print(render_table(build_view()))
+        console.print(print_terminal(build_tuning(build_view()), level=Level.STANDARD))
     text = capture.get()
     assert "\x1b[3" not in text, "no colours"
-    assert "as it should be already" in text
+    assert "As it should be already" in text

@@ -12,7 +12,9 @@ import pytest
 
 from tests.loops import needs_root
 
+TREE = Path(__file__).parents[2]
 # The machine's own root with a layer in memory above it, in a mount namespace of its own: nothing of it outlives the shell.
+# The clone and the environment are mounted in it because they may lie on another file system, such as a /tmp in memory.
 ROOT = """
 set -e
 mount -t tmpfs -o size=1g none "$1"
@@ -22,6 +24,10 @@ mount -t proc proc "$1/root/proc"
 mount --bind /dev "$1/root/dev"
 mount -t tmpfs none "$1/root/tmp"
 chmod 1777 "$1/root/tmp"
+for folder in "$4" "$5"; do
+    mkdir -p "$1/root$folder"
+    mount -o bind,ro "$folder" "$1/root$folder"
+done
 exec chroot "$1/root" sh -c "$2" sh "$3"
 """
 WITHOUT = "dpkg --no-triggers --remove fio >/dev/null 2>&1; rm -rf /var/lib/apt/lists/*; ! command -v fio >/dev/null || exit 9; cd /; "
@@ -36,12 +42,13 @@ REFUSED = WITHOUT + 'echo "deb http://localhost:9/ none main" >/etc/apt/sources.
 def run_below(folder: Path, script: str) -> subprocess.CompletedProcess[str]:
     """A shell's script below a throw-away root; skipped where there is no such thing."""
     argv = ["unshare", "--mount", "sh", "-c", ROOT, "sh", str(folder)]
+    places = [str(TREE), sys.prefix]
     try:
-        subprocess.run([*argv, "true", ""], check=True, capture_output=True)
+        subprocess.run([*argv, "true", "", *places], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError) as exc:
         pytest.skip(f"no file system over another in a mount namespace here: {exc}")
     return subprocess.run(
-        [*argv, script, sys.executable], check=False, capture_output=True, text=True, timeout=250, cwd="/"
+        [*argv, script, sys.executable, *places], check=False, capture_output=True, text=True, timeout=250, cwd="/"
     )
 
 

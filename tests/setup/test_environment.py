@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import Clone, make_clone
+from .conftest import TREE, Clone, environment, make_clone
 
 IS_ROOT = os.geteuid() == 0
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--") if IS_ROOT else ()
@@ -106,6 +106,51 @@ def test_python_that_went_away_makes_the_environment_anew(ready: Clone) -> None:
     said = ready.run()
     assert said.returncode == 0, said.stderr
     assert "making the virtual environment" in said.stderr
+
+
+def put_python_on_path(folder: Path, name: str, answer: str) -> str:
+    """A Python that answers the set-up's question as it is told to; returns a PATH that begins with it."""
+    folder.mkdir(exist_ok=True)
+    program = folder / name
+    program.write_text(f"#!/bin/sh\necho '{answer}'\n")
+    program.chmod(0o755)
+    return f"{folder}:{os.environ['PATH']}"
+
+
+def test_the_oldest_python_is_taken_wherever_it_stands(tmp_path: Path) -> None:
+    put_python_on_path(tmp_path / "first", "python3", f"ready {0x030D00F0} 3.13.0 /first/python3")
+    put_python_on_path(tmp_path / "first", "python3.11", f"ready {0x030B07F0} 3.11.7 /first/python3.11")
+    put_python_on_path(tmp_path / "then", "python3.11", f"bare {0x030B00A0} 3.11.0 /then/python3.11")
+    put_python_on_path(tmp_path / "last", "python3", f"ready {0x030B00A1} 3.11.0 /last/a folder/python3")
+    script = f'here={TREE}; . {TREE}/tools/environment.sh; look_for ready; echo "$version $python"'
+    path = ":".join([*(str(tmp_path / name) for name in ("first", "then", "last")), os.environ["PATH"]])
+    said = subprocess.run(["sh", "-c", script], check=True, capture_output=True, text=True, env=environment(PATH=path))
+    assert said.stdout == "3.11.0 /last/a folder/python3\n"
+
+
+def add_check(clone: Clone) -> Path:
+    """Add ./check, whose stages all fail because the clone has no development tools."""
+    shutil.copy(TREE / "check", clone.path)
+    shutil.copy(clone.path / "requirements.lock", clone.path / "requirements-dev.lock")
+    return clone.path / "check"
+
+
+def test_check_runs_on_the_oldest_python_and_names_it(ready: Clone, tmp_path: Path) -> None:
+    question = "import os, sys; print('%d.%d.%d' % sys.version_info[:3], os.path.realpath(sys._base_executable))"
+    asked = subprocess.run([ready.venv / "bin" / "python", "-c", question], check=True, capture_output=True, text=True)
+    version, python = asked.stdout.rstrip("\n").split(" ", 1)
+    check = add_check(ready)
+    said = ready.run("--fast", program=check)
+    assert said.stdout.splitlines()[0] == f"-- Python {version} ({python})"
+    assert "adding the development tools" in said.stderr
+    again = ready.run("--fast", program=check)
+    assert (again.stdout.splitlines()[0], "ready after" in again.stderr) == (f"-- Python {version} ({python})", False)
+    minor = version.rpartition(".")[0]
+    older = f"ready {(3 << 24) + (int(minor[2:]) << 16)} {minor}.older {python}"
+    said = ready.run("--fast", program=check, PATH=put_python_on_path(tmp_path / "bin", "python3", older))
+    assert f"making the virtual environment {ready.venv} with Python {minor}.older ({python})" in said.stderr
+    said = ready.run(PATH=put_python_on_path(tmp_path / "bin", "python3", older))
+    assert (said.returncode, said.stderr) == (0, "")
 
 
 def wait_for(is_so: Callable[[], bool]) -> None:
@@ -221,7 +266,7 @@ def test_no_network(fresh: Callable[[], Clone]) -> None:
 def test_no_python_of_a_suitable_version(fresh: Callable[[], Clone]) -> None:
     clone = fresh()
     script = clone.path / "tools" / "environment.sh"
-    script.write_text(script.read_text().replace("oldest_minor=11", "oldest_minor=98").replace("=13 ", "=99 "))
+    script.write_text(script.read_text().replace("oldest_minor=11", "oldest_minor=98").replace("=14 ", "=99 "))
     said = clone.run("--yes")
     assert said.returncode == 3
     assert "pgdyno needs Python 3.98 to 3.99; found 3." in said.stderr

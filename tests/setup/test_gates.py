@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,57 @@ def test_rooms_import_backwards_only(tmp_path: Path, room: str, imported: str) -
         file.write(f"\nimport pgdyno.{imported}\n" if imported else "")
     after = subprocess.run(lint, check=False, capture_output=True, text=True, cwd=tmp_path, env=env)
     assert after.returncode == 1, after.stdout
+
+
+NEWER = {
+    "keyword-of-a-method": "import tarfile\nwith tarfile.open('x') as packed:\n    packed.extractall('x', filter='data')\n",
+    "function": "import itertools\nitertools.batched('abc', 2)\n",
+    "keyword": "import shutil\nshutil.rmtree('x', onexc=print)\n",
+}
+OS_SAMPLER = Path("src/pgdyno/run/sample/os_sampler.py")
+
+
+@pytest.fixture
+def small_tree(tmp_path: Path) -> Path:
+    """A project of one file that promises what ours does."""
+    for folder in (OS_SAMPLER.parent, "tests", "tools", "benchmarks"):
+        (tmp_path / folder).mkdir(parents=True)
+    for name in ("pyproject.toml", OS_SAMPLER):
+        shutil.copy(TREE / name, tmp_path / name)
+    return tmp_path
+
+
+def ask_for_newer(tree: Path) -> tuple[int, str]:
+    gate = [sys.executable, TREE / "tools" / "oldest_python.py", tree]
+    done = subprocess.run(gate, check=False, capture_output=True, text=True)
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("kind", NEWER)
+def test_nothing_that_the_oldest_python_lacks(small_tree: Path, kind: str) -> None:
+    assert ask_for_newer(small_tree) == (0, "")
+    (small_tree / "tests" / "test_x.py").write_text(NEWER[kind])
+    code, said = ask_for_newer(small_tree)
+    assert code == 1
+    assert "3.12" in said
+
+
+def test_the_os_sampler_keeps_its_own_promise(small_tree: Path) -> None:
+    sampler = small_tree / OS_SAMPLER
+    sampler.write_text(sampler.read_text() + "\nif x := 1:\n    pass\n")
+    code, said = ask_for_newer(small_tree)
+    assert code == 1
+    assert "named expressions require !2, 3.8" in said
+
+
+def test_all_papers_promise_the_same_pythons() -> None:
+    script = (TREE / "tools" / "environment.sh").read_text()
+    oldest, newest = (re.findall(rf"^{name}_minor=(\d+)", script, re.MULTILINE) for name in ("oldest", "newest"))
+    config = tomllib.loads((TREE / "pyproject.toml").read_text())
+    assert config["project"]["requires-python"] == f">=3.{oldest[0]}"
+    assert config["tool"]["mypy"]["python_version"] == f"3.{oldest[0]}"
+    promised = re.findall(r"Python (3\.\d+) to (3\.\d+)", (TREE / "README.md").read_text())
+    assert promised == [(f"3.{oldest[0]}", f"3.{newest[0]}")]
 
 
 CLUSTER_TEST = """

@@ -19,8 +19,8 @@ from rich.text import Text
 from pgdyno.errors import with_program
 from pgdyno.explain.finding import Finding
 from pgdyno.plan.plan import Plan, PlannedWorkload, apply_variant
-from pgdyno.report.preflight import MEANINGS
-from pgdyno.report.terminal_parts import SEVERITY_STYLES
+from pgdyno.report.forms.terminal import HUE_STYLES
+from pgdyno.report.sections.preflight import MEANINGS
 from pgdyno.run.host.clock import monotonic_s
 from pgdyno.run.host.program import program_name
 from pgdyno.spec.variant import DesignKind
@@ -143,7 +143,7 @@ class Display(AbstractContextManager["Display"]):
     def show_finding(self, finding: Finding) -> None:
         """Print a finding as the report will call it, with what it means for the figures."""
         words = with_program(f"{finding.claim} {finding.evidence}. {finding.advice}".strip(), program_name())
-        severity = (finding.severity.value, SEVERITY_STYLES[finding.severity])
+        severity = (finding.severity.value, HUE_STYLES.get(finding.severity.value, "bold"))
         self.console.print(Text.assemble(severity, f" ({MEANINGS[finding.severity]}): {words}"), soft_wrap=True)
 
     def confirm(self, question: str, *, default: bool) -> bool:

@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from pgdyno import __version__
+from pgdyno.cli.commands import PlainCommand, PlainGroup
 from pgdyno.cli.disk import DISK_EXAMPLES, disk
 from pgdyno.cli.experiments import COMPARE_EXAMPLES, SWEEP_EXAMPLES, compare, sweep
 from pgdyno.cli.explain import EXPLAIN_EXAMPLES, explain
@@ -42,27 +43,33 @@ from pgdyno.cli.price import PRICE_EXAMPLES, price
 from pgdyno.cli.records import COMPARE_RECORDS_EXAMPLES, JOURNAL_EXAMPLES, compare_records, journal
 from pgdyno.cli.session import fail, session
 from pgdyno.cli.tune import TUNE_EXAMPLES, tune
-from pgdyno.errors import with_program
+from pgdyno.errors import ExitCode, with_program
 from pgdyno.run.host.program import program_name
 
 app = typer.Typer(
     name="pgdyno",
     help="A dynamometer for PostgreSQL: measures a server and its machine, and says how sure it is.",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
+    cls=PlainGroup,
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
-@app.callback(invoke_without_command=True)
-def root(
-    *, version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False
-) -> None:
-    """Measure PostgreSQL as on a test bench."""
-    if version:
+def _show_version(is_asked: bool) -> None:  # noqa: FBT001 - typer calls it so
+    if is_asked:
         typer.echo(f"pgdyno {__version__}")
         raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_show_version)
+    ] = False,
+) -> None:
+    """Measure PostgreSQL as on a test bench."""
 
 
 @app.command(
@@ -325,10 +332,11 @@ def run_program() -> None:
     """Read the command line and do what it says."""
     program = program_name()
     for command in app.registered_commands:
+        command.cls = PlainCommand
         command.epilog = with_program(command.epilog or "", program)
     try:
-        # Without a word, typer itself shows the help.
-        sys.exit(app(prog_name=program, standalone_mode=not sys.argv[1:]))
+        code = app(sys.argv[1:] or ["--help"], prog_name=program, standalone_mode=False)
+        sys.exit(code if sys.argv[1:] else ExitCode.SPEC)
     except _UsageError as error:
         from pgdyno.cli.usage import describe_usage_error
 

@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from pgdyno.conduct.ui import Ui
 from pgdyno.errors import InterruptedStudyError, SpecError, with_program
 from pgdyno.flow.tune import Form, TuneRequest, TuneResult, tune
-from pgdyno.report.plain import render_headed, render_line
+from pgdyno.report.forms.plain import render_headed, render_line
 from pgdyno.run.change.apply import Applied, apply_tuning
 from pgdyno.run.change.prepare_apply import Prepared, find_named_server, prepare_apply
 from pgdyno.run.host.program import program_name

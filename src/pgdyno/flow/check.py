@@ -50,15 +50,17 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> bytes:
         """As a document with all that was seen."""
-        from pgdyno.report.preflight import check_document  # noqa: PLC0415 - each form loads what it needs
+        from pgdyno.report.documents.check import check_document  # noqa: PLC0415 - each form loads what it needs
 
         return msgspec.json.encode(check_document(self.subject, self.findings, host=self.host, facts=self.facts))
 
     def to_terminal(self) -> RenderableType:
         """As a person reads it."""
-        from pgdyno.report.preflight import render_check  # noqa: PLC0415 - each form loads what it needs
+        from pgdyno.report.forms.terminal import print_terminal  # noqa: PLC0415 - each form loads what it needs
+        from pgdyno.report.level import Level  # noqa: PLC0415
+        from pgdyno.report.sections.preflight import build_check  # noqa: PLC0415
 
-        return render_check(self.subject, self.findings, self.facts)
+        return print_terminal(build_check(self.subject, self.findings, self.facts), level=Level.STANDARD)
 
 
 def ask_default(server: dict[str, object], *, scale: int | None, clients: int | None) -> Study:

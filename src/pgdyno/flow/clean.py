@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from pgdyno.conduct.ui import Ui
 from pgdyno.conduct.workspace import Workspace
 from pgdyno.errors import SpecError
-from pgdyno.report.plain import render_line
+from pgdyno.report.forms.plain import render_line
 from pgdyno.run.cluster.home import open_home
 from pgdyno.run.cluster.template import remove_template
 from pgdyno.run.host.process import find_server_user

@@ -24,7 +24,7 @@ from pgdyno.record.durable import write_durably
 from pgdyno.record.store import RecordStore, open_record
 from pgdyno.record.types import StudyRecord
 from pgdyno.report.input import ReportInput
-from pgdyno.report.records import NamedRecord
+from pgdyno.report.sections.records.pairs import NamedRecord
 from pgdyno.run.host.cache import keep_text
 
 _FORMS = (".html", ".md", ".json")
@@ -43,15 +43,16 @@ class RecordsResult(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> bytes:
         """As a document with all of it."""
-        from pgdyno.report.records_forms import records_document  # noqa: PLC0415 - each form loads what it needs
+        from pgdyno.report.documents.records import records_document  # noqa: PLC0415 - each form loads what it needs
 
         return msgspec.json.encode(records_document(self.records, self.comparisons))
 
     def to_terminal(self) -> RenderableType:
         """As a person reads it."""
-        from pgdyno.report.records_forms import render_records  # noqa: PLC0415 - each form loads what it needs
+        from pgdyno.report.forms.terminal import print_terminal  # noqa: PLC0415 - each form loads what it needs
+        from pgdyno.report.records import build_records  # noqa: PLC0415
 
-        return render_records(self.records, self.comparisons)
+        return print_terminal(build_records(self.records, self.comparisons))
 
 
 def compare_named(paths: Sequence[Path], *, out: Path | None = None) -> RecordsResult:
@@ -152,12 +153,13 @@ def _write(result: RecordsResult, out: Path) -> None:
 def _render(result: RecordsResult, form: str) -> bytes:
     if form == ".json":
         return result.to_json()
+    from pgdyno.report.records import build_records  # noqa: PLC0415 - each form loads what it needs
+
+    document = build_records(result.records, result.comparisons)
     if form == ".md":
-        from pgdyno.report.records_forms import render_records_markdown  # noqa: PLC0415 - each form loads what it needs
+        from pgdyno.report.forms.markdown import print_markdown  # noqa: PLC0415
 
-        return render_records_markdown(result.records, result.comparisons).encode()
-    from pgdyno.report.html import bundle_vega, name_vega  # noqa: PLC0415 - only a page needs charts
-    from pgdyno.report.records_html import render_records_html  # noqa: PLC0415
+        return print_markdown(document).encode()
+    from pgdyno.report.forms.html import bundle_vega, name_vega, print_html  # noqa: PLC0415 - only a page needs charts
 
-    vega_js = keep_text(name_vega(), bundle_vega)
-    return render_records_html(result.records, result.comparisons, vega_js=vega_js).encode()
+    return print_html(document, vega_js=keep_text(name_vega(), bundle_vega)).encode()

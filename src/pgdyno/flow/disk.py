@@ -27,7 +27,8 @@ from pgdyno.record.device.disk_card import (
     write_beside,
     write_card,
 )
-from pgdyno.report.disk_markdown import render_card_markdown
+from pgdyno.report.forms.markdown import print_markdown
+from pgdyno.report.sections.disk.section import build_card
 from pgdyno.run.change.install_fio import install_fio
 from pgdyno.run.cluster.home import open_home
 from pgdyno.run.device.disk_bench import DiskTools, find_neighbours
@@ -100,7 +101,7 @@ def measure_disks(question: DiskQuestion, ui: Ui) -> DiskResult:
         for card, file in zip(cards, files, strict=True)
     )
     for view, file in zip(views, files, strict=True):
-        write_beside(file.with_suffix(_PAGE_SUFFIX), render_card_markdown(view).encode())
+        write_beside(file.with_suffix(_PAGE_SUFFIX), print_markdown(build_card(view)).encode())
     return DiskResult(views=views)
 
 

@@ -19,7 +19,7 @@ from pgdyno.explain.disk.rule_input import DiskRuleInput
 from pgdyno.explain.finding import Severity
 from pgdyno.facts.instances import find_instance
 from pgdyno.record.device.disk_card import DiskCard, declare, read_card
-from pgdyno.report.disk import CardView
+from pgdyno.report.sections.disk.card import CardView
 from pgdyno.run.host.clock import local_now
 from pgdyno.run.host.program import program_name
 from pgdyno.spec.host import HostSpec, read_host
@@ -40,15 +40,17 @@ class DiskResult(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> bytes:
         """As a document with all of it."""
-        from pgdyno.report.disk_document import disk_document  # noqa: PLC0415 - each form loads what it needs
+        from pgdyno.report.documents.disk import disk_document  # noqa: PLC0415 - each form loads what it needs
 
         return msgspec.json.encode(disk_document(self.views))
 
     def to_terminal(self) -> RenderableType:
         """As a person reads it."""
-        from pgdyno.report.disk_terminal import render_cards  # noqa: PLC0415 - each form loads what it needs
+        from pgdyno.report.forms.terminal import print_terminal  # noqa: PLC0415 - each form loads what it needs
+        from pgdyno.report.level import Level  # noqa: PLC0415
+        from pgdyno.report.sections.disk.section import build_cards  # noqa: PLC0415
 
-        return render_cards(self.views)
+        return print_terminal(build_cards(self.views), level=Level.STANDARD)
 
 
 class DiskComparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,15 +60,17 @@ class DiskComparison(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> bytes:
         """As a document with all of it."""
-        from pgdyno.report.disk_document import comparison_document  # noqa: PLC0415 - each form loads what it needs
+        from pgdyno.report.documents.disk import comparison_document  # noqa: PLC0415 - each form loads what it needs
 
         return msgspec.json.encode(comparison_document(self.views, self._differences()))
 
     def to_terminal(self) -> RenderableType:
         """As a person reads it."""
-        from pgdyno.report.disk_comparison import render_comparison  # noqa: PLC0415 - each form loads what it needs
+        from pgdyno.report.forms.terminal import print_terminal  # noqa: PLC0415 - each form loads what it needs
+        from pgdyno.report.level import Level  # noqa: PLC0415
+        from pgdyno.report.sections.disk.section import build_card_comparison  # noqa: PLC0415
 
-        return render_comparison(self.views, self._differences())
+        return print_terminal(build_card_comparison(self.views, self._differences()), level=Level.STANDARD)
 
     def _differences(self) -> tuple[DiskDifference, ...]:
         return compare_entries([view.entries for view in self.views])

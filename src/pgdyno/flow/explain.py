@@ -53,15 +53,17 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> bytes:
         """One document."""
-        from pgdyno.report.explanation_document import render_explanation_json  # noqa: PLC0415 - what is shown is loaded
+        from pgdyno.report.documents.explanation import render_explanation_json  # noqa: PLC0415 - what is shown is loaded
 
         return render_explanation_json(self.report)
 
     def to_terminal(self) -> RenderableType:
         """As a person reads it."""
-        from pgdyno.report.explanation_terminal import render_explanation  # noqa: PLC0415 - what is shown is loaded
+        from pgdyno.report.explanation import build_explanation  # noqa: PLC0415 - what is shown is loaded
+        from pgdyno.report.forms.terminal import print_terminal  # noqa: PLC0415
+        from pgdyno.report.level import Level  # noqa: PLC0415
 
-        return render_explanation(self.report, change=self.change)
+        return print_terminal(build_explanation(self.report, change=self.change), level=Level.STANDARD)
 
 
 class ConfirmOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,12 +16,12 @@ from pgdyno.errors import PgdynoError, with_program
 from pgdyno.flow.report import compose_report
 from pgdyno.record.store import JSON_FILE, RecordStore, find_records
 from pgdyno.record.types import TrialRecord, TrialStatus
-from pgdyno.report.content import title_study
+from pgdyno.report.documents.kept import KeptReport, describe_answers, list_gains, list_retests, parse_kept
+from pgdyno.report.documents.report import REPORT_VERSION
+from pgdyno.report.forms.plain import render_line
 from pgdyno.report.host_words import describe_machine
-from pgdyno.report.jsonreport import REPORT_VERSION
-from pgdyno.report.kept_report import KeptReport, describe_answers, list_gains, list_retests, parse_kept
-from pgdyno.report.plain import render_line
-from pgdyno.report.study_journal import JournalEntry, StudyJournal, Unreadable, find_best, render_journal
+from pgdyno.report.sections.head import title_study
+from pgdyno.report.sections.records.journal import JournalEntry, StudyJournal, Unreadable, build_journal, find_best
 from pgdyno.run.host.program import program_name
 
 
@@ -39,7 +39,10 @@ class JournalResult(msgspec.Struct, frozen=True, kw_only=True):
         if not self.journal.entries and not self.journal.unreadable:
             hint = f"no records in {self.journal.folder}; `pgdyno bench --quick` makes one"
             return render_line(with_program(hint, program_name()))
-        return render_journal(self.journal)
+        from pgdyno.report.forms.terminal import print_terminal  # noqa: PLC0415 - each form loads what it needs
+        from pgdyno.report.level import Level  # noqa: PLC0415
+
+        return print_terminal(build_journal(self.journal), level=Level.STANDARD)
 
 
 def read_journal(folder: Path) -> JournalResult:

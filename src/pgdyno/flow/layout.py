@@ -14,7 +14,8 @@ from pgdyno.analyse.disk.layout_ceiling import let_through, limits_of, reckon_ce
 from pgdyno.analyse.disk.throttle import throttle
 from pgdyno.errors import ExitCode
 from pgdyno.facts.instances import list_instances
-from pgdyno.report.layout import LayoutView, layout_document
+from pgdyno.report.documents.layout import layout_document
+from pgdyno.report.sections.disk.layout import LayoutView
 from pgdyno.run.host.tunables import read_product, read_tunables
 from pgdyno.spec.host import DiskSpec, HostSpec
 
@@ -31,9 +32,11 @@ class LayoutResult(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_terminal(self) -> RenderableType:
         """As a person reads it."""
-        from pgdyno.report.layout_terminal import render_layouts  # noqa: PLC0415 - each form loads what it needs
+        from pgdyno.report.forms.terminal import print_terminal  # noqa: PLC0415 - each form loads what it needs
+        from pgdyno.report.level import Level  # noqa: PLC0415
+        from pgdyno.report.sections.disk.layouts import build_layouts  # noqa: PLC0415
 
-        return render_layouts(self.views)
+        return print_terminal(build_layouts(self.views), level=Level.STANDARD)
 
 
 def show_layouts(paths: Sequence[Path], host: HostSpec | None) -> LayoutResult:

@@ -11,7 +11,7 @@ from pgdyno.conduct.progress import Stage, read_progress
 from pgdyno.errors import SpecError, with_program
 from pgdyno.record.store import find_records
 from pgdyno.record.types import TrialStatus
-from pgdyno.report.plain import Heading, render_line, render_rows
+from pgdyno.report.forms.plain import Heading, render_line, render_rows
 from pgdyno.run.host.program import program_name
 
 

@@ -11,7 +11,7 @@ from pgdyno.conduct.workspace import Workspace, machine_of
 from pgdyno.plan.experiment import reference_server
 from pgdyno.plan.plan import Plan, Step, StepKind, plan_study
 from pgdyno.plan.scaling import plan_scaling
-from pgdyno.report.plain import Heading, render_rows
+from pgdyno.report.forms.plain import Heading, render_rows
 from pgdyno.run.host.facts import read_host_facts
 from pgdyno.run.postgres.installation import read_named_facts
 from pgdyno.spec.study import Study

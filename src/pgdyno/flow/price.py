@@ -15,7 +15,7 @@ from pgdyno.price.book import PriceBook
 from pgdyno.price.study import PriceOptions
 from pgdyno.price.worth import Load
 from pgdyno.record.store import RecordStore
-from pgdyno.report.price_words import PricedRecord, describe_alarm
+from pgdyno.report.sections.price.words import PricedRecord, describe_alarm
 from pgdyno.spec.prices import read_prices
 
 
@@ -26,15 +26,17 @@ class Priced(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> bytes:
         """As a document with all of it."""
-        from pgdyno.report.price_document import price_document  # noqa: PLC0415 - each form loads what it needs
+        from pgdyno.report.documents.price import price_document  # noqa: PLC0415 - each form loads what it needs
 
         return msgspec.json.encode(price_document(self.records))
 
     def to_terminal(self) -> RenderableType:
         """As a person reads it."""
-        from pgdyno.report.price_terminal import render_prices  # noqa: PLC0415 - each form loads what it needs
+        from pgdyno.report.forms.terminal import print_terminal  # noqa: PLC0415 - each form loads what it needs
+        from pgdyno.report.level import Level  # noqa: PLC0415
+        from pgdyno.report.sections.price.section import build_prices  # noqa: PLC0415
 
-        return render_prices(self.records)
+        return print_terminal(build_prices(self.records), level=Level.STANDARD)
 
 
 def price_records(

@@ -32,7 +32,7 @@ from pgdyno.record.store import HTML_FILE, JSON_FILE, MARKDOWN_FILE, RecordStore
 from pgdyno.record.trial_data import read_trial_data
 from pgdyno.record.types import StudyRecord
 from pgdyno.report.input import ReportInput
-from pgdyno.report.losses import find_workload_losses
+from pgdyno.report.sections.durability import find_workload_losses
 from pgdyno.run.host.cache import keep_text
 
 
@@ -43,15 +43,16 @@ class StudyReport(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> bytes:
         """As report.json has it."""
-        from pgdyno.report.jsonreport import render_json  # noqa: PLC0415 - each form loads what it needs
+        from pgdyno.report.documents.report import render_json  # noqa: PLC0415 - each form loads what it needs
 
         return render_json(self.report)
 
     def to_terminal(self) -> RenderableType:
         """As a person reads it."""
-        from pgdyno.report.terminal import render_terminal  # noqa: PLC0415 - each form loads what it needs
+        from pgdyno.report.forms.terminal import print_terminal  # noqa: PLC0415 - each form loads what it needs
+        from pgdyno.report.study import build_report  # noqa: PLC0415
 
-        return render_terminal(self.report)
+        return print_terminal(build_report(self.report))
 
 
 def compose_report(store: RecordStore) -> StudyReport:
@@ -143,14 +144,16 @@ def _with_program(findings: Iterable[Finding], program: str) -> tuple[Finding, .
 
 def write_reports(store: RecordStore) -> StudyReport:
     """Write all files of a record's report, and give it."""
-    from pgdyno.report.html import bundle_vega, name_vega, render_html  # noqa: PLC0415 - only writing needs charts
-    from pgdyno.report.markdown import render_markdown  # noqa: PLC0415
+    from pgdyno.report.forms.html import bundle_vega, name_vega, print_html  # noqa: PLC0415 - only writing needs charts
+    from pgdyno.report.forms.markdown import print_markdown  # noqa: PLC0415
+    from pgdyno.report.study import build_report  # noqa: PLC0415
 
     composed = compose_report(store)
-    page = render_html(composed.report, vega_js=keep_text(name_vega(), bundle_vega))
+    document = build_report(composed.report)
+    page = print_html(document, vega_js=keep_text(name_vega(), bundle_vega))
     try:
         write_durably(store.path / HTML_FILE, page.encode())
-        write_durably(store.path / MARKDOWN_FILE, render_markdown(composed.report).encode())
+        write_durably(store.path / MARKDOWN_FILE, print_markdown(document).encode())
         write_durably(store.path / JSON_FILE, composed.to_json())
     except OSError as exc:
         raise HostError(

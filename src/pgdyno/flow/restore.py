@@ -9,7 +9,7 @@ from rich.console import RenderableType
 
 from pgdyno.conduct.undo_words import describe_undo
 from pgdyno.errors import HostError, with_program
-from pgdyno.report.plain import Heading, render_line, render_rows
+from pgdyno.report.forms.plain import Heading, render_line, render_rows
 from pgdyno.run.change.journal import Change, Journal, Undo, UndoOutcome, own_journal
 from pgdyno.run.change.kernel import undo_left_overs
 from pgdyno.run.change.tuning_restore import find_other_journals, restore_tuning

@@ -18,7 +18,8 @@ from pgdyno.record.machine.preflight import ServerOrigin, Unseen
 from pgdyno.record.machine.tunables import ServerState
 from pgdyno.record.store import open_record
 from pgdyno.record.types import ServerFacts
-from pgdyno.report.tuning import Tried, TuningView, tune_document
+from pgdyno.report.documents.tuning import tune_document
+from pgdyno.report.sections.tuning.view import Tried, TuningView
 from pgdyno.run.cluster.settings_check import count_huge_pages, shaping_settings, start_empty
 from pgdyno.run.given.data_folder import DataFolder, find_meant_folder
 from pgdyno.run.given.settings import read_server_state
@@ -106,7 +107,7 @@ class TuneResult(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_text(self) -> str | None:
         """As a file; None where the form is for eyes."""
-        from pgdyno.report import tuning_files as files  # noqa: PLC0415 - each form loads what it needs
+        from pgdyno.report.sections.tuning import files  # noqa: PLC0415 - each form loads what it needs
 
         writers = {
             Form.CONF: files.format_conf_file,
@@ -118,12 +119,16 @@ class TuneResult(msgspec.Struct, frozen=True, kw_only=True):
     def to_terminal(self) -> RenderableType:
         """As a person reads it."""
         # Each form loads what it needs.
-        from pgdyno.report.tuning_explain import find_derived, render_explained  # noqa: PLC0415
-        from pgdyno.report.tuning_table import render_diff, render_table  # noqa: PLC0415
+        from pgdyno.report.forms.terminal import print_terminal  # noqa: PLC0415
+        from pgdyno.report.level import Level  # noqa: PLC0415
+        from pgdyno.report.sections.tuning.explain import build_explained, find_derived  # noqa: PLC0415
+        from pgdyno.report.sections.tuning.table import build_diff, build_tuning  # noqa: PLC0415
 
         if self.explained or self.form is Form.EXPLAIN:
-            return render_explained(self.view, find_derived(self.view, self.explained))
-        return render_diff(self.view) if self.form is Form.DIFF else render_table(self.view)
+            document = build_explained(self.view, find_derived(self.view, self.explained))
+        else:
+            document = build_diff(self.view) if self.form is Form.DIFF else build_tuning(self.view)
+        return print_terminal(document, level=Level.STANDARD)
 
 
 def tune(

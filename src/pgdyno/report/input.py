@@ -8,7 +8,7 @@ from pgdyno.analyse.types import StudyAnalysis
 from pgdyno.explain.finding import Finding
 from pgdyno.price.study import StudyPrice
 from pgdyno.record.types import StudyRecord
-from pgdyno.report.disk import CardView
+from pgdyno.report.sections.disk.card import CardView
 
 
 class ReportInput(msgspec.Struct, frozen=True, kw_only=True):

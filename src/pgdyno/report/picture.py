@@ -13,16 +13,16 @@ import vl_convert
 
 from pgdyno.analyse.trial.chart_kind import ChartKind
 from pgdyno.analyse.types import WorkloadAnalysis
-from pgdyno.report import content
-from pgdyno.report.answers import WorkloadAnswers, answer_study
-from pgdyno.report.chart import PICTURE_THEME, to_vega_lite
+from pgdyno.report.charts.chart import PICTURE_THEME, to_vega_lite
+from pgdyno.report.charts.intervals import intervals_chart
+from pgdyno.report.charts.search import limit_chart
+from pgdyno.report.charts.sweep import curve_chart
+from pgdyno.report.charts.trial import trial_charts
 from pgdyno.report.format import format_confidence, format_estimate
 from pgdyno.report.input import ReportInput
-from pgdyno.report.intervals_chart import intervals_chart
-from pgdyno.report.search_chart import limit_chart
-from pgdyno.report.search_words import SearchAnswer, answer_searches
-from pgdyno.report.sweep_chart import curve_chart
-from pgdyno.report.trial_charts import trial_charts
+from pgdyno.report.sections import head as content
+from pgdyno.report.sections.comparison.answers import WorkloadAnswers, answer_study
+from pgdyno.report.sections.search.answers import SearchAnswer, answer_searches
 
 _WIDTH = 860
 _LINE_LETTERS = 120  # of a line of the title's size that fit into the width

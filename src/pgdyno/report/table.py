@@ -7,6 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from pgdyno.report.format import ABSENT
+from pgdyno.report.level import Level
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +30,8 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
 
     title: str
     is_number: bool = False
+    level: Level = Level.HEADLINE
+    """The least detailed form that shows the column."""
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +42,21 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[tuple[Cell, ...], ...]
     remark: str = ""
     """A sentence below it."""
+    id: str = ""
+    level: Level = Level.STANDARD
+    """The least detailed form that shows the table; a page folds one of level DETAIL."""
+    is_captioned: bool = True
+    """Whether the caption is shown; it is not where a heading above says the same."""
+
+    def at_level(self, level: Level) -> Table:
+        """Return the table with the columns that a form of a level shows; its remark is for forms that show all."""
+        kept = [place for place, column in enumerate(self.columns) if column.level <= level]
+        return msgspec.structs.replace(
+            self,
+            columns=tuple(self.columns[place] for place in kept),
+            rows=tuple(tuple(row[place] for place in kept) for row in self.rows),
+            remark=self.remark if level > Level.HEADLINE else "",
+        )
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -71,7 +71,7 @@ class Gain(msgspec.Struct, frozen=True, kw_only=True):
 class CheckpointCycle(msgspec.Struct, frozen=True, kw_only=True):
     """How much of the checkpoints' cycle trials of a variant on a workload held."""
 
-    variant: str
+    variant: str = msgspec.field(name="arm")
     workload: str
     duration_s: float
     """Of a trial."""

@@ -67,7 +67,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     kind: VerdictKind
-    variant: str
+    variant: str = msgspec.field(name="arm")
     metric: str
     n: int
     """Pairs."""

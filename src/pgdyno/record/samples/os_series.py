@@ -7,6 +7,8 @@ with its reason. It refuses to smooth, resample or fill.
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Iterable
 
 import msgspec
@@ -55,22 +57,27 @@ def absent_series(metric: str, label: str, reason: str) -> Sampled:
 
 def difference(frame: pl.DataFrame, column: str) -> Floats:
     """What a cumulative counter grew by in each interval; NaN where it is absent or went backwards."""
-    return growth(frame[column]) if column in frame.columns else np.full(max(0, frame.height - 1), np.nan)
+    counter = frame.get_column(column, default=None)
+    return np.full(max(0, frame.height - 1), np.nan) if counter is None else growth(counter)
 
 
 def growth(counter: pl.Series) -> Floats:
     """What a cumulative counter grew by from each value to the next; NaN where it went backwards."""
-    # In its own type: counters above 2**53 would lose their last digits as floats.
-    grown = counter.diff().slice(1).cast(pl.Float64).to_numpy().copy()
+    # In its own type: counters above 2**53 would lose their last digits as floats. And without polars, for which each
+    # difference is a query that takes longer than ten of them here.
+    if counter.dtype == pl.Float64 or not counter.null_count():
+        grown = np.diff(counter.to_numpy()).astype(np.float64)
+    else:
+        pairs = itertools.pairwise(counter.to_list())
+        grown = np.array([np.nan if None in pair else float(pair[1] - pair[0]) for pair in pairs])
     grown[grown < 0] = np.nan
     return grown
 
 
 def gauge(frame: pl.DataFrame, column: str) -> Floats:
     """A column as it is, NaN where absent."""
-    if column not in frame.columns:
-        return np.full(frame.height, np.nan)
-    return frame[column].cast(pl.Float64).to_numpy()
+    seen = frame.get_column(column, default=None)
+    return np.full(frame.height, np.nan) if seen is None else seen.cast(pl.Float64).to_numpy()
 
 
 def intervals(times_s: Floats) -> tuple[Floats, Floats]:
@@ -256,10 +263,12 @@ def _disk_fields(samples: OsSamples) -> tuple[str, ...]:
 
 
 def _list_sources(samples: OsSamples, prefix: str, field: str) -> tuple[str, ...]:
-    columns = (name.rpartition("/") for name in samples.frame.columns)
-    return tuple(source for source, _, name in columns if source.startswith(prefix) and name == field)
+    columns = (name.rpartition("/") for name in samples.frame.columns if name.startswith(prefix))
+    return tuple(source for source, _, name in columns if name == field)
 
 
+# A report asks for those of each trial seven times in a row.
+@functools.lru_cache(maxsize=1)
 def _cpu_ticks(samples: OsSamples) -> tuple[dict[str, Floats], list[Floats]]:
     """Ticks of all CPUs by kind, and the busy share of each CPU. A CPU that was off counts for nothing."""
     by_kind = {kind: np.zeros(max(0, samples.frame.height - 1)) for kind in CPU_KINDS}
@@ -285,6 +294,7 @@ def _divide(part: Floats, whole: Floats) -> Floats:
     return quotient
 
 
+@functools.lru_cache(maxsize=1)
 def _os_intervals(samples: OsSamples) -> tuple[Floats, Floats]:
     return intervals(gauge(samples.frame, "t_s"))
 

@@ -187,5 +187,6 @@ def _sum_io(samples: ServerSamples, name: str, wanted: Callable[[str, str], bool
     for column in samples.frame.columns:
         source, *key = column.split("/")
         if source == "io" and key[-1] == name and wanted(key[0], key[1]):
-            total += growth(samples.frame[column].fill_null(0))
+            counter = samples.frame[column]
+            total += growth(counter.fill_null(0) if counter.null_count() else counter)
     return total

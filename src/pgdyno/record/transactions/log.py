@@ -13,6 +13,7 @@ docstring says so. Malformed and cut lines are counted, never repaired.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Sequence
 
@@ -80,7 +81,7 @@ class SecondSeries(msgspec.Struct, frozen=True, kw_only=True):
     max_us: NDArray[np.float64]
 
 
-class TransactionSummary(msgspec.Struct, frozen=True, kw_only=True):
+class TransactionSummary(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """What one run's transaction logs hold. Counts are lines of the log, also when pgbench logged only a sample.
 
     `retried_count` (transactions) and `retries_count` (tries beyond the first) are None when pgbench did not log them.
@@ -136,6 +137,14 @@ class TransactionSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     def series(self, width_s: int = 1) -> SecondSeries:
         """The run over time in bins of `width_s` whole seconds, from the first second to the last without gaps."""
+        return self._series if width_s == 1 else self._bin(width_s)
+
+    @functools.cached_property
+    def _series(self) -> SecondSeries:
+        # Everything that looks at a trial asks for it again.
+        return self._bin(1)
+
+    def _bin(self, width_s: int) -> SecondSeries:
         first = self.seconds[0].epoch_s if self.seconds else 0
         last = self.seconds[-1].epoch_s if self.seconds else -1
         bins: list[list[SecondSummary]] = [[] for _ in range(-(-(last + 1 - first) // width_s))]

@@ -81,7 +81,7 @@ def _differ(link: os.DirEntry[str], other: os.DirEntry[str]) -> bool:
 
 
 def _remove(entry: os.DirEntry[str]) -> None:
-    if entry.is_dir(follow_symlinks=False):
+    if entry.is_dir(follow_symlinks=False):  # novm - of an os.DirEntry, which has it since 3.5
         shutil.rmtree(entry.path)
     else:
         Path(entry.path).unlink()

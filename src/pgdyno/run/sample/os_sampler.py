@@ -1,9 +1,9 @@
 """The OS sampler: one stdlib-only program that reads /proc and /sys and prints a JSON line each interval.
 
-It imports nothing of pgdyno and runs as `python3 -S -I os_sampler.py`, Python 3.9 or later, so that the same file can
-watch a remote host through ssh, which is why it is one and long. It prints raw cumulative counters in the kernel's own units; shares and rates are
-computed from the record. It refuses to disturb: files stay open and are read with pread, digits are copied and not
-parsed, and what has not changed since the line before is left out.
+It imports nothing of pgdyno and runs as `python3 -S -I os_sampler.py`, Python 3.7 or later, so that the same file can
+watch a remote host through ssh, which is why it is one and long. It prints raw cumulative counters in the kernel's own
+units; shares and rates are computed from the record. It refuses to disturb: files stay open and are read with pread,
+digits are copied and not parsed, and what has not changed since the line before is left out.
 
 The first line is the header. In each later line `t` is CLOCK_MONOTONIC in seconds, `cost_s` the CPU seconds spent by
 this program so far, and each other key a source with its values in the order that the header's `fields` names; a source

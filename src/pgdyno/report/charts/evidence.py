@@ -1,0 +1,223 @@
+"""The charts behind a verdict: every pair with the interval as it narrowed, and the evidence as it grew.
+
+Both are what the verdict rests on, computed anew from the pairs; nothing here decides.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from pgdyno.analyse.comparison.answers import Question
+from pgdyno.analyse.comparison.e_process import Evidence, gather_evidence
+from pgdyno.report.charts.chart import CSS_THEME, Chart, LegendEntry, Theme, config_of
+from pgdyno.report.charts.intervals import PERCENT_LABEL, bounds_of, percent
+from pgdyno.report.charts.thin import shorten
+from pgdyno.report.format import format_number, format_within
+from pgdyno.report.sections.comparison.verdict_words import HUES, METRIC_WORDS, describe_verdict
+
+# More dots than these cannot be told apart, and more looks not be seen.
+_MOST_DOTS = 600
+_MOST_LOOKS = 400
+# Of the pairs, so many to either side may lie beyond a chart: one stray pair would else flatten all others.
+_STRAY_SHARE = 0.005
+_POWERS = "abs(datum.value) < 4 ? format(pow(10, datum.value), ',~g') : '10^' + format(datum.value, '~g')"
+
+_Rows = list[dict[str, Any]]
+
+
+def pairs_chart(question: Question, *, title: str, theme: Theme = CSS_THEME, hue: str | None = None) -> Chart | None:
+    """Every pair as a dot in the order of running, the interval after each, and the bounds; None without pairs."""
+    if not question.log_ratios:
+        return None
+    verdict = question.verdict
+    evidence = gather_evidence(question.log_ratios, alpha=1.0 - verdict.confidence)
+    dots, joined = _dots(question)
+    low, high, stray_count = _pair_domain(question)
+    band = hue or HUES[verdict.kind]
+    notes = []
+    if joined > 1:
+        notes.append(f"Each dot is the mean of {joined} neighbouring pairs; report.json has every pair.")
+    if stray_count:
+        notes.append(f"{stray_count} of {verdict.n:,} pairs lie beyond the chart.")
+    end = [] if verdict.low_ratio is None else [
+        {"n": verdict.n * 1.025, "low": percent(verdict.low_ratio), "high": percent(verdict.high_ratio or 0.0),
+         "effect": percent(verdict.effect_ratio or 0.0)}
+    ]  # fmt: skip
+    metric = METRIC_WORDS[verdict.metric]
+    return Chart(
+        kind="pairs",
+        title=title,
+        unit=f"{metric} change",
+        alt=f"{verdict.n:,} pairs in the order of running: {describe_verdict(verdict)}.",
+        note="",
+        caption=" ".join(notes),
+        is_wide=False,
+        legend=(
+            LegendEntry(label="pair" if joined == 1 else "pairs", hue="ink", field="", is_line=False),
+            LegendEntry(label="interval so far", hue=band, field="", is_line=False),
+            LegendEntry(label=format_within(verdict.delta_ratio), hue="muted", field="", is_line=True),
+        ),
+        spec=_pairs_spec(theme, band=band, n=verdict.n, domain=(low, high)),
+        columns=(),
+        marks={"pairs": dots, "looks": _looks(evidence), "bounds": _lines(verdict.delta_ratio), "end": end},
+    )
+
+
+def evidence_chart(question: Question, *, title: str, theme: Theme = CSS_THEME) -> Chart | None:
+    """The evidence after each pair, and where it suffices; None without pairs."""
+    if len(question.log_ratios) < 2:
+        return None
+    verdict = question.verdict
+    alpha = 1.0 - verdict.confidence
+    values = gather_evidence(question.log_ratios, alpha=alpha).log10_e_values
+    step = math.ceil(len(values) / _MOST_LOOKS)
+    shown = sorted({*range(0, len(values), step), len(values) - 1, int(np.argmax(values))})
+    rows = [{"n": at + 1, "e": shorten(values[at])} for at in shown]
+    enough = math.log10(1.0 / alpha)
+    domain = (min(-1.0, *values), max(1.2 * enough, 1.05 * max(values)))
+    hue = HUES[verdict.kind]
+    return Chart(
+        kind="evidence",
+        title=title,
+        unit="e-value, log scale",
+        alt=(
+            f"Evidence after each of {verdict.n:,} pairs that the two differ: at most 10 to the {format_number(verdict.log10_e_value)};"
+            f" {1.0 / alpha:,.4g} is enough. {describe_verdict(verdict)}."
+        ),
+        note="",
+        caption="",
+        is_wide=False,
+        legend=(
+            LegendEntry(label="evidence that they differ", hue=hue, field="", is_line=True),
+            LegendEntry(label=f"enough (1/α = {1.0 / alpha:,.4g})", hue="critical", field="", is_line=True),  # noqa: RUF001 - the letter that statisticians use
+        ),
+        spec=_evidence_spec(theme, hue=hue, n=verdict.n, domain=domain),
+        columns=(),
+        marks={"evidence": rows, "enough": [{"y": enough}]},
+    )
+
+
+def _pairs_spec(theme: Theme, *, band: str, n: int, domain: tuple[float, float]) -> dict[str, Any]:
+    x = _pair_axis(n)
+    y = {
+        "type": "quantitative",
+        "scale": {"domain": list(domain), "nice": False},
+        "axis": {"title": None, "labelExpr": PERCENT_LABEL, "tickCount": 5},
+    }
+    hue = theme.colour(band)
+    return {
+        "width": "container",
+        "height": 200,
+        "layer": [
+            {
+                "data": {"name": "looks"},
+                "mark": {"type": "area", "color": hue, "opacity": 0.22, "clip": True, "line": False},
+                "encoding": {"x": {"field": "n", **x}, "y": {"field": "low", **y}, "y2": {"field": "high"}},
+            },
+            {
+                "data": {"name": "bounds"},
+                "mark": {"type": "rule", "color": theme.colour("muted"), "strokeDash": [4, 3], "clip": True},
+                "encoding": {"y": {"field": "y", **y}},
+            },
+            {
+                "data": {"name": "end"},
+                "mark": {"type": "rule", "color": theme.colour("shade"), "strokeWidth": 1},
+                "encoding": {"y": {"datum": 0, **y}},
+            },
+            {
+                "data": {"name": "pairs"},
+                "mark": {"type": "circle", "size": 22, "color": theme.colour("ink"), "opacity": 0.6, "clip": True},
+                "encoding": {"x": {"field": "n", **x}, "y": {"field": "change", **y}},
+            },
+            {
+                "data": {"name": "end"},
+                "mark": {"type": "rule", "color": hue, "strokeWidth": 5, "clip": True},
+                "encoding": {"x": {"field": "n", **x}, "y": {"field": "low", **y}, "y2": {"field": "high"}},
+            },
+        ],
+        "config": config_of(theme),
+    }
+
+
+def _evidence_spec(theme: Theme, *, hue: str, n: int, domain: tuple[float, float]) -> dict[str, Any]:
+    x = _pair_axis(n)
+    y = {
+        "type": "quantitative",
+        "scale": {"domain": list(domain), "nice": False},
+        "axis": {"title": None, "labelExpr": _POWERS, "values": _whole_ticks(*domain)},
+    }
+    return {
+        "width": "container",
+        "height": 200,
+        "layer": [
+            {
+                "data": {"name": "enough"},
+                "mark": {"type": "rule", "color": theme.colour("critical"), "strokeDash": [4, 3]},
+                "encoding": {"y": {"field": "y", **y}},
+            },
+            {
+                "data": {"name": "evidence"},
+                "mark": {"type": "line", "color": theme.colour(hue), "strokeWidth": 2, "clip": True},
+                "encoding": {"x": {"field": "n", **x}, "y": {"field": "e", **y}},
+            },
+        ],
+        "config": config_of(theme),
+    }
+
+
+def _whole_ticks(low: float, high: float) -> list[int]:
+    step = max(1, math.ceil((high - low) / 6))
+    return list(range(step * math.ceil(low / step), math.floor(high) + 1, step))
+
+
+def _pair_axis(n: int) -> dict[str, Any]:
+    axis = {"title": "pairs, in the order of running", "grid": False, "tickMinStep": 1, "tickCount": 6, "format": ",d"}
+    return {"type": "quantitative", "scale": {"domain": [0, n * 1.04], "nice": False}, "axis": axis}
+
+
+def _dots(question: Question) -> tuple[_Rows, int]:
+    ratios = question.log_ratios
+    joined = math.ceil(len(ratios) / _MOST_DOTS)
+    groups = (ratios[start : start + joined] for start in range(0, len(ratios), joined))
+    dots = [
+        {"n": number * joined + (len(group) + 1) / 2, "change": percent(math.expm1(math.fsum(group) / len(group)))}
+        for number, group in enumerate(groups)
+    ]
+    return dots, joined
+
+
+def _pair_domain(question: Question) -> tuple[float, float, int]:
+    """From where to where the axis goes in percent, and how many pairs lie beyond."""
+    verdict = question.verdict
+    changes = np.expm1(np.asarray(question.log_ratios)) * 100.0
+    ends = np.quantile(changes, [_STRAY_SHARE, 1.0 - _STRAY_SHARE], method="inverted_cdf").tolist()
+    bounds = bounds_of(verdict.delta_ratio)
+    wanted = [*ends, 1.3 * bounds["from"], 1.3 * bounds["until"]]
+    if verdict.low_ratio is not None and verdict.high_ratio is not None:
+        # A wide interval that settles nothing shows that it goes on, not how far.
+        room = 1.5 * (max(wanted) - min(wanted))
+        wanted += [
+            max(percent(verdict.low_ratio), min(wanted) - room),
+            min(percent(verdict.high_ratio), max(wanted) + room),
+        ]
+    margin = 0.04 * (max(wanted) - min(wanted))
+    low, high = min(wanted) - margin, max(wanted) + margin
+    return low, high, int(((changes < low) | (changes > high)).sum())
+
+
+def _looks(evidence: Evidence) -> _Rows:
+    step = math.ceil(max(1, evidence.n) / _MOST_LOOKS)
+    shown = sorted({*range(0, evidence.n, step), evidence.n - 1})
+    intervals = ((at + 1, evidence.intervals[at]) for at in shown)
+    return [
+        {"n": n, "low": percent(math.expm1(one.low)), "high": percent(math.expm1(one.high))}
+        for n, one in intervals
+        if one.low is not None and one.high is not None
+    ]
+
+
+def _lines(delta_ratio: float) -> _Rows:
+    return [{"y": end} for end in bounds_of(delta_ratio).values()]

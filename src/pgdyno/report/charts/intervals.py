@@ -1,0 +1,147 @@
+"""The chart that answers a comparison at a glance: every variant's interval against the reference, on one axis."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
+from pgdyno.report.charts.chart import CSS_THEME, Chart, Theme, config_of
+from pgdyno.report.charts.thin import shorten
+from pgdyno.report.format import format_within
+from pgdyno.report.sections.comparison.answers import WorkloadAnswers
+from pgdyno.report.sections.comparison.verdict_words import (
+    HUES,
+    METRIC_WORDS,
+    describe_verdict,
+    effect_of,
+    name_verdict,
+)
+
+PERCENT_LABEL = "(datum.value > 0 ? '+' : '') + format(datum.value, ',~g') + ' %'"
+"""How an axis labels changes, as a Vega expression."""
+_BAR_HEIGHT, _LINE_HEIGHT = 30, 15
+# Of a label's line, so that it fits on a telephone as well.
+_LINE_LETTERS = 46
+
+
+def intervals_chart(answers: WorkloadAnswers, *, theme: Theme = CSS_THEME) -> Chart | None:
+    """Every variant's interval against the reference, on one axis; None before there is any."""
+    comparison = answers.comparison
+    verdicts = [answer.verdict for answer in answers.answers if answer.verdict is not None]
+    shown = [verdict for verdict in verdicts if verdict.low_ratio is not None and verdict.high_ratio is not None]
+    if not shown:
+        return None
+    labels = [_label(answers, verdict, theme) for verdict in shown]
+    words_height = _LINE_HEIGHT * max(map(len, labels))
+    row_height = _BAR_HEIGHT + words_height
+    rows = [
+        {
+            **_interval_row(verdict),
+            "label": label,
+            # Words stand above each bar: there they have room, however narrow the page.
+            "words": row + (words_height - _LINE_HEIGHT * len(label) + 6) / row_height,
+            "bar": row + (words_height + 16) / row_height,
+        }
+        for row, (verdict, label) in enumerate(zip(shown, labels, strict=True))
+    ]
+    delta_ratio = shown[0].delta_ratio
+    metric = METRIC_WORDS[comparison.primary]
+    return Chart(
+        kind="intervals",
+        title=f"{metric} against {answers.reference.title}",
+        unit="",
+        alt=f"Change of {metric} with its interval: {'; '.join(describe_verdict(verdict) for verdict in shown)}.",
+        note="",
+        caption=f"Bars are intervals; within the band variants are equivalent ({format_within(delta_ratio)}).",
+        is_wide=True,
+        legend=(),
+        spec=_intervals_spec(theme, rows=len(rows), height=row_height * len(rows), domain=_common_domain(shown)),
+        columns=(),
+        marks={"intervals": rows, "band": [bounds_of(delta_ratio)]},
+    )
+
+
+def _label(answers: WorkloadAnswers, verdict: Verdict, theme: Theme) -> list[str]:
+    # A picture stands alone; on the page the figures stand beside the chart.
+    name = answers.variants[verdict.variant].title
+    if theme.has_legend:
+        return [f"{name}: {name_verdict(verdict)}, {effect_of(verdict)}"]
+    return textwrap.wrap(name, _LINE_LETTERS) or [name]
+
+
+def _interval_row(verdict: Verdict) -> dict[str, Any]:
+    return {
+        "low": percent(verdict.low_ratio or 0.0),
+        "high": percent(verdict.high_ratio or 0.0),
+        "effect": percent(verdict.effect_ratio or 0.0),
+        "kind": verdict.kind.value,
+    }
+
+
+def _common_domain(verdicts: list[Verdict]) -> tuple[float, float]:
+    """Covers what is decided whole; an interval that is still wide may reach beyond the axis."""
+    bounds = bounds_of(verdicts[0].delta_ratio)
+    decided = [end for one in verdicts if one.is_decided for end in (one.low_ratio or 0.0, one.high_ratio or 0.0)]
+    effects = [1.5 * (one.effect_ratio or 0.0) for one in verdicts]
+    wanted = [percent(ratio) for ratio in (*decided, *effects)] + [2 * bounds["from"], 2 * bounds["until"]]
+    low, high = 2 * min(wanted), 2 * max(wanted)
+    open_ends = [percent(end) for one in verdicts for end in (one.low_ratio or 0.0, one.high_ratio or 0.0)]
+    return min(*wanted, *(max(low, end) for end in open_ends)), max(*wanted, *(min(high, end) for end in open_ends))
+
+
+def _intervals_spec(theme: Theme, *, rows: int, height: int, domain: tuple[float, float]) -> dict[str, Any]:
+    x = {
+        "type": "quantitative",
+        "scale": {"domain": list(domain), "nice": True},
+        "axis": {"title": None, "labelExpr": PERCENT_LABEL, "tickCount": 5, "grid": True, "labelOverlap": True},
+    }
+    colour = {
+        "field": "kind",
+        "type": "nominal",
+        "scale": {"domain": [kind.value for kind in VerdictKind], "range": [theme.colour(HUES[kind]) for kind in VerdictKind]},
+        "legend": None,
+    }  # fmt: skip
+
+    def y(field: str) -> dict[str, Any]:
+        scale = {"domain": [0, rows], "reverse": True, "nice": False}
+        return {"field": field, "type": "quantitative", "scale": scale, "axis": None}
+
+    def layer(mark: dict[str, Any], **encoding: Any) -> dict[str, Any]:
+        return {"data": {"name": "intervals"}, "mark": mark, "encoding": encoding}
+
+    return {
+        "width": "container",
+        "height": height,
+        "layer": [
+            {
+                "data": {"name": "band"},
+                "mark": {"type": "rect", "color": theme.colour("blue"), "opacity": 0.12, "clip": True},
+                "encoding": {"x": {"field": "from", **x}, "x2": {"field": "until"}},
+            },
+            {
+                "data": {"name": "band"},
+                "mark": {"type": "rule", "color": theme.colour("shade"), "strokeWidth": 1},
+                "encoding": {"x": {"datum": 0, **x}},
+            },
+            layer({"type": "rule", "strokeWidth": 9, "opacity": 0.45, "clip": True},
+                  x={"field": "low", **x}, x2={"field": "high"}, y=y("bar"), color=colour),
+            layer({"type": "tick", "orient": "vertical", "size": 15, "thickness": 3, "clip": True},
+                  x={"field": "effect", **x}, y=y("bar"), color=colour),
+            layer({"type": "text", "align": "left", "baseline": "top", "fontSize": 12, "lineHeight": 15, "limit": {"expr": "width"},
+                   "color": theme.colour("ink")},
+                  x={"value": 0}, y=y("words"), text={"field": "label"}),
+        ],
+        "config": config_of(theme),
+    }  # fmt: skip
+
+
+def bounds_of(delta_ratio: float) -> dict[str, float]:
+    """The bounds of equivalence in percent."""
+    # Symmetric in logarithms, as the verdict is: below, 3 % is -2.9 %.
+    return {"from": percent(1.0 / (1.0 + delta_ratio) - 1.0), "until": percent(delta_ratio)}
+
+
+def percent(ratio: float) -> float:
+    """A ratio in percent, with the digits that a chart can show."""
+    return shorten(ratio * 100.0)

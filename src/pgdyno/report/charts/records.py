@@ -1,0 +1,62 @@
+"""The chart of records side by side: each trial's TPS as a dot, and each record's interval, on one axis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pgdyno.analyse.estimate import is_too_wide
+from pgdyno.analyse.records.comparison import PairComparison
+from pgdyno.report.charts.chart import CSS_THEME, Chart, Theme, config_of
+from pgdyno.report.format import format_number
+
+_ROW_HEIGHT = 34
+
+
+def records_chart(pair: PairComparison, names: tuple[str, str], *, theme: Theme = CSS_THEME) -> Chart | None:
+    """TPS of both records' trials; None behind a refusal, where one axis would compare them after all."""
+    if pair.refusals:
+        return None
+    sides = tuple(zip(names, (pair.first, pair.other), strict=True))
+    dots = [{"record": name, "tps": trial.tps} for name, side in sides for trial in side.trials]
+    spans = [
+        {"record": name, "low": side.workload.tps.low, "high": side.workload.tps.high}
+        for name, side in sides
+        # An interval that tells nothing would leave the dots no room.
+        if side.workload.tps.low is not None and not is_too_wide(side.workload.tps)
+    ]
+    shown = {name: ", ".join(format_number(trial.tps or 0.0) for trial in side.trials) for name, side in sides}
+    return Chart(
+        kind="intervals",
+        title="TPS of each trial",
+        unit="tps",
+        alt="; ".join(f"TPS of the trials of {name}: {values}" for name, values in shown.items()),
+        note="",
+        caption="Dots are trials, bars the 95 % intervals of their mean.",
+        is_wide=True,
+        legend=(),
+        spec=_spec(theme, names),
+        columns=(),
+        marks={"dots": dots, "spans": spans},
+    )
+
+
+def _spec(theme: Theme, names: tuple[str, str]) -> dict[str, Any]:
+    x = {"type": "quantitative", "scale": {"zero": False, "nice": True}, "axis": {"title": None, "tickCount": 5}}
+    y = {"field": "record", "type": "nominal", "sort": list(names), "axis": {"title": None}}
+    return {
+        "width": "container",
+        "height": _ROW_HEIGHT * len(names),
+        "layer": [
+            {
+                "data": {"name": "spans"},
+                "mark": {"type": "bar", "height": 14, "color": theme.colour("blue"), "opacity": 0.28},
+                "encoding": {"x": {"field": "low", **x}, "x2": {"field": "high"}, "y": y},
+            },
+            {
+                "data": {"name": "dots"},
+                "mark": {"type": "circle", "size": 64, "color": theme.colour("ink"), "opacity": 0.75},
+                "encoding": {"x": {"field": "tps", **x}, "y": y},
+            },
+        ],
+        "config": config_of(theme),
+    }

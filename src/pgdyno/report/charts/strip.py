@@ -1,0 +1,56 @@
+"""The chart of a workload's trials side by side: how well the machine repeated itself, in one line of dots."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pgdyno.analyse.types import WorkloadAnalysis
+from pgdyno.report.charts.chart import CSS_THEME, Chart, Theme, config_of
+from pgdyno.report.format import format_number
+
+
+def strip_chart(workload: WorkloadAnalysis, *, theme: Theme = CSS_THEME) -> Chart | None:
+    """Every trial's TPS as a dot above the mean with its interval; None for less than two finished trials."""
+    trials = [(trial.record.planned.number, trial.tps) for trial in workload.trials if trial.tps is not None]
+    if len(trials) < 2:
+        return None
+    estimate = workload.tps
+    x = {"type": "quantitative", "scale": {"zero": False, "nice": True}, "axis": {"title": None, "tickCount": 5}}
+    layers: list[dict[str, Any]] = []
+    if estimate.low is not None and estimate.high is not None:
+        layers.append(
+            {
+                "data": {"name": "spans"},
+                "mark": {"type": "bar", "height": 10, "color": theme.colour("blue"), "opacity": 0.28},
+                "encoding": {"x": {"field": "from", **x}, "x2": {"field": "until"}, "y": {"value": 34}},
+            }
+        )
+    layers += [
+        {
+            "data": {"name": "moments"},
+            "mark": {"type": "tick", "orient": "vertical", "size": 18, "thickness": 2, "color": theme.colour("blue")},
+            "encoding": {"x": {"field": "at", **x}, "y": {"value": 34}},
+        },
+        {
+            "data": {"name": "series"},
+            "mark": {"type": "circle", "size": 64, "color": theme.colour("ink"), "opacity": 0.75},
+            "encoding": {"x": {"field": "t", **x}, "y": {"value": 14}},
+        },
+    ]
+    values = ", ".join(f"{format_number(tps)} (trial {number})" for number, tps in trials)
+    return Chart(
+        kind="strip",
+        title="TPS of each trial",
+        unit="tps",
+        alt=f"TPS of {len(trials)} trials: {values}.",
+        note="",
+        caption="",
+        is_wide=True,
+        legend=(),
+        spec={"width": "container", "height": 48, "layer": layers, "config": config_of(theme)},
+        columns=({"t": [tps for _, tps in trials]},),
+        marks={
+            "spans": [{"from": estimate.low, "until": estimate.high}] if estimate.low is not None else [],
+            "moments": [{"at": estimate.value}] if estimate.value is not None else [],
+        },
+    )

@@ -1,0 +1,139 @@
+"""The chart of a sweep over clients: TPS of each load with its interval and status, and the law where it describes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pgdyno.analyse.sweep.scaling import ClientSweep, LoadPoint
+from pgdyno.report.charts.chart import CSS_THEME, NUMBER_LABEL, Chart, LegendEntry, Theme, colour_by, config_of
+from pgdyno.report.charts.thin import shorten
+from pgdyno.report.format import format_estimate
+from pgdyno.report.sections.comparison.answers import format_clients
+from pgdyno.report.sections.comparison.sweep_tables import STATUS_HUES, UNDECIDED_HUE
+
+_LAW_POINTS = 80
+_UNDECIDED = "undecided"
+_HUES = {**{status.value: hue for status, hue in STATUS_HUES.items()}, _UNDECIDED: UNDECIDED_HUE}
+_MARKS = {"knee": "purple", "highest TPS": "green"}
+
+
+def curve_chart(sweep: ClientSweep, *, theme: Theme = CSS_THEME) -> Chart:
+    """TPS over clients; a load without an interval is not drawn, because a lone dot would pass for a result."""
+    shown = [point for point in sweep.points if point.tps.low is not None and point.tps.high is not None]
+    left_out = [f"{point.clients:,}" for point in sweep.points if point not in shown]
+    points: list[dict[str, Any]] = [
+        {
+            "clients": point.clients,
+            "tps": shorten(point.tps.value or 0.0),
+            "low": shorten(point.tps.low or 0.0),
+            "high": shorten(point.tps.high or 0.0),
+            "status": _name_status(point),
+        }
+        for point in shown
+    ]
+    statuses = {_name_status(point) for point in shown}
+    seen = [name for name in _HUES if name in statuses]
+    # A curve past loads that are not drawn would pass for what was measured there.
+    law = [] if left_out else _law(sweep)
+    marks: list[dict[str, Any]] = [
+        {"kind": kind, "at": shorten(estimate.value)}
+        for kind, estimate in (("knee", sweep.knee), ("highest TPS", sweep.peak))
+        if estimate.value is not None and estimate.low is not None
+    ]
+    legend = [LegendEntry(label=name, hue=_HUES[name], field="", is_line=False) for name in seen]
+    if law:
+        legend.append(LegendEntry(label="Universal Scalability Law", hue="muted", field="", is_line=True))
+    legend += [LegendEntry(label=one["kind"], hue=_MARKS[one["kind"]], field="", is_line=True) for one in marks]
+    return Chart(
+        kind="curve",
+        title="TPS by clients",
+        unit="tps",
+        alt=_describe(sweep),
+        note="",
+        caption=f"Not drawn, because they have no interval yet: {', '.join(left_out)} clients." if left_out else "",
+        is_wide=True,
+        legend=tuple(legend),
+        spec=_spec(theme, clients=[point.clients for point in sweep.points]),
+        columns=(),
+        marks={"points": points, "law": law, "at": marks},
+    )
+
+
+def _law(sweep: ClientSweep) -> list[dict[str, float]]:
+    if sweep.usl is None or not sweep.usl.describes:
+        return []
+    first, last = sweep.points[0].clients, sweep.points[-1].clients
+    rows = []
+    for clients in np.geomspace(first, last, _LAW_POINTS).tolist():
+        tps = sweep.usl.predict_tps(clients)
+        if tps is not None:
+            rows.append({"clients": shorten(clients), "tps": shorten(tps)})
+    return rows
+
+
+def _describe(sweep: ClientSweep) -> str:
+    parts = []
+    for point in sweep.points:
+        tps = format_estimate(point.tps)
+        figure = f"{tps.value} {tps.interval}" if point.tps.low is not None else "no interval yet"
+        parts.append(f"{point.clients:,} clients {figure}, {_name_status(point)}")
+    return (
+        f"TPS by clients: {'; '.join(parts)}. Knee: {format_clients(sweep.knee)}; peak: {format_clients(sweep.peak)}."
+    )
+
+
+def _name_status(point: LoadPoint) -> str:
+    return point.status.value if point.status else _UNDECIDED
+
+
+def _spec(theme: Theme, *, clients: list[int]) -> dict[str, Any]:
+    x = {
+        "type": "quantitative",
+        "scale": {"type": "log", "base": 2, "domain": [clients[0] / 1.15, clients[-1] * 1.15], "nice": False},
+        "axis": {"title": "clients", "values": clients, "format": ",d", "grid": False, "labelOverlap": True},
+    }
+    y = {
+        "type": "quantitative",
+        "scale": {"zero": True, "nice": 4},
+        "axis": {"title": None, "tickCount": 5, "labelExpr": NUMBER_LABEL},
+    }
+
+    return {
+        "width": "container",
+        "height": 260,
+        "layer": [
+            {
+                "data": {"name": "at"},
+                "mark": {"type": "rule", "strokeDash": [4, 3], "strokeWidth": 1.5},
+                "encoding": {"x": {"field": "at", **x}, "color": colour_by("kind", _MARKS, theme)},
+            },
+            {
+                "data": {"name": "law"},
+                "mark": {"type": "line", "color": theme.colour("muted"), "strokeWidth": 1.5},
+                "encoding": {"x": {"field": "clients", **x}, "y": {"field": "tps", **y}},
+            },
+            {
+                "data": {"name": "points"},
+                "mark": {"type": "rule", "strokeWidth": 2.5},
+                "encoding": {
+                    "x": {"field": "clients", **x},
+                    "y": {"field": "low", **y},
+                    "y2": {"field": "high"},
+                    "color": colour_by("status", _HUES, theme),
+                },
+            },
+            {
+                "data": {"name": "points"},
+                "mark": {"type": "circle", "size": 80, "opacity": 1},
+                "encoding": {
+                    "x": {"field": "clients", **x},
+                    "y": {"field": "tps", **y},
+                    "color": colour_by("status", _HUES, theme),
+                },
+            },
+        ],
+        "resolve": {"scale": {"color": "independent"}},
+        "config": config_of(theme),
+    }

@@ -1,0 +1,293 @@
+"""The charts of one trial over its time. Thinning is for the display alone; the record keeps every sample."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+
+from pgdyno.analyse.trial.chart_kind import ChartKind
+from pgdyno.analyse.types import Event, Series, TrialAnalysis
+from pgdyno.report.charts import palette, thin
+from pgdyno.report.charts.chart import CSS_THEME, NUMBER_LABEL, Chart, LegendEntry, Theme, config_of
+from pgdyno.report.format import format_number, format_seconds
+
+# From here on an axis in minutes reads better than one in seconds.
+_MINUTES_FROM_S = 180.0
+# Where the largest value is that many times the smallest, a linear axis would show the largest alone.
+_LOG_FROM_RATIO = 25.0
+_TICK_STEPS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14_400, 28_800, 86_400)
+_MOST_TICKS = 8
+_TICKS = 4
+_STACKED = frozenset({ChartKind.WAITS, ChartKind.CPU})
+_WIDE = frozenset({ChartKind.TPS, ChartKind.LATENCY})
+# Beside the stack of all CPUs this one is a line: its 100 % is one core's.
+_OVERLAY_METRIC = "cpu_busiest_core_ratio"
+_TITLES = {
+    ChartKind.TPS: "Transactions per second",
+    ChartKind.LATENCY: "Latency",
+    ChartKind.WAITS: "Client backends by state and wait class",
+    ChartKind.CPU: "CPU",
+    ChartKind.RUN_QUEUE: "Run queue",
+    ChartKind.CPU_QUOTA: "Scheduling periods cut short by the CPU quota",
+    ChartKind.DISK_IOPS: "Disk operations",
+    ChartKind.DISK_THROUGHPUT: "Disk throughput",
+    ChartKind.DISK_LATENCY: "Disk latency",
+    ChartKind.DIRTY_MEMORY: "Dirty memory",
+    ChartKind.WAL: "WAL written",
+    ChartKind.FULL_PAGE_IMAGES: "Full-page images",
+    ChartKind.BUFFER_WRITES: "Buffers written, by whom",
+    ChartKind.PRESSURE: "Pressure stall (PSI)",
+}
+_CAPTIONS = {
+    ChartKind.WAITS: "Sampled 10 times a second; on saturated CPUs the class CPU is underestimated, because the sampler "
+    "runs when a backend does not.",
+}
+# One hue for one meaning, whatever else a chart shows.
+_HUES = {
+    "cpu": "green", "lwlock": "vermilion", "lock": "purple", "io": "blue", "ipc": "amber", "client": "brown",
+    "timeout": "brown", "bufferpin": "indigo", "extension": "olive", "activity": "slate", "idle in transaction": "slate",
+    "user": "blue", "system": "vermilion", "iowait": "amber", "steal": "purple", "irq": "brown", "softirq": "indigo",
+    "nice": "sky", "other": "slate", "p50": "green", "p90": "amber", "p95": "blue", "p99": "vermilion",
+    "p99.9": "purple", "max": "slate", "mean": "olive",
+    "read": "blue", "reads": "blue", "write": "vermilion", "writes": "vermilion", "written": "vermilion",
+    "flush": "green", "flushes": "green", "running or ready": "green", "waiting for a disk": "blue",
+    "checkpointer": "amber", "background writer": "blue", "backends and others": "vermilion",
+}  # fmt: skip
+
+
+def trial_charts(trial: TrialAnalysis, *, theme: Theme = CSS_THEME, points: int | None = None) -> tuple[Chart, ...]:
+    """All charts of a trial in the report's order; those without data, or with nothing but zeros, are left out.
+
+    Args:
+        trial: What analysis made of it.
+        theme: Where the colours come from.
+        points: How many moments a series may show; None: all.
+    """
+    return tuple(_time_chart(kind, _seen_series(trial, kind), trial, theme, points) for kind in list_drawn(trial))
+
+
+def list_drawn(trial: TrialAnalysis) -> tuple[ChartKind, ...]:
+    """The charts that a trial has, in the report's order."""
+    zeros = _zero_kinds(trial)
+    return tuple(kind for kind in ChartKind if kind not in zeros and _seen_series(trial, kind))
+
+
+def name_chart(kind: ChartKind) -> str:
+    """Its title."""
+    return _TITLES[kind]
+
+
+def list_zeros(trial: TrialAnalysis) -> tuple[str, ...]:
+    """Titles of the charts that are left out because all their values are 0."""
+    zeros = _zero_kinds(trial)
+    return tuple(_TITLES[kind] for kind in ChartKind if kind in zeros)
+
+
+def _seen_series(trial: TrialAnalysis, kind: ChartKind) -> tuple[Series, ...]:
+    return tuple(one for one in trial.charts.get(kind, ()) if any(value is not None for value in one.values))
+
+
+def _zero_kinds(trial: TrialAnalysis) -> frozenset[ChartKind]:
+    # A load without a single transaction is no chart to leave out.
+    values = {kind: {value for one in lines for value in one.values} for kind, lines in trial.charts.items()}
+    return frozenset(kind for kind, seen in values.items() if kind is not ChartKind.TPS and seen - {None} == {0.0})
+
+
+def _time_chart(
+    kind: ChartKind, series: tuple[Series, ...], trial: TrialAnalysis, theme: Theme, points: int | None
+) -> Chart:
+    factor, unit = _scale_unit(series)
+    legend = _legend(kind, series)
+    is_stacked = kind in _STACKED
+    columns, step = thin.to_columns(series, factor=factor, points=points, is_stacked=is_stacked)
+    note = ""
+    if step > 1:
+        shown = "their mean" if is_stacked else "their lowest and highest value"
+        note = f"Each step of {step} samples is drawn as {shown}; the record keeps all."
+    until_s = max(trial.record.planned.duration_s, *(one.t_s[-1] for one in series if one.t_s))
+    is_log = kind is ChartKind.LATENCY and _wants_log(series)
+    return Chart(
+        kind=kind.value,
+        title=_TITLES[kind],
+        unit=f"{unit}, log scale" if is_log else unit,
+        alt=_describe(kind, series, trial, factor, unit),
+        note=note,
+        caption=_CAPTIONS.get(kind, ""),
+        is_wide=kind in _WIDE,
+        is_timed=True,
+        legend=legend,
+        spec=_time_spec(legend, theme, until_s=until_s, y=_y_axis(kind, series, factor=factor, is_log=is_log),
+                        height=190 if kind in _WIDE else 140),
+        columns=columns,
+        marks=_marks(trial, until_s),
+    )  # fmt: skip
+
+
+def _scale_unit(series: tuple[Series, ...]) -> tuple[float, str]:
+    unit = series[0].unit
+    if unit == "ratio":
+        return 100.0, "%"
+    base, _, per = unit.partition("/")
+    if base == "bytes":
+        largest = max(abs(value) for one in series for value in one.values if value is not None)
+        size, name = next(((s, n) for s, n in ((1024**3, "GB"), (1024**2, "MB")) if largest >= s), (1024, "kB"))
+        return 1 / size, f"{name}/{per}" if per else name
+    return 1.0, {"/s": "per second", "count": ""}.get(unit, unit)
+
+
+def _legend(kind: ChartKind, series: tuple[Series, ...]) -> tuple[LegendEntry, ...]:
+    spare = [hue for hue in palette.SERIES if hue not in {_HUES.get(one.label.lower()) for one in series}]
+    entries = []
+    for index, one in enumerate(series):
+        is_line = kind not in _STACKED or one.metric == _OVERLAY_METRIC
+        hue = "ink" if is_line and kind in _STACKED else _HUES.get(one.label.lower())
+        if hue is None:
+            hue = spare.pop(0) if spare else palette.SERIES[index % len(palette.SERIES)]
+        entries.append(LegendEntry(label=one.label, hue=hue, field=f"s{index}", is_line=is_line))
+    return tuple(entries)
+
+
+def _wants_log(series: tuple[Series, ...]) -> bool:
+    values = [value for one in series for value in one.values if value is not None]
+    return min(values) > 0 and max(values) / min(values) >= _LOG_FROM_RATIO
+
+
+def _y_axis(kind: ChartKind, series: tuple[Series, ...], *, factor: float, is_log: bool) -> dict[str, Any]:
+    values = [value * factor for one in series for value in one.values if value is not None]
+    if is_log:
+        low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
+        ticks = [10.0**exponent for exponent in range(low, high + 1)]
+        return {"scale": {"type": "log", "domain": [ticks[0], ticks[-1]]}, "axis": {"values": ticks}}
+    if kind is ChartKind.CPU:
+        return {"scale": {"domain": [0, 100]}}
+    # Rounded up to a tick of its own, so that no line ends above the last; an axis over zeros has no end of its own.
+    return {"scale": {"zero": True, "nice": _TICKS} if any(values) else {"domain": [0, 1]}}
+
+
+def _time_spec(
+    legend: tuple[LegendEntry, ...], theme: Theme, *, until_s: float, y: dict[str, Any], height: int
+) -> dict[str, Any]:
+    label = "datum.value + ' s'"
+    if until_s >= _MINUTES_FROM_S:
+        label = "floor(datum.value / 60) + ':' + format(datum.value % 60, '02')"
+    step_s = next((step for step in _TICK_STEPS_S if until_s / step <= _MOST_TICKS), until_s)
+    ticks = [number * step_s for number in range(int(until_s / step_s) + 1)]
+    axis = {"title": None, "grid": False, "labelExpr": label, "labelFlush": True, "values": ticks}
+    x = {"field": "t", "type": "quantitative", "scale": {"domain": [0, until_s], "nice": False}, "axis": axis}
+    layers = _mark_layers(theme)
+    has_legend = theme.has_legend and len(legend) > 1
+    for is_line in (False, True):
+        entries = [entry for entry in legend if entry.is_line is is_line]
+        if entries:
+            layers.append(_series_layer(entries, legend, theme, x=x, y=y, is_line=is_line, has_legend=has_legend))
+            has_legend = False
+    return {
+        "width": "container",
+        "height": height,
+        "layer": layers,
+        "resolve": {"scale": {"color": "independent"}},
+        "config": config_of(theme),
+    }
+
+
+def _series_layer(
+    entries: list[LegendEntry],
+    legend: tuple[LegendEntry, ...],
+    theme: Theme,
+    *,
+    x: dict[str, Any],
+    y: dict[str, Any],
+    is_line: bool,
+    has_legend: bool,
+) -> dict[str, Any]:
+    names = {entry.field: entry.label for entry in legend}
+    colour: dict[str, Any] = {
+        "field": "field",
+        "type": "nominal",
+        "scale": {"domain": list(names), "range": [theme.colour(entry.hue) for entry in legend]},
+        "legend": None,
+    }
+    if has_legend:
+        colour["legend"] = {
+            "title": None,
+            "orient": "top",
+            "labelExpr": f"({msgspec.json.encode(names).decode()})[datum.value]",
+        }
+    # A gap in the observation is a gap in the line, never a bridge over it and never a zero.
+    mark = {"type": "line", "strokeWidth": 1.5} if is_line else {"type": "area", "opacity": 0.85, "line": False}
+    return {
+        "data": {"name": "series"},
+        "transform": [
+            {"fold": [entry.field for entry in entries], "as": ["field", "value"]},
+            # Series with other sampling times have no value here at all; null is a gap.
+            {"filter": "isDefined(datum.value)"},
+        ],
+        "mark": {**mark, "interpolate": "linear", "invalid": "break-paths-filter-domains", "clip": True},
+        "encoding": {
+            "x": x,
+            "y": {
+                "field": "value",
+                "type": "quantitative",
+                "scale": y["scale"],
+                "stack": None if is_line else "zero",
+                "axis": {"title": None, "tickCount": _TICKS, "labelExpr": NUMBER_LABEL, **y.get("axis", {})},
+            },
+            "color": colour,
+            "order": {"field": "t" if is_line else "field"},
+        },
+    }
+
+
+def _mark_layers(theme: Theme) -> list[dict[str, Any]]:
+    hues = {"unsteady": "shade", "checkpoint": "amber", "error": "critical", "level shift": "purple"}
+    colour = {
+        "field": "kind",
+        "type": "nominal",
+        "scale": {"domain": list(hues), "range": [theme.colour(hue) for hue in hues.values()]},
+        "legend": None,
+    }
+    position = {"field": "from", "type": "quantitative"}
+    return [
+        {
+            "data": {"name": "spans"},
+            "mark": {"type": "rect", "opacity": 0.13, "clip": True},
+            "encoding": {"x": position, "x2": {"field": "until"}, "color": colour},
+        },
+        {
+            "data": {"name": "moments"},
+            "mark": {"type": "rule", "strokeWidth": 1, "strokeDash": [3, 2], "clip": True},
+            "encoding": {"x": position, "color": colour},
+        },
+    ]
+
+
+def _marks(trial: TrialAnalysis, until_s: float) -> dict[str, list[dict[str, Any]]]:
+    spans: list[dict[str, Any]] = []
+    if trial.steady_from_s:
+        spans.append({"kind": "unsteady", "from": 0, "until": trial.steady_from_s})
+    moments = []
+    for event in marked_events(trial):
+        start = max(0.0, event.t_s)
+        if event.until_s is not None:
+            spans.append({"kind": event.kind, "from": start, "until": min(until_s, event.until_s)})
+        moments.append({"kind": event.kind, "from": start})
+    return {"spans": spans, "moments": moments}
+
+
+def marked_events(trial: TrialAnalysis) -> tuple[Event, ...]:
+    """Events that charts mark: autovacuums are too many and lie in the list of events alone."""
+    return tuple(event for event in trial.events if event.kind in {"checkpoint", "error", "level shift"})
+
+
+def _describe(kind: ChartKind, series: tuple[Series, ...], trial: TrialAnalysis, factor: float, unit: str) -> str:
+    parts = []
+    for one in series:
+        values = [value * factor for value in one.values if value is not None]
+        mean, low, high = math.fsum(values) / len(values), min(values), max(values)
+        parts.append(f"{one.label} mean {format_number(mean)}, {format_number(low)} to {format_number(high)}")
+    marks = [f"{event.kind} at {format_seconds(max(0.0, event.t_s))}" for event in marked_events(trial)]
+    in_unit = f" in {unit}" if unit else ""
+    text = f"{_TITLES[kind]} over time{in_unit}, trial {trial.record.planned.number}: {'; '.join(parts)}."
+    return f"{text} Marked: {', '.join(marks)}." if marks else text

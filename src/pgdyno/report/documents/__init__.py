@@ -1,0 +1,1 @@
+"""The published JSON documents: typed structs and their schema."""

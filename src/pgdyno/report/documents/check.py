@@ -1,0 +1,65 @@
+"""Makes the published document of a preflight: `pgdyno check --json`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from pgdyno.explain.finding import Finding, Severity
+from pgdyno.record.machine.host_facts import HostFacts
+from pgdyno.record.machine.preflight import PreflightFacts, Unseen
+from pgdyno.report.sections.preflight import SEVERITY_WORDS
+
+CHECK_VERSION = 1
+
+
+class FindingDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A finding for programs."""
+
+    rule: str
+    severity: str
+    """`spoils`, `costs speed` or `note`."""
+    claim: str
+    seen: str
+    why: str
+    mend: str
+    workload: str | None
+
+
+class CheckDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What `pgdyno check --json` prints. Fields may be added; none is renamed without a new version."""
+
+    format: str = "pgdyno-check"
+    version: int = CHECK_VERSION
+    subject: str
+    would_spoil: bool
+    findings: tuple[FindingDocument, ...]
+    unseen: tuple[Unseen, ...]
+    host: HostFacts
+    facts: PreflightFacts
+
+
+def check_document(
+    subject: str, findings: Sequence[Finding], *, host: HostFacts, facts: PreflightFacts
+) -> CheckDocument:
+    """A preflight for programs, with all that was seen."""
+    return CheckDocument(
+        subject=subject,
+        would_spoil=any(finding.severity is Severity.CRITICAL for finding in findings),
+        findings=tuple(
+            FindingDocument(
+                rule=finding.rule,
+                severity=SEVERITY_WORDS[finding.severity],
+                claim=finding.claim,
+                seen=finding.evidence,
+                why=finding.why,
+                mend=finding.advice,
+                workload=finding.workload,
+            )
+            for finding in findings
+        ),
+        unseen=facts.unseen,
+        host=host,
+        facts=facts,
+    )

@@ -1,0 +1,64 @@
+"""Disk cards as JSON documents: `pgdyno disk --json`, and of cards side by side. A field is never renamed or re-scaled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from pgdyno.analyse.disk.card import DiskFigures
+from pgdyno.analyse.disk.ceiling import StorageCeilings
+from pgdyno.analyse.disk.comparison import DELTA_RATIO, DiskDifference
+from pgdyno.analyse.disk.efficiency import Efficiency
+from pgdyno.analyse.disk.entries import DiskFigure
+from pgdyno.explain.finding import Finding
+from pgdyno.record.device.disk_card import DiskCard
+from pgdyno.report.sections.disk.card import CardView
+
+DISK_VERSION = 1
+
+
+class CardDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A card with all that is made of it."""
+
+    file: str | None
+    entries: tuple[DiskFigure, ...]
+    figures: DiskFigures
+    ceilings: StorageCeilings | None
+    efficiencies: tuple[Efficiency, ...]
+    findings: tuple[Finding, ...]
+    card: DiskCard
+
+
+class DiskDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What `pgdyno disk --json` prints. Fields may be added; none is renamed without a new version."""
+
+    format: str = "pgdyno-disk"
+    version: int = DISK_VERSION
+    cards: tuple[CardDocument, ...]
+
+
+class DiskComparisonDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What `pgdyno disk --compare --json` prints; likewise."""
+
+    format: str = "pgdyno-disk-comparison"
+    version: int = DISK_VERSION
+    delta_ratio: float = DELTA_RATIO
+    """The largest difference that is called equivalent."""
+    cards: tuple[CardDocument, ...]
+    differences: tuple[DiskDifference, ...]
+    """Of each other card's entries to those of the first."""
+
+
+def disk_document(views: Sequence[CardView]) -> DiskDocument:
+    """Cards for programs."""
+    return DiskDocument(cards=tuple(map(_card, views)))
+
+
+def comparison_document(views: Sequence[CardView], differences: tuple[DiskDifference, ...]) -> DiskComparisonDocument:
+    """Cards side by side, for programs."""
+    return DiskComparisonDocument(cards=tuple(map(_card, views)), differences=differences)
+
+
+def _card(view: CardView) -> CardDocument:
+    return CardDocument(**{name: getattr(view, name) for name in CardDocument.__struct_fields__})

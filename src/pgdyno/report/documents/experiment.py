@@ -1,0 +1,159 @@
+"""What a comparison is in report.json: every variant, question, pair and verdict, at full precision."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from pgdyno.analyse.comparison.answers import Comparison, Question
+from pgdyno.analyse.comparison.pilot import SliceChoice
+from pgdyno.analyse.comparison.verdict import Verdict
+from pgdyno.analyse.estimate import Estimate
+from pgdyno.analyse.sweep.scaling import ClientSweep
+from pgdyno.facts.durability import GivenUp
+from pgdyno.facts.metrics import Better, find_metric
+from pgdyno.plan.experiment import Experiment, Variant
+from pgdyno.record.types import ErrorFact
+from pgdyno.report.documents.described import says
+from pgdyno.report.input import ReportInput
+from pgdyno.report.sections.comparison.answers import WorkloadAnswers, answer_study
+from pgdyno.report.sections.comparison.method import describe_error_rate, is_noise_loud
+from pgdyno.report.sections.comparison.variants import VariantText, describe_variants
+from pgdyno.spec.variant import DesignKind
+
+
+class VariantDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A variant."""
+
+    name: str
+    is_reference: bool
+    planned: Variant
+    is_durable: Annotated[bool, says("Whether its settings surely keep what was committed.")]
+    given_up: Annotated[tuple[GivenUp, ...], says("What its settings give up, the gravest first.")]
+    dropped_out: Annotated[ErrorFact | None, says("Why it was left out; null when it was not.")]
+
+
+class QuestionDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A variant against the reference in one metric, or the reference against itself."""
+
+    variant: str = msgspec.field(name="arm")
+    is_variant_durable: bool = msgspec.field(name="is_arm_durable")
+    is_reference_durable: bool
+    metric: str
+    unit: str
+    better: Annotated[Better, says("Which way of the metric is good.")]
+    verdict: Verdict
+    spent_s: Annotated[float, says("What the rounds of these pairs took.")]
+    at_s: Annotated[tuple[float, ...], says("When each pair ended, on the machine's monotonic clock.")]
+    log_ratios: Annotated[
+        tuple[float, ...], says("Of each pair in the order of running: natural logarithm of the variant over the reference.")
+    ]  # fmt: skip
+
+
+class FiguresDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What a variant showed by itself. Verdicts come from pairs: two of these give none."""
+
+    variant: str = msgspec.field(name="arm")
+    is_durable: bool
+    estimates: Annotated[dict[str, Estimate], says("By metric: geometric means over rounds.")]
+
+
+class ComparisonDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """All answers about one workload."""
+
+    workload: str
+    primary: Annotated[str, says("The metric that decides.")]
+    reference: str
+    sentences: Annotated[tuple[str, ...], says("The answers in words.")]
+    figures: tuple[FiguresDocument, ...]
+    questions: tuple[QuestionDocument, ...]
+    noise: Annotated[tuple[QuestionDocument, ...], says("The reference against itself: two identical variants.")]
+    is_noise_told_apart: Annotated[
+        bool, says("Whether two identical variants were called different: verdicts are then not to be trusted.")
+    ]
+    rounds: int
+    round_s: Annotated[float | None, says("What a round took.")]
+    slices: Annotated[SliceChoice | None, says("How a switchback's slice length was chosen.")]
+    sweep: Annotated[ClientSweep | None, says("The curve of a sweep over clients.")]
+
+
+class ExperimentDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What was compared, how, and the answers."""
+
+    design: DesignKind
+    reason: Annotated[str, says("Why this design.")]
+    alpha: Annotated[float, says("The share of false verdicts that was allowed.")]
+    detect_ratio: Annotated[float, says("Variants closer than this are equivalent.")]
+    budget_s: float | None
+    error_rate: Annotated[str, says("What share of verdicts may be false, in words.")]
+    variants: tuple[VariantDocument, ...] = msgspec.field(name="arms")
+    comparisons: Annotated[tuple[ComparisonDocument, ...], says("One for each workload.")]
+
+
+def make_experiment(report: ReportInput) -> ExperimentDocument | None:
+    """The comparison as its document; None for a study that compares nothing."""
+    experiment = report.record.plan.experiment
+    if experiment is None:
+        return None
+    variants = describe_variants(report.record, experiment)
+    return ExperimentDocument(
+        design=experiment.design,
+        reason=experiment.reason,
+        alpha=experiment.alpha,
+        detect_ratio=experiment.detect_ratio,
+        budget_s=experiment.budget_s,
+        error_rate=describe_error_rate(experiment),
+        variants=tuple(_make_variant(experiment, variant) for variant in variants.values()),
+        comparisons=tuple(_make_comparison(report, answers) for answers in answer_study(report)),
+    )
+
+
+def _make_variant(experiment: Experiment, variant: VariantText) -> VariantDocument:
+    return VariantDocument(
+        name=variant.name,
+        is_reference=variant.is_reference,
+        planned=experiment.find_variant(variant.name),
+        is_durable=variant.is_durable,
+        given_up=variant.given_up,
+        dropped_out=variant.error,
+    )
+
+
+def _make_comparison(report: ReportInput, answers: WorkloadAnswers) -> ComparisonDocument:
+    comparison: Comparison = answers.comparison
+    return ComparisonDocument(
+        workload=comparison.workload,
+        primary=comparison.primary,
+        reference=comparison.reference,
+        sentences=(*answers.curve, *(answer.sentence for answer in answers.answers)),
+        figures=tuple(
+            FiguresDocument(
+                variant=one.variant, is_durable=answers.variants[one.variant].is_durable, estimates=one.estimates
+            )
+            for one in comparison.figures
+        ),
+        questions=tuple(_make_question(answers, question) for question in comparison.questions),
+        noise=tuple(_make_question(answers, question) for question in comparison.noise),
+        is_noise_told_apart=is_noise_loud(answers),
+        rounds=comparison.rounds,
+        round_s=comparison.round_s,
+        slices=report.analysis.pilots.get(comparison.workload),
+        sweep=answers.sweep,
+    )
+
+
+def _make_question(answers: WorkloadAnswers, question: Question) -> QuestionDocument:
+    metric = find_metric(question.metric)
+    return QuestionDocument(
+        variant=question.variant,
+        is_variant_durable=answers.variants[question.variant].is_durable,
+        is_reference_durable=answers.reference.is_durable,
+        metric=question.metric,
+        unit=metric.unit,
+        better=metric.better,
+        verdict=question.verdict,
+        spent_s=question.spent_s,
+        at_s=question.at_s,
+        log_ratios=question.log_ratios,
+    )

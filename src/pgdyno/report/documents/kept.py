@@ -1,0 +1,207 @@
+"""What a record's report.json answers, read back: so that whoever lists many records need not analyse each anew.
+
+Only what a journal shows is read; a report of another version, or of fewer or other trials than the record holds, is for
+its reader to write anew.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
+from pgdyno.analyse.estimate import Estimate
+from pgdyno.record.types import TrialStatus
+from pgdyno.report.format import format_estimate
+from pgdyno.report.sections.comparison.verdict_words import describe_change, name_verdict
+
+_MOST_VARIANTS = 3
+
+
+class KeptTrial(msgspec.Struct, frozen=True, kw_only=True):
+    """A trial that the report knows."""
+
+    number: int
+    status: TrialStatus
+
+
+class KeptWorkload(msgspec.Struct, frozen=True, kw_only=True):
+    """A workload's own figures."""
+
+    name: str
+    tps: Estimate
+    trials: tuple[KeptTrial, ...]
+
+
+class KeptPlanned(msgspec.Struct, frozen=True, kw_only=True):
+    """What a variant changes."""
+
+    changed: dict[str, Any] = {}
+    sysctl: dict[str, str] = {}
+
+
+class KeptVariant(msgspec.Struct, frozen=True, kw_only=True):
+    """A variant."""
+
+    name: str
+    is_durable: bool
+    planned: KeptPlanned
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What it sets, as text."""
+        return {name: str(value) for name, value in {**self.planned.changed, **self.planned.sysctl}.items()}
+
+
+class KeptQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    """A variant against the reference in one metric."""
+
+    variant: str = msgspec.field(name="arm")
+    metric: str
+    verdict: Verdict
+
+
+class KeptComparison(msgspec.Struct, frozen=True, kw_only=True):
+    """The answers about one workload."""
+
+    workload: str
+    primary: str
+    reference: str
+    sentences: tuple[str, ...]
+    questions: tuple[KeptQuestion, ...]
+    is_noise_told_apart: bool
+    sweep: Any = None
+    """The curve of a sweep over clients, which its first sentence sums up; None without one."""
+
+
+class KeptExperiment(msgspec.Struct, frozen=True, kw_only=True):
+    """A comparison."""
+
+    variants: tuple[KeptVariant, ...] = msgspec.field(name="arms")
+    comparisons: tuple[KeptComparison, ...]
+
+
+class KeptSearchAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer of a search on one workload."""
+
+    workload: str
+    sentences: tuple[str, ...]
+
+
+class KeptSearch(msgspec.Struct, frozen=True, kw_only=True):
+    """A search."""
+
+    workloads: tuple[KeptSearchAnswer, ...]
+
+
+class KeptReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Of a report.json what a journal shows."""
+
+    version: int
+    workloads: tuple[KeptWorkload, ...]
+    experiment: KeptExperiment | None
+    search: KeptSearch | None
+
+    @property
+    def trials(self) -> frozenset[tuple[int, TrialStatus]]:
+        """Numbers of the trials that it knows, and how they ended."""
+        return frozenset((trial.number, trial.status) for one in self.workloads for trial in one.trials)
+
+
+class ProvenGain(msgspec.Struct, frozen=True, kw_only=True):
+    """Durable settings that a study proved to be faster than its own reference."""
+
+    workload: str
+    variant: str = msgspec.field(name="arm")
+    reference: str
+    settings: dict[str, str]
+    verdict: Verdict
+
+
+class Retest(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings that a study decided not to be faster."""
+
+    workload: str
+    settings: dict[str, str]
+
+
+def parse_kept(raw: bytes) -> KeptReport:
+    """Read a report.json.
+
+    Raises:
+        msgspec.DecodeError: It is damaged, or of another form.
+    """
+    return msgspec.json.decode(raw, type=KeptReport)
+
+
+def describe_answers(kept: KeptReport) -> tuple[str, ...]:
+    """What a study answers, a line for each workload."""
+    if kept.search is not None:
+        # The first sentence names its workload.
+        return tuple(sentence for one in kept.search.workloads for sentence in one.sentences[:1])
+    if kept.experiment is not None:
+        unsafe = frozenset(variant.name for variant in kept.experiment.variants if not variant.is_durable)
+        return tuple(_answer(one, unsafe) for one in kept.experiment.comparisons)
+    return tuple(f"{one.name}: {_say_tps(one.tps)}" for one in kept.workloads)
+
+
+def list_gains(kept: KeptReport) -> tuple[ProvenGain, ...]:
+    """What it proved to be faster and durable; nothing where it told identical variants apart."""
+    return tuple(
+        ProvenGain(
+            workload=comparison.workload,
+            variant=variant.name,
+            reference=comparison.reference,
+            settings=variant.settings,
+            verdict=question.verdict,
+        )
+        for comparison, question, variant in _list_decided(kept)
+        if question.verdict.kind is VerdictKind.FASTER and variant.is_durable and variant.settings
+    )
+
+
+def list_retests(kept: KeptReport) -> tuple[Retest, ...]:
+    """What it decided not to be faster."""
+    return tuple(
+        Retest(workload=comparison.workload, settings=variant.settings)
+        for comparison, question, variant in _list_decided(kept)
+        if question.verdict.kind in {VerdictKind.SLOWER, VerdictKind.EQUIVALENT}
+    )
+
+
+def _list_decided(kept: KeptReport) -> list[tuple[KeptComparison, KeptQuestion, KeptVariant]]:
+    """Questions about speed that got an answer, of studies whose noise is not in doubt."""
+    if kept.experiment is None:
+        return []
+    variants = {variant.name: variant for variant in kept.experiment.variants}
+    return [
+        (comparison, question, variants[question.variant])
+        for comparison in kept.experiment.comparisons
+        if not comparison.is_noise_told_apart
+        for question in comparison.questions
+        if question.metric == comparison.primary and question.verdict.is_decided
+    ]
+
+
+def _answer(comparison: KeptComparison, unsafe: frozenset[str]) -> str:
+    if comparison.sweep is not None and comparison.sentences:
+        return f"{comparison.workload}: {comparison.sentences[0]}"
+    own = [one for one in comparison.questions if one.metric == comparison.primary]
+    names = {one.variant: f"{one.variant}{' (not durable)' if one.variant in unsafe else ''}" for one in own}
+    said = [
+        f"{names[one.variant]} {name_verdict(one.verdict)}, {describe_change(one.verdict)}"
+        for one in own[:_MOST_VARIANTS]
+    ]
+    more = len(own) - len(said)
+    parts = [*said, *([f"{more} more variants"] if more > 0 else [])]
+    doubt = " (in doubt: identical variants were told apart)" if comparison.is_noise_told_apart else ""
+    return f"{comparison.workload}: {'; '.join(parts) or 'no pair yet'}{doubt}"
+
+
+def _say_tps(tps: Estimate) -> str:
+    if tps.value is None:
+        return f"no TPS ({tps.reason})" if tps.reason else "no TPS"
+    shown = format_estimate(tps)
+    interval = f" {shown.interval}" if shown.interval.startswith("[") else ""
+    return f"{shown.value} TPS{interval}, {shown.n}"

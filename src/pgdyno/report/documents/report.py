@@ -1,0 +1,246 @@
+"""The report for programs: one JSON document of a published, versioned form, at full precision.
+
+Its schema is `report.schema.json` beside this module. A field is never renamed, never changes its unit and never goes
+without a new `version`; fields may be added. Series over time are not in it: the record holds every sample.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+
+from pgdyno.analyse.bottleneck.time_share import Bottleneck, TransactionTime
+from pgdyno.analyse.capacity.types import Capacity
+from pgdyno.analyse.estimate import Doubt, Estimate
+from pgdyno.analyse.types import Event, Percentile, StatementTime, TrialAnalysis, WorkloadAnalysis
+from pgdyno.explain.finding import Finding
+from pgdyno.plan.plan import Choice, PlannedWorkload
+from pgdyno.price.study import StudyPrice
+from pgdyno.record.machine.host_facts import HostFacts
+from pgdyno.record.types import Dataset, ErrorFact, Gap, ServerFacts, SettingFact, TrialStatus
+from pgdyno.report.documents.client_sweep import ScalingDocument, make_scaling
+from pgdyno.report.documents.described import says
+from pgdyno.report.documents.disk_uses import DiskJoinDocument, OwnDiskDocument, make_join, make_own_disk
+from pgdyno.report.documents.experiment import ExperimentDocument, make_experiment
+from pgdyno.report.documents.health import HealthDocument, make_health
+from pgdyno.report.documents.layers import TunedDocument, make_tuned
+from pgdyno.report.documents.predictions import PredictionDocument, make_predictions
+from pgdyno.report.documents.search import SearchDocument, make_search
+from pgdyno.report.documents.step import StepDocument, make_step
+from pgdyno.report.input import ReportInput
+from pgdyno.report.sections.durability import find_durability_given_up, find_workload_losses
+from pgdyno.report.sections.first_page import make_first_page
+from pgdyno.report.sections.head import describe_study, is_mixed
+from pgdyno.spec.study import Study
+
+REPORT_VERSION = 1
+SCHEMA_FILE = "report.schema.json"
+
+
+class TrialDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """One trial."""
+
+    number: Annotated[int, says("From 1, in the order of running.")]
+    round: int
+    variants: Annotated[
+        tuple[str, ...], says("The variant under test; of several that alternated, the trial's own figures are a mixture.")
+    ] = msgspec.field(name="arms")  # fmt: skip
+    slice_s: Annotated[float | None, says("Length of the slices in which variants alternated.")]
+    washout_s: Annotated[float | None, says("How long after each change a slice does not count.")]
+    status: TrialStatus
+    is_representative: Annotated[bool, says("Whether it is the finished trial with the median TPS.")]
+    error: ErrorFact | None
+    seed: int
+    warm_up_s: float
+    duration_s: float
+    argv: Annotated[tuple[str, ...], says("Of pgbench.")]
+    tps: Annotated[float | None, says("Of the steady part.")]
+    pgbench_tps: Annotated[float | None, says("Of the whole load, as pgbench printed it.")]
+    latency_mean_ms: float | None
+    percentiles: tuple[Percentile, ...]
+    transactions_count: int | None
+    failed_count: int | None
+    skipped_count: int | None
+    late_count: Annotated[int | None, says("Transactions above the latency limit.")]
+    steady_from_s: Annotated[float | None, says("Start of the steady part, after the start of the load.")]
+    log_sampling_rate: float
+    restore_s: float
+    load_cpu_s: Annotated[float | None, says("CPU seconds of pgbench.")]
+    counts_per_transaction: dict[str, float | None]
+    shares: dict[str, float | None]
+    statements: tuple[StatementTime, ...]
+    events: tuple[Event, ...]
+    settings: Annotated[tuple[SettingFact, ...], says("Those that are not the built-in default.")]
+    unknown_lines: Annotated[tuple[str, ...], says("What pgbench printed and pgdyno did not understand.")]
+    gaps: tuple[Gap, ...]
+    doubts: tuple[Doubt, ...]
+    predictions: Annotated[tuple[PredictionDocument, ...], says("Made before the trial ran, each with its error.")]
+    disk: Annotated[DiskJoinDocument | None, says("Against the disk's card; null without one.")]
+    time: Annotated[TransactionTime | None, says("Where its transactions' time went; null where nobody looked.")]
+
+
+class WorkloadDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """One workload over its trials. Every estimate has its interval, its confidence and its n, which counts trials."""
+
+    name: str
+    planned: PlannedWorkload
+    durability_given_up: Annotated[
+        tuple[str, ...], says("Settings of its trials with which a crash may lose committed transactions.")
+    ]
+    tps: Estimate
+    latency_ms: Annotated[dict[str, Estimate], says("By name: mean, p50, p90, p95, p99, p99.9, max.")]
+    health: Annotated[tuple[HealthDocument, ...], says("The counters that DBAs watch, over its trials.")]
+    bottleneck: Annotated[Bottleneck | None, says("What limits it; null where no trial can be judged.")]
+    trials: tuple[TrialDocument, ...]
+
+
+class ReportDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A report of pgdyno. Absent is null, with the reason beside it where there is one; never 0."""
+
+    format: Annotated[str, says("Always pgdyno-report.")]
+    version: Annotated[int, says("Of this form.")]
+    name: str
+    summary: Annotated[str, says("What was measured on what, in a sentence.")]
+    started_at: Annotated[str, says("ISO 8601 with offset.")]
+    record_dir: str
+    command: tuple[str, ...]
+    tool_versions: dict[str, str]
+    durability_given_up: Annotated[
+        tuple[str, ...], says("Settings with which a crash may lose committed transactions.")
+    ]
+    findings: Annotated[tuple[Finding, ...], says("What weakens the figures, worst first.")]
+    explanations: Annotated[
+        tuple[Finding, ...], says("What makes the figures what they are: what limits each load first.")
+    ]
+    not_judged: Annotated[tuple[str, ...], says("Of which loads nobody can say what limits them, and why.")]
+    next_steps: Annotated[tuple[StepDocument, ...], says("The most certain gain first, and the largest of them first.")]
+    capacities: Annotated[tuple[Capacity, ...], says("What the machine can carry of each load.")]
+    price: Annotated[StudyPrice | None, says("What the machine and its transactions cost.")]
+    experiment: Annotated[
+        ExperimentDocument | None, says("Variants and verdicts; null for a study that compares nothing.")
+    ]
+    search: Annotated[
+        SearchDocument | None, says("The largest rate that holds a latency limit; null where none is sought.")
+    ]
+    tuned: Annotated[TunedDocument | None, says("Derived settings and what they gave; null for a study without them.")]
+    scaling: Annotated[
+        ScalingDocument | None, says("The sweep over clients that followed, under what won; null where none did.")
+    ]
+    workloads: tuple[WorkloadDocument, ...]
+    dataset: Dataset | None
+    choices: Annotated[tuple[Choice, ...], says("What the study left open, what was chosen, and why.")]
+    server: ServerFacts
+    host: HostFacts
+    disk: Annotated[OwnDiskDocument | None, says("The card of the data's disk; null where it was not measured.")]
+    study: Study
+
+
+def render_json(report: ReportInput) -> bytes:
+    """Render the report as JSON."""
+    return msgspec.json.format(msgspec.json.encode(make_document(report)), indent=1) + b"\n"
+
+
+def make_document(report: ReportInput) -> ReportDocument:
+    """The report as its document."""
+    record, first = report.record, make_first_page(report)
+    return ReportDocument(
+        format="pgdyno-report",
+        version=REPORT_VERSION,
+        name=record.name,
+        summary=describe_study(report),
+        started_at=record.started_at,
+        record_dir=report.record_dir,
+        command=record.command,
+        tool_versions=record.tool_versions,
+        durability_given_up=find_durability_given_up(report),
+        findings=report.findings,
+        explanations=report.explanations,
+        not_judged=first.not_judged,
+        next_steps=tuple(make_step(step) for step in first.steps),
+        capacities=report.analysis.capacities,
+        price=report.price,
+        experiment=make_experiment(report),
+        search=make_search(report),
+        tuned=make_tuned(report),
+        scaling=make_scaling(report),
+        workloads=tuple(_make_workload(report, workload) for workload in report.analysis.workloads),
+        dataset=record.dataset,
+        choices=record.plan.choices,
+        server=record.server,
+        host=record.host,
+        disk=make_own_disk(report.disk),
+        study=record.study,
+    )
+
+
+def make_schema() -> dict[str, Any]:
+    """The JSON schema of the document."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": f"urn:pgdyno:report:{REPORT_VERSION}",
+        "title": f"pgdyno report, version {REPORT_VERSION}",
+        **msgspec.json.schema(ReportDocument),
+    }
+
+
+def _make_workload(report: ReportInput, workload: WorkloadAnalysis) -> WorkloadDocument:
+    estimates = {"tps": workload.tps, **workload.latency_ms}
+    if any(is_mixed(trial) for trial in workload.trials):
+        # Trials within which variants alternate show a mixture of them: it must not pass for anybody's result.
+        estimates = {name: _without_value(estimate) for name, estimate in estimates.items()}
+    return WorkloadDocument(
+        name=workload.name,
+        planned=workload.load,
+        durability_given_up=find_workload_losses(report, workload),
+        tps=estimates["tps"],
+        latency_ms={name: estimates[name] for name in workload.latency_ms},
+        health=make_health(workload),
+        bottleneck=workload.bottleneck,
+        trials=tuple(_make_trial(workload, trial) for trial in workload.trials),
+    )
+
+
+def _without_value(estimate: Estimate) -> Estimate:
+    return msgspec.structs.replace(estimate, value=None, low=None, high=None, reason="variants alternate in each trial")
+
+
+def _make_trial(workload: WorkloadAnalysis, trial: TrialAnalysis) -> TrialDocument:
+    record, planned = trial.record, trial.record.planned
+    return TrialDocument(
+        number=planned.number,
+        round=planned.round,
+        variants=planned.variants,
+        slice_s=record.slice_s,
+        washout_s=record.washout_s,
+        status=record.status,
+        is_representative=trial is workload.representative,
+        error=record.error,
+        seed=planned.seed,
+        warm_up_s=planned.warm_up_s,
+        duration_s=planned.duration_s,
+        argv=record.argv,
+        tps=trial.tps,
+        pgbench_tps=trial.pgbench_tps,
+        latency_mean_ms=trial.latency_mean_ms,
+        percentiles=trial.percentiles,
+        transactions_count=trial.transactions_count,
+        failed_count=trial.failed_count,
+        skipped_count=trial.skipped_count,
+        late_count=trial.late_count,
+        steady_from_s=trial.steady_from_s,
+        log_sampling_rate=record.log_sampling_rate,
+        restore_s=record.restore_s,
+        load_cpu_s=record.load_cpu_s,
+        counts_per_transaction=trial.counts_per_transaction,
+        shares=trial.shares,
+        statements=trial.statements,
+        events=trial.events,
+        settings=record.settings,
+        unknown_lines=trial.unknown_lines,
+        gaps=tuple(dict.fromkeys((*record.gaps, *trial.gaps))),
+        doubts=trial.doubts,
+        predictions=make_predictions(trial),
+        disk=make_join(trial.disk),
+        time=trial.time,
+    )

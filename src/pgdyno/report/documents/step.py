@@ -1,0 +1,35 @@
+"""A next step for programs: one form in every document."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from pgdyno.report.documents.described import says
+from pgdyno.report.sections.next_steps import NextStep, StepCertainty
+
+
+class StepDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """Something to do next."""
+
+    standing: Annotated[
+        StepCertainty, says("What is known of its gain; a what-if gives up durability and is no advice.")
+    ]
+    words: str
+    gain: Annotated[str, says("With its interval; empty where nobody knows.")]
+    gain_ratio: float | None
+    caution: Annotated[str, says("What speaks against it.")]
+    workloads: tuple[str, ...]
+
+
+def make_step(step: NextStep) -> StepDocument:
+    """A step as its document."""
+    return StepDocument(
+        standing=step.standing,
+        words=step.words,
+        gain=step.gain,
+        gain_ratio=step.gain_ratio,
+        caution=step.caution,
+        workloads=step.workloads,
+    )

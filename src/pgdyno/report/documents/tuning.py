@@ -1,0 +1,42 @@
+"""Makes the published document of derived settings: `pgdyno tune --json`."""
+
+from __future__ import annotations
+
+import msgspec
+
+from pgdyno.record.machine.preflight import Unseen
+from pgdyno.report.sections.tuning.view import SettingChange, Tried, TuningView, list_changes
+from pgdyno.tune.types import DerivedSettings
+
+TUNE_VERSION = 1
+
+
+class TuneDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What `pgdyno tune --json` prints. Fields may be added; none is renamed without a new version."""
+
+    format: str = "pgdyno-tune"
+    version: int = TUNE_VERSION
+    server: str
+    machine: str
+    postgresql: str
+    tried: Tried
+    now_of: str
+    changes: tuple[SettingChange, ...]
+    tuning: DerivedSettings
+    unseen: tuple[Unseen, ...]
+    file_errors: tuple[str, ...] = ()
+
+
+def tune_document(view: TuningView) -> TuneDocument:
+    """All of it, for programs."""
+    return TuneDocument(
+        server=view.server,
+        machine=view.machine,
+        postgresql=view.version,
+        tried=view.tried,
+        now_of=view.now_of,
+        changes=list_changes(view),
+        tuning=view.tuning,
+        unseen=view.unseen,
+        file_errors=view.file_errors,
+    )

@@ -1,0 +1,1 @@
+"""Printers: blocks of a document in, terminal, Markdown or HTML out."""

@@ -1,0 +1,106 @@
+"""Prints a document as one page that needs nothing else: no server, no network, no other file.
+
+Text reaches the page through Jinja's escaping, and the page's own policy (CSP) lets only the scripts run whose hash it
+states and loads nothing at all. Charts are drawn in the reader's browser.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import importlib.metadata
+import importlib.resources
+import re
+
+import jinja2
+import vl_convert
+from markupsafe import Markup, escape
+
+from pgdyno.report.charts import palette
+from pgdyno.report.document import Document, list_charts, list_contents
+from pgdyno.report.forms.drawings import encode_drawings
+from pgdyno.report.forms.paragraph import hold_together
+
+_VEGA_SNIPPET = "window.vegaEmbed = vegaEmbed;"
+_CODE = re.compile(r"`([^`]+)`")
+
+
+def print_html(document: Document, *, vega_js: str | None = None) -> str:
+    """Return a document as one HTML page.
+
+    Args:
+        document: What to print.
+        vega_js: What `bundle_vega` returned, where the caller has kept it; bundling takes more than a second.
+    """
+    vega = vega_js or bundle_vega()
+    script, style = _read_asset("report.js"), _make_style()
+    return (
+        _environment()
+        .get_template("page.html.j2")
+        .render(
+            document=document,
+            contents=tuple(list_contents(document.blocks)),
+            policy=_make_policy((vega, script), style),
+            style=Markup(style),  # noqa: S704 - our own files, not a reader's or a study's words
+            scripts=tuple(Markup(one) for one in (vega, script)),  # noqa: S704 - the same
+            drawings=Markup(encode_drawings(list_charts(document.blocks))),  # noqa: S704 - no < is left in it
+        )
+    )
+
+
+@functools.cache
+def bundle_vega() -> str:
+    """Return the chart runtime as one script."""
+    return vl_convert.javascript_bundle(_VEGA_SNIPPET).replace("\r\n", "\n")
+
+
+def name_vega() -> str:
+    """Return a name to keep `bundle_vega`'s script under, which changes whenever the script does."""
+    snippet = hashlib.sha256(_VEGA_SNIPPET.encode()).hexdigest()[:8]
+    return f"vega-{importlib.metadata.version('vl-convert-python')}-{snippet}.js"
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("pgdyno.report.forms"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.filters["marked"] = _mark
+    environment.filters["kind"] = lambda block: type(block).__name__
+    return environment
+
+
+def _mark(words: str) -> Markup:
+    """Return words with what stands between backticks as code; all of it stays text."""
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(hold_together(words, "\N{NO-BREAK SPACE}")))))  # noqa: S704 - escaped
+
+
+@functools.cache
+def _read_asset(name: str) -> str:
+    return importlib.resources.files("pgdyno.report.forms").joinpath("templates", name).read_text(encoding="utf-8")
+
+
+def _make_style() -> str:
+    light, dark = (
+        "".join(f"--{name}:{colour};" for name, colour in colours.items()) for colours in (palette.LIGHT, palette.DARK)
+    )
+    hues = "".join(f".hue-{name}{{--hue:var(--{name})}}" for name in palette.LIGHT)
+    # Paper is always light: the dark colours are the screen's alone.
+    return (
+        f":root{{{light}color-scheme:light}}@media screen and (prefers-color-scheme:dark)"
+        f"{{:root{{{dark}color-scheme:dark}}}}{hues}\n{_read_asset('report.css')}"
+    )
+
+
+def _make_policy(scripts: tuple[str, ...], style: str) -> str:
+    allowed = " ".join(_hash(script) for script in scripts)
+    return f"default-src 'none'; script-src {allowed}; style-src {_hash(style)}; img-src data:; base-uri 'none'; form-action 'none'"
+
+
+def _hash(source: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()}'"

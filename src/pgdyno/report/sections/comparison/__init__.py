@@ -1,0 +1,1 @@
+"""Sections on compared variants: answers, tables, method, client sweep."""

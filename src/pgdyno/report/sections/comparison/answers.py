@@ -1,0 +1,170 @@
+"""The answers of a comparison, a sentence for each variant and workload: what one reads first, and often alone.
+
+A variant that gives up durability is never compared with a durable one without a word of it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from pgdyno.analyse.comparison.answers import Comparison
+from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
+from pgdyno.analyse.estimate import Estimate
+from pgdyno.analyse.sweep.scaling import ClientSweep
+from pgdyno.facts.durability import Loss
+from pgdyno.report.format import format_seconds
+from pgdyno.report.input import ReportInput
+from pgdyno.report.sections.comparison.variants import VariantText, describe_variants
+from pgdyno.report.sections.comparison.verdict_words import count_pairs, describe_change, describe_outlook, name_verdict
+
+_LONGEST_NAME = 24
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """One variant against the reference on one workload."""
+
+    variant: VariantText
+    verdict: Verdict | None
+    """None for a variant that dropped out before its first pair."""
+    lead: str
+    """Such as `commit_delay=1000 is slower than commit_delay=0 on tpcb-like`."""
+    change: str
+    """Such as `TPS -22.5 % [-25.1, -19.7]`; why there is no verdict, where there is none."""
+    effort: str
+    """Such as `41 pairs, 1 min 58 s`."""
+    outlook: str
+    """What else there is to say of the figures; what it would take, where nothing is settled."""
+    caution: str
+    """A sentence, where a durable and a non-durable variant are compared."""
+
+    @property
+    def sentence(self) -> str:
+        """All of it."""
+        figures = "; ".join(filter(None, (", ".join(filter(None, (self.change, self.effort))), self.outlook)))
+        return " ".join(filter(None, (f"{self.lead}: {figures}.", self.caution)))
+
+
+class WorkloadAnswers(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a study answers about one workload."""
+
+    comparison: Comparison
+    variants: dict[str, VariantText]
+    """In their order, the reference first."""
+    answers: tuple[Answer, ...]
+    sweep: ClientSweep | None
+    curve: tuple[str, ...]
+    """What a sweep over clients answers, in sentences."""
+
+    @property
+    def workload(self) -> str:
+        """Its name."""
+        return self.comparison.workload
+
+    @property
+    def reference(self) -> VariantText:
+        """What the others are compared with."""
+        return self.variants[self.comparison.reference]
+
+
+def answer_study(report: ReportInput) -> tuple[WorkloadAnswers, ...]:
+    """The answers for each workload; none for a study that compares nothing."""
+    experiment = report.record.plan.experiment
+    if experiment is None:
+        return ()
+    variants = describe_variants(report.record, experiment)
+    return tuple(
+        WorkloadAnswers(
+            comparison=comparison,
+            variants=variants,
+            answers=tuple(
+                _answer(comparison, variants, variant) for variant in variants.values() if not variant.is_reference
+            ),
+            sweep=report.analysis.sweeps.get(comparison.workload),
+            curve=_describe_curve(report.analysis.sweeps.get(comparison.workload), experiment.detect_ratio),
+        )
+        for comparison in report.analysis.comparisons
+    )
+
+
+def _answer(comparison: Comparison, variants: dict[str, VariantText], variant: VariantText) -> Answer:
+    question = comparison.find(variant.name, comparison.primary)
+    verdict = None if question is None else question.verdict
+    if question is None or verdict is None or (variant.error is not None and verdict.n == 0):
+        why = variant.error.fact if variant.error is not None else "it was not measured"
+        return Answer(
+            variant=variant,
+            verdict=None,
+            lead=f"{variant.title} on {comparison.workload} has no verdict",
+            change=why,
+            effort="",
+            outlook="",
+            caution="",
+        )
+    outlook = []
+    if not verdict.is_decided:
+        outlook.append(describe_outlook(verdict, round_s=comparison.round_s))
+    elif verdict.reason is not None:
+        outlook.append(verdict.reason)
+    if variant.error is not None:
+        outlook.append(f"it dropped out then: {variant.error.fact}")
+    reference = variants[comparison.reference]
+    return Answer(
+        variant=variant,
+        verdict=verdict,
+        lead=_lead(variant.title, reference.title, comparison.workload, verdict),
+        change=describe_change(verdict),
+        effort=f"{count_pairs(verdict)}, {format_seconds(question.spent_s)}",
+        outlook="; ".join(outlook),
+        caution=describe_unlike(variant, reference),
+    )
+
+
+def _lead(variant: str, reference: str, workload: str, verdict: Verdict) -> str:
+    match verdict.kind:
+        case VerdictKind.INCONCLUSIVE:
+            return f"{variant} against {reference} on {workload} is inconclusive"
+        case VerdictKind.EQUIVALENT:
+            return f"{variant} and {reference} are {name_verdict(verdict)} on {workload}"
+        case _:
+            return f"{variant} is {name_verdict(verdict)} than {reference} on {workload}"
+
+
+def describe_unlike(variant: VariantText, reference: VariantText) -> str:
+    """A sentence where one of two variants keeps what was committed and the other may not; empty otherwise."""
+    if variant.is_durable is reference.is_durable:
+        return ""
+    durable, other = (variant, reference) if variant.is_durable else (reference, variant)
+    is_sure = any(one.kind is Loss.DURABILITY for one in other.given_up)
+    named = (
+        durable.name if len(durable.name) <= _LONGEST_NAME else "the reference" if durable is reference else "the other"
+    )
+    return f"Not like with like: only {named} is {'durable' if is_sure else 'surely durable'}."
+
+
+def _describe_curve(sweep: ClientSweep | None, delta_ratio: float) -> tuple[str, ...]:
+    if sweep is None:
+        return ()
+    standings: dict[str, list[str]] = {}
+    for point in sweep.points:
+        standings.setdefault(point.status.value if point.status else "undecided", []).append(f"{point.clients:,}")
+    stands = "; ".join(f"{', '.join(clients)} {status}" for status, clients in standings.items())
+    return (
+        f"TPS is highest at {format_clients(sweep.peak)}."
+        if sweep.peak.low is not None
+        else f"Where TPS is highest: {format_clients(sweep.peak)}.",
+        f"More clients buy less than {delta_ratio * 100:g} % from {format_clients(sweep.knee)} on."
+        if sweep.knee.low is not None
+        else f"Where more clients begin to buy less than {delta_ratio * 100:g} %: {format_clients(sweep.knee)}.",
+        f"By number of clients: {stands}.",
+    )
+
+
+def format_clients(estimate: Estimate) -> str:
+    """A number of clients with its interval: `24 clients [16 – 32]`; a word and the reason where there is none."""
+    if estimate.value is None or estimate.low is None:
+        return f"not known ({estimate.reason})" if estimate.reason else "not known"
+    # A curve may place its peak between two numbers of clients; who reads a wide interval needs no such digits.
+    decimals = 1 if estimate.high is not None and estimate.high - estimate.low < 2 else 0
+    value, low = f"{estimate.value:,.{decimals}f}", f"{estimate.low:,.{decimals}f}"
+    end = f"[{low} or more]" if estimate.high is None else f"[{low} – {estimate.high:,.{decimals}f}]"
+    return f"{value} {'client' if value in {'1', '1.0'} else 'clients'} {end}"

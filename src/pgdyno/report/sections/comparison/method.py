@@ -1,0 +1,147 @@
+"""How a comparison was made, how much this machine differs from itself, and how sure its answers are: in words."""
+
+from __future__ import annotations
+
+import math
+
+from pgdyno.analyse.comparison.answers import Question
+from pgdyno.analyse.comparison.e_process import gather_evidence
+from pgdyno.analyse.comparison.verdict import VerdictKind
+from pgdyno.plan.experiment import Experiment, is_client_sweep
+from pgdyno.record.types import TrialRecord
+from pgdyno.report.format import format_roughly, format_seconds, format_within
+from pgdyno.report.input import ReportInput
+from pgdyno.report.sections.comparison.answers import WorkloadAnswers
+from pgdyno.report.sections.comparison.verdict_words import count_pairs, describe_change, name_verdict
+from pgdyno.spec.variant import DesignKind
+
+_TOLD_APART = frozenset({VerdictKind.FASTER, VerdictKind.SLOWER, VerdictKind.MORE, VerdictKind.LESS})
+
+# Source: the loads of tests/analyse/test_scaling.py right beside every limit, 600 sweeps for each of two kinds of noise.
+_SIMULATED_STATUSES = "simulated with 5 of 100 allowed, up to eight looks and loads right beside every limit, 28 of 1,200 sweeps held one."
+
+TRIALS_REMARK = "They show that nothing went wrong, and decide nothing."
+
+
+def describe_method(report: ReportInput) -> tuple[str, ...]:
+    """Design, slices, pairs and error rate, a paragraph each; nothing for a study that compares nothing."""
+    experiment = report.record.plan.experiment
+    if experiment is None:
+        return ()
+    if is_client_sweep(experiment):
+        return (_describe_design(experiment), _describe_loads(experiment), describe_error_rate(experiment))
+    return (
+        _describe_design(experiment),
+        *_describe_slices(report),
+        _describe_pair(experiment),
+        describe_error_rate(experiment),
+        _describe_family(report, experiment),
+    )
+
+
+def describe_error_rate(experiment: Experiment) -> str:
+    """What share of verdicts may be false."""
+    most = f"{experiment.alpha * 100:.3g}"
+    if is_client_sweep(experiment):
+        return (
+            f"Error rate: of 100 such sweeps at most {most} would hold a wrong status at one look. This one looked after every"
+            f" round, which the intervals do not allow for; {_SIMULATED_STATUSES}"
+        )
+    within = format_within(experiment.detect_ratio)
+    return (
+        f"Error rate: of 100 such verdicts on identical variants at most {most} would be false (faster or slower), however"
+        f" often one looks and whenever one stops; of 100 variants that differ by more than {within}, at most {most} would"
+        " be called equivalent."
+    )
+
+
+def describe_noise(answers: WorkloadAnswers) -> tuple[str, ...]:
+    """How far two identical variants differed on this machine, and what that makes of the verdicts; one sentence each."""
+    noise = answers.comparison.find_noise(answers.comparison.primary)
+    if noise is None:
+        return ("The reference did not run twice in any round: this machine's own noise is not known.",)
+    verdict = noise.verdict
+    reference = answers.reference.title
+    first = f"The reference against itself ({reference}, two runs in each round) on {answers.workload}: {describe_change(verdict)}, {count_pairs(verdict)}."
+    if is_noise_loud(answers):
+        warning = (
+            f"That is a false verdict: two identical variants were told apart ({name_verdict(verdict)}). Something other"
+            " than the variants differs between runs here; do not trust this study's other verdicts before it is found."
+        )
+        return (first, warning)
+    standing = (
+        "not told apart, as it should be, but not shown to be equivalent yet"
+        if verdict.kind is VerdictKind.INCONCLUSIVE
+        else f"{name_verdict(verdict)}, as it should be"
+    )
+    spread = _describe_spread(noise)
+    return (first, f"They are {standing}.", *([spread] if spread else []))
+
+
+def is_noise_loud(answers: WorkloadAnswers) -> bool:
+    """Whether the reference was called different from itself in what decides."""
+    noise = answers.comparison.find_noise(answers.comparison.primary)
+    return noise is not None and noise.verdict.kind in _TOLD_APART
+
+
+def _describe_spread(noise: Question) -> str:
+    sd = gather_evidence(noise.log_ratios, alpha=1.0 - noise.verdict.confidence).sd
+    if sd is None:
+        return ""
+    return (
+        f"Two runs of the same thing differ by about {format_roughly(math.expm1(sd))} (standard deviation of a pair)."
+    )
+
+
+def _describe_design(experiment: Experiment) -> str:
+    if experiment.design is DesignKind.SWITCHBACK:
+        how = "Switchback: the variants alternate in short slices, in random order, under one continuous load."
+    else:
+        how = (
+            "Paired trials: each round is a trial of every variant, in random order, each from the same restored data."
+        )
+    return f"{how} Why so: {experiment.reason}."
+
+
+def _describe_loads(experiment: Experiment) -> str:
+    budget = "" if experiment.budget_s is None else f" or after {format_seconds(experiment.budget_s)}"
+    return (
+        "Each number of clients is compared with the best one, differences between rounds removed, and has a status as soon"
+        " as its interval leaves no other. One that has it gets no more trials, but for the best, with which the others are"
+        f" compared; the study ends when all have theirs{budget}."
+    )
+
+
+def _describe_slices(report: ReportInput) -> tuple[str, ...]:
+    seen: dict[str, TrialRecord] = {}
+    for workload in report.analysis.workloads:
+        for trial in workload.trials:
+            if trial.record.slice_s is not None:
+                seen[workload.load.name] = trial.record
+    parts = []
+    for name, record in seen.items():
+        washout = f", of which the first {format_seconds(record.washout_s)} do not count" if record.washout_s else ""
+        pilot = report.analysis.pilots.get(name)
+        why = "" if pilot is None else f" (the pilot: {pilot.reason})"
+        parts.append(f"{record.slice_s:g} s on {name}{washout}{why}")
+    return (f"A slice takes {'; '.join(parts)}.",) if parts else ()
+
+
+def _describe_pair(experiment: Experiment) -> str:
+    runs = "slices" if experiment.design is DesignKind.SWITCHBACK else "trials"
+    budget = "" if experiment.budget_s is None else f" or after {format_seconds(experiment.budget_s)}"
+    return (
+        f"A pair is what a variant showed in a round over the mean of the reference's two {runs} in it, so that drift,"
+        f" warm-up and caches fall on both. What is decided gets no more {runs}; the study ends when all is decided{budget}."
+    )
+
+
+def _describe_family(report: ReportInput, experiment: Experiment) -> str:
+    others, workloads = len(experiment.variants) - 1, len(report.record.plan.workloads)
+    questions = others * workloads
+    if questions == 1:
+        return "Other metrics each keep that rate by themselves: of many, a false one is likelier."
+    return (
+        f"The rate holds for all {questions} questions on a metric together (Holm's step-down), variants that dropped out"
+        " counted too. Other metrics each keep it by themselves: of many, a false one is likelier."
+    )

@@ -1,0 +1,220 @@
+"""Builds the sections of a comparison: verdicts, tables, pairs and evidence, noise, and how it was compared."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+
+import msgspec
+
+from pgdyno.analyse.comparison.answers import Question
+from pgdyno.plan.experiment import Experiment
+from pgdyno.report.charts.chart import Chart
+from pgdyno.report.charts.evidence import evidence_chart, pairs_chart
+from pgdyno.report.charts.intervals import intervals_chart
+from pgdyno.report.charts.sweep import curve_chart
+from pgdyno.report.document import Block, ChartBlock, Charts, Claim, Claims, Look, Prose, Section, Tone
+from pgdyno.report.input import ReportInput
+from pgdyno.report.level import Level
+from pgdyno.report.sections.comparison.answers import Answer, WorkloadAnswers, answer_study
+from pgdyno.report.sections.comparison.client_sweep import describe_scaling_method, scaling_report
+from pgdyno.report.sections.comparison.method import (
+    TRIALS_REMARK,
+    describe_error_rate,
+    describe_method,
+    describe_noise,
+    is_noise_loud,
+)
+from pgdyno.report.sections.comparison.sweep_tables import describe_law, law_table, loads_table, statuses_table
+from pgdyno.report.sections.comparison.tables import (
+    counts_table,
+    describe_brackets,
+    matrix_table,
+    variants_table,
+    verdict_table,
+)
+from pgdyno.report.sections.comparison.verdict_words import HUES, MARKS, name_verdict
+
+__all__ = ["TRIALS_REMARK", "build_comparisons", "build_method", "build_verdicts"]
+
+_DO_NOT_TRUST = "Do not trust these verdicts:"
+# The charts of so many variants are open at once.
+_MOST_OPEN = 3
+
+
+def build_verdicts(report: ReportInput, *, prefix: str = "c") -> Iterator[Section]:
+    """Yield a panel for each workload: its verdicts, or the curve of a sweep over clients.
+
+    Args:
+        report: Of a comparison; nothing is yielded for other studies.
+        prefix: What the ids of the workloads' sections begin with.
+    """
+    for number, answers in enumerate(answer_study(report), start=1):
+        yield _build_panel(f"{prefix}{number}", answers, report)
+
+
+def build_comparisons(report: ReportInput, *, prefix: str = "c") -> Iterator[Section]:
+    """Yield the section of each workload: tables, pairs, evidence, noise."""
+    for number, answers in enumerate(answer_study(report), start=1):
+        yield _build_comparison(f"{prefix}{number}", answers, report)
+
+
+def build_sweep_verdicts(report: ReportInput) -> Iterator[Section]:
+    """Yield the panel of the sweep over clients that followed a comparison."""
+    sweep = scaling_report(report)
+    if sweep is not None:
+        yield from build_verdicts(sweep, prefix="s")
+
+
+def build_sweep(report: ReportInput) -> Iterator[Section]:
+    """Yield the section of the sweep over clients that followed a comparison, with how it was made."""
+    sweep = scaling_report(report)
+    if sweep is None:
+        return
+    method = tuple(Prose(words=words) for words in describe_scaling_method(report))
+    for section in build_comparisons(sweep, prefix="s"):
+        yield msgspec.structs.replace(section, blocks=(*section.blocks, *method))
+
+
+def build_method(report: ReportInput) -> Iterator[Section]:
+    """Yield the section on design, slices, pairs and error rate; nothing for a study that compares nothing."""
+    experiment, compared = report.record.plan.experiment, answer_study(report)
+    if experiment is None or not compared:
+        return
+    error_rate = describe_error_rate(experiment)
+    paragraphs = [
+        Prose(
+            words=words,
+            brief=" ".join(filter(None, (words, _describe_brackets(compared)))) if words == error_rate else "",
+            level=Level.HEADLINE if words == error_rate else Level.STANDARD,
+        )
+        for words in describe_method(report)
+    ]
+    table = variants_table(compared[0].variants)
+    yield Section(
+        title="How it was compared",
+        id="method",
+        blocks=(*paragraphs, *([table] if table is not None else [])),
+        is_listed=True,
+    )
+
+
+def _describe_brackets(compared: tuple[WorkloadAnswers, ...]) -> str:
+    questions = [
+        answers.comparison.find(name, answers.comparison.primary)
+        for answers in compared
+        if answers.sweep is None
+        for name in answers.variants
+    ]
+    return describe_brackets(question for question in questions if question is not None)
+
+
+def _build_panel(part_id: str, answers: WorkloadAnswers, report: ReportInput) -> Section:
+    sweep, first_noise = answers.sweep, describe_noise(answers)[0]
+    blocks: list[Block] = []
+    # The table of layers says it, of the layers and not of the set without them.
+    is_layered = report.record.tuned is not None and report.record.tuned.is_layered
+    if sweep is not None:
+        blocks += [Prose(words=words, tone=Tone.CLAIM, level=Level.HEADLINE) for words in answers.curve]
+        blocks.append(statuses_table(sweep))
+    elif not is_layered:
+        blocks.append(Claims(claims=tuple(_make_claim(answer) for answer in answers.answers)))
+    if is_noise_loud(answers):
+        why = " ".join(describe_noise(answers))
+        blocks.append(Prose(strong=_DO_NOT_TRUST, words=why, tone=Tone.ALARM, level=Level.HEADLINE))
+    else:
+        blocks.append(Prose(words=first_noise, tone=Tone.SMALL, level=Level.HEADLINE))
+    chart = intervals_chart(answers) if sweep is None else curve_chart(sweep)
+    return Section(
+        title=answers.workload,
+        sub="" if sweep is not None else f"against {answers.reference.title}",
+        blocks=tuple(blocks),
+        beside=() if chart is None else (ChartBlock(id=f"{part_id}-{chart.kind}", chart=chart),),
+        look=Look.VERDICTS,
+    )
+
+
+def _make_claim(answer: Answer) -> Claim:
+    verdict, error = answer.verdict, answer.variant.error
+    said = () if error is None else tuple(line for line in (error.detail, error.hint) if line)
+    figures = ", ".join(filter(None, (answer.change, answer.effort)))
+    return Claim(
+        badge="no verdict" if verdict is None else f"{MARKS[verdict.kind]} {name_verdict(verdict)}",
+        hue="critical" if verdict is None else HUES[verdict.kind],
+        claim=answer.lead,
+        figures=figures,
+        outlook=answer.outlook,
+        evidence=said,
+        caution=answer.caution,
+    )
+
+
+def _build_comparison(part_id: str, answers: WorkloadAnswers, report: ReportInput) -> Section:
+    experiment = report.record.plan.experiment
+    blocks: list[Block] = [] if experiment is None else list(_list_tables(answers, experiment))
+    questions = [one for one in answers.comparison.questions if one.metric == answers.comparison.primary]
+    is_open = answers.sweep is None and len(questions) <= _MOST_OPEN
+    blocks += [
+        _build_question(f"{part_id}-q{number}", one, answers, is_open=is_open)
+        for number, one in enumerate(questions, start=1)
+        if one.log_ratios
+    ]
+    blocks.append(_build_noise(part_id, answers))
+    is_sweep = answers.sweep is not None
+    return Section(
+        title=f"Curve of {answers.workload}" if is_sweep else f"Verdicts on {answers.workload}",
+        sub="" if is_sweep else f"against {answers.reference.title}",
+        id=part_id,
+        blocks=tuple(blocks),
+        is_listed=True,
+        list_title=answers.workload,
+    )
+
+
+def _list_tables(answers: WorkloadAnswers, experiment: Experiment) -> Iterator[Block]:
+    sweep = answers.sweep
+    if sweep is None:
+        matrix, counts = matrix_table(answers, experiment), counts_table(answers)
+        yield from (table for table in (matrix, verdict_table(answers), counts) if table is not None)
+        return
+    clients = {one.clients: one.name for one in experiment.variants if one.clients is not None}
+    yield loads_table(answers, sweep, clients)
+    yield Prose(words=describe_law(sweep), tone=Tone.SMALL)
+    counts = counts_table(answers)
+    yield from (table for table in (None if sweep.usl is None else law_table(sweep.usl), counts) if table is not None)
+    yield msgspec.structs.replace(verdict_table(answers), level=Level.DETAIL)
+
+
+def _build_question(part_id: str, question: Question, answers: WorkloadAnswers, *, is_open: bool) -> Section:
+    @functools.cache
+    def draw() -> tuple[ChartBlock, ...]:
+        made = (pairs_chart(question, title="Every pair"), evidence_chart(question, title="Evidence"))
+        return tuple(_place(part_id, chart) for chart in made if chart is not None)
+
+    variant = answers.variants[question.variant]
+    return Section(
+        title=f"{variant.title} against {answers.reference.title}",
+        id=part_id,
+        blocks=(Charts(draw=draw),),
+        is_folded=not is_open,
+        is_printed=False,
+    )
+
+
+def _build_noise(part_id: str, answers: WorkloadAnswers) -> Section:
+    noise, is_loud = answers.comparison.find_noise(answers.comparison.primary), is_noise_loud(answers)
+    chart = None
+    if noise is not None:
+        hue = "critical" if is_loud else "slate"
+        chart = pairs_chart(noise, title=f"{answers.reference.title} against itself", hue=hue)
+    tone = Tone.ALARM if is_loud else Tone.PLAIN
+    return Section(
+        title=f"How far two identical variants differ here: {answers.workload}",
+        id=f"{part_id}-noise-words",
+        blocks=tuple(Prose(words=words, tone=tone) for words in describe_noise(answers)),
+        beside=() if chart is None else (ChartBlock(id=f"{part_id}-noise", chart=chart),),
+    )
+
+
+def _place(part_id: str, chart: Chart) -> ChartBlock:
+    return ChartBlock(id=f"{part_id}-{chart.kind}", chart=chart)

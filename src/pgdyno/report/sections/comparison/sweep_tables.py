@@ -1,0 +1,160 @@
+"""The tables of a sweep over clients: each load's figures and status, and the law fitted to the curve."""
+
+from __future__ import annotations
+
+from pgdyno.analyse.estimate import Estimate, map_estimate, scale_estimate
+from pgdyno.analyse.sweep.scaling import ClientSweep, LoadPoint, LoadStatus
+from pgdyno.analyse.sweep.usl import UslFit
+from pgdyno.report.format import ABSENT, format_effect, format_estimate, format_number, is_useless
+from pgdyno.report.level import Level
+from pgdyno.report.sections.comparison.answers import WorkloadAnswers, format_clients
+from pgdyno.report.sections.comparison.tables import estimate_cell, figure_cell
+from pgdyno.report.table import Cell, Column, Table, absent, columns, text
+
+STATUS_HUES = {
+    LoadStatus.UNDER_USED: "sky",
+    LoadStatus.LINEAR: "blue",
+    LoadStatus.PEAK: "green",
+    LoadStatus.CONTENDED: "amber",
+    LoadStatus.COLLAPSE: "vermilion",
+}
+UNDECIDED_HUE = "slate"
+
+
+def loads_table(answers: WorkloadAnswers, sweep: ClientSweep, variants_by_clients: dict[int, str]) -> Table:
+    """One row for each number of clients.
+
+    Args:
+        answers: Of the workload.
+        sweep: Its curve.
+        variants_by_clients: The variant's name for each number of clients.
+    """
+    comparison = answers.comparison
+    rows = []
+    for point in sweep.points:
+        variant = variants_by_clients.get(point.clients)
+        latencies = [absent("not measured")] * 2 if variant is None else [
+            figure_cell(comparison, variant, metric) for metric in ("latency_p50_ms", "latency_p99_ms")
+        ]  # fmt: skip
+        rows.append(
+            (
+                Cell(text=f"{point.clients:,}", tag=answers.variants[variant].tag if variant is not None else ""),
+                _status_cell(point),
+                _tps_cell(point.tps),
+                _tps_cell(_for_each_client(point)),
+                _share_cell(point.efficiency),
+                _best_cell(point),
+                *latencies,
+                text(str(point.tps.n)),
+            )
+        )
+    titles = ("TPS", "TPS per client", "of a lone client's", "against the best", "p50", "p99", "Trials")
+    return Table(
+        caption="Each number of clients",
+        columns=(
+            Column(title="Clients", is_number=True),
+            Column(title="Status"),
+            *columns(*titles, numbers_from=0),
+        ),
+        rows=tuple(rows),
+        remark="The status rests on comparisons within rounds, “of a lone client's” and “against the best”, whose intervals"
+        " hold for all rows together; those of TPS and TPS per client hold each by itself and rest on the noise of all rows,"
+        " those of latencies on each row's own.",
+    )
+
+
+def statuses_table(sweep: ClientSweep) -> Table:
+    """Return TPS and status of each number of clients: what everybody reads of a sweep."""
+    rows = tuple((text(f"{point.clients:,}"), _tps_cell(point.tps), _status_cell(point)) for point in sweep.points)
+    return Table(
+        caption="TPS by number of clients",
+        columns=(Column(title="Clients", is_number=True), Column(title="TPS", is_number=True), Column(title="Status")),
+        rows=rows,
+        level=Level.HEADLINE,
+        is_captioned=False,
+    )
+
+
+def law_table(usl: UslFit) -> Table:
+    """The Universal Scalability Law's parameters."""
+    rows = (
+        ("lambda: TPS of one client", estimate_cell(usl.lambda_tps), "by the curve"),
+        ("alpha: contention", _parameter_cell(usl.alpha), "share of the work that is done one at a time"),
+        ("beta: coherency", _parameter_cell(usl.beta), "what each pair of clients costs; 0 never turns down"),
+        ("knee", _clients_cell(usl.knee), "from here on more clients buy hardly anything"),
+        ("peak", _clients_cell(usl.peak), "where the curve turns down"),
+    )
+    misfit = usl.lack_of_fit
+    words = (
+        f"noise as seen would do that in {format_number(misfit.p_value)} of all cases"
+        if misfit.p_value is not None
+        else misfit.reason
+    )
+    remark = f"The furthest load from the curve is the one of {misfit.largest_clients:,} clients; {words}."
+    return Table(
+        caption="Universal Scalability Law",
+        columns=(Column(title=""), Column(title="Estimate", is_number=True), Column(title="Meaning")),
+        rows=tuple((text(name), cell, text(meaning)) for name, cell, meaning in rows),
+        remark=remark,
+    )
+
+
+def describe_law(sweep: ClientSweep) -> str:
+    """Whether knee and peak come from the law, and why not."""
+    if sweep.points_alone_reason is None:
+        return "Knee and peak come from the Universal Scalability Law, which describes the curve."
+    return f"Knee and peak come from the measured loads alone: {sweep.points_alone_reason}."
+
+
+def _tps_cell(estimate: Estimate) -> Cell:
+    """A figure with its interval; one trial's with the words that it has none."""
+    if estimate.value is None or estimate.low is not None:
+        return estimate_cell(estimate)
+    shown = format_estimate(estimate)
+    return Cell(text=shown.value, detail=f"({shown.interval})")
+
+
+def _for_each_client(point: LoadPoint) -> Estimate:
+    return map_estimate(point.tps, lambda at: at / point.clients)
+
+
+def _share_cell(estimate: Estimate) -> Cell:
+    if estimate.value is None or estimate.low is None or estimate.high is None:
+        return absent(estimate.reason)
+    if estimate.low == estimate.high:
+        return text("one client")
+    shown = format_estimate(scale_estimate(estimate, 100.0))
+    return Cell(text=f"{shown.value} %", detail=shown.interval)
+
+
+def _best_cell(point: LoadPoint) -> Cell:
+    best = point.to_best
+    if best.value is None or best.low is None or best.high is None:
+        return absent(best.reason)
+    if best.low == best.high:
+        return text("the best")
+    shown = format_effect(best.value - 1, best.low - 1, best.high - 1)
+    return Cell(text=shown.value, detail=shown.interval)
+
+
+def _status_cell(point: LoadPoint) -> Cell:
+    if point.status is None:
+        return Cell(text="undecided", note=point.reason, hue=UNDECIDED_HUE)
+    return Cell(text=point.status.value, is_strong=True, hue=STATUS_HUES[point.status])
+
+
+def _parameter_cell(estimate: Estimate) -> Cell:
+    if estimate.value is None or estimate.low is None or estimate.high is None:
+        return absent(estimate.reason)
+    shown = format_estimate(estimate)
+    if shown.interval.startswith("[") or is_useless(estimate):
+        return Cell(text=shown.value, detail=shown.interval)
+    low, high = (format_number(end, digits=2) for end in (estimate.low, estimate.high))
+    return Cell(text=format_number(estimate.value, digits=2), detail=f"[{low} – {high}]")
+
+
+def _clients_cell(estimate: Estimate) -> Cell:
+    if estimate.value is None or estimate.low is None:
+        return Cell(text=ABSENT, note=estimate.reason)
+    value, _, interval = format_clients(estimate).partition(" [")
+    return Cell(text=value, detail=f"[{interval}", note=estimate.reason)

@@ -1,0 +1,207 @@
+"""The tables of a comparison, as tuning write-ups have them: variant, TPS, change, verdict; each change with its interval."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from pgdyno.analyse.comparison.answers import COUNT_METRICS, SPEED_METRICS, Comparison, Question
+from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
+from pgdyno.analyse.estimate import Estimate
+from pgdyno.facts.metrics import find_metric
+from pgdyno.plan.experiment import Experiment
+from pgdyno.report.format import format_in_unit
+from pgdyno.report.sections.comparison.answers import WorkloadAnswers
+from pgdyno.report.sections.comparison.variants import VariantText
+from pgdyno.report.sections.comparison.verdict_words import HUES, MARKS, METRIC_WORDS, effect_of, name_verdict
+from pgdyno.report.table import Cell, Column, Table, absent, columns, text
+
+_REFERENCE = "reference"
+_NOT_MEASURED = "not measured"
+_SPEED_REMARK = (
+    "The reference's row gives its own figures, the others' their change against it. Changes come from pairs within a"
+    " round; TPS is each variant's own over its rounds, and two of them give no verdict."
+)
+
+
+def verdict_table(answers: WorkloadAnswers) -> Table:
+    """One row for each variant: TPS, changes, verdict, pairs."""
+    comparison = answers.comparison
+    others = [metric for metric in SPEED_METRICS if metric != "tps" and _is_seen(comparison, metric)]
+    titles = ["Variant", "TPS", "TPS change", *(METRIC_WORDS[metric] for metric in others)]
+    rows = []
+    for variant in answers.variants.values():
+        question = comparison.find(variant.name, comparison.primary)
+        changes = (_change_cell(answers, variant, metric) for metric in ("tps", *others))
+        pairs = comparison.rounds if variant.is_reference else 0 if question is None else question.verdict.n
+        rows.append(
+            (name_cell(variant), figure_cell(comparison, variant.name, "tps"), *changes, verdict_cell(variant, question),
+             text(f"{pairs:,}"))
+        )  # fmt: skip
+    return Table(
+        caption=f"Each variant against {answers.reference.title}",
+        columns=(*columns(*titles, numbers_from=1), Column(title="Verdict"), Column(title="Pairs", is_number=True)),
+        rows=tuple(rows),
+        remark=f"{_SPEED_REMARK} {describe_brackets(comparison.questions)}",
+    )
+
+
+def counts_table(answers: WorkloadAnswers) -> Table | None:
+    """What explains the verdicts: what a transaction cost, which noise hardly touches."""
+    comparison = answers.comparison
+    shown = [metric for metric in COUNT_METRICS if _is_seen(comparison, metric)]
+    if not shown:
+        return None
+    rows = []
+    for variant in answers.variants.values():
+        if variant.is_reference:
+            cells = [figure_cell(comparison, variant.name, metric) for metric in shown]
+        else:
+            cells = [_count_cell(comparison.find(variant.name, metric)) for metric in shown]
+        rows.append((name_cell(variant), *cells))
+    titles = columns("Per transaction", *(METRIC_WORDS[metric] for metric in shown), numbers_from=1)
+    meanings = "; ".join(f"{METRIC_WORDS[metric]}: {_meaning(metric)}" for metric in shown)
+    return Table(caption="Counts that explain it", columns=titles, rows=tuple(rows), remark=f"{meanings}.")
+
+
+def matrix_table(answers: WorkloadAnswers, experiment: Experiment) -> Table | None:
+    """The verdicts of a sweep over two axes, a level of each to a row and to a column; None for anything else."""
+    axes = list(experiment.reference.levels)
+    if len(axes) != 2:
+        return None
+    down, across = axes
+    levels = {axis: list(dict.fromkeys(variant.levels[axis] for variant in experiment.variants)) for axis in axes}
+    cells = {
+        tuple(variant.levels.values()): _matrix_cell(answers, answers.variants[variant.name])
+        for variant in experiment.variants
+    }
+    rows = tuple(
+        (Cell(text=row, is_code=True), *(cells.get((row, column), absent("not part of the sweep")) for column in levels[across]))
+        for row in levels[down]
+    )  # fmt: skip
+    titles = columns(f"{down} ↓  {across} →", *levels[across], numbers_from=1)
+    metric = METRIC_WORDS[answers.comparison.primary]
+    return Table(caption=f"{metric} against {answers.reference.title}", columns=titles, rows=rows)
+
+
+def variants_table(variants: dict[str, VariantText]) -> Table | None:
+    """What each variant is, where names do not say it, and what each gives up; None where nothing is left to say."""
+    if not any(variant.content or variant.given_up or variant.error for variant in variants.values()):
+        return None
+    rows = tuple(
+        (
+            text(variant.name),
+            text(", ".join(variant.sets) or "nothing"),
+            text("; ".join(dict.fromkeys(one.label for one in variant.given_up)) or "nothing"),
+            text(
+                _describe_part(variant),
+                note=variant.error.detail or variant.error.hint or None if variant.error else None,
+            ),
+        )
+        for variant in variants.values()
+    )
+    return Table(caption="The variants", columns=columns("Variant", "Sets", "Gives up", "Part"), rows=rows)
+
+
+def _describe_part(variant: VariantText) -> str:
+    if variant.error is not None:
+        return f"dropped out: {variant.error.fact}"
+    return "the reference" if variant.is_reference else "compared with it"
+
+
+def name_cell(variant: VariantText) -> Cell:
+    """A variant's name with what it sets, where the name does not say it, and what it gives up."""
+    return Cell(text=variant.name, detail=f"({variant.content})" if variant.content else "", tag=variant.tag)
+
+
+def figure_cell(comparison: Comparison, variant: str, metric: str) -> Cell:
+    """What a variant showed by itself, with its interval."""
+    estimates = next((one.estimates for one in comparison.figures if one.variant == variant), {})
+    estimate = estimates.get(metric)
+    return absent(_NOT_MEASURED) if estimate is None else estimate_cell(estimate)
+
+
+def estimate_cell(estimate: Estimate) -> Cell:
+    """A figure with its interval; no figure without one."""
+    if estimate.low is None or estimate.high is None:
+        return absent(estimate.reason or "no interval")
+    shown = format_in_unit(estimate)
+    value = shown.value.removesuffix(f" {estimate.unit}") if estimate.unit == "tps" else shown.value
+    return Cell(text=value, detail=shown.interval)
+
+
+def verdict_cell(variant: VariantText, question: Question | None) -> Cell:
+    """The verdict of the primary metric."""
+    if variant.is_reference:
+        return text(_REFERENCE)
+    if variant.error is not None:
+        return Cell(text="dropped out", note=_join_words(variant.error.fact, variant.error.detail), hue="critical")
+    if question is None:
+        return absent(_NOT_MEASURED)
+    verdict = question.verdict
+    return Cell(
+        text=f"{MARKS[verdict.kind]} {name_verdict(verdict)}",
+        is_strong=True,
+        hue=HUES[verdict.kind],
+        note=verdict.reason,
+    )
+
+
+def change_cell(verdict: Verdict) -> Cell:
+    """A change with its interval; strong where it is decided which way it goes."""
+    shown = effect_of(verdict)
+    if not shown.interval:
+        return absent(_NOT_MEASURED if verdict.n == 0 else verdict.reason or "no interval yet")
+    is_plain = verdict.kind in {VerdictKind.INCONCLUSIVE, VerdictKind.EQUIVALENT}
+    return Cell(text=shown.value, detail=shown.interval, is_strong=not is_plain)
+
+
+def describe_brackets(questions: Iterable[Question]) -> str:
+    """How sure the intervals of changes are."""
+    levels = sorted({question.verdict.confidence for question in questions})
+    if not levels:
+        return ""
+    low, high = (f"{math.floor(level * 1000 + 1e-9) / 10:g}" for level in (levels[0], levels[-1]))
+    return f"Brackets of changes are {low if low == high else f'{low} to {high}'} % intervals that hold at every look."
+
+
+def _change_cell(answers: WorkloadAnswers, variant: VariantText, metric: str) -> Cell:
+    comparison = answers.comparison
+    if variant.is_reference:
+        return text(_REFERENCE) if metric == "tps" else figure_cell(comparison, variant.name, metric)
+    question = comparison.find(variant.name, metric)
+    return absent(_NOT_MEASURED) if question is None else change_cell(question.verdict)
+
+
+def _count_cell(question: Question | None) -> Cell:
+    if question is None:
+        return absent("not counted, or 0")
+    cell = change_cell(question.verdict)
+    if not cell.detail:
+        return cell
+    kind = question.verdict.kind
+    return Cell(text=name_verdict(question.verdict), detail=f"{cell.text} {cell.detail}", hue=HUES[kind])
+
+
+def _matrix_cell(answers: WorkloadAnswers, variant: VariantText) -> Cell:
+    if variant.is_reference:
+        return Cell(text=_REFERENCE, tag=variant.tag)
+    question = answers.comparison.find(variant.name, answers.comparison.primary)
+    shown = verdict_cell(variant, question)
+    detail = str(effect_of(question.verdict)) if question is not None and question.log_ratios else ""
+    return Cell(
+        text=shown.text, detail=detail, note=shown.note, hue=shown.hue, is_strong=shown.is_strong, tag=variant.tag
+    )
+
+
+def _is_seen(comparison: Comparison, metric: str) -> bool:
+    return any(question.metric == metric and question.log_ratios for question in comparison.questions)
+
+
+def _meaning(metric: str) -> str:
+    meaning = find_metric(metric).meaning.rstrip(".")
+    return meaning[:1].lower() + meaning[1:] if meaning[1:2].islower() else meaning
+
+
+def _join_words(*words: str) -> str:
+    return ": ".join(filter(None, words))

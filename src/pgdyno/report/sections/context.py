@@ -1,0 +1,285 @@
+"""The tables of what surrounds the trials: dataset, settings, machine, versions, what was chosen and what was not seen."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+
+import msgspec
+
+from pgdyno.facts.durability import durability_given_up
+from pgdyno.facts.settings import key_settings
+from pgdyno.record.machine.disk_facts import DiskFacts
+from pgdyno.record.machine.host_facts import HostFacts
+from pgdyno.record.types import Dataset, Gap, SettingFact
+from pgdyno.report.document import Block, Code, Prose, Section, Tone
+from pgdyno.report.format import ABSENT, format_bytes, format_count, format_number, format_seconds
+from pgdyno.report.input import ReportInput
+from pgdyno.report.level import Level
+from pgdyno.report.sections.disk.declared import declared_tables, describe_standing, explain_declared
+from pgdyno.report.sections.disk.uses import own_disk_table
+from pgdyno.report.sections.head import SIZES_REMARK, describe_repeating, list_choices, list_commands
+from pgdyno.report.sections.preflight_table import preflight_table
+from pgdyno.report.table import Cell, Table, code, columns, number, text
+
+# Of the commands to repeat a study those that run pgdyno, before those that run pgbench alone.
+_OWN_COMMANDS = 3
+# Source: PostgreSQL 15 to 18, guc_tables.c: shared_buffers has the built-in value of 16384 pages of 8 kB.
+_DEFAULT_SHARED_BUFFERS_BYTES = 128 * 1024**2
+_MEMORY_UNITS = {"B": 1, "kB": 1024, "MB": 1024**2, "GB": 1024**3}
+# Source: PostgreSQL 18 manual, pg_settings: these values come from the server, not from files, commands or users.
+_OWN_SOURCES = frozenset({"default", "override"})
+# Their drivers tell Linux whatever they like of the medium behind them.
+_VIRTUAL_DISKS = ("vd", "xvd", "nvme")
+
+
+def build_dataset(report: ReportInput) -> Iterator[Section]:
+    """Yield the section on the data; nothing where none were loaded."""
+    dataset = report.record.dataset
+    if dataset is not None:
+        yield Section(
+            title="Dataset",
+            id="dataset",
+            blocks=(dataset_table(report, dataset), init_table(dataset)),
+            beside=(relations_table(dataset),),
+            is_listed=True,
+        )
+
+
+def build_settings(report: ReportInput) -> Iterator[Section]:
+    """Yield the section on the server's settings."""
+    changed, computed = settings_table(report), server_settings_table(report)
+    choices = choices_table(report)
+    blocks: list[Block] = [key_settings_table(report)]
+    blocks.append(Prose(words="Nothing was set, or no setting was recorded.") if changed is None else changed)
+    if computed is not None:
+        blocks.append(msgspec.structs.replace(computed, level=Level.DETAIL))
+    blocks += [choices] if choices is not None else []
+    yield Section(title="Settings", id="settings", blocks=tuple(blocks), is_listed=True)
+
+
+def build_machine(report: ReportInput) -> Iterator[Section]:
+    """Yield the section on the machine, its disk, what was found before the first trial, and the programs."""
+    made = (
+        host_table(report),
+        None if report.disk is None else own_disk_table(report.disk),
+        *declared_tables(report),
+        preflight_table(report),
+        gaps_table(report),
+        msgspec.structs.replace(versions_table(report), level=Level.DETAIL),
+    )
+    standing = describe_standing(report)
+    words = tuple(
+        Prose(words=one, tone=Tone.SMALL, level=Level.HEADLINE if one in standing else Level.STANDARD)
+        for one in explain_declared(report)
+    )
+    tables = tuple(table for table in made if table is not None)
+    yield Section(title="Machine", id="machine", blocks=(*words, *tables), is_listed=True)
+
+
+def build_repeating(report: ReportInput) -> Iterator[Section]:
+    """Yield the section on how to measure again, here and by hand."""
+    codes = [Code(purpose=one.purpose, lines=one.line) for one in list_commands(report)]
+    by_hand = Section(title="By hand, with pgbench alone", blocks=tuple(codes[_OWN_COMMANDS:]), is_folded=True)
+    blocks: tuple[Block, ...] = (Prose(words=describe_repeating(report)), *codes[:_OWN_COMMANDS], by_hand)
+    yield Section(title="Repeat it", id="repeat", blocks=blocks, is_listed=True)
+
+
+def relations_table(dataset: Dataset) -> Table:
+    """Tables and indexes of the dataset, the largest first."""
+    rows = tuple(
+        (
+            code(one.name),
+            text(one.kind),
+            text(format_bytes(one.bytes)),
+            text(format_count(one.pages)),
+            number(one.rows, format_count, "an index has no rows of its own" if "index" in one.kind else "not known"),
+        )
+        for one in sorted(dataset.relations, key=lambda one: -one.bytes)
+    )
+    return Table(
+        caption="Relations", columns=columns("Name", "Kind", "Size", "Pages", "Rows", numbers_from=2), rows=rows
+    )
+
+
+def dataset_table(report: ReportInput, dataset: Dataset) -> Table:
+    """Size of the dataset against the caches."""
+    shared_buffers = shared_buffers_bytes(report)
+    memory = report.record.host.usable_memory_bytes
+    rows = (
+        (text("Scale"), text(f"{dataset.scale:,}")),
+        (text("Size"), text(format_bytes(dataset.total_bytes))),
+        (text("Against shared_buffers"), text(f"{format_number(dataset.total_bytes / shared_buffers)} × {format_bytes(shared_buffers)}")),
+        (text("Against memory"), text(f"{format_number(dataset.total_bytes / memory)} × {format_bytes(memory)}")),
+    )  # fmt: skip
+    return Table(caption="Size", columns=columns("", "Value", numbers_from=1), rows=rows)
+
+
+def init_table(dataset: Dataset) -> Table:
+    """What loading took, step by step."""
+    rows = [(text(name), text(format_seconds(seconds))) for name, seconds in dataset.init_steps_s.items()]
+    rows.append((text("all"), Cell(text=format_seconds(dataset.init_total_s), is_strong=True)))
+    remark = "Loaded by an earlier study; the times are of then." if dataset.is_reused else ""
+    return Table(
+        caption="Loading (pgbench -i)", columns=columns("Step", "Time", numbers_from=1), rows=tuple(rows), remark=remark
+    )
+
+
+def key_settings_table(report: ReportInput) -> Table:
+    """The settings that decide a result, whether or not anybody set them."""
+    trials = [trial for workload in report.analysis.workloads for trial in workload.trials if trial.record.settings]
+    rows = []
+    for setting in key_settings():
+        boot = setting.find_boot_value(report.record.server.major)
+        seen: dict[str, list[int]] = {}
+        for trial in trials:
+            fact = next((fact for fact in trial.record.settings if fact.name == setting.name), None)
+            # What is not among the recorded ones is built in.
+            value = fact.value if fact else boot
+            shown = "default" if value is None else format_setting(value, fact.unit if fact else setting.unit)
+            seen.setdefault(shown, []).append(trial.record.planned.number)
+        built_in = None if boot is None else format_setting(boot, setting.unit)
+        values = [one if len(seen) == 1 else f"{one} ({_list_trials(where)})" for one, where in seen.items()]
+        value_cell = Cell(
+            text="; ".join(values) or ABSENT,
+            note=None if values else "no trial recorded its settings",
+            is_strong=any(one not in {built_in, "default"} for one in seen),
+        )
+        rows.append((code(setting.name), value_cell, text(built_in), text(setting.meaning)))
+    titles = columns("Setting", "Value", "Built-in default", "Meaning")
+    return Table(caption="Settings that decide the result", columns=titles, rows=tuple(rows))
+
+
+def settings_table(report: ReportInput) -> Table | None:
+    """Settings that somebody set to what is not the built-in default."""
+    caption = "Settings that are not the built-in default"
+    return _settings_table(caption, report, lambda fact: fact.source not in _OWN_SOURCES)
+
+
+def server_settings_table(report: ReportInput) -> Table | None:
+    """Values that the server itself computed: nobody set them."""
+    caption = "Values that the server computed itself"
+    return _settings_table(caption, report, lambda fact: fact.source in _OWN_SOURCES)
+
+
+def host_table(report: ReportInput) -> Table:
+    """What the machine is."""
+    host = report.record.host
+    disk = host.data_disk
+    limit = None if host.cpu_limit is None else f"{host.cpu_limit:g} of {host.cpu_count} (cgroup limit)"
+    memory = format_bytes(host.memory_bytes)
+    if host.memory_limit_bytes is not None:
+        memory = f"{format_bytes(host.memory_limit_bytes)} of {memory} (cgroup limit)"
+    optional = {"virtualization": "Virtualization", "clock_source": "Clock source", "governor": "CPU governor",
+                "transparent_huge_pages": "Transparent huge pages"}  # fmt: skip
+    facts: list[tuple[str, Cell]] = [
+        *([] if host.host_name is None else [("Name", text(host.host_name))]),
+        ("System", text(f"{host.os_name}, Linux {host.kernel}, {host.architecture}")),
+        ("CPU", text(host.cpu_model)),
+        ("CPUs", text(limit or str(host.cpu_count))),
+        ("Memory", text(memory)),
+        ("Swap", text(format_bytes(host.swap_bytes) if host.swap_bytes else "none")),
+        *((title, text(getattr(host, name), note=None if getattr(host, name) else host.absent.get(name, "not found"))) for name, title in optional.items()),
+        ("Load average at the start", text(format_number(host.load_average_1min))),
+        ("Data directory", code(disk.path)),
+        ("Disk", text(_describe_disk(host, disk))),
+        ("File system", text(f"{disk.filesystem} ({disk.mount_options})")),
+        ("Disk space", text(f"{format_bytes(disk.free_bytes)} free of {format_bytes(disk.size_bytes)}")),
+        ("I/O scheduler", text(disk.scheduler, note=None if disk.scheduler else host.absent.get("scheduler", "not found"))),
+        ("Read-ahead", text(f"{disk.read_ahead_kb} kB" if disk.read_ahead_kb is not None else None,
+                            note=None if disk.read_ahead_kb is not None else host.absent.get("read_ahead_kb", "not found"))),
+    ]  # fmt: skip
+    rows = tuple((text(name), cell) for name, cell in facts)
+    return Table(caption="The machine", columns=columns("", "Value"), rows=rows, remark=SIZES_REMARK)
+
+
+def choices_table(report: ReportInput) -> Table | None:
+    """What the study left open."""
+    rows = tuple((text(one.name), text(one.value), text(one.reason)) for one in list_choices(report))
+    return Table(caption="Chosen by pgdyno", columns=columns("What", "Value", "Why"), rows=rows) if rows else None
+
+
+def gaps_table(report: ReportInput) -> Table | None:
+    """What was to be observed and was not."""
+    seen: dict[Gap, list[int]] = {}
+    trials = [trial for workload in report.analysis.workloads for trial in workload.trials]
+    for trial in trials:
+        for gap in dict.fromkeys((*trial.record.gaps, *trial.gaps)):
+            seen.setdefault(gap, []).append(trial.record.planned.number)
+    rows = tuple(
+        (text(gap.source), text(gap.reason), text("all trials" if len(where) == len(trials) else _list_trials(where)))
+        for gap, where in seen.items()
+    )
+    return Table(caption="Not observed", columns=columns("What", "Why", "Where"), rows=rows) if rows else None
+
+
+def versions_table(report: ReportInput) -> Table:
+    """Which programs made the numbers."""
+    record = report.record
+    rows = [(text("PostgreSQL"), text(f"{record.server.version}, from {record.server.bindir}"))]
+    rows += [(text(name), text(version)) for name, version in record.tool_versions.items()]
+    if record.server.configure:
+        rows.append((text("PostgreSQL's build"), code(record.server.configure)))
+    return Table(caption="Versions", columns=columns("Program", "Version"), rows=tuple(rows))
+
+
+def shared_buffers_bytes(report: ReportInput) -> int:
+    """Size of shared_buffers in the study's trials."""
+    for workload in report.analysis.workloads:
+        for trial in workload.trials:
+            for fact in trial.record.settings:
+                size = _memory_bytes(fact.value, fact.unit) if fact.name == "shared_buffers" else None
+                if size:
+                    return size
+    return _DEFAULT_SHARED_BUFFERS_BYTES
+
+
+def format_setting(value: str, unit: str | None) -> str:
+    """A row of pg_settings as one would write it: `16384` in units of `8kB` is `128 MB`."""
+    size = _memory_bytes(value, unit)
+    if size is not None and size > 0:
+        return format_bytes(size)
+    is_counted = unit is not None and re.fullmatch(r"\d+(\.\d+)?", value) and value != "0"
+    return f"{value} {unit}" if is_counted and size is None else value or "''"
+
+
+def _describe_disk(host: HostFacts, disk: DiskFacts) -> str:
+    parts = [disk.device]
+    if disk.block_device is not None and disk.block_device != disk.device.removeprefix("/dev/"):
+        parts.append(f"on {disk.block_device}")
+    is_virtual = (disk.block_device or "").startswith(_VIRTUAL_DISKS) or host.virtualization not in {None, "none"}
+    if disk.is_rotational is not None and not is_virtual:
+        parts.append("rotating" if disk.is_rotational else "solid state")
+    return ", ".join(parts)
+
+
+def _memory_bytes(value: str, unit: str | None) -> int | None:
+    match = re.fullmatch(r"(\d*)(B|kB|MB|GB)", unit or "")
+    if match is None or not value.isdigit():
+        return None
+    return int(value) * int(match[1] or 1) * _MEMORY_UNITS[match[2]]
+
+
+def _settings_table(caption: str, report: ReportInput, is_shown: Callable[[SettingFact], bool]) -> Table | None:
+    # Where trials differ, each value stands with its trials.
+    seen: dict[SettingFact, list[int]] = {}
+    trials = [trial for workload in report.analysis.workloads for trial in workload.trials if trial.record.settings]
+    for trial in trials:
+        for fact in filter(is_shown, trial.record.settings):
+            seen.setdefault(fact, []).append(trial.record.planned.number)
+    major = report.record.server.major
+    lost = {(one.setting, one.value) for trial in trials for one in durability_given_up(trial.record.values, major)}
+    rows = []
+    for fact, where in sorted(seen.items(), key=lambda item: (item[0].name, item[0].value)):
+        notes = ["durability given up"] if (fact.name, fact.value) in lost else []
+        notes += [f"in {_list_trials(where)} only"] if len(where) < len(trials) else []
+        value = Cell(text=format_setting(fact.value, fact.unit), note="; ".join(notes) or None, is_strong=True)
+        boot = None if fact.boot_value is None else format_setting(fact.boot_value, fact.unit)
+        rows.append((code(fact.name), value, text(boot), text(fact.source)))
+    titles = columns("Setting", "Value", "Built-in default", "Source")
+    return Table(caption=caption, columns=titles, rows=tuple(rows)) if rows else None
+
+
+def _list_trials(numbers: Iterable[int]) -> str:
+    ordered = sorted(set(numbers))
+    return f"{'trial' if len(ordered) == 1 else 'trials'} {', '.join(map(str, ordered))}"

@@ -1,0 +1,1 @@
+"""Sections on disks: cards, layouts, what a load used of a disk."""

@@ -1,0 +1,91 @@
+"""Disk cards side by side, as comparisons of cloud storage have them: figures, then ratios with intervals and verdicts."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Iterator, Sequence
+
+from pgdyno.analyse.comparison.verdict import VerdictKind
+from pgdyno.analyse.disk.comparison import ALPHA, DELTA_RATIO, DiskDifference
+from pgdyno.analyse.disk.entries import DiskFigureKey
+from pgdyno.analyse.estimate import is_too_wide
+from pgdyno.report.format import format_estimate, format_number, format_within
+from pgdyno.report.sections.disk.card import ENTRY_WORDS, CardView, show_entry
+from pgdyno.report.table import Column, Table, columns, text
+
+_TOLD = (VerdictKind.FASTER, VerdictKind.SLOWER, VerdictKind.EQUIVALENT)
+
+
+DECLARED = "declared"
+REMARK = (
+    f"At most {ALPHA * 100:.0f} of 100 such comparisons call anything faster or slower that is not; equivalent is within"
+    f" {format_within(DELTA_RATIO)}. Intervals are those of the minutes in which each card was measured: what changes from"
+    " hour to hour, or from one volume to another of its kind, is not in them."
+)
+
+
+def name_cards(views: Sequence[object]) -> list[str]:
+    """A, B, C ..."""
+    letters = string.ascii_uppercase
+    return [letters[place] if place < len(letters) else f"{place + 1}" for place in range(len(views))]
+
+
+def figures_table(views: Sequence[CardView], places: Sequence[int] | None = None) -> Table:
+    """Every figure of every card, or of those at some places."""
+    chosen = range(len(views)) if places is None else places
+    names = name_cards(views)
+    keys = [key for key in DiskFigureKey if any(entry.key is key for view in views for entry in view.entries)]
+    shown = [{entry.key: show_entry(entry).value for entry in views[place].entries} for place in chosen]
+    return Table(
+        caption="Figures",
+        columns=columns("", *(names[place] for place in chosen), numbers_from=1),
+        rows=tuple((text(ENTRY_WORDS[key]), *(text(one.get(key)) for one in shown)) for key in keys),
+    )
+
+
+def ratios_table(views: Sequence[CardView], differences: Sequence[DiskDifference], place: int) -> Table:
+    """A card against the first."""
+    names = name_cards(views)
+    rows = []
+    for one in differences:
+        if one.card != place:
+            continue
+        ratio = format_estimate(one.ratio)
+        is_useful = one.ratio.low is not None and not is_too_wide(one.ratio)
+        interval = ratio.interval if is_useful else "too few rounds" if one.ratio.n else None
+        value = ratio.value if one.ratio.low is not None else format_number(one.ratio.value or 0.0, digits=2)
+        rows.append(
+            (
+                text(ENTRY_WORDS[one.key]),
+                text(f"×{value}"),
+                text(interval),
+                text(one.kind.value if one.ratio.n else DECLARED),
+            )
+        )
+    return Table(
+        caption=f"{names[place]} against {names[0]}",
+        columns=(*columns("", "ratio", "interval", numbers_from=1), Column(title="verdict")),
+        rows=tuple(rows),
+        remark="" if rows else "They have no figure in common.",
+    )
+
+
+def describe_comparison(views: Sequence[CardView], differences: Sequence[DiskDifference]) -> Iterator[str]:
+    """A sentence for each card but the first."""
+    names = name_cards(views)
+    for place in range(1, len(views)):
+        of = [one for one in differences if one.card == place]
+        told = {kind: [ENTRY_WORDS[one.key] for one in of if one.kind is kind and one.ratio.n] for kind in VerdictKind}
+        parts = [f"{kind.value} in {_count(told[kind], len(of))}" for kind in _TOLD if told[kind]]
+        open_count = len(told[VerdictKind.INCONCLUSIVE])
+        parts += [f"{open_count} not told apart"] if open_count else []
+        declared_count = sum(1 for one in of if not one.ratio.n)
+        parts += [f"{declared_count} only declared, which has no verdict"] if declared_count else []
+        yield f"{names[place]} against {names[0]}: {', '.join(parts) or 'no figure in common'}."
+
+
+def _count(names: list[str], total: int) -> str:
+    """Few are named."""
+    if len(names) == total:
+        return "everything"
+    return ", ".join(names) if len(names) <= 2 else f"{len(names)} figures"

@@ -1,0 +1,80 @@
+"""What is declared of a disk beside what was measured of it: the same words and tables for cards and for every report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from pgdyno.analyse.disk.efficiency import Efficiency
+from pgdyno.analyse.disk.layout_ceiling import limits_of, reckon_ceilings
+from pgdyno.report.format import format_percent
+from pgdyno.report.input import ReportInput
+from pgdyno.report.sections.disk.card import ENTRY_WORDS, show_like
+from pgdyno.report.sections.disk.layout import (
+    LayoutView,
+    ceilings_table,
+    describe_declared,
+    explain_layout,
+    explain_layouts,
+)
+from pgdyno.report.sections.disk.tables import efficiency_table, layout_of
+from pgdyno.report.table import Table
+
+_NOT_HELD = "What it does was not measured here, so that nothing is held against that."
+
+
+def declared_tables(report: ReportInput) -> tuple[Table, ...]:
+    """What the declared layout of the data's disk allows at most, and what was measured beside it."""
+    layout = _find_layout(report)
+    found = {
+        "This disk as it is declared: what it allows at most": None if layout is None else ceilings_table(layout),
+        "This disk beside what is declared": None if report.disk is None else efficiency_table(report.disk),
+    }
+    return tuple(
+        msgspec.structs.replace(table, caption=caption) for caption, table in found.items() if table is not None
+    )
+
+
+def explain_declared(report: ReportInput) -> Iterator[str]:
+    """Sentences beside those tables: what is declared, how what was measured stands to it, and what it costs."""
+    yield from describe_standing(report)
+    layout = _find_layout(report)
+    if layout is not None:
+        yield from explain_layout(layout)
+        yield from explain_layouts([layout])
+
+
+def describe_standing(report: ReportInput) -> tuple[str, ...]:
+    """What is declared, and `Measured of what lasts: random reads, 8 kB: 19,000 IOPS of 12,000 IOPS, 158 % (burst).`."""
+    layout, view = _find_layout(report), report.disk
+    declared = None if layout is None or layout.declared is None else describe_declared(layout.declared)
+    limits = layout.limits if layout is not None else None if view is None else view.limits
+    where = f", on {limits.name}" if limits is not None else ""
+    held = () if view is None else view.efficiencies
+    if declared is None and not held:
+        return ()
+    what = f"Declared of this disk: {declared or 'no volume'}{where}."
+    if not held:
+        return (f"{what} {_NOT_HELD}",)
+    return (what, f"Measured of what lasts: {'; '.join(map(_describe, held))}.")
+
+
+def _find_layout(report: ReportInput) -> LayoutView | None:
+    """That of the card; of a study whose disk was not measured, that of its host."""
+    if report.disk is not None:
+        return layout_of(report.disk)
+    host = report.record.study.host
+    if host is None or host.disk is None:
+        return None
+    limits = limits_of(host) if host.disk.disk_kind == "network-ssd" else None
+    ceilings = reckon_ceilings(host.disk, limits)
+    return LayoutView(title="data", declared=host.disk, limits=limits, ceilings=ceilings)
+
+
+def _describe(one: Efficiency) -> str:
+    measured, lasts = (
+        show_like(one.key, one.measured, value) for value in (one.measured.value or 0.0, one.ceiling.value)
+    )
+    ratio = "" if one.ratio.value is None else f", {format_percent(one.ratio.value)}"
+    return f"{ENTRY_WORDS[one.key]}: {measured} of {lasts}{ratio} ({one.standing.value})"

@@ -1,0 +1,217 @@
+"""A storage layout as people and programs read it: the devices that are there, and what the declared ones allow at most.
+
+What a layout allows is arithmetic over data sheets, exact as they are: figures keep the units that their sources count
+in. What was measured is the disk card's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from pgdyno.analyse.disk.ceiling import TRANSFERS, Ceiling, InstanceLimits, Limit, StorageCeilings
+from pgdyno.analyse.disk.raid import array_words
+from pgdyno.record.machine.tunables import DiskLook, Stripe
+from pgdyno.report.format import ABSENT, format_bytes, format_count, format_number
+from pgdyno.report.table import Cell, Column, Table, absent, columns, text
+from pgdyno.spec.host import DiskSpec
+
+_MEGABYTE, _MEBIBYTE = 10**6, 2**20
+_TITLES = {
+    "random_read_iops": "random reads/s",
+    "random_write_iops": "random writes/s",
+    "read_bytes_per_s": "seq. reads/s",
+    "write_bytes_per_s": "seq. writes/s",
+    "flushes_per_s": "flushes/s",
+    "capacity_bytes": "space",
+}
+
+
+class LayoutView(msgspec.Struct, frozen=True, kw_only=True):
+    """A storage path, as it was found, as it is declared, or both."""
+
+    title: str
+    """A path, or what lies there: `data`, `WAL`."""
+    look: DiskLook | None = None
+    declared: DiskSpec | None = None
+    limits: InstanceLimits | None = None
+    """Of the machine."""
+    ceilings: StorageCeilings
+
+
+def describe_declared(disk: DiskSpec) -> str:
+    """What is declared: `8 × gp3 of 50GB, in RAID 10, chunk 64kB, xfs`."""
+    one = f"{disk.volume or disk.kind}{f' of {disk.size}' if disk.size else ''}"
+    array = [f"{disk.count} × {one}", array_words(disk)] if disk.count > 1 else [one]
+    chunk = f"chunk {disk.chunk}" if disk.chunk else ""
+    return ", ".join(filter(None, (*array, chunk, disk.filesystem, disk.mount_options)))
+
+
+def describe_look(look: DiskLook) -> str:
+    """What is there: `xfs on /dev/md0 (rw,noatime), 150 GB free of 200 GB`."""
+    facts = look.facts
+    room = f"{format_bytes(facts.free_bytes)} free of {format_bytes(facts.size_bytes)}"
+    return f"{facts.filesystem} on {facts.device} ({facts.mount_options}), {room}"
+
+
+def devices_table(look: DiskLook) -> Table | None:
+    """The devices below a file system, each below what is made of it; None where there are none."""
+    if not look.devices:
+        return None
+    devices = {device.name: device for device in look.devices}
+    rows = []
+    for name, depth in _walk(look, look.devices[0].name, 0):
+        device = devices[name]
+        read_ahead = None if device.read_ahead_kb is None else format_bytes(device.read_ahead_kb * 1024)
+        words = (device.title, _say_stripe(look.stripes.get(name)), look.models.get(name))
+        rows.append(
+            (
+                text(f"{'  ' * depth}{name}"),
+                text(device.kind),
+                text(None if device.size_bytes is None else format_bytes(device.size_bytes)),
+                text(device.scheduler),
+                text(read_ahead),
+                Cell(text=", ".join(filter(None, words))),
+            )
+        )
+    titles = (*columns("device", "kind"), Column(title="size", is_number=True), Column(title="scheduler"))
+    return Table(
+        caption="Devices",
+        columns=(*titles, Column(title="read-ahead", is_number=True), Column(title="")),
+        rows=tuple(rows),
+    )
+
+
+def ceilings_table(view: LayoutView) -> Table | None:
+    """What one volume, all of them and the instance allow, what lasts of it, and which of them binds; None: unknown."""
+    found = {name: getattr(view.ceilings, name) for name in _TITLES}
+    if not any(found.values()):
+        return None
+    titles = columns("", "one", "array", "instance", "lasts", "burst", numbers_from=1)
+    return Table(
+        caption="What it allows at most",
+        columns=(*titles, Column(title="bound by")),
+        rows=tuple(_ceiling_row(name, one, view.ceilings.absent.get(name)) for name, one in found.items()),
+        remark="Random: 8 kB each. Sequential: one stream. Flushes: one by one.",
+    )
+
+
+def explain_layout(view: LayoutView) -> Iterator[str]:
+    """Sentences below its table: what is a burst, where flushes and the price come from."""
+    if view.look is not None and view.declared is not None:
+        yield from _say_differences(view.look, view.declared)
+    ceilings = view.ceilings
+    if any(one.burst_value is not None for one in _transfers(ceilings).values()):
+        yield "What is measured above what lasts is a burst, from credits: it ends."
+    if ceilings.flushes_per_s is not None:
+        yield f"Flushes: {ceilings.flushes_per_s.how}."
+    price = ceilings.price
+    if price is not None:
+        yield (f"Price: ${price.usd_per_month:,.2f} a month: {price.how}; looked up on {price.date} ({price.source}).")
+    elif view.declared is not None:
+        yield f"No price: {ceilings.absent['price']}."
+
+
+def explain_layouts(views: Sequence[LayoutView]) -> Iterator[str]:
+    """Sentences below all of them: what the instance lets through, which they share, and what they cost together."""
+    held = [view for view in views if any(one.instance_value for one in _transfers(view.ceilings).values())]
+    limits = held[0].limits if held else None
+    if limits is not None:
+        yield _say_limits(limits, held)
+    if len(held) > 1:
+        names = " and ".join(view.title for view in held)
+        yield f"{names} share that: each allows what its table says while the other rests."
+    prices = [view.ceilings.price.usd_per_month for view in views if view.ceilings.price is not None]
+    if len(prices) > 1:
+        yield f"Volumes together: ${sum(prices):,.2f} a month, without the instance."
+    if any(_is_binary(one) for view in views for one in _transfers(view.ceilings).values()):
+        yield "Volumes are counted in MiB/s and instances in MB/s, as their provider does: 1 MiB is 1.05 MB."
+
+
+def _walk(look: DiskLook, name: str, depth: int) -> Iterator[tuple[str, int]]:
+    """Names from the top, each with its depth; of what several are made of, each time."""
+    device = next((one for one in look.devices if one.name == name), None)
+    if device is not None:
+        yield name, depth
+        for below in device.below:
+            yield from _walk(look, below, depth + 1)
+
+
+def _say_stripe(stripe: Stripe | None) -> str | None:
+    if stripe is None:
+        return None
+    chunk = f", chunk {format_bytes(stripe.chunk_bytes)}" if stripe.chunk_bytes else ""
+    return f"{stripe.level} of {stripe.disk_count}{chunk}"
+
+
+def _say_differences(look: DiskLook, disk: DiskSpec) -> Iterator[str]:
+    """Where what is declared is not what was found."""
+    stripe = next(iter(look.stripes.values()), None)
+    level = "raid0" if disk.lvm_stripes else None if disk.raid is None else f"raid{disk.raid}"
+    pairs = [("file system", disk.filesystem, look.facts.filesystem)]
+    if stripe is not None:
+        chunk = None if disk.chunk_bytes is None else format_bytes(disk.chunk_bytes)
+        pairs += [
+            ("array", level, stripe.level),
+            ("number of disks", str(disk.lvm_stripes or disk.count) if level else None, str(stripe.disk_count)),
+            ("chunk", chunk, format_bytes(stripe.chunk_bytes or 0)),
+        ]
+    for what, declared, found in pairs:
+        if declared is not None and declared != found:
+            yield f"Declared is another {what} than was found: {declared}, not {found}."
+
+
+def _transfers(ceilings: StorageCeilings) -> dict[str, Ceiling]:
+    found = {name: getattr(ceilings, name) for name in TRANSFERS}
+    return {name: one for name, one in found.items() if one is not None}
+
+
+def _ceiling_row(name: str, ceiling: Ceiling | None, reason: str | None) -> tuple[Cell, ...]:
+    if ceiling is None:
+        return (text(_TITLES[name]), *(text(None),) * 3, absent(reason), text(None), text(None))
+    parts = (ceiling.volume_value, ceiling.array_value, ceiling.instance_value, ceiling.value, ceiling.burst_value)
+    # Of one volume by itself there is no array.
+    shown = [
+        _show(None if ceiling.binds is Limit.VOLUME and place == 1 else one, name) for place, one in enumerate(parts)
+    ]
+    return (text(_TITLES[name]), *map(text, shown), text(ceiling.binds.value))
+
+
+def _show(value: float | None, name: str) -> str:
+    if value is None:
+        return ABSENT
+    if name == "capacity_bytes":
+        return format_bytes(value)
+    if name.endswith("bytes_per_s"):
+        return _show_rate(value)
+    return format_count(value) if value >= 100 or value == round(value) else format_number(value)
+
+
+def _show_rate(bytes_per_s: float) -> str:
+    """In the unit that its source counts in: volumes of AWS have whole MiB, instances MB."""
+    if bytes_per_s % _MEBIBYTE == 0:
+        return f"{bytes_per_s / _MEBIBYTE:,.0f} MiB"
+    return f"{bytes_per_s / _MEGABYTE:,.5g} MB"
+
+
+def _is_binary(ceiling: Ceiling) -> bool:
+    return ceiling.unit == "bytes/s" and ceiling.array_value is not None and ceiling.array_value % _MEBIBYTE == 0
+
+
+def _say_limits(limits: InstanceLimits, held: Sequence[LayoutView]) -> str:
+    lasting = _join(limits.iops, limits.bytes_per_s)
+    burst = _join(limits.burst_iops, limits.burst_bytes_per_s)
+    more = f", and {burst} for a while" if burst and burst != lasting else ""
+    is_mirrored = any(view.declared is not None and view.declared.raid in {1, 10} for view in held)
+    copies = " Each write to a mirror counts there." if is_mirrored else ""
+    name = limits.name[:1].upper() + limits.name[1:] if limits.name.startswith("the ") else limits.name
+    return f"{name} sustains {lasting} to all of its network volumes together{more}.{copies}"
+
+
+def _join(iops: float | None, bytes_per_s: float | None) -> str:
+    words = (
+        None if iops is None else f"{format_count(iops)} IOPS",
+        None if bytes_per_s is None else f"{bytes_per_s / _MEGABYTE:,.5g} MB/s",
+    )
+    return " and ".join(filter(None, words))

@@ -1,0 +1,97 @@
+"""Builds what `pgdyno disk` shows of a card: its figures, every job, what they mean for PostgreSQL, and what weakens them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from pgdyno.analyse.disk.comparison import DiskDifference
+from pgdyno.explain.finding import Finding, Severity
+from pgdyno.report.document import Block, Claim, Claims, Document, Prose, Section
+from pgdyno.report.format import format_number
+from pgdyno.report.sections.disk.card import CardView, describe_making, describe_place, explain_for_postgresql
+from pgdyno.report.sections.disk.comparison import (
+    REMARK,
+    describe_comparison,
+    figures_table,
+    name_cards,
+    ratios_table,
+)
+from pgdyno.report.sections.disk.layout import ceilings_table, explain_layout
+from pgdyno.report.sections.disk.tables import efficiency_table, flush_table, headline_table, jobs_table, layout_of
+
+# Cards whose figures fit side by side into 80 columns.
+_BESIDE = 4
+
+
+def build_card(view: CardView) -> Document:
+    """Return a disk card as a document of its own."""
+    return Document(
+        title=f"What the disk of {view.card.name} can do", blocks=tuple(_list_blocks(view)), is_titled=False
+    )
+
+
+def build_cards(views: Sequence[CardView]) -> Document:
+    """Return disk cards one after the other."""
+    return Document(
+        title="Disk cards", blocks=tuple(block for view in views for block in _list_blocks(view)), is_titled=False
+    )
+
+
+def build_card_comparison(views: Sequence[CardView], differences: Sequence[DiskDifference]) -> Document:
+    """Return the figures of all cards, each other card against the first, and the sum of it."""
+    named = tuple(
+        Prose(
+            strong=name,
+            words="; ".join(filter(None, (describe_place(view.card), describe_making(view.card, view.figures)))),
+        )
+        for name, view in zip(name_cards(views), views, strict=True)
+    )
+    starts = range(0, len(views), _BESIDE)
+    blocks: list[Block] = [*named]
+    blocks += [figures_table(views, range(start, min(start + _BESIDE, len(views)))) for start in starts]
+    blocks += [ratios_table(views, differences, place) for place in range(1, len(views))]
+    blocks += [Prose(words=words) for words in (*describe_comparison(views, differences), REMARK)]
+    return Document(title="Disks side by side", blocks=tuple(blocks), is_titled=False)
+
+
+def _list_blocks(view: CardView) -> Iterator[Block]:
+    grave = [finding for finding in view.findings if finding.severity is Severity.CRITICAL]
+    others = [finding for finding in view.findings if finding not in grave]
+    yield Prose(strong=describe_place(view.card), words=describe_making(view.card, view.figures))
+    yield from _list_findings(grave)
+    if view.entries:
+        yield msgspec.structs.replace(headline_table(view), is_captioned=False)
+    layout = layout_of(view)
+    declared = None if layout is None else ceilings_table(layout)
+    made = (jobs_table(view), flush_table(view), declared, efficiency_table(view))
+    yield from (table for table in made if table is not None)
+    if layout is not None:
+        yield from (Prose(words=words) for words in explain_layout(layout))
+    meaning = tuple(Prose(words=words) for words in explain_for_postgresql(view))
+    yield Section(title="What that means for PostgreSQL", blocks=meaning)
+    yield from _list_findings(others)
+    if view.card.clock is not None:
+        read_ns = format_number(view.card.clock.read_ns)
+        yield Prose(words=f"pg_test_timing: reading the clock takes {read_ns} ns")
+    unseen = tuple(Prose(words=f"{one.what}: {one.reason}") for one in view.card.unseen)
+    yield Section(title="Not observed", blocks=unseen)
+    if view.file is not None:
+        yield Prose(words=f"card: {view.file}")
+
+
+def _list_findings(findings: Iterable[Finding]) -> Iterator[Claims]:
+    claims = tuple(
+        Claim(
+            badge=one.severity.value,
+            hue=one.severity.value,
+            claim=one.claim,
+            evidence=(one.evidence,) if one.evidence else (),
+            detail=(one.why,) if one.why and one.severity is not Severity.NOTE else (),
+            advice=one.advice,
+        )
+        for one in findings
+    )
+    if claims:
+        yield Claims(claims=claims)

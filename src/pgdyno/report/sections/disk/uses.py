@@ -1,0 +1,181 @@
+"""How much of what its disk can do a workload used: sentences and a table for every form, and its part of report.json."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from statistics import median
+
+import msgspec
+
+from pgdyno.analyse.disk.demand import DiskJoin, DiskUse, UseKind
+from pgdyno.analyse.types import WorkloadAnalysis
+from pgdyno.record.types import TrialStatus
+from pgdyno.report.format import format_number, format_percent, format_seconds
+from pgdyno.report.sections.disk.card import CardView, describe_making, describe_place, format_rate
+from pgdyno.report.sections.disk.tables import headline_table
+from pgdyno.report.table import Cell, Table, columns, number, text
+
+_NOT_SEEN = "the disk was not observed"
+_NAMES = {
+    UseKind.FLUSHES: "Commits that wait for flushes",
+    UseKind.WAL: "WAL written",
+    UseKind.READS: "Reads of the device",
+    UseKind.READ_BYTES: "Bytes read from the device",
+    UseKind.WRITES: "Writes of the device",
+    UseKind.WRITTEN_BYTES: "Bytes written to the device",
+    UseKind.CHECKPOINTS: "Pages of checkpoints, while they write",
+    UseKind.INSTANCE_IOPS: "I/Os through the instance",
+    UseKind.INSTANCE_BYTES: "Bytes through the instance",
+}
+REMARK = (
+    "Each against the limit of its own kind on this disk's card: shares do not add up, since a disk does less of each when"
+    " it does all at once. Reads are the device's own: what the kernel's cache answers is none. A queue of many requests"
+    " keeps a disk busy long before it is full."
+)
+_INSTANCE = frozenset({UseKind.INSTANCE_IOPS, UseKind.INSTANCE_BYTES})
+_LASTING_WORDS = {
+    UseKind.FLUSHES: "flushes",
+    UseKind.WAL: "WAL",
+    UseKind.READS: "random reads",
+    UseKind.READ_BYTES: "bytes read",
+    UseKind.WRITES: "random writes",
+    UseKind.WRITTEN_BYTES: "bytes written",
+}
+LASTING_REMARK = " What lasts of a limit is as declared; what was measured above it is burst, from credits, and ends."
+
+
+def own_disk_table(view: CardView) -> Table:
+    """What the data's disk can do, and when that was measured."""
+    missing = "".join(f" Not measured: {one.what} ({one.reason})." for one in view.card.unseen)
+    remark = f"{describe_place(view.card)}; {describe_making(view.card, view.figures)}.{missing}"
+    return msgspec.structs.replace(headline_table(view), caption="This disk", remark=remark)
+
+
+def uses_table(workload: WorkloadAnalysis) -> Table | None:
+    """Each limit with what was used of it; None without a card."""
+    joins = _joins(workload)
+    kinds = {use.kind: use for join in joins for use in join.uses}
+    rows: list[tuple[Cell, ...]] = []
+    for kind, name in _NAMES.items():
+        if kind not in kinds:
+            continue
+        uses = [use for join in joins if (use := join.find(kind)) is not None]
+        used, limit = median(use.used for use in uses), median(use.limit for use in uses)
+        rows.append(
+            (
+                text(name),
+                text(_show(used, uses[0])),
+                text(_show(limit, uses[0])),
+                Cell(text=format_percent(median(use.ratio for use in uses)), is_strong=True),
+                *_lasting_cells(uses),
+                text(uses[0].how),
+            )
+        )
+    if not rows:
+        return None
+    has_lasting = any(use.lasts is not None for join in joins for use in join.uses)
+    titles = columns("", "used", "limit", "share", *(("lasts", "share of it") if has_lasting else ()), numbers_from=1)
+    rows += _latency_rows(joins)
+    return Table(
+        caption="What it used of this disk",
+        columns=(*titles, *columns("limit of")),
+        rows=tuple(row if has_lasting else (*row[:4], *row[-1:]) for row in rows),
+        remark=f"{REMARK}{LASTING_REMARK if has_lasting else ''}",
+    )
+
+
+def _lasting_cells(uses: list[DiskUse]) -> tuple[Cell, Cell]:
+    """What lasts of a limit, and the share of that."""
+    lasts, ratios = [], []
+    for use in uses:
+        if use.lasts is not None and use.lasting_ratio is not None:
+            lasts.append(use.lasts)
+            ratios.append(use.lasting_ratio)
+    if not lasts:
+        return text(None), text(None)
+    return text(_show(median(lasts), uses[0])), Cell(text=format_percent(median(ratios)), is_strong=True)
+
+
+def describe_uses(workload: WorkloadAnalysis) -> tuple[str, ...]:
+    """`You reach 71 % of what this disk allows for flushes; reads are at 3 %.` Nothing without a card."""
+    joins = _joins(workload)
+    uses = [use for join in joins for use in join.uses]
+    shares = _medians((use.kind, use.ratio) for use in uses)
+    if not shares:
+        return ()
+    instance = shares.pop(UseKind.INSTANCE_IOPS, None), shares.pop(UseKind.INSTANCE_BYTES, None)
+    lasting = _medians((use.kind, ratio) for use in uses if (ratio := use.lasting_ratio) is not None)
+    of_instance = next((use.how.partition(",")[0] for use in uses if use.kind in _INSTANCE), "")
+    return (*_describe_measured(shares), *_describe_lasting(lasting, instance, of_instance))
+
+
+def _describe_measured(shares: dict[UseKind, float]) -> tuple[str, ...]:
+    flushes = shares.get(UseKind.FLUSHES)
+    reads = _largest(shares, UseKind.READS, UseKind.READ_BYTES)
+    writes = _largest(shares, UseKind.WRITES, UseKind.WRITTEN_BYTES)
+    rest = [
+        f"{name} are at {_percent(share)}"
+        for name, share in (("reads", reads), ("writes", writes))
+        if share is not None
+    ]
+    if UseKind.WAL in shares and flushes is not None:
+        rest.append(f"WAL is at {_percent(shares[UseKind.WAL])} of sequential writing")
+    if flushes is None:
+        return (f"Of what this disk can do, {', '.join(rest)}.",) if rest else ()
+    first = f"You reach {_percent(flushes)} of what this disk allows for flushes"
+    beyond = " (they took less here than when the card was made)" if flushes > 1.0 else ""
+    return (f"{'; '.join([first + beyond, *rest])}.",)
+
+
+def _describe_lasting(
+    lasting: dict[UseKind, float], instance: tuple[float | None, float | None], name: str
+) -> tuple[str, ...]:
+    """`Of what is declared to last, random reads are at 12 %.` and what of the instance's limits all of it takes."""
+    said = []
+    if lasting:
+        parts = [f"{_LASTING_WORDS[kind]} at {_percent(lasting[kind])}" for kind in _LASTING_WORDS if kind in lasting]
+        said.append(f"Of what is declared to last, which is less, {', '.join(parts)}.")
+    taken = max((share for share in instance if share is not None), default=None)
+    if taken is not None:
+        what = "I/Os" if taken == instance[0] else "MB/s"
+        said.append(f"Reads and writes together take {_percent(taken)} of the {what} that {name} sustains.")
+    return tuple(said)
+
+
+def _medians(shares: Iterable[tuple[UseKind, float]]) -> dict[UseKind, float]:
+    found: dict[UseKind, list[float]] = {}
+    for kind, share in shares:
+        found.setdefault(kind, []).append(share)
+    return {kind: median(of) for kind, of in found.items()}
+
+
+def _latency_rows(joins: list[DiskJoin]) -> Iterator[tuple[Cell, ...]]:
+    def row(name: str, values: list[float], *, is_share: bool) -> tuple[Cell, ...]:
+        value = median(values) if values else None
+        shown = number(value, format_percent if is_share else lambda ms: format_seconds(ms / 1000), _NOT_SEEN)
+        return text(name), shown, *(text(None),) * 4, text("")
+
+    busy = [join.busy_ratio for join in joins if join.busy_ratio is not None]
+    yield row("Time with any request under way", busy, is_share=True)
+    for name, field in (("read", "read_await_ms"), ("write", "write_await_ms"), ("flush", "flush_await_ms")):
+        values = [value for join in joins if (value := getattr(join, field)) is not None]
+        if values:
+            yield row(f"Mean time of a {name}", values, is_share=False)
+
+
+def _percent(share: float) -> str:
+    """A share as one says it."""
+    return "less than 1 %" if share < 0.01 else f"{share * 100:,.0f} %"
+
+
+def _joins(workload: WorkloadAnalysis) -> list[DiskJoin]:
+    finished = [trial for trial in workload.trials if trial.record.status is TrialStatus.FINISHED]
+    return [trial.disk for trial in finished if trial.disk is not None]
+
+
+def _largest(shares: dict[UseKind, float], *kinds: UseKind) -> float | None:
+    return max((shares[kind] for kind in kinds if kind in shares), default=None)
+
+
+def _show(value: float, use: DiskUse) -> str:
+    return format_rate(value) if use.unit == "bytes/s" else f"{format_number(value)} {use.unit}".replace(" /s", "/s")

@@ -1,0 +1,38 @@
+"""What a study's settings give up of durability: the words that stand beside its figures in every form."""
+
+from __future__ import annotations
+
+from pgdyno.analyse.types import WorkloadAnalysis
+from pgdyno.facts.durability import Loss, find_given_up
+from pgdyno.report.input import ReportInput
+from pgdyno.report.sections.comparison.variants import describe_variants, find_variant_of, shared_losses
+
+
+def find_durability_given_up(report: ReportInput) -> tuple[str, ...]:
+    """Settings with which a crash may lose committed transactions or the cluster, as `fsync = off`.
+
+    In a comparison those of all variants alike; what a variant alone gives up stands beside its name.
+    """
+    experiment = report.record.plan.experiment
+    if experiment is not None:
+        shared = shared_losses(describe_variants(report.record, experiment))
+        return tuple(f"{one.setting} = {one.value}" for one in shared)
+    major = report.record.server.major
+    trials = [trial for workload in report.analysis.workloads for trial in workload.trials]
+    lost = dict.fromkeys(find_given_up(report.record.study.server.settings, major))
+    for trial in trials:
+        lost |= dict.fromkeys(find_given_up(trial.record.values, major))
+    return tuple(f"{one.setting} = {one.value}" for one in lost if one.kind is Loss.DURABILITY)
+
+
+def find_workload_losses(report: ReportInput, workload: WorkloadAnalysis) -> tuple[str, ...]:
+    """What stands beside a workload's own figures: settings with which a crash may lose what was committed."""
+    experiment = report.record.plan.experiment
+    if experiment is None:
+        return find_durability_given_up(report)
+    variant = find_variant_of(workload, describe_variants(report.record, experiment))
+    return (
+        ()
+        if variant is None
+        else tuple(f"{one.setting} = {one.value}" for one in variant.given_up if one.is_durability)
+    )

@@ -1,0 +1,81 @@
+"""What the first page rests on, as tables: where a transaction's time goes, what each resource allows, what is paid for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pgdyno.analyse.bottleneck.time_share import TimeShare, TransactionTime
+from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
+from pgdyno.report.document import Prose, Section
+from pgdyno.report.format import format_count, format_number, format_percent
+from pgdyno.report.input import ReportInput
+from pgdyno.report.level import Level
+from pgdyno.report.sections.capacity import bounds_table, describe_capacity, projections_table
+from pgdyno.report.sections.head import name_trial
+from pgdyno.report.sections.price.tables import alternatives_table, cost_table, worth_table
+from pgdyno.report.sections.price.words import explain_price
+from pgdyno.report.table import Cell, Column, Table, columns, text
+
+
+def time_table(workload: WorkloadAnalysis) -> Table | None:
+    """Return where a transaction's time went in the trial with the median TPS; None where nobody looked."""
+    trial = workload.representative
+    if trial is None or trial.time is None:
+        return None
+    time = trial.time
+    how = Column(title="Computed from", level=Level.DETAIL)
+    return Table(
+        caption=_caption_time(trial, time),
+        columns=(*columns("Resource", "ms", "Share", numbers_from=1), how),
+        rows=tuple(_time_row(share) for share in time.shares),
+        remark=" ".join(_describe_time(time)),
+    )
+
+
+def build_capacities(report: ReportInput) -> Iterator[Section]:
+    """Yield what the machine can carry of each load."""
+    for number, capacity in enumerate(report.analysis.capacities, start=1):
+        tables = tuple(table for table in (bounds_table(capacity), projections_table(capacity)) if table is not None)
+        if tables:
+            words = tuple(Prose(words=one) for one in describe_capacity(capacity))
+            title = f"What this machine can carry of {capacity.workload}"
+            yield Section(title=title, id=_name_capacity(number), blocks=(*words, *tables), is_listed=True)
+
+
+def build_price(report: ReportInput) -> Iterator[Section]:
+    """Yield what the machine and its transactions cost; nothing where no price is known."""
+    price = report.price
+    if price is not None and price.cost.costs:
+        made = (cost_table(price), worth_table(price), alternatives_table(price))
+        words = tuple(Prose(words=one) for one in explain_price(price))
+        tables = tuple(table for table in made if table is not None)
+        yield Section(title="Prices", id="price", blocks=(*words, *tables), is_listed=True)
+
+
+def _name_capacity(number: int) -> str:
+    """The id of a capacity's part of the page, of its place in the analysis from 1."""
+    return f"capacity{number}"
+
+
+def _caption_time(trial: TrialAnalysis, time: TransactionTime) -> str:
+    return f"Where the {format_number(time.transaction_ms)} ms of a transaction go, in {name_trial(trial)}"
+
+
+def _time_row(share: TimeShare) -> tuple[Cell, ...]:
+    interval = ""
+    if share.low_ratio is not None and share.high_ratio is not None:
+        interval = f"[{share.low_ratio * 100:.1f} – {share.high_ratio * 100:.1f}]"
+    return (
+        text(share.resource.value),
+        text(format_number(share.ms)),
+        Cell(text=format_percent(share.ratio), detail=interval),
+        text(share.how),
+    )
+
+
+def _describe_time(time: TransactionTime) -> Iterator[str]:
+    yield f"From {format_count(time.observed_count)} looks at the clients' backends; brackets are their 95 % intervals."
+    if time.queueing_ratio is not None:
+        yield f"Of the time as running, backends waited for a CPU {format_percent(time.queueing_ratio)}."
+    if time.absent:
+        yield f"Not known: {'; '.join(f'{what} ({reason})' for what, reason in time.absent.items())}."

@@ -1,0 +1,149 @@
+"""What everybody reads, and many alone: what limits this server, how sure, what to do next and what it costs.
+
+Words that others have concluded, in the order of their weight; each with the charts that show it. What could not be
+judged is said, with its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from pgdyno.analyse.types import WorkloadAnalysis
+from pgdyno.explain.bottleneck import LIMITS
+from pgdyno.explain.finding import Severity
+from pgdyno.report.document import Block, Claim, Claims, Look, Prose, Section, Steps
+from pgdyno.report.input import ReportInput
+from pgdyno.report.level import Level
+from pgdyno.report.sections import head
+from pgdyno.report.sections.comparison.answers import answer_study
+from pgdyno.report.sections.comparison.experiment import join_names
+from pgdyno.report.sections.findings import (
+    EVERYWHERE,
+    FindingText,
+    join_places,
+    list_explained,
+    list_explanations,
+    make_claim,
+    name_workloads,
+)
+from pgdyno.report.sections.next_steps import NextStep, list_steps
+from pgdyno.report.sections.price.words import describe_costs
+
+# Who reads little reads so many.
+_MOST_SHOWN, _LEAST_SHOWN = 6, 3
+_MOST_STEPS = 5
+
+
+class FirstPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A report in short."""
+
+    explained: tuple[FindingText, ...]
+    """What limits each load first, then what else makes the figures what they are."""
+    not_judged: tuple[str, ...]
+    """Sentences, with reasons."""
+    steps: tuple[NextStep, ...]
+    costs: tuple[str, ...]
+    """Sentences; where no price is known, how to give one."""
+
+    @property
+    def shown(self) -> tuple[FindingText, ...]:
+        """What everybody reads of what is explained: limits and what is grave, and of the rest what there is room for."""
+        grave = sum(one.rule == LIMITS or one.severity is not Severity.NOTE for one in self.explained)
+        return self.explained[: min(_MOST_SHOWN, max(grave, _LEAST_SHOWN))]
+
+    @property
+    def folded(self) -> tuple[FindingText, ...]:
+        """The rest of it."""
+        return self.explained[len(self.shown) :]
+
+    @property
+    def next_steps(self) -> tuple[NextStep, ...]:
+        """The first of the steps."""
+        return self.steps[:_MOST_STEPS]
+
+
+def make_first_page(report: ReportInput) -> FirstPage:
+    """The first page of a study's report."""
+    explained = list_explanations(report)
+    return FirstPage(
+        explained=explained,
+        not_judged=_list_not_judged(report),
+        steps=list_steps(report, answer_study(report), explained),
+        costs=describe_costs(report),
+    )
+
+
+def build_first_page(report: ReportInput) -> Iterator[Section]:
+    """Yield the first page: what limits the server, what to do next, what it costs."""
+    page = make_first_page(report)
+    explained = [make_claim(one, anchor=f"e{number}") for number, one in enumerate(page.explained, start=1)]
+    shown, folded = explained[: len(page.shown)], explained[len(page.shown) :]
+    open_ones = [Claim(badge="not judged", hue="slate", claim=words) for words in page.not_judged]
+    limits: list[Block] = [Claims(claims=(*shown, *open_ones))]
+    if folded:
+        more = Claims(claims=tuple(folded), level=Level.STANDARD)
+        limits += [
+            Section(title=f"{len(folded)} more", blocks=(more,), is_folded=True),
+            Prose(words="", brief=f"{len(folded)} more: `pgdyno explain`", level=Level.HEADLINE),
+        ]
+    beside = []
+    if page.next_steps:
+        steps = Steps(steps=tuple(_make_step(step) for step in page.next_steps))
+        beside.append(Section(title="What to do next", blocks=(steps,)))
+    if page.costs:
+        costs = tuple(Prose(words=words, level=Level.HEADLINE) for words in page.costs)
+        beside.append(Section(title="What it costs", blocks=costs))
+    yield Section(
+        title="",
+        list_title="In short",
+        id="first-page",
+        blocks=(Section(title="What limits this server", blocks=tuple(limits)),),
+        beside=tuple(beside),
+        look=Look.FRAME,
+    )
+
+
+def _make_step(step: NextStep) -> Claim:
+    return Claim(
+        badge=step.standing.value,
+        hue=step.hue,
+        claim=step.words,
+        of=step.of,
+        figures=step.gain,
+        caution=step.caution,
+        reason="" if step.reason is None else f"e{step.reason}",
+        links=step.places,
+    )
+
+
+def _list_not_judged(report: ReportInput) -> tuple[str, ...]:
+    """Loads of which nobody has said what limits them, with the reason."""
+    judged = {finding.workload for finding in report.explanations if finding.rule == LIMITS}
+    workloads = () if None in judged else list_explained(report)
+    reasons: dict[str, list[str]] = {}
+    for workload in workloads:
+        if not judged & {workload.name, workload.load.name}:
+            reasons.setdefault(_why_not_judged(workload), []).append(workload.name)
+    return tuple(
+        f"What limits {_name_loads(tuple(names), report)} was not judged: {reason}."
+        for reason, names in reasons.items()
+    )
+
+
+def _name_loads(names: tuple[str, ...], report: ReportInput) -> str:
+    named = name_workloads(names, report)
+    if named == (EVERYWHERE,):
+        return "these loads"
+    return join_places(named) if any(", " in name for name in named) else join_names(list(named))
+
+
+def _why_not_judged(workload: WorkloadAnalysis) -> str:
+    if workload.representative is None:
+        return "no trial is finished"
+    if any(head.is_mixed(trial) for trial in workload.trials):
+        return "variants alternate in its trials"
+    if not any(trial.charts for trial in workload.trials):
+        return "nothing was sampled while it ran"
+    return "its samples do not tell"

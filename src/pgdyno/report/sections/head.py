@@ -1,0 +1,325 @@
+"""What the report says before its tables: headline, cards, durability, commands. Shared by every form.
+
+Words only: nothing here lays out a page, and nothing is concluded that analysis or findings have not concluded.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+import msgspec
+
+from pgdyno.analyse.estimate import is_too_wide
+from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
+from pgdyno.explain.finding import Severity
+from pgdyno.plan.plan import Choice, PlannedWorkload
+from pgdyno.record.types import StudyRecord, TrialStatus
+from pgdyno.report.document import Block, Fact, Facts, Look, Prose, Section, Tone
+from pgdyno.report.format import (
+    EstimateText,
+    format_bytes,
+    format_confidence,
+    format_cpus,
+    format_estimate,
+    format_number,
+    format_seconds,
+)
+from pgdyno.report.host_words import after_name
+from pgdyno.report.input import ReportInput
+from pgdyno.report.level import Level
+from pgdyno.report.precision import WANTED_RATIO, count_trials_needed
+from pgdyno.report.sections.comparison.experiment import (
+    count_servers,
+    describe_experiment,
+    join_names,
+    list_clients,
+    question_of,
+)
+from pgdyno.report.sections.disk.uses import describe_uses
+from pgdyno.report.sections.durability import find_durability_given_up
+from pgdyno.report.sections.links import name_workload
+from pgdyno.report.sections.predictions import describe_predictions
+
+MIXED_REMARK = (
+    "Variants alternate within each of these trials: what is drawn over time goes up and down with them, and TPS and"
+    " latencies of a whole trial are no result and left out. Nothing was predicted of them: what goes into a prediction, such"
+    " as the CPU time of a transaction, is counted for a trial as a whole, and would be nobody's."
+)
+SIZES_REMARK = "kB, MB and GB are PostgreSQL's: powers of 1024."
+_NAMED_WORKLOADS = 4
+# Of pgbench's command line: where pgdyno's server is, the log that pgdyno reads, and what only pgbench 17 began to take.
+_OWN_OPTIONS = frozenset(
+    {"--host", "--port", "--username", "--log", "--log-prefix", "--sampling-rate", "--exit-on-abort"}
+)
+_OF = " of "
+
+
+def describe_study(report: ReportInput) -> str:
+    """The report's first sentence: what was measured on what."""
+    record = report.record
+    host = record.host
+    workloads = record.plan.workloads
+    names = join_names([workload.name for workload in workloads])
+    if len(workloads) > _NAMED_WORKLOADS:
+        names = f"{len(workloads)} workloads"
+    experiment = record.plan.experiment
+    how = _describe_trials(report) if experiment is None else describe_experiment(experiment, record.study.trials)
+    servers = {1: f"PostgreSQL {record.server.version} with {describe_settings(report)}"}
+    server_count = 1 if experiment is None else count_servers(experiment)
+    disk = host.data_disk
+    where = "" if host.host_name is None else f" on {host.host_name}"
+    return (
+        f"{names}: {how} by {_count_clients(report)} at {_name_scale(report)},"
+        f" on {servers.get(server_count, 'the PostgreSQL that each variant names')}{where},"
+        f" {format_cpus(host.usable_cpu_count)} ({host.cpu_model}),"
+        f" {format_bytes(host.usable_memory_bytes)} of memory and data on {disk.filesystem}"
+        f" ({disk.shown_device})."
+    )
+
+
+def _describe_trials(report: ReportInput) -> str:
+    trials, search = report.record.study.trials, report.record.plan.search
+    if search is not None:
+        return f"{search.aim}, sought"
+    times = "one trial" if trials.rounds == 1 else f"{trials.rounds} trials"
+    each = "" if len(report.record.plan.workloads) == 1 and trials.rounds == 1 else " each"
+    return f"{times} of {format_seconds(trials.duration_s)}{each}"
+
+
+def _count_clients(report: ReportInput) -> str:
+    clients = sorted(list_clients(report.record.plan))
+    by = f"{clients[0]:,}" if len(clients) == 1 else f"{clients[0]:,} to {clients[-1]:,}"
+    return f"{by} pgbench {'client' if clients[-1] == 1 else 'clients'}"
+
+
+def _name_scale(report: ReportInput) -> str:
+    plan = report.record.plan
+    scales = (
+        {plan.scale}
+        if plan.experiment is None
+        else {variant.scale or plan.scale for variant in plan.experiment.variants}
+    )
+    low, high = min(scales), max(scales)
+    return f"scale {low:,}" if low == high else f"scales {low:,} to {high:,}"
+
+
+def describe_settings(report: ReportInput) -> str:
+    """Whether anybody tuned the server."""
+    count = len(report.record.study.server.settings)
+    return f"{count} {'setting' if count == 1 else 'settings'} changed" if count else "default settings"
+
+
+def describe_bench(report: ReportInput) -> str:
+    """Server, machine and scale in a line."""
+    record, host = report.record, report.record.host
+    size = f"{format_cpus(host.usable_cpu_count)}, {format_bytes(host.usable_memory_bytes)} of memory"
+    return (
+        f"PostgreSQL {record.server.version.partition(' ')[0]}, {describe_settings(report)}; {after_name(host, size)},"
+        f" {host.data_disk.filesystem} on {host.data_disk.shown_device};"
+        f" scale {record.plan.scale:,}"
+    )
+
+
+def advise_trials(workload: WorkloadAnalysis) -> str | None:
+    """How many trials would do, where those seen are too few for an interval that is of use.
+
+    Trials of a comparison or a search get no such advice: they end when they decide.
+    """
+    is_probed = any(trial.record.planned.variants or trial.record.planned.rate_tps for trial in workload.trials)
+    if not is_too_wide(workload.tps) or is_probed:
+        return None
+    needed = count_trials_needed(workload.tps)
+    if needed is None:
+        return "These trials differ too much for more of them to help: look for what differs between them."
+    return f"If others vary as these did, --rounds {needed} would give about ±{WANTED_RATIO * 100:.0f} %."
+
+
+def title_report(report: ReportInput) -> str:
+    """The report's title: the study's question, if it asks one."""
+    return title_study(report.record)
+
+
+def title_study(record: StudyRecord) -> str:
+    """What a study asks, in its own words where it has some."""
+    if record.study.question:
+        return record.study.question
+    if record.plan.experiment is not None:
+        return question_of(record.plan.experiment)
+    if record.plan.search is not None:
+        return f"What is {record.plan.search.aim}?"
+    return f"PostgreSQL {record.server.version} on the bench"
+
+
+def build_head(report: ReportInput) -> Iterator[Block]:
+    """Yield the first sentence, what its figures may not be used for, and the durability that was given up."""
+    yield Prose(words=describe_study(report), brief=describe_bench(report), tone=Tone.LEAD, level=Level.HEADLINE)
+    critical = sum(one.severity is Severity.CRITICAL for one in report.findings)
+    if critical:
+        count = "one finding says" if critical == 1 else f"{critical} findings say"
+        why = f"These figures should not be used as they are: {count} why, under “What weakens the figures”."
+        yield Prose(words=why, tone=Tone.ALARM, level=Level.HEADLINE)
+    durability = find_durability_given_up(report)
+    if durability:
+        yield Prose(
+            strong="Durability given up:",
+            words=f"{', '.join(durability)}. A crash may lose committed transactions or the whole cluster; these figures"
+            " are not those of a durable server.",
+            brief=f"{', '.join(durability)}.",
+            tone=Tone.ALARM,
+            level=Level.HEADLINE,
+        )
+
+
+def build_cards(report: ReportInput) -> Iterator[Section]:
+    """Yield the figures of each workload; nothing in a comparison or a search, where answers come first."""
+    if report.record.plan.experiment is not None or report.record.plan.search is not None:
+        return
+    is_given_up = bool(find_durability_given_up(report))
+    workloads = report.analysis.workloads
+    cards = tuple(
+        _make_card(name_workload(number), workload, is_given_up=is_given_up)
+        for number, workload in enumerate(workloads, start=1)
+    )
+    confidence = format_confidence(workloads[0].tps) if workloads else ""
+    remark = (
+        f"Geometric mean over the trials, with its {confidence} interval in brackets; n is the number of trials."
+        " p99: 99 of 100 transactions were faster."
+    )
+    yield Section(title="", list_title="Results", blocks=cards, look=Look.CARDS)
+    yield Section(title="", blocks=(Prose(words=remark, tone=Tone.SMALL),))
+
+
+def _make_card(anchor: str, workload: WorkloadAnalysis, *, is_given_up: bool) -> Facts:
+    said = (advise_trials(workload), *describe_uses(workload), describe_predictions(workload))
+    latencies = [
+        _make_fact(name, format_estimate(workload.latency_ms[name]), unit="ms", level=level)
+        for name, level in (("p50", Level.HEADLINE), ("p95", Level.HEADLINE), ("p99", Level.HEADLINE))
+    ]
+    return Facts(
+        title=workload.name,
+        anchor=anchor,
+        words=describe_load(workload.load),
+        label="durability given up" if is_given_up else "",
+        facts=(_make_fact("TPS", format_estimate(workload.tps)), *latencies),
+        remarks=tuple(words for words in said if words),
+    )
+
+
+def _make_fact(name: str, shown: EstimateText, *, unit: str = "", level: Level = Level.HEADLINE) -> Fact:
+    if not shown.interval:
+        return Fact(name=name, value=shown.value, doubt=shown.reason or "absent", level=level)
+    doubt = f"{shown.interval}, {shown.n}" if shown.interval.startswith("[") else shown.interval
+    return Fact(name=name, value=shown.value, unit=unit, doubt=doubt, level=level)
+
+
+def describe_load(workload: PlannedWorkload) -> str:
+    """How a workload loads the server, in a line."""
+    parts = [
+        f"{workload.clients:,} {'client' if workload.clients == 1 else 'clients'}",
+        f"{workload.mode.value} protocol",
+    ]
+    if workload.rate_tps is not None:
+        parts.append(f"open loop at {format_number(workload.rate_tps)} tps")
+    if workload.latency_limit_ms is not None:
+        parts.append(f"limit {format_number(workload.latency_limit_ms)} ms")
+    return ", ".join(parts)
+
+
+def list_choices(report: ReportInput) -> tuple[Choice, ...]:
+    """What the study left open; what was chosen alike for several workloads is said once."""
+    alike: dict[tuple[str, str, str], list[str]] = {}
+    for one in report.record.plan.choices:
+        name, _, workload = one.name.partition(_OF)
+        alike.setdefault((name, one.value, one.reason), []).append(workload)
+    return tuple(
+        Choice(name=f"{name} ({', '.join(of)})" if any(of) else name, value=value, reason=reason)
+        for (name, value, reason), of in alike.items()
+    )
+
+
+def is_mixed(trial: TrialAnalysis) -> bool:
+    """Whether several variants alternated in a trial: what it shows as a whole is a mixture of them, and no result."""
+    return len(trial.record.planned.variants) > 1
+
+
+def name_trial(trial: TrialAnalysis) -> str:
+    """What the report calls a trial: by its number in the order of running."""
+    return f"trial {trial.record.planned.number}"
+
+
+def describe_trial(trial: TrialAnalysis) -> str:
+    """A trial in a line: its place, and its figures or why it has none."""
+    where = f"round {trial.record.planned.round}"
+    if trial.record.status is TrialStatus.FAILED:
+        return f"{where}, failed: {trial.record.error.fact if trial.record.error else 'no reason recorded'}"
+    parts = [where]
+    if is_mixed(trial):
+        return f"{where}, {len(trial.record.planned.variants)} variants alternate"
+    if trial.tps is not None:
+        parts.append(f"{format_number(trial.tps)} tps")
+    parts += [
+        f"p99 {format_number(p.value_ms)} ms" for p in trial.percentiles if p.name == "p99" and p.value_ms is not None
+    ]
+    return ", ".join(parts)
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True):
+    """A command line and what it is for."""
+
+    purpose: str
+    line: str
+
+
+def describe_repeating(report: ReportInput) -> str:
+    """Where the study lies, and what was chosen for the machine where it had left something open."""
+    where = "The study, with all that was asked for, is study.toml in the record."
+    chosen = "; ".join(f"{one.name} = {one.value}" for one in list_choices(report))
+    if not chosen:
+        return where
+    return (
+        f"{where} What had been left open was chosen for this machine and is written in, so that it repeats the same"
+        f" elsewhere: {chosen}."
+    )
+
+
+def list_commands(report: ReportInput) -> tuple[Command, ...]:
+    """Commands to paste: to measure and to report again, and to load another server by hand as pgdyno loaded its own.
+
+    The exact command lines, with places that are gone by now, stay in the record.
+    """
+    record = report.record
+    program = next(iter(record.command), "pgdyno")
+    commands = [
+        Command(purpose="Measure again", line=shlex.join([program, "run", f"{report.record_dir}/study.toml"])),
+        Command(purpose="Write this report again", line=shlex.join([program, "report", report.record_dir])),
+        Command(purpose="What was typed", line=shlex.join(record.command)),
+    ]
+    if record.dataset is not None:
+        line = _by_hand(record.dataset.init_argv)
+        commands.append(
+            Command(purpose="The same data in a database of your own, in place of its pgbench tables", line=line)
+        )
+    seen: set[str] = set()
+    for workload in report.analysis.workloads:
+        trial = workload.representative or next(iter(workload.trials), None)
+        # Under other variants of the same workload it is the same but for what they say themselves.
+        if trial is not None and trial.record.argv and workload.load.name not in seen:
+            seen.add(workload.load.name)
+            folder = f"{report.record_dir}/trials/{trial.record.planned.number:04d}"
+            purpose = f"The load of {workload.load.name} on it, as in {name_trial(trial)}"
+            commands.append(Command(purpose=purpose, line=_by_hand(trial.record.argv, scripts_folder=folder)))
+    return tuple(commands)
+
+
+def _by_hand(argv: tuple[str, ...], scripts_folder: str = "") -> str:
+    """A command line of pgbench without what is only pgdyno's: its server, its log, its copies of scripts."""
+    *options, _ = argv[1:]
+    kept = ["pgbench"]
+    for option in options:
+        name, _, value = option.partition("=")
+        if name == "--file":
+            kept.append(f"--file={scripts_folder}/{value.rpartition('/')[2]}")
+        elif name not in _OWN_OPTIONS:
+            kept.append(option)
+    return shlex.join(kept)

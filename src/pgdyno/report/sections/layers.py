@@ -1,0 +1,289 @@
+"""Derived settings in a report: how fast the server is with and without them, what each layer gave, and all of the set.
+
+Every gain stands with its interval. A layer that is not proven to gain is said to prove nothing, never to do nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pgdyno.analyse.comparison.derived_gain import Advice, CheckpointCycle, Gain, find_cycles, find_gains
+from pgdyno.analyse.comparison.verdict import VerdictKind
+from pgdyno.explain.doubts.derived import SLOWER
+from pgdyno.record.tuned import DERIVED, STOCK, Tuned, TunedLayer, TunedSetting
+from pgdyno.report.document import Block, Prose, Section, Tone
+from pgdyno.report.format import format_seconds
+from pgdyno.report.input import ReportInput
+from pgdyno.report.level import Level
+from pgdyno.report.sections.comparison.experiment import join_names
+from pgdyno.report.sections.comparison.tables import change_cell, figure_cell
+from pgdyno.report.sections.comparison.verdict_words import (
+    HUES,
+    METRIC_WORDS,
+    count_pairs,
+    describe_change,
+    describe_outlook,
+    name_verdict,
+)
+from pgdyno.report.setting_words import show_setting
+from pgdyno.report.table import Cell, Column, Table, absent, code, columns, text
+
+_SPEED_METRICS = ("tps", "latency_p50_ms", "latency_p95_ms", "latency_p99_ms")
+_BRIEF_METRICS = ("tps", "latency_p99_ms")
+_NOTHING = "proves nothing here"
+_HUES = {
+    Advice.KEEP: HUES[VerdictKind.FASTER],
+    Advice.DROP: HUES[VerdictKind.SLOWER],
+    Advice.EQUIVALENT: HUES[VerdictKind.EQUIVALENT],
+    Advice.UNDECIDED: HUES[VerdictKind.INCONCLUSIVE],
+}
+_MARKS = {Advice.KEEP: "▲", Advice.DROP: "▼", Advice.EQUIVALENT: "=", Advice.UNDECIDED: "?"}
+_GAIN_REMARK = (
+    "The gain is that of the whole set over the set without the layer, from pairs within a round: positive is what the"
+    " layer is worth beside all others. Gains of layers do not add up to that of the set."
+)
+
+
+def build_gain(report: ReportInput) -> Iterator[Block]:
+    """Yield whether the derived settings are faster, and which layer makes them so; nothing without derived settings."""
+    tuned = report.record.tuned
+    if tuned is None:
+        return
+    for words in describe_lead(report):
+        yield Prose(words=words, tone=Tone.ALARM, level=Level.HEADLINE)
+    blocks: list[Block] = []
+    if tuned.is_layered:
+        blocks += [
+            Prose(strong=f"{claim}:", words=f"{figures}.", level=Level.HEADLINE)
+            for claim, figures in describe_proofs(report)
+        ]
+    blocks += [table for table in (layers_table(report), speeds_table(report)) if table is not None]
+    yield Section(title="", list_title="Derived settings against stock", id="layers", blocks=tuple(blocks))
+
+
+def build_derived(report: ReportInput) -> Iterator[Section]:
+    """Yield the section on the derived settings: all of them, each with its reason."""
+    table = derived_table(report)
+    if table is not None:
+        words = tuple(Prose(words=one) for one in describe_trial_set(report))
+        yield Section(title="Derived settings", id="derived", blocks=(*words, table), is_listed=True)
+
+
+def describe_proofs(report: ReportInput) -> tuple[tuple[str, str], ...]:
+    """Whether the set is faster than stock, for each workload: what is claimed, and its figures."""
+    return tuple(_describe_proof(gain) for gain in find_gains(report.record, report.analysis) if gain.layer is None)
+
+
+def describe_lead(report: ReportInput) -> tuple[str, ...]:
+    """That the set is slower than stock, which comes before all else; nothing where it is not."""
+    slower = [finding for finding in report.findings if finding.rule == SLOWER]
+    return tuple(f"{finding.claim} On {finding.workload}: {finding.evidence}. {finding.advice}" for finding in slower)
+
+
+def describe_layer(gains: tuple[Gain, ...]) -> str:
+    """What becomes of a layer, over all workloads: `keep (tpcb-like); proves nothing here (select-only)`."""
+    by_word: dict[str, list[str]] = {}
+    for gain in gains:
+        by_word.setdefault(_word(gain), []).append(gain.workload)
+    if len(gains) == 1:
+        return next(iter(by_word))
+    return "; ".join(f"{word} ({join_names(names)})" for word, names in by_word.items())
+
+
+def describe_trial_set(report: ReportInput) -> tuple[str, ...]:
+    """What was derived for what, what of it was tried, and what was not: a paragraph each; none without a set."""
+    tuned = report.record.tuned
+    if tuned is None:
+        return ()
+    tried = sum(setting.left_out is None for setting in tuned.settings)
+    with_own = report.record.study.server.settings
+    both = f" {join_names([f'{n} = {v}' for n, v in with_own.items()])} held with and without it." if with_own else ""
+    return (
+        f"Settings were derived for {tuned.derived_for}; {tried} of {len(tuned.settings)} differ from stock and were tried.{both}",
+        *_describe_left_out(tuned),
+        *_describe_cycles(report),
+    )
+
+
+def speeds_table(report: ReportInput) -> Table | None:
+    """How fast the server is as it is, and with the set; None without a set."""
+    if report.record.tuned is None:
+        return None
+    rows = []
+    for comparison in report.analysis.comparisons:
+        for variant in (STOCK, DERIVED):
+            figures = (figure_cell(comparison, variant, metric) for metric in _SPEED_METRICS)
+            rows.append((text(comparison.workload), text(variant), *figures))
+    figures_titles = (
+        Column(
+            title=METRIC_WORDS[metric],
+            is_number=True,
+            level=Level.HEADLINE if metric in _BRIEF_METRICS else Level.STANDARD,
+        )
+        for metric in _SPEED_METRICS
+    )
+    titles = (*columns("Workload", "Settings"), *figures_titles)
+    remark = "Each one's own figures over its rounds, with 95 % intervals; which is faster, only pairs say."
+    return Table(caption="How fast it is", columns=titles, rows=tuple(rows), remark=remark, level=Level.HEADLINE)
+
+
+def layers_table(report: ReportInput) -> Table | None:
+    """What each layer gave here; None where layers were not taken apart."""
+    tuned = report.record.tuned
+    if tuned is None or not tuned.is_layered:
+        return None
+    workloads = [comparison.workload for comparison in report.analysis.comparisons]
+    rows = []
+    for layer, gains in list_layers(report):
+        names = ", ".join(f"{name} = {tuned.find(name).value}" for name in layer.settings)
+        rows.append(
+            (
+                Cell(text=layer.name, detail=f"({names})"),
+                *(_gain_cell(gain) for gain in gains),
+                _advice_cell(gains),
+                text(describe_trades(tuned, layer) or "nothing"),
+            )
+        )
+    titles = ("Layer", *(f"Gain on {name}" for name in workloads))
+    return Table(
+        caption="What each layer gave here",
+        columns=(
+            *columns(*titles, numbers_from=1),
+            Column(title="Verdict"),
+            Column(title="What it trades", level=Level.STANDARD),
+        ),
+        rows=tuple(rows),
+        remark=_GAIN_REMARK,
+        level=Level.HEADLINE,
+    )
+
+
+def list_layers(report: ReportInput) -> tuple[tuple[TunedLayer, tuple[Gain, ...]], ...]:
+    """Each layer that was taken out, with its gain on every workload."""
+    tuned = report.record.tuned
+    gains = find_gains(report.record, report.analysis)
+    layers = () if tuned is None else tuned.layers
+    return tuple(
+        (layer, tuple(gain for gain in gains if gain.layer == layer.name))
+        for layer in layers
+        if layer.variant is not None
+    )
+
+
+def derived_table(report: ReportInput) -> Table | None:
+    """The whole set: stock, derived, why; None without one."""
+    tuned, major = report.record.tuned, report.record.server.major
+    if tuned is None:
+        return None
+    rows = []
+    for layer in dict.fromkeys(setting.layer for setting in tuned.settings):
+        for one in tuned.settings:
+            if one.layer == layer:
+                stock = (
+                    absent("not known here") if one.stock is None else code(show_setting(one.name, one.stock, major))
+                )
+                tried = text("yes" if one.left_out is None else "no", note=one.left_out)
+                rows.append((code(one.name), text(one.layer), stock, code(one.value), tried, text(_explain(one))))
+    titles = columns("Setting", "Layer", "Stock", "Derived", "Tried", "Why")
+    notes = " ".join(note if note.endswith(".") else f"{note}." for note in tuned.notes)
+    return Table(caption="The derived settings", columns=titles, rows=tuple(rows), remark=notes)
+
+
+def describe_trades(tuned: Tuned, layer: TunedLayer) -> str:
+    """What a layer costs beside speed."""
+    seen: dict[str, list[str]] = {}
+    for name in layer.settings:
+        if trade := tuned.find(name).trades:
+            seen.setdefault(trade, []).append(name)
+    return "; ".join(f"{', '.join(names)}: {trade}" for trade, names in seen.items())
+
+
+def describe_gain(gain: Gain) -> str:
+    """A gain with its interval and pairs, and what would settle it where nothing is."""
+    verdict = gain.verdict
+    if verdict is None:
+        return "not measured"
+    figures = f"{describe_change(verdict)}, {count_pairs(verdict)}"
+    return figures if verdict.is_decided else f"{figures}; {describe_outlook(verdict, round_s=gain.round_s)}"
+
+
+def _describe_proof(gain: Gain) -> tuple[str, str]:
+    if gain.verdict is None:
+        return f"{DERIVED} against {STOCK} on {gain.workload} has no verdict", "it was not measured"
+    word = name_verdict(gain.verdict)
+    match gain.advice:
+        case Advice.UNDECIDED:
+            claim = f"{DERIVED} against {STOCK} on {gain.workload} is {word}"
+        case Advice.EQUIVALENT:
+            claim = f"{DERIVED} and {STOCK} are {word} on {gain.workload}"
+        case _:
+            claim = f"{DERIVED} is {word} than {STOCK} on {gain.workload}"
+    return claim, describe_gain(gain)
+
+
+def _word(gain: Gain) -> str:
+    standing = _standing(gain)
+    return standing if gain.advice in {Advice.KEEP, Advice.DROP} else f"{_NOTHING}: {standing}"
+
+
+def _standing(gain: Gain) -> str:
+    if gain.verdict is None:
+        return "not measured"
+    return name_verdict(gain.verdict) if gain.advice is Advice.EQUIVALENT else str(gain.advice.value)
+
+
+def _advice_cell(gains: tuple[Gain, ...]) -> Cell:
+    advices = {gain.advice for gain in gains}
+    # What costs anywhere is the gravest, what gains anywhere comes next.
+    shown = next((one for one in (Advice.DROP, Advice.KEEP, Advice.EQUIVALENT) if one in advices), Advice.UNDECIDED)
+    is_proven = shown in {Advice.KEEP, Advice.DROP}
+    short = "weigh" if {Advice.KEEP, Advice.DROP} <= advices else shown.value if is_proven else _NOTHING
+    outlooks = [
+        f"{gain.workload}: {describe_outlook(gain.verdict, round_s=gain.round_s)}"
+        for gain in gains
+        if gain.verdict is not None and not gain.verdict.is_decided
+    ]
+    lone = "" if is_proven else _standing(gains[0])
+    return Cell(
+        text=f"{_MARKS[shown]} {short}",
+        detail=lone if len(gains) == 1 else "; ".join(f"{gain.workload} {_standing(gain)}" for gain in gains),
+        is_strong=is_proven,
+        hue=_HUES[shown],
+        note="; ".join(outlooks) or None,
+    )
+
+
+def _gain_cell(gain: Gain) -> Cell:
+    return absent("not measured") if gain.verdict is None else change_cell(gain.verdict)
+
+
+def _explain(one: TunedSetting) -> str:
+    trades = f" It trades {one.trades}." if one.trades else ""
+    return f"{one.reason[:1].upper()}{one.reason[1:].rstrip('.')}.{trades}"
+
+
+def _describe_left_out(tuned: Tuned) -> Iterator[str]:
+    reasons: dict[str, list[str]] = {}
+    for setting in tuned.settings:
+        if setting.left_out is not None:
+            reasons.setdefault(setting.left_out, []).append(setting.name)
+    if reasons:
+        said = "; ".join(f"{', '.join(names)} ({reason})" for reason, names in reasons.items())
+        yield f"Part of the set, and not tried: {said}."
+
+
+def _describe_cycles(report: ReportInput) -> Iterator[str]:
+    """How many checkpoints trials held: a verdict on WAL settings rests on them."""
+    by_workload: dict[str, list[CheckpointCycle]] = {}
+    for cycle in find_cycles(report.record, report.analysis):
+        by_workload.setdefault(cycle.workload, []).append(cycle)
+    for workload, cycles in by_workload.items():
+        held = join_names([_describe_cycle(cycle) for cycle in cycles])
+        length = format_seconds(cycles[0].duration_s)
+        yield f"On {workload}, trials of {length}, each begun just after a checkpoint, held {held}."
+
+
+def _describe_cycle(cycle: CheckpointCycle) -> str:
+    low, high = min(cycle.counts), max(cycle.counts)
+    held = "no checkpoint" if high == 0 else f"{low}" if low == high else f"{low} to {high}"
+    return f"{held} with {cycle.variant} settings (at this rate of WAL one comes about every {format_seconds(round(cycle.cycle_s))})"

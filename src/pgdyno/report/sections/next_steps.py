@@ -1,0 +1,238 @@
+"""What to do next, in the order of what it gains: what this study has proven, then what is expected, then what would tell.
+
+A step is called proven only where a verdict of this study or of a confirmation says so. What gives up durability is a
+what-if: it shows what durability costs, and is never advice.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from pgdyno.analyse.bottleneck.time_share import Certainty
+from pgdyno.analyse.comparison.derived_gain import find_gains
+from pgdyno.analyse.comparison.verdict import Verdict, VerdictKind
+from pgdyno.explain.bottleneck import LIMITS
+from pgdyno.explain.capacity import CEILING
+from pgdyno.record.tuned import STOCK
+from pgdyno.report.document import Link
+from pgdyno.report.input import ReportInput
+from pgdyno.report.sections.comparison.answers import WorkloadAnswers
+from pgdyno.report.sections.comparison.method import is_noise_loud
+from pgdyno.report.sections.comparison.variants import VariantText
+from pgdyno.report.sections.comparison.verdict_words import count_pairs, describe_change
+from pgdyno.report.sections.findings import FindingText, join_places, name_workloads
+from pgdyno.report.shared_end import join_by_place
+
+# Of several that are proven to be faster than the reference, nobody has asked which is the fastest.
+_MOST_PROVEN = 2
+
+
+_HUES = {
+    "proven": "green", "expected": "blue", "gain unknown": "slate", "would tell": "indigo", "what-if": "vermilion"
+}  # fmt: skip
+
+
+class StepCertainty(enum.Enum):
+    """What is known of a step's gain, in the order of steps."""
+
+    PROVEN = "proven"
+    EXPECTED = "expected"
+    UNKNOWN = "gain unknown"
+    SETTLES = "would tell"
+    """An experiment: it gains knowledge."""
+    WHAT_IF = "what-if"
+    """It gives up durability: what that costs, and no advice."""
+
+
+class NextStep(msgspec.Struct, frozen=True, kw_only=True):
+    """Something to do."""
+
+    standing: StepCertainty
+    words: str
+    """A sentence."""
+    gain: str = ""
+    """What it gains, with its interval; empty where nobody knows."""
+    caution: str = ""
+    """A sentence on what speaks against it."""
+    gain_ratio: float | None = None
+    """By which steps of one standing are put in order."""
+    workloads: tuple[str, ...] = ()
+    places: tuple[Link, ...] = ()
+    reason: int | None = None
+    """The place in the list of explanations, from 1, of what speaks for it."""
+
+    @property
+    def of(self) -> str:
+        """The workloads as they stand beside it; empty for the whole study."""
+        return join_places(self.workloads)
+
+    @property
+    def hue(self) -> str:
+        """The colour of its standing."""
+        return _HUES[self.standing.value]
+
+
+class _Shown(msgspec.Struct, frozen=True, kw_only=True):
+    """A verdict on one workload, and where it stands."""
+
+    verdict: Verdict | None
+    workload: str
+    anchor: str
+
+    @property
+    def kind(self) -> VerdictKind | None:
+        return None if self.verdict is None else self.verdict.kind
+
+    @property
+    def words(self) -> str:
+        if self.verdict is None:
+            return ""
+        return f"{describe_change(self.verdict)} on {self.workload}, {count_pairs(self.verdict)}"
+
+
+def list_steps(
+    report: ReportInput, compared: tuple[WorkloadAnswers, ...], explained: Iterable[FindingText]
+) -> tuple[NextStep, ...]:
+    """Steps, the most certain gain first and the largest of them first."""
+    # What tells two identical variants apart proves nothing.
+    trusted = {one.workload: f"c{number}" for number, one in enumerate(compared, start=1) if not is_noise_loud(one)}
+    proven = _from_tuned(report, trusted) if report.record.tuned is not None else _from_answers(compared, trusted)
+    told = tuple(explained)
+    limited = {name for one in told if one.rule == LIMITS and one.advice for name in one.names}
+    advised = [
+        step
+        for number, one in enumerate(told, start=1)
+        # What limits a load says already what to do about its ceiling.
+        if one.rule != CEILING or not limited.issuperset(one.names)
+        for step in _from_finding(one, number)
+    ]
+    order = list(StepCertainty)
+    ordered = sorted(
+        [*proven, *_merge(advised, report)], key=lambda step: (order.index(step.standing), -abs(step.gain_ratio or 0.0))
+    )
+    # One experiment after the other: its answer may make the next one needless.
+    first = next((step for step in ordered if step.standing is StepCertainty.SETTLES), None)
+    return tuple(step for step in ordered if step.standing is not StepCertainty.SETTLES or step is first)
+
+
+def _merge(steps: Iterable[NextStep], report: ReportInput) -> Iterator[NextStep]:
+    """The same advice for several workloads once."""
+    alike: dict[tuple[StepCertainty, str], list[NextStep]] = {}
+    for step in steps:
+        alike.setdefault((step.standing, step.words), []).append(step)
+    for first, *others in alike.values():
+        of = (first, *others)
+        gains = [(step.of, step.gain) for step in of if step.gain]
+        yield msgspec.structs.replace(
+            first,
+            workloads=name_workloads(tuple(dict.fromkeys(name for step in of for name in step.workloads)), report),
+            gain=join_by_place(gains) if others and gains else first.gain,
+            gain_ratio=max((step.gain_ratio for step in of if step.gain_ratio is not None), default=None),
+        )
+
+
+def _from_finding(one: FindingText, number: int) -> Iterator[NextStep]:
+    if one.advice:
+        known = StepCertainty.PROVEN if one.is_gain_proven else StepCertainty.EXPECTED
+        yield NextStep(
+            standing=known if one.gain else StepCertainty.UNKNOWN,
+            words=one.advice,
+            gain=one.gain,
+            gain_ratio=one.gain_ratio,
+            workloads=one.names,
+            reason=number,
+        )
+    if one.confirm and one.certainty not in {None, Certainty.PROVEN}:
+        # The rest is why that would tell.
+        words = f"{one.confirm.partition('. ')[0].rstrip('.')}."
+        yield NextStep(standing=StepCertainty.SETTLES, words=words, workloads=one.names[:1], reason=number)
+
+
+def _from_tuned(report: ReportInput, trusted: Mapping[str, str]) -> Iterator[NextStep]:
+    shown: dict[str | None, list[_Shown]] = {}
+    for gain in find_gains(report.record, report.analysis):
+        if gain.workload in trusted:
+            one = _Shown(verdict=gain.verdict, workload=gain.workload, anchor="derived")
+            shown.setdefault(gain.layer, []).append(one)
+    whole = shown.pop(None, [])
+    yield from _use(whole, "Use the derived settings.")
+    if not any(one.kind is VerdictKind.FASTER for one in whole):
+        yield from _stay(whole, STOCK, is_lone=True)
+    for layer, of in shown.items():
+        costs = [one for one in of if one.kind is VerdictKind.SLOWER]
+        if costs:
+            yield _make(StepCertainty.PROVEN, f"Leave the layer {layer} out of the derived settings: it costs.", costs)
+
+
+def _from_answers(compared: Sequence[WorkloadAnswers], trusted: Mapping[str, str]) -> Iterator[NextStep]:
+    variants: dict[str, VariantText] = {}
+    shown: dict[str, list[_Shown]] = {}
+    for answers in compared:
+        if answers.workload in trusted and answers.sweep is None:
+            for answer in answers.answers:
+                variants[answer.variant.name] = answer.variant
+                one = _Shown(verdict=answer.verdict, workload=answers.workload, anchor=trusted[answers.workload])
+                shown.setdefault(answer.variant.name, []).append(one)
+    if not shown:
+        return
+    reference = compared[0].reference
+    lossy = {name for name, variant in variants.items() if reference.is_durable and not variant.is_durable}
+    for name in lossy:
+        faster = [one for one in shown[name] if one.kind is VerdictKind.FASTER]
+        if faster:
+            yield _make(StepCertainty.WHAT_IF, f"{variants[name].title} shows what durability costs.", faster)
+    fair = {name: of for name, of in shown.items() if name not in lossy}
+    advised = [
+        step
+        for name, of in fair.items()
+        for step in _use(of, f"Use {variants[name].title} rather than {reference.title}.")
+    ]
+    advised.sort(key=lambda step: -abs(step.gain_ratio or 0.0))
+    yield from advised[:_MOST_PROVEN]
+    if not advised:
+        yield from _stay([one for of in fair.values() for one in of], reference.title, is_lone=len(fair) == 1)
+
+
+def _use(shown: Sequence[_Shown], words: str) -> Iterator[NextStep]:
+    """The step where a variant is faster on any workload, with what it costs on others."""
+    faster = [one for one in shown if one.kind is VerdictKind.FASTER]
+    if faster:
+        slower = "; ".join(one.words for one in shown if one.kind is VerdictKind.SLOWER)
+        step = _make(StepCertainty.PROVEN, words, faster)
+        yield msgspec.structs.replace(step, caution=f"Weigh it: {slower}." if slower else "")
+
+
+def _stay(shown: Sequence[_Shown], reference: str, *, is_lone: bool) -> Iterator[NextStep]:
+    """The step where nothing is faster.
+
+    Args:
+        shown: Verdicts, of one variant or of several.
+        reference: As it is called.
+        is_lone: Whether they are all of one variant: then that it is slower anywhere decides.
+    """
+    slower = [one for one in shown if one.kind is VerdictKind.SLOWER]
+    settled = sum(one.kind is VerdictKind.EQUIVALENT for one in shown) + len(slower)
+    if shown and (settled == len(shown) or (slower and is_lone)):
+        why = f": {'; '.join(one.words for one in slower)}" if slower and is_lone else ""
+        words = f"Stay with {reference}: what was tried is {'slower' if why else 'not faster'}{why}."
+        yield NextStep(standing=StepCertainty.PROVEN, words=words)
+    elif shown:
+        words = f"Stay with {reference} for now: nothing that was tried is proven to be faster."
+        yield NextStep(standing=StepCertainty.UNKNOWN, words=words)
+
+
+def _make(standing: StepCertainty, words: str, shown: Sequence[_Shown]) -> NextStep:
+    anchors = {one.anchor: one.workload for one in shown}
+    return NextStep(
+        standing=standing,
+        words=words,
+        gain="; ".join(one.words for one in shown),
+        gain_ratio=max((one.verdict.effect_ratio or 0.0 for one in shown if one.verdict is not None), key=abs),
+        places=tuple(
+            Link(title="Derived settings" if anchor == "derived" else f"Verdicts on {workload}", anchor=anchor)
+            for anchor, workload in anchors.items()
+        ),
+    )

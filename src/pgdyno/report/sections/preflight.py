@@ -1,0 +1,63 @@
+"""The preflight as people and programs read it: `pgdyno check` on the terminal and as JSON.
+
+The words of severity are the preflight's own: what a report calls critical would spoil a measurement, a warning costs
+speed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from pgdyno.explain.finding import Finding, Severity
+from pgdyno.record.machine.preflight import PreflightFacts
+from pgdyno.report.document import Claim, Claims, Document, Prose, Section
+
+_BADGES = {Severity.CRITICAL: "problem", Severity.WARNING: "costs speed", Severity.NOTE: "note"}
+SEVERITY_WORDS = {Severity.CRITICAL: "spoils", Severity.WARNING: "costs speed", Severity.NOTE: "note"}
+MEANINGS = {Severity.CRITICAL: "spoils the figures", Severity.WARNING: "costs speed", Severity.NOTE: "worth knowing"}
+"""What a finding of each severity means for what is going to be measured."""
+_COUNTED = {
+    Severity.CRITICAL: ("would spoil a measurement", "would spoil a measurement"),
+    Severity.WARNING: ("costs speed", "cost speed"),
+    Severity.NOTE: ("is worth knowing", "are worth knowing"),
+}
+
+
+def build_check(subject: str, findings: Sequence[Finding], facts: PreflightFacts) -> Document:
+    """Return a preflight: the gravest first, each with what was observed, why it matters and how to fix it."""
+    took = "" if facts.took_s is None else f" ({facts.took_s:.1f} s)"
+    unseen = tuple(Prose(words=f"{one.what}: {one.reason}") for one in facts.unseen)
+    claims = tuple(_make_claim(finding) for finding in findings)
+    return Document(
+        title=subject,
+        blocks=(
+            Prose(words=subject),
+            Claims(claims=claims),
+            Section(title="Not observed", blocks=unseen),
+            Prose(words=f"{summarise(findings)}{took}"),
+        ),
+        is_titled=False,
+    )
+
+
+def _make_claim(finding: Finding) -> Claim:
+    parts = (("observed", finding.evidence), ("why", finding.why), ("fix", finding.advice))
+    return Claim(
+        badge=_BADGES[finding.severity],
+        hue=finding.severity.value,
+        claim=finding.claim,
+        of=finding.workload or "",
+        evidence=tuple(f"{name}: {words}" for name, words in parts if words),
+    )
+
+
+def summarise(findings: Sequence[Finding]) -> str:
+    """`2 would spoil a measurement, 1 costs speed, 3 are worth knowing`."""
+    counts = Counter(finding.severity for finding in findings)
+    parts = [
+        f"{counts[severity]} {_COUNTED[severity][0 if counts[severity] == 1 else 1]}"
+        for severity in Severity
+        if counts[severity]
+    ]
+    return ", ".join(parts) or "nothing stands in the way of a measurement"

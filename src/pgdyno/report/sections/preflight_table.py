@@ -1,0 +1,35 @@
+"""The preflight as a table of a study's report: all that was found before the first trial, and what could not be seen."""
+
+from __future__ import annotations
+
+from pgdyno.errors import with_program
+from pgdyno.explain.preflight.study import list_obstacles
+from pgdyno.report.input import ReportInput
+from pgdyno.report.sections.preflight import SEVERITY_WORDS, summarise
+from pgdyno.report.table import Table, columns, text
+
+
+def preflight_table(report: ReportInput) -> Table | None:
+    """What a study's preflight found and what it could not see; None for records of before there was one."""
+    facts = report.record.preflight
+    if facts is None:
+        return None
+    findings = list_obstacles(report.record, report.analysis)
+    program = next(iter(report.record.command), "pgdyno")
+    rows = [
+        (
+            text(SEVERITY_WORDS[finding.severity]),
+            text(finding.claim),
+            text(finding.evidence),
+            text(finding.why),
+            text(with_program(finding.advice, program)),
+        )
+        for finding in findings
+    ]
+    rows += [(text("not seen"), text(one.what), text(one.reason), text(None), text(None)) for one in facts.unseen]
+    return Table(
+        caption="Before the first trial",
+        columns=columns("", "What", "Seen", "Why it matters", "How to mend it"),
+        rows=tuple(rows),
+        remark=f"In all: {summarise(findings)}.",
+    )

@@ -1,0 +1,94 @@
+"""Records side by side: what each machine is and costs, what it did, for each CPU and for its money."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pgdyno.price.study import StudyPrice, WorkloadWorth
+from pgdyno.price.worth import Worth
+from pgdyno.report.format import format_bytes, format_number
+from pgdyno.report.sections.comparison.experiment import join_names
+from pgdyno.report.sections.price.tables import estimate_cell
+from pgdyno.report.sections.price.words import PricedRecord, format_money, name_term, symbol_of, tag_of
+from pgdyno.report.table import Cell, Table, columns, text
+
+
+def hosts_table(priced: Sequence[PricedRecord]) -> Table:
+    """Records side by side: what each machine is and costs, what it did, for each CPU and for its money."""
+    prices = [one.price for one in priced]
+    rows = [(text(title), *(text(show(price)) for price in prices)) for title, show in _HOST_ROWS.items()]
+    for name in dict.fromkeys(workload.name for price in prices for workload in price.workloads):
+        found = [next((one for one in price.workloads if one.name == name), None) for price in prices]
+        rows.append((Cell(text=name, is_strong=True), *(_loss_cell(one) for one in found)))
+        for title, show in _FIGURE_ROWS.items():
+            cells = (show(one, price.cost.currency) for one, price in zip(found, prices, strict=True))
+            rows.append((text(title.format(money=symbol_of(prices[0].cost.currency))), *cells))
+    return Table(
+        caption="Side by side",
+        columns=columns("", *map(_name, priced), numbers_from=1),
+        rows=tuple(rows),
+        remark=(
+            "Different machines, each by itself: a difference, not a verdict. Where one machine's memory holds the data and"
+            f" another's does not, TPS are no measure of their CPUs.{_say_mismatch(priced)}"
+        ),
+    )
+
+
+def _name(one: PricedRecord) -> str:
+    return one.record_dir.rstrip("/").rpartition("/")[2]
+
+
+def _say_mismatch(priced: Sequence[PricedRecord]) -> str:
+    names = [_name(one) for one in priced if one.price.mismatch]
+    return f" Priced as another machine than was measured: {join_names(names)}." if names else ""
+
+
+def _loss_cell(workload: WorkloadWorth | None) -> Cell:
+    return Cell(text="", tag="" if workload is None else tag_of(workload))
+
+
+def _first_worth(workload: WorkloadWorth | None) -> Worth | None:
+    return None if workload is None else next(iter(workload.worths), None)
+
+
+def _show_month(price: StudyPrice) -> str | None:
+    first = next(iter(price.cost.costs), None)
+    return None if first is None else f"{format_money(first.per_month, price.cost.currency)} {name_term(first.term)}"
+
+
+def _show_ratio(price: StudyPrice) -> str | None:
+    ratio = price.data_to_memory_ratio
+    return None if ratio is None else format_number(ratio)
+
+
+def _tps_cell(workload: WorkloadWorth | None, _: str) -> Cell:
+    return text(None) if workload is None else estimate_cell(workload.tps)
+
+
+def _cpu_cell(workload: WorkloadWorth | None, _: str) -> Cell:
+    return text(None) if workload is None else estimate_cell(workload.tps_per_cpu)
+
+
+def _money_cell(workload: WorkloadWorth | None, _: str) -> Cell:
+    worth = _first_worth(workload)
+    return text(None) if worth is None else estimate_cell(worth.tps_per_money)
+
+
+def _million_cell(workload: WorkloadWorth | None, currency: str) -> Cell:
+    worth = _first_worth(workload)
+    return text(None) if worth is None else estimate_cell(worth.per_million, currency)
+
+
+_HOST_ROWS: dict[str, Callable[[StudyPrice], str | None]] = {
+    "priced as": lambda price: price.cost.name,
+    "a month": _show_month,
+    "CPUs": lambda price: f"{price.cpu_count:g}",
+    "memory": lambda price: format_bytes(price.memory_bytes),
+    "data : memory": _show_ratio,
+}
+_FIGURE_ROWS: dict[str, Callable[[WorkloadWorth | None, str], Cell]] = {
+    "TPS": _tps_cell,
+    "TPS per CPU": _cpu_cell,
+    "TPS per {money} a month": _money_cell,
+    "a million": _million_cell,
+}

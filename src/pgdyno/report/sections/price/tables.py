@@ -1,0 +1,151 @@
+"""What it costs, in tables: what is paid for, what transactions cost, at the user's own load too, and other volumes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pgdyno.analyse.estimate import Estimate
+from pgdyno.price.alternatives import OtherVolumes
+from pgdyno.price.cost import Part
+from pgdyno.price.study import StudyPrice, WorkloadWorth
+from pgdyno.price.worth import Worth
+from pgdyno.report.format import ABSENT, format_estimate, format_number
+from pgdyno.report.sections.disk.layout import describe_declared
+from pgdyno.report.sections.price.words import format_money, symbol_of, tag_of
+from pgdyno.report.table import Cell, Table, absent, columns, text
+
+
+def cost_table(price: StudyPrice) -> Table | None:
+    """What is paid for, on each of the terms that are known; None where none is."""
+    cost = price.cost
+    if not cost.costs:
+        return None
+    # The instance comes first and is another one's price on each of the terms; volumes cost the same on all.
+    rows = [
+        (text(part.what), *(_part_cell(one.parts[place], cost.currency) for one in cost.costs))
+        for place, part in enumerate(cost.costs[0].parts)
+    ]
+    if len(rows) > 1:
+        totals = [Cell(text=format_money(one.per_month, cost.currency), is_strong=True) for one in cost.costs]
+        rows.append((text("together"), *totals))
+    return Table(
+        caption="What it costs a month",
+        columns=columns("", *(one.term.value for one in cost.costs), numbers_from=1),
+        rows=tuple(rows),
+    )
+
+
+def worth_table(price: StudyPrice) -> Table | None:
+    """What transactions cost, by workload and terms; None without a price or a workload."""
+    if not (price.cost.costs and price.workloads):
+        return None
+    return Table(
+        caption="What transactions cost at full load",
+        columns=columns("", "per million", f"TPS per {symbol_of(price.cost.currency)} a month", numbers_from=1),
+        rows=tuple(row for workload in price.workloads for row in _worth_rows(workload, price.cost.currency)),
+    )
+
+
+def load_table(price: StudyPrice) -> Table | None:
+    """What a million transactions cost at the user's own load; None where none is said, or nothing has a price."""
+    if price.load is None or not price.cost.costs:
+        return None
+    return Table(
+        caption="What a million transactions cost at your load",
+        columns=columns("", *(one.term.value for one in price.cost.costs), numbers_from=1),
+        rows=tuple(_load_row(workload, price) for workload in price.workloads),
+    )
+
+
+def alternatives_table(price: StudyPrice) -> Table | None:
+    """Other volumes that do no less; None where none are declared that have a price."""
+    found, currency = price.alternatives.volumes, price.cost.currency
+    rows: list[tuple[Cell, ...]] = []
+    for what in dict.fromkeys(one.what for one in found):
+        others = [one for one in found if one.what == what]
+        now = others[0]
+        name = Cell(text=f"{what} now: {describe_declared(now.now)}", is_strong=True)
+        rows.append((name, text(format_money(now.now_per_month, currency)), _flush_cell(now.now_flush_s)))
+        rows += [_other_row(one, currency) for one in others]
+    if not rows:
+        return None
+    return Table(
+        caption="Other volumes that do no less",
+        columns=columns("", "a month", "flush", numbers_from=1),
+        rows=tuple(rows),
+        remark=(
+            "By data sheets and what is declared each holds as much, flushes no slower, and lasts on this instance what the"
+            " declared volumes last on it: reads, writes and MB/s for data; for a WAL of its own MB/s, and flushes one after"
+            " the other. Without a mirror: a volume that is lost is restored from a backup."
+        ),
+    )
+
+
+def estimate_cell(estimate: Estimate, currency: str = "") -> Cell:
+    """A cell of an estimate with its interval, in a currency where one is named."""
+    shown = format_estimate(estimate)
+    if estimate.value is None:
+        return absent(shown.reason)
+    value = f"{symbol_of(currency)}{shown.value}"
+    return (
+        Cell(text=value, detail=shown.interval) if shown.interval.startswith("[") else text(value, note=shown.interval)
+    )
+
+
+def _worth_rows(workload: WorkloadWorth, currency: str) -> Iterator[tuple[Cell, ...]]:
+    blank = Cell(text="")
+    yield (
+        Cell(text=workload.name, tag=tag_of(workload), is_strong=True),
+        blank if workload.worths else absent(workload.reason),
+        blank,
+    )
+    for worth in workload.worths:
+        yield (
+            text(worth.term.value),
+            estimate_cell(worth.per_million, currency),
+            estimate_cell(worth.tps_per_money),
+        )
+
+
+def _load_row(workload: WorkloadWorth, price: StudyPrice) -> tuple[Cell, ...]:
+    cells = [_load_cell(worth, price.cost.currency) for worth in workload.worths]
+    return (
+        Cell(text=workload.name, tag=tag_of(workload)),
+        *(cells or [absent(workload.reason) for _ in price.cost.costs]),
+    )
+
+
+def _other_row(one: OtherVolumes, currency: str) -> tuple[Cell, ...]:
+    cost = absent(one.reason) if one.per_month is None else text(format_money(one.per_month, currency))
+    name = Cell(text=f"{one.what}: {_describe_other(one)}", tag="" if one.is_as_durable else "no mirror")
+    return (name, cost, _flush_cell(one.flush_s))
+
+
+def _flush_cell(flush_s: float | None) -> Cell:
+    return text(None if flush_s is None else f"{flush_s * 1e3:.3g} ms")
+
+
+def _describe_other(one: OtherVolumes) -> str:
+    """Such as `2 × io2 of 200GB, mirrored, 6,000 IOPS`."""
+    disk, words = one.disk, [f"{one.count} × {one.volume}"]
+    if disk is not None:
+        words[0] += f" of {disk.size}"
+        words += ["mirrored"] if one.count > 1 else []
+        words += [f"{disk.volume_iops:,} IOPS"] if disk.volume_iops is not None else []
+        words += [f"{disk.volume_mb_s:,} MB/s"] if disk.volume_mb_s is not None else []
+    return ", ".join(words)
+
+
+def _part_cell(part: Part, currency: str) -> Cell:
+    when = f"{part.date}: " if part.date else ""
+    note = f"{part.how}; {when}{part.source}"
+    return text(format_money(part.per_month, currency), note=note)
+
+
+def _load_cell(worth: Worth, currency: str) -> Cell:
+    estimate = worth.per_million_at_load
+    if estimate is None or estimate.value is None:
+        return text(ABSENT)
+    if estimate.low == estimate.high:
+        return text(f"{symbol_of(currency)}{format_number(estimate.value)}")
+    return estimate_cell(estimate, currency)

@@ -1,0 +1,181 @@
+"""What it costs, in words: the sentence for the first page, and those below the tables.
+
+Prices are exact and have a date; what is in doubt is how fast the machine is, and so every figure that rests on TPS has
+their interval. A machine without a price gets a line that says how to give one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from pgdyno.analyse.estimate import Estimate
+from pgdyno.errors import with_program
+from pgdyno.explain.finding import Severity
+from pgdyno.facts.prices import Term
+from pgdyno.price.cost import MONTH_H
+from pgdyno.price.study import StudyPrice, WorkloadWorth
+from pgdyno.report.format import format_bytes, format_estimate, format_number, format_percent
+from pgdyno.report.input import ReportInput
+from pgdyno.report.sections.comparison.experiment import join_names
+
+_SYMBOLS = {"USD": "$", "EUR": "€", "GBP": "£"}
+_MOST_NAMED = 4
+_HOW_TO_GIVE = "name the machine in the study's [host], or price the record with `pgdyno price --host` or `--prices`"
+
+
+class PricedRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A record with what it costs."""
+
+    record_dir: str
+    name: str
+    """Of the record."""
+    price: StudyPrice
+    alarm: str = ""
+    """That the figures should not be used as they are; empty where they may."""
+
+
+def describe_price(price: StudyPrice, *, program: str = "pgdyno") -> str:
+    """What the machine costs a month and a million transactions on it, in a sentence; how to give a price without one.
+
+    Args:
+        price: What is known.
+        program: The name by which pgdyno is called.
+    """
+    cost = price.cost
+    if not cost.costs:
+        reasons = "; ".join(dict.fromkeys(cost.absent.values()))
+        return f"What it costs is not known ({reasons}): {with_program(_HOW_TO_GIVE, program)}."
+    first, *others = cost.costs
+    months = [f"{format_money(first.per_month, cost.currency)} a month {name_term(first.term)}"]
+    months += [f"{format_money(one.per_month, cost.currency)} {name_term(one.term)}" for one in others]
+    without = f", without {join_names(list(cost.left_out))}" if cost.left_out else ""
+    sentence = f"{cost.name} costs {join_names(months)}{without}"
+    by_cost = [
+        (worth.per_million.value, f"{_say(worth.per_million, cost.currency)} of {_name_workload(workload)}")
+        for workload in price.workloads
+        for worth in workload.worths
+        if worth.term is first.term and worth.per_million.value is not None
+    ]
+    said = [words for _, words in by_cost]
+    if len(said) > _MOST_NAMED:
+        said = [f"from {min(by_cost)[1]} to {max(by_cost)[1]}"]
+    if said:
+        term = "" if first.term is Term.OWN else f"{name_term(first.term)} "
+        sentence += f"; a million transactions at full load cost {term}{join_names(said)}"
+    caution = f" But {price.mismatch}: so much it would cost if it did the same." if price.mismatch else ""
+    return f"{sentence}.{caution}"
+
+
+def describe_costs(report: ReportInput) -> tuple[str, ...]:
+    """The sentence for the first page; none for a report that nobody priced."""
+    program = next(iter(report.record.command), "pgdyno")
+    return () if report.price is None else (describe_price(report.price, program=program),)
+
+
+def describe_alarm(report: ReportInput) -> str:
+    """That figures are priced which should not be used as they are; empty where they may."""
+    if all(finding.severity is not Severity.CRITICAL for finding in report.findings):
+        return ""
+    program = next(iter(report.record.command), "pgdyno")
+    return with_program(
+        f"The figures of this record should not be used as they are: `pgdyno show {report.record_dir}` says why.",
+        program,
+    )
+
+
+def explain_price(price: StudyPrice) -> Iterator[str]:
+    """Sentences below the tables: what was assumed, what is left out, where prices are from, what to doubt."""
+    cost = price.cost
+    if not cost.costs:
+        return
+    yield (
+        f"A month is {MONTH_H:.0f} hours. Costs of transactions are those of a machine at full load all month long, the least"
+        " that they can be: at a tenth of that load each costs ten times as much."
+    )
+    yield from _say_load(price)
+    where = "" if cost.is_region_declared else ", in which it is taken to be because no region is declared"
+    if Term.OWN not in {one.term for one in cost.costs}:
+        yield f"Prices are those of {cost.region}{where}; without taxes, traffic, snapshots and support."
+    if cost.left_out:
+        yield f"Not counted: {join_names(list(cost.left_out))}."
+    yield from _say_absent(cost.absent)
+    if any(one.term is Term.SPOT for one in cost.costs):
+        yield "Spot is for machines that may go away at any time, two minutes after being told so."
+    yield from _say_sizes(price)
+
+
+def format_money(amount: float, currency: str) -> str:
+    """An amount in a currency: `$262.90`, `CHF 262.90`."""
+    return f"{symbol_of(currency)}{amount:,.2f}"
+
+
+def symbol_of(currency: str) -> str:
+    """What stands before an amount; empty without a currency."""
+    return _SYMBOLS.get(currency, f"{currency} " if currency else "")
+
+
+def name_term(term: Term) -> str:
+    """Terms as they stand in a sentence."""
+    return {Term.SPOT: "on the spot market", Term.OWN: "as you say"}.get(term, term.value)
+
+
+def tag_of(workload: WorkloadWorth) -> str:
+    """What stands beside every figure of a workload that gives up durability."""
+    return "durability given up" if workload.durability_given_up else ""
+
+
+def _say_absent(absent: dict[str, str]) -> Iterator[str]:
+    """Terms without a price, those of one reason together."""
+    for reason in dict.fromkeys(absent.values()):
+        terms = [term for term, why in absent.items() if why == reason]
+        yield f"Not known is what it costs {join_names(terms)}: {reason}."
+
+
+def _say_load(price: StudyPrice) -> Iterator[str]:
+    load = price.load
+    if load is None:
+        return
+    said = (
+        f"{load.tps:,g} TPS"
+        if load.tps is not None
+        else f"{format_percent(load.utilisation_ratio or 0.0)} of full load"
+    )
+    shares = {one.name: one.share_of_full.value for one in price.workloads if one.share_of_full is not None}
+    of = [f"{format_percent(share)} of {name} at full load" for name, share in shares.items() if share is not None]
+    known = f": {join_names(of)}" if of and load.tps is not None else ""
+    yield f"Your load is {said} on average over the month{known}."
+    if any(share is not None and share > 1.0 for share in shares.values()):
+        yield "Of what is more than full load nobody knows what it would cost there."
+
+
+def _say_sizes(price: StudyPrice) -> Iterator[str]:
+    larger = price.alternatives.next_size
+    if larger is not None:
+        money = format_money(larger.per_month, price.cost.currency)
+        yield (
+            f"The next size up, {larger.instance} ({larger.cpu_count} CPUs, {format_bytes(larger.memory_bytes)}), costs"
+            f" {money} a month on demand with the same volumes: {format_number(larger.times)} times as much, and so less for"
+            f" each transaction only if it does more than {format_number(larger.times)} times the TPS."
+        )
+    done = [
+        f"{format_estimate(one.tps_per_cpu).value} of {_name_workload(one)}"
+        for one in price.workloads
+        if one.tps.value is not None
+    ]
+    if done:
+        yield f"TPS for each CPU: {join_names(done)}."
+    if price.data_to_memory_ratio is not None:
+        ratio = price.data_to_memory_ratio
+        yield f"The data were {f'{format_number(ratio)} times' if ratio >= 1 else format_percent(ratio) + ' of'} the memory."
+
+
+def _say(estimate: Estimate, currency: str) -> str:
+    shown = format_estimate(estimate)
+    interval = shown.interval if shown.interval.startswith("[") else f"({shown.interval})"
+    return f"{symbol_of(currency)}{shown.value} {interval}"
+
+
+def _name_workload(workload: WorkloadWorth) -> str:
+    return f"{workload.name} ({tag_of(workload)})" if workload.durability_given_up else workload.name

@@ -1,0 +1,1 @@
+"""Sections on several records: side by side, tiers, the journal."""

@@ -1,0 +1,134 @@
+"""The journal of a folder's records: by machine and time what was asked, what was answered, and what was proven faster.
+
+Gains stand each against the reference of its own study. They are neither ranked nor multiplied across studies: those did
+not alternate, and what pays beside one set of settings may not pay beside another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from pgdyno.report.document import Block, Claim, Claims, Document, Prose, Section
+from pgdyno.report.documents.kept import ProvenGain, Retest
+from pgdyno.report.sections.comparison.verdict_words import describe_change
+
+_MOST_SETTINGS = 4
+
+
+class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A study."""
+
+    path: str
+    started_at: str
+    question: str
+    server: str
+    machine: str
+    """What it is made of; one that was given another name is still the same."""
+    host_name: str | None = None
+    """As it calls itself; None in older records."""
+    trials_finished_count: int
+    progress: str = ""
+    """How far it has come; empty where it has ended."""
+    answers: tuple[str, ...]
+    gains: tuple[ProvenGain, ...] = ()
+    retests: tuple[Retest, ...] = ()
+
+
+class Unreadable(msgspec.Struct, frozen=True, kw_only=True):
+    """A record that has no place in the journal, and why."""
+
+    path: str
+    problem: str
+
+
+class Best(msgspec.Struct, frozen=True, kw_only=True):
+    """A gain that no later study of the same machine contradicts."""
+
+    machine: str
+    path: str
+    gain: ProvenGain
+
+
+class StudyJournal(msgspec.Struct, frozen=True, kw_only=True):
+    """All studies of a folder, by time."""
+
+    format: str = "pgdyno-journal"
+    version: int = 1
+    folder: str
+    entries: tuple[JournalEntry, ...]
+    best: tuple[Best, ...]
+    """Proven faster so far: of each machine and workload each set of settings once, newest last."""
+    unreadable: tuple[Unreadable, ...]
+
+
+def find_best(entries: Sequence[JournalEntry]) -> tuple[Best, ...]:
+    """The gains that stand: a later study that proves the same settings again replaces one, one that refutes it ends it.
+
+    Args:
+        entries: By time.
+    """
+    standing: dict[tuple[str, str, tuple[tuple[str, str], ...]], Best] = {}
+    for entry in entries:
+        for retest in entry.retests:
+            standing.pop((entry.machine, retest.workload, tuple(sorted(retest.settings.items()))), None)
+        for gain in entry.gains:
+            key = (entry.machine, gain.workload, tuple(sorted(gain.settings.items())))
+            standing.pop(key, None)
+            standing[key] = Best(machine=entry.machine, path=entry.path, gain=gain)
+    return tuple(standing.values())
+
+
+def build_journal(journal: StudyJournal) -> Document:
+    """Return the journal: by machine and time what was asked and answered, and what was proven faster."""
+    sections = [
+        Section(title=_name_machine(journal, machine), blocks=tuple(_list_studies(journal, machine)))
+        for machine in dict.fromkeys(entry.machine for entry in journal.entries)
+    ]
+    unreadable = tuple(Prose(words=f"{one.path}: {one.problem}") for one in journal.unreadable)
+    sections.append(Section(title="Could not be read", blocks=unreadable))
+    return Document(title="Journal", blocks=tuple(sections), is_titled=False)
+
+
+def _name_machine(journal: StudyJournal, machine: str) -> str:
+    called = _list_names(journal, machine)
+    return f"{', '.join(called)}: {machine}" if called else machine
+
+
+def _list_names(journal: StudyJournal, machine: str) -> list[str]:
+    """What a machine, or several that look alike, were called, by time."""
+    return list(
+        dict.fromkeys(
+            entry.host_name for entry in journal.entries if entry.machine == machine and entry.host_name is not None
+        )
+    )
+
+
+def _list_studies(journal: StudyJournal, machine: str) -> Iterator[Block]:
+    are_several = len(_list_names(journal, machine)) > 1
+    claims = []
+    for entry in journal.entries:
+        if entry.machine == machine:
+            where = f" on {entry.host_name}" if are_several and entry.host_name is not None else ""
+            claims.append(
+                Claim(
+                    badge=entry.started_at[:16].replace("T", " "),
+                    hue="slate",
+                    claim=f"{entry.question}  {entry.path}{where}",
+                    evidence=(*([entry.progress] if entry.progress else []), *entry.answers),
+                )
+            )
+    yield Claims(claims=tuple(claims))
+    best = tuple(Prose(words=_describe_best(one)) for one in journal.best if one.machine == machine)
+    yield Section(title="Proven faster so far, each against its own study's reference", blocks=best)
+
+
+def _describe_best(one: Best) -> str:
+    gain = one.gain
+    settings = [f"{name} = {value}" for name, value in gain.settings.items()]
+    more = len(settings) - _MOST_SETTINGS
+    shown = ", ".join((*settings[:_MOST_SETTINGS], *([f"{more} more"] if more > 0 else [])))
+    return (
+        f"{gain.workload}: {gain.variant} over {gain.reference}: {describe_change(gain.verdict)}; {shown} ({one.path})"
+    )

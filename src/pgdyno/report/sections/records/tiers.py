@@ -1,0 +1,50 @@
+"""Records of different machines as a recommendation: which machine for how much of a load, by price where it is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pgdyno.analyse.capacity.tiers import HostCapacity, Tiers, make_tiers
+from pgdyno.analyse.records.comparison import RecordComparison
+from pgdyno.analyse.records.sides import Side, look_alike
+from pgdyno.report.host_words import with_name
+from pgdyno.report.sections.capacity import describe_tiers, tiers_table
+from pgdyno.report.sections.records.pairs import NamedRecord, name_records
+from pgdyno.report.table import Table
+
+TIERS_TITLE = "Which machine for how much"
+
+
+def list_tiers(records: Sequence[NamedRecord], comparisons: Sequence[RecordComparison]) -> dict[str, Tiers]:
+    """By load, the tiers over the first record's machine and all others that may be compared with it.
+
+    None for a load of one machine alone, or at a rate that was scheduled.
+    """
+    names = name_records(records)
+    hosts: dict[str, list[HostCapacity]] = {}
+    for comparison in comparisons:
+        for pair in comparison.pairs:
+            is_one_machine = look_alike(pair.first.record.host, pair.other.record.host)
+            if (
+                pair.refusals
+                or is_one_machine
+                or (pair.first.load.rate_tps is not None and pair.first.limit_tps is None)
+            ):
+                continue
+            first = hosts.setdefault(pair.first.name, [_host(names[0], records[0], pair.first)])
+            first.append(_host(names[comparison.place], records[comparison.place], pair.other))
+    return {load: make_tiers(of) for load, of in hosts.items()}
+
+
+def list_tier_parts(records: Sequence[NamedRecord], comparisons: Sequence[RecordComparison]) -> Iterator[Table | str]:
+    """All tiers in words, and the table behind them where there are several."""
+    for load, tiers in list_tiers(records, comparisons).items():
+        yield f"{load}: {' '.join(describe_tiers(tiers))}"
+        table = tiers_table(tiers)
+        if table is not None:
+            yield table
+
+
+def _host(name: str, named: NamedRecord, side: Side) -> HostCapacity:
+    name = with_name(name, named.record.host)
+    return HostCapacity(name=name, capacity=side.limit_tps or side.workload.tps, per_month=named.per_month)

@@ -1,0 +1,94 @@
+"""The tables of a search: every rate with what may be said of it, and every trial with all that missed the limit."""
+
+from __future__ import annotations
+
+from pgdyno.analyse.estimate import Estimate, is_too_wide, scale_estimate
+from pgdyno.analyse.search.rate_search import RateLevel, RateSearch, RateTrial
+from pgdyno.plan.search import Search
+from pgdyno.report.format import format_count, format_estimate, format_number, format_percent
+from pgdyno.report.level import Level
+from pgdyno.report.sections.search.answers import HUES, MARKS
+from pgdyno.report.table import Cell, Column, Table, absent, columns, number, text
+
+_NEVER = "more transactions never began than the percentile allows: it has no latency"
+
+
+def rates_table(search: RateSearch, asked: Search) -> Table:
+    """One row for each rate that was tried."""
+    percentile = f"p{asked.percentile:g}"
+    rows = tuple(
+        (
+            text(format_number(level.rate_tps)),
+            Cell(text=f"{MARKS[level.verdict]} {level.verdict.value}", is_strong=True, hue=HUES[level.verdict]),
+            text(f"{level.held_count} of {len(level.trials)}"),
+            _share_cell(level.share),
+            _latency_cell(level),
+        )
+        for level in search.levels
+    )
+    return Table(
+        caption="Each rate that was tried",
+        columns=(
+            Column(title="TPS scheduled", is_number=True),
+            Column(title="Verdict"),
+            *columns("Trials that held", "Missed", numbers_from=0),
+            Column(title=f"{percentile}, ms", is_number=True, level=Level.STANDARD),
+        ),
+        rows=rows,
+        remark=f"{asked.limit}: at most {format_percent(asked.allowed_ratio)} of the scheduled transactions may miss"
+        " it. A verdict rests on trials at other rates as well: what holds at a rate holds at every lower one. Missed and"
+        f" {percentile} are geometric means over trials, with their own intervals, and decide nothing.",
+    )
+
+
+def trials_table(search: RateSearch, asked: Search) -> Table:
+    """One row for each trial at a rate, in the order of running."""
+    trials = sorted((trial for level in search.levels for trial in level.trials), key=lambda trial: trial.number)
+    titles = ("late", "skipped", "failed", "never begun", "missed", f"p{asked.percentile:g}, ms")
+    return Table(
+        caption="Each trial at a rate",
+        columns=(
+            *columns("Trial", "TPS scheduled", "scheduled", *titles, numbers_from=1),
+            Column(title="Limit"),
+        ),
+        rows=tuple(_trial_row(trial) for trial in trials),
+        remark="Scheduled: all that should have run. Skipped: late before it began. Never begun: every client was still"
+        " busy when the load ended.",
+    )
+
+
+def _trial_row(trial: RateTrial) -> tuple[Cell, ...]:
+    misses = trial.misses
+    counts = (
+        misses.scheduled_count,
+        misses.late_count,
+        misses.skipped_count,
+        misses.failed_count,
+        misses.unbegun_count,
+    )
+    return (
+        text(f"trial {trial.number}"),
+        text(format_number(misses.rate_tps)),
+        *(text(format_count(count)) for count in counts),
+        text(format_percent(misses.share_ratio)),
+        number(misses.latency_ms, format_number, _NEVER),
+        text("held" if trial.is_held else "not held"),
+    )
+
+
+def _share_cell(share: Estimate) -> Cell:
+    shown = format_estimate(scale_estimate(share, 100.0))
+    if share.low is None or is_too_wide(share):
+        # Shares are spread over orders of magnitude: a few trials give no interval, and still show where they lie.
+        return Cell(text=f"{shown.value} %", note=shown.reason)
+    return Cell(text=f"{shown.value} %", detail=shown.interval)
+
+
+def _latency_cell(level: RateLevel) -> Cell:
+    latency = level.latency_ms
+    if latency.value is None:
+        return absent(_NEVER)
+    shown = format_estimate(latency)
+    if latency.low is None or is_too_wide(latency):
+        return Cell(text=shown.value, note=shown.reason)
+    return Cell(text=shown.value, detail=shown.interval, note=shown.reason)

@@ -1,0 +1,227 @@
+"""The tables of a workload and its trials: each a pure function of what analysis made of them. Rounded here, laid out elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pgdyno.analyse.estimate import is_too_wide
+from pgdyno.analyse.types import TrialAnalysis, WorkloadAnalysis
+from pgdyno.facts.metrics import all_metrics
+from pgdyno.record.types import TrialStatus
+from pgdyno.report.format import (
+    ABSENT,
+    format_confidence,
+    format_count,
+    format_estimate,
+    format_number,
+    format_percent,
+    format_seconds,
+    format_value,
+)
+from pgdyno.report.sections.head import advise_trials, name_trial
+from pgdyno.report.table import Cell, Table, absent, code, columns, number, text
+
+_NOT_OBSERVED = "not observed; the reason is under “Not observed”"
+_NO_STEADY_PART = "no steady part was sought: TPS and latencies are of all of the load"
+# Counts that explain most of a result, whatever the noise.
+_KEY_COUNTS = (
+    "wal_bytes", "wal_fpi_count", "wal_sync_count", "blks_hit_pages", "blks_read_pages", "io_write_bytes", "backend_written_pages",
+)  # fmt: skip
+_SHARES = {
+    "cpu_busy_ratio": "CPU busy",
+    "cpu_busiest_core_ratio": "Busiest core",
+    "cpu_steal_ratio": "CPU taken by the hypervisor",
+    "cpu_others_ratio": "CPU used by other programs",
+    "load_generator_thread_ratio": "Busiest pgbench thread",
+    "disk_util_ratio": "Disk busy",
+    "cache_hit_ratio": "Page accesses served by shared_buffers",
+}
+
+
+def result_table(workload: WorkloadAnalysis) -> Table:
+    """TPS and latency of a workload over its trials."""
+    rows = []
+    for name, estimate in (("TPS", workload.tps), *workload.latency_ms.items()):
+        label = {"mean": "mean latency", "max": "max (steady part)"}.get(name, name)
+        shown = format_estimate(estimate)
+        unit = "" if estimate.value is None or name == "TPS" else f" {estimate.unit}"
+        rows.append(
+            (
+                text(label),
+                Cell(
+                    text=f"{shown.value}{unit}", note=shown.reason if estimate.value is None else None, is_strong=True
+                ),
+                Cell(
+                    text=shown.interval.removeprefix("the interval is ") or ABSENT,
+                    note=None if is_too_wide(estimate) else shown.reason,
+                ),
+                text(str(estimate.n)),
+            )
+        )
+    heading = f"{format_confidence(workload.tps)} interval"
+    return Table(
+        caption="Result over all trials",
+        columns=columns("", "Geometric mean", heading, "n", numbers_from=1),
+        rows=tuple(rows),
+        remark=advise_trials(workload) or "",
+    )
+
+
+def trials_table(workload: WorkloadAnalysis) -> Table:
+    """One row for each trial."""
+    names = list(dict.fromkeys(p.name for trial in workload.trials for p in trial.percentiles))
+    has_skipped = any(trial.skipped_count for trial in workload.trials)
+    has_late = any(trial.late_count is not None for trial in workload.trials)
+    has_claim = any(trial.pgbench_tps is not None for trial in workload.trials)
+    titles = ["Trial", "TPS", *["pgbench says"] * has_claim, "mean ms"]
+    titles += [f"{name} ms (steady part)" if name == "max" else f"{name} ms" for name in names]
+    titles += ["transactions", "failed"]
+    titles += ["skipped"] * has_skipped + ["above limit"] * has_late + ["steady from"]
+    rows = []
+    for trial in workload.trials:
+        reason = _failure(trial)
+        percentiles = {p.name: p for p in trial.percentiles}
+        cells = [
+            text(_title_trial(workload, trial)),
+            number(trial.tps, format_number, reason),
+            *[number(trial.pgbench_tps, format_number, reason)] * has_claim,
+            number(trial.latency_mean_ms, format_number, reason),
+        ]
+        for name in names:
+            seen = percentiles.get(name)
+            cells.append(number(seen.value_ms if seen else None, format_number, (seen and seen.reason) or reason))
+        cells.append(number(trial.transactions_count, format_count, reason))
+        cells.append(number(trial.failed_count, format_count, reason))
+        cells += [number(trial.skipped_count, format_count, reason)] * has_skipped
+        cells += [number(trial.late_count, format_count, reason)] * has_late
+        cells.append(number(trial.steady_from_s, format_seconds, reason or _NO_STEADY_PART))
+        rows.append(tuple(cells))
+    remark = _explain_steady_parts(workload)
+    if has_claim:
+        remark += f"{' ' if remark else ''}“pgbench says” is pgbench's own TPS over the whole load."
+    return Table(caption="Each trial", columns=columns(*titles, numbers_from=1), rows=tuple(rows), remark=remark)
+
+
+def _explain_steady_parts(workload: WorkloadAnalysis) -> str:
+    """Of what the figures are; nothing where the footnotes of trials without a steady part say all."""
+    lack = [trial.steady_from_s is None for trial in workload.trials if trial.tps is not None]
+    if lack and all(lack):
+        return ""
+    where = ", where one was sought" if any(lack) else ""
+    return f"TPS and latencies are of the steady part{where}: the beginning is left out by MSER-5."
+
+
+def blocks_table(workload: WorkloadAnalysis) -> Table:
+    """One row for each trial within which variants alternated; its TPS would be a mixture, and stands nowhere."""
+    rows = []
+    for trial in workload.trials:
+        reason = _failure(trial)
+        slice_s = trial.record.slice_s
+        rows.append(
+            (
+                text(name_trial(trial)),
+                text(format_seconds(trial.record.planned.duration_s)),
+                number(slice_s, lambda seconds: f"{seconds:g} s", reason or "no slice length was recorded"),
+                number(trial.transactions_count, format_count, reason),
+                number(trial.failed_count, format_count, reason),
+                text(", ".join(trial.record.planned.variants)),
+            )
+        )
+    titles = columns("Trial", "Planned", "Slice", "transactions", "failed", numbers_from=1)
+    return Table(caption="Each trial", columns=(*titles, *columns("Variants")), rows=tuple(rows))
+
+
+def counts_table(workload: WorkloadAnalysis) -> Table | None:
+    """What a transaction cost, in the counts that explain most."""
+    return _counts_table("Per transaction", workload, _KEY_COUNTS)
+
+
+def all_counts_table(workload: WorkloadAnalysis) -> Table | None:
+    """What a transaction cost, in every other counter that moved."""
+    moved = dict.fromkeys(n for trial in workload.trials for n, value in trial.counts_per_transaction.items() if value)
+    others = [name for name in moved if name not in _KEY_COUNTS]
+    return _counts_table("Every other counter that moved, per transaction", workload, others)
+
+
+def shares_table(workload: WorkloadAnalysis) -> Table | None:
+    """Where the machine stood."""
+    trials = [trial for trial in workload.trials if trial.shares]
+    rows = tuple(
+        (
+            text(_SHARES.get(name, name)),
+            *(number(trial.shares.get(name), format_percent, _NOT_OBSERVED) for trial in trials),
+        )
+        for name in (*_SHARES, *dict.fromkeys(n for trial in trials for n in trial.shares if n not in _SHARES))
+        if any(name in trial.shares for trial in trials)
+    )
+    titles = columns("", *(_title_trial(workload, trial) for trial in trials), numbers_from=1)
+    return Table(caption="Means over the load", columns=titles, rows=rows) if rows else None
+
+
+def statements_table(workload: WorkloadAnalysis) -> Table | None:
+    """Mean latency of each statement of the scripts."""
+    trials = [trial for trial in workload.trials if trial.statements]
+    if not trials:
+        return None
+    has_failures = any(one.failures is not None for trial in trials for one in trial.statements)
+    has_scripts = len({one.script for trial in trials for one in trial.statements}) > 1
+    rows = []
+    for position, one in enumerate(trials[0].statements):
+        label = f"{one.script}: {one.statement}" if has_scripts else one.statement
+        cells = [code(label)]
+        same = [trial.statements[position] if position < len(trial.statements) else None for trial in trials]
+        cells += [number(each.latency_ms if each else None, format_number, None) for each in same]
+        if has_failures:
+            cells.append(text(format_count(sum(each.failures or 0 for each in same if each))))
+        rows.append(tuple(cells))
+    titles = ["Statement", *(f"{_title_trial(workload, trial)}, ms" for trial in trials), *["failures"] * has_failures]
+    return Table(
+        caption="Mean latency of each statement, during the warm-up",
+        columns=columns(*titles, numbers_from=1),
+        rows=tuple(rows),
+    )
+
+
+def events_table(trial: TrialAnalysis) -> Table | None:
+    """What happened during a trial."""
+    rows = tuple(
+        (
+            text(format_seconds(max(0.0, event.t_s))),
+            text("" if event.until_s is None else format_seconds(event.until_s - event.t_s)),
+            text(event.kind),
+            text(event.text),
+        )
+        for event in trial.events
+    )
+    return (
+        Table(caption="Events", columns=columns("At", "Took", "Event", "Words of the source"), rows=rows)
+        if rows
+        else None
+    )
+
+
+def _counts_table(caption: str, workload: WorkloadAnalysis, names: Iterable[str]) -> Table | None:
+    trials = [trial for trial in workload.trials if trial.counts_per_transaction]
+    metrics = all_metrics()
+    rows = []
+    for name in names:
+        values = [trial.counts_per_transaction.get(name) for trial in trials]
+        if all(value is None for value in values):
+            continue
+        metric = metrics.get(name)
+        unit = metric.unit if metric else ""
+        cells = (absent(_NOT_OBSERVED) if value is None else text(format_value(value, unit)) for value in values)
+        rows.append((code(name), *cells, text(metric.meaning if metric else None)))
+    titles = columns("", *(_title_trial(workload, trial) for trial in trials), numbers_from=1)
+    return Table(caption=caption, columns=(*titles, *columns("Meaning")), rows=tuple(rows)) if rows else None
+
+
+def _title_trial(workload: WorkloadAnalysis, trial: TrialAnalysis) -> str:
+    is_median = len(workload.trials) > 1 and trial is workload.representative
+    return f"{name_trial(trial)} (median)" if is_median else name_trial(trial)
+
+
+def _failure(trial: TrialAnalysis) -> str | None:
+    if trial.record.status is not TrialStatus.FAILED:
+        return None
+    return f"{name_trial(trial)} failed: {trial.record.error.fact if trial.record.error else 'no reason recorded'}"

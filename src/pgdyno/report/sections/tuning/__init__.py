@@ -1,0 +1,1 @@
+"""Sections on derived settings as `pgdyno tune` shows them, and as files."""

@@ -1,0 +1,64 @@
+"""A derived setting in full: formula, inputs with where they are from, source and what it trades."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+
+from pgdyno.errors import SpecError
+from pgdyno.report.document import Block, Document, Prose, Section
+from pgdyno.report.sections.tuning.view import COST_WORDS, TuningView, change_of, describe_subject, format_known
+from pgdyno.tune.memory import describe_share
+from pgdyno.tune.types import Derived, Known
+
+
+def find_derived(view: TuningView, names: Sequence[str]) -> tuple[Derived, ...]:
+    """The settings of these names, what-ifs included; all of the set where none is named.
+
+    Raises:
+        SpecError: One of them is not derived.
+    """
+    known = {one.name.lower(): one for one in (*view.tuning.what_ifs, *view.tuning.settings)}
+    unknown = next((name for name in names if name.lower() not in known), None)
+    if unknown is not None:
+        near = difflib.get_close_matches(unknown.lower(), known, n=3)
+        raise SpecError(
+            f"nothing is derived for {unknown}",
+            detail="what is left as it is built in has no line of its own",
+            hint=f"did you mean {' or '.join(known[name].name for name in near)}?"
+            if near
+            else "leave the name out for all",
+        )
+    return tuple(known[name.lower()] for name in names) if names else view.tuning.settings
+
+
+def build_explained(view: TuningView, settings: Sequence[Derived]) -> Document:
+    """Return each of these settings in full."""
+    blocks: list[Block] = []
+    for one in settings:
+        change = change_of(view, one)
+        now = "as it is now" if change.is_same else "" if change.now is None else f"now {change.now or 'empty'}"
+        beside = ", ".join(filter(None, (now, "" if change.is_same else COST_WORDS[one.change])))
+        words = [f"{label}: {words}" for label, words in _facts(one) if words]
+        if one in view.tuning.what_ifs:
+            words.insert(0, "not part of the set: it gives up durability")
+        title = f"{one.name} = {one.value}  ({beside})"
+        blocks.append(Section(title=title, blocks=tuple(Prose(words=each) for each in words)))
+    if settings == view.tuning.settings:
+        shares = tuple(Prose(words=describe_share(share)) for share in view.tuning.memory)
+        blocks.append(Section(title="Memory in the worst case", blocks=shares))
+    return Document(title=describe_subject(view), blocks=tuple(blocks), is_titled=False)
+
+
+def _facts(one: Derived) -> Iterator[tuple[str, str]]:
+    yield "why", one.reason
+    yield "formula", one.formula
+    for known in one.inputs:
+        yield "input", describe_input(known)
+    yield "source", one.source
+    yield "trades", one.trades
+
+
+def describe_input(known: Known) -> str:
+    """`memory 23.5 GB, measured: /proc/meminfo`."""
+    return f"{known.name} {format_known(known)}, {known.origin.value}: {known.how}"

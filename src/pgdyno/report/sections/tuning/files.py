@@ -1,0 +1,95 @@
+"""Derived settings as files: for postgresql.conf, for psql and for the kernel. Each says in comments why and from what.
+
+What would give up durability never stands in any of them, not even as a comment, unless the user set it: then with what it
+gives up.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from pgdyno.facts.durability import find_given_up
+from pgdyno.facts.gucs import ChangeCost
+from pgdyno.report.sections.tuning.view import COST_WORDS, TuningView, change_of, describe_subject, describe_trial
+from pgdyno.report.setting_words import format_alter_system, format_conf
+from pgdyno.tune.types import Derived, Layer, Target
+
+_WIDTH = 100
+
+
+def format_conf_file(view: TuningView) -> str:
+    """A fragment of postgresql.conf, to be included there."""
+    lines = [*_head(view, "#", "Include it at the end of postgresql.conf: include 'pgdyno.conf'")]
+    for layer, settings in _by_layer(view.tuning.of(Target.POSTGRESQL)):
+        lines += ["", f"# --- {layer.value}"]
+        for one in settings:
+            lines += [*_comment("#", _why(view, one)), format_conf(one.name, one.value)]
+    return "\n".join(lines) + "\n"
+
+
+def format_alter_system_script(view: TuningView) -> str:
+    """A script for psql; it ends with a reload, and says what only a restart brings.
+
+    What a server that was named has in force already is left where it is set: ALTER SYSTEM would win over that for ever.
+    """
+    settings = view.tuning.of(Target.POSTGRESQL)
+    as_they_are = {one.name for one in settings if view.is_named and change_of(view, one).is_same}
+    lines = [*_head(view, "--", "Run it with psql as a superuser: psql -X -v ON_ERROR_STOP=1 -f pgdyno.sql")]
+    for layer, some in _by_layer(settings):
+        lines += ["", f"-- --- {layer.value}"]
+        for one in some:
+            command = format_alter_system(one.name, one.value)
+            lines += [
+                *_comment("--", _why(view, one)),
+                f"-- as it is: {command}" if one.name in as_they_are else command,
+            ]
+    lines += ["", "SELECT pg_reload_conf();"]
+    waiting = [one.name for one in settings if one.change is ChangeCost.RESTART and one.name not in as_they_are]
+    if waiting:
+        lines += ["", *_comment("--", f"A restart brings these into force: {', '.join(waiting)}")]
+    undo = "To undo a line: ALTER SYSTEM RESET name. It wins over postgresql.conf."
+    return "\n".join([*lines, *_comment("--", undo)]) + "\n"
+
+
+def format_sysctl_file(view: TuningView) -> str:
+    """A file for /etc/sysctl.d; what the kernel has elsewhere than in sysctl stands in comments."""
+    lines = [*_head(view, "#", "Put it into /etc/sysctl.d/90-pgdyno.conf and run `sysctl --system` as root")]
+    for one in view.tuning.of(Target.SYSCTL):
+        lines += ["", *_comment("#", one.reason), f"{one.name} = {one.value}"]
+    others = view.tuning.of(Target.SYSFS)
+    if others:
+        lines += [
+            "",
+            *_comment("#", "No sysctl has these; as lines of /etc/tmpfiles.d/pgdyno.conf they outlast a boot:"),
+        ]
+    for one in others:
+        lines += ["#", *_comment("#", one.reason), f"#   w /sys/{one.name} - - - - {one.value}"]
+    return "\n".join(lines) + "\n"
+
+
+def _head(view: TuningView, mark: str, how: str) -> Iterator[str]:
+    yield from _comment(mark, f"Derived by pgdyno. {describe_subject(view)}.")
+    yield from _comment(mark, describe_trial(view))
+    yield from _comment(mark, f"{how}.")
+
+
+def _why(view: TuningView, one: Derived) -> str:
+    lost = "".join(
+        f", {given_up.label}" for given_up in find_given_up({one.name: one.value}, view.tuning.subject.major)
+    )
+    return f"{one.reason.rstrip('.')}{lost} ({COST_WORDS[one.change]})"
+
+
+def _comment(mark: str, words: str) -> list[str]:
+    # What somebody named may hold a line's end, which would end the comment.
+    return textwrap.wrap(
+        " ".join(words.split()), _WIDTH, initial_indent=f"{mark} ", subsequent_indent=f"{mark} ", break_long_words=False
+    )
+
+
+def _by_layer(settings: Sequence[Derived]) -> Iterator[tuple[Layer, list[Derived]]]:
+    for layer in Layer:
+        some = [one for one in settings if one.layer is layer]
+        if some:
+            yield layer, some

@@ -1,0 +1,155 @@
+"""Derived settings beside those that are in force: what the forms of `pgdyno tune` share, and its JSON document."""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from pgdyno.facts.gucs import ChangeCost
+from pgdyno.record.machine.preflight import Unseen
+from pgdyno.report.format import format_bytes, format_number, format_seconds
+from pgdyno.report.setting_words import show_setting
+from pgdyno.tune.differences import find_difference
+from pgdyno.tune.types import Derived, DerivedSettings, DiskKind, Known, Origin, Target, TuningSubject
+
+COST_WORDS = {
+    ChangeCost.SESSION: "reload",
+    ChangeCost.RELOAD: "reload",
+    ChangeCost.KERNEL: "root",
+    ChangeCost.NEW_SESSIONS: "new sessions",
+    ChangeCost.RESTART: "restart",
+    ChangeCost.INITDB: "initdb",
+    ChangeCost.FIXED: "never",
+    None: "advice",
+}
+
+
+class Tried(enum.Enum):
+    """What PostgreSQL itself has done with the settings before they were shown."""
+
+    VALUES = "values"
+    """Its program took all values and summed up the memory."""
+    STARTED = "started"
+    """An empty cluster was started with them, too."""
+    STARTED_SMALL = "started with few buffers"
+    """Likewise, but for shared_buffers: the machine had not the memory for a second server at that moment."""
+
+
+class TuningView(msgspec.Struct, frozen=True, kw_only=True):
+    """A set of derived settings with all that stands beside it."""
+
+    tuning: DerivedSettings
+    server: str
+    """Such as `PostgreSQL 18.6, not started`."""
+    machine: str
+    """Such as `this machine` or `r8g.2xlarge`."""
+    is_workload_said: bool
+    now: dict[str, str]
+    """Of what can be seen, by name; settings of PostgreSQL as pg_settings.setting has them."""
+    now_of: str
+    """Where from: `what the running server has`."""
+    tried: Tried
+    version: str
+    """Of PostgreSQL, in full."""
+    is_named: bool
+    """Whether it is a server that the user named, which settings can be applied to."""
+    waiting: frozenset[str] = frozenset()
+    """Settings that are in force until a restart brings what the server's files say instead."""
+    unseen: tuple[Unseen, ...] = ()
+    file_errors: tuple[str, ...] = ()
+    """In the server's configuration files, as `ServerLook` has them."""
+    program: str = "pgdyno"
+    """The name by which it was called."""
+
+
+class SettingChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A derived setting beside what is in force."""
+
+    name: str
+    target: Target
+    now: str | None
+    """None where it cannot be seen, and for advice."""
+    value: str
+    takes: ChangeCost | None
+    is_same: bool
+
+
+def list_changes(view: TuningView) -> tuple[SettingChange, ...]:
+    """Each derived setting beside what is in force, in the set's order."""
+    return tuple(change_of(view, derived) for derived in view.tuning.settings)
+
+
+def change_of(view: TuningView, derived: Derived) -> SettingChange:
+    """A derived setting beside what is in force."""
+    major = view.tuning.subject.major
+    found = find_difference(derived, view.now, major=major, waiting=view.waiting)
+    now = found.now
+    if now is not None and derived.target is Target.POSTGRESQL:
+        now = show_setting(derived.name, now, major)
+    return SettingChange(
+        name=derived.name,
+        target=derived.target,
+        now=now,
+        value=derived.value,
+        takes=derived.change,
+        is_same=found.is_same,
+    )
+
+
+def describe_subject(view: TuningView) -> str:
+    """What it is for, in a sentence, with where each figure is from."""
+    subject = view.tuning.subject
+    workload = f"{subject.workload.value}{'' if view.is_workload_said else ' (assumed)'}"
+    size = f"{format_known(subject.cpus)} CPU{'' if subject.cpus.value == 1 else 's'}, {format_known(subject.memory)} of memory, data on {_describe_disk(subject)}"
+    load = f"{workload}, {_with_origin(subject.dataset)} of data, {_with_origin(subject.connections)} connections"
+    return f"{view.server}; {view.machine}: {size}; {load}, {_with_origin(subject.active)} of them at work"
+
+
+def describe_trial(view: TuningView) -> str:
+    """What PostgreSQL itself has said to the settings."""
+    takes, empty = f"PostgreSQL {view.version} takes all of these values (`postgres -C`)", "on an empty cluster"
+    match view.tried:
+        case Tried.VALUES:
+            return f"{takes}; none was started with them."
+        case Tried.STARTED:
+            return f"PostgreSQL {view.version} was started with these settings {empty}, without huge pages."
+        case Tried.STARTED_SMALL:
+            return f"{takes}, and was started with them {empty}, without huge pages and with few shared_buffers: beside what runs here now there is no memory for all of them."
+
+
+def describe_file_errors(view: TuningView) -> list[str]:
+    """What the errors of the server's own files mean for it; nothing where they hold none."""
+    said = "the server's configuration files hold errors, with which it does not start: {}. They come first: --apply refuses until they are mended."
+    return [said.format("; ".join(view.file_errors))] if view.file_errors else []
+
+
+def format_known(known: Known) -> str:
+    """An input's value as people read it."""
+    return format_quantity(known.value, known.unit)
+
+
+def format_quantity(value: float, unit: str) -> str:
+    """A figure with its unit as people read it: of `bytes/s`, 131072000 is `125 MB/s`."""
+    if unit.startswith("bytes"):
+        return f"{format_bytes(value)}{unit.removeprefix('bytes')}"
+    if unit == "s":
+        return format_seconds(value)
+    number = f"{value:,.0f}" if value == round(value) else format_number(value)
+    return f"{number}{'/s' if unit == '1/s' else ''}"
+
+
+def _with_origin(known: Known) -> str:
+    return f"{format_known(known)}{' (assumed)' if known.origin is Origin.ASSUMED else ''}"
+
+
+def _describe_disk(subject: TuningSubject) -> str:
+    disk = subject.disk
+    kinds = {DiskKind.LOCAL_SSD: "a local SSD", DiskKind.NETWORK_SSD: "a network SSD", DiskKind.HDD: "a hard disk"}
+    kind = kinds[disk.kind]
+    measured = f", measured: {disk.card}" if disk.card else ""
+    if disk.path and disk.filesystem is not None and not disk.devices:
+        return f"{disk.filesystem} (taken for {kind}{measured})"
+    place = " on ".join(filter(None, (disk.filesystem, *(device.name for device in disk.devices[:1]))))
+    inside = f"{place}{measured}".removeprefix(", ")
+    return f"{kind} ({inside})" if inside else kind
